@@ -2,6 +2,7 @@
  * handler sets. */
 #include "commands/common.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +37,6 @@ static volatile int interrupted;
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 enum { N_ENDING = sizeof ending / sizeof *ending };
 
-/* The next such signal ends the program. */
 static void on_interrupt(int signal_number) {
   (void)signal_number;
   interrupted = 1;
@@ -79,6 +79,10 @@ Status file_name_check(const char *what, const char *path, Error *err) {
   return error_set(err, STATUS_USAGE, "%s is \"-\", expected a file (one of this name: ./-)", what);
 }
 
+Status system_error(const char *path, const char *what, Error *err) {
+  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
 /* --- terminals */
 
 bool terminal_takes_escapes(int descriptor) {
@@ -92,4 +96,9 @@ Status append_escaped(Buffer *out, const char *text, Error *err) {
   if (status == STATUS_OK) status = buffer_append(out, quoted.data + 1, quoted.size - 2, err);
   buffer_release(&quoted);
   return status;
+}
+
+Status append_json_member(Buffer *out, const char *key, const char *text, size_t size, Error *err) {
+  TRY(buffer_printf(out, err, "\"%s\": ", key));
+  return json_write_string(out, text ? text : "", size, err);
 }

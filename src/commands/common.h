@@ -27,9 +27,15 @@ bool terminal_takes_escapes(int descriptor);
 /* Appends a text from a file with its control characters escaped, so that a terminal does not obey them. */
 Status append_escaped(Buffer *out, const char *text, Error *err);
 
+/* Appends `"KEY": "TEXT"`; text may be NULL if size is 0. */
+Status append_json_member(Buffer *out, const char *key, const char *text, size_t size, Error *err);
+
 /* Refuses "-" as the name of a file where neither standard input nor standard output is supported; NULL (no
  * name) passes. */
 Status file_name_check(const char *what, const char *path, Error *err);
+
+/* "PATH: cannot WHAT: " and errno's text, STATUS_FAILED. */
+Status system_error(const char *path, const char *what, Error *err);
 
 /* Installs the handler. The first SIGINT, SIGTERM or SIGHUP (unless ignored) then sets the returned flag, and
  * a second one ends the program. */

@@ -12,7 +12,6 @@
 #include "base/output.h"
 #include "commands/common.h"
 #include "commands/threads.h"
-#include "cuda/supported.h"
 #include "engine/probe.h"
 
 #if AUK_CUDA
@@ -84,10 +83,6 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
 #endif
-}
-
-bool device_gpu_computes(const Model *model, Error *reason) {
-  return cuda_check_model(model, reason) == STATUS_OK;
 }
 
 Status device_fit(Device *device, const Model *model, Error *err) {
@@ -196,15 +191,11 @@ Status device_check_memory(const Device *device, const Model *model, const State
 
 /* --- loading */
 
-typedef struct {
-  int shown; /* permille that the bar shows; -1: no bar yet */
-} Bar;
-
-static void show_progress(void *user, size_t done, size_t total) {
-  Bar *bar = user;
-  int permille = total ? (int)((double)done / (double)total * 1000) : 1000;
-  if (permille / 10 == bar->shown / 10 && bar->shown >= 0) return;
-  bar->shown = permille;
+/* A BackendOptions.progress; `shown` is the permille that the bar shows, -1: no bar yet. */
+static void show_progress(void *shown, size_t done, size_t total) {
+  int permille = total ? (int)((double)done / (double)total * 1000) : 1000, before = *(int *)shown;
+  if (permille / 10 == before / 10 && before >= 0) return;
+  *(int *)shown = permille;
   char cells[41];
   int full = permille * 40 / 1000 > 40 ? 40 : permille * 40 / 1000;
   memset(cells, '.', sizeof cells - 1);
@@ -217,13 +208,13 @@ Status device_load(Device *device, Model *model, Error *err) {
   TRY(model_prepare_scales(model, device->options.n_threads, err));
   TRY(device_fit(device, model, err)); /* some limits depend on the values of the scales */
   TRY(model_prepare(model, device->options.n_threads, err));
-  Bar bar = {.shown = -1};
+  int shown = -1;
   if (terminal_takes_escapes(STDERR_FILENO)) {
     device->options.progress = show_progress;
-    device->options.progress_user = &bar;
+    device->options.progress_user = &shown;
   }
   Status status = device->backend->load(model, &device->options, &device->loaded, err);
-  if (bar.shown >= 0) progress_clear();
+  if (shown >= 0) progress_clear();
   return status;
 }
 

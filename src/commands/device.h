@@ -32,14 +32,10 @@ typedef struct {
  * error. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
-/* Whether GPUs support this model, even if there is no GPU; `reason` says why not. */
-bool device_gpu_computes(const Model *model, Error *reason);
-
 /* Checks that the device supports this model. If "auto" chose an unsuitable GPU, switches to the CPU and says
  * so on standard error; otherwise the model is refused (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
 
-/* Writes the name of the GPU or the processor. */
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 

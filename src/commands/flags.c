@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
 #include "base/output.h"
 #include "commands/did_you_mean.h"
 #include "commands/foreign_words.h"
@@ -27,19 +26,6 @@ void string_list_release(StringList *list) {
   *list = (StringList){0};
 }
 
-Status int_list_add(IntList *list, int item, Error *err) {
-  void *items = list->items;
-  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
-  list->items = items;
-  list->items[list->count++] = item;
-  return STATUS_OK;
-}
-
-void int_list_release(IntList *list) {
-  free(list->items);
-  *list = (IntList){0};
-}
-
 /* --- values */
 
 static Status refuse(const char *name, const char *text, const Flag *flag, const char *kind, Error *err) {
@@ -47,20 +33,12 @@ static Status refuse(const char *name, const char *text, const Flag *flag, const
                    flag->low, flag->high);
 }
 
-/* Parses text[0..size) as a decimal integer in the flag's range. */
 static Status read_int(const char *name, const char *text, size_t size, const Flag *flag, int *out,
                        Error *err) {
-  char digits[32];
-  long long value = 0;
-  bool whole = size > 0 && size < sizeof digits;
-  if (whole) {
-    memcpy(digits, text, size);
-    digits[size] = 0;
-    char *end;
-    errno = 0;
-    value = strtoll(digits, &end, 10);
-    whole = *end == 0 && errno == 0 && strspn(digits, "+-0123456789") == size;
-  }
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  bool whole = size > 0 && end == text + size && errno == 0 && strspn(text, "+-0123456789") >= size;
   if (!whole || (double)value < flag->low || (double)value > flag->high)
     return refuse(name, text, flag, "a whole number", err);
   *out = (int)value;
@@ -108,13 +86,13 @@ static Status read_choice(const char *name, const char *text, const Flag *flag, 
                    flag->argument, (int)nearest.word_size, nearest.word);
 }
 
-static Status add_ints(const char *name, const char *text, const Flag *flag, IntList *out, Error *err) {
+static Status add_ints(const char *name, const char *text, const Flag *flag, IdList *out, Error *err) {
   for (const char *at = text;; at++) {
     size_t size = strcspn(at, ",");
     int value = 0;
     Status status = read_int(name, at, size, flag, &value, err);
     if (status) return refuse(name, text, flag, "whole numbers, separated by commas,", err);
-    TRY(int_list_add(out, value, err));
+    TRY(id_list_append(out, value, err));
     at += size;
     if (!*at) return STATUS_OK;
   }
@@ -163,7 +141,6 @@ static bool same_name(Word name, const char *text, size_t size) {
   return true;
 }
 
-/* Whether text[0..size) is among the names in "-a, --all". */
 static bool has_name(const char *names, const char *text, size_t size) {
   Word name;
   while (flag_next_name(&names, &name))
@@ -179,22 +156,13 @@ const FlagGroup *interface_group(const Interface *interface, size_t index) {
   return index == interface->n_groups ? &help_group : NULL;
 }
 
-static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
-  const char *instead = foreign_flag(text, size);
-  if (instead) return error_set(err, STATUS_USAGE, "unknown flag %.*s: %s", (int)size, text, instead);
-  Suggestion nearest = suggestion_begin(text, size);
+const Flag *interface_flag(const Interface *interface, size_t index, size_t *offset) {
   const FlagGroup *group;
-  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
-    for (size_t f = 0; f < group->n_flags; f++) {
-      const char *names = group->flags[f].names;
-      Word name;
-      while (flag_next_name(&names, &name)) suggestion_consider(&nearest, name.text, name.size);
-    }
-  }
-  if (!nearest.word)
-    return error_set(err, STATUS_USAGE, "unknown flag %s (--help lists what there is)", text);
-  return error_set(err, STATUS_USAGE, "unknown flag %.*s: did you mean %.*s?", (int)size, text,
-                   (int)nearest.word_size, nearest.word);
+  for (size_t g = 0; (group = interface_group(interface, g)) && index >= group->n_flags; g++)
+    index -= group->n_flags;
+  if (!group) return NULL;
+  *offset = group->offset + group->flags[index].offset;
+  return &group->flags[index];
 }
 
 /* A flag, the offset of its value in the options, and its index among all flags of the command. */
@@ -204,14 +172,32 @@ typedef struct {
 } Found;
 
 static Found find_flag(const Interface *interface, const char *text, size_t size) {
-  size_t index = 0;
-  for (size_t g = 0; g < interface->n_groups; g++) {
-    const FlagGroup *group = &interface->groups[g];
-    for (size_t f = 0; f < group->n_flags; f++, index++)
-      if (has_name(group->flags[f].names, text, size))
-        return (Found){&group->flags[f], group->offset + group->flags[f].offset, index};
-  }
-  return (Found){NULL, 0, 0};
+  Found found = {0};
+  while ((found.flag = interface_flag(interface, found.index, &found.offset)) &&
+         !has_name(found.flag->names, text, size))
+    found.index++;
+  return found;
+}
+
+const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset) {
+  const Found found = find_flag(interface, text, size);
+  *offset = found.offset;
+  return found.flag == &help_flag ? NULL : found.flag;
+}
+
+static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
+  const char *instead = foreign_flag(text, size);
+  if (instead) return error_set(err, STATUS_USAGE, "unknown flag %.*s: %s", (int)size, text, instead);
+  Suggestion nearest = suggestion_begin(text, size);
+  const Flag *flag;
+  Word name;
+  for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++)
+    for (const char *at = flag->names; flag_next_name(&at, &name);)
+      suggestion_consider(&nearest, name.text, name.size);
+  if (!nearest.word)
+    return error_set(err, STATUS_USAGE, "unknown flag %s (--help lists what there is)", text);
+  return error_set(err, STATUS_USAGE, "unknown flag %.*s: did you mean %.*s?", (int)size, text,
+                   (int)nearest.word_size, nearest.word);
 }
 
 /* Parses the flag at argv[*at] and its value; *at moves to the last argument consumed. */
@@ -351,13 +337,10 @@ Status flags_take_model(const Interface *interface, void *options, const char *o
 }
 
 void flags_release(const Interface *interface, void *options) {
-  for (size_t g = 0; g < interface->n_groups; g++) {
-    const FlagGroup *group = &interface->groups[g];
-    for (size_t f = 0; f < group->n_flags; f++) {
-      void *value = (char *)options + group->offset + group->flags[f].offset;
-      if (group->flags[f].kind == KIND_STRINGS) string_list_release(value);
-      if (group->flags[f].kind == KIND_INTS) int_list_release(value);
-    }
+  const Flag *flag;
+  for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++) {
+    if (flag->kind == KIND_STRINGS) string_list_release((StringList *)((char *)options + offset));
+    if (flag->kind == KIND_INTS) id_list_release((IdList *)((char *)options + offset));
   }
 }
 
@@ -388,8 +371,8 @@ static Status parse(const Interface *interface, void *options, int argc, char **
 
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err) {
-  size_t n_flags = 1;
-  for (size_t g = 0; g < interface->n_groups; g++) n_flags += interface->groups[g].n_flags;
+  size_t n_flags = 0, offset;
+  while (interface_flag(interface, n_flags, &offset)) n_flags++;
   Word *given = mem_alloc(n_flags, sizeof *given, "flags", err);
   *helped = false;
   if (!given) return STATUS_FAILED;

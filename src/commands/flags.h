@@ -7,7 +7,7 @@
  *   };
  *   static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Answer", flags)};
  *   const Interface run_interface = {.usage = "auk run -m MODEL -p TEXT", .about = "Answers a prompt.",
- *                                    .groups = groups, .n_groups = sizeof groups / sizeof *groups};
+ *                                    INTERFACE_GROUPS(groups)};
  *
  * A flag holds the offset of its value in the options; the compiler checks the member's type. Names match in
  * full ('_' equals '-'). The value is the next argument, whatever it begins with, or follows '=' after a name
@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/status.h"
 
 typedef struct {
@@ -29,13 +30,6 @@ typedef struct {
 /* Appends an item without copying it; if memory is short, the list is unchanged. */
 Status string_list_add(StringList *list, const char *item, Error *err);
 void string_list_release(StringList *list);
-
-typedef struct {
-  int *items; /* [count] */
-  size_t count, capacity;
-} IntList;
-Status int_list_add(IntList *list, int item, Error *err);
-void int_list_release(IntList *list);
 
 typedef struct {
   bool given;
@@ -50,7 +44,7 @@ typedef enum {
   KIND_STRING,  /* const char *: points into argv */
   KIND_CHOICE,  /* int: the word's index */
   KIND_STRINGS, /* StringList: every occurrence adds one */
-  KIND_INTS     /* IntList: every occurrence adds its comma-separated numbers in low .. high */
+  KIND_INTS     /* IdList: every occurrence adds its comma-separated numbers in low .. high */
 } FlagKind;
 
 /* The meaning of a string value, for completions. */
@@ -79,19 +73,15 @@ typedef struct {
 #define FLAG_DOUBLE(names_, argument_, Struct, member, low_, high_, help_)                                   \
   FLAG_RANGE(KIND_DOUBLE, double, names_, argument_, Struct, member, low_, high_, help_)
 #define FLAG_INTS(names_, argument_, Struct, member, low_, high_, help_)                                     \
-  FLAG_RANGE(KIND_INTS, IntList, names_, argument_, Struct, member, low_, high_, help_)
+  FLAG_RANGE(KIND_INTS, IdList, names_, argument_, Struct, member, low_, high_, help_)
 #define FLAG_SEED(names_, Struct, member, help_)                                                             \
   FLAG_PLAIN(KIND_SEED, VALUE_TEXT, Seed, names_, "N", Struct, member, help_)
 #define FLAG_CHOICE(names_, words_, Struct, member, help_)                                                   \
   FLAG_PLAIN(KIND_CHOICE, VALUE_TEXT, int, names_, words_, Struct, member, help_)
 #define FLAG_STRING(names_, argument_, Struct, member, help_)                                                \
   FLAG_PLAIN(KIND_STRING, VALUE_TEXT, const char *, names_, argument_, Struct, member, help_)
-/* A text that may be given only once. */
 #define FLAG_STRING_ONCE(names_, argument_, Struct, member, help_)                                           \
-  {                                                                                                          \
-    .names = names_, .argument = argument_, .help = help_, .kind = KIND_STRING, .once = true,                \
-    .offset = MEMBER_OF_TYPE(Struct, member, const char *)                                                   \
-  }
+  FLAG_OF(KIND_STRING, const char *, names_, argument_, Struct, member, help_, .once = true)
 #define FLAG_FILE(names_, argument_, Struct, member, help_)                                                  \
   FLAG_PLAIN(KIND_STRING, VALUE_FILE, const char *, names_, argument_, Struct, member, help_)
 #define FLAG_DIRECTORY(names_, argument_, Struct, member, help_)                                             \
@@ -103,22 +93,18 @@ typedef struct {
 #define FLAG_FILES(names_, argument_, Struct, member, help_)                                                 \
   FLAG_PLAIN(KIND_STRINGS, VALUE_FILE, StringList, names_, argument_, Struct, member, help_)
 
-/* A file, or one of some fixed words. */
 #define FLAG_FILE_OR(words_, names_, argument_, Struct, member, help_)                                       \
-  {                                                                                                          \
-    .names = names_, .argument = argument_, .help = help_, .kind = KIND_STRING, .hint = VALUE_FILE,          \
-    .words = words_, .offset = MEMBER_OF_TYPE(Struct, member, const char *)                                  \
-  }
+  FLAG_OF(KIND_STRING, const char *, names_, argument_, Struct, member, help_, .hint = VALUE_FILE,           \
+          .words = words_)
 
 #define FLAG_PLAIN(kind_, hint_, Type, names_, argument_, Struct, member, help_)                             \
-  {                                                                                                          \
-    .names = names_, .argument = argument_, .help = help_, .kind = kind_, .hint = hint_,                     \
-    .offset = MEMBER_OF_TYPE(Struct, member, Type)                                                           \
-  }
+  FLAG_OF(kind_, Type, names_, argument_, Struct, member, help_, .hint = hint_)
 #define FLAG_RANGE(kind_, Type, names_, argument_, Struct, member, low_, high_, help_)                       \
+  FLAG_OF(kind_, Type, names_, argument_, Struct, member, help_, .low = low_, .high = high_)
+#define FLAG_OF(kind_, Type, names_, argument_, Struct, member, help_, ...)                                  \
   {                                                                                                          \
     .names = names_, .argument = argument_, .help = help_, .kind = kind_,                                    \
-    .offset = MEMBER_OF_TYPE(Struct, member, Type), .low = low_, .high = high_                               \
+    .offset = MEMBER_OF_TYPE(Struct, member, Type), __VA_ARGS__                                              \
   }
 
 typedef struct {
@@ -171,14 +157,21 @@ typedef struct {
   const void *defaults; /* its initial value */
   Status (*run)(void *options, const char *const *operands, size_t n_operands, Error *err);
 } Interface;
+#define INTERFACE_GROUPS(table) .groups = table, .n_groups = sizeof(table) / sizeof *(table)
+#define INTERFACE_RULES(table)  .rules = table, .n_rules = sizeof(table) / sizeof *(table)
+#define INTERFACE_MODEL_OPERAND .max_operands = 1, .operands = VALUE_MODEL
 
 /* Returns the groups in turn, then one with --help, which every command has, then NULL. */
 const FlagGroup *interface_group(const Interface *interface, size_t index);
+/* Returns the flags of all these groups in turn, then NULL, and the offset of its value in the options. */
+const Flag *interface_flag(const Interface *interface, size_t index, size_t *offset);
+/* Finds the flag with the name text[0..size), except --help; NULL: there is none. */
+const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset);
 
 /* Parses argv[1 .. argc) into `options`, the struct that the groups describe, and operands[0 .. *n_operands),
  * which has room for max_operands (both may be NULL if that is 0). --help and -h print the help and set
- * *helped: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. The lists end with
- * flags_release(), also after a failure. */
+ * *helped: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. flags_release()
+ * frees the lists, also after a failure. */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
 void flags_release(const Interface *interface, void *options);

@@ -25,18 +25,23 @@ Status text_read(const char *path, Buffer *out, Error *err) {
                               : file_read(path, TEXT_LIMIT, out, err));
   /* A SIGINT that arrives with the end of the input interrupts no read. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  if (out->size == start) return STATUS_OK;
-  size_t valid = utf8_valid_prefix(out->data + start, out->size - start);
-  if (valid == out->size - start) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s is not valid UTF-8: byte 0x%02x at offset %zu", name,
-                   (unsigned char)out->data[start + valid], valid);
+  return out->size > start ? text_check_bytes(name, out->data + start, out->size - start, err) : STATUS_OK;
 }
 
-Status text_check(const char *what, const char *text, Error *err) {
-  size_t size = strlen(text), valid = utf8_valid_prefix(text, size);
+Status text_check_bytes(const char *what, const char *text, size_t size, Error *err) {
+  size_t valid = utf8_valid_prefix(text, size);
   if (valid == size) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is not valid UTF-8: byte 0x%02x at offset %zu", what,
                    (unsigned char)text[valid], valid);
+}
+
+Status text_check(const char *what, const char *text, Error *err) {
+  return text_check_bytes(what, text, strlen(text), err);
+}
+
+bool text_is_blank(const char *text, size_t size) {
+  while (size && text[size - 1] && strchr(" \t\r\n", text[size - 1])) size--;
+  return size == 0;
 }
 
 void text_drop_newline(Buffer *text) {

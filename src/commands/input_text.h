@@ -19,7 +19,9 @@ const char *text_name(const char *path);
 Status text_read(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);
-void text_drop_newline(Buffer *text); /* the final newline of a file is not part of its text */
+Status text_check_bytes(const char *what, const char *text, size_t size, Error *err);
+bool text_is_blank(const char *text, size_t size); /* only white space */
+void text_drop_newline(Buffer *text);              /* the final newline of a file is not part of its text */
 
 /* Calls take(user, NAME, number from 1, line, &failed) for each line of a file (NULL or "-": standard input)
  * as it arrives. Failed lines do not stop the loop; at the end they cause STATUS_FAILED with "NAME: 2 of 9

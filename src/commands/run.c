@@ -148,10 +148,8 @@ const Interface run_interface = {
         "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"
         "auk -m MODEL --map lines.txt -p \"Translate: {}\" --resume out.txt\n"
         "auk -m MODEL -f mail.txt -p \"Spam?\" --choose yes,no --exit-choice",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .rules = rules,
-    .n_rules = sizeof rules / sizeof *rules,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
     .max_operands = 64,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},

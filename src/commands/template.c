@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -22,26 +23,14 @@ typedef struct {
 
 /* --- one line */
 
-/* Whether the text has the form "YYYY-MM-DD": sscanf() alone accepts blanks and signs. */
-static bool has_form_of_date(const char *text) {
-  static const char form[] = "dddd-dd-dd";
-  size_t at = 0;
-  while (form[at] && (form[at] == '-' ? text[at] == '-' : text[at] >= '0' && text[at] <= '9')) at++;
-  return !form[at] && !text[at];
-}
-
-/* Parses "2024-07-26" as seconds since the epoch; false for an invalid day. Days count from 1 March of year
- * 0. */
+/* Parses "2024-07-26" as seconds since the epoch; false for any other form and for days that do not exist. */
 static bool parse_date(const char *text, int64_t *seconds) {
-  int year, month, day;
-  static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  if (!has_form_of_date(text) || sscanf(text, "%4d-%2d-%2d", &year, &month, &day) != 3) return false;
-  if (year < 1 || month < 1 || month > 12 || day < 1 || day > days[month - 1]) return false;
-  bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-  if (month == 2 && day == 29 && !leap) return false;
-  int64_t y = month <= 2 ? year - 1 : year, m = (month + 9) % 12;
-  *seconds = (365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468) * 86400;
-  return true;
+  struct tm day = {0};
+  char again[48];
+  if (!strptime(text, "%Y-%m-%d", &day)) return false;
+  *seconds = timegm(&day); /* turns 30 February into 1 March */
+  snprintf(again, sizeof again, "%04d-%02d-%02d", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
+  return strcmp(text, again) == 0 && day.tm_year > -1900;
 }
 
 static Status read_now(const Json *line, int64_t *now, Error *err) {
@@ -53,7 +42,6 @@ static Status read_now(const Json *line, int64_t *now, Error *err) {
   return error_set(err, STATUS_USAGE, "now is expected to be a day, \"YYYY-MM-DD\"");
 }
 
-/* Renders the line, or sets *raised and takes the message if the template raises an exception. */
 static Status render_line(const Chat *chat, const Json *line, TrustedText *text, bool *raised, Error *err) {
   int64_t now;
   *raised = false;
@@ -64,8 +52,8 @@ static Status render_line(const Chat *chat, const Json *line, TrustedText *text,
 
 static Status write_member(const char *name, const char *text, size_t size, Error *err) {
   Buffer out = {0};
-  Status status = buffer_printf(&out, err, "{\"%s\": ", name);
-  if (status == STATUS_OK) status = json_write_string(&out, text ? text : "", size, err);
+  Status status = buffer_append(&out, "{", 1, err);
+  if (status == STATUS_OK) status = append_json_member(&out, name, text, size, err);
   if (status == STATUS_OK) status = buffer_append_string(&out, "}\n", err);
   if (status == STATUS_OK) status = output_write(out.data, out.size, err);
   buffer_release(&out);
@@ -124,7 +112,7 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 
-/* The checkpoint's directory: for a packed file, the directory that contains it; NULL if no model is named. */
+/* The checkpoint's directory, or the one that contains a packed file; NULL if no model is named. */
 static Status find_directory(const Options *options, char **directory, Error *err) {
   ModelPlace place = {0};
   Status status = model_place_find(&options->model, &place, err);
@@ -163,10 +151,8 @@ const Interface template_interface = {
     .usage = "auk template -m MODEL [FLAGS] < LINES",
     .about = about,
     .examples = "echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | auk template -m MODEL",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .max_operands = 1,
-    .operands = VALUE_MODEL,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .run = run,
 };

@@ -277,10 +277,8 @@ const Interface tokenize_interface = {
     .examples = "auk tokenize -m MODEL \"some text\"                # its ids\n"
                 "auk tokenize -m MODEL -f book.txt | wc -w         # how many\n"
                 "auk tokenize -m MODEL --decode 9707 11 1879       # their text",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .rules = rules,
-    .n_rules = sizeof rules / sizeof *rules,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
     .max_operands = 1 << 20, /* more than fit on a command line */
     .options_size = sizeof(Options),
     .run = run,

@@ -19,7 +19,7 @@ typedef struct {
   Seed seed;
   const char *text;
   StringList words;
-  IntList sizes;
+  IdList sizes;
 } Inner;
 
 typedef struct {
@@ -61,7 +61,7 @@ static Status parse(Values *v, const char *const *arguments) {
 
 static void release(Values *v) {
   string_list_release(&v->inner.words);
-  int_list_release(&v->inner.sizes);
+  id_list_release(&v->inner.sizes);
 }
 
 static void every_kind_is_read(void **state) {
@@ -80,7 +80,7 @@ static void every_kind_is_read(void **state) {
   assert_string_equal(v.inner.words.items[1], "");
   const int sizes[] = {1, 20, 300, 0};
   assert_int_equal(v.inner.sizes.count, 4);
-  assert_memory_equal(v.inner.sizes.items, sizes, sizeof sizes);
+  assert_memory_equal(v.inner.sizes.ids, sizes, sizeof sizes);
   assert_int_equal(v.n_operands, 0);
   release(&v);
 }

@@ -106,7 +106,6 @@ Status sampling_check(const SamplingFlags *flags, Error *err) {
                    given[0]);
 }
 
-/* Prints one note about flags that have no effect with this model's settings. */
 static void note_idle_flags(const Assistant *a) {
   const char *given[4];
   char names[64] = "";
@@ -164,14 +163,10 @@ static Status read_system(Assistant *a, Error *err) {
   return STATUS_OK;
 }
 
-/* Opens the template in the checkpoint, or in the folder of a packed file. */
 static Status open_template(Assistant *a, Error *err) {
-  const char *choice = a->flags->chat.chat_template;
-  if (a->model->layout == LAYOUT_HF_DIRECTORY)
-    return chat_open(a->place.path, choice, a->tokenizer, &a->chat, err);
-  char *directory = path_directory(a->place.path, err);
-  if (!directory) return STATUS_FAILED;
-  Status status = chat_open(directory, choice, a->tokenizer, &a->chat, err);
+  char *directory = model_directory(a->model, err);
+  Status status = directory ? chat_open(directory, a->flags->chat.chat_template, a->tokenizer, &a->chat, err)
+                            : STATUS_FAILED;
   free(directory);
   return status;
 }
@@ -338,7 +333,6 @@ Status assistant_check_prompt(const Assistant *a, size_t n_prompt, int n_ctx, Er
                    maximum, n_ctx < maximum ? "; -c N sets it" : "");
 }
 
-/* Chooses a context that holds the prompt and fits into the device's memory. */
 static Status choose_context(Assistant *a, size_t n_prompt, Error *err) {
   SessionOptions *options = &a->session_options;
   TRY(assistant_context(a, n_prompt, &options->n_ctx, err));

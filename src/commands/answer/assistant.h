@@ -71,6 +71,7 @@ typedef struct {
   }
 
 extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
+enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
 /* The six groups, for a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
@@ -124,7 +125,6 @@ Status assistant_encode(const Assistant *assistant, const ChatMessage *messages,
                         IdList *ids, Error *err);
 /* Builds the usual messages: -sys, if given, and one user message. Returns their number. */
 size_t assistant_messages(const Assistant *assistant, const char *text, size_t size, ChatMessage messages[2]);
-/* Appends the ids of the usual messages. */
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
 

@@ -141,8 +141,7 @@ const Interface cache_interface = {
         "Lists what `auk --cache` has kept: for each checkpoint the tokens whose keys and values are on\n"
         "disk, what they take, and when they were used last. A checkpoint that changes, another build of\n"
         "auk or another device begins anew; what is unused the longest makes room.",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
+    INTERFACE_GROUPS(groups),
     .options_size = sizeof(Options),
     .run = run,
 };

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "commands/common.h"
 #include "commands/input_text.h"
 
 enum { LOGIT_ROWS = 16, MAX_EXIT_CHOICES = 100 };
@@ -185,12 +186,9 @@ static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
     if (choice->ids.count > longest) longest = choice->ids.count;
   }
   TRY(assistant_check_prompt(a, longest - 1, session_context(a->session), err));
-  if (longest - common <= choices->n_log_p) return STATUS_OK;
-  free(choices->log_p);
-  choices->n_log_p = 0;
-  choices->log_p = mem_alloc(longest - common, sizeof *choices->log_p, "scores", err);
-  if (!choices->log_p) return STATUS_FAILED;
-  choices->n_log_p = longest - common;
+  void *log_p = choices->log_p;
+  TRY(mem_grow(&log_p, &choices->n_log_p, longest - common, sizeof *choices->log_p, "scores", err));
+  choices->log_p = log_p;
   return STATUS_OK;
 }
 
@@ -254,14 +252,13 @@ static Status put_number(Buffer *out, const char *key, double value, Error *err)
 
 Status choices_json(const Choices *choices, const char *model, Buffer *out, Error *err) {
   const Choice *best = &choices->items[choices->best];
-  TRY(buffer_append_string(out, "\"choice\": ", err));
-  TRY(json_write_string(out, best->text, best->size, err));
+  TRY(append_json_member(out, "choice", best->text, best->size, err));
   TRY(buffer_printf(out, err, ", \"choice_index\": %zu, \"scores\": [", choices->best));
   int n_scored = 0;
   for (size_t i = 0; i < choices->n; i++) {
     const Choice *choice = &choices->items[i];
-    TRY(buffer_append_string(out, i ? ", {\"text\": " : "{\"text\": ", err));
-    TRY(json_write_string(out, choice->text, choice->size, err));
+    TRY(buffer_append_string(out, i ? ", {" : "{", err));
+    TRY(append_json_member(out, "text", choice->text, choice->size, err));
     TRY(buffer_printf(out, err, ", \"tokens\": %d", choice->n_tokens));
     TRY(put_number(out, "sum", choice->sum, err));
     TRY(put_number(out, "mean", choice->mean, err));
@@ -291,25 +288,6 @@ static Status write_best(const Choices *choices, const char *model, const ReplyF
   return standard && output_is_terminal() ? buffer_append(out, "\n", 1, err) : STATUS_OK;
 }
 
-static Status print(const Choices *choices, const char *model, const ReplyFlags *reply, Error *err) {
-  Buffer out = {0};
-  Status status = write_best(choices, model, reply, &out, err);
-  if (status == STATUS_OK) status = reply_write(reply, &out, err);
-  buffer_release(&out);
-  return status;
-}
-
-static void print_usage(const Choices *choices) {
-  fprintf(stderr, "auk: prompt %d tokens, %.1f ms; %zu answers, %.1f ms\n", choices->n_prompt,
-          choices->prefill_ms, choices->n, choices->score_ms);
-}
-
-static Status choose_text(Choices *choices, const Buffer *text, Assistant *a, Error *err) {
-  ChatMessage messages[2];
-  size_t n = assistant_messages(a, text->data, text->size, messages);
-  return choices_score(choices, a, messages, n, err);
-}
-
 static Status run(Choices *choices, const PromptFlags *flags, const ReplyFlags *reply,
                   const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
   Prompt prompt = {0};
@@ -322,7 +300,9 @@ static Status run(Choices *choices, const PromptFlags *flags, const ReplyFlags *
     status = prompt_join(&prompt, prompt.input.data ? prompt.input.data : "", prompt.input.size, &text, err);
   if (status == STATUS_OK) status = assistant_start(a, 0, err);
   if (status == STATUS_OK) {
-    status = choose_text(choices, &text, a, err);
+    ChatMessage messages[2];
+    size_t n = assistant_messages(a, text.data, text.size, messages);
+    status = choices_score(choices, a, messages, n, err);
     if (assistant_check_weights(a, err)) status = STATUS_FAILED;
   }
   buffer_release(&text);
@@ -333,11 +313,16 @@ static Status run(Choices *choices, const PromptFlags *flags, const ReplyFlags *
 Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,
                   const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
   Choices choices = {0};
+  Buffer out = {0};
   Status status = choices_open(flags, &choices, err);
   if (status == STATUS_OK) status = run(&choices, prompt, reply, assistant_flags, a, err);
-  if (status == STATUS_OK) status = print(&choices, a->place.name, reply, err);
-  if (status == STATUS_OK && reply_shows_usage(reply, assistant_flags)) print_usage(&choices);
+  if (status == STATUS_OK) status = write_best(&choices, a->place.name, reply, &out, err);
+  if (status == STATUS_OK) status = reply_write(reply, &out, err);
+  if (status == STATUS_OK && reply_shows_usage(reply, assistant_flags))
+    fprintf(stderr, "auk: prompt %d tokens, %.1f ms; %zu answers, %.1f ms\n", choices.n_prompt,
+            choices.prefill_ms, choices.n, choices.score_ms);
   if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);
+  buffer_release(&out);
   choices_release(&choices);
   return status;
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "commands/input_text.h"
+
 typedef struct {
   size_t indent, length; /* columns of indentation, characters of the fence; length 0: no fence */
   char fence;
@@ -24,12 +26,6 @@ static Fence read_fence(const Buffer *buffer) {
   return fence;
 }
 
-static bool is_blank(const char *text, size_t size) {
-  for (size_t i = 0; i < size; i++)
-    if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r') return false;
-  return true;
-}
-
 /* Whether a line with this beginning can still open a block. */
 static bool could_begin(const Fence *fence) {
   if (fence->rest_size && fence->length < 3) return false;
@@ -39,7 +35,8 @@ static bool could_begin(const Fence *fence) {
 /* Whether the line can still end the block. */
 static bool could_end(const CodeBlock *block, const Fence *fence) {
   if (fence->fence && fence->fence != block->fence) return false;
-  return fence->rest_size == 0 || (fence->length >= block->length && is_blank(fence->rest, fence->rest_size));
+  return fence->rest_size == 0 ||
+         (fence->length >= block->length && text_is_blank(fence->rest, fence->rest_size));
 }
 
 /* Appends the received part of a line in the block, without the indentation. */

@@ -61,12 +61,6 @@ static void note_waiting(void) {
     fprintf(stderr, "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
 }
 
-/* Ends the line, so that the next part starts on its own. */
-static Status end_line(Buffer *text, Error *err) {
-  if (text->size == 0 || text->data[text->size - 1] == '\n') return STATUS_OK;
-  return buffer_append(text, "\n", 1, err);
-}
-
 /* Appends a text without the byte order mark that some editors write. */
 static Status read_text(const char *path, Buffer *text, Error *err) {
   static const char mark[] = "\xef\xbb\xbf";
@@ -87,7 +81,7 @@ static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, E
     *given = *given || input->size;
   }
   for (size_t i = 0; i < flags->files.count; i++) {
-    TRY(end_line(input, err));
+    if (input->size && input->data[input->size - 1] != '\n') TRY(buffer_append(input, "\n", 1, err));
     TRY(read_text(flags->files.items[i], input, err));
   }
   text_drop_newline(input);
@@ -193,9 +187,8 @@ Status prompt_encode(const Prompt *prompt, const Assistant *a, Truncation trunca
   TruncationResult cut;
   TRY(truncate_text(&truncator, input, prompt->input.size, ids, &cut, err));
   fprintf(stderr,
-          "auk: the prompt has %zu tokens, %zu more than the %zu that are left beside the answer: %zu tokens "
-          "of the "
-          "text, its bytes %zu to %zu of %zu, were cut\n",
+          "auk: the prompt has %zu tokens, %zu more than the %zu that are left beside the answer: %zu "
+          "tokens of the text, its bytes %zu to %zu of %zu, were cut\n",
           cut.n_before, cut.n_before - room, room, cut.n_cut, cut.begin, cut.end, prompt->input.size);
   return STATUS_OK;
 }

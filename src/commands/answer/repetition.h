@@ -26,7 +26,6 @@ typedef struct {
   int at;                              /* index for the next token */
 } Repetition;                          /* starts zeroed */
 
-/* Takes the next token and returns whether the answer loops. */
 bool repetition_push(Repetition *repetition, int32_t id);
 
 #endif

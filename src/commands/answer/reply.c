@@ -40,11 +40,6 @@ bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant)
 
 /* --- the JSON object */
 
-static Status put_string(Buffer *out, const char *key, const char *text, size_t size, Error *err) {
-  TRY(buffer_printf(out, err, "\"%s\": ", key));
-  return json_write_string(out, text ? text : "", size, err);
-}
-
 static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *err) {
   if (!ids) return STATUS_OK;
   TRY(buffer_printf(out, err, ", \"%s\": [", key));
@@ -53,10 +48,10 @@ static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *er
 }
 
 Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err) {
-  TRY(put_string(out, "text", text->text, text->text_size, err));
-  if (text->thinking) {
+  TRY(append_json_member(out, "text", text->text->data, text->text->size, err));
+  if (text->thinking->size) {
     TRY(buffer_append(out, ", ", 2, err));
-    TRY(put_string(out, "thinking", text->thinking, text->thinking_size, err));
+    TRY(append_json_member(out, "thinking", text->thinking->data, text->thinking->size, err));
   }
   TRY(buffer_printf(out, err, ", \"finish_reason\": \"%s\"", finish_name(result->reason)));
   TRY(buffer_printf(out, err,
@@ -70,7 +65,7 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
                     answer_per_second(result->n_prompt - result->n_reused, result->prefill_ms),
                     answer_per_second(result->n_generated - 1, result->decode_ms)));
   TRY(buffer_printf(out, err, ", \"seed\": %llu, ", (unsigned long long)text->seed));
-  TRY(put_string(out, "model", text->model, strlen(text->model), err));
+  TRY(append_json_member(out, "model", text->model, strlen(text->model), err));
   TRY(put_ids(out, "prompt_ids", text->prompt_ids, err));
   return put_ids(out, "ids", text->ids, err);
 }
@@ -83,14 +78,14 @@ static Status open_output(const ReplyFlags *flags, int *file, Error *err) {
   if (!flags->path || strcmp(flags->path, "-") == 0) return STATUS_OK;
   *file = open(flags->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
   if (*file >= 0) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
+  return system_error(flags->path, "write to it", err);
 }
 
 static Status close_output(const ReplyFlags *flags, int *file, Error *err) {
   int descriptor = *file;
   *file = -1;
   if (descriptor < 0 || close(descriptor) == 0) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
+  return system_error(flags->path, "write to it", err);
 }
 
 Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err) {
@@ -109,9 +104,14 @@ static Status write_shown(void *user, const char *bytes, size_t size, Error *err
                           : output_write_shown(bytes, size, err);
 }
 
-static Status write_line(const Reply *reply, const Buffer *line, Error *err) {
-  return reply->file >= 0 ? output_write_to(reply->file, reply->flags->path, line->data, line->size, err)
-                          : output_write(line->data, line->size, err);
+/* Writes a line of JSON, unless making it failed, and releases it. */
+static Status write_line(const Reply *reply, Buffer *line, Status status, Error *err) {
+  if (status == STATUS_OK) status = buffer_append(line, "}\n", 2, err);
+  if (status == STATUS_OK)
+    status = reply->file >= 0 ? output_write_to(reply->file, reply->flags->path, line->data, line->size, err)
+                              : output_write(line->data, line->size, err);
+  buffer_release(line);
+  return status;
 }
 
 Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *a,
@@ -133,15 +133,11 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
 
 /* --- streaming */
 
-/* Writes a line of --jsonl-stream. */
 static Status put_piece(Reply *reply, const char *key, const char *text, size_t size, Error *err) {
   Buffer line = {0};
   Status status = buffer_append(&line, "{", 1, err);
-  if (status == STATUS_OK) status = put_string(&line, key, text, size, err);
-  if (status == STATUS_OK) status = buffer_append(&line, "}\n", 2, err);
-  if (status == STATUS_OK) status = write_line(reply, &line, err);
-  buffer_release(&line);
-  return status;
+  if (status == STATUS_OK) status = append_json_member(&line, key, text, size, err);
+  return write_line(reply, &line, status, err);
 }
 
 static Status take_thought(Reply *reply, const char *text, size_t size, Error *err) {
@@ -218,10 +214,8 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
   const bool ids = reply->flags->ids;
   const IdList prompt_ids = {.ids = (int32_t *)prompt, .count = n_prompt};
   const AnswerText text = {
-      .text = reply->text.data,
-      .text_size = reply->text.size,
-      .thinking = reply->thinking.data,
-      .thinking_size = reply->thinking.size,
+      .text = &reply->text,
+      .thinking = &reply->thinking,
       .prompt_ids = ids ? &prompt_ids : NULL,
       .ids = ids ? &reply->ids : NULL,
       .seed = reply->assistant->sampler.seed,
@@ -230,13 +224,9 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
   Buffer line = {0};
   Status status = buffer_append(&line, "{", 1, err);
   if (status == STATUS_OK) status = answer_json(&line, &text, result, err);
-  if (status == STATUS_OK) status = buffer_append(&line, "}\n", 2, err);
-  if (status == STATUS_OK) status = write_line(reply, &line, err);
-  buffer_release(&line);
-  return status;
+  return write_line(reply, &line, status, err);
 }
 
-/* Reports on standard error what the answer itself does not show. */
 static void report_cut(const Reply *reply, const AnswerResult *result) {
   if (result->reason == FINISH_CONTEXT)
     fprintf(stderr, "auk: the answer is cut: the context of %d tokens is full\n",

@@ -41,7 +41,6 @@ typedef struct {
 /* Whether to print statistics: on request, and if both outputs are terminals. Beside a pipe they would garble
  * the screen of its reader (a pager). */
 bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
-/* Refuses -o FILE if it is an input of the answer. */
 Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
                           Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
@@ -54,10 +53,9 @@ void reply_release(Reply *reply);
 /* Writes complete output to the same destination. */
 Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 
-/* Appends the JSON members of an answer, without braces: text and thinking (NULL: none) come first. */
+/* Appends the JSON members of an answer, without braces; without thinking if that is empty. */
 typedef struct {
-  const char *text, *thinking;
-  size_t text_size, thinking_size;
+  const Buffer *text, *thinking;
   const IdList *prompt_ids, *ids; /* NULL: not requested */
   uint64_t seed;
   const char *model; /* name of the model */

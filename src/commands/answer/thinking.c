@@ -52,10 +52,8 @@ static void decide(ThinkingSplitter *s) {
 
 /* Offset of the closing mark in `held`, or its size; the mark does not begin before `from`. */
 static size_t find_close(const ThinkingSplitter *s, size_t from) {
-  size_t length = strlen(s->close);
-  for (size_t at = from; at + length <= s->held.size; at++)
-    if (memcmp(s->held.data + at, s->close, length) == 0) return at;
-  return s->held.size;
+  const char *at = memmem(s->held.data + from, s->held.size - from, s->close, strlen(s->close));
+  return at ? (size_t)(at - s->held.data) : s->held.size;
 }
 
 /* Size of the part of `held` that is certainly thought: all except trailing white space and a possible

@@ -9,6 +9,7 @@
 #include "commands/chat/dialogue.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/input_text.h"
 #include "terminal/console.h"
 
 const Flag talk_flags[] = {
@@ -34,14 +35,8 @@ static Status report_and_go_on(const Dialogue *d, Status status, const Error *er
   return STATUS_OK;
 }
 
-static bool is_blank(const Buffer *text) {
-  for (size_t i = 0; i < text->size; i++)
-    if (!strchr(" \t\r\n", text->data[i])) return false;
-  return true;
-}
-
 static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error *err) {
-  if (is_blank(text)) return STATUS_OK;
+  if (text_is_blank(text->data, text->size)) return STATUS_OK;
   ChatLine line = {.word = WORD_TEXT};
   if (kind == INPUT_LINE) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {
@@ -165,12 +160,9 @@ const Interface chat_interface = {
     .examples = "auk chat -m MODEL -sys \"Answer in one sentence.\"\n"
                 "auk chat -m MODEL --context-overflow slide        # forgets the oldest turns, and says so\n"
                 "auk chat -m MODEL < lines.txt                     # each line a message",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .rules = rules,
-    .n_rules = sizeof rules / sizeof *rules,
-    .max_operands = 1,
-    .operands = VALUE_MODEL,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
+    INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
     .run = run,

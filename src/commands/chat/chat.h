@@ -17,8 +17,8 @@ extern const Flag talk_flags[3];
 /* Whether standard input and standard output are both terminals. */
 bool chat_is_interactive(void);
 
-/* Runs a chat until the user leaves or standard input ends. Unless chat_is_interactive(), lines of standard input
- * are messages and commands, and standard output gets only the answers. */
+/* Runs a chat until the user leaves or standard input ends. Unless chat_is_interactive(), lines of standard
+ * input are messages and commands, and standard output gets only the answers. */
 Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, Error *err);
 
 #endif

@@ -96,7 +96,8 @@ static Status tokens(Dialogue *d, Error *err) {
   size_t n_texts = 0;
   int n_ctx = session_context(d->assistant.session);
   Status status = list_tokens(d, &out, &n_texts, err);
-  if (status == STATUS_OK && d->conversation.count) status = dialogue_encode(d, 0, &ids, err);
+  if (status == STATUS_OK && d->conversation.count)
+    status = dialogue_encode(d, &d->conversation, 0, &ids, err);
   if (status == STATUS_OK)
     status = buffer_printf(&out, err, "%7zu  in all, without what the template puts around them\n", n_texts);
   if (status == STATUS_OK)
@@ -274,7 +275,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
   Status status = conversation_load(path, &d->conversation, err);
   if (status == STATUS_OK &&
       d->conversation.count) /* the template decides which order of messages is valid */
-    status = dialogue_encode(d, 0, &ids, err);
+    status = dialogue_encode(d, &d->conversation, 0, &ids, err);
   if (status) {
     conversation_release(&d->conversation);
     d->conversation = before;

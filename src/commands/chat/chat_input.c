@@ -108,12 +108,6 @@ static bool end_block(Buffer *text) {
   return true;
 }
 
-/* Removes the newlines that only separate the quotes from the text. */
-static void trim_block(Buffer *text) {
-  if (text->size && text->data[text->size - 1] == '\n') text->size--;
-  if (text->size && text->data[0] == '\n') memmove(text->data, text->data + 1, --text->size);
-}
-
 static Status read_block(ChatInput *input, Buffer *text, InputKind *kind, Error *err) {
   const Buffer *line = &input->line;
   *kind = INPUT_BLOCK;
@@ -128,7 +122,9 @@ static Status read_block(ChatInput *input, Buffer *text, InputKind *kind, Error 
     TRY(buffer_append(text, "\n", 1, err));
     TRY(buffer_append(text, line->data ? line->data : "", line->size, err));
   }
-  trim_block(text);
+  /* Newlines that only separate the quotes from the text do not belong to it. */
+  if (text->size && text->data[text->size - 1] == '\n') text->size--;
+  if (text->size && text->data[0] == '\n') memmove(text->data, text->data + 1, --text->size);
   return STATUS_OK;
 }
 

@@ -28,7 +28,6 @@ typedef enum {
   INPUT_NONE /* Ctrl-C */,
   INPUT_END
 } InputKind;
-/* Reads the next message or command into `text`, replacing its content. */
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err);
 
 /* Adds an entry to the arrow keys' history and to the file. The first failure to write the file is reported

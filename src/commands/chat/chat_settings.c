@@ -2,89 +2,44 @@
  * chat_complete.c. Calls: flags.c, which handles names, ranges and mistakes. */
 #include "commands/chat/chat_settings.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "commands/common.h"
 
-enum {
-  TEMP,
-  TOP_K,
-  TOP_P,
-  MIN_P,
-  REPEAT_PENALTY,
-  PRESENCE_PENALTY,
-  FREQUENCY_PENALTY,
-  SEED,
-  N,
-  THINK, /* from here on: only for models that think */
-  THINK_BUDGET,
-  SHOW_THINKING
-};
-
 /* In the order of the list; each is a flag without its dashes, except think and show-thinking. */
 const char *const chat_setting_names[] = {
-    [TEMP] = "temp",
-    [TOP_K] = "top-k",
-    [TOP_P] = "top-p",
-    [MIN_P] = "min-p",
-    [REPEAT_PENALTY] = "repeat-penalty",
-    [PRESENCE_PENALTY] = "presence-penalty",
-    [FREQUENCY_PENALTY] = "frequency-penalty",
-    [SEED] = "seed",
-    [N] = "n",
-    [THINK] = "think",
-    [THINK_BUDGET] = "think-budget",
-    [SHOW_THINKING] = "show-thinking",
+    "temp", "top-k", "top-p", "min-p",        "repeat-penalty", "presence-penalty", "frequency-penalty",
+    "seed", "n",     "think", "think-budget", "show-thinking",
 };
 const size_t chat_n_settings = sizeof chat_setting_names / sizeof *chat_setting_names;
+enum { N_WITHOUT_THINKING = 9 }; /* the others are only for models that think */
 
 /* --- numbers, by the flags' own tables */
 
-/* Flags that /set can change, by group: only those whose names begin with `only`, or all. */
-static const struct {
-  const Flag *flags;
-  size_t n_flags, offset; /* [n_flags]; offset of the group's values in AssistantFlags */
-  const char *only;
-} groups[] = {
-    {sampling_flags, sizeof sampling_flags / sizeof *sampling_flags, offsetof(AssistantFlags, sampling),
-     NULL},
-    {answer_flags, sizeof answer_flags / sizeof *answer_flags, offsetof(AssistantFlags, answer), "-n,"},
-    {chat_flags, sizeof chat_flags / sizeof *chat_flags, offsetof(AssistantFlags, chat), "--think-budget,"},
+static const FlagGroup groups[] = {
+    {.flags = sampling_flags,
+     .n_flags = sizeof sampling_flags / sizeof *sampling_flags,
+     .offset = offsetof(AssistantFlags, sampling)},
+    {.flags = &answer_flags[ANSWER_MAX_TOKENS], .n_flags = 1, .offset = offsetof(AssistantFlags, answer)},
+    {.flags = &chat_flags[CHAT_THINK_BUDGET], .n_flags = 1, .offset = offsetof(AssistantFlags, chat)},
 };
+static const Interface settable = {INTERFACE_GROUPS(groups)};
 
-static bool same_name(const char *name, const char *text, size_t size) {
-  for (size_t i = 0; i < size; i++)
-    if (name[i] != (text[i] == '_' ? '-' : text[i])) return false;
-  return true;
+/* Finds the flag with this name without its dashes, and the spelling with them; NULL if none can be set. */
+static const Flag *find_flag(const char *name, size_t size, char spelling[64], size_t *offset) {
+  for (int dashes = 2; dashes > 0; dashes--) {
+    int length = snprintf(spelling, 64, "%.*s%.*s", dashes, "--", (int)size, name);
+    for (char *at = spelling; *at; at++) *at = *at == '_' ? '-' : *at;
+    const Flag *flag = length < 64 ? interface_find(&settable, spelling, (size_t)length, offset) : NULL;
+    if (flag) return flag;
+  }
+  return NULL;
 }
 
-/* Whether `names` ("-s, --seed") contains the name without dashes; copies the spelling into out. */
-static bool find_spelling(const char *names, const char *name, size_t size, char out[64]) {
-  for (const char *at = names; *at;) {
-    size_t length = strcspn(at, ","), dashes = strspn(at, "-");
-    if (length - dashes == size && same_name(at + dashes, name, size) && length < 64) {
-      memcpy(out, at, length);
-      out[length] = 0;
-      return true;
-    }
-    at += length;
-    at += strspn(at, ", ");
-  }
-  return false;
-}
-
-/* Finds the flag of this name as a group of its own; false if no such flag can be set. */
-static bool find_flag(const char *name, size_t size, FlagGroup *group, char spelling[64]) {
-  for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
-    for (size_t i = 0; i < groups[g].n_flags; i++) {
-      const Flag *flag = &groups[g].flags[i];
-      if (groups[g].only && strncmp(flag->names, groups[g].only, strlen(groups[g].only)) != 0) continue;
-      if (!find_spelling(flag->names, name, size, spelling)) continue;
-      *group = (FlagGroup){.title = "", .flags = flag, .n_flags = 1, .offset = groups[g].offset};
-      return true;
-    }
-  }
-  return false;
+static const Flag *find_setting(size_t index, size_t *offset) {
+  char spelling[64];
+  return find_flag(chat_setting_names[index], strlen(chat_setting_names[index]), spelling, offset);
 }
 
 static AssistantFlags current(const ChatSettings *settings) {
@@ -120,13 +75,6 @@ void chat_settings_begin(ChatSettings *settings, Assistant *assistant, bool show
   settings->first = current(settings);
 }
 
-static void reset(ChatSettings *settings) {
-  apply(settings, &settings->first);
-  settings->n_seeded = 0;
-  settings->assistant->think = settings->first_think;
-  settings->show_thinking = settings->first_show;
-}
-
 Status chat_settings_seed(ChatSettings *settings, Error *err) {
   uint64_t *seed = &settings->assistant->sampler.seed;
   if (!settings->seed.given) return random_seed(seed, err);
@@ -134,29 +82,27 @@ Status chat_settings_seed(ChatSettings *settings, Error *err) {
   return STATUS_OK;
 }
 
-/* Notes that the setting has no effect at temperature 0. */
-static Status note_no_effect(const ChatSettings *settings, const char *names, Buffer *out, Error *err) {
-  static const size_t choosing[] = {TOP_K, TOP_P, MIN_P, SEED};
+static Status note_no_effect(const ChatSettings *settings, const Flag *flag, Buffer *out, Error *err) {
+  static const char *const choosing[] = {"top-k", "top-p", "min-p", "seed"};
   if (settings->assistant->sampler.temperature != 0) return STATUS_OK;
   for (size_t i = 0; i < sizeof choosing / sizeof *choosing; i++) {
-    const char *name = chat_setting_names[choosing[i]];
     char spelling[64];
-    if (find_spelling(names, name, strlen(name), spelling))
-      return buffer_printf(out, err, "temp is 0: %s has no effect until /set temp X\n", name);
+    size_t offset;
+    if (find_flag(choosing[i], strlen(choosing[i]), spelling, &offset) == flag)
+      return buffer_printf(out, err, "temp is 0: %s has no effect until /set temp X\n", choosing[i]);
   }
   return STATUS_OK;
 }
 
-static Status change_flag(ChatSettings *settings, const FlagGroup *group, char *spelling, char *value,
-                          Buffer *out, Error *err) {
-  const Interface interface = {.usage = "", .about = "", .groups = group, .n_groups = 1};
+static Status change_flag(ChatSettings *settings, const Flag *flag, char *spelling, char *value, Buffer *out,
+                          Error *err) {
   AssistantFlags flags = current(settings);
   char *argv[] = {"/set", spelling, value};
   bool helped;
-  TRY(flags_parse(&interface, &flags, 3, argv, NULL, NULL, &helped, err));
-  if (group->flags->kind == KIND_SEED) settings->n_seeded = 0;
+  TRY(flags_parse(&settable, &flags, 3, argv, NULL, NULL, &helped, err));
+  if (flag->kind == KIND_SEED) settings->n_seeded = 0;
   apply(settings, &flags);
-  return note_no_effect(settings, group->flags->names, out, err);
+  return note_no_effect(settings, flag, out, err);
 }
 
 /* --- switches */
@@ -199,10 +145,6 @@ static Status change_switch(bool *on, const char *name, const char *value, Error
 
 /* --- printing */
 
-static Status put_limit(Buffer *out, const char *name, int limit, Error *err) {
-  return buffer_printf(out, err, "  %s %d%s\n", name, limit, limit < 0 ? " (no limit)" : "");
-}
-
 static Status put_seed(Buffer *out, const char *name, Seed seed, Error *err) {
   if (!seed.given) return buffer_printf(out, err, "  %s -1 (another one for each answer)\n", name);
   return buffer_printf(out, err, "  %s %llu\n", name, (unsigned long long)seed.value);
@@ -210,46 +152,34 @@ static Status put_seed(Buffer *out, const char *name, Seed seed, Error *err) {
 
 static Status put_setting(const ChatSettings *settings, size_t index, Buffer *out, Error *err) {
   static const char *const thinks[] = {[THINK_UNSAID] = "auto", [THINK_NO] = "off", [THINK_YES] = "on"};
-  const Assistant *a = settings->assistant;
-  const SamplerSettings *s = &a->sampler;
+  const AssistantFlags flags = current(settings);
   const char *name = chat_setting_names[index];
-  switch (index) {
-  case TEMP: return buffer_printf(out, err, "  %s %g\n", name, s->temperature);
-  case TOP_K: return buffer_printf(out, err, "  %s %d\n", name, s->top_k);
-  case TOP_P: return buffer_printf(out, err, "  %s %g\n", name, s->top_p);
-  case MIN_P: return buffer_printf(out, err, "  %s %g\n", name, s->min_p);
-  case REPEAT_PENALTY: return buffer_printf(out, err, "  %s %g\n", name, s->repetition_penalty);
-  case PRESENCE_PENALTY: return buffer_printf(out, err, "  %s %g\n", name, s->presence_penalty);
-  case FREQUENCY_PENALTY: return buffer_printf(out, err, "  %s %g\n", name, s->frequency_penalty);
-  case SEED: return put_seed(out, name, settings->seed, err);
-  case N: return put_limit(out, name, a->max_tokens, err);
-  case THINK: return buffer_printf(out, err, "  %s %s\n", name, thinks[a->think]);
-  case THINK_BUDGET: return put_limit(out, name, a->think_budget, err);
-  default: return buffer_printf(out, err, "  %s %s\n", name, settings->show_thinking ? "on" : "off");
-  }
-}
-
-static Status put_all(const ChatSettings *settings, Buffer *out, Error *err) {
-  size_t n = can_think(settings->assistant) ? chat_n_settings : THINK;
-  for (size_t i = 0; i < n; i++) TRY(put_setting(settings, i, out, err));
-  return STATUS_OK;
+  size_t offset;
+  const Flag *flag = find_setting(index, &offset);
+  if (!flag)
+    return buffer_printf(out, err, "  %s %s\n", name,
+                         strcmp(name, "think") == 0 ? thinks[settings->assistant->think]
+                         : settings->show_thinking  ? "on"
+                                                    : "off");
+  const void *value = (const char *)&flags + offset;
+  if (flag->kind == KIND_SEED) return put_seed(out, name, *(const Seed *)value, err);
+  if (flag->kind == KIND_DOUBLE) return buffer_printf(out, err, "  %s %g\n", name, *(const double *)value);
+  const int limit = *(const int *)value;
+  return buffer_printf(out, err, "  %s %d%s\n", name, limit, limit < 0 ? " (no limit)" : "");
 }
 
 static Status refuse_name(const char *name, size_t size, Error *err) {
   return error_set(err, STATUS_USAGE, "there is no setting \"%.*s\"; /set alone lists them", (int)size, name);
 }
 
-/* Appends the setting of this name, which may be any spelling of its flag. */
 static Status put_one(const ChatSettings *settings, const char *name, size_t size, Buffer *out, Error *err) {
-  FlagGroup meant, listed;
   char spelling[64];
-  bool is_flag = find_flag(name, size, &meant, spelling);
+  size_t offset;
+  const Flag *flag = find_flag(name, size, spelling, &offset);
   for (size_t i = 0; i < chat_n_settings; i++) {
     const char *own = chat_setting_names[i];
-    bool same = is_flag ? find_flag(own, strlen(own), &listed, spelling) && listed.flags == meant.flags
-                        : is_word(own, name, size);
-    if (!same) continue;
-    if (i >= THINK) TRY(check_think(settings->assistant, own, err));
+    if (flag ? find_setting(i, &offset) != flag : !is_word(own, name, size)) continue;
+    if (i >= N_WITHOUT_THINKING) TRY(check_think(settings->assistant, own, err));
     return put_setting(settings, i, out, err);
   }
   return refuse_name(name, size, err);
@@ -259,10 +189,10 @@ static Status put_one(const ChatSettings *settings, const char *name, size_t siz
 
 static Status change(ChatSettings *settings, const char *name, size_t n_name, char *value, Buffer *out,
                      Error *err) {
-  FlagGroup group;
   char spelling[64];
-  if (find_flag(name, n_name, &group, spelling))
-    return change_flag(settings, &group, spelling, value, out, err);
+  size_t offset;
+  const Flag *flag = find_flag(name, n_name, spelling, &offset);
+  if (flag) return change_flag(settings, flag, spelling, value, out, err);
   if (is_word("think", name, n_name)) return change_think(settings, value, err);
   if (is_word("show-thinking", name, n_name))
     return change_switch(&settings->show_thinking, "show-thinking", value, err);
@@ -277,9 +207,14 @@ Status chat_settings_take(ChatSettings *settings, const char *text, size_t size,
   while (n_name < left && name[n_name] != ' ' && name[n_name] != '=' && name[n_name] != '\t') n_name++;
   const char *at = name + n_name, *end = text + size;
   while (at < end && (*at == ' ' || *at == '=' || *at == '\t')) at++;
-  if (size == 0) return put_all(settings, out, err);
+  size_t n_shown = can_think(settings->assistant) ? chat_n_settings : N_WITHOUT_THINKING;
+  for (size_t i = 0; size == 0 && i < n_shown; i++) TRY(put_setting(settings, i, out, err));
+  if (size == 0) return STATUS_OK;
   if (is_word("default", text, size)) {
-    reset(settings);
+    apply(settings, &settings->first);
+    settings->n_seeded = 0;
+    settings->assistant->think = settings->first_think;
+    settings->show_thinking = settings->first_show;
     return STATUS_OK;
   }
   char value[64];

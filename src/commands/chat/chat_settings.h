@@ -17,9 +17,7 @@ typedef struct {
   bool first_show;
 } ChatSettings;
 
-/* Starts from the flags; the assistant is open. */
 void chat_settings_begin(ChatSettings *settings, Assistant *assistant, bool show_thinking);
-/* Sets the sampler's seed for the next answer. */
 Status chat_settings_seed(ChatSettings *settings, Error *err);
 
 /* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"); "default" restores the initial values. For "NAME"

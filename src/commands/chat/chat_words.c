@@ -27,13 +27,9 @@ static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-static bool is_name(const char *name, const char *text, size_t size) {
-  return strlen(name) == size && strncasecmp(name, text, size) == 0;
-}
-
 /* Whether text[0..size) is among the words in " quit bye ". */
-static bool is_alias(const char *aliases, const char *text, size_t size) {
-  for (const char *at = aliases; *at;) {
+static bool is_among(const char *words, const char *text, size_t size) {
+  for (const char *at = words; *at;) {
     at += strspn(at, " ");
     size_t length = strcspn(at, " ");
     if (length == size && length && strncasecmp(at, text, size) == 0) return true;
@@ -44,12 +40,11 @@ static bool is_alias(const char *aliases, const char *text, size_t size) {
 
 static ChatWord find_word(const char *text, size_t size) {
   for (int i = 0; i < WORD_TEXT; i++)
-    if (is_name(chat_commands[i].name, text, size) || is_alias(chat_commands[i].aliases, text, size))
+    if (is_among(chat_commands[i].name, text, size) || is_among(chat_commands[i].aliases, text, size))
       return (ChatWord)i;
   return WORD_TEXT;
 }
 
-/* The command that a single mistyped word probably means, or NULL. */
 static const char *nearest_command(const char *text, size_t size) {
   Suggestion nearest = suggestion_begin(text, size);
   for (size_t i = 0; i < size; i++)

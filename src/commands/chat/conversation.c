@@ -22,11 +22,6 @@ bool role_find(const char *text, size_t size, Role *role) {
 
 /* --- messages */
 
-static void release_message(Message *message) {
-  buffer_release(&message->text);
-  buffer_release(&message->thinking);
-}
-
 static Status insert(Conversation *c, size_t at, Role role, const char *text, size_t size, Error *err) {
   void *messages = c->messages;
   TRY(mem_grow(&messages, &c->capacity, c->count + 1, sizeof *c->messages, "a conversation", err));
@@ -55,7 +50,10 @@ Status conversation_set_system(Conversation *c, const char *text, size_t size, E
 }
 
 void conversation_drop(Conversation *c, size_t first, size_t n) {
-  for (size_t i = first; i < first + n; i++) release_message(&c->messages[i]);
+  for (size_t i = first; i < first + n; i++) {
+    buffer_release(&c->messages[i].text);
+    buffer_release(&c->messages[i].thinking);
+  }
   size_t after = c->count - first - n;
   if (after) memmove(c->messages + first, c->messages + first + n, after * sizeof *c->messages);
   c->count -= n;

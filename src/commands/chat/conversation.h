@@ -30,7 +30,6 @@ Status conversation_set_system(Conversation *conversation, const char *text, siz
 const Message *conversation_system(const Conversation *conversation); /* or NULL */
 void conversation_truncate(Conversation *conversation, size_t count);
 void conversation_drop(Conversation *conversation, size_t first, size_t n); /* [first, first + n) */
-/* Adds copies of the first `count` messages of another conversation. */
 Status conversation_copy(Conversation *conversation, const Conversation *from, size_t count, Error *err);
 void conversation_release(Conversation *conversation);
 

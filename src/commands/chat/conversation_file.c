@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "commands/common.h"
 #include "commands/input_text.h"
 
 /* --- reading */
@@ -85,27 +86,22 @@ Status conversation_load(const char *path, Conversation *conversation, Error *er
 
 /* --- writing */
 
-static Status put_member(Buffer *out, const char *key, const char *text, size_t size, Error *err) {
-  TRY(buffer_printf(out, err, "\"%s\": ", key));
-  return json_write_string(out, size ? text : "", size, err);
-}
-
 static Status put_message(Buffer *out, const Message *m, Error *err) {
   const char *role = role_name(m->role);
   TRY(buffer_append_string(out, "  {", err));
-  TRY(put_member(out, "role", role, strlen(role), err));
+  TRY(append_json_member(out, "role", role, strlen(role), err));
   if (m->thinking.size) {
     TRY(buffer_append_string(out, ", ", err));
-    TRY(put_member(out, "reasoning_content", m->thinking.data, m->thinking.size, err));
+    TRY(append_json_member(out, "reasoning_content", m->thinking.data, m->thinking.size, err));
   }
   TRY(buffer_append_string(out, ", ", err));
-  TRY(put_member(out, "content", m->text.data, m->text.size, err));
+  TRY(append_json_member(out, "content", m->text.data, m->text.size, err));
   return buffer_append_string(out, "}", err);
 }
 
 static Status put_all(Buffer *out, const Conversation *c, const char *model, Error *err) {
   TRY(buffer_append_string(out, "{", err));
-  TRY(put_member(out, "model", model, strlen(model), err));
+  TRY(append_json_member(out, "model", model, strlen(model), err));
   TRY(buffer_append_string(out, ", \"messages\": [\n", err));
   for (size_t i = 0; i < c->count; i++) {
     TRY(put_message(out, &c->messages[i], err));

@@ -74,7 +74,7 @@ Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out,
 
 /* --- room in the context */
 
-static Status encode(const Dialogue *d, const Conversation *c, size_t first, IdList *ids, Error *err) {
+Status dialogue_encode(const Dialogue *d, const Conversation *c, size_t first, IdList *ids, Error *err) {
   ChatMessage *view;
   size_t n;
   ids->count = 0;
@@ -82,10 +82,6 @@ static Status encode(const Dialogue *d, const Conversation *c, size_t first, IdL
   Status status = assistant_encode(&d->assistant, view, n, ids, err);
   free(view);
   return status;
-}
-
-Status dialogue_encode(const Dialogue *d, size_t first, IdList *ids, Error *err) {
-  return encode(d, &d->conversation, first, ids, err);
 }
 
 Status dialogue_count(const Dialogue *d, const Buffer *text, size_t *n, Error *err) {
@@ -104,7 +100,7 @@ Status dialogue_measure(const Dialogue *d, const Buffer *text, size_t *n, Error 
   IdList ids = {0};
   Status status = conversation_copy(&alone, c, conversation_next_turn(c, 0), err);
   if (status == STATUS_OK) status = conversation_add(&alone, ROLE_USER, text->data, text->size, err);
-  if (status == STATUS_OK) status = encode(d, &alone, 0, &ids, err);
+  if (status == STATUS_OK) status = dialogue_encode(d, &alone, 0, &ids, err);
   *n = ids.count;
   id_list_release(&ids);
   conversation_release(&alone);
@@ -129,7 +125,7 @@ static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_d
   while (low < high && status == STATUS_OK) {
     size_t middle = low + (high - low) / 2, at = conversation_next_turn(c, 0);
     for (size_t i = 0; i < middle; i++) at = conversation_next_turn(c, at + 1);
-    status = dialogue_encode(d, at, &ids, err);
+    status = dialogue_encode(d, c, at, &ids, err);
     if (ids.count <= most) {
       high = middle;
     } else {
@@ -171,8 +167,7 @@ static Status may_drop(Dialogue *d, size_t n_ids, int n_turns, bool *may, Error 
   }
   return error_set(err, STATUS_USAGE,
                    "with this message the conversation has %zu tokens, the context %d: %zu %s left for an "
-                   "answer; /clear or "
-                   "/undo make room, --context-overflow slide forgets the oldest turns",
+                   "answer; /clear or /undo make room, --context-overflow slide forgets the oldest turns",
                    n_ids, n_ctx, left, left == 1 ? "is" : "are");
 }
 
@@ -205,10 +200,10 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   const Conversation *c = &d->conversation;
   size_t n_ctx = (size_t)session_context(d->assistant.session), room = wanted_room(d);
   *fits = true;
-  TRY(dialogue_encode(d, 0, ids, err));
+  TRY(dialogue_encode(d, c, 0, ids, err));
   if (ids->count + room <= n_ctx) return STATUS_OK;
   IdList alone = {0};
-  Status status = dialogue_encode(d, conversation_last_turn(c), &alone, err);
+  Status status = dialogue_encode(d, c, conversation_last_turn(c), &alone, err);
   size_t n_all = ids->count, n_alone = alone.count;
   id_list_release(&alone);
   TRY(status);
@@ -219,7 +214,7 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   TRY(find_short(d, n_ctx - n_ctx / 4, &first, &n_turns, err));
   TRY(may_drop(d, n_all, n_turns, fits, err));
   if (!*fits) return STATUS_OK;
-  TRY(dialogue_encode(d, first, ids, err));
+  TRY(dialogue_encode(d, c, first, ids, err));
   *forgotten = (Forgotten){first - leading, n_turns, n_all - ids->count};
   return STATUS_OK;
 }
@@ -299,9 +294,9 @@ static void note_end(const Dialogue *d) {
 static void note_status(const Dialogue *d) {
   const AnswerResult *r = &d->result;
   if (!d->interactive || d->talk->no_status) return;
-  double rate = r->n_generated > 1 && r->decode_ms > 0 ? (r->n_generated - 1) * 1e3 / r->decode_ms : 0;
-  dialogue_note(d, "[%d tokens, %.1f/s; context %d of %d]", r->n_generated, rate,
-                session_length(d->assistant.session), session_context(d->assistant.session));
+  dialogue_note(d, "[%d tokens, %.1f/s; context %d of %d]", r->n_generated,
+                answer_per_second(r->n_generated - 1, r->decode_ms), session_length(d->assistant.session),
+                session_context(d->assistant.session));
 }
 
 static void count(Dialogue *d) {
@@ -320,7 +315,6 @@ static Status end_line(Dialogue *d, Error *err) {
   return d->show.ends_line ? STATUS_OK : show_text(&d->show, d->show.kind, "\n", 1, err); /* for a pipe */
 }
 
-/* Generates the answer to the prompt. */
 static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   const AnswerSink sink = {.text = take_text, .token = take_id, .prefilling = prefilling, .user = d};
   d->held.count = d->text.size = d->thinking.size = 0;
@@ -343,13 +337,6 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
     console_attend(); /* an interruption of the answer does not affect the next line */
   }
   return status;
-}
-
-static Status keep_answer(Dialogue *d, Error *err) {
-  Conversation *c = &d->conversation;
-  TRY(conversation_add(c, ROLE_ASSISTANT, d->text.data, d->text.size, err));
-  if (d->thinking.size == 0) return STATUS_OK;
-  return buffer_append(&c->messages[c->count - 1].thinking, d->thinking.data, d->thinking.size, err);
 }
 
 /* Reports that no answer is possible any more; the conversation can still be saved. */
@@ -379,7 +366,9 @@ Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
     return STATUS_OK;
   }
   *answered = true;
-  TRY(keep_answer(d, err));
+  TRY(conversation_add(&d->conversation, ROLE_ASSISTANT, d->text.data, d->text.size, err));
+  Buffer *thinking = &d->conversation.messages[d->conversation.count - 1].thinking;
+  if (d->thinking.size) TRY(buffer_append(thinking, d->thinking.data, d->thinking.size, err));
   forget(d, &forgotten);
   note_end(d);
   note_status(d);
@@ -387,7 +376,6 @@ Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   return STATUS_OK;
 }
 
-/* Joins the attached files, each ending its line, and the message. */
 static Status join(const Dialogue *d, const char *text, size_t size, Buffer *message, Error *err) {
   if (d->attached.size) {
     TRY(buffer_append(message, d->attached.data, d->attached.size, err));

@@ -42,12 +42,10 @@ typedef struct {
 /* Prints a line for the user, or a note beside the chat. Without a terminal both go to standard error. */
 void dialogue_say(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void dialogue_note(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints finished lines. */
 void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
 /* Appends the beginning of a text as one line of at most `most` characters, safe for a terminal. */
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);
 
-/* Counts the tokens of a text alone. */
 Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
 /* Counts the tokens of a message with this text, the system message and the template, without earlier
  * turns. */
@@ -58,8 +56,9 @@ typedef struct {
 } ContextHint;
 ContextHint dialogue_context_hint(const Dialogue *dialogue);
 
-/* Encodes the conversation from its turn at message `first` on. */
-Status dialogue_encode(const Dialogue *dialogue, size_t first, IdList *ids, Error *err);
+/* Encodes a conversation from its turn at message `first` on. */
+Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversation, size_t first, IdList *ids,
+                       Error *err);
 
 /* Answers the conversation, which ends with a message of the user or a tool. *answered is false if there was
  * no room or no output: the conversation is then unchanged. */
@@ -68,7 +67,6 @@ Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 /* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
-/* Executes a command. */
 Status chat_command(Dialogue *dialogue, const ChatLine *line, Error *err);
 
 #endif

@@ -15,10 +15,7 @@
 #include "base/private_file.h"
 #include "base/utf8.h"
 #include "commands/auk_directory.h"
-
-static Status fail(const char *path, const char *what, Error *err) {
-  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", path, what, strerror(errno));
-}
+#include "commands/common.h"
 
 /* --- the path */
 
@@ -45,7 +42,7 @@ Status history_path(char **path, Error *err) {
 static Status open_locked(const char *path, int *file, Error *err) {
   for (;;) {
     *file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    if (*file < 0) return fail(path, "open", err);
+    if (*file < 0) return system_error(path, "open", err);
     struct stat ours, there;
     while (flock(*file, LOCK_EX) != 0)
       if (errno != EINTR) goto failed;
@@ -60,19 +57,19 @@ static Status open_locked(const char *path, int *file, Error *err) {
   }
 failed:
   close(*file);
-  return fail(path, "lock", err);
+  return system_error(path, "lock", err);
 }
 
 /* Reads the last `most` bytes of the file, from the beginning of a line. */
 static Status read_end(int file, const char *path, size_t most, Buffer *out, Error *err) {
   off_t size = lseek(file, 0, SEEK_END), start = 0;
-  if (size < 0) return fail(path, "read", err);
+  if (size < 0) return system_error(path, "read", err);
   if ((uint64_t)size > most) start = size - (off_t)most;
   char part[65536];
   for (off_t at = start;;) {
     ssize_t n = pread(file, part, sizeof part, at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail(path, "read", err);
+    if (n < 0) return system_error(path, "read", err);
     if (n == 0) break;
     TRY(buffer_append(out, part, (size_t)n, err));
     at += n;
@@ -84,7 +81,6 @@ static Status read_end(int file, const char *path, size_t most, Buffer *out, Err
   return STATUS_OK;
 }
 
-/* Replaces the file by its later half. */
 static Status shorten(int file, const char *path, Error *err) {
   Buffer kept = {0}, name = {0};
   int half = -1;
@@ -93,10 +89,10 @@ static Status shorten(int file, const char *path, Error *err) {
   if (status == STATUS_OK) status = buffer_append(&name, ".new", sizeof ".new", err);
   if (status == STATUS_OK) { /* the lock of `path` protects this file too */
     half = open(name.data, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (half < 0) status = fail(name.data, "open", err);
+    if (half < 0) status = system_error(name.data, "open", err);
   }
   if (status == STATUS_OK && kept.size) status = descriptor_write(half, name.data, kept.data, kept.size, err);
-  if (status == STATUS_OK && rename(name.data, path) != 0) status = fail(name.data, "rename", err);
+  if (status == STATUS_OK && rename(name.data, path) != 0) status = system_error(name.data, "rename", err);
   if (status && half >= 0) unlink(name.data);
   if (half >= 0) close(half);
   buffer_release(&name);
@@ -162,7 +158,7 @@ static Status take_lines(const Buffer *lines, HistorySink take, void *user, Erro
 
 Status history_read(const char *path, HistorySink take, void *user, Error *err) {
   int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo would block */
-  if (file < 0) return errno == ENOENT ? STATUS_OK : fail(path, "open", err);
+  if (file < 0) return errno == ENOENT ? STATUS_OK : system_error(path, "open", err);
   struct stat kind;
   Buffer lines = {0};
   Status status = STATUS_OK;

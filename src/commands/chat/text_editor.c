@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
+#include "commands/common.h"
 #include "commands/input_text.h"
 
 static const char *editor_command(void) {
@@ -75,7 +76,7 @@ Status text_edit(Buffer *text, Error *err) {
   if (status) return status;
   int file = mkstemps(path.data, 3); /* mode 0600 */
   if (file < 0) {
-    status = error_set(err, STATUS_FAILED, "%s: cannot make a file to edit: %s", path.data, strerror(errno));
+    status = system_error(path.data, "make a file to edit", err);
     buffer_release(&path);
     return status;
   }

@@ -22,9 +22,8 @@
 const Flag map_flags[] = {
     FLAG_FILE("--map", "FILE", MapFlags, input,
               "an answer for each line of the file ('-': standard input), which stands where {} does in -p, "
-              "or is the "
-              "prompt; one line each, \\n, \\r and \\\\ for newlines, CRs and backslashes in it, \\! before "
-              "an error"),
+              "or is the prompt; one line each, \\n"
+              ", \\r and \\\\ for newlines, CRs and backslashes in it, \\! before an error"),
     FLAG_SWITCH(
         "--map-json", MapFlags, json,
         "the lines are JSON: {NAME} in -p is a member, {} all of it; without -p, \"prompt\" or \"messages\""),
@@ -73,14 +72,6 @@ static Status read_files(Map *map, const StringList *files, Error *err) {
   return prompt_pattern_begin(&map->mapping.pattern, map->before.data, map->before.size, err);
 }
 
-/* Seed of the record hashes: the same record in another prompt has another hash. Other inputs of a result are
- * in the settings. */
-static uint64_t hash_of_job(const Map *map, const MapJob *job) {
-  uint64_t hash = record_hash(RECORD_HASH_START, job->map->json ? "json" : "text", 4);
-  if (job->prompt->text) hash = record_hash(hash, job->prompt->text, strlen(job->prompt->text) + 1);
-  return record_hash(hash, map->before.data, map->before.size);
-}
-
 static const char *output_path(const MapJob *job) {
   const char *path = job->map->resume ? job->map->resume : job->reply->path;
   return path && (job->map->resume || strcmp(path, "-") != 0) ? path : NULL;
@@ -98,10 +89,14 @@ static Status check_output(const MapJob *job, const Assistant *a, Error *err) {
 }
 
 static Status open_streams(Map *map, const MapJob *job, Error *err) {
+  /* Seed of the record hashes: the same record in another prompt has another hash. Other inputs of a result
+   * are in the settings. */
+  uint64_t hash = record_hash(RECORD_HASH_START, job->map->json ? "json" : "text", 4);
+  if (job->prompt->text) hash = record_hash(hash, job->prompt->text, strlen(job->prompt->text) + 1);
   const RecordRules rules = {.end = job->map->nul ? 0 : '\n',
                              .passes_blank = job->map->json,
                              .limit = RECORD_LIMIT,
-                             .hash = hash_of_job(map, job)};
+                             .hash = record_hash(hash, map->before.data, map->before.size)};
   const volatile int *interrupted = map->mapping.assistant->interrupted;
   TRY(record_reader_open(job->map->input, rules, interrupted, &map->reader, err));
   const ResultsOptions options = {.path = output_path(job),
@@ -205,7 +200,6 @@ static void note_record(Map *map, const char *what) {
   print_note("%s:%zu: %s", map->reader.name, map->record.line, what);
 }
 
-/* Reports what the result itself does not show. */
 static void report_cut(Map *map) {
   const AnswerResult *result = &map->mapping.result;
   char what[128] = "";

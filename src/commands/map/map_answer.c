@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "commands/common.h"
+
 /* --- the prompt */
 
 /* Puts -sys in front, unless the record's own messages have a system message. */
@@ -23,7 +25,6 @@ static Status add_system(Mapping *m, Error *err) {
   return STATUS_OK;
 }
 
-/* Turns a text prompt into one message. */
 static Status add_user(MapPrompt *prompt, Error *err) {
   void *messages = prompt->messages;
   if (prompt->is_chat) return STATUS_OK;
@@ -191,10 +192,8 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
   if (m->choices.n) {
     TRY(choices_json(&m->choices, m->assistant->place.name, line, err));
   } else {
-    const AnswerText text = {.text = m->text.data,
-                             .text_size = m->text.size,
-                             .thinking = m->thinking.size ? m->thinking.data : NULL,
-                             .thinking_size = m->thinking.size,
+    const AnswerText text = {.text = &m->text,
+                             .thinking = &m->thinking,
                              .prompt_ids = ids ? &m->ids : NULL,
                              .ids = ids ? &m->answer_ids : NULL,
                              .seed = m->assistant->sampler.seed,
@@ -216,8 +215,8 @@ Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *l
   line->size = 0;
   if (m->format != RESULTS_JSON) return result_error(m->format, error->text, line, err);
   TRY(begin_object(m, record, line, err));
-  TRY(buffer_append_string(line, ", \"error\": ", err));
-  TRY(json_write_string(line, error->text, strlen(error->text), err));
+  TRY(buffer_append_string(line, ", ", err));
+  TRY(append_json_member(line, "error", error->text, strlen(error->text), err));
   return buffer_append(line, "}\n", 2, err);
 }
 

@@ -73,40 +73,44 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
 
 /* --- the answer */
 
-/* Adds texts as one value, each with its NUL, so that "a", "b" differs from "ab". */
-static Status add_texts(MapSettings *s, const char *name, const StringList *list, Error *err) {
-  Buffer exact = {0}, what = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < list->count && status == STATUS_OK; i++) {
-    status = buffer_append(&exact, list->items[i], strlen(list->items[i]) + 1, err);
-    if (status == STATUS_OK) status = buffer_printf(&what, err, "%s\"%s\"", i ? ", " : "", list->items[i]);
-  }
-  if (status == STATUS_OK) status = buffer_append(&what, "", 1, err);
+/* Texts as one value: each with its NUL, so that "a", "b" differs from "ab", and as a message shows them. */
+typedef struct {
+  Buffer exact, what;
+} TextList;
+
+static Status add_item(TextList *list, const char *text, size_t size, const char *quote, Error *err) {
+  const char *between = list->what.size ? *quote ? ", " : "," : "";
+  TRY(buffer_append(&list->exact, text, size, err));
+  TRY(buffer_append(&list->exact, "", 1, err));
+  return buffer_printf(&list->what, err, "%s%s%.*s%s", between, quote, (int)size, text, quote);
+}
+
+/* Adds the list unless an item failed, and releases it. */
+static Status end_list(MapSettings *s, const char *name, TextList *list, Status status, Error *err) {
+  const bool some = list->exact.size;
   if (status == STATUS_OK)
-    status = map_settings_add(s, name, list->count ? exact.data : "", exact.size,
-                              list->count ? what.data : "none", err);
-  buffer_release(&exact);
-  buffer_release(&what);
+    status = map_settings_add(s, name, some ? list->exact.data : "", list->exact.size,
+                              some ? list->what.data : "none", err);
+  buffer_release(&list->exact);
+  buffer_release(&list->what);
   return status;
 }
 
-static Status add_choices(MapSettings *s, const Choices *choices, Error *err) {
-  Buffer exact = {0}, what = {0};
+static Status add_stops(MapSettings *s, const StringList *stops, Error *err) {
+  TextList list = {0};
   Status status = STATUS_OK;
-  for (size_t i = 0; i < choices->n && status == STATUS_OK; i++) {
-    const Choice *choice = &choices->items[i];
-    status = buffer_append(&exact, choice->text, choice->size, err);
-    if (status == STATUS_OK) status = buffer_append(&exact, "", 1, err);
-    if (status == STATUS_OK)
-      status = buffer_printf(&what, err, "%s%.*s", i ? "," : "", (int)choice->size, choice->text);
-  }
-  if (status == STATUS_OK) status = buffer_append(&what, "", 1, err);
-  if (status == STATUS_OK)
-    status = map_settings_add(s, "--choose", choices->n ? exact.data : "", exact.size,
-                              choices->n ? what.data : "none", err);
-  buffer_release(&exact);
-  buffer_release(&what);
-  return status ? status : add_text(s, "--choose-by", choices->by == CHOOSE_BY_MEAN ? "mean" : "sum", err);
+  for (size_t i = 0; i < stops->count && status == STATUS_OK; i++)
+    status = add_item(&list, stops->items[i], strlen(stops->items[i]), "\"", err);
+  return end_list(s, "--stop", &list, status, err);
+}
+
+static Status add_choices(MapSettings *s, const Choices *choices, Error *err) {
+  TextList list = {0};
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < choices->n && status == STATUS_OK; i++)
+    status = add_item(&list, choices->items[i].text, choices->items[i].size, "", err);
+  TRY(end_list(s, "--choose", &list, status, err));
+  return add_text(s, "--choose-by", choices->by == CHOOSE_BY_MEAN ? "mean" : "sum", err);
 }
 
 static Status add_ends(MapSettings *s, const Assistant *a, Error *err) {
@@ -115,7 +119,7 @@ static Status add_ends(MapSettings *s, const Assistant *a, Error *err) {
   char what[32];
   snprintf(what, sizeof what, "%zu", ends->count);
   TRY(add_int(s, "-n", a->max_tokens, err));
-  TRY(add_texts(s, "--stop", &flags->stops, err));
+  TRY(add_stops(s, &flags->stops, err));
   TRY(add_switch(s, "--ignore-eos", flags->ignore_eos, err));
   const void *ids = ends->count ? (const void *)ends->ids : "";
   return map_settings_add(s, "end-tokens", ids, ends->count * sizeof *ends->ids, what, err);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/size_text.h"
-#include "base/utf8.h"
+#include "commands/input_text.h"
 
 /* --- patterns */
 
@@ -59,10 +59,7 @@ static Status add_parts(PromptPattern *pattern, const char *text, bool *has_plac
 
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err) {
   if (!text) return add_part(pattern, pattern->json ? PART_ITSELF : PART_RECORD, "", 0, err);
-  size_t valid = utf8_valid_prefix(text, strlen(text));
-  if (text[valid])
-    return error_set(err, STATUS_USAGE, "-p is not valid UTF-8: byte 0x%02x at offset %zu",
-                     (unsigned char)text[valid], valid);
+  TRY(text_check("-p", text, err));
   size_t before = pattern->n_parts;
   TRY(add_part(pattern, PART_RECORD, "", 0, err));
   TRY(add_part(pattern, PART_TEXT, "\n", 1, err));
@@ -125,12 +122,6 @@ static Status append_value(JsonSpan value, Buffer *text, Error *err) {
   JsonCursor cursor = json_cursor(value);
   bool found;
   return json_cursor_string(&cursor, text, &found, err);
-}
-
-/* The JSON value of a record, without surrounding white space. */
-static JsonSpan whole_record(const Record *record) {
-  JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
-  return json_cursor_value(&cursor);
 }
 
 /* --- conversations */
@@ -255,10 +246,7 @@ static Status check_record(const PromptPattern *pattern, const Record *record, E
     return error_set(err, STATUS_USAGE, "the record has more than %s", size_text(record->size).text);
   if (pattern->json)
     return json_parse("the record", STATUS_USAGE, record->text, record->size, NULL, 0, NULL, err);
-  size_t valid = utf8_valid_prefix(record->text, record->size);
-  if (valid == record->size) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "the record is not valid UTF-8: byte 0x%02x at offset %zu",
-                   (unsigned char)record->text[valid], valid);
+  return text_check_bytes("the record", record->text, record->size, err);
 }
 
 static void begin(MapPrompt *prompt) {
@@ -282,7 +270,8 @@ Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPr
   begin(prompt);
   TRY(check_record(pattern, record, err));
   if (pattern->json) {
-    whole = whole_record(record);
+    JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
+    whole = json_cursor_value(&cursor); /* without surrounding white space */
     TRY(find_member(whole, "id", 2, &prompt->id, err));
     if (prompt->id.text && !strchr("\"-0123456789", prompt->id.text[0])) prompt->id = (JsonSpan){0};
   }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "commands/common.h"
 #include "commands/input_text.h"
 
 enum { READ_AHEAD = 1 << 16, WAIT_MS = 250 };
@@ -17,10 +18,6 @@ uint64_t record_hash(uint64_t hash, const void *bytes, size_t size) {
   const unsigned char *at = bytes;
   for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * 0x100000001b3u;
   return hash;
-}
-
-static Status system_error(const RecordReader *reader, const char *what, Error *err) {
-  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", reader->name, what, strerror(errno));
 }
 
 Status record_reader_attach(int descriptor, const char *name, RecordRules rules, RecordReader *reader,
@@ -40,7 +37,7 @@ Status record_reader_open(const char *path, RecordRules rules, const volatile in
   int descriptor = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0 && errno == EINTR) /* a fifo without a writer */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);
-  if (descriptor < 0) return system_error(reader, "open", err);
+  if (descriptor < 0) return system_error(reader->name, "open", err);
   Status status = record_reader_attach(descriptor, reader->name, rules, reader, err);
   reader->owned = !standard;
   reader->interrupted = interrupted;
@@ -61,7 +58,7 @@ static Status await_input(const RecordReader *reader, Error *err) {
     if (reader->interrupted && *reader->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     int n = poll(&input, 1, WAIT_MS);
     if (n > 0) return STATUS_OK;
-    if (n < 0 && errno != EINTR) return system_error(reader, "wait for it", err);
+    if (n < 0 && errno != EINTR) return system_error(reader->name, "wait for it", err);
   }
 }
 
@@ -75,11 +72,11 @@ static Status read_ahead(RecordReader *reader, Error *err) {
       reader->size = (size_t)n;
       return STATUS_OK;
     }
-    if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return system_error(reader, "read", err);
+    if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)
+      return system_error(reader->name, "read", err);
   }
 }
 
-/* Appends bytes[0..size) up to the limit. */
 static Status append_limited(RecordReader *reader, const char *bytes, size_t size, bool *cut, Error *err) {
   size_t room = reader->rules.limit - reader->record.size;
   if (size > room) *cut = true;
@@ -122,12 +119,6 @@ static void set_text(const RecordReader *reader, Record *record) {
   }
 }
 
-static bool is_blank(const Record *record) {
-  for (size_t i = 0; i < record->size; i++)
-    if (!strchr(" \t\r\n", record->text[i]) || !record->text[i]) return false;
-  return true;
-}
-
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err) {
   do {
     TRY(read_record(reader, record, found, err));
@@ -135,7 +126,7 @@ Status record_reader_next(RecordReader *reader, Record *record, bool *found, Err
     record->index = reader->n_records;
     record->line = ++reader->n_lines;
     set_text(reader, record);
-  } while (reader->rules.passes_blank && !record->cut && is_blank(record));
+  } while (reader->rules.passes_blank && !record->cut && text_is_blank(record->text, record->size));
   reader->n_records++;
   return STATUS_OK;
 }

@@ -16,13 +16,10 @@
 
 #include "base/json.h"
 #include "base/output.h"
+#include "commands/common.h"
 
 enum { HASH_SIZE = 16 }; /* hexadecimal digits */
 static const size_t result_limit = (size_t)256 << 20;
-
-static Status system_error(const char *path, const char *what, Error *err) {
-  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", path, what, strerror(errno));
-}
 
 static Status refuse(const char *path, const char *why, Error *err) {
   return error_set(err, STATUS_USAGE, "%s: %s", path, why);

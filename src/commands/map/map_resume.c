@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "commands/common.h"
 #include "commands/map/map_results.h"
 
 enum { HASH_SIZE = 16, LINE_SIZE = 2 * HASH_SIZE + 2, HEAD_LIMIT = 1 << 16 };
@@ -19,10 +20,6 @@ static const char *const first_lines[] = {[RESULTS_LINES] = "auk --map lines 2:\
                                           [RESULTS_JSON] = "auk --map objects 2:\n"};
 /* First lines of earlier versions, which kept neither settings nor hashes of results. */
 static const char *const old_first_lines[] = {"auk --map lines:\n", "auk --map texts:\n"};
-
-static Status system_error(const MapResume *r, const char *what, Error *err) {
-  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", r->path, what, strerror(errno));
-}
 
 static uint64_t place_of(const MapResume *r, size_t index) {
   return r->head + (uint64_t)LINE_SIZE * index;
@@ -36,7 +33,7 @@ static Status write_at(const MapResume *r, const char *bytes, size_t size, uint6
   while (size > 0) {
     ssize_t n = pwrite(r->descriptor, bytes, size, (off_t)at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return system_error(r, "write", err);
+    if (n <= 0) return system_error(r->path, "write", err);
     bytes += n;
     at += (uint64_t)n;
     size -= (size_t)n;
@@ -99,7 +96,7 @@ static Status read_head(MapResume *r, bool has_results, bool retry, Error *err) 
   if (!text) return STATUS_FAILED;
   ssize_t n = pread(r->descriptor, text, HEAD_LIMIT, 0);
   Status status =
-      n < 0 ? system_error(r, "read", err) : check_head(r, text, (size_t)n, has_results, retry, err);
+      n < 0 ? system_error(r->path, "read", err) : check_head(r, text, (size_t)n, has_results, retry, err);
   free(text);
   return status;
 }
@@ -112,7 +109,7 @@ Status map_resume_open(const char *results_path, ResultsFormat format, const Map
   r->path = path.data;
   r->descriptor = open(r->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
   if (r->descriptor >= 0) return read_head(r, has_results, retry, err);
-  if (errno != ENOENT) return system_error(r, "open", err);
+  if (errno != ENOENT) return system_error(r->path, "open", err);
   if (!has_results || format == RESULTS_JSON) return STATUS_OK;
   return error_set(err, STATUS_USAGE,
                    "%s: there is no %s beside it that says of which input it is (results of --json say so "
@@ -128,7 +125,6 @@ void map_resume_close(MapResume *r) {
 
 /* --- lines */
 
-/* Reads a hash; false if the text is not one. */
 static bool read_hash(const char *text, uint64_t *hash) {
   char copy[HASH_SIZE + 1] = {0};
   memcpy(copy, text, HASH_SIZE);
@@ -139,7 +135,7 @@ Status map_resume_read(const MapResume *r, size_t index, uint64_t result, uint64
   char line[LINE_SIZE] = {0};
   uint64_t hash = result;
   ssize_t n = pread(r->descriptor, line, LINE_SIZE, (off_t)place_of(r, index));
-  if (n < 0) return system_error(r, "read", err);
+  if (n < 0) return system_error(r->path, "read", err);
   const char *second = line + HASH_SIZE + 1;
   bool whole = n == LINE_SIZE && line[HASH_SIZE] == ' ' && line[LINE_SIZE - 1] == '\n' &&
                read_hash(line, record) &&
@@ -160,7 +156,7 @@ static Status copy_lines(const MapResume *r, size_t n, AtomicFile *file, Error *
   for (uint64_t at = r->head; at < end;) {
     const size_t wanted = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
     const ssize_t n_read = pread(r->descriptor, chunk, wanted, (off_t)at);
-    if (n_read <= 0) return system_error(r, "read", err);
+    if (n_read <= 0) return system_error(r->path, "read", err);
     TRY(atomic_file_write(file, chunk, (size_t)n_read, err));
     at += (uint64_t)n_read;
   }
@@ -185,7 +181,7 @@ static Status replace_head(MapResume *r, size_t n, Error *err) {
   TRY(status);
   close(r->descriptor);
   r->descriptor = open(r->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
-  if (r->descriptor < 0) return system_error(r, "open", err);
+  if (r->descriptor < 0) return system_error(r->path, "open", err);
   r->head = strlen(first_lines[r->format]) + r->settings->lines.size + 1;
   r->has_other_context = false;
   return STATUS_OK;
@@ -194,19 +190,19 @@ static Status replace_head(MapResume *r, size_t n, Error *err) {
 Status map_resume_cut(MapResume *r, size_t n, Error *err) {
   if (!r->settings) return STATUS_OK;
   if (r->descriptor < 0) r->descriptor = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
-  if (r->descriptor < 0) return system_error(r, "open", err);
+  if (r->descriptor < 0) return system_error(r->path, "open", err);
   if (!r->keeps_head) {
     const Buffer *lines = &r->settings->lines;
     const char *first = first_lines[r->format];
     r->head = strlen(first) + lines->size + 1;
-    if (ftruncate(r->descriptor, 0) != 0) return system_error(r, "write", err);
+    if (ftruncate(r->descriptor, 0) != 0) return system_error(r->path, "write", err);
     TRY(write_at(r, first, strlen(first), 0, err));
     TRY(write_at(r, lines->data, lines->size, strlen(first), err));
     TRY(write_at(r, "\n", 1, r->head - 1, err));
   }
   if (r->has_other_context && r->has_remade) TRY(replace_head(r, n, err));
   bool cut = ftruncate(r->descriptor, (off_t)place_of(r, has_lines(r) ? n : 0)) == 0;
-  return cut ? STATUS_OK : system_error(r, "write", err);
+  return cut ? STATUS_OK : system_error(r->path, "write", err);
 }
 
 static Status write_line(const MapResume *r, size_t index, uint64_t record, const char *result, Error *err) {

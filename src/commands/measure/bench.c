@@ -1,7 +1,7 @@
 /* bench.c - `auk bench`: measures the speed of a model, in the manner of llama.cpp's llama-bench.
  *
- * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_roofline.c for the machine's
- *              limits, bench_memory.c for -v, bench_table.c to print.
+ * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_roofline.c for the limits
+ *              of the machine, bench_table.c to print.
  * Always true: each run of a test has its own fixed tokens; every timed token is computed anew; an untimed
  *              run of each test comes first. A decoded token is sampled (greedily without flags) and
  *              appended; a prefill step takes up to a chunk of tokens and computes the last one's logits. */
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,18 +19,18 @@
 #include "commands/common.h"
 #include "commands/device.h"
 #include "commands/measure/bench_kernels.h"
-#include "commands/measure/bench_memory.h"
 #include "commands/measure/bench_roofline.h"
 #include "commands/measure/bench_table.h"
 #include "commands/model_flags.h"
 #include "engine/generate.h"
+#include "engine/step_cost.h"
 
 typedef struct {
   ModelFlags model;
   DeviceFlags device;
   SamplingFlags sampling;
-  IntList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
-  int repetitions, form;            /* form: TableForm */
+  IdList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
+  int repetitions, form;           /* form: TableForm */
   bool dummy_weights, kernels, verbose;
 } Options;
 
@@ -163,11 +164,6 @@ static const Column columns[] = {
     {"first_token_prompt", NULL, true},
 };
 
-static void name_test(const Test *test, char name[48]) {
-  int length = snprintf(name, 48, "%s%d", test->decode ? "tg" : "pp", test->n);
-  if (test->depth) snprintf(name + length, (size_t)(48 - length), " @ d%d", test->depth);
-}
-
 /* Writes "greedy", or the settings that are not neutral, by flag names: "temp 0.7, top-k 20". */
 static void name_sampling(const SamplerSettings *s, char name[160]) {
   const struct {
@@ -192,7 +188,8 @@ static void name_sampling(const SamplerSettings *s, char name[160]) {
 static Status put_test(Bench *bench, const Test *test, Error *err) {
   Table *table = &bench->table;
   char name[48], sampling[160] = "none", both[224];
-  name_test(test, name);
+  int length = snprintf(name, sizeof name, "%s%d", test->decode ? "tg" : "pp", test->n);
+  if (test->depth) snprintf(name + length, sizeof name - (size_t)length, " @ d%d", test->depth);
   if (test->decode) name_sampling(&bench->sampler, sampling);
   const bool plain = !test->decode || strcmp(sampling, "greedy") == 0;
   snprintf(both, sizeof both, plain ? "%s" : "%s (%s)", name, sampling);
@@ -261,20 +258,19 @@ static Status run_tests(Bench *bench, Error *err) {
   TRY(table_begin(&bench->table, (TableForm)o->form, columns, sizeof columns / sizeof *columns, err));
   for (size_t d = 0; d < o->depths.count; d++) {
     for (size_t p = 0; p < o->prompts.count; p++)
-      TRY(run_test(bench, (Test){false, o->prompts.items[p], o->depths.items[d]}, err));
+      TRY(run_test(bench, (Test){false, o->prompts.ids[p], o->depths.ids[d]}, err));
     for (size_t g = 0; g < o->answers.count; g++)
-      TRY(run_test(bench, (Test){true, o->answers.items[g], o->depths.items[d]}, err));
+      TRY(run_test(bench, (Test){true, o->answers.ids[g], o->depths.ids[d]}, err));
   }
   return table_end(&bench->table, err);
 }
 
-static int greatest(const IntList *list) {
+static int greatest(const IdList *list) {
   int most = 0;
-  for (size_t i = 0; i < list->count; i++) most = list->items[i] > most ? list->items[i] : most;
+  for (size_t i = 0; i < list->count; i++) most = list->ids[i] > most ? list->ids[i] : most;
   return most;
 }
 
-/* Chooses the context of the longest test. */
 static Status choose_context(Bench *bench, Error *err) {
   const Options *o = bench->options;
   int64_t prompt = greatest(&o->prompts), answer = (int64_t)greatest(&o->answers) + 1;
@@ -306,11 +302,42 @@ static double process_start_ms(void) {
   return age > 0 ? now - age : now;
 }
 
-/* Times the first answer of the process: a prompt as long as the first test's, or one token. */
+/* Bytes in use of the device's own memory, by all programs; 0 if it has none. */
+static Status memory_taken(const Bench *bench, double *bytes, Error *err) {
+  const BackendProbe *probe = bench->device.backend->probe;
+  size_t free_bytes, all_bytes;
+  *bytes = 0;
+  if (!probe->memory_now) return STATUS_OK;
+  TRY(probe->memory_now(&bench->device.options, &free_bytes, &all_bytes, err));
+  *bytes = (double)(all_bytes - free_bytes);
+  return STATUS_OK;
+}
+
+/* Prints to standard error the bytes of weights, KV cache and the rest, after every kind of step has run; for
+ * a device with its own memory also the bytes that its context and other programs take. */
+static Status report_memory(const Bench *bench, Error *err) {
+  const double weights = (double)bench->model->weight_bytes, mb = 1e6;
+  const double cache = kv_cache_bytes(&bench->model->config, (KvType)bench->options->device.kv,
+                                      session_context(bench->session));
+  const bool own = bench->device.backend->probe->memory_now != NULL;
+  struct rusage usage; /* of a CPU: the peak, with the pages of mapped files */
+  double taken;
+  TRY(memory_taken(bench, &taken, err));
+  if (!own) taken = getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024 : 0;
+  fprintf(stderr, "auk: memory in MB: weights %.1f as stored, KV cache %.1f, everything else %.1f; ",
+          weights / mb, cache / mb, (taken - weights - cache) / mb);
+  if (own)
+    fprintf(stderr, "%.1f taken, %.1f before the weights came\n", taken / mb, bench->taken_before / mb);
+  else
+    fprintf(stderr, "%.1f resident at most\n", taken / mb);
+  return STATUS_OK;
+}
+
+/* Times the first answer: a prompt as long as the first test's, or one token. */
 static Status time_first_token(Bench *bench, Error *err) {
-  const IntList *prompts = &bench->options->prompts;
+  const IdList *prompts = &bench->options->prompts;
   bench->load_ms = clock_ms() - bench->start_ms;
-  bench->n_first = prompts->count && prompts->items[0] ? prompts->items[0] : 1;
+  bench->n_first = prompts->count && prompts->ids[0] ? prompts->ids[0] : 1;
   fill_ids(bench, bench->ids, bench->n_first, 0);
   int32_t id;
   TRY(make_session_hold(bench, bench->n_first, err));
@@ -319,7 +346,7 @@ static Status time_first_token(Bench *bench, Error *err) {
   if (!bench->options->verbose) return STATUS_OK;
   if (session_length(bench->session) < bench->n_ctx) TRY(session_decode(bench->session, id, err));
   TRY(session_settle(bench->session, err));
-  return memory_report(&bench->device, bench->model, bench->session, bench->taken_before, err);
+  return report_memory(bench, err);
 }
 
 /* --- the model */
@@ -343,7 +370,7 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   const Backend *backend = bench->device.backend;
   StateOptions sizes = session_sizes(session, backend, &bench->model->config);
   bench->max_chunk = sizes.max_chunk;
-  TRY(memory_taken(&bench->device, &bench->taken_before, err));
+  TRY(memory_taken(bench, &bench->taken_before, err));
   TRY(device_check_memory(&bench->device, bench->model, &sizes, err));
   if (bench->model->dummy && !backend->memory) TRY(model_fill_dummy(bench->model, err));
   TRY(device_load(&bench->device, bench->model, err));
@@ -376,7 +403,7 @@ static Status run_tests_of_model(Bench *bench, Error *err) {
 
 static Status run_kernels(Bench *bench, Error *err) {
   const Options *o = bench->options;
-  const KernelTimesOptions times = {.n_tokens = o->prompts.items,
+  const KernelTimesOptions times = {.n_tokens = o->prompts.ids,
                                     .n_counts = o->prompts.count,
                                     .repetitions = o->repetitions,
                                     .interrupted = bench->interrupted};
@@ -399,17 +426,17 @@ static Status check_kernel_flags(const Options *o, Error *err) {
     return error_set(err, STATUS_USAGE, "--kernels takes counts of rows from -p; %s is for whole models",
                      o->answers.count ? "-n" : "-d");
   for (size_t i = 0; i < o->prompts.count; i++)
-    if (o->prompts.items[i] < 1)
-      return error_set(err, STATUS_USAGE, "-p %d: --kernels needs at least one row", o->prompts.items[i]);
+    if (o->prompts.ids[i] < 1)
+      return error_set(err, STATUS_USAGE, "-p %d: --kernels needs at least one row", o->prompts.ids[i]);
   return STATUS_OK;
 }
 
 static Status check_options(Options *o, Error *err) {
   TRY(sampling_check(&o->sampling, err));
   if (o->kernels) return check_kernel_flags(o, err);
-  if (o->prompts.count == 0) TRY(int_list_add(&o->prompts, 512, err));
-  if (o->answers.count == 0) TRY(int_list_add(&o->answers, 128, err));
-  if (o->depths.count == 0) TRY(int_list_add(&o->depths, 0, err));
+  if (o->prompts.count == 0) TRY(id_list_append(&o->prompts, 512, err));
+  if (o->answers.count == 0) TRY(id_list_append(&o->answers, 128, err));
+  if (o->depths.count == 0) TRY(id_list_append(&o->depths, 0, err));
   if (greatest(&o->prompts) == 0 && greatest(&o->answers) == 0)
     return error_set(err, STATUS_USAGE, "-p 0 and -n 0 leave nothing to measure");
   return STATUS_OK;
@@ -482,10 +509,8 @@ const Interface bench_interface = {
     .examples = "auk bench -m MODEL -p 512 -n 128\n"
                 "auk bench -m MODEL -p 0 -n 64 -d 8192,32768        # generation behind long contexts\n"
                 "auk bench -m config.json --dummy-weights -o json",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .max_operands = 1,
-    .operands = VALUE_MODEL,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .defaults =
         &(const Options){.repetitions = 5, .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN},

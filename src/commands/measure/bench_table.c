@@ -7,10 +7,6 @@
 #include "base/json.h"
 #include "base/output.h"
 
-static bool is_shown(const Table *table, const Column *column) {
-  return table->form == FORM_MARKDOWN ? column->title != NULL : column->key != NULL;
-}
-
 static Status flush(Table *table, Error *err) {
   Status status = output_write(table->out.data, table->out.size, err);
   table->out.size = 0;
@@ -52,10 +48,9 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
   return flush(table, err);
 }
 
-/* Begins the next cell; *shown: the form shows it. */
 static Status begin_cell(Table *table, bool *shown, Error *err) {
   const Column *column = &table->columns[table->next++];
-  *shown = is_shown(table, column);
+  *shown = table->form == FORM_MARKDOWN ? column->title != NULL : column->key != NULL;
   if (!*shown) return STATUS_OK;
   bool first = table->n_shown++ == 0;
   switch (table->form) {

@@ -107,7 +107,6 @@ static Status evaluate(Eval *eval, int window, Error *err) {
   return STATUS_OK;
 }
 
-/* Chooses the tokens of a window: the given number, else all. */
 static Status choose_window(const Eval *eval, int *window, Error *err) {
   const int asked = eval->options->window, maximum = eval->model->config.max_position;
   size_t n = eval->ids.count;
@@ -126,7 +125,6 @@ static Status choose_window(const Eval *eval, int *window, Error *err) {
   return STATUS_OK;
 }
 
-/* Refuses --logits-out if it is one of the input files. */
 static Status check_output(const Eval *eval, Error *err) {
   const Options *o = eval->options;
   const WrittenFile output = written_file("--logits-out", o->logits_out);
@@ -167,7 +165,7 @@ static Status run_eval(Eval *eval, Error *err) {
   if (eval->shows_progress) progress_clear();
   TRY(model_check_weights(eval->model, err)); /* may explain the failure, too */
   TRY(status);
-  if (o->logits_out) TRY(npy_commit(&eval->npy, err));
+  if (o->logits_out) TRY(atomic_file_commit(&eval->npy.file, err));
   double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;
   return output_printf(err, "tokens=%zu scored=%zu nll=%.9f ppl=%.9g\n", eval->ids.count, eval->n_scored,
                        mean, exp(mean));
@@ -177,7 +175,7 @@ static Status run(void *options, const char *const *operands, size_t n_operands,
   (void)operands, (void)n_operands;
   Eval eval = {.options = options};
   Status status = run_eval(&eval, err);
-  npy_abort(&eval.npy);
+  atomic_file_abort(&eval.npy.file);
   session_close(eval.session);
   device_release(&eval.device);
   id_list_release(&eval.ids);
@@ -226,12 +224,9 @@ const Interface eval_interface = {
     .about = about,
     .examples = "auk eval -m MODEL -f text.txt                      # perplexity\n"
                 "auk eval -m MODEL -f text.txt --logits-out x.npy   # and every logit",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .rules = rules,
-    .n_rules = sizeof rules / sizeof *rules,
-    .max_operands = 1,
-    .operands = VALUE_MODEL,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
+    INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.device = DEVICE_NOT_GIVEN},
     .run = run,

@@ -28,11 +28,3 @@ Status npy_open(const char *path, size_t n_rows, size_t n_columns, NpyFile *npy,
 Status npy_write_row(NpyFile *npy, const float *row, Error *err) {
   return atomic_file_write(&npy->file, row, npy->n_columns * sizeof *row, err);
 }
-
-Status npy_commit(NpyFile *npy, Error *err) {
-  return atomic_file_commit(&npy->file, err);
-}
-
-void npy_abort(NpyFile *npy) {
-  atomic_file_abort(&npy->file);
-}

@@ -9,11 +9,9 @@ typedef struct {
   size_t n_columns;
 } NpyFile; /* starts zeroed */
 
-/* Begins the file with a header for n_rows rows. End with npy_commit() or npy_abort(); after a failure only
- * npy_abort() is allowed. */
+/* Begins the file with a header for n_rows rows. Commit or abort `file` at the end; after a failure, abort
+ * it. */
 Status npy_open(const char *path, size_t n_rows, size_t n_columns, NpyFile *npy, Error *err);
 Status npy_write_row(NpyFile *npy, const float *row /* [n_columns] */, Error *err);
-Status npy_commit(NpyFile *npy, Error *err); /* PRECOND n_rows rows were written */
-void npy_abort(NpyFile *npy);                /* does nothing on a zeroed or committed one */
 
 #endif

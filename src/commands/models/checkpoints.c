@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "commands/common.h"
 #include "commands/models/hub.h"
 #include "commands/models/names.h"
 #include "model/model.h"
@@ -147,11 +148,10 @@ static Status visit(Checkpoints *list, const char *path, int depth, Error *err) 
 
 Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err) {
   struct stat info;
-  if (stat(path, &info) != 0)
-    return error_set(err, STATUS_FAILED, "%s: cannot look there: %s", path, strerror(errno));
+  if (stat(path, &info) != 0) return system_error(path, "look there", err);
   if (S_ISDIR(info.st_mode)) {
     DIR *listing = opendir(path);
-    if (!listing) return error_set(err, STATUS_FAILED, "%s: cannot read it: %s", path, strerror(errno));
+    if (!listing) return system_error(path, "read it", err);
     closedir(listing);
   }
   return visit(list, path, 0, err);

@@ -30,7 +30,6 @@ typedef struct {
 #define CHECKPOINTS_HERE "models" /* the default folder */
 enum { CHECKPOINTS_MAX_DEPTH = 12, CHECKPOINTS_MAX_DIRECTORIES = 10000 };
 
-/* Adds the checkpoints in the Hugging Face cache. */
 Status checkpoints_add_hub(Checkpoints *list, Error *err);
 
 /* Adds checkpoints below a directory or the directory itself, or a single file. A checkpoint is a directory

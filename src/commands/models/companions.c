@@ -2,7 +2,6 @@
  * Always true: files that existed before are not written to, replaced or removed. */
 #include "commands/models/companions.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,12 +40,13 @@ static Status add_differing(Differing *differing, const char *path, Error *err) 
   return add_name(&differing->names, path, err);
 }
 
+/* Prepares a copy, or compares the file that is there (`copy` NULL: always). */
 static Status copy_one(const char *from, const char *to, AtomicFile *copy, Differing *differing, Error *err) {
   MappedFile file;
   bool same = true;
   TRY(file_map(from, STATUS_MODEL, &file, err));
   Status status =
-      file_is_named(to) ? has_same_bytes(&file, to, &same, err) : write_copy(&file, to, copy, err);
+      !copy || file_is_named(to) ? has_same_bytes(&file, to, &same, err) : write_copy(&file, to, copy, err);
   if (status == STATUS_OK && !same) status = add_differing(differing, to, err);
   file_unmap(&file);
   return status;
@@ -97,16 +97,6 @@ Status companions_copy(const Model *model, const char *output, Companions *copie
 
 /* --- moving into place */
 
-static Status compare_named(const char *from, const char *to, Differing *differing, Error *err) {
-  MappedFile file;
-  bool same = false;
-  TRY(file_map(from, STATUS_MODEL, &file, err));
-  Status status = has_same_bytes(&file, to, &same, err);
-  if (status == STATUS_OK && !same) status = add_differing(differing, to, err);
-  file_unmap(&file);
-  return status;
-}
-
 /* Renames the copy to its final name, or compares the file that has that name by now. */
 static Status place_one(const char *directory, int which, Companions *copies, Differing *differing,
                         Error *err) {
@@ -116,10 +106,9 @@ static Status place_one(const char *directory, int which, Companions *copies, Di
   char *to = path_join("", copy->path, err), /* a copy */
       *from = to ? path_join(directory, model_companions[which], err) : NULL;
   Status status = from ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK && fstat(copy->descriptor, &info) != 0)
-    status = error_set(err, STATUS_FAILED, "%s: cannot examine: %s", to, strerror(errno));
+  if (status == STATUS_OK && fstat(copy->descriptor, &info) != 0) status = system_error(to, "examine", err);
   if (status == STATUS_OK) status = atomic_file_place(copy, &placed, err);
-  if (status == STATUS_OK && !placed) status = compare_named(from, to, differing, err);
+  if (status == STATUS_OK && !placed) status = copy_one(from, to, NULL, differing, err);
   if (status == STATUS_OK && placed) {
     copies->placed[which] = (PlacedFile){to, info.st_dev, info.st_ino};
     to = NULL;

@@ -71,14 +71,11 @@ static Status path_print(char **out, Error *err, const char *format, ...)
 static Status path_print(char **out, Error *err, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(NULL, 0, format, arguments);
+  const int length = vasprintf(out, format, arguments);
   va_end(arguments);
-  *out = length < 0 ? NULL : mem_alloc((size_t)length + 1, 1, "a path", err);
-  if (!*out) return STATUS_FAILED;
-  va_start(arguments, format);
-  vsnprintf(*out, (size_t)length + 1, format, arguments);
-  va_end(arguments);
-  return STATUS_OK;
+  if (length >= 0) return STATUS_OK;
+  *out = NULL;
+  return error_set(err, STATUS_FAILED, "out of memory: a path");
 }
 
 /* The value of the environment variable, in which "~/" may come first, followed by `name`; NULL if it is
@@ -141,7 +138,6 @@ static Status missing_shard(const char *snapshot, const char *index, char **miss
   return status;
 }
 
-/* Whether a file of the snapshot's repository is still being downloaded. */
 static Status is_downloading(const char *snapshot, bool *downloading, Error *err) {
   static const char suffix[] = ".incomplete";
   char *blobs;
@@ -279,7 +275,6 @@ static Status find_repository(const char *hub, const HubName *name, char **repos
                     name->name);
 }
 
-/* The command that fetches the model. */
 typedef struct {
   char text[2 * (MAX_NAME + MAX_REVISION)];
 } FetchText;
@@ -292,33 +287,19 @@ static FetchText fetch_text(const HubName *name) {
   return out;
 }
 
-/* *path stays NULL if the model is not in the cache. */
-static Status look_up(const char *hub, const HubName *name, char **path, Error *err) {
-  char *repository;
-  TRY(find_repository(hub, name, &repository, err));
-  Status status = find_snapshot(repository, name->revision, path, err);
-  free(repository);
-  return status;
-}
-
 Status hub_find(const char *text, char **path, Error *err) {
   HubName name;
-  char *hub = NULL;
+  char *hub = NULL, *repository = NULL;
   *path = NULL;
   if (!file_exists(text) && read_name(text, &name)) TRY(hub_directory(&hub, err));
-  Status status = hub ? look_up(hub, &name, path, err) : STATUS_OK;
+  Status status = hub ? find_repository(hub, &name, &repository, err) : STATUS_OK;
+  if (status == STATUS_OK && repository) status = find_snapshot(repository, name.revision, path, err);
+  free(repository);
   free(hub);
   if (status == STATUS_OK && *path) return STATUS_OK;
   free(*path);
   *path = NULL;
   return status == STATUS_OK ? path_print(path, err, "%s", text) : status;
-}
-
-/* Whether the name has no organisation, or one that is a folder here. */
-static bool names_folder(const HubName *name) {
-  char folder[MAX_NAME + 1];
-  snprintf(folder, sizeof folder, "%.*s", (int)name->organisation_size, name->organisation);
-  return !name->organisation_size || file_is_directory(folder);
 }
 
 static Status refuse(const char *text, const HubName *name, const char *hub, Error *err) {
@@ -333,7 +314,9 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
     return error_set(err, STATUS_MODEL,
                      "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text,
                      hub, name->revision ? name->revision : "main", fetch_text(name).text);
-  if (names_folder(name)) /* more likely a mistyped directory than a repository */
+  char folder[MAX_NAME + 1];
+  snprintf(folder, sizeof folder, "%.*s", (int)name->organisation_size, name->organisation);
+  if (!*folder || file_is_directory(folder)) /* more likely a mistyped directory than a repository */
     return error_set(err, STATUS_MODEL,
                      "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
                      "(auk models lists what is there)",

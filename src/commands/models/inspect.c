@@ -29,14 +29,6 @@ static void count_linears(const Model *model, Inspection *inspection) {
   }
 }
 
-/* Tensors are ordered by file. */
-static size_t count_files(const Model *model) {
-  size_t n = 0;
-  for (size_t i = 0; i < model_tensor_count(model); i++)
-    n += i == 0 || model_tensor(model, i)->file != model_tensor(model, i - 1)->file;
-  return n;
-}
-
 static Inspection inspect(const Model *model, const char *path) {
   const ModelConfig *config = &model->config;
   Inspection inspection = {.model = model, .path = path};
@@ -77,7 +69,9 @@ static Status print_layout(Buffer *out, const Inspection *inspection, Error *err
   TRY(append_escaped(out, inspection->path, err));
   TRY(inspect_begin_line(out, "layout", err));
   if (model->layout == LAYOUT_AK48) return buffer_append_string(out, "packed file (ak48)", err);
-  size_t n_files = count_files(model);
+  size_t n_files = 0; /* tensors are ordered by file */
+  for (size_t i = 0; i < model_tensor_count(model); i++)
+    n_files += i == 0 || model_tensor(model, i)->file != model_tensor(model, i - 1)->file;
   return buffer_printf(out, err, "Hugging Face directory, %zu %s", n_files, n_files == 1 ? "file" : "files");
 }
 
@@ -129,15 +123,6 @@ static Status print_rope(Buffer *out, const Model *model, Error *err) {
     TRY(print_number(out, ", original context ", rope->original_max_position, err));
   TRY(inspect_begin_line(out, "norm epsilon", err));
   return buffer_printf(out, err, "%s (%s)", decimal(model->config.norm_eps).text, model->eps_source);
-}
-
-/* Prints a warning if values of Qwen3 were assumed for a model that cannot be Qwen3, which ruins its
- * answers. */
-static Status print_doubt(Buffer *out, const Model *model, Error *err) {
-  Error doubt;
-  if (model_check_known(model, &doubt) == STATUS_OK) return STATUS_OK;
-  TRY(inspect_begin_line(out, "note", err));
-  return buffer_append_string(out, doubt.text, err);
 }
 
 enum { NAMES_SHOWN = 8 }; /* limit for long lists; --json has all names */
@@ -280,7 +265,11 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   TRY(print_memory(out, inspection, err));
   TRY(inspect_print_devices(out, model, err));
   TRY(print_unused(out, model, err));
-  TRY(print_doubt(out, model, err));
+  Error doubt; /* values of Qwen3 assumed for a model that cannot be Qwen3 */
+  if (model_check_known(model, &doubt) != STATUS_OK) {
+    TRY(inspect_begin_line(out, "note", err));
+    TRY(buffer_append_string(out, doubt.text, err));
+  }
   if (tensors) TRY(buffer_append_string(out, "\n", err));
   if (tensors) TRY(print_tensors(out, model, err));
   return buffer_append_string(out, "\n", err);
@@ -324,10 +313,8 @@ const Interface inspect_interface = {
     .about = "Says what is in a checkpoint and what it will take in memory. No weight is read.",
     .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
                 "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .max_operands = 1,
-    .operands = VALUE_MODEL,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .run = run,
 };

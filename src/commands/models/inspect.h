@@ -20,7 +20,6 @@ size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_toke
 /* Bytes of weights in memory after model_prepare(). */
 size_t inspect_loaded_bytes(const Model *model);
 
-/* Begins a line of the report. */
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
 /* Prints how the model differs from Llama, and the devices that support it. */
 Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);

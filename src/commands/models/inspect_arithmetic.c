@@ -1,11 +1,11 @@
 /* inspect_arithmetic.c - `auk inspect`: how a model's transformer differs from Llama's, and which devices
- * support it. Called by: inspect.c. Calls: device.c. Lines without content are omitted; models like Llama get
- * only the last one. */
+ * support it. Called by: inspect.c. Calls: cuda/supported.c. Lines without content are omitted; models like
+ * Llama get only the last one. */
 #include <math.h>
 
-#include "commands/device.h"
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
+#include "cuda/supported.h"
 #include "model/layers.h"
 
 /* Appends an item to a line: "LABEL  item, item". */
@@ -103,7 +103,7 @@ static bool has_wide_scales(const Model *model) {
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err) {
   Error reason = {{0}};
   TRY(inspect_begin_line(out, "runs on", err));
-  if (device_gpu_computes(model, &reason))
+  if (cuda_check_model(model, &reason) == STATUS_OK)
     return buffer_printf(out, err, "CPU and GPU%s",
                          has_wide_scales(model) ? ", there as 8 bits where scales are no F16 numbers" : "");
   return buffer_printf(out, err, "CPU; %s", reason.text);

@@ -2,9 +2,9 @@
  * exist. Called by: inspect.c. */
 #include <string.h>
 
-#include "commands/device.h"
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
+#include "cuda/supported.h"
 
 /* An object or array being written. A comma precedes every member except the first. */
 typedef struct {
@@ -101,7 +101,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
                              : put_raw(w, "logit_cap", "null"));
   TRY(put_bool(w, "fused", config->fused));
   Error reason = {{0}};
-  bool cuda = device_gpu_computes(model, &reason);
+  bool cuda = cuda_check_model(model, &reason) == STATUS_OK;
   TRY(put_raw(w, "runs_on", cuda ? "[\"cpu\", \"cuda\"]" : "[\"cpu\"]"));
   return put_string(w, "cuda_refusal", cuda ? NULL : reason.text);
 }

@@ -1,5 +1,5 @@
-/* known_names.c - see known_names.h.   Called by: model_flags.c.   Calls: checkpoints.c, hub.c, did_you_mean.c.
- * Opens no checkpoint. */
+/* known_names.c - see known_names.h.   Called by: model_flags.c.   Calls: checkpoints.c, hub.c,
+ * did_you_mean.c. Opens no checkpoint. */
 #include "commands/models/known_names.h"
 
 #include <errno.h>
@@ -21,38 +21,23 @@ static const char *last_part(const char *name) {
   return slash ? slash + 1 : name;
 }
 
-static Status refuse_several(const char *text, const Checkpoints *list, Error *err) {
-  Buffer names = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < list->count && status == STATUS_OK; i++)
-    if (strcmp(last_part(list->items[i].name), text) == 0)
-      status = buffer_printf(&names, err, "%s%s", names.size ? ", " : "", list->items[i].name);
-  if (status == STATUS_OK)
-    status = error_set(err, STATUS_USAGE, "%s is the last part of several names: %.*s; give a whole one",
-                       text, (int)names.size, names.data);
-  buffer_release(&names);
-  return status;
-}
-
-/* Copies the only name in the list with this last part. */
-static Status take_match(const char *text, const Checkpoints *list, char **name, Error *err) {
-  size_t n = 0;
-  for (size_t i = 0; i < list->count; i++) {
-    if (strcmp(last_part(list->items[i].name), text) != 0) continue;
-    if (n++ > 0) return refuse_several(text, list, err);
-    if (!(*name = path_join("", list->items[i].name, err))) return STATUS_FAILED;
-  }
-  return STATUS_OK;
-}
-
+/* *name: the only listed name with this last part, in new memory, or NULL. */
 static Status look_for_last_part(const char *text, char **name, Error *err) {
   Checkpoints list = {0};
+  Buffer names = {0};
+  size_t n = 0;
   Status status = checkpoints_add_known(&list, err);
-  if (status == STATUS_OK) status = take_match(text, &list, name, err);
+  for (size_t i = 0; i < list.count && status == STATUS_OK; i++)
+    if (strcmp(last_part(list.items[i].name), text) == 0)
+      status = buffer_printf(&names, err, "%s%s", n++ ? ", " : "", list.items[i].name);
   checkpoints_release(&list);
-  if (status == STATUS_OK) return STATUS_OK;
-  free(*name);
-  *name = NULL;
+  if (status == STATUS_OK && n > 1)
+    status = error_set(err, STATUS_USAGE, "%s is the last part of several names: %s; give a whole one", text,
+                       names.data);
+  if (status == STATUS_OK)
+    *name = names.data;
+  else
+    buffer_release(&names);
   return status;
 }
 
@@ -90,11 +75,6 @@ static const char *nearest_listed(const Checkpoints *list, Suggestion *nearest) 
   return found;
 }
 
-static bool is_packed_name(const char *name) {
-  const char *ending = strrchr(name, '.');
-  return ending && strcmp(ending, ".ak48") == 0;
-}
-
 /* *found: the path, in new memory, of the closest folder or packed file in the folder that the text names;
  * NULL: none is close. */
 static Status nearest_in_folder(const char *text, Suggestion *nearest, char **found, Error *err) {
@@ -103,10 +83,10 @@ static Status nearest_in_folder(const char *text, Suggestion *nearest, char **fo
   Status status = folder ? names_read(folder, &names, err) : STATUS_FAILED;
   *found = NULL;
   for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
-    const char *name = names.items[i], *before = nearest->word;
+    const char *name = names.items[i], *ending = strrchr(name, '.'), *before = nearest->word;
     char *path = path_join(last_part(text) == text ? "" : folder, name, err);
     status = path ? STATUS_OK : STATUS_FAILED;
-    if (path && (is_packed_name(name) || file_is_directory(path)))
+    if (path && ((ending && strcmp(ending, ".ak48") == 0) || file_is_directory(path)))
       suggestion_consider(nearest, name, strlen(name));
     if (nearest->word == before) {
       free(path);
@@ -133,7 +113,6 @@ static Status refuse_nearest(const char *text, const Checkpoints *list, Error *e
   return status;
 }
 
-/* Whether the first part of a path is an existing folder. */
 static bool begins_in_folder(const char *text) {
   char *first = path_join("", text, NULL);
   if (!first) return false;
@@ -144,16 +123,12 @@ static bool begins_in_folder(const char *text) {
   return here;
 }
 
-/* Whether nothing exists at the path. Dangling links and unsearchable folders exist: opening them gives the
- * reason. */
-static bool is_nowhere(const char *text) {
-  struct stat info;
-  return lstat(text, &info) != 0 && errno == ENOENT;
-}
-
 Status known_name_suggest(const char *text, Error *err) {
-  if (!is_nowhere(text) || !begins_in_folder(text)) return STATUS_OK;
+  struct stat info;
   Checkpoints list = {0};
+  /* Opening dangling links and unsearchable folders gives the reason. */
+  const bool is_missing = lstat(text, &info) != 0 && errno == ENOENT;
+  if (!is_missing || !begins_in_folder(text)) return STATUS_OK;
   Status status = checkpoints_add_known(&list, err);
   if (status == STATUS_OK) status = refuse_nearest(text, &list, err);
   checkpoints_release(&list);

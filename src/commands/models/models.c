@@ -139,20 +139,16 @@ static Status open_all(const Checkpoint *checkpoint, Model **model, Error *err) 
   return status;
 }
 
-static void look_at_packed(const Model *model, Facts *facts) {
-  snprintf(facts->architecture, sizeof facts->architecture, "%s", model->config.architecture);
-  strcpy(facts->method, "awq");
-  facts->bits = model->config.quant.scheme.bits;
-  facts->group = model->config.quant.scheme.group;
-}
-
 static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts *facts, Error *err) {
   if (facts->status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", facts->reason.text);
   if (file_is_directory(checkpoint->path)) {
     TRY(read_configs(checkpoint->path, facts, err));
     TRY(weight_bytes(checkpoint->path, &facts->bytes, err));
   } else if (facts->status == STATUS_OK) {
-    look_at_packed(model, facts);
+    snprintf(facts->architecture, sizeof facts->architecture, "%s", model->config.architecture);
+    strcpy(facts->method, "awq");
+    facts->bits = model->config.quant.scheme.bits;
+    facts->group = model->config.quant.scheme.group;
   }
   if (facts->status != STATUS_OK) return STATUS_OK;
   facts->context = model->config.max_position;
@@ -218,7 +214,6 @@ static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, con
 
 /* --- as JSON */
 
-/* Writes a text, or null if it is empty. */
 static Status put_text(Buffer *out, const char *key, const char *text, Error *err) {
   TRY(buffer_printf(out, err, ", \"%s\": ", key));
   return *text ? json_write_string(out, text, strlen(text), err) : buffer_append_string(out, "null", err);
@@ -230,8 +225,8 @@ static Status put_number(Buffer *out, const char *key, int64_t value, Error *err
 }
 
 static Status put_object(Buffer *out, const Checkpoint *checkpoint, const Facts *facts, Error *err) {
-  TRY(buffer_append_string(out, "{\"name\": ", err));
-  TRY(json_write_string(out, checkpoint->name, strlen(checkpoint->name), err));
+  TRY(buffer_append(out, "{", 1, err));
+  TRY(append_json_member(out, "name", checkpoint->name, strlen(checkpoint->name), err));
   TRY(put_text(out, "path", checkpoint->path, err));
   TRY(buffer_printf(out, err, ", \"from_hub\": %s", checkpoint->from_hub ? "true" : "false"));
   TRY(buffer_printf(out, err, ", \"default\": %s", checkpoint->is_default ? "true" : "false"));
@@ -253,11 +248,6 @@ static Status write_out(Buffer *out, Error *err) {
   Status status = output_write(out->data, out->size, err);
   out->size = 0;
   return status;
-}
-
-static Status write_names(const Checkpoints *list, Buffer *out, Error *err) {
-  for (size_t i = 0; i < list->count; i++) TRY(buffer_printf(out, err, "%s\n", list->items[i].name));
-  return write_out(out, err);
 }
 
 static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
@@ -298,13 +288,6 @@ static const FlagGroup groups[] = {FLAG_GROUP("List", flags)};
 
 static const FlagRule rules[] = {{"--names", EXCLUDES, "--json", NULL}};
 
-/* Reports why AUK_MODEL was not found; other failures (memory) end the command. */
-static Status reason_of_default(Status status, const Error *reason, Error *err) {
-  if (status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", reason->text);
-  print_note("AUK_MODEL: %s", reason->text);
-  return STATUS_OK;
-}
-
 /* Marks AUK_MODEL's model as the default, or reports why it was not found, as -m would. */
 static Status mark_default(Checkpoints *list, Error *err) {
   static const ModelFlags none = {0};
@@ -314,8 +297,14 @@ static Status mark_default(Checkpoints *list, Error *err) {
   if (!name || !*name) return STATUS_OK;
   Status status = model_place_find(&none, &place, &reason);
   if (status == STATUS_OK) status = model_place_check(&place, &reason);
-  status = status == STATUS_OK ? checkpoints_mark_default(list, place.given, place.path, err)
-                               : reason_of_default(status, &reason, err);
+  if (status == STATUS_OK) {
+    status = checkpoints_mark_default(list, place.given, place.path, err);
+  } else if (status == STATUS_FAILED) { /* memory, for example, which says nothing about the model */
+    error_set(err, status, "%s", reason.text);
+  } else {
+    print_note("AUK_MODEL: %s", reason.text);
+    status = STATUS_OK;
+  }
   model_place_release(&place);
   return status;
 }
@@ -329,14 +318,12 @@ static Status find(const char *const *directories, size_t count, Checkpoints *li
   return mark_default(list, err);
 }
 
-/* Reports unreadable directories, which may contain more checkpoints. */
 static void report_unreadable(const Names *paths) {
   enum { SHOWN = 8 };
   for (size_t i = 0; i < paths->count && i < SHOWN; i++) print_note("%s", paths->items[i]);
   if (paths->count > SHOWN) print_note("... and %zu more that cannot be looked into", paths->count - SHOWN);
 }
 
-/* Reports where it looked, and how to fetch a model. */
 static Status report_none(const char *const *directories, size_t count, Error *err) {
   char *hub;
   Buffer places = {0};
@@ -361,7 +348,9 @@ static Status list_all(const Options *options, const char *const *directories, s
     fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
             CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
   report_unreadable(&list->unreadable);
-  if (options->names) return write_names(list, out, err);
+  for (size_t i = 0; options->names && i < list->count; i++)
+    TRY(buffer_printf(out, err, "%s\n", list->items[i].name));
+  if (options->names) return write_out(out, err);
   if (options->json) return write_json(list, out, err);
   return list->count ? write_lines(list, out, err) : report_none(directories, count, err);
 }
@@ -391,10 +380,8 @@ const Interface models_interface = {
     .examples = "auk models                            # what is here\n"
                 "auk models ~/checkpoints /data/llms   # and there\n"
                 "auk models --json | jq -r '.[] | select(.runs) | .name'",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .rules = rules,
-    .n_rules = sizeof rules / sizeof *rules,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
     .max_operands = 64,
     .operands = VALUE_DIRECTORY,
     .options_size = sizeof(Options),

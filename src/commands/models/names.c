@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "commands/common.h"
 
 Status names_add(Names *names, const char *name, Error *err) {
   void *items = names->items;
@@ -26,7 +27,7 @@ Status names_read(const char *directory, Names *names, Error *err) {
   DIR *listing = opendir(directory);
   names->error = listing ? 0 : errno;
   if (!listing && (errno == ENOMEM || errno == EMFILE || errno == ENFILE))
-    return error_set(err, STATUS_FAILED, "%s: cannot read it: %s", directory, strerror(errno));
+    return system_error(directory, "read it", err);
   Status status = STATUS_OK;
   for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));)
     if (entry->d_name[0] != '.') status = names_add(names, entry->d_name, err);

@@ -136,10 +136,8 @@ const Interface pack_interface = {
         "refused by name: biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot "
         "hold exactly.",
     .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .max_operands = 1,
-    .operands = VALUE_MODEL,
+    INTERFACE_GROUPS(groups),
+    INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .run = run,
 };

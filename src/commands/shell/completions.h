@@ -9,7 +9,6 @@ Status completions_bash(Buffer *out, Error *err);
 Status completions_zsh(Buffer *out, Error *err);
 Status completions_fish(Buffer *out, Error *err);
 
-/* The kind of a value, for a shell. */
 typedef enum {
   SHELL_NOTHING,
   SHELL_TEXT,
@@ -24,7 +23,6 @@ ShellValue flag_shell_value(const Flag *flag);                  /* SHELL_NOTHING
 const char *flag_shell_words(const Flag *flag);                 /* the words of the last two kinds */
 ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING: no operands */
 
-/* Appends the words of a choice, separated by spaces. */
 Status completions_put_words(Buffer *out, const char *choice, Error *err);
 
 /* Appends a flag's help up to its first aside, with a backslash before each character in `escaped`. */

@@ -52,59 +52,27 @@ static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_WORDS] = "words",
                                      [SHELL_WORD_OR_FILE] = "word_or_file"};
 
-/* "-a | --all" */
-static Status put_pattern(Buffer *out, const Flag *flag, Error *err) {
-  Word name;
-  for (const char *at = flag->names; flag_next_name(&at, &name);)
-    TRY(buffer_printf(out, err, "%s%.*s", name.text == flag->names ? "" : " | ", (int)name.size, name.text));
-  return STATUS_OK;
-}
-
 static Status put_names(Buffer *out, const Interface *interface, Error *err) {
-  const FlagGroup *group;
-  bool first = true;
+  const Flag *flag;
+  Word name;
   TRY(buffer_append_string(out, "    flags='", err));
-  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
-    for (size_t f = 0; f < group->n_flags; f++) {
-      Word name;
-      for (const char *at = group->flags[f].names; flag_next_name(&at, &name); first = false)
-        TRY(buffer_printf(out, err, "%s%.*s", first ? "" : " ", (int)name.size, name.text));
-    }
-  }
+  for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++)
+    for (const char *at = flag->names; flag_next_name(&at, &name);)
+      TRY(buffer_printf(out, err, "%.*s ", (int)name.size, name.text));
   return buffer_append_string(out, "'\n", err);
 }
 
-/* Writes one line for all flags whose values are of this kind. */
-static Status put_flags_of(Buffer *out, const Interface *interface, ShellValue value, Error *err) {
-  const FlagGroup *group;
-  bool first = true;
-  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
-    for (size_t f = 0; f < group->n_flags; f++) {
-      if (flag_shell_value(&group->flags[f]) != value) continue;
-      TRY(buffer_append_string(out, first ? "    " : " | ", err));
-      TRY(put_pattern(out, &group->flags[f], err));
-      first = false;
-    }
-  }
-  return first ? STATUS_OK : buffer_printf(out, err, ") value='%s' ;;\n", values[value]);
-}
-
-/* Writes a line for each flag with its own words. */
-static Status put_choices(Buffer *out, const Interface *interface, Error *err) {
-  const FlagGroup *group;
-  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
-    for (size_t f = 0; f < group->n_flags; f++) {
-      const Flag *flag = &group->flags[f];
-      ShellValue value = flag_shell_value(flag);
-      if (value < SHELL_WORDS) continue;
-      TRY(buffer_append_string(out, "    ", err));
-      TRY(put_pattern(out, flag, err));
-      TRY(buffer_printf(out, err, ") value='%s' words='", values[value]));
-      TRY(completions_put_words(out, flag_shell_words(flag), err));
-      TRY(buffer_append_string(out, "' ;;\n", err));
-    }
-  }
-  return STATUS_OK;
+/* Writes the case of a flag that takes a value: its kind, and the words of a choice. */
+static Status put_case(Buffer *out, const Flag *flag, Error *err) {
+  const ShellValue value = flag_shell_value(flag);
+  Word name;
+  if (value == SHELL_NOTHING) return STATUS_OK;
+  for (const char *at = flag->names; flag_next_name(&at, &name);)
+    TRY(buffer_printf(out, err, "%s%.*s", name.text == flag->names ? "    " : " | ", (int)name.size,
+                      name.text));
+  TRY(buffer_printf(out, err, ") value='%s' words='", values[value]));
+  if (value >= SHELL_WORDS) TRY(completions_put_words(out, flag_shell_words(flag), err));
+  return buffer_append_string(out, "' ;;\n", err);
 }
 
 static Status put_command(Buffer *out, const Command *command, Error *err) {
@@ -112,9 +80,9 @@ static Status put_command(Buffer *out, const Command *command, Error *err) {
   TRY(buffer_printf(out, err, "  %s)\n", command->name));
   TRY(put_names(out, interface, err));
   TRY(buffer_append_string(out, "    case $flag in\n", err));
-  for (int value = SHELL_TEXT; value < SHELL_WORDS; value++)
-    TRY(put_flags_of(out, interface, (ShellValue)value, err));
-  TRY(put_choices(out, interface, err));
+  const Flag *flag;
+  for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++)
+    TRY(put_case(out, flag, err));
   TRY(buffer_printf(out, err, "    esac\n    operand='%s'", values[interface_shell_operand(interface)]));
   if (interface->operand_words) {
     TRY(buffer_append_string(out, " operand_words='", err));

@@ -69,9 +69,9 @@ static Status put_command(Buffer *out, const Command *command, Error *err) {
                     command->name));
   TRY(completions_put_help(out, command->about, "'\\", err));
   TRY(buffer_append_string(out, "'\n", err));
-  const FlagGroup *group;
-  for (size_t g = 0; (group = interface_group(interface, g)); g++)
-    for (size_t f = 0; f < group->n_flags; f++) TRY(put_flag(out, command->name, &group->flags[f], err));
+  const Flag *flag;
+  for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++)
+    TRY(put_flag(out, command->name, flag, err));
   ShellValue value = interface_shell_operand(interface);
   if (!operands[value]) return STATUS_OK;
   TRY(buffer_printf(out, err, "complete -c auk -n '__auk_is %s'", command->name));

@@ -20,7 +20,6 @@ static Status put_value(Buffer *out, ShellValue value, const char *message, cons
   return value == SHELL_WORDS ? buffer_append_string(out, ")", err) : STATUS_OK;
 }
 
-/* Writes "(-a --all)" if there is more than one spelling. */
 static Status put_exclusions(Buffer *out, const Flag *flag, Error *err) {
   if (!strchr(flag->names, ',')) return STATUS_OK;
   Word name;
@@ -56,14 +55,10 @@ static Status put_operand(Buffer *out, const Interface *interface, Error *err) {
 
 static Status put_command(Buffer *out, const Command *command, Error *err) {
   TRY(buffer_printf(out, err, "_auk_%s() {\n  _arguments \"$@\"", command->name));
-  const FlagGroup *group;
-  for (size_t g = 0; (group = interface_group(command->interface, g)); g++) {
-    for (size_t f = 0; f < group->n_flags; f++) {
-      Word name;
-      for (const char *at = group->flags[f].names; flag_next_name(&at, &name);)
-        TRY(put_spelling(out, &group->flags[f], name, err));
-    }
-  }
+  const Flag *flag;
+  Word name;
+  for (size_t i = 0, offset; (flag = interface_flag(command->interface, i, &offset)); i++)
+    for (const char *at = flag->names; flag_next_name(&at, &name);) TRY(put_spelling(out, flag, name, err));
   TRY(put_operand(out, command->interface, err));
   return buffer_append_string(out, "\n}\n\n", err);
 }

@@ -57,15 +57,19 @@ static Status begin_paragraph(Buffer *out, Error *err) {
   return titled ? STATUS_OK : buffer_append_string(out, ".PP\n", err);
 }
 
-/* Writes verbatim lines. */
-static Status put_verbatim(Buffer *out, const char *lines, Error *err) {
-  TRY(begin_paragraph(out, err));
-  TRY(buffer_append_string(out, ".nf\n", err));
+static Status put_lines(Buffer *out, const char *lines, Error *err) {
   for (const char *line = lines; *line;) {
     size_t size = strcspn(line, "\n");
     TRY(put_line(out, line, size, err));
     line += size + (line[size] == '\n');
   }
+  return STATUS_OK;
+}
+
+static Status put_verbatim(Buffer *out, const char *lines, Error *err) {
+  TRY(begin_paragraph(out, err));
+  TRY(buffer_append_string(out, ".nf\n", err));
+  TRY(put_lines(out, lines, err));
   return buffer_append_string(out, ".fi\n", err);
 }
 
@@ -86,7 +90,6 @@ static Status put_paragraphs(Buffer *out, const char *text, Error *err) {
   return verbatim ? buffer_append_string(out, ".fi\n", err) : STATUS_OK;
 }
 
-/* Writes a list entry: tag and explanation. */
 static Status put_entry(Buffer *out, const char *tag, const char *text, Error *err) {
   TRY(buffer_append_string(out, ".TP\n.B ", err));
   TRY(put_line(out, tag, strlen(tag), err));
@@ -113,13 +116,6 @@ static Status put_flags(Buffer *out, const FlagGroup *group, Error *err) {
   return STATUS_OK;
 }
 
-static Status put_group(Buffer *out, const FlagGroup *group, Error *err) {
-  TRY(begin_paragraph(out, err));
-  TRY(buffer_append_string(out, ".I ", err));
-  TRY(put_line(out, group->title, strlen(group->title), err));
-  return put_flags(out, group, err);
-}
-
 /* Counts the commands that have this table, and whether `command` is the first of them. */
 static int count_users(const Flag *flags, size_t command, bool *first) {
   int count = 0;
@@ -142,14 +138,7 @@ static bool is_shared(const FlagGroup *group, size_t command, bool *first) {
 
 static Status put_synopsis(Buffer *out, Error *err) {
   TRY(buffer_append_string(out, ".SH SYNOPSIS\n.nf\n", err));
-  for (size_t c = 0; c < n_commands; c++) {
-    const char *usage = commands[c].interface->usage;
-    for (const char *line = usage; *line;) {
-      size_t size = strcspn(line, "\n");
-      TRY(put_line(out, line, size, err));
-      line += size + (line[size] == '\n');
-    }
-  }
+  for (size_t c = 0; c < n_commands; c++) TRY(put_lines(out, commands[c].interface->usage, err));
   return buffer_append_string(out, ".fi\n", err);
 }
 
@@ -176,10 +165,14 @@ static Status put_command(Buffer *out, size_t command, Error *err) {
   const FlagGroup *group;
   bool first, shared = false;
   for (size_t g = 0; (group = interface_group(interface, g)); g++) {
-    if (!is_shared(group, command, &first))
-      TRY(put_group(out, group, err));
-    else
+    if (is_shared(group, command, &first)) {
       shared |= g < interface->n_groups;
+      continue;
+    }
+    TRY(begin_paragraph(out, err));
+    TRY(buffer_append_string(out, ".I ", err));
+    TRY(put_line(out, group->title, strlen(group->title), err));
+    TRY(put_flags(out, group, err));
   }
   return shared ? put_references(out, interface, command, err) : STATUS_OK;
 }
@@ -197,11 +190,6 @@ static Status put_shared_flags(Buffer *out, Error *err) {
     }
   }
   return STATUS_OK;
-}
-
-static Status put_section(Buffer *out, const GuideSection *section, Error *err) {
-  TRY(buffer_printf(out, err, ".SH %s\n", section->title));
-  return put_paragraphs(out, section->text, err);
 }
 
 typedef struct {
@@ -229,10 +217,8 @@ static const Entry variables[] = {
     {"AUK_MODEL", "The model where no flag names one."},
     {"HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME",
      "Where Hugging Face's cache lies, in which models are found by name: the first that is set of "
-     "$HF_HUB_CACHE, "
-     "$HUGGINGFACE_HUB_CACHE, $HF_HOME/hub and $XDG_CACHE_HOME/huggingface/hub, else "
-     "~/.cache/huggingface/hub. "
-     "$XDG_CACHE_HOME is also where --cache keeps its files."},
+     "$HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub and $XDG_CACHE_HOME/huggingface/hub, else "
+     "~/.cache/huggingface/hub. $XDG_CACHE_HOME is also where --cache keeps its files."},
     {"XDG_STATE_HOME", "Where a chat keeps what was entered, else ~/.local/state."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
@@ -249,8 +235,7 @@ static const Entry variables[] = {
 static const Entry files[] = {
     {"MODEL/config.json, *.safetensors, tokenizer.json",
      "A checkpoint in Hugging Face's layout. chat_template.jinja, tokenizer_config.json, "
-     "generation_config.json and "
-     "special_tokens_map.json are read where they are."},
+     "generation_config.json and special_tokens_map.json are read where they are."},
     {"*.ak48", "A checkpoint's weights as packed by auk pack, with config.json, tokenizer.json and the like "
                "beside it."},
     {"~/.cache/huggingface/hub",
@@ -268,19 +253,15 @@ static const char examples[] = "auk -m MODEL -p \"Why is the sky blue?\"\n"
                                "auk inspect MODEL";
 
 static const char description[] =
-    "auk runs AWQ-quantised language models from the shell, on an NVIDIA GPU or on a CPU. The answer goes to "
-    "standard output and nothing else does; everything else is said on standard error. MODEL is a Hugging "
-    "Face "
-    "directory, a packed file, or a name such as Qwen/Qwen3-8B-AWQ (with @REVISION behind it or not) that is "
-    "in "
-    "Hugging Face's local cache; the network is never used.\n"
+    "auk runs AWQ-quantised language models from the shell, on an NVIDIA GPU or on a CPU. The answer goes "
+    "to standard output and nothing else does; everything else is said on standard error. MODEL is a "
+    "Hugging Face directory, a packed file, or a name such as Qwen/Qwen3-8B-AWQ (with @REVISION behind it "
+    "or not) that is in Hugging Face's local cache; the network is never used.\n"
     "\n"
     "Names of flags are matched whole; an underscore is as good as a dash. A value follows as the next "
-    "argument, "
-    "whatever it begins with, or behind = for names of two dashes. Where a flag is given twice, the last one "
-    "counts, a second -p is refused, and "
-    "flags that may be repeated collect. One that would be without effect beside another is refused. -- ends "
-    "the flags. Where no command is named, auk is auk run.";
+    "argument, whatever it begins with, or behind = for names of two dashes. Where a flag is given twice, "
+    "the last one counts, a second -p is refused, and flags that may be repeated collect. One that would be "
+    "without effect beside another is refused. -- ends the flags. Where no command is named, auk is auk run.";
 
 static Status put_page(Buffer *out, Error *err) {
   TRY(buffer_append_string(
@@ -293,7 +274,10 @@ static Status put_page(Buffer *out, Error *err) {
   TRY(buffer_append_string(out, ".SH COMMANDS\n", err));
   for (size_t c = 0; c < n_commands; c++) TRY(put_command(out, c, err));
   TRY(put_shared_flags(out, err));
-  for (size_t i = 0; i < n_guide; i++) TRY(put_section(out, &guide[i], err));
+  for (size_t i = 0; i < n_guide; i++) {
+    TRY(buffer_printf(out, err, ".SH %s\n", guide[i].title));
+    TRY(put_paragraphs(out, guide[i].text, err));
+  }
   TRY(put_entries(out, "EXIT STATUS", statuses, sizeof statuses / sizeof *statuses, err));
   TRY(put_entries(out, "ENVIRONMENT", variables, sizeof variables / sizeof *variables, err));
   TRY(put_entries(out, "FILES", files, sizeof files / sizeof *files, err));

@@ -26,7 +26,8 @@ static const AnswerResult result = {.reason = FINISH_EOS,
 
 static void the_object_counts_only_computed_tokens_in_its_speeds(void **state) {
   (void)state;
-  const AnswerText text = {.text = "a", .text_size = 1, .model = "m"};
+  const Buffer a = {.data = (char *)"a", .size = 1}, none = {0};
+  const AnswerText text = {.text = &a, .thinking = &none, .model = "m"};
   Buffer out = {0};
   assert_int_equal(answer_json(&out, &text, &result, NULL), STATUS_OK);
   assert_int_equal(buffer_append(&out, "", 1, NULL), STATUS_OK);

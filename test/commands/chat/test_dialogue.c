@@ -84,7 +84,7 @@ static void add_turns(size_t n) {
 
 static size_t count_tokens(size_t first) {
   IdList ids = {0};
-  assert_int_equal(dialogue_encode(&d, first, &ids, NULL), STATUS_OK);
+  assert_int_equal(dialogue_encode(&d, &d.conversation, first, &ids, NULL), STATUS_OK);
   size_t n = ids.count;
   id_list_release(&ids);
   return n;
