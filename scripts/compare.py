@@ -1,6 +1,6 @@
 """compare.py - how far two sets of logits are apart. numpy alone.
 
-Used by: make_miniatures.py, compare_logits.py, test/commands/test_logits.py.
+Used by: make_miniatures.py, compare_logits.py, test/commands/measure/test_logits.py.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_goldens.py - Hugging Face's logits for the real models, for test/commands/test_logits.py.
+"""make_goldens.py - Hugging Face's logits for the real models, for test/commands/measure/test_logits.py.
 
     python3 scripts/make_goldens.py stories      the tiny model: 64 of 512 positions, beside its weights
     python3 scripts/make_goldens.py demo TEXT    the demo model (`make demo` first): 16 positions of the text's

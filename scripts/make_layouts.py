@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """make_layouts.py - tiny checkpoints in every quantised layout, with Hugging Face's logits for them, for
-test/commands/test_layouts.py.
+test/commands/models/test_layouts.py.
 
     python3 scripts/make_layouts.py test/data/layouts [NAME...]
 

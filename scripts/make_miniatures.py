@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """make_miniatures.py - tiny random checkpoints with Hugging Face's logits for them, for
-test/commands/test_logits.py.
+test/commands/measure/test_logits.py.
 
     python3 scripts/make_miniatures.py test/data/miniatures [NAME...]
 

@@ -1,4 +1,4 @@
-"""Every architecture in every quantised layout on a GPU, as test/commands/test_every_layout.py has them on the CPU.
+"""Every architecture in every quantised layout on a GPU, as commands/models/test_every_layout.py has them on the CPU.
 
 The same numbers stored otherwise have the miniature's reference (transformers in fp32); int8 weights the CPU's logits,
 which that test holds to the dense checkpoint of the numbers that they mean.
@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "test" / "commands")]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "test" / "commands" / "models")]
 
 import compare  # noqa: E402  (from scripts/)
-import test_every_layout as every  # noqa: E402  (from test/commands/)
+import test_every_layout as every  # noqa: E402  (from test/commands/models/)
 
 BOUND = 1e-4  # mean KL on a GPU
 

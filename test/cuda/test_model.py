@@ -1,7 +1,7 @@
 """Whole models on the GPU: against the CPU, against themselves with and without graphs, and what goes wrong.
 
-The CPU is itself held to Hugging Face (test/commands/test_logits.py). The GPU multiplies fp16 activations, each with a
-relative error of 2^-12 (rms 2^-11 / sqrt(12)): over some hundred products that add their errors as squares, logits of
+The CPU is itself held to Hugging Face (commands/measure/test_logits.py). The GPU multiplies fp16 activations, each with
+a relative error of 2^-12 (rms 2^-11 / sqrt(12)): over some hundred products that add their errors as squares, logits of
 size 10 move by about 1e-3, which is a KL divergence of some 1e-6; 2e-5 is the project's bound.
 Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
 """

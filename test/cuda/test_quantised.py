@@ -1,6 +1,6 @@
 """Quantised layouts on the GPU: all that the CPU runs, near Hugging Face's logits on the dequantised weights.
 
-test/commands/test_layouts.py has the same on the CPU. The bound is the project's: a mean KL of 1e-4, the same top
+commands/models/test_layouts.py has the same on the CPU. The bound is the project's: a mean KL of 1e-4, the same top
 token wherever the reference's two best differ by 0.05 or more; fp16 activations alone cost some 1e-6. Where they are
 rounded to int8, what fp16 rounds before falls the other way now and then, and spreads: the same in fp32 by torch, with
 only x rounded to fp16 first, is as far from the reference (1.9e-3, of a rounding that costs 2.8e-3). Then the mean KL

@@ -1,6 +1,6 @@
 /* test_layouts.c - quantised layers that are not stored as a Linear has them: what model_prepare() makes of
  * their numbers, and the message of every one that is refused. Whole models of each layout:
- * commands/test_layouts.py. */
+ * commands/models/test_layouts.py. */
 #include "tiny_checkpoint.h"
 
 #include "model/loaders.h"

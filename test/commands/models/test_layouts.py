@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 LIMIT_S = 60
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import compare  # noqa: E402  (from scripts/)

@@ -11,11 +11,11 @@ import sys
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts"))
 
 import checkpoint  # noqa: E402  (from scripts/)
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
                      if any(path.parent.glob("*.safetensors")))
 

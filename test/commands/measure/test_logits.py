@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 LIMIT_S = 120  # the demo model's 512 tokens on one thread take some seconds
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import compare  # noqa: E402  (from scripts/)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 STORIES = DATA / "stories260K-awq"
 # What auk reads beside weights, and copies with them.
 COMPANIONS = ("config.json", "quant_config.json", "quantize_config.json", "generation_config.json", "tokenizer.json",

@@ -231,7 +231,7 @@ def test_a_config_is_enough(run, stories, tmp_path):
     assert row["weight_bytes"] == real["weight_bytes"]
 
 
-MINIATURES = sorted((pathlib.Path(__file__).resolve().parents[1] / "data" / "miniatures").glob("*/config.json"))
+MINIATURES = sorted((pathlib.Path(__file__).resolve().parents[2] / "data" / "miniatures").glob("*/config.json"))
 
 
 @pytest.mark.parametrize("config", MINIATURES, ids=lambda config: config.parent.name)
