@@ -2,8 +2,8 @@
  * only some of them have.
  *
  * The reference is transformers 5.23: defaults are those of its config classes, derived numbers what its
- * models compute with. That the arithmetic is the same is for test/commands/measure/test_logits.py, with a miniature
- * of each. */
+ * models compute with. That the arithmetic is the same is for test/commands/measure/test_logits.py,
+ * with a miniature of each. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -29,29 +29,18 @@ static void put_shown(const Dialogue *d, const char *before, const char *text, s
   buffer_release(&shown);
 }
 
-static void put_line(const Dialogue *d, bool dim, const char *format, va_list args) {
+void dialogue_line(const Dialogue *d, bool is_note, const char *format, ...) {
   char line[2048];
+  va_list args;
+  va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
-  dim = dim && d->interactive;
+  va_end(args);
+  const bool dim = is_note && d->dim && d->interactive;
   put_shown(d,
             !d->interactive ? "auk: "
             : dim           ? "\033[2m"
                             : "",
             line, strlen(line), dim ? "\033[22m\n" : "\n");
-}
-
-void dialogue_say(const Dialogue *d, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  put_line(d, false, format, args);
-  va_end(args);
-}
-
-void dialogue_note(const Dialogue *d, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  put_line(d, d->dim, format, args);
-  va_end(args);
 }
 
 void dialogue_print(const Dialogue *d, const Buffer *lines) {

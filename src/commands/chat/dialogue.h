@@ -40,8 +40,10 @@ typedef struct {
 } Dialogue; /* starts zeroed */
 
 /* Prints a line for the user, or a note beside the chat. Without a terminal both go to standard error. */
-void dialogue_say(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void dialogue_note(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define dialogue_say(dialogue, ...)  dialogue_line(dialogue, false, __VA_ARGS__)
+#define dialogue_note(dialogue, ...) dialogue_line(dialogue, true, __VA_ARGS__)
+void dialogue_line(const Dialogue *dialogue, bool is_note, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
 /* Appends the beginning of a text as one line of at most `most` characters, safe for a terminal. */
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);

@@ -135,12 +135,6 @@ static bool shows_progress(const Map *map) {
   return progress_is_terminal() && !map->mapping.to_terminal;
 }
 
-static void print_time(double seconds) {
-  int whole = (int)(seconds + 0.5);
-  if (whole >= 3600) fprintf(stderr, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
-  if (whole < 3600) fprintf(stderr, "%d:%02d", whole / 60, whole % 60);
-}
-
 static void show_progress(Map *map) {
   enum { EVERY_MS = 200 };
   const Mapping *m = &map->mapping;
@@ -157,8 +151,9 @@ static void show_progress(Map *map) {
     double done = (double)(reader->n_consumed - map->start_bytes),
            all = (double)(reader->n_total - map->start_bytes);
     fprintf(stderr, ", %.0f%% of the input, ", (double)reader->n_consumed * 100 / (double)reader->n_total);
-    print_time(done < all ? seconds * (all - done) / done : 0);
-    fprintf(stderr, " left");
+    const int left = (int)((done < all ? seconds * (all - done) / done : 0) + 0.5);
+    if (left >= 3600) fprintf(stderr, "%d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
+    if (left < 3600) fprintf(stderr, "%d:%02d left", left / 60, left % 60);
   }
 }
 

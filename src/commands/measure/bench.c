@@ -206,16 +206,16 @@ static Status put_roofline(Bench *bench, const Test *test, const Speed *speed, E
   const Model *model = bench->model;
   const MachineRates *machine = &bench->machine;
   const KvType kv = (KvType)bench->options->device.kv;
-  const TestRoofline wall =
+  const TestRoofline roofline =
       test->decode ? roofline_of_decode(model, kv, machine, tokens_before(test), test->n)
                    : roofline_of_prefill(model, kv, machine, test->depth, test->n, bench->max_chunk);
-  const double ms = test->n * 1e3 / speed->mean, step_bytes = wall.bytes / wall.n_steps;
+  const double ms = test->n * 1e3 / speed->mean, step_bytes = roofline.bytes / roofline.n_steps;
   Table *table = &bench->table;
-  TRY(table_integer(table, wall.n_steps, err));
+  TRY(table_integer(table, roofline.n_steps, err));
   TRY(table_integer(table, (long long)(step_bytes + 0.5), err));
   TRY(table_number(table, step_bytes * 1e-6, 1, err));
-  TRY(table_number(table, wall.bytes / ms * 1e-6, 1, err));
-  TRY(table_number(table, wall.ideal_ms / ms, 3, err));
+  TRY(table_number(table, roofline.bytes / ms * 1e-6, 1, err));
+  TRY(table_number(table, roofline.ideal_ms / ms, 3, err));
   TRY(table_number(table, machine->read_gbps > 0 ? machine->read_gbps : NAN, 0, err));
   return table_number(table, machine->fp16_tflops > 0 ? machine->fp16_tflops : NAN, 0, err);
 }

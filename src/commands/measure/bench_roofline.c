@@ -13,26 +13,26 @@ static double ideal_ms(const MachineRates *rates, const StepCost *cost, int n_ro
   return n_rows > 1 ? fmax(reading, cost->flop / rates->fp16_tflops * 1e-9) : reading;
 }
 
-static void add_step(TestRoofline *wall, const Model *model, KvType kv, const MachineRates *rates, int n_past,
-                     int n_rows, int n_logit_rows) {
+static void add_step(TestRoofline *roofline, const Model *model, KvType kv, const MachineRates *rates,
+                     int n_past, int n_rows, int n_logit_rows) {
   const StepCost cost = step_cost(model, kv, n_past, n_rows, n_logit_rows);
-  wall->n_steps++;
-  wall->bytes += cost.bytes;
-  wall->ideal_ms += ideal_ms(rates, &cost, n_rows);
+  roofline->n_steps++;
+  roofline->bytes += cost.bytes;
+  roofline->ideal_ms += ideal_ms(rates, &cost, n_rows);
 }
 
 TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
                                  int max_chunk) {
-  TestRoofline wall = {0};
+  TestRoofline roofline = {0};
   for (int done = 0, size; done < n; done += size) {
     size = n - done < max_chunk ? n - done : max_chunk;
-    add_step(&wall, model, kv, rates, n_past + done, size, done + size == n);
+    add_step(&roofline, model, kv, rates, n_past + done, size, done + size == n);
   }
-  return wall;
+  return roofline;
 }
 
 TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n) {
-  TestRoofline wall = {0};
-  for (int i = 0; i < n; i++) add_step(&wall, model, kv, rates, n_past + i, 1, 1);
-  return wall;
+  TestRoofline roofline = {0};
+  for (int i = 0; i < n; i++) add_step(&roofline, model, kv, rates, n_past + i, 1, 1);
+  return roofline;
 }

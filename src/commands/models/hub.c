@@ -20,15 +20,11 @@ enum { MAX_NAME = 96, MAX_REVISION = 128 }; /* limits for names on the site, and
 
 /* --- names */
 
-static bool is_plain(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         (c != 0 && strchr("-_.", c));
-}
-
 /* Whether text[0..size) is valid as part of a name or revision: a file name that cannot lead upwards. */
 static bool is_part(const char *text, size_t size) {
+  static const char plain[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.";
   for (size_t i = 0; i < size; i++)
-    if (!is_plain(text[i])) return false;
+    if (!text[i] || !strchr(plain, text[i])) return false;
   return size > 0 && text[0] != '-' && text[0] != '.' && text[size - 1] != '.';
 }
 

@@ -157,13 +157,6 @@ static Status print_scheme(Buffer *out, const Inspection *inspection, Error *err
   return STATUS_OK;
 }
 
-static Status print_head(Buffer *out, const Model *model, Error *err) {
-  const Linear *head = &model->head;
-  if (head->kind != LINEAR_DENSE) return buffer_printf(out, err, ", output head of %d bits", head->bits);
-  return buffer_printf(out, err, ", output head %s",
-                       model->config.tied_embeddings ? "tied to it" : dtype_name(head->dtype));
-}
-
 static Status print_quantisation(Buffer *out, const Inspection *inspection, Error *err) {
   const Model *model = inspection->model;
   size_t n = inspection->n_quantised + inspection->n_dense;
@@ -178,7 +171,10 @@ static Status print_quantisation(Buffer *out, const Inspection *inspection, Erro
   if (inspection->n_biases) TRY(buffer_printf(out, err, "; %zu with a bias", inspection->n_biases));
   TRY(inspect_begin_line(out, "embedding", err));
   TRY(buffer_append_string(out, dtype_name(model->embedding.dtype), err));
-  return print_head(out, model, err);
+  const Linear *head = &model->head;
+  if (head->kind != LINEAR_DENSE) return buffer_printf(out, err, ", output head of %d bits", head->bits);
+  return buffer_printf(out, err, ", output head %s",
+                       model->config.tied_embeddings ? "tied to it" : dtype_name(head->dtype));
 }
 
 static Status print_tokens(Buffer *out, const Model *model, Error *err) {

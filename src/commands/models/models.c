@@ -318,12 +318,6 @@ static Status find(const char *const *directories, size_t count, Checkpoints *li
   return mark_default(list, err);
 }
 
-static void report_unreadable(const Names *paths) {
-  enum { SHOWN = 8 };
-  for (size_t i = 0; i < paths->count && i < SHOWN; i++) print_note("%s", paths->items[i]);
-  if (paths->count > SHOWN) print_note("... and %zu more that cannot be looked into", paths->count - SHOWN);
-}
-
 static Status report_none(const char *const *directories, size_t count, Error *err) {
   char *hub;
   Buffer places = {0};
@@ -347,7 +341,11 @@ static Status list_all(const Options *options, const char *const *directories, s
   if (list->cut)
     fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
             CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
-  report_unreadable(&list->unreadable);
+  enum { SHOWN = 8 };
+  const Names *unreadable = &list->unreadable; /* there may be more checkpoints in these */
+  for (size_t i = 0; i < unreadable->count && i < SHOWN; i++) print_note("%s", unreadable->items[i]);
+  if (unreadable->count > SHOWN)
+    print_note("... and %zu more that cannot be looked into", unreadable->count - SHOWN);
   for (size_t i = 0; options->names && i < list->count; i++)
     TRY(buffer_printf(out, err, "%s\n", list->items[i].name));
   if (options->names) return write_out(out, err);

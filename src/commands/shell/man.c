@@ -90,12 +90,6 @@ static Status put_paragraphs(Buffer *out, const char *text, Error *err) {
   return verbatim ? buffer_append_string(out, ".fi\n", err) : STATUS_OK;
 }
 
-static Status put_entry(Buffer *out, const char *tag, const char *text, Error *err) {
-  TRY(buffer_append_string(out, ".TP\n.B ", err));
-  TRY(put_line(out, tag, strlen(tag), err));
-  return put_prose(out, text, strlen(text), err);
-}
-
 /* --- flags */
 
 static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
@@ -198,7 +192,11 @@ typedef struct {
 
 static Status put_entries(Buffer *out, const char *title, const Entry *entries, size_t n, Error *err) {
   TRY(buffer_printf(out, err, ".SH %s\n", title));
-  for (size_t i = 0; i < n; i++) TRY(put_entry(out, entries[i].tag, entries[i].text, err));
+  for (size_t i = 0; i < n; i++) {
+    TRY(buffer_append_string(out, ".TP\n.B ", err));
+    TRY(put_line(out, entries[i].tag, strlen(entries[i].tag), err));
+    TRY(put_prose(out, entries[i].text, strlen(entries[i].text), err));
+  }
   return STATUS_OK;
 }
 

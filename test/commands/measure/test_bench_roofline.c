@@ -1,4 +1,4 @@
-/* test_bench_roofline.c - the wall of a test is that of its steps: how they are cut, and what bounds each. */
+/* test_bench_roofline.c - the roofline of a test is that of its steps: how they are cut, what bounds each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
