@@ -16,32 +16,18 @@ static const char *plural(long long n) {
 
 /* --- help, settings, statistics */
 
-static Status help(Dialogue *d, Error *err) {
-  Buffer out = {0};
-  Status status = STATUS_OK;
-  for (int i = 0; i < WORD_TEXT && status == STATUS_OK; i++) {
+static Status help(Buffer *out, Error *err) {
+  for (int i = 0; i < WORD_TEXT; i++) {
     const ChatCommand *c = &chat_commands[i];
     char call[64];
     snprintf(call, sizeof call, "/%s %s", c->name, c->argument ? c->argument : "");
-    status = buffer_printf(&out, err, "  %-19s  %s\n", call, c->help);
+    TRY(buffer_printf(out, err, "  %-19s  %s\n", call, c->help));
   }
-  if (status == STATUS_OK)
-    status = buffer_append_string(
-        &out,
-        "Enter sends; Alt-Enter puts a newline in, and so do lines between \"\"\" and \"\"\".\n"
-        "Tab completes. Ctrl-C stops an answer and keeps it. Behind a blank all is text.\n",
-        err);
-  dialogue_print(d, &out);
-  buffer_release(&out);
-  return status;
-}
-
-static Status set(Dialogue *d, const ChatLine *line, Error *err) {
-  Buffer out = {0};
-  Status status = chat_settings_take(&d->settings, line->argument, line->size, &out, err);
-  dialogue_print(d, &out);
-  buffer_release(&out);
-  return status;
+  return buffer_append_string(
+      out,
+      "Enter sends; Alt-Enter puts a newline in, and so do lines between \"\"\" and \"\"\".\n"
+      "Tab completes. Ctrl-C stops an answer and keeps it. Behind a blank all is text.\n",
+      err);
 }
 
 static Status stats(Dialogue *d) {
@@ -90,23 +76,18 @@ static Status list_attached(const Dialogue *d, Buffer *out, Error *err) {
   return buffer_append_string(out, "\n", err);
 }
 
-static Status tokens(Dialogue *d, Error *err) {
-  Buffer out = {0};
+static Status tokens(Dialogue *d, Buffer *out, Error *err) {
   IdList ids = {0};
   size_t n_texts = 0;
-  int n_ctx = session_context(d->assistant.session);
-  Status status = list_tokens(d, &out, &n_texts, err);
-  if (status == STATUS_OK && d->conversation.count)
-    status = dialogue_encode(d, &d->conversation, 0, &ids, err);
-  if (status == STATUS_OK)
-    status = buffer_printf(&out, err, "%7zu  in all, without what the template puts around them\n", n_texts);
-  if (status == STATUS_OK)
-    status = buffer_printf(&out, err, "%7zu  with it, of the %d that the context has\n", ids.count, n_ctx);
-  if (status == STATUS_OK) status = list_attached(d, &out, err);
+  TRY(list_tokens(d, out, &n_texts, err));
+  Status status = d->conversation.count ? dialogue_encode(d, &d->conversation, 0, &ids, err) : STATUS_OK;
+  const size_t n_ids = ids.count;
   id_list_release(&ids);
-  dialogue_print(d, &out);
-  buffer_release(&out);
-  return status;
+  TRY(status);
+  TRY(buffer_printf(out, err, "%7zu  in all, without what the template puts around them\n", n_texts));
+  TRY(buffer_printf(out, err, "%7zu  with it, of the %d that the context has\n", n_ids,
+                    session_context(d->assistant.session)));
+  return list_attached(d, out, err);
 }
 
 /* --- the conversation */
@@ -192,26 +173,22 @@ static Status edit(Dialogue *d, Error *err) {
   return status;
 }
 
-static Status show_system(const Dialogue *d, Error *err) {
+static Status show_system(const Dialogue *d, Buffer *out, Error *err) {
   const Message *m = conversation_system(&d->conversation);
   if (!m) {
     dialogue_say(d, "There is no system message.");
     return STATUS_OK;
   }
-  Buffer out = {0};
-  Status status = buffer_append(&out, m->text.data, m->text.size, err);
-  if (status == STATUS_OK) status = buffer_append(&out, "\n", 1, err);
-  dialogue_print(d, &out);
-  buffer_release(&out);
-  return status;
+  TRY(buffer_append(out, m->text.data, m->text.size, err));
+  return buffer_append(out, "\n", 1, err);
 }
 
 static bool is_quotes(const ChatLine *line) {
   return line->size == 2 && memcmp(line->argument, "\"\"", 2) == 0;
 }
 
-static Status change_system(Dialogue *d, const ChatLine *line, Error *err) {
-  if (line->size == 0) return show_system(d, err);
+static Status change_system(Dialogue *d, const ChatLine *line, Buffer *out, Error *err) {
+  if (line->size == 0) return show_system(d, out, err);
   bool none = is_quotes(line);
   TRY(conversation_set_system(&d->conversation, line->argument, none ? 0 : line->size, err));
   dialogue_note(d, none ? "there is no system message any more"
@@ -314,7 +291,8 @@ static Status with_file(Dialogue *d, const ChatLine *line,
 
 /* --- dispatch */
 
-Status chat_command(Dialogue *d, const ChatLine *line, Error *err) {
+/* Lines for the user go to `out`. */
+static Status dispatch(Dialogue *d, const ChatLine *line, Buffer *out, Error *err) {
   const ChatCommand *command = &chat_commands[line->word];
   if (!command->argument && line->size)
     return error_set(err, STATUS_USAGE, "/%s stands alone (a line that begins with a blank is text)",
@@ -323,18 +301,26 @@ Status chat_command(Dialogue *d, const ChatLine *line, Error *err) {
   case WORD_CLEAR: clear(d); break;
   case WORD_EDIT: return edit(d, err);
   case WORD_EXIT: d->leaves = true; break;
-  case WORD_HELP: return help(d, err);
+  case WORD_HELP: return help(out, err);
   case WORD_LOAD: return with_file(d, line, load, err);
   case WORD_READ: return is_quotes(line) ? drop_attached(d, err) : with_file(d, line, read_file, err);
   case WORD_REGEN: return regen(d, err);
   case WORD_SAVE: return with_file(d, line, save, err);
-  case WORD_SET: return set(d, line, err);
+  case WORD_SET: return chat_settings_take(&d->settings, line->argument, line->size, out, err);
   case WORD_STATS: return stats(d);
-  case WORD_SYSTEM: return change_system(d, line, err);
-  case WORD_TOKENS: return tokens(d, err);
+  case WORD_SYSTEM: return change_system(d, line, out, err);
+  case WORD_TOKENS: return tokens(d, out, err);
   case WORD_UNDO: return d->attached.size ? drop_attached(d, err) : undo(d, err);
   case WORD_TEXT:
   case WORD_UNKNOWN: break;
   }
   return STATUS_OK;
+}
+
+Status chat_command(Dialogue *d, const ChatLine *line, Error *err) {
+  Buffer out = {0};
+  Status status = dispatch(d, line, &out, err);
+  dialogue_print(d, &out);
+  buffer_release(&out);
+  return status;
 }

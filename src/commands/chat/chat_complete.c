@@ -55,29 +55,18 @@ static Status consider_files(const char *typed, size_t size, Buffer *rest, Error
   return status;
 }
 
-static Status consider_settings(const char *typed, size_t size, Buffer *rest, Error *err) {
-  Candidates c = {.typed = typed, .size = size, .rest = rest};
-  for (size_t i = 0; i < chat_n_settings; i++) TRY(consider(&c, chat_setting_names[i], " ", err));
-  return STATUS_OK;
-}
-
-static Status consider_commands(const char *typed, size_t size, Buffer *rest, Error *err) {
-  Candidates c = {.typed = typed, .size = size, .rest = rest};
-  for (int i = 0; i < WORD_TEXT; i++)
-    TRY(consider(&c, chat_commands[i].name, chat_commands[i].argument ? " " : "", err));
-  return STATUS_OK;
-}
-
 Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Error *err) {
   (void)user;
   if (size == 0 || line[0] != '/') return STATUS_OK;
-  const char *blank = memchr(line, ' ', size);
-  if (!blank) return consider_commands(line + 1, size - 1, rest, err);
+  const char *blank = memchr(line, ' ', size), *typed = blank ? blank + 1 : line + 1;
+  Candidates c = {.typed = typed, .size = (size_t)(line + size - typed), .rest = rest};
+  for (int i = 0; !blank && i < WORD_TEXT; i++)
+    TRY(consider(&c, chat_commands[i].name, chat_commands[i].argument ? " " : "", err));
+  if (!blank) return STATUS_OK;
   ChatLine parsed = chat_parse(line, (size_t)(blank - line));
-  const char *typed = blank + 1;
-  size_t n = (size_t)(line + size - typed);
-  if (parsed.word == WORD_SET && !memchr(typed, ' ', n)) return consider_settings(typed, n, rest, err);
+  if (parsed.word == WORD_SET && !memchr(typed, ' ', c.size))
+    for (size_t i = 0; i < chat_n_settings; i++) TRY(consider(&c, chat_setting_names[i], " ", err));
   if (parsed.word < WORD_TEXT && chat_commands[parsed.word].is_file)
-    return consider_files(typed, n, rest, err);
+    return consider_files(typed, c.size, rest, err);
   return STATUS_OK;
 }
