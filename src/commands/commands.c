@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/output.h"
 #include "commands/common.h"
 
 const Command commands[] = {
@@ -26,17 +27,19 @@ const size_t n_commands = sizeof commands / sizeof *commands;
 int command_call(const Interface *interface, int argc, char **argv) {
   Error err = {{0}};
   bool helped;
-  size_t n = 0;
-  void *options = mem_alloc(1, interface->options_size, "options", &err);
   const char **operands = mem_alloc((size_t)argc, sizeof *operands, "arguments", &err);
+  CommandCall call = {.options = mem_alloc(1, interface->options_size, "options", &err),
+                      .operands = operands};
   Status status = STATUS_FAILED;
-  if (options && operands) {
-    if (interface->defaults) memcpy(options, interface->defaults, interface->options_size);
-    status = flags_parse(interface, options, argc, argv, operands, &n, &helped, &err);
-    if (status == STATUS_OK && !helped) status = interface->run(options, operands, n, &err);
-    flags_release(interface, options);
+  if (call.options && operands) {
+    if (interface->defaults) memcpy(call.options, interface->defaults, interface->options_size);
+    status = flags_parse(interface, call.options, argc, argv, operands, &call.n_operands, &helped, &err);
+    if (status == STATUS_OK && !helped) status = interface->run(&call, &err);
+    if (status == STATUS_OK && call.out.size) status = output_write(call.out.data, call.out.size, &err);
+    flags_release(interface, call.options);
   }
+  buffer_release(&call.out);
   free(operands);
-  free(options);
+  free(call.options);
   return command_finish(status, &err);
 }

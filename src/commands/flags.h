@@ -141,6 +141,14 @@ typedef struct {
   const char *why;               /* reason in the message, or NULL */
 } FlagRule;
 
+/* A call of a command. */
+typedef struct {
+  void *options;               /* its options struct, parsed */
+  const char *const *operands; /* [n_operands] */
+  size_t n_operands;
+  Buffer out; /* written to standard output at the end unless the command fails */
+} CommandCall;
+
 typedef struct {
   const char *usage;       /* "auk pack MODEL -o FILE"; further lines show other forms */
   const char *about;       /* a sentence or paragraphs, lines up to 100 characters, without a final newline */
@@ -155,7 +163,7 @@ typedef struct {
 
   size_t options_size;  /* of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* its initial value */
-  Status (*run)(void *options, const char *const *operands, size_t n_operands, Error *err);
+  Status (*run)(CommandCall *call, Error *err);
 } Interface;
 #define INTERFACE_GROUPS(table) .groups = table, .n_groups = sizeof(table) / sizeof *(table)
 #define INTERFACE_RULES(table)  .rules = table, .n_rules = sizeof(table) / sizeof *(table)

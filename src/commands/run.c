@@ -130,10 +130,10 @@ static Status take_operand(Options *o, const char *operand, Error *err) {
                    "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)", operand);
 }
 
-static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
-  for (size_t i = 0; i < n_operands; i++) TRY(take_operand(options, operands[i], err));
-  Status status = run_as_asked(options, &assistant, err);
+  for (size_t i = 0; i < call->n_operands; i++) TRY(take_operand(call->options, call->operands[i], err));
+  Status status = run_as_asked(call->options, &assistant, err);
   assistant_release(&assistant);
   return status;
 }

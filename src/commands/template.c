@@ -132,9 +132,8 @@ static Status find_directory(const Options *options, char **directory, Error *er
   return status;
 }
 
-static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
-  (void)operands, (void)n_operands;
-  const Options *options = given;
+static Status run(CommandCall *call, Error *err) {
+  const Options *options = call->options;
   Chat *chat = NULL;
   char *directory = NULL;
   Status status = find_directory(options, &directory, err);

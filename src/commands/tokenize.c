@@ -111,16 +111,14 @@ static Status encode_text(const Tokenizer *tokenizer, const Options *options, co
   return status;
 }
 
-static Status run_text(const Tokenizer *tokenizer, const Options *options, Error *err) {
-  Buffer input = {0}, out = {0};
+static Status run_text(const Tokenizer *tokenizer, const Options *options, Buffer *out, Error *err) {
+  Buffer input = {0};
   Status status = options->text ? buffer_append_string(&input, options->text, err)
                                 : text_read(options->file ? options->file : "-", &input, err);
   if (status == STATUS_OK)
-    status = options->decode ? decode_text(tokenizer, options, &input, &out, err)
-                             : encode_text(tokenizer, options, &input, &out, err);
-  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+    status = options->decode ? decode_text(tokenizer, options, &input, out, err)
+                             : encode_text(tokenizer, options, &input, out, err);
   buffer_release(&input);
-  buffer_release(&out);
   return status;
 }
 
@@ -256,16 +254,16 @@ static Status take_operands(Options *options, const char *const *operands, size_
   return STATUS_OK;
 }
 
-static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
-  Options *options = given;
+static Status run(CommandCall *call, Error *err) {
+  Options *options = call->options;
   Tokenizer *tokenizer = NULL;
-  Status status = take_operands(options, operands, n_operands, err);
+  Status status = take_operands(options, call->operands, call->n_operands, err);
   if (status == STATUS_OK && options->jsonl && options->text)
     status = error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
   if (status == STATUS_OK) status = open_tokenizer(options, &tokenizer, err);
   if (status == STATUS_OK)
     status = options->jsonl ? lines_take(options->file, take_line, tokenizer, "failed", err)
-                            : run_text(tokenizer, options, err);
+                            : run_text(tokenizer, options, &call->out, err);
   tokenizer_close(tokenizer);
   buffer_release(&options->operands);
   return status;

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/file.h"
-#include "base/output.h"
 #include "base/size_text.h"
 #include "commands/answer/cache.h"
 #include "commands/commands.h"
@@ -89,7 +88,7 @@ static Status write_list(const char *directory, const PrefixList *files, Groups 
     TRY(buffer_printf(out, err, "%10s  %10s  %-16s  MODEL\n", "TOKENS", "SIZE", "LAST USED"));
   for (size_t i = 0; i < groups->count; i++) TRY(put_group(out, &groups->items[i], err));
   print_note("%s: %s", directory, size_text(files->bytes).text);
-  return output_write(out->data, out->size, err);
+  return STATUS_OK;
 }
 
 static Status clear(const char *directory, Error *err) {
@@ -106,24 +105,21 @@ static Status clear(const char *directory, Error *err) {
                    n_left);
 }
 
-static Status list(const char *directory, Error *err) {
+static Status list(const char *directory, Buffer *out, Error *err) {
   PrefixList files;
   Groups groups = {0};
-  Buffer out = {0};
   Status status = prefix_directory_list(directory, &files, err);
-  if (status == STATUS_OK) status = write_list(directory, &files, &groups, &out, err);
-  buffer_release(&out);
+  if (status == STATUS_OK) status = write_list(directory, &files, &groups, out, err);
   free(groups.items);
   prefix_list_release(&files);
   return status;
 }
 
-static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
-  (void)operands, (void)n_operands;
-  const Options *options = given;
+static Status run(CommandCall *call, Error *err) {
+  const Options *options = call->options;
   char *directory = NULL;
   TRY(cache_directory(options->directory, &directory, err));
-  Status status = options->clear ? clear(directory, err) : list(directory, err);
+  Status status = options->clear ? clear(directory, err) : list(directory, &call->out, err);
   free(directory);
   return status;
 }

@@ -140,9 +140,8 @@ static const FlagGroup groups[] = {TALK_FLAG_GROUP(Options, talk), ASSISTANT_FLA
 
 static const FlagRule rules[] = {ASSISTANT_FLAG_RULES};
 
-static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
-  (void)operands, (void)n_operands;
-  const Options *o = options;
+static Status run(CommandCall *call, Error *err) {
+  const Options *o = call->options;
   return chat_run(&o->assistant, &o->talk, err);
 }
 

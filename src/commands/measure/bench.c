@@ -442,10 +442,9 @@ static Status check_options(Options *o, Error *err) {
   return STATUS_OK;
 }
 
-static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
-  (void)operands, (void)n_operands;
-  Bench bench = {.options = options, .start_ms = process_start_ms()};
-  TRY(check_options(options, err));
+static Status run(CommandCall *call, Error *err) {
+  Bench bench = {.options = call->options, .start_ms = process_start_ms()};
+  TRY(check_options(call->options, err));
   Status status = run_bench(&bench, err);
   session_close(bench.session);
   device_release(&bench.device);

@@ -171,9 +171,8 @@ static Status run_eval(Eval *eval, Error *err) {
                        mean, exp(mean));
 }
 
-static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
-  (void)operands, (void)n_operands;
-  Eval eval = {.options = options};
+static Status run(CommandCall *call, Error *err) {
+  Eval eval = {.options = call->options};
   Status status = run_eval(&eval, err);
   atomic_file_abort(&eval.npy.file);
   session_close(eval.session);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/output.h"
 #include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -284,21 +283,17 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
 
-static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
-  (void)operands, (void)n_operands;
-  const Options *options = given;
+static Status run(CommandCall *call, Error *err) {
+  const Options *options = call->options;
   ModelPlace place = {0};
   Model *model = NULL;
-  Buffer out = {0};
   Status status = model_place_find(&options->model, &place, err);
   if (status == STATUS_OK) status = model_place_open(&place, &options->model, &model, err);
   if (status == STATUS_OK) {
     Inspection inspection = inspect(model, place.path);
-    status = options->json ? inspect_print_json(&out, &inspection, options->tensors, err)
-                           : print_report(&out, &inspection, options->tensors, err);
+    status = options->json ? inspect_print_json(&call->out, &inspection, options->tensors, err)
+                           : print_report(&call->out, &inspection, options->tensors, err);
   }
-  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-  buffer_release(&out);
   model_close(model);
   model_place_release(&place);
   return status;

@@ -353,11 +353,9 @@ static Status list_all(const Options *options, const char *const *directories, s
   return list->count ? write_lines(list, out, err) : report_none(directories, count, err);
 }
 
-static Status run(void *options, const char *const *directories, size_t count, Error *err) {
+static Status run(CommandCall *call, Error *err) {
   Checkpoints list = {0};
-  Buffer out = {0};
-  Status status = list_all(options, directories, count, &list, &out, err);
-  buffer_release(&out);
+  Status status = list_all(call->options, call->operands, call->n_operands, &list, &call->out, err);
   checkpoints_release(&list);
   return status;
 }

@@ -116,10 +116,9 @@ static Status write_packed(const Options *options, Model **model, Error *err) {
   return STATUS_OK;
 }
 
-static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
-  (void)operands, (void)n_operands;
+static Status run(CommandCall *call, Error *err) {
   Model *model = NULL;
-  Status status = write_packed(options, &model, err);
+  Status status = write_packed(call->options, &model, err);
   model_close(model);
   return status;
 }

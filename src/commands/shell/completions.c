@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 
@@ -53,19 +52,12 @@ static const struct {
   Status (*write)(Buffer *out, Error *err);
 } shells[] = {{"bash", completions_bash}, {"zsh", completions_zsh}, {"fish", completions_fish}};
 
-static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
-  (void)options;
-  if (n_operands == 0)
+static Status run(CommandCall *call, Error *err) {
+  if (call->n_operands == 0)
     return error_set(err, STATUS_USAGE, "for which shell? %s", completions_interface.usage);
-  for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
-    if (strcmp(shells[i].name, operands[0]) != 0) continue;
-    Buffer out = {0};
-    Status status = shells[i].write(&out, err);
-    if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-    buffer_release(&out);
-    return status;
-  }
-  return error_set(err, STATUS_USAGE, "no completions for \"%s\", expected %s", operands[0],
+  for (size_t i = 0; i < sizeof shells / sizeof *shells; i++)
+    if (strcmp(shells[i].name, call->operands[0]) == 0) return shells[i].write(&call->out, err);
+  return error_set(err, STATUS_USAGE, "no completions for \"%s\", expected %s", call->operands[0],
                    completions_interface.operand_words);
 }
 

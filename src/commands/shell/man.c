@@ -4,7 +4,6 @@
  *              section. Written in man(7)'s macros, for groff and mandoc. */
 #include <string.h>
 
-#include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/shell/guide.h"
@@ -285,13 +284,8 @@ static Status put_page(Buffer *out, Error *err) {
 
 /* --- the command */
 
-static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
-  (void)options, (void)operands, (void)n_operands;
-  Buffer out = {0};
-  Status status = put_page(&out, err);
-  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-  buffer_release(&out);
-  return status;
+static Status run(CommandCall *call, Error *err) {
+  return put_page(&call->out, err);
 }
 
 const Interface man_interface = {
