@@ -288,34 +288,27 @@ static Status write_best(const Choices *choices, const char *model, const ReplyF
   return standard && output_is_terminal() ? buffer_append(out, "\n", 1, err) : STATUS_OK;
 }
 
-static Status run(Choices *choices, const PromptFlags *flags, const ReplyFlags *reply,
+Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,
                   const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
-  Prompt prompt = {0};
-  Buffer text = {0};
-  TRY(assistant_open(assistant_flags, a, err));
-  TRY(reply_check_output(reply, flags, a, err));
-  choices_prepare(a);
-  Status status = prompt_read(flags, &prompt, err);
+  Choices choices = {0};
+  Prompt parts = {0};
+  Buffer text = {0}, out = {0};
+  Status status = choices_open(flags, &choices, err);
+  if (status == STATUS_OK) status = assistant_open(assistant_flags, a, err);
+  if (status == STATUS_OK) status = reply_check_output(reply, prompt, a, err);
+  if (status == STATUS_OK) {
+    choices_prepare(a);
+    status = prompt_read(prompt, &parts, err);
+  }
   if (status == STATUS_OK)
-    status = prompt_join(&prompt, prompt.input.data ? prompt.input.data : "", prompt.input.size, &text, err);
+    status = prompt_join(&parts, parts.input.data ? parts.input.data : "", parts.input.size, &text, err);
   if (status == STATUS_OK) status = assistant_start(a, 0, err);
   if (status == STATUS_OK) {
     ChatMessage messages[2];
     size_t n = assistant_messages(a, text.data, text.size, messages);
-    status = choices_score(choices, a, messages, n, err);
+    status = choices_score(&choices, a, messages, n, err);
     if (assistant_check_weights(a, err)) status = STATUS_FAILED;
   }
-  buffer_release(&text);
-  prompt_release(&prompt);
-  return status;
-}
-
-Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,
-                  const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
-  Choices choices = {0};
-  Buffer out = {0};
-  Status status = choices_open(flags, &choices, err);
-  if (status == STATUS_OK) status = run(&choices, prompt, reply, assistant_flags, a, err);
   if (status == STATUS_OK) status = write_best(&choices, a->place.name, reply, &out, err);
   if (status == STATUS_OK) status = reply_write(reply, &out, err);
   if (status == STATUS_OK && reply_shows_usage(reply, assistant_flags))
@@ -323,6 +316,8 @@ Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const Rep
             choices.prefill_ms, choices.n, choices.score_ms);
   if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);
   buffer_release(&out);
+  buffer_release(&text);
+  prompt_release(&parts);
   choices_release(&choices);
   return status;
 }
