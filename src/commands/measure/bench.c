@@ -345,7 +345,7 @@ static Status time_first_token(Bench *bench, Error *err) {
   bench->first_token_ms = clock_ms() - bench->start_ms;
   if (!bench->options->verbose) return STATUS_OK;
   if (session_length(bench->session) < bench->n_ctx) TRY(session_decode(bench->session, id, err));
-  TRY(session_settle(bench->session, err));
+  TRY(session_drain(bench->session, err));
   return report_memory(bench, err);
 }
 

@@ -80,7 +80,7 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
-/* Fields that differ between architectures (src/model/config.h). */
+/* Fields that differ between architectures (src/model/config/config.h). */
 static Status put_arithmetic(Writer *w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
