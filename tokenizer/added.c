@@ -1,9 +1,9 @@
 /* added.c - finds added tokens in texts; see added.h.
  *
- * Called by: encode.c, tokenizer.c, load.c. The rules are those of the reference (added_vocabulary.rs):
- * matches are the leftmost and then the longest; one that then does not count (no single word, or special
- * where special tokens are text) takes its place all the same; lstrip and rstrip widen a match over white
- * space after it was found. */
+ * Called by: encode.c, tokenizer.c, load.c. The rules are the reference's (added_vocabulary.rs): the
+ * leftmost match wins, then the longest. A match that does not count (not a single word, or special where
+ * special tokens are ordinary text) still consumes its bytes. lstrip and rstrip widen a match over white
+ * space once it is found. */
 #include "tokenizer/added.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static bool has_flag(uint32_t code, uint32_t flag) {
   return unicode_value(&unicode_flags, code) & flag;
 }
 
-/* Where the character before `at` begins, and what it is. PRECOND at > 0 */
+/* Returns where the character before `at` begins; *code is that character. PRECOND at > 0 */
 static size_t step_back(const char *text, size_t at, uint32_t *code) {
   size_t start = utf8_before(text, at);
   utf8_decode(text + start, at - start, code);
@@ -76,7 +76,7 @@ static size_t widen_right(const Traced *text, size_t end) {
   return end;
 }
 
-/* The first border behind `at`, or SIZE_MAX; *trusted: whether the text at `at` is. */
+/* The first border after `at`, or SIZE_MAX; *trusted says whether the text at `at` is trusted. */
 static size_t next_border(const Trust *trust, size_t at, bool *trusted) {
   size_t low = 0, high = trust->n_borders; /* borders[0 .. low) are at or before `at` */
   while (low < high) {
@@ -95,9 +95,9 @@ static size_t original(const Traced *text, size_t shift, size_t at) {
   return text->origin ? text->origin[at] : shift + at;
 }
 
-/* Whether text[start .. end) is trusted. Where it is not, *resume is where to go on looking: behind it, as
- * the reference does where no special token counts, but not beyond the next border, so that a person's
- * text cannot take a token of the template with it. */
+/* Returns whether text[start .. end) is trusted. If not, the search continues at *resume: after the match,
+ * as in the reference when special tokens do not count, but not past the next border, so that a person's
+ * text cannot swallow a token of the template. */
 static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, size_t start, size_t end,
                        size_t *resume) {
   bool trusted;
@@ -123,15 +123,15 @@ static const char *wanted_of(const AddedToken *token, size_t *size) {
   return normal ? token->normal : token->content;
 }
 
-/* Cuts at the matches, of which the last one is the text's first. */
+/* Cuts the text at the matches, which are listed from the last to the first. */
 static Status cut_at(const AddedTokens *added, const MatchList *matches, const Traced *text, size_t shift,
                      const Trust *trust, AddedParts *parts, Error *err) {
-  /* done can go back where a token lies in what the one before it stripped, as in the reference;
-   * spaces_end, of the last white space that was stripped to the right, does not, or each of a thousand
-   * matches within it would walk over the rest of it again. */
+  /* `done` can move back when a token lies in white space that the previous token stripped, as in the
+   * reference. `spaces_end`, the end of the last white space stripped to the right, never does: otherwise
+   * each of a thousand matches inside it would scan the rest of it again. */
   size_t at = 0, done = 0, spaces_end = 0;
   for (size_t i = matches->count; i-- > 0;) {
-    if (matches->items[i].at < at) continue; /* within the match before */
+    if (matches->items[i].at < at) continue; /* within the previous match */
     int32_t index = matches->items[i].number;
     const AddedToken *token = &added->tokens[index];
     size_t length, start = matches->items[i].at;
@@ -143,7 +143,7 @@ static Status cut_at(const AddedTokens *added, const MatchList *matches, const T
     if (token->lstrip) start = widen_left(text, start, done);
     if (token->rstrip) end = spaces_end = widen_right(text, end < spaces_end ? spaces_end : end);
     if (done < start) TRY(add_part(parts, done, start, -1, err));
-    /* Of a token that lies wholly in what the one before it stripped nothing is left. */
+    /* Nothing is left of a token that lies wholly in what the previous token stripped. */
     if (start < end) TRY(add_part(parts, start, end, index, err));
     done = end;
   }
@@ -208,7 +208,7 @@ static Status read_token(const char *where, const Json *json, AddedToken *token,
   return field_bool(where, json, "special", &token->special, err);
 }
 
-/* The state of reading them; the scratch is of all of them, so that its limit of time is one for all. */
+/* The loader's state. One scratch serves all tokens, so that they share one time limit. */
 typedef struct {
   const char *where;
   const Vocab *vocab;
@@ -240,8 +240,8 @@ static Status normalize_content(Loading *l, AddedToken *token, Error *err) {
   return STATUS_OK;
 }
 
-/* The token takes its id, from another one where the vocabulary has gaps. The reference keeps the normal
- * form that an id had. */
+/* Gives the token its id, which another added token may hold where the vocabulary has gaps. The reference
+ * then keeps that id's normal form. */
 static Status take_id(AddedTokens *added, size_t index, Error *err) {
   AddedToken *token = &added->tokens[index];
   int32_t *owner = &added->by_id[token->id];
@@ -255,8 +255,8 @@ static Status take_id(AddedTokens *added, size_t index, Error *err) {
   return STATUS_OK;
 }
 
-/* A token that comes twice: the later one counts, but stays special once it was, and normal once it had a
- * form. */
+/* Merges a token that is listed twice: the later entry counts, but `special` and a normal form stay once
+ * set. */
 static void replace_token(AddedToken *old, AddedToken *token) {
   bool special = old->special || token->special;
   char *normal = token->normal ? token->normal : old->normal;
@@ -307,7 +307,8 @@ static Status load_tokens(Loading *l, const Json *json, Error *err) {
   return STATUS_OK;
 }
 
-/* Gathers what is looked for in normalized text, or in text as it came, in strings (room for all tokens). */
+/* Collects the tokens to look for in normalized text, or in the original text, in `strings` (room for
+ * all). */
 static Status gather(const char *where, const AddedTokens *added, bool normalized, MatchString *strings,
                      size_t *n, Error *err) {
   *n = 0;
@@ -316,7 +317,7 @@ static Status gather(const char *where, const AddedTokens *added, bool normalize
     if (token->normalized != normalized || added->by_id[token->id] != (int32_t)i) continue;
     size_t size;
     const char *wanted = wanted_of(token, &size);
-    if (size == 0) /* the reference then cuts the text into single bytes */
+    if (size == 0) /* the reference would cut the text into single bytes */
       return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is nothing when normalized", where, token->content);
     strings[(*n)++] = (MatchString){wanted, size, (int32_t)i};
   }

@@ -1,10 +1,9 @@
 /* bpe.c - encodes pieces by merging symbols; see bpe.h.
  *
- * Called by: encode.c. A piece becomes one symbol a character; then of all neighbours that have a rule the
- * pair of the lowest rank merges, the leftmost one of several, until none is left. Short words do this by
- * looking at all pairs, long ones by a heap, so that n symbols take n log n steps. Long words are cut
- * first where no token can reach across (Joints), which gives the same ids and lets the memory of words
- * work for texts that come in one piece. */
+ * Called by: encode.c. A piece becomes one symbol per character. Then the neighbouring pair with the
+ * lowest rank merges, leftmost first, until no pair has a rule. Short words scan all pairs; long ones use
+ * a heap, so that n symbols take n log n steps. Long words are first cut where no token can reach across
+ * (Joints): the ids stay the same, and the word cache also works for texts without spaces. */
 #include "tokenizer/bpe.h"
 
 #include <stdlib.h>
@@ -15,9 +14,9 @@
 #include "tokenizer/split.h"
 #include "tokenizer/stop.h"
 
-/* Up to this many symbols looking at all pairs is faster than a heap. */
+/* Up to this many symbols a scan of all pairs is faster than a heap. */
 enum { FEW_SYMBOLS = 48 };
-/* From this many bytes on a word is cut: the longest words of real text have less. */
+/* Words of at least this many bytes are cut first; the longest words of real text have fewer. */
 enum { LONG_WORD = 64 };
 
 #define GONE UINT32_MAX /* rank of a symbol that was merged into its left neighbour */
@@ -39,8 +38,8 @@ static int32_t code_symbol(const Bpe *bpe, const char *character, size_t size, u
   return code < 0x10000 ? bpe->code_ids[code] : vocab_find(&bpe->vocab, character, size);
 }
 
-/* The state of reading a word: as in the reference an unknown token waits for the next known character, so
- * that byte tokens that come in between go before it. */
+/* The state of reading a word. As in the reference an unknown token waits for the next known character, so
+ * that byte tokens in between go before it. */
 typedef struct {
   const Bpe *bpe;
   IdList *symbols;
@@ -65,7 +64,7 @@ static Status put_unknown(SymbolReader *r, const char *symbol, size_t size, Erro
       TRY(id_list_append(r->symbols, bpe->fallback_ids[(unsigned char)symbol[i]], err));
     return STATUS_OK;
   }
-  if (!bpe->has_unk) return STATUS_OK; /* it vanishes */
+  if (!bpe->has_unk) return STATUS_OK; /* the character is dropped */
   if (bpe->unk_id < 0)
     return error_set(err, STATUS_MODEL,
                      "%s: unk_token \"%.80s\" is needed for \"%.*s\" but not in the vocabulary", bpe->where,
@@ -75,7 +74,7 @@ static Status put_unknown(SymbolReader *r, const char *symbol, size_t size, Erro
   return STATUS_OK;
 }
 
-/* Bytes of a word as symbols. PRECOND bpe->bytes, no prefix or suffix */
+/* Reads the bytes of a word as symbols. PRECOND bpe->bytes, no prefix or suffix */
 static Status read_bytes(SymbolReader *r, const char *word, size_t size, Error *err) {
   for (size_t i = 0; i < size; i++) {
     if (i % STOP_EACH == 0) TRY(stop_check(r->interrupted, err));
@@ -104,7 +103,8 @@ static Status read_characters(SymbolReader *r, const char *word, size_t size, Er
   return STATUS_OK;
 }
 
-/* Characters with continuing_subword_prefix before all but the first, end_of_word_suffix behind the last. */
+/* Reads characters, with continuing_subword_prefix before all but the first and end_of_word_suffix after
+ * the last. */
 static Status read_affixed(SymbolReader *r, const char *word, size_t size, Error *err) {
   const Bpe *bpe = r->bpe;
   Buffer symbol = {0};
@@ -127,7 +127,7 @@ static Status read_affixed(SymbolReader *r, const char *word, size_t size, Error
   return status;
 }
 
-/* The word in ByteLevel's alphabet. */
+/* Writes the word in ByteLevel's alphabet to scratch->text. */
 static Status map_word(BpeScratch *scratch, const char *word, size_t size, Error *err) {
   scratch->text.size = 0;
   for (size_t i = 0; i < size; i++) {
@@ -177,7 +177,7 @@ static uint32_t rank_of(const Bpe *bpe, int32_t left, int32_t right) {
   return merge ? merge->rank : NO_RANK;
 }
 
-/* ids[0 .. n) in place; returns how many are left. PRECOND n <= FEW_SYMBOLS */
+/* Merges ids[0 .. n) in place and returns how many are left. PRECOND n <= FEW_SYMBOLS */
 static size_t merge_few(const Bpe *bpe, int32_t *ids, size_t n) {
   uint32_t ranks[FEW_SYMBOLS]; /* ranks[i] of ids[i] and ids[i + 1] */
   for (size_t i = 0; i + 1 < n; i++) ranks[i] = rank_of(bpe, ids[i], ids[i + 1]);
@@ -196,7 +196,7 @@ static size_t merge_few(const Bpe *bpe, int32_t *ids, size_t n) {
   return n;
 }
 
-/* A heap of rank << 32 | position: the smallest one on top, so the lowest rank and then the leftmost. */
+/* A min-heap of rank << 32 | position: the lowest rank is on top and, among equal ranks, the leftmost. */
 static void heap_sink(uint64_t *heap, size_t n, size_t at) {
   uint64_t key = heap[at];
   for (size_t child; (child = at * 2 + 1) < n; at = child) {
@@ -220,8 +220,8 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n) {
   return top;
 }
 
-/* Position i's pair has a new rank: an entry for the old one, if there is one in the heap, no longer counts.
- * A merge takes one entry and adds two at most, and there are less than n: 2 n entries are enough for all. */
+/* Recomputes the rank of position i's pair; a heap entry with its old rank becomes stale. A merge removes
+ * one entry and adds at most two, and there are fewer than n merges: 2 n entries suffice. */
 static void renew(const Bpe *bpe, BpeScratch *s, const int32_t *ids, uint32_t i, size_t end,
                   size_t *heap_size) {
   uint32_t j = s->next[i];
@@ -235,7 +235,7 @@ static Status merge_many(const Bpe *bpe, BpeScratch *s, int32_t *ids, size_t n, 
   for (size_t i = 0; i < n; i++) {
     if (i % STOP_EACH == 0) TRY(stop_check(s->interrupted, err));
     s->next[i] = (uint32_t)i + 1;
-    s->prev[i] = (uint32_t)i - 1; /* of the first one: larger than any */
+    s->prev[i] = (uint32_t)i - 1; /* UINT32_MAX for the first one */
     s->ranks[i] = i + 1 < n ? rank_of(bpe, ids[i], ids[i + 1]) : NO_RANK;
     if (s->ranks[i] != NO_RANK) s->heap[heap_size++] = (uint64_t)s->ranks[i] << 32 | i;
   }
@@ -244,7 +244,7 @@ static Status merge_many(const Bpe *bpe, BpeScratch *s, int32_t *ids, size_t n, 
     if (round % STOP_EACH == 0) TRY(stop_check(s->interrupted, err));
     uint64_t key = heap_pop(s->heap, &heap_size);
     uint32_t i = (uint32_t)key, rank = (uint32_t)(key >> 32);
-    if (s->ranks[i] != rank) continue; /* of a pair that is no more */
+    if (s->ranks[i] != rank) continue; /* a stale entry */
     uint32_t j = s->next[i];
     ids[i] = bpe_merge(bpe, ids[i], ids[j])->product;
     ids[j] = -1;
@@ -259,7 +259,7 @@ static Status merge_many(const Bpe *bpe, BpeScratch *s, int32_t *ids, size_t n, 
   return STATUS_OK;
 }
 
-/* The ids of a word end up in scratch->symbols. */
+/* Leaves the ids of a word in scratch->symbols. */
 static Status merge_word(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, Error *err) {
   TRY(read_symbols(bpe, scratch, word, size, err));
   IdList *symbols = &scratch->symbols;
@@ -280,7 +280,7 @@ static Status append_ids(IdList *out, const int32_t *ids, size_t n, Error *err) 
   return STATUS_OK;
 }
 
-/* A whole word that is a token is that token where the model says so, whatever the merges make of it. */
+/* With ignore_merges, a word in the vocabulary is that token, whatever the merges would make of it. */
 static Status find_whole(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, int32_t *id,
                          Error *err) {
   *id = -1;
@@ -294,7 +294,7 @@ static Status find_whole(const Bpe *bpe, BpeScratch *scratch, const char *word, 
   return STATUS_OK;
 }
 
-/* `whole`: it is not a part of a longer word. */
+/* `whole`: the word is not a part of a longer one. */
 static Status encode_word(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, bool whole,
                           IdList *ids, Error *err) {
   TRY(stop_check(scratch->interrupted, err));
@@ -321,7 +321,7 @@ static Status encode_word(const Bpe *bpe, BpeScratch *scratch, const char *word,
 
 /* --- long words */
 
-/* Whether a token can hold these two next to each other; also where one of them is no symbol by itself. */
+/* Returns whether a merge can join text across these two neighbouring symbols. */
 static bool can_meet(const Bpe *bpe, uint32_t left, uint32_t right) {
   const Joints *j = &bpe->joints;
   if (left < 256 && right < 256) return j->near[(left << 8 | right) / 8] >> right % 8 & 1;
@@ -332,7 +332,7 @@ static bool can_meet(const Bpe *bpe, uint32_t left, uint32_t right) {
   return j->far[at] == joint;
 }
 
-/* The symbol at word[at ..) as Joints knows it, its length, and whether it is one by itself. */
+/* Reads the symbol at word[at ..) and returns its length; *known: it is in the vocabulary by itself. */
 static size_t read_symbol(const Bpe *bpe, const char *word, size_t size, size_t at, uint32_t *symbol,
                           bool *known) {
   if (bpe->bytes) {

@@ -5,7 +5,7 @@
 #include "tokenizer/vocab.h"
 #include "tokenizer/words.h"
 
-/* A merge rule: left and right next to each other become `product`; the lowest rank goes first. */
+/* A merge rule: adjacent left and right become `product`; the lowest rank goes first. */
 typedef struct {
   uint64_t pair; /* left << 32 | right; NO_PAIR: empty slot */
   uint32_t rank;
@@ -15,9 +15,8 @@ typedef struct {
 #define NO_PAIR UINT64_MAX
 #define NO_RANK UINT32_MAX
 
-/* Which two symbols can ever meet inside a token: the last one of a merge's left side and the first one of
- * its right side. A word can be cut wherever its neighbours cannot, without any difference to what comes
- * out. */
+/* The pairs of symbols across which merges can join text: the last symbol of a rule's left side and the
+ * first of its right side. A word can be cut between any other two neighbours without changing its ids. */
 typedef struct {
   bool known;    /* false: never cut */
   uint8_t *near; /* [256 * 256 / 8] bits of (byte, byte), or of (code, code) where both are below 256 */
@@ -33,23 +32,23 @@ typedef struct {
   size_t merge_mask;
   uint64_t seed;
 
-  bool bytes;            /* pieces come as bytes, to be mapped to ByteLevel's alphabet */
+  bool bytes;            /* pieces are bytes, to be mapped to ByteLevel's alphabet */
   int32_t byte_ids[256]; /* with `bytes`: the symbol of each byte, or -1 */
-  int32_t *code_ids;     /* [65536] without: the symbol of each character of the basic plane, or -1 */
+  int32_t *code_ids;     /* [65536] without `bytes`: the symbol of each character below U+10000, or -1 */
   Joints joints;
 
-  char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix: "" where there is none */
+  char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; "" if absent */
   size_t prefix_size, suffix_size;
   bool has_unk;
   char *unk; /* [unk_size] unk_token */
   size_t unk_size;
-  int32_t unk_id; /* -1: not in the vocabulary, an error when it is needed */
+  int32_t unk_id; /* -1: not in the vocabulary, an error once it is needed */
   bool fuse_unk, byte_fallback, ignore_merges;
   int32_t fallback_ids[256]; /* with byte_fallback: "<0x00>" and so on, or -1 */
 } Bpe;
 
-/* From the model's JSON, whose vocab and merges are these spans; `bytes` as above. Release it also after a
- * failure. */
+/* Loads the model's JSON, whose vocab and merges are given as spans; `bytes`: see Bpe. Release it also
+ * after a failure. */
 Status bpe_load(const char *where, const Json *json, JsonSpan vocab, JsonSpan merges, bool bytes, Bpe *bpe,
                 Error *err);
 void bpe_release(Bpe *bpe);
@@ -57,7 +56,7 @@ void bpe_release(Bpe *bpe);
 /* The rule for two symbols, or NULL. */
 const Merge *bpe_merge(const Bpe *bpe, int32_t left, int32_t right);
 
-/* What one thread needs. Zero-initialise it. */
+/* Working memory of one thread. Zero-initialise it. */
 typedef struct {
   const volatile int *interrupted; /* see tokenizer_heed() */
   WordCache words;

@@ -1,4 +1,4 @@
-/* bpe_load.c - the model from its JSON: options, merge rules, and what is worked out from them once.
+/* bpe_load.c - loads the model from its JSON: options, merge rules and the tables derived from them.
  *
  * Called by: load.c. */
 #include <stdio.h>
@@ -37,7 +37,7 @@ const Merge *bpe_merge(const Bpe *bpe, int32_t left, int32_t right) {
   return merge->pair == NO_PAIR ? NULL : merge;
 }
 
-/* A larger table with the same rules. */
+/* Grows the table of rules. */
 static Status grow_merges(Bpe *bpe, size_t size, Error *err) {
   Merge *old = bpe->merges, *merges = mem_alloc(size, sizeof *merges, "merge rules", err);
   if (!merges) return STATUS_FAILED;
@@ -51,9 +51,9 @@ static Status grow_merges(Bpe *bpe, size_t size, Error *err) {
   return STATUS_OK;
 }
 
-/* A rule as it is read: three strings, then their ids. */
+/* A rule while it is read: three strings, then their ids. */
 typedef struct {
-  Buffer text; /* left, right, and product where it is not just both */
+  Buffer text; /* left, right, and product where that is not left + right */
   size_t size[3], at[3];
   uint32_t hash[3];
   int32_t id[3];
@@ -62,8 +62,8 @@ typedef struct {
 
 enum { LEFT, RIGHT, PRODUCT, BATCH = 16 };
 
-/* The reader of the array of merges. Looking up a rule goes through memory that is not in any cache, so
- * rules are looked up BATCH at a time, and what one step needs is asked for in the step before. */
+/* The reader of the array of merges. Lookups miss the CPU caches, so rules are looked up BATCH at a time,
+ * and each step prefetches what the next one reads. */
 typedef struct {
   const char *where;
   Bpe *bpe;
@@ -71,7 +71,7 @@ typedef struct {
   Rule rules[BATCH];
   size_t n_rules;
   uint32_t rank; /* of the next rule */
-  char form;     /* '"' or '[', as the first element; 0 before it */
+  char form;     /* '"' or '[': form of the first element; 0 before it */
 } Reader;
 
 static const char *rule_text(const Rule *rule, int which) {
@@ -93,7 +93,7 @@ static uint64_t rule_pair(const Rule *rule) {
   return (uint64_t)(uint32_t)rule->id[LEFT] << 32 | (uint32_t)rule->id[RIGHT];
 }
 
-/* Looks up what was read so far. */
+/* Looks up the rules read so far. */
 static Status add_rules(Reader *r, Error *err) {
   Bpe *bpe = r->bpe;
   if ((r->rank + (size_t)BATCH) * 2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));
@@ -107,7 +107,7 @@ static Status add_rules(Reader *r, Error *err) {
   }
   for (size_t i = 0; i < r->n_rules; i++) {
     const Rule *rule = &r->rules[i];
-    /* Of a pair that comes twice the later rank counts. */
+    /* If a pair occurs twice, the later rank counts. */
     *seek_merge(bpe, rule_pair(rule)) = (Merge){rule_pair(rule), rule->rank, rule->id[PRODUCT]};
   }
   r->n_rules = 0;
@@ -126,7 +126,7 @@ static Status take_rule(Reader *r, const char *left, size_t left_size, const cha
   rule->text.size = 0;
   rule->size[LEFT] = left_size, rule->size[RIGHT] = right_size;
   rule->size[PRODUCT] = left_size + right_size - bpe->prefix_size;
-  rule->at[RIGHT] = left_size; /* the others are 0, but for a product that is not both in a row */
+  rule->at[RIGHT] = left_size; /* the other offsets are 0, unless the product is stored separately */
   TRY(buffer_append(&rule->text, left, left_size, err));
   TRY(buffer_append(&rule->text, right, right_size, err));
   if (bpe->prefix_size > 0) {
@@ -141,7 +141,7 @@ static Status take_rule(Reader *r, const char *left, size_t left_size, const cha
   return ++r->n_rules == BATCH ? add_rules(r, err) : STATUS_OK;
 }
 
-/* "left right": exactly one space. Lines of merges.txt's head can have come along. */
+/* Reads "left right" with exactly one space. Header lines of merges.txt may be among the rules. */
 static Status read_line(Reader *r, JsonCursor *cursor, Error *err) {
   const char *line = "";
   size_t size = 0;
@@ -156,7 +156,7 @@ static Status read_line(Reader *r, JsonCursor *cursor, Error *err) {
   return take_rule(r, line, left, space + 1, size - left - 1, err);
 }
 
-/* ["left", "right"] */
+/* Reads ["left", "right"]. */
 static Status read_pair(Reader *r, JsonCursor *cursor, Error *err) {
   const char *sides[2] = {"", ""};
   size_t sizes[2] = {0, 0}, n = 0;
@@ -205,8 +205,8 @@ static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err
 
 /* --- where words can be cut */
 
-/* The last character of a token (or the first one), as a byte where pieces are bytes. False where it is
- * none that a piece can hold. */
+/* The last (or first) character of a token, as a byte if pieces are bytes. False if no piece can contain
+ * it. */
 static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol) {
   size_t size;
   const char *content = vocab_content(&bpe->vocab, id, &size);
@@ -225,7 +225,8 @@ static bool is_fallback_token(const Bpe *bpe, int32_t id) {
   return false;
 }
 
-/* Symbols that do not stand for themselves take part in no rule, or nothing can be said about neighbours. */
+/* Returns whether the token matches its own text. If a rule uses unk or a byte-fallback token, nothing is
+ * known about neighbours. */
 static bool stands_for_itself(const Bpe *bpe, int32_t id) {
   if (bpe->has_unk && id == bpe->unk_id) return false;
   size_t size;
@@ -340,7 +341,7 @@ Status bpe_load(const char *where, const Json *json, JsonSpan vocab, JsonSpan me
   if (!bpe->where) return error_set(err, STATUS_FAILED, "out of memory: the model");
   const char *type;
   TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", &type, err));
-  /* Older files do not name it; the reference then takes what has vocab and merges for BPE. */
+  /* Older files omit the type; the reference then takes a model with vocab and merges for BPE. */
   if (type && strcmp(type, "BPE") != 0) return field_unknown_type(where, type, err);
   TRY(load_options(where, json, bpe, err));
   Where in_vocab = where_in(where, "vocab", 0), in_merges = where_in(where, "merges", 0);

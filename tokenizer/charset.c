@@ -31,8 +31,8 @@ void charset_tidy(CharSet *set) {
   set->count = kept + 1;
 }
 
-/* A full set is tidied before it grows, and grows where that made little room: members that come again and
- * again take no memory, and sorting takes n log n in all, in whatever order they come. */
+/* A full set is tidied before it grows, and grows only if tidying freed little: repeated members take no
+ * memory, and sorting takes n log n in all, in any order of insertion. */
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err) {
   if (set->count == set->capacity) {
     charset_tidy(set);
@@ -51,7 +51,7 @@ Status charset_unite(CharSet *set, const CharSet *other, Error *err) {
   return STATUS_OK;
 }
 
-/* set = set or the runs whose value v has (v & mask) != 0, or equals `exact` where mask is 0. */
+/* Adds the runs whose value v has (v & mask) != 0 or, if mask is 0, equals `exact`. */
 static Status add_runs(CharSet *set, const RunTable *table, uint32_t mask, uint32_t exact, Error *err) {
   for (size_t i = 0; i < table->count; i++) {
     uint32_t value = RUN_VALUE(table->runs[i]);
@@ -105,9 +105,9 @@ Status charset_intersect(CharSet *set, const CharSet *other, Error *err) {
   return status;
 }
 
-/* The code points that unicode_fold maps to something are few; all classes are found from them. */
+/* unicode_fold maps few code points, so walking it finds all case classes. */
 Status charset_fold(CharSet *set, Error *err) {
-  CharSet stand_ins = {0}, more = {0}; /* those that stand for a class with a member in `set` */
+  CharSet stand_ins = {0}, more = {0}; /* representatives of classes with a member in `set` */
   Status status = STATUS_OK;
   charset_tidy(set);
   for (int pass = 0; pass < 2 && status == STATUS_OK; pass++) {

@@ -1,9 +1,8 @@
-/* chat.c - renders conversations and encodes what comes out; see chat.h.
+/* chat.c - renders conversations and encodes the result; see chat.h.
  *
  * Called by: the commands that talk to a model, `auk template`.   Calls: the template, the tokenizer.
- * Always true: what a template is given is what transformers' apply_chat_template() gives it: messages, tools
- * and documents (none where there are none), add_generation_prompt, the special tokens by name, and what else
- * was said. */
+ * Always true: a template gets the variables of transformers' apply_chat_template(): messages, tools and
+ * documents (None if absent), add_generation_prompt, the special tokens by name, and the caller's options. */
 #include "tokenizer/chat.h"
 
 #include <stdlib.h>
@@ -30,7 +29,7 @@ static Status append_member(Buffer *json, const char *key, const char *role, con
   return json_write_string(json, text ? text : "", size, err);
 }
 
-/* Reasoning under each name that templates know it by, as transformers does it. */
+/* Writes a message, with its reasoning under each name that templates use, as transformers does. */
 static Status append_message(Buffer *json, const ChatMessage *m, Error *err) {
   TRY(buffer_append_string(json, "{\"role\":", err));
   TRY(json_write_string(json, m->role, strlen(m->role), err));
@@ -121,7 +120,7 @@ Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool tru
   return status;
 }
 
-/* --- what a model's template shows of it */
+/* --- properties of the template */
 
 static int32_t special_id(const Tokenizer *tokenizer, const char *content) {
   int32_t id = tokenizer_find(tokenizer, content);
@@ -134,7 +133,7 @@ static Status append_new(IdList *ids, int32_t id, Error *err) {
   return id < 0 ? STATUS_OK : id_list_append(ids, id, err);
 }
 
-/* Where a turn has several channels, <|end|> ends one of them: an answer follows a thought behind it. */
+/* In formats with channels, <|end|> ends a channel and not the turn: the answer follows the thought. */
 static bool ends_turns(const Template *template, const char *token) {
   if (strcmp(token, "<|end|>") == 0 && template_writes(template, "<|channel|>")) return false;
   return template_writes(template, token);

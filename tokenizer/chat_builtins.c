@@ -2,13 +2,13 @@
  *
  * Called by: chat_open.c.
  * Written from the formats' documentation (model cards, Meta's and Mistral's pages on prompt formats,
- * OpenAI's notes on ChatML), each as plainly as it can be said. BOS and EOS are the checkpoint's own where it
- * names them, else the format's; of a content that is a list of parts the texts are taken. */
+ * OpenAI's notes on ChatML). BOS and EOS are the checkpoint's if it names them, else the format's; a
+ * content that is a list of parts contributes its texts. */
 #include "tokenizer/chat_builtins.h"
 
 #include <string.h>
 
-/* The text of a message, whose content may be a list of parts. */
+/* Macro text(message): the content, or the texts of a list of parts. */
 #define CONTENT                                                                                              \
   "{%- macro text(message) -%}"                                                                              \
   "{%- if message.content is string %}{{ message.content }}"                                                 \
@@ -22,7 +22,7 @@ static const char chatml[] =
             "{%- endfor %}"
             "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}";
 
-/* The system text stands inside the first user's turn. */
+/* The system text goes inside the first user's turn. */
 static const char llama2[] =
     CONTENT "{%- set ns = namespace(system='') %}"
             "{%- for message in messages %}"
@@ -44,7 +44,7 @@ static const char llama3[] = CONTENT
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
 
-/* The system text stands in front of the next user's. */
+/* The system text precedes the next user's. */
 static const char mistral[] = CONTENT
     "{%- set ns = namespace(system='') %}"
     "{{- bos_token|default('<s>', true) }}"
@@ -67,7 +67,7 @@ static const char deepseek[] =
             "{%- endfor %}"
             "{%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{% endif %}";
 
-/* There is no system turn: its text stands in front of the next user's. */
+/* There is no system turn: the system text precedes that of the next turn. */
 static const char gemma[] =
     CONTENT "{%- set ns = namespace(system='') %}"
             "{{- bos_token|default('<bos>', true) }}"
@@ -87,7 +87,7 @@ static const char phi[] = CONTENT "{%- for message in messages %}"
                                   "{%- if add_generation_prompt %}{{- '<|assistant|>\\n' }}{% endif %}";
 
 const ChatBuiltin chat_builtins[] = {
-    /* name      template   the special tokens by which a tokenizer shows that it is for this format */
+    /* name      template   the special tokens that identify the format in a tokenizer */
     {"chatml", chatml, {"<|im_start|>", "<|im_end|>"}},
     {"llama3", llama3, {"<|start_header_id|>", "<|eot_id|>"}},
     {"gemma", gemma, {"<start_of_turn>", "<end_of_turn>"}},

@@ -6,12 +6,12 @@
 
 typedef struct {
   const char *name, *text;
-  const char *controls[2]; /* NULL: it has none, and no tokenizer shows it */
+  const char *controls[2]; /* NULL: the format has none and is never detected */
 } ChatBuiltin;
 
 extern const ChatBuiltin chat_builtins[]; /* ends with a NULL name */
 
-const ChatBuiltin *chat_builtin_named(const char *name);        /* NULL: there is none */
-const ChatBuiltin *chat_builtin_of(const Tokenizer *tokenizer); /* by its special tokens; NULL likewise */
+const ChatBuiltin *chat_builtin_named(const char *name);        /* NULL: unknown */
+const ChatBuiltin *chat_builtin_of(const Tokenizer *tokenizer); /* by special tokens; NULL: none */
 
 #endif

@@ -9,10 +9,10 @@ enum { TEMPLATE_FILE_LIMIT = 1 << 20 }; /* bytes: the longest in use have some 2
 
 struct Chat {
   Template *template;
-  Json *specials; /* an object: the special tokens, and what every template is given */
+  Json *specials; /* an object: the special tokens, and the variables that every template gets */
   char *source;
   uint64_t hash;              /* chat_hash() */
-  const ChatBuiltin *builtin; /* NULL: the template is no built-in */
+  const ChatBuiltin *builtin; /* NULL: not a built-in template */
   const volatile int *interrupted;
 };
 

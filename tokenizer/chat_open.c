@@ -1,7 +1,7 @@
-/* chat_open.c - finds and parses a conversation's template, and the special tokens it is rendered with.
+/* chat_open.c - finds and parses the template of a conversation and its special tokens.
  *
  * Called by: the commands that talk to a model, `auk template`.   Calls: parse.c.
- * Always true: an open chat needs none of the files any more. */
+ * Always true: an open chat no longer needs any of the files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "tokenizer/chat_internal.h"
 #include "tokenizer/fields.h"
 
-/* A JSON file of the checkpoint, or NULL where there is none. */
+/* Reads a JSON file of the checkpoint; *json is NULL if there is no such file. */
 static Status read_json(const char *directory, const char *name, Json **json, Error *err) {
   *json = NULL;
   char *path = path_join(directory, name, err);
@@ -52,8 +52,8 @@ static bool is_special_name(const char *key) {
   return n > 6 && strcmp(key + n - 6, "_token") == 0;
 }
 
-/* Every NAME_token of the two files, as {"bos_token": "...", ...}: tokenizer_config.json wins. And what
- * transformers hands to every template, whether it is there or not. */
+/* Collects every NAME_token of the two files, as {"bos_token": "...", ...}; tokenizer_config.json wins.
+ * Adds the variables that transformers passes to every template. */
 static Status collect_specials(const Json *config, const Json *map, Buffer *object, Error *err) {
   TRY(buffer_append_string(object, "{\"tools\":null,\"documents\":null,\"add_generation_prompt\":false",
                            err));
@@ -98,7 +98,7 @@ static Status parse_builtin(Chat *chat, const ChatBuiltin *builtin, Error *err) 
   return parse_as(chat, source, builtin->text, strlen(builtin->text), err);
 }
 
-/* What a person names: a fifo is fine. */
+/* Reads a file that the user names, possibly a fifo. */
 static Status parse_file(Chat *chat, const char *path, const char *source, Error *err) {
   Buffer text = {0};
   Status status = file_read(path, TEMPLATE_FILE_LIMIT, &text, err);
@@ -107,7 +107,7 @@ static Status parse_file(Chat *chat, const char *path, const char *source, Error
   return status;
 }
 
-/* A part of the checkpoint: a regular file, whose length template_parse() checks. */
+/* Maps a regular file of the checkpoint; template_parse() checks its length. */
 static Status parse_part(Chat *chat, const char *path, const char *source, Error *err) {
   MappedFile file;
   TRY(file_map(path, STATUS_MODEL, &file, err));
@@ -116,7 +116,7 @@ static Status parse_part(Chat *chat, const char *path, const char *source, Error
   return status;
 }
 
-/* The template `name` ("default" where it is NULL) of a member that is a string or a list of named ones. */
+/* Parses a member that is a string, or the entry `name` (NULL: "default") of a list of named ones. */
 static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
   const Json *templates = json_member(config, "chat_template"), *found = NULL;
   if (json_is_string(templates) && !name) found = templates;
@@ -129,8 +129,8 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
-/* Of the checkpoint, in the order in which transformers looks; chat->template stays NULL where there is
- * none. */
+/* Parses the checkpoint's own template, searched in transformers' order; chat->template stays NULL without
+ * one. */
 static Status parse_own(Chat *chat, const char *directory, const Json *config, const char *name, Error *err) {
   char *path = path_join(directory, "chat_template.jinja", err);
   if (!path) return STATUS_FAILED;
@@ -147,7 +147,7 @@ static Status parse_own(Chat *chat, const char *directory, const Json *config, c
   return status;
 }
 
-/* NAME.jinja in additional_chat_templates/, where transformers keeps the further ones. */
+/* Parses additional_chat_templates/NAME.jinja, where transformers keeps further templates. */
 static Status parse_additional(Chat *chat, const char *directory, const char *name, Error *err) {
   Buffer path = {0};
   Status status = strchr(name, '/') ? STATUS_OK
@@ -159,7 +159,7 @@ static Status parse_additional(Chat *chat, const char *directory, const char *na
   return status;
 }
 
-/* --- which one */
+/* --- choosing one */
 
 static Status refuse_name(const char *name, const Json *config, Error *err) {
   char known[512] = "";

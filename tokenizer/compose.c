@@ -1,11 +1,12 @@
-/* compose.c - Unicode's normal forms by utf8proc's data, as far as the reference knows them; see compose.h.
+/* compose.c - Unicode's normal forms from utf8proc's data, as far as the reference knows them; see
+ * compose.h.
  *
- * Called by: normalize.c. The reference (crate unicode-normalization-alignments) is of Unicode 9. What it
- * knows is in unicode_normal; every other character stays as it is and parts what is around it, whatever
- * utf8proc says. For those that it knows all versions of Unicode agree (its stability policy).
+ * Called by: normalize.c. The reference (crate unicode-normalization-alignments) implements Unicode 9.
+ * unicode_normal lists what it knows; every other character stays as it is and separates its neighbours,
+ * whatever utf8proc says. For the known ones all versions of Unicode agree (its stability policy).
  *
- * A text is copied but for its unsafe runs: characters that can change or make their neighbours change. In
- * the composed forms the character before a run belongs to it, for the run may compose with it. */
+ * A text is copied except for its unsafe runs: characters that can change or make their neighbours change.
+ * In the composed forms the character before a run belongs to it, as it may compose with the run. */
 #include "tokenizer/compose.h"
 
 #include <stdlib.h>
@@ -71,8 +72,8 @@ static Status push_decomposed(const NormalStep *step, NormalScratch *s, uint32_t
   return STATUS_OK;
 }
 
-/* Sorts the marks run[from .. to) by class, those of a class in the order they had: by insertion for the
- * few that there are in real text, by counting for what was made to be slow. */
+/* Sorts the marks run[0 .. n) stably by class: by insertion for the few of real text, by counting for
+ * hostile text. */
 static Status sort_marks(Composed *run, size_t n, Error *err) {
   if (n <= 32) {
     for (size_t i = 1; i < n; i++) {
@@ -83,7 +84,7 @@ static Status sort_marks(Composed *run, size_t n, Error *err) {
     }
     return STATUS_OK;
   }
-  size_t next[257] = {0}; /* where the next mark of a class goes */
+  size_t next[257] = {0}; /* where the next mark of each class goes */
   for (size_t i = 0; i < n; i++) next[run[i].class + 1]++;
   for (size_t c = 1; c < 257; c++) next[c] += next[c - 1];
   Composed *sorted = mem_alloc(n, sizeof *sorted, "characters to compose", err);
@@ -105,7 +106,7 @@ static Status reorder(NormalScratch *s, Error *err) {
 
 /* --- composing it */
 
-/* The one character for two, if there is one. */
+/* Composes two characters to one; false if they do not compose. */
 static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second, uint32_t *composed) {
   if (!(flags_of(step, first) & NORMAL_KNOWN) || !(flags_of(step, second) & NORMAL_KNOWN)) return false;
   utf8proc_int32_t pair[3] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second, 0};
@@ -115,11 +116,11 @@ static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second
   return true;
 }
 
-/* Unicode's canonical composition: a character composes with the last starter unless one between them has
- * no lower class. */
+/* Unicode's canonical composition: a character composes with the last starter unless a mark of the same or
+ * a higher class stands between them. */
 static void compose(const NormalStep *step, NormalScratch *s) {
   size_t kept = 0, starter = SIZE_MAX;
-  int last_class = -1; /* of what stands between the starter and here; -1: nothing */
+  int last_class = -1; /* class of the last mark since the starter; -1: none */
   for (size_t i = 0; i < s->n_run; i++) {
     Composed c = s->run[i];
     uint32_t both;
@@ -140,10 +141,10 @@ static void compose(const NormalStep *step, NormalScratch *s) {
   s->n_run = kept;
 }
 
-/* Writes the run for text[start .. end). What a character comes from is counted as in the reference. */
+/* Writes the run for text[start .. end). Origins are counted as in the reference. */
 static Status write_run(NormalScratch *s, const Traced *text, size_t start, size_t end, TracedBuffer *out,
                         Error *err) {
-  size_t at = start, before = start; /* the next character of the text, and the one before it */
+  size_t at = start, before = start; /* the next character of the text and the previous one */
   for (size_t i = 0; i < s->n_run; i++) {
     char bytes[4];
     int length = utf8_encode(s->run[i].code, bytes);
@@ -161,10 +162,10 @@ static Status write_run(NormalScratch *s, const Traced *text, size_t start, size
 
 /* --- whole texts */
 
-/* The first unsafe character at or behind `at`, or the size. */
+/* The first unsafe character at or after `at`, or the size. */
 static size_t next_unsafe(const NormalStep *step, const Traced *text, size_t at) {
   const unsigned char *bytes = (const unsigned char *)text->text;
-  /* Nothing below U+0300 is unsafe in NFC, nothing of ASCII in the others. */
+  /* Nothing below U+0300 is unsafe in NFC, and no ASCII character in the other forms. */
   unsigned char safe = step->kind == NORMAL_NFC ? 0xcc : 0x80;
   while (at < text->size) {
     if (bytes[at] < safe) {

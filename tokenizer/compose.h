@@ -1,4 +1,4 @@
-/* compose.h - NFC, NFD, NFKC and NFKD as the reference has them. */
+/* compose.h - NFC, NFD, NFKC and NFKD as the reference implements them. */
 #ifndef AUK_TOKENIZER_COMPOSE_H
 #define AUK_TOKENIZER_COMPOSE_H
 
@@ -7,7 +7,7 @@
 /* Sets step->forms and step->flags. PRECOND the step's kind is one of the four */
 Status form_load(const char *where, NormalStep *step, Error *err);
 
-/* Appends the form to `out`; where there is nothing to do, nothing is appended and *changed is false. */
+/* Appends the normal form to `out`; if the text is already in it, appends nothing and clears *changed. */
 Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err);
 

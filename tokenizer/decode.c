@@ -1,10 +1,10 @@
-/* decode.c - tokens to text, as they come; see decode.h.
+/* decode.c - turns tokens into text as they arrive; see decode.h.
  *
- * Called by: tokenizer.c. Whole decoding goes the same way, so both always agree. Each step takes a token
- * and hands on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens stay
- * apart; from there on there is one token, whose text comes in parts, each of whole characters. Three
- * steps cannot work on parts (ByteLevel, ByteFallback and Replace by a regular expression behind such a
- * join): they wait for the end. */
+ * Called by: tokenizer.c. Decoding a whole text takes the same path, so both always agree. Each step takes
+ * a token and passes on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse)
+ * tokens stay separate; after it there is one token, whose text arrives in parts of whole characters.
+ * Three steps cannot work on parts (ByteLevel, ByteFallback and Replace by a regular expression after such
+ * a join): they wait for the end. */
 #include "tokenizer/decode.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@
 
 static const char replacement_character[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-/* --- one step after the other */
+/* --- from step to step */
 
 static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err);
 
@@ -21,7 +21,7 @@ static Status feed_part(Decoding *d, size_t i, const char *text, size_t size, Bu
   return size > 0 ? feed(d, i, text, size, out, err) : STATUS_OK;
 }
 
-/* Hands on bytes as text: whole characters, U+FFFD for what can be none. `end`: nothing follows. */
+/* Passes bytes on as text: whole characters, and U+FFFD for invalid sequences. `end`: nothing follows. */
 static Status feed_lossy(Decoding *d, size_t i, Buffer *held, bool end, Buffer *out, Error *err) {
   size_t done = 0, at = 0;
   Status status = STATUS_OK;
@@ -48,7 +48,8 @@ static Status feed_lossy(Decoding *d, size_t i, Buffer *held, bool end, Buffer *
 
 /* --- ByteLevel */
 
-/* Appends what a token stands for: its bytes, or, where it holds another character, itself. */
+/* Appends the bytes that a token stands for or, if it contains a character outside the alphabet, the token
+ * itself. */
 static Status map_token(const char *token, size_t size, Buffer *bytes, Error *err) {
   size_t before = bytes->size;
   for (size_t at = 0; at < size;) {
@@ -111,7 +112,7 @@ static size_t begun_literal(const Pattern *pattern, const char *text, size_t siz
 static Status replace_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;
-  if (size == 0) return STATUS_OK; /* where nothing came yet there is no memory to look at either */
+  if (size == 0) return STATUS_OK; /* `held` may have no memory yet */
   TRY(buffer_append(held, text, size, err));
   size_t at = 0;
   for (const char *hit;
@@ -143,7 +144,7 @@ static int fallback_byte(const char *token, size_t size) {
   return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-/* The run of bytes is over, or can no longer be text: it is one token of text, or U+FFFD for each byte. */
+/* Ends the run of bytes: it becomes one token of text or, if it is invalid, U+FFFD for each byte. */
 static Status flush_bytes(Decoding *d, size_t i, Buffer *out, Error *err) {
   DecodeState *state = &d->states[i];
   Status status = STATUS_OK;
@@ -195,7 +196,7 @@ static Status strip_token(Decoding *d, size_t i, const char *text, size_t size, 
   return feed(d, i + 1, text, size, out, err);
 }
 
-/* What could be the end of the text is held: as many characters as may be stripped there. */
+/* Holds back what may be the end of the text: as many characters as may be stripped there. */
 static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   DecodeState *state = &d->states[i];
@@ -213,7 +214,7 @@ static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, B
   while (size - marks >= step->mark_size &&
          at_mark(step, text + size - marks - step->mark_size, step->mark_size))
     marks += step->mark_size;
-  if (marks < size) { /* what was held is not at the end */
+  if (marks < size) { /* the held text is not at the end */
     TRY(feed_part(d, i + 1, state->held.data, state->held.size, out, err));
     state->held.size = 0;
     TRY(feed_part(d, i + 1, text, size - marks, out, err));
@@ -224,13 +225,13 @@ static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, B
   if (state->held.size <= most) return STATUS_OK;
   size_t early = state->held.size - most;
   TRY(feed_part(d, i + 1, state->held.data, early, out, err));
-  state->held.size = most; /* it holds marks alone, so its beginning is as good as its end */
+  state->held.size = most; /* it holds only marks, so its beginning equals its end */
   return STATUS_OK;
 }
 
-/* --- all of them */
+/* --- any step */
 
-/* Whether the step waits for the end of a joined text. */
+/* Returns whether the step waits for the end of a joined text. */
 static bool waits(const DecodeStep *step) {
   return step->fused && (step->kind == DECODE_BYTE_LEVEL || step->kind == DECODE_BYTE_FALLBACK ||
                          (step->kind == DECODE_REPLACE && step->pattern.regex));
@@ -263,7 +264,7 @@ static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer 
   return run_token(d, i, text, size, out, err);
 }
 
-/* The last step's tokens have all come: hands on what step i still holds. */
+/* The previous step has ended: passes on what step i still holds. */
 static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;
@@ -278,7 +279,7 @@ static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
   case DECODE_BYTE_LEVEL: return feed_lossy(d, i + 1, held, true, out, err);
   case DECODE_BYTE_FALLBACK: return flush_bytes(d, i, out, err);
   case DECODE_REPLACE: return feed_part(d, i + 1, held->data, held->size, out, err);
-  default: return STATUS_OK; /* what Strip holds is stripped */
+  default: return STATUS_OK; /* the text that Strip holds is stripped */
   }
 }
 

@@ -1,5 +1,5 @@
-/* decode.h - the decoders: ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, in a row, over tokens
- * as they come. */
+/* decode.h - the decoders ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip, chained over tokens
+ * as they arrive. */
 #ifndef AUK_TOKENIZER_DECODE_H
 #define AUK_TOKENIZER_DECODE_H
 
@@ -20,49 +20,49 @@ typedef enum {
 typedef struct {
   DecodeKind kind;
   Pattern pattern; /* REPLACE */
-  char *content;   /* [content_size] REPLACE: by what */
+  char *content;   /* [content_size] REPLACE: the replacement */
   size_t content_size;
   char mark[5]; /* [mark_size] METASPACE: the replacement; STRIP: the character */
   size_t mark_size;
   bool drop_first;     /* METASPACE: marks of the first token vanish */
-  int64_t start, stop; /* STRIP: how many at most */
-  bool fused;          /* the tokens before this step were joined to one: it comes in parts */
+  int64_t start, stop; /* STRIP: the most to strip at each end */
+  bool fused;          /* an earlier step joined all tokens: their text comes in parts */
 } DecodeStep;
 
-/* A Sequence of them, nested ones laid flat. Read-only once loaded. */
+/* A flattened Sequence of decoders. Read-only once loaded. */
 typedef struct {
   DecodeStep *steps; /* [count] */
   size_t count, capacity;
-  bool absent; /* no decoder at all: tokens are joined by spaces */
+  bool absent; /* no decoder: tokens are joined by spaces */
   Where where; /* begins the messages */
 } Decoder;
 
-/* From the JSON of a decoder (NULL: none). Release it also after a failure. */
+/* Loads the JSON of a decoder (NULL: none). Release it also after a failure. */
 Status decoder_load(const char *where, const Json *json, Decoder *decoder, Error *err);
 void decoder_release(Decoder *decoder);
 
-/* What a step remembers between tokens. */
+/* A step's state between tokens. */
 typedef struct {
-  Buffer held;      /* text or bytes that wait for what comes next */
-  size_t checked;   /* BYTE_FALLBACK: so much of `held` is valid */
+  Buffer held;      /* text or bytes that wait for more */
+  size_t checked;   /* BYTE_FALLBACK: length of the valid prefix of `held` */
   bool invalid;     /* BYTE_FALLBACK: the run of bytes is broken */
-  bool seen;        /* METASPACE: there was a token */
-  int64_t stripped; /* STRIP: so many so far; -1: something else came */
+  bool seen;        /* METASPACE: a token has come */
+  int64_t stripped; /* STRIP: characters stripped so far; -1: another one came */
 } DecodeState;
 
-/* One text being decoded. Zero-initialise it, but for the decoder. */
+/* The state of decoding one text. Zero-initialise all but the decoder. */
 typedef struct {
   const Decoder *decoder;
   DecodeState states[MAX_DECODERS];
   RegexScratch regex;
-  bool seen;         /* a token, where there is no decoder */
-  size_t came, work; /* bytes of tokens, and bytes that were handed from step to step for them */
+  bool seen;         /* a token has come; used without a decoder */
+  size_t came, work; /* bytes of all tokens, and bytes passed from step to step for them */
 } Decoding;
 
-/* Appends what is certain once the next token has come, token[0 .. size) as in the vocabulary: whole
- * characters. STATUS_MODEL where the steps make more of it than growth_of() allows each of them. */
+/* Appends the whole characters that are certain after the next token, token[0 .. size) as in the
+ * vocabulary. STATUS_MODEL if the steps exceed growth_of(). */
 Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer *out, Error *err);
-/* Appends what is left; ready for a new text then. */
+/* Appends the rest and prepares for a new text. */
 Status decoding_end(Decoding *decoding, Buffer *out, Error *err);
 void decoding_release(Decoding *decoding);
 

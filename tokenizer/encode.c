@@ -1,25 +1,24 @@
-/* encode.c - text to ids: cut out added tokens, normalize, cut into pieces, encode these.
+/* encode.c - text to ids: cuts out added tokens, normalizes, cuts into pieces, encodes the pieces.
  *
- *   text      Hi <|im_end|>there         added tokens are looked for in the text as it came
+ *   text      Hi <|im_end|>there         added tokens are looked for in the original text
  *   segments  [Hi ] 151645 [there]       each is normalized; then further tokens are looked for in
- *                                        it, and the pre-tokenizers cut what is left
+ *                                        it, and the pre-tokenizers cut the rest
  *   pieces    [Hi] [ ] 151645 [there]    the model encodes them one by one
  *
- * Called by: people who include tokenizer.h. Always true: a Scratch belongs to one call, a Tokenizer never
- * changes. */
+ * Called by: users of tokenizer.h. Always true: a Scratch belongs to one call, a Tokenizer never changes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
 #include "tokenizer/internal.h"
 
-/* All that one call needs beside the tokenizer. */
+/* Working memory of one call. */
 typedef struct {
   const Tokenizer *tokenizer;
-  const char *text; /* [size] all pieces, one behind the other */
+  const char *text; /* [size] all pieces, concatenated */
   size_t size;
   Trust trust;
-  uint32_t *origin; /* [size] where each byte's character begins; NULL where nobody asks */
+  uint32_t *origin; /* [size] start of each byte's character; NULL: not needed */
   AddedParts segments, parts;
   NormalScratch normal;
   SplitScratch split;
@@ -48,7 +47,7 @@ static Status encode_plain(Scratch *s, Traced text, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* A segment between tokens that are looked for in the text as it came. */
+/* Encodes a segment between tokens that were found in the original text. */
 static Status encode_segment(Scratch *s, AddedPart segment, IdList *ids, Error *err) {
   const AddedTokens *added = &s->tokenizer->added;
   Traced text = {s->text + segment.start, segment.end - segment.start,
@@ -85,11 +84,11 @@ static Status encode_text(Scratch *s, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* The text within what the post-processor puts around it. */
+/* Encodes the text with the post-processor's special ids around it. */
 static Status encode_template(Scratch *s, bool add_special, IdList *ids, Error *err) {
   const Tokenizer *t = s->tokenizer;
   if (!t->has_template) return encode_text(s, ids, err);
-  size_t from = 0, to = 0; /* of the text's ids, once they are there */
+  size_t from = 0, to = 0; /* range of the text's ids, once encoded */
   bool encoded = false;
   for (size_t i = 0; i < t->template_ids.count; i++) {
     int32_t id = t->template_ids.ids[i];
@@ -107,7 +106,7 @@ static Status encode_template(Scratch *s, bool add_special, IdList *ids, Error *
   return STATUS_OK;
 }
 
-/* Where each byte's character begins. */
+/* Records where each byte's character begins. */
 static Status trace_origin(Scratch *s, Error *err) {
   s->origin = mem_alloc(s->size, sizeof *s->origin, "a text's origin", err);
   if (!s->origin) return STATUS_FAILED;
@@ -119,7 +118,7 @@ static Status trace_origin(Scratch *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Checks the pieces, notes where trust changes, and joins them in `joined` where they are several. */
+/* Checks the pieces, records where trust changes, and concatenates several pieces in `joined`. */
 static Status join_pieces(Scratch *s, const PromptPiece *pieces, size_t n_pieces, Buffer *joined,
                           size_t *borders, Error *err) {
   s->trust = (Trust){.borders = borders, .first = n_pieces > 0 && pieces[0].trusted};

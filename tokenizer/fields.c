@@ -39,7 +39,7 @@ Status field_unknown_type(const char *where, const char *type, Error *err) {
   return error_set(err, STATUS_MODEL, "%s: type \"%.80s\" is not supported", where, type);
 }
 
-/* Whether `key` is one of the words of `keys`. */
+/* Returns whether `key` is one of the words of `keys`. */
 static bool listed(const char *keys, const char *key) {
   size_t n = strlen(key);
   for (const char *at = keys; *at; at += strcspn(at, " ") + (at[strcspn(at, " ")] == ' '))
@@ -47,7 +47,7 @@ static bool listed(const char *keys, const char *key) {
   return false;
 }
 
-/* Not asked by its key, which would be searched for once more for each of many. */
+/* Tests the value itself: a lookup by key would search the object again for each member. */
 static bool is_null(const Json *value) {
   return !json_is_object(value) && !json_is_array(value) && !json_is_string(value) &&
          !json_is_number(value) && !json_is_bool(value);

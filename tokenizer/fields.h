@@ -1,4 +1,4 @@
-/* fields.h - private to the loaders: members of a component's JSON, each of a known name and type.
+/* fields.h - private to the loaders: reads members of a component's JSON by name and type.
  *
  * `where` names file and component ("FILE: decoder.Sequence[1]"). All failures are STATUS_MODEL. */
 #ifndef AUK_TOKENIZER_FIELDS_H
@@ -10,7 +10,7 @@ typedef struct {
   char text[320];
 } Where;
 
-/* The same, kept. */
+/* A copy of the text. */
 Where where_copy(const char *where);
 /* "WHERE.name", or "WHERE[index]" where name is NULL. */
 Where where_in(const char *where, const char *name, size_t index);
@@ -18,16 +18,16 @@ Where where_in(const char *where, const char *name, size_t index);
 /* Refuses a value: "WHERE: KEY is VALUE, expected EXPECTED", or "WHERE is VALUE, ..." where key is NULL. */
 Status field_expected(const char *where, const char *key, const Json *value, const char *expected,
                       Error *err);
-/* The component's "type"; refused where it is no object or has none. */
+/* Reads the component's "type"; refused if `json` is not an object or has none. */
 Status field_type(const char *where, const Json *json, const char **type, Error *err);
-/* Refuses members that are neither "type" nor in `keys` (separated by spaces) and not null. */
+/* Refuses members that are not null, "type" or in `keys` (separated by spaces). */
 Status field_known(const char *where, const Json *json, const char *keys, Error *err);
 
 Status field_bool(const char *where, const Json *json, const char *key, bool *out,
-                  Error *err); /* must be there */
+                  Error *err); /* required */
 Status field_bool_or(const char *where, const Json *json, const char *key, bool fallback, bool *out,
                      Error *err);
-/* Bytes in new memory, NUL-terminated; must be there. */
+/* Copies a string to new memory, NUL-terminated; required. */
 Status field_string(const char *where, const Json *json, const char *key, char **out, size_t *size,
                     Error *err);
 /* A string of exactly one character. */
@@ -35,10 +35,10 @@ Status field_character(const char *where, const Json *json, const char *key, cha
                        Error *err);
 Status field_count(const char *where, const Json *json, const char *key, int64_t high, int64_t *out,
                    Error *err);
-/* The array `key`; must be there. */
+/* Finds the array `key`; required. */
 Status field_array(const char *where, const Json *json, const char *key, const Json **out, Error *err);
 
-/* Refuses the component by its type's name. */
+/* Refuses the component, naming its type. */
 Status field_unknown_type(const char *where, const char *type, Error *err);
 
 #endif

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A new seed; nothing that comes out of a tokenizer depends on it. */
+/* Returns a new seed; no output of a tokenizer depends on it. */
 uint64_t hash_seed(void);
 
-/* The two halves of a * b, folded: every bit of the result depends on all of both. */
+/* Folds the 128-bit product a * b: every bit of the result depends on all of both. */
 static inline uint64_t hash_fold(uint64_t a, uint64_t b) {
   __extension__ typedef unsigned __int128 Wide;
   Wide product = (Wide)a * b;
@@ -27,7 +27,7 @@ static inline uint64_t hash_bytes(uint64_t seed, const void *bytes, size_t size)
     memcpy(&word, at, 8);
     hash = hash_fold(hash ^ word, 0xa0761d6478bd642fu) ^ seed;
   }
-  size_t tail = size > 8 ? (size - 1) % 8 + 1 : size; /* 1 .. 8 bytes, none only for an empty string */
+  size_t tail = size > 8 ? (size - 1) % 8 + 1 : size; /* 1 .. 8 bytes; 0 only for an empty string */
   word = 0;
   memcpy(&word, (const unsigned char *)bytes + size - tail, tail);
   return hash_fold(hash ^ word, 0xe7037ed1a0b428dbu ^ seed << 1);

@@ -1,4 +1,4 @@
-/* internal.h - private to tokenizer/: what a Tokenizer is made of. */
+/* internal.h - private to tokenizer/: the parts of a Tokenizer. */
 #ifndef AUK_TOKENIZER_INTERNAL_H
 #define AUK_TOKENIZER_INTERNAL_H
 
@@ -8,7 +8,7 @@
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 
-/* TemplateProcessing: special ids around the text, which stands as TEMPLATE_TEXT. */
+/* TemplateProcessing: special ids around the text, whose place is marked by TEMPLATE_TEXT. */
 #define TEMPLATE_TEXT (-1)
 
 struct Tokenizer {
@@ -20,8 +20,8 @@ struct Tokenizer {
   bool has_template;
   IdList template_ids;
   int32_t n_ids;
-  bool *skipped;       /* [added.count] left out of a text without special tokens */
-  bool normal_special; /* a special token is looked for in normalized text */
+  bool *skipped;       /* [added.count] omitted when decoding without special tokens */
+  bool normal_special; /* some special token is looked for in normalized text */
   const volatile int *interrupted;
 };
 

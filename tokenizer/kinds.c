@@ -1,4 +1,4 @@
-/* kinds.c - divides the code points into kinds, and texts into them; see kinds.h.
+/* kinds.c - divides the code points, and texts, into kinds; see kinds.h.
  *
  * Called by: regex.c, split.c, normalize.c, compose.c, load_split.c. */
 #include "tokenizer/kinds.h"
@@ -16,11 +16,11 @@ typedef struct {
   uint32_t set;
 } Edge;
 
-/* The memberships that were met so far; the number of one is its kind. */
+/* The memberships seen so far; the index of one is its kind. */
 typedef struct {
   uint8_t *signatures; /* [MAX_KINDS][bytes] a bit for each set */
   size_t bytes;
-  uint8_t *current; /* [bytes] at the code point that the sweep has come to */
+  uint8_t *current; /* [bytes] at the current code point of the sweep */
 } Signatures;
 
 static int by_code(const void *a, const void *b) {
@@ -42,7 +42,7 @@ static Status current_kind(const Signatures *s, const char *where, KindMap *map,
   return STATUS_OK;
 }
 
-/* Appends a block, or finds the one that is like it. */
+/* Appends a block, or finds an equal one. */
 static Status add_block(KindMap *map, const uint8_t *block, uint16_t *index, Error *err) {
   for (size_t i = map->n_blocks; i > 0; i--) {
     if (memcmp(map->blocks[i - 1], block, sizeof *map->blocks) == 0) {
@@ -58,7 +58,7 @@ static Status add_block(KindMap *map, const uint8_t *block, uint16_t *index, Err
   return STATUS_OK;
 }
 
-/* Where the sweep writes: code points below `done` have their kind. */
+/* The sweep's output: code points below `done` have their kind. */
 typedef struct {
   uint32_t done;
   uint8_t block[256]; /* of the code points from done & ~255 on */
@@ -72,7 +72,7 @@ static Status fill(KindMap *map, Filler *filler, uint32_t end, uint8_t kind, Err
     filler->done = (base << 8) + stop;
     if (stop < 256) break;
     TRY(add_block(map, filler->block, &map->block_of[base], err));
-    uint32_t whole = (end >> 8) - (base + 1); /* further blocks of nothing but this kind */
+    uint32_t whole = (end >> 8) - (base + 1); /* further blocks of this kind alone */
     if (whole > 0) {
       memset(filler->block, kind, 256);
       uint16_t index;

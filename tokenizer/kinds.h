@@ -1,9 +1,8 @@
-/* kinds.h - text as a string of kinds: which characters a set of character sets cannot tell apart.
+/* kinds.h - text as a string of kinds: characters that a group of character sets does not distinguish.
  *
- * A regular expression only ever asks whether a character belongs to one of its sets ('\p{L}', '[\r\n]',
- * 'a'). So all code points fall into a few kinds, and a text becomes one byte a character. Matching runs
- * over these bytes: what Unicode says is decided here, by our own tables, and the engine that matches need
- * not know any of it.
+ * A regular expression only asks whether a character belongs to one of its sets ('\p{L}', '[\r\n]', 'a').
+ * So all code points fall into a few kinds, and a text becomes one byte per character. Matching runs over
+ * these bytes: our own tables decide on Unicode here, and the matching engine needs to know nothing of it.
  *
  *   text   l'étè ...        kinds of /'(?i:s)|\p{L}+/:  0 all else, 1 ', 2 s S U+017F, 3 other letters
  *   kinds  3 1 3 3 3 */
@@ -15,20 +14,20 @@
 #define MAX_KINDS 256
 
 typedef struct {
-  uint16_t *block_of;     /* [UNICODE_END / 256] which block holds the kinds of 256 code points */
-  uint8_t (*blocks)[256]; /* [n_blocks], blocks that are alike are stored once */
+  uint16_t *block_of;     /* [UNICODE_END / 256] the block with the kinds of 256 code points */
+  uint8_t (*blocks)[256]; /* [n_blocks], equal blocks are stored once */
   size_t n_blocks, capacity;
   int n_kinds; /* 1 .. MAX_KINDS */
 } KindMap;
 
-/* Which kinds make up a set. */
+/* The kinds that make up a set. */
 typedef struct {
   bool has[MAX_KINDS];
 } KindSet;
 
-/* Divides all code points by membership in sets[0 .. n_sets); members[i] (room for n_sets) says which
- * kinds make up sets[i]. Refused (STATUS_MODEL, the message begins with `where`) where there are more than
- * MAX_KINDS. Release it also after a failure. */
+/* Divides all code points by membership in sets[0 .. n_sets); members[i] (room for n_sets) gets the kinds
+ * that make up sets[i]. STATUS_MODEL (`where` begins the message) if there are more than MAX_KINDS.
+ * Release it also after a failure. */
 Status kind_map_build(const char *where, const CharSet *sets, size_t n_sets, KindMap *map, KindSet *members,
                       Error *err);
 void kind_map_release(KindMap *map);
@@ -37,7 +36,8 @@ static inline uint8_t kind_of(const KindMap *map, uint32_t code) {
   return map->blocks[map->block_of[code >> 8]][code & 0xff];
 }
 
-/* Writes the kinds of text[0 .. size), valid UTF-8, to kinds (room for size); returns how many characters. */
+/* Writes the kinds of text[0 .. size), valid UTF-8, to kinds (room for size); returns the number of
+ * characters. */
 size_t kinds_of_text(const KindMap *map, const char *text, size_t size, uint8_t *kinds);
 
 #endif

@@ -1,8 +1,8 @@
-/* load.c - a tokenizer from the text of a tokenizer.json.
+/* load.c - loads a tokenizer from the text of a tokenizer.json.
  *
- * Called by: tokenizer.c. The order matters: added tokens are normalized, and the model has to know
- * whether its pieces come as bytes. truncation and padding are not looked at: they are a caller's choice,
- * as in transformers. */
+ * Called by: tokenizer.c. The order matters: added tokens are normalized, and the model needs to know
+ * whether its pieces are bytes. truncation and padding are ignored: as in transformers they are the
+ * caller's choice. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 /* --- post-processors */
 
-enum { MAX_PIECES = 256 }; /* of a template: each is looked for among its special tokens */
+enum { MAX_PIECES = 256 }; /* of a template: each is searched among its special tokens */
 
 static Status add_template_token(const char *where, const Json *piece, const Json *specials, IdList *ids,
                                  Error *err) {
@@ -62,7 +62,7 @@ static Status load_post_processor(const char *where, const Json *json, int depth
   TRY(field_type(where, json, &type, err));
   Where here = where_in(where, type, 0);
   if (strcmp(type, "TemplateProcessing") == 0) return load_template(here.text, json, t, err);
-  if (strcmp(type, "ByteLevel") == 0) /* trims offsets, which nobody sees here */
+  if (strcmp(type, "ByteLevel") == 0) /* trims offsets, which are not used here */
     return field_known(here.text, json, "add_prefix_space trim_offsets use_regex", err);
   if (strcmp(type, "Sequence") != 0) return field_unknown_type(where, type, err);
   const Json *list;
@@ -76,7 +76,7 @@ static Status load_post_processor(const char *where, const Json *json, int depth
   return STATUS_OK;
 }
 
-/* --- all of it */
+/* --- the whole file */
 
 static Status index_added(Tokenizer *t, Error *err) {
   t->n_ids = t->bpe.vocab.n_ids;
@@ -87,7 +87,7 @@ static Status index_added(Tokenizer *t, Error *err) {
   for (size_t i = 0; i < t->added.count; i++) {
     const AddedToken *token = &t->added.tokens[i];
     t->normal_special |= token->special && token->normalized;
-    /* The reference asks whether what it would decode to is a special token's content. */
+    /* As in the reference: whether the token decodes to a special token's content. */
     const AddedToken *decoded =
         token->normal ? added_find(&t->added, token->normal, token->normal_size) : token;
     t->skipped[i] = decoded && decoded->special;

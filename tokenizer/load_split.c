@@ -5,7 +5,7 @@
 #include "tokenizer/metaspace.h"
 #include "tokenizer/split.h"
 
-/* What ByteLevel splits by unless it is told not to (GPT-2's encoder.py). */
+/* ByteLevel's split pattern unless use_regex is false (GPT-2's encoder.py). */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -71,7 +71,8 @@ static Status load_whitespace_split(const char *where, const Json *json, SplitSt
   return load_map(where, CHAR_SPACE, 0, step, err);
 }
 
-/* /\w+|[^\w\s]+/ keeps what it matches: runs of words, and of what is neither word nor space. */
+/* /\w+|[^\w\s]+/ keeps its matches: runs of word characters, and of characters that are neither word nor
+ * space. */
 static Status load_whitespace(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_RUNS;
   TRY(field_known(where, json, "", err));

@@ -6,8 +6,8 @@
  *   text      x  a  b
  *   state     0  2  1     ◀── read this way: "ab" begins at 1, "b" at 2
  *
- * Where a node has no child for a byte, the byte is tried at the node's fail, whose string is shorter:
- * each byte of a text goes down one level at most, so all of them together go up no more often than that. */
+ * If a node has no child for a byte, the byte is tried at the node's fail link, whose string is shorter.
+ * Each byte of a text goes down one level at most, so all together go up no more often than that. */
 #include "tokenizer/matcher.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static uint8_t byte_from_end(const MatchString *string, size_t i) {
   return (uint8_t)string->bytes[string->size - 1 - i];
 }
 
-/* How many bytes their ends have in common. */
+/* The number of bytes that their ends have in common. */
 static size_t common_end(const MatchString *a, const MatchString *b) {
   size_t n = 0, least = a->size < b->size ? a->size : b->size;
   while (n < least && byte_from_end(a, n) == byte_from_end(b, n)) n++;
@@ -64,12 +64,12 @@ static Status count_nodes(const MatchString *strings, size_t n, size_t *n_nodes,
   return *n_nodes < UINT32_MAX ? STATUS_OK : error_set(err, STATUS_FAILED, "too many added tokens");
 }
 
-/* The strings[low .. high) that go through a node. */
+/* The strings[low .. high) that pass through a node. */
 typedef struct {
   uint32_t low, high;
 } Range;
 
-/* Makes the nodes level by level. A string that ends at a node stands before the others that go through
+/* Makes the nodes level by level. A string that ends at a node sorts before the others that pass through
  * it. */
 static void make_nodes(const MatchString *strings, size_t n, Matcher *m, Range *ranges) {
   uint32_t count = 1, level_end = 1;
@@ -115,7 +115,7 @@ static uint32_t step(const Matcher *m, uint32_t node, uint8_t byte) {
   return next;
 }
 
-/* Each node's fail lies on a level above it, so it is known when it is needed. */
+/* A node's fail link points to a level above it, so it is known when it is needed. */
 static void link_nodes(Matcher *m) {
   for (uint32_t child = m->first[0]; child < m->first[1]; child++) m->root[m->byte[child]] = child;
   for (uint32_t node = 0; node < m->n_nodes; node++)
@@ -166,7 +166,7 @@ Status matcher_find(const Matcher *m, const char *text, size_t size, const volat
   for (size_t at = size; at > 0;) {
     if (at % STOP_EACH == 0) TRY(stop_check(interrupted, err));
     at--;
-    if (node == 0) /* most of a text: nothing that is looked for ends here */
+    if (node == 0) /* most of a text: no string ends here */
       while (m->root[bytes[at]] == 0 && at > 0) at--;
     node = step(m, node, bytes[at]);
     if (m->longest[node] >= 0) TRY(add_match(list, at, m->longest[node], err));

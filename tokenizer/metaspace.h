@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "tokenizer/split.h"
 
-/* Reads them, of new files and old: mark[0 .. *size) is the replacement, one character, NUL-terminated;
- * *split is true where nothing is said. STATUS_MODEL where they contradict each other or are not known. */
+/* Reads the options of new and old files: mark[0 .. *size) is the replacement, one character,
+ * NUL-terminated; *split is true by default. STATUS_MODEL if they contradict each other or are unknown. */
 Status metaspace_load(const char *where, const Json *json, char mark[5], size_t *size, PrependScheme *scheme,
                       bool *split, Error *err);
 

@@ -1,9 +1,8 @@
 /* normalize.c - runs a text through its normalizers; see normalize.h.
  *
  * Called by: encode.c; added.c for the contents of added tokens; split.c and compose.c, which write traced
- * text. Always true: a step reads one of the
- * scratch's two buffers (or the caller's text) and writes the other one; a step that changes nothing
- * writes nothing. */
+ * text. Always true: a step reads one of the scratch's two buffers (or the caller's text) and writes the
+ * other one; a step that changes nothing writes nothing. */
 #include "tokenizer/normalize.h"
 
 #include <stdlib.h>
@@ -15,8 +14,6 @@
 
 /* --- traced text */
 
-/* Appends bytes. Where traced they come from byte origin_at of `from`, or, with `each`, one after the
- * other from there on. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err) {
   if (size == 0) return STATUS_OK;
@@ -87,7 +84,7 @@ static Status replace(const NormalStep *step, RegexScratch *regex, const Traced 
   Status status = pattern_spans(&step->pattern, regex, text->text, text->size, 0, &spans, err);
   for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
     Span s = spans.items[i];
-    /* New characters belong to the last one that they replace, as in the reference. */
+    /* New characters get the origin of the last one that they replace, as in the reference. */
     status = s.match ? traced_put(out, step->content, step->content_size, text, s.end - 1u, false, err)
                      : traced_put(out, text->text + s.start, s.end - s.start, text, s.start, true, err);
   }

@@ -1,4 +1,5 @@
-/* normalize.h - the normalizers: NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, in a row. */
+/* normalize.h - the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace and Strip, applied in
+ * order. */
 #ifndef AUK_TOKENIZER_NORMALIZE_H
 #define AUK_TOKENIZER_NORMALIZE_H
 
@@ -21,59 +22,59 @@ typedef enum {
 
 typedef struct {
   NormalKind kind;
-  KindMap forms;    /* NFC to NFKD: which characters need a look */
-  uint8_t flags[4]; /* [kind of forms] NORMAL_KNOWN, and the form's own UNSAFE bit */
+  KindMap forms;    /* NFC to NFKD: the characters to look at */
+  uint8_t flags[4]; /* [kind of forms] NORMAL_KNOWN, and 1: unsafe in this form */
   Pattern pattern;  /* REPLACE */
-  char *content;    /* [content_size] PREPEND: what; REPLACE: by what */
+  char *content;    /* [content_size] PREPEND: the text; REPLACE: the replacement */
   size_t content_size;
   bool left, right; /* STRIP */
 } NormalStep;
 
-/* A Sequence of them, nested ones laid flat; no steps: text stays as it is. Read-only once loaded. */
+/* A flattened Sequence of normalizers; without steps, text stays as it is. Read-only once loaded. */
 typedef struct {
   NormalStep *steps; /* [count], at most MAX_NORMALIZERS */
   size_t count, capacity;
   Where where; /* begins the messages */
 } Normalizer;
 
-/* Adds what the JSON of a normalizer asks for (NULL: nothing). Release it also after a failure. */
+/* Loads the JSON of a normalizer (NULL: none). Release it also after a failure. */
 Status normalizer_load(const char *where, const Json *json, Normalizer *normalizer, Error *err);
 void normalizer_release(Normalizer *normalizer);
 
-/* A text, and for each byte where the character that it comes from begins in the original text. */
+/* A text and, for each byte, where its character begins in the original text. */
 typedef struct {
   const char *text; /* [size] valid UTF-8 */
   size_t size;
-  const uint32_t *origin; /* [size], not decreasing; NULL where nobody asks */
+  const uint32_t *origin; /* [size], not decreasing; NULL: not needed */
 } Traced;
 
-/* Where a new text is written. */
+/* The output of a step. */
 typedef struct {
   Buffer text;
-  Growth growth;                   /* of its size */
+  Growth growth;                   /* limits its size */
   const volatile int *interrupted; /* see tokenizer_heed() */
-  uint32_t *origin;                /* [text.size] where traced */
+  uint32_t *origin;                /* [text.size] if traced */
   size_t capacity;
 } TracedBuffer;
 
-/* Appends bytes[0 .. size), whole characters. Where `from` is traced, their origin is
- * from->origin[origin_at], or with `each`, byte by byte, from->origin[origin_at .. origin_at + size).
- * STATUS_USAGE beyond 4 GiB, STATUS_MODEL beyond what its growth allows, STATUS_INTERRUPTED. */
+/* Appends bytes[0 .. size), whole characters. If `from` is traced, their origin is from->origin[origin_at]
+ * or, with `each`, byte by byte, from->origin[origin_at .. origin_at + size). STATUS_USAGE beyond 4 GiB,
+ * STATUS_MODEL beyond the growth's limit, STATUS_INTERRUPTED. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
-/* Empty, its memory kept, for a text that `where` makes of one of this size. */
+/* Empties it, keeping its memory, for what `where` makes of a text of this size. */
 void traced_clear(TracedBuffer *buffer, const char *where, size_t size, const volatile int *interrupted);
-void traced_release(TracedBuffer *buffer); /* and empty again */
+void traced_release(TracedBuffer *buffer); /* leaves it empty */
 
 /* A character of a run that is decomposed and composed (compose.c). */
 typedef struct {
   uint32_t code;
   uint8_t class;  /* canonical combining class */
-  int32_t change; /* how many characters it has more than the text before, itself not counted: 1 for what was
-                     added behind another one, -1 for what two were composed to */
+  int32_t change; /* characters added to the text before: 1 if decomposing inserted this one, -1 if two
+                     were composed to it */
 } Composed;
 
-/* What one thread needs. Zero-initialise it. */
+/* Working memory of one thread. Zero-initialise it. */
 typedef struct {
   TracedBuffer buffers[2];
   Composed *run; /* [n_run] */
@@ -81,7 +82,7 @@ typedef struct {
 } NormalScratch;
 void normal_scratch_release(NormalScratch *scratch);
 
-/* Replaces *text by its normal form, which belongs to the scratch (or is the text itself). */
+/* Replaces *text by its normalized form, which belongs to the scratch (or is the text itself). */
 Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err);
 

@@ -1,6 +1,6 @@
-/* pattern.c - finds literal strings and regular expressions in the same way; see pattern.h.
+/* pattern.c - finds literal strings and regular expressions alike; see pattern.h.
  *
- * Called by: normalize.c, split.c, decode.c and what loads them. */
+ * Called by: normalize.c, split.c, decode.c and their loaders. */
 #include "tokenizer/pattern.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ Status pattern_load(const char *where, const Json *json, Pattern *pattern, Error
                      where);
   size_t size;
   const char *bytes = json_string(given, &size);
-  /* The empty string matches between all characters, as the empty regular expression does. */
+  /* The empty string matches between all characters, like the empty regular expression. */
   if (string && size > 0) return pattern_literal(bytes, size, pattern, err);
   return regex_compile(where, bytes, size, &pattern->regex, err);
 }

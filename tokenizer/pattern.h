@@ -1,20 +1,20 @@
-/* pattern.h - what Split and Replace look for: a literal string or a regular expression. */
+/* pattern.h - the patterns of Split and Replace: a literal string or a regular expression. */
 #ifndef AUK_TOKENIZER_PATTERN_H
 #define AUK_TOKENIZER_PATTERN_H
 
 #include "base/json.h"
 #include "tokenizer/regex.h"
 
-/* Exactly one of both. */
+/* Exactly one of the two is set. */
 typedef struct {
   char *literal; /* [size], not empty */
   size_t size;
   Regex *regex;
 } Pattern;
 
-/* From {"String": ...} or {"Regex": ...}. Release it also after a failure. */
+/* Loads {"String": ...} or {"Regex": ...}. Release it also after a failure. */
 Status pattern_load(const char *where, const Json *json, Pattern *pattern, Error *err);
-/* A literal pattern. PRECOND size > 0 */
+/* Makes a literal pattern. PRECOND size > 0 */
 Status pattern_literal(const char *bytes, size_t size, Pattern *pattern, Error *err);
 void pattern_release(Pattern *pattern);
 
@@ -24,8 +24,8 @@ bool pattern_matches_empty(const Pattern *pattern);
 Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
                      size_t shift, SpanList *spans, Error *err);
 
-/* So long may a tokenizer's steps make a text of this size: sixty of them that double it fill no memory.
- * Those in use make three bytes of one, and a compatibility form at most eleven. */
+/* The size to which a tokenizer's steps may grow a text: sixty steps that double it cannot fill the
+ * memory. Real ones make three bytes of one, a compatibility form at most eleven. */
 typedef struct {
   const char *where; /* "FILE: normalizer", begins the message */
   size_t limit;      /* bytes */
@@ -33,7 +33,7 @@ typedef struct {
 Growth growth_of(const char *where, size_t size);
 Status growth_refused(Growth growth, Error *err); /* STATUS_MODEL */
 
-/* Appends text[0 .. size) with every match replaced; refused where `out` becomes longer than the limit. */
+/* Appends text[0 .. size) with every match replaced; refused if `out` exceeds the limit. */
 Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
                        const char *content, size_t content_size, Growth growth, Buffer *out, Error *err);
 

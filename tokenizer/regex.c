@@ -1,15 +1,15 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Called by: pattern.c, load_split.c; its scratch and spans by all that match. Always true: what PCRE2
- * sees are kinds, never text, in a pattern without captures; a match that runs out of the just-in-time
- * compiler's stack is done again with a large one and then by the interpreter, whose memory is the heap,
- * so the length of a text is never the reason for a failure.
+ * Called by: pattern.c, load_split.c; its scratch and spans by all that match. Always true: PCRE2 sees
+ * kinds, never text, in a pattern without captures. A match that exhausts the JIT stack is repeated with a
+ * large one and then by the interpreter, whose memory is the heap, so the length of a text never causes a
+ * failure.
  *
- * A match is tried twice at most. First in a hurry: it may look a few thousand characters ahead and take a
- * few dozen steps, which is enough for nearly all matches of real expressions and takes a fraction of a
- * millisecond from each place, whatever the expression. What that does not decide is decided by the same
- * expression with a callout before each of its items, where the clock and an interruption are looked at:
- * only there can a match take long. */
+ * A match is tried twice at most. The first, hurried try may look a few thousand characters ahead and take
+ * a few dozen steps: enough for nearly all matches of real expressions, and a fraction of a millisecond
+ * from each place, whatever the expression. If that does not decide, the same expression runs with a
+ * callout before each of its items, which checks the clock and the interruption: only there can a match
+ * take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex.h"
 
@@ -23,23 +23,23 @@
 #include "tokenizer/regex_parse.h"
 #include "tokenizer/stop.h"
 
-/* Limits of a hurried match: a step reads AHEAD characters in some microseconds at most, so trying one place
- * takes a fraction of a millisecond, and two looks at the clock are some hundredths of a second apart. */
+/* Limits of a hurried match. A step reads AHEAD characters in some microseconds at most, so trying one
+ * place takes a fraction of a millisecond, and the clock is read every few hundredths of a second. */
 enum {
   STARTS = 128,    /* places where it may begin */
-  AHEAD = 4096,    /* characters after the last of them that it may look at */
+  AHEAD = 4096,    /* characters after the last place that it may look at */
   FEW_STEPS = 32,  /* PCRE2's steps from one place */
-  CLOCK_EACH = 64, /* places that are tried between two looks at the clock */
+  CLOCK_EACH = 64, /* places that are tried between two readings of the clock */
 };
-/* Limits of the second try: the work between two looks at the clock, some hundredths of a second. The work of
- * a callout is the characters between its place and the last one's, and CALLOUT_WORK for the call. */
+/* Limits of a watched match: the work between two readings of the clock, some hundredths of a second. A
+ * callout's work is CALLOUT_WORK plus the characters between its place and the previous one's. */
 #define CLOCK_WORK   ((uint64_t)1 << 24)
 #define CALLOUT_WORK ((uint64_t)1 << 8)
-/* Time limit of all matching for one text. Real expressions take some 20 ns a byte, and some 300 ns where
- * PCRE2 has no just-in-time compiler and each byte is a match. */
+/* Time limit of all matching for one text. Real expressions take some 20 ns per byte, or 300 ns without
+ * JIT if each byte is a match. */
 #define LIMIT_NS      ((int64_t)500000000)
 #define LIMIT_BYTE_NS ((int64_t)1200)
-/* What a place counts for that was tried in a hurry while the clock did not run. */
+/* The assumed time of a place that was tried in a hurry while the clock was stopped. */
 #define PLACE_NS ((int64_t)50)
 
 struct Regex {
@@ -47,7 +47,7 @@ struct Regex {
   KindMap map;
   pcre2_code *code;    /* for matches in a hurry */
   pcre2_code *watched; /* the same with callouts */
-  bool jit;            /* both are compiled just in time */
+  bool jit;            /* both are compiled by the JIT */
 };
 
 /* --- compiling */
@@ -55,14 +55,14 @@ struct Regex {
 static Status append_kinds(Buffer *pattern, const KindSet *members, int n_kinds, Error *err) {
   int n = 0;
   for (int k = 0; k < n_kinds; k++) n += members->has[k];
-  if (n == 0) return buffer_append_string(pattern, "(?!)", err); /* nothing belongs to it */
+  if (n == 0) return buffer_append_string(pattern, "(?!)", err); /* the set is empty */
   if (n != 1) TRY(buffer_append_string(pattern, "[", err));
   for (int k = 0; k < n_kinds; k++)
     if (members->has[k]) TRY(buffer_printf(pattern, err, "\\x%02x", (unsigned)k));
   return n == 1 ? STATUS_OK : buffer_append_string(pattern, "]", err);
 }
 
-/* The pattern in PCRE2's language, each set as the kinds that it is made of. */
+/* Writes the pattern in PCRE2's language, each set as a class of its kinds. */
 static Status write_pattern(const RegexParser *p, KindMap *map, Buffer *pattern, Error *err) {
   KindSet *members = mem_alloc(p->n_sets, sizeof *members, "a regular expression", err);
   if (!members) return STATUS_FAILED;
@@ -176,7 +176,7 @@ static int64_t thread_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Looks at the clock: adds to the time spent and tells whether there is some left. In line it would make each
+/* Reads the clock: adds to the time spent and returns whether some is left. Inlined it would make each
  * match some percent slower. */
 __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
   int64_t now_ns = thread_ns();
@@ -188,11 +188,11 @@ __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
   return s->spent_ns <= LIMIT_NS + LIMIT_BYTE_NS * (int64_t)s->text_size;
 }
 
-/* A text in many short parts pauses after each: looking at the clock there as well as at their beginnings
- * would take longer than to match them. Only a part that had a second try is measured. */
+/* A text in many short parts pauses after each: reading the clock at both ends of each would take longer
+ * than matching it. Only a part with a watched match is measured. */
 void regex_pause(RegexScratch *scratch) {
   if (scratch->watched) {
-    (void)has_time(scratch); /* the next second try refuses */
+    (void)has_time(scratch); /* the next watched match refuses */
   } else {
     scratch->spent_ns += PLACE_NS * (int64_t)scratch->places;
     scratch->places = 0;
@@ -200,8 +200,8 @@ void regex_pause(RegexScratch *scratch) {
   scratch->looked_ns = 0;
 }
 
-/* `places` more were tried. All matches of a text count together: each may look at all that follows, as
- * /a(?=a*b)/ does, which no limit of a single match sees. */
+/* Counts `places` more. All matches of a text share the limit: each may look at all that follows, as
+ * /a(?=a*b)/ does, which no limit of a single match catches. */
 static Status check_time(const Regex *regex, RegexScratch *scratch, size_t places, Error *err) {
   scratch->places += (uint32_t)places;
   if (scratch->places < CLOCK_EACH && scratch->work < CLOCK_WORK) return STATUS_OK;
@@ -212,7 +212,7 @@ static Status check_time(const Regex *regex, RegexScratch *scratch, size_t place
 
 typedef struct {
   RegexScratch *scratch;
-  size_t at; /* the last callout's place */
+  size_t at; /* the previous callout's place */
 } Watch;
 
 static int on_callout(pcre2_callout_block *block, void *user) {
@@ -243,7 +243,7 @@ static int run_code(const Regex *regex, const pcre2_code *code, RegexScratch *s,
   return result;
 }
 
-/* The second try: it begins with the clock running, so that the next look counts all of it. */
+/* The watched match starts with the clock running, so that the next reading counts all of it. */
 __attribute__((noinline)) static int match_watched(const Regex *regex, RegexScratch *s, size_t n,
                                                    size_t from) {
   if (s->looked_ns == 0 && !has_time(s)) return PCRE2_ERROR_CALLOUT;
@@ -260,13 +260,13 @@ static int match_once(const Regex *regex, RegexScratch *s, size_t n, size_t from
   size_t ahead = s->ahead ? s->ahead : AHEAD, end = n - until > ahead ? until + ahead : n;
   pcre2_set_offset_limit(s->match_context, until);
   pcre2_set_match_limit(s->match_context, FEW_STEPS);
-  /* A match that looks beyond the end of a part of the text is a partial one. */
+  /* A match that looks beyond `end` is a partial one. */
   int result = run_code(regex, regex->code, s, end, from, end < n ? PCRE2_PARTIAL_HARD : 0);
   if (result >= 0 || result == PCRE2_ERROR_NOMATCH) return result;
   return match_watched(regex, s, n, from);
 }
 
-/* Finds the next match at or behind `from`: false in *found where there is none. */
+/* Finds the next match at or after `from`; *found is false without one. */
 static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t from, bool *found,
                    size_t *start, size_t *end, Error *err) {
   int result;
@@ -289,7 +289,7 @@ static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t f
   return check_time(regex, scratch, *start < first ? 1 : 1 + (*start - first) % STARTS, err);
 }
 
-/* Behind `n` characters of valid UTF-8. */
+/* Skips `n` characters of valid UTF-8. */
 static const char *pass_characters(const char *at, size_t n) {
   for (; n > 0; n--) {
     unsigned char lead = (unsigned char)*at;
@@ -303,7 +303,7 @@ Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, 
   if (size == 0) return STATUS_OK;
   TRY(prepare(scratch, size, err));
   size_t n = kinds_of_text(&regex->map, text, size, scratch->kinds);
-  bool ascii = n == size, matched = false; /* matched: done is the end of a match */
+  bool ascii = n == size, matched = false; /* matched: a match ends at done */
   const char *at = text;                   /* the byte of character `done` */
   size_t done = 0, from = 0;
   while (from <= n) {
@@ -311,7 +311,7 @@ Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, 
     size_t start = n, end = n;
     TRY(find(regex, scratch, n, from, &found, &start, &end, err));
     if (!found) break;
-    if (start == end && matched && end == done) { /* an empty match right behind a match */
+    if (start == end && matched && end == done) { /* an empty match right after a match */
       from = end + 1;
       continue;
     }

@@ -1,9 +1,9 @@
 /* regex.h - the regular expressions of tokenizer.json: Oniguruma's language, matched by PCRE2 over kinds.
  *
  * The reference matches with Oniguruma (syntax ONIG_SYNTAX_ONIGURUMA, UTF-8, Unicode 16). Here an
- * expression is parsed by that language's rules, each of its character sets is worked out by our own
- * tables, and what PCRE2 gets is an expression over kinds (kinds.h), one byte a character, without any
- * Unicode left in it. What PCRE2 has no equal for is refused with its place. */
+ * expression is parsed by that language's rules, its character sets are computed from our own tables, and
+ * PCRE2 gets an expression over kinds (kinds.h), one byte per character, without any Unicode. Constructs
+ * that PCRE2 lacks are refused with their place. */
 #ifndef AUK_TOKENIZER_REGEX_H
 #define AUK_TOKENIZER_REGEX_H
 
@@ -31,40 +31,40 @@ void span_list_release(SpanList *list);
 
 typedef struct Regex Regex; /* read-only once compiled: threads may share it */
 
-/* What one thread needs to match with any number of expressions. Zero-initialise it. */
+/* Working memory of one thread, for any number of expressions. Zero-initialise it. */
 typedef struct RegexScratch {
   uint8_t *kinds;
   size_t capacity;
   void *match_data, *match_context, *jit_stack; /* PCRE2's */
 
   const volatile int *interrupted; /* see tokenizer_heed() */
-  /* The time limit grows with these bytes. The caller sets the size of the whole text that is matched in
-   * parts; regex_spans() raises it to the size of a part that is larger. */
+  /* The time limit grows with these bytes. The caller sets the size of a whole text that is matched in
+   * parts; regex_spans() raises it to the size of a larger part. */
   size_t text_size;
   int64_t spent_ns;  /* by all matching so far */
-  int64_t looked_ns; /* the clock when it was looked at last; 0 since a pause: it does not run */
-  uint64_t work;     /* of callouts since the last look */
-  uint32_t places;   /* how many were tried since the last look */
-  bool watched;      /* a match had a second try since the last look */
-  uint32_t ahead;    /* characters that a match may look ahead before it is watched; 0: the usual number */
+  int64_t looked_ns; /* the last reading of the clock; 0: a pause stopped it */
+  uint64_t work;     /* of callouts since the last reading */
+  uint32_t places;   /* tried since the last reading */
+  bool watched;      /* a match was watched since the last reading */
+  uint32_t ahead;    /* characters that a hurried match may look ahead; 0: the default */
 } RegexScratch;
 void regex_scratch_release(RegexScratch *scratch);
-/* Other work follows, whose time does not count. The time of the matching so far does. */
+/* Stops the clock, as other work follows. The time spent so far still counts. */
 void regex_pause(RegexScratch *scratch);
 
-/* `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL, without memory
- * STATUS_FAILED. */
+/* Compiles an expression. `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL,
+ * or STATUS_FAILED without memory. */
 Status regex_compile(const char *where, const char *pattern, size_t size, Regex **regex, Error *err);
 void regex_free(Regex *regex);
 
-/* Whether it can match without taking a character. */
+/* Whether it can match the empty string. */
 bool regex_matches_empty(const Regex *regex);
 
-/* Appends to `spans` the matches in text[0 .. size) and what lies between them, in order, so that they
- * cover the text; matches may be empty, what is between them is not. An empty match right behind a match
- * does not count (as in the reference). The text is valid UTF-8 shorter than 4 GiB; offsets have `shift`
- * added. An expression is refused (STATUS_MODEL) where all matching with this scratch takes more than 0.5 s
- * and 1.2 us for each byte of its text, in processor time of this thread. */
+/* Appends the matches in text[0 .. size) and the text between them, in order, so that they cover the text;
+ * matches may be empty, the text between is not. An empty match right after a match does not count (as in
+ * the reference). The text is valid UTF-8 shorter than 4 GiB; `shift` is added to offsets. An expression
+ * is refused (STATUS_MODEL) if all matching with this scratch takes more than 0.5 s plus 1.2 us per byte
+ * of its text, in CPU time of this thread. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    SpanList *spans, Error *err);
 

@@ -9,10 +9,10 @@
 
 /* --- properties by name */
 
-/* Long names of general categories, and those that are several; names without '_' and in small letters. */
+/* Long names of general categories and of groups of them, in lower case without '_'. */
 static const struct {
   const char *name;
-  const char *categories; /* short names, each of two letters, or the first letter of several */
+  const char *categories; /* short names of two letters each, or the first letter of several */
 } category_sets[] = {
     {"letter", "L"},
     {"mark", "M"},
@@ -84,7 +84,7 @@ static const size_t n_category_sets = sizeof category_sets / sizeof *category_se
 static const size_t n_flag_sets = sizeof flag_sets / sizeof *flag_sets;
 static const size_t n_script_codes = sizeof script_codes / sizeof *script_codes;
 
-/* Whether `name`, as the tables spell it, is `wanted`, which has no '_' and small letters. */
+/* Returns whether `name`, as the tables spell it, is `wanted`, which is in lower case without '_'. */
 static bool same_name(const char *name, const char *wanted) {
   for (; *name; name++) {
     if (*name == '_') continue;
@@ -93,7 +93,7 @@ static bool same_name(const char *name, const char *wanted) {
   return *wanted == '\0';
 }
 
-/* "L": every category that begins so; "LuLl": these. */
+/* Adds every category that begins with "L", or the two of "LuLl". */
 static Status add_categories(CharSet *set, const char *categories, Error *err) {
   for (uint32_t i = 0; unicode_category_names[i]; i++) {
     const char *name = unicode_category_names[i];
@@ -104,7 +104,7 @@ static Status add_categories(CharSet *set, const char *categories, Error *err) {
   return STATUS_OK;
 }
 
-/* What \w, \b and \p{Word} mean in a class; outside of one there are six more (see unicode.h, CHAR_WORD). */
+/* The meaning of \w, \b and \p{Word} in a class; outside of one there are six more (unicode.h, CHAR_WORD). */
 static Status add_class_word(CharSet *set, Error *err) {
   TRY(charset_add_flags(set, &unicode_flags, CHAR_ALPHABETIC, err));
   TRY(add_categories(set, "M", err));
@@ -115,7 +115,7 @@ static Status add_word(CharSet *set, bool in_class, Error *err) {
   return in_class ? add_class_word(set, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);
 }
 
-/* Adds the property of this name (small letters, no '_', ' ' or '-'); false in *known where it is none. */
+/* Adds the property of this name (lower case, without '_', ' ' and '-'); *known is false if there is none. */
 static Status add_property(CharSet *set, const char *name, bool in_class, bool *known, Error *err) {
   *known = true;
   for (size_t i = 0; i < n_category_sets; i++)
@@ -146,7 +146,7 @@ static Status add_property(CharSet *set, const char *name, bool in_class, bool *
   return STATUS_OK;
 }
 
-/* Unites `part`, or everything else where it is negated, into `set`, and empties it. */
+/* Adds `part`, or its complement if negated, to `set`, and empties `part`. */
 static Status take(CharSet *set, CharSet *part, bool negated, Error *err) {
   Status status = negated ? charset_complement(part, err) : STATUS_OK;
   if (status == STATUS_OK) status = charset_unite(set, part, err);
@@ -154,7 +154,7 @@ static Status take(CharSet *set, CharSet *part, bool negated, Error *err) {
   return status;
 }
 
-/* \p{NAME}, \p{^NAME}, \P{NAME}, behind the p. */
+/* Parses \p{NAME}, \p{^NAME} or \P{NAME}, from after the p. */
 static Status parse_property(RegexParser *p, bool negated, bool in_class, CharSet *set, Error *err) {
   if (!regex_looking_at(p, '{')) return regex_refuse(p, err, "\\p without {NAME} is not supported");
   p->at++;
@@ -194,7 +194,7 @@ static int hex_value(unsigned char c) {
   return -1;
 }
 
-/* Up to `most` hexadecimal digits; *n is how many there were. */
+/* Reads up to `most` hexadecimal digits; *n is their number. */
 static uint32_t read_hex(RegexParser *p, int most, int *n) {
   uint32_t value = 0;
   for (*n = 0; *n < most && p->at < p->size && hex_value(p->text[p->at]) >= 0; ++*n, p->at++)
@@ -228,7 +228,7 @@ static Status parse_octal(RegexParser *p, uint32_t *code) {
   return STATUS_OK;
 }
 
-/* \d \w \s \h and their complements, \p and \P; false in *is_set for other letters. */
+/* Parses \d \w \s \h and their complements, \p and \P; *is_set is false for other letters. */
 static Status escape_set(RegexParser *p, uint32_t letter, bool in_class, bool *is_set, CharSet *set,
                          Error *err) {
   bool negated = letter < 0x80 && isupper((int)letter);
@@ -288,7 +288,7 @@ Status regex_escape(RegexParser *p, uint32_t letter, bool in_class, bool *is_set
 
 /* --- classes */
 
-/* [:name:] or [:^name:] behind its "[:". */
+/* Parses [:name:] or [:^name:], from after its "[:". */
 static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
   static const struct {
     const char *name, *categories;
@@ -323,7 +323,7 @@ static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
   return regex_refuse(p, err, "this [:bracket:] is not supported");
 }
 
-/* One member of a class: a character (*is_set false, *code) or a set, which is added to `set`. */
+/* Parses one member of a class: a character (*is_set false, *code) or a set, which is added to `set`. */
 static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err);
 
 static Status parse_range(RegexParser *p, uint32_t first, CharSet *set, Error *err) {
@@ -343,12 +343,12 @@ static bool range_follows(const RegexParser *p) {
   return regex_looking_at(p, '-') && p->at + 1 < p->size && p->text[p->at + 1] != ']';
 }
 
-/* The body of a class up to its ']', without negation: unions between "&&". */
+/* Parses the body of a class up to its ']', without negation: unions between "&&". */
 static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool *intersected, Error *err) {
   for (bool first = true;; first = false) {
     if (p->at >= p->size) return regex_refuse(p, err, "a class without ']'");
     if (regex_looking_at(p, ']')) {
-      /* At the beginning it is a member, where another one ends the class. */
+      /* A leading ']' is a member if another one ends the class. */
       if (!first) break;
       if (!memchr(p->text + p->at + 1, ']', p->size - p->at - 1))
         return regex_refuse(p, err, "an empty class");
@@ -380,8 +380,8 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
   return *intersected ? charset_intersect(all, current, err) : charset_unite(all, current, err);
 }
 
-/* Where case is ignored a class also matches several characters for one ("ss" for U+00DF). That makes no
- * difference where the class takes the first of them by itself. */
+/* If case is ignored, a class also matches several characters for one ("ss" for U+00DF). That makes no
+ * difference if the class contains the first one. */
 static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, const CharSet *folded,
                                  Error *err) {
   for (size_t i = 0; i < unicode_multi_fold_count; i++) {

@@ -1,6 +1,6 @@
-/* regex_parse.c - parses Oniguruma's regular expressions and writes them down for PCRE2; see regex_parse.h.
+/* regex_parse.c - translates Oniguruma's regular expressions to PCRE2's; see regex_parse.h.
  *
- * Called by: regex.c. What is the same in both languages goes over as it is; these are not:
+ * Called by: regex.c. Constructs that both languages share are copied; these differ:
  *   . ^ $ \Z \b \R     written out, as their newline is "\n" alone and their words are ours
  *   {n,m}+ {n}?        no possessive or lazy forms: a repetition of a repetition
  *   (?m) (?i)a|b       '.' takes newlines; an option in the middle of a branch takes the rest of the group
@@ -14,8 +14,8 @@
 
 #include "base/utf8.h"
 
-/* Those of real tokenizers have 4 KB, a dozen different sets and no repetitions of repetitions; sets are
- * compared with each other, and what repeats something is put around it once more. */
+/* Patterns of real tokenizers have 4 KB, a dozen different sets and no repetitions of repetitions. Sets
+ * are compared with each other, and each further repetition wraps its atom once more. */
 enum { MAX_PATTERN = 16384, MAX_SETS = 1024, MAX_QUANTIFIERS = 16 };
 
 typedef struct {
@@ -56,7 +56,7 @@ static Status emit(RegexParser *p, const char *text, Error *err) {
   return STATUS_OK;
 }
 
-/* Takes over `set`, which is empty afterwards. */
+/* Takes over `set` and leaves it empty. */
 static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   size_t i = 0;
   charset_tidy(set);
@@ -80,7 +80,7 @@ static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   return emit_unit(p, UNIT_SET + (uint32_t)i, err);
 }
 
-/* The set of `first`, and of `last` too where it is not the same. */
+/* Emits the set [first, last]. */
 static Status emit_range(RegexParser *p, uint32_t first, uint32_t last, Error *err) {
   CharSet set = {0};
   TRY(charset_add(&set, first, last, err));
@@ -101,8 +101,8 @@ static Status wrap(RegexParser *p, size_t start, Error *err) {
 
 /* --- characters */
 
-/* Where case is ignored, several characters in a row can match one other ("ss" matches U+00DF), also
- * across the borders of plain groups. */
+/* Refuses "ss" and the like: if case is ignored, several characters in a row can match one other (U+00DF),
+ * also across the borders of plain groups. */
 static Status note_literal(RegexParser *p, uint32_t code, Error *err) {
   if (p->n_literals == 3) {
     memmove(p->literals, p->literals + 1, 2 * sizeof *p->literals);
@@ -157,7 +157,7 @@ static Status emit_word(RegexParser *p, Error *err) {
   return status;
 }
 
-/* \b: one side is a word and the other is not; \B: both or neither. */
+/* \b: exactly one side is a word; \B: both or neither. */
 static Status emit_boundary(RegexParser *p, bool negated, Error *err) {
   TRY(emit(p, "(?:(?<=", err));
   TRY(emit_word(p, err));
@@ -190,7 +190,7 @@ static Status emit_linebreak(RegexParser *p, Error *err) {
 
 /* --- atoms */
 
-/* What an atom allows behind it. */
+/* The kinds of atoms, by what may follow them. */
 typedef enum { ATOM_PLAIN, ATOM_ANCHOR /* cannot be repeated */, ATOM_NOTHING /* a comment */ } Atom;
 
 static Status parse_escape(RegexParser *p, Options options, Atom *atom, Error *err) {
@@ -228,7 +228,7 @@ static Status close_group(RegexParser *p, Error *err) {
   return emit(p, ")", err);
 }
 
-/* (?imx-imx) and (?imx-imx:...) behind the '?'. The first form takes the rest of the group it is in. */
+/* Parses (?imx-imx) and (?imx-imx:...) from after the '?'. The first form takes the rest of its group. */
 static Status parse_options(RegexParser *p, Options options, Error *err) {
   bool on = true;
   for (;;) {
@@ -259,7 +259,7 @@ static Status skip_until(RegexParser *p, char end, Error *err) {
   return STATUS_OK;
 }
 
-/* Passes over `opening` if it is what follows. */
+/* Skips `opening` if it comes next. */
 static bool accept(RegexParser *p, const char *opening) {
   size_t n = strlen(opening);
   if (p->size - p->at < n || memcmp(p->text + p->at, opening, n) != 0) return false;
@@ -267,7 +267,7 @@ static bool accept(RegexParser *p, const char *opening) {
   return true;
 }
 
-/* Behind the '('. */
+/* Parses a group, from after its '('. */
 static Status parse_group(RegexParser *p, Options options, Atom *atom, Error *err) {
   static const struct {
     const char *opening;
@@ -342,7 +342,7 @@ static bool read_number(RegexParser *p, uint32_t *value) {
   return p->at > from;
 }
 
-/* {n} {n,} {,m} {n,m}: false, and nothing passed over, where it is none of them and '{' means itself. */
+/* Parses {n} {n,} {,m} {n,m}; in any other form '{' means itself: *found is false and nothing is skipped. */
 static Status parse_interval(RegexParser *p, bool *found, bool *exact, Error *err) {
   size_t from = p->at++;
   uint32_t low = 0, high = 0;
@@ -369,7 +369,7 @@ static Status parse_interval(RegexParser *p, bool *found, bool *exact, Error *er
   return emit(p, text, err);
 }
 
-/* All that repeats the atom units[start ..]. */
+/* Parses all that repeats the atom units[start ..]. */
 static Status parse_quantifiers(RegexParser *p, size_t start, Atom atom, Error *err) {
   for (int n = 0;; n++) {
     bool again = n > 0;
@@ -413,7 +413,7 @@ static Status parse_branch(RegexParser *p, Options options, Error *err) {
   return STATUS_OK;
 }
 
-/* Up to the ')' of the group it is in, or the end. */
+/* Parses up to the ')' of the group, or the end. */
 static Status parse_branches(RegexParser *p, Options options, Error *err) {
   if (++p->depth > 200) return regex_refuse(p, err, "nested too deep");
   TRY(parse_branch(p, options, err));

@@ -1,5 +1,5 @@
-/* regex_parse.h - private to regex*.c: Oniguruma's language to PCRE2's, over sets that are still to be
- * divided. */
+/* regex_parse.h - private to regex*.c: translates Oniguruma's language to PCRE2's, over sets that are not
+ * divided yet. */
 #ifndef AUK_TOKENIZER_REGEX_PARSE_H
 #define AUK_TOKENIZER_REGEX_PARSE_H
 
@@ -12,12 +12,12 @@ typedef struct {
   const char *where;
   const unsigned char *text; /* [size] the pattern, valid UTF-8 */
   size_t size, at;
-  int depth; /* of groups and classes */
+  int depth; /* nesting of groups and classes */
   uint32_t *units;
   size_t n_units, units_capacity;
   CharSet *sets; /* [n_sets], no two equal */
   size_t n_sets, sets_capacity;
-  uint32_t literals[3]; /* the last characters in a row that are matched without regard to case */
+  uint32_t literals[3]; /* the last case-insensitive characters in a row */
   size_t n_literals;
 } RegexParser;
 
@@ -26,23 +26,23 @@ Status regex_parse(RegexParser *parser, Error *err);
 
 /* The rest is shared between regex_parse.c and regex_class.c. */
 
-/* "WHERE: regular expression at byte N: " and the message; always returns STATUS_MODEL. */
+/* Fails with "WHERE: regular expression at byte N: " and the message; always returns STATUS_MODEL. */
 Status regex_refuse(const RegexParser *parser, Error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The character at the current place, which it passes over; STATUS_MODEL at the end. */
+/* Reads the current character and moves past it; STATUS_MODEL at the end. */
 Status regex_next(RegexParser *parser, uint32_t *code, Error *err);
 static inline bool regex_looking_at(const RegexParser *parser, char c) {
   return parser->at < parser->size && parser->text[parser->at] == (unsigned char)c;
 }
 
-/* Parses what follows a backslash where it means one character or one set of them, inside a class or outside
- * of it (where \w is a little larger). *is_set tells which came; the set is added to `set`. `letter` is what
- * follows the backslash and was passed over. */
+/* Parses an escape that means one character or a set of them, inside a class or outside of it (where \w is
+ * slightly larger). `letter` follows the backslash and was skipped already. *is_set says which it is; the
+ * set is added to `set`. */
 Status regex_escape(RegexParser *parser, uint32_t letter, bool in_class, bool *is_set, uint32_t *code,
                     CharSet *set, Error *err);
 
-/* Parses a class behind its '[' into `set`, case folded where asked. */
+/* Parses a class after its '[' into `set`, with case folded if asked. */
 Status regex_class(RegexParser *parser, bool ignore_case, CharSet *set, Error *err);
 
 #endif

@@ -17,11 +17,11 @@ void split_scratch_release(SplitScratch *scratch) {
 
 /* --- behaviors */
 
-/* The matches and the text between them that spans[from ..) hold become pieces. As in the reference a
- * match can be empty, and takes part in merging before it is dropped. */
+/* Merges the matches and the text between them in spans[from ..). As in the reference a match can be
+ * empty, and takes part in merging before it is dropped. */
 static void merge_forward(SpanList *spans, size_t from, bool contiguous) {
   size_t kept = from;
-  bool before = false; /* whether the last one was a match; false at the beginning */
+  bool before = false; /* whether the previous one was a match */
   for (size_t i = from; i < spans->count; i++) {
     Span span = spans->items[i];
     bool joins = contiguous ? span.match == before : span.match && !before;
@@ -85,7 +85,7 @@ static Status cut_characters(const SplitStep *step, const char *text, Span piece
 
 static Status cut_runs(const SplitStep *step, const char *text, Span piece, SpanList *out, Error *err) {
   size_t from = piece.start;
-  uint8_t role = 0; /* of text[from .. at) */
+  uint8_t role = 0; /* role of text[from .. at) */
   for (size_t at = from; at <= piece.end;) {
     uint8_t here = 0;
     size_t length = 1;
@@ -124,7 +124,7 @@ static bool begins_with(const Traced *text, Span piece, const char *prefix, size
   return piece.end - piece.start >= size && memcmp(text->text + piece.start, prefix, size) == 0;
 }
 
-/* Spaces become the replacement, which is put before the piece too where the scheme says so. */
+/* Replaces spaces by the mark and, if the scheme says so, puts it before the piece. */
 static Status metaspace_piece(const SplitStep *step, const Traced *text, Span piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;
@@ -159,14 +159,14 @@ static Status alphabet_piece(const Traced *text, Span piece, TracedBuffer *out, 
 
 typedef enum { WRITE_METASPACE, WRITE_PREFIX, WRITE_ALPHABET } Writing;
 
-/* The state of pre_tokenize(): steps read lists[list] and *text, and write the other list and buffer. */
+/* The state of pre_tokenize(): a step reads lists[list] and *text, and writes the other list and buffer. */
 typedef struct {
   SplitScratch *scratch;
   RegexScratch *regex;
   Traced *text;
   const char *where;
   size_t list, buffer;
-  size_t size; /* of the text at first */
+  size_t size; /* original size of the text */
 } Run;
 
 static Status write_pieces(Run *run, const SplitStep *step, Writing writing, Error *err) {

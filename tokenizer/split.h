@@ -1,5 +1,5 @@
-/* split.h - the pre-tokenizers: ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit,
- * Punctuation, in a row. They cut a text into the pieces that the model encodes one by one. */
+/* split.h - the pre-tokenizers ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit and
+ * Punctuation, applied in order. They cut a text into the pieces that the model encodes one by one. */
 #ifndef AUK_TOKENIZER_SPLIT_H
 #define AUK_TOKENIZER_SPLIT_H
 
@@ -7,7 +7,7 @@
 
 #define MAX_PRE_TOKENIZERS 64
 
-/* What becomes of a match (reference: SplitDelimiterBehavior). */
+/* The treatment of a match (reference: SplitDelimiterBehavior). */
 typedef enum {
   BEHAVIOR_REMOVED,
   BEHAVIOR_ISOLATED,
@@ -19,7 +19,7 @@ typedef enum {
 typedef enum {
   SPLIT_PATTERN,    /* Split */
   SPLIT_CHARACTERS, /* Digits, Punctuation, WhitespaceSplit: each character of a set is a match */
-  SPLIT_RUNS,       /* Whitespace: runs of word characters, and of others that are no space */
+  SPLIT_RUNS,       /* Whitespace: runs of word characters, and runs of others that are no space */
   SPLIT_METASPACE,
   SPLIT_BYTE_LEVEL,
 } SplitKind;
@@ -42,23 +42,23 @@ typedef struct {
 typedef struct {
   SplitStep *steps; /* [count], at most MAX_PRE_TOKENIZERS */
   size_t count, capacity;
-  bool bytes;        /* the last step is ByteLevel: pieces stay bytes, the model maps them to its alphabet */
-  bool needs_origin; /* a step looks at where in the original text a piece begins */
+  bool bytes;        /* the last step is ByteLevel: pieces stay bytes, which the model maps to its alphabet */
+  bool needs_origin; /* a step needs the offset of a piece in the original text */
   Where where;       /* begins the messages */
 } PreTokenizer;
 
-/* From the JSON of a pre-tokenizer (NULL: none). Release it also after a failure. */
+/* Loads the JSON of a pre-tokenizer (NULL: none). Release it also after a failure. */
 Status pre_tokenizer_load(const char *where, const Json *json, PreTokenizer *pre_tokenizer, Error *err);
 void pre_tokenizer_release(PreTokenizer *pre_tokenizer);
 
-/* What one thread needs. Zero-initialise it. */
+/* Working memory of one thread. Zero-initialise it. */
 typedef struct {
   SpanList lists[2];
   TracedBuffer buffers[2];
 } SplitScratch;
 void split_scratch_release(SplitScratch *scratch);
 
-/* Cuts *text, which can become another text on the way, into *pieces; both belong to the scratch then. */
+/* Cuts *text, which a step may replace, into *pieces; both then belong to the scratch. */
 Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
                     Traced *text, const SpanList **pieces, Error *err);
 

@@ -1,14 +1,13 @@
-/* stop.h - how long work in this folder heeds an interruption. */
+/* stop.h - checks whether work in this folder is interrupted. */
 #ifndef AUK_TOKENIZER_STOP_H
 #define AUK_TOKENIZER_STOP_H
 
 #include "base/status.h"
 
-/* Loops look once in so many rounds of a few nanoseconds each. */
+/* Loops check once in this many rounds of a few nanoseconds each. */
 #define STOP_EACH ((size_t)1 << 16)
 
-/* STATUS_INTERRUPTED once *interrupted is not 0. `interrupted` is what a signal handler sets, or NULL:
- * never. */
+/* STATUS_INTERRUPTED once *interrupted is not 0, which a signal handler sets. NULL: never. */
 static inline Status stop_check(const volatile int *interrupted, Error *err) {
   return interrupted && *interrupted ? error_set(err, STATUS_INTERRUPTED, "interrupted") : STATUS_OK;
 }

@@ -1,8 +1,8 @@
 /* tokenizer.h - text to token ids and back, from a tokenizer.json alone.
  *
- * The reference is Hugging Face's tokenizers (0.23): the same ids for the same text, always; what a file asks
- * for that is not known here is refused by name. A Tokenizer is read-only after loading and can be shared;
- * encoding takes time linear in its input (n log n inside one word), whatever the input. */
+ * The reference is Hugging Face's tokenizers (0.23): the same text always gets the same ids; anything in a
+ * file that is not known here is refused by name. A Tokenizer is read-only after loading and can be
+ * shared; encoding takes time linear in its input (n log n inside one word), whatever the input. */
 #ifndef AUK_TOKENIZER_TOKENIZER_H
 #define AUK_TOKENIZER_TOKENIZER_H
 
@@ -15,30 +15,30 @@
 
 typedef struct Tokenizer Tokenizer;
 
-/* Loads a tokenizer.json. Failures are STATUS_MODEL, without memory STATUS_FAILED, here and below. Close with
- * tokenizer_close() (NULL is fine). */
+/* Loads a tokenizer.json. Failures are STATUS_MODEL, or STATUS_FAILED without memory, here and below.
+ * Close with tokenizer_close() (NULL is fine). */
 Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
-/* The same from a text, for tests and fuzzing; `name` is for messages. */
+/* Loads it from a text, for tests and fuzzing; `name` is for messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **tokenizer, Error *err);
 void tokenizer_close(Tokenizer *tokenizer);
 
 /* From now on encoding ends with STATUS_INTERRUPTED within a fraction of a second once *interrupted is not
- * 0: what a signal handler sets. NULL, as at first: never. Not while another thread uses the tokenizer. */
+ * 0, which a signal handler sets. NULL, as at first: never. Not while another thread uses the tokenizer. */
 void tokenizer_heed(Tokenizer *tokenizer, const volatile int *interrupted);
 
-/* One more than the largest id of vocabulary and added tokens. */
+/* One more than the largest id of the vocabulary and the added tokens. */
 int tokenizer_n_ids(const Tokenizer *tokenizer);
 /* The id of a token by its exact content (added tokens first), or -1. */
 int32_t tokenizer_find(const Tokenizer *tokenizer, const char *content);
-/* The content of a token as in the vocabulary (byte-level tokens in their printable alphabet), NULL where no
+/* The content of a token as in the vocabulary (byte-level tokens in their printable alphabet), NULL if no
  * token has this id. Belongs to the tokenizer. */
 const char *tokenizer_content(const Tokenizer *tokenizer, int32_t id, size_t *size);
 bool tokenizer_is_special(const Tokenizer *tokenizer, int32_t id);
 
 typedef struct {
-  bool add_special;   /* let the post-processor add what it adds (BOS, ...) */
-  bool parse_special; /* recognise special added tokens in the text; false: their text is ordinary text. Added
-                         tokens that are not special are always recognised, as in Hugging Face */
+  bool add_special;   /* let the post-processor add its tokens (BOS, ...) */
+  bool parse_special; /* recognise special added tokens in the text; false: they are ordinary text. Other
+                         added tokens are always recognised, as in Hugging Face */
 } EncodeOptions;
 
 /* Appends the ids of text[0..size) to `ids`. Text must be valid UTF-8 (STATUS_USAGE names the offset). */
@@ -53,25 +53,24 @@ typedef struct {
   bool trusted;
 } PromptPiece;
 
-/* Encodes the pieces as ONE text (merges and split patterns reach across their borders, as they do when a
- * template was rendered to a string first), but special added tokens are recognised only where they lie
- * wholly inside trusted pieces. Every piece must be valid UTF-8 by itself. tokenizer_encode() is this with
- * one piece. */
+/* Encodes the pieces as ONE text (merges and split patterns reach across their borders, as if the template
+ * had been rendered to a string), but recognises special added tokens only where they lie wholly inside
+ * trusted pieces. Every piece must be valid UTF-8 by itself. tokenizer_encode() is this with one piece. */
 Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces,
                                bool add_special, IdList *ids, Error *err);
 
-/* Decodes ids whole, as Hugging Face's decode() does. Ids outside the vocabulary are skipped. */
+/* Decodes all ids, as Hugging Face's decode() does. Ids outside the vocabulary are skipped. */
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t n, bool skip_special,
                         Buffer *text, Error *err);
 
-/* Decoding as ids come: what tokenizer_stream_push() appends, all together with what tokenizer_stream_end()
- * appends, equals tokenizer_decode() of all ids; each push appends whole UTF-8 characters only, as early as
- * can be known. */
+/* Streaming decoding: all that tokenizer_stream_push() and tokenizer_stream_end() append equals
+ * tokenizer_decode() of all ids. Each push appends whole UTF-8 characters only, as early as they are
+ * certain. */
 typedef struct TokenizerStream TokenizerStream;
 Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, TokenizerStream **stream,
                              Error *err);
 Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, Error *err);
-Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err); /* and ready for a new text */
+Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err); /* ready for a new text */
 void tokenizer_stream_close(TokenizerStream *stream);
 
 #endif

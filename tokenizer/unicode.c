@@ -1,11 +1,11 @@
-/* unicode.c - looks things up in the generated tables of unicode_tables.c; see unicode.h.
+/* unicode.c - lookups in the generated tables of unicode_tables.c; see unicode.h.
  *
- * Called by: added.c, normalize.c, split.c, regex_parse.c. For whole texts build a KindMap or
- * a set once instead of asking for each character. */
+ * Called by: added.c, normalize.c, split.c, regex_parse.c. For whole texts build a KindMap or a set once
+ * instead of looking up each character. */
 #include "tokenizer/unicode.h"
 
 uint32_t unicode_value(const RunTable *table, uint32_t code) {
-  size_t low = 0, high = table->count; /* runs[low] starts at or before code, runs[high] behind it */
+  size_t low = 0, high = table->count; /* runs[low] starts at or before code, runs[high] after it */
   while (high - low > 1) {
     size_t middle = low + (high - low) / 2;
     if (RUN_START(table->runs[middle]) <= code) {
@@ -27,7 +27,7 @@ uint32_t unicode_case(const CaseTable *table, uint32_t code) {
       high = middle;
     }
   }
-  /* Interleaved series: the one that holds the code need not be the nearest. */
+  /* In interleaved series the one that holds the code need not be the nearest. */
   for (size_t i = low, seen = 0; i > 0 && seen < CASE_WINDOW; i--, seen++) {
     const CaseSeries *s = &table->series[i - 1];
     if (code <= s->last && (code - s->first) % (uint32_t)s->stride == 0)

@@ -1,8 +1,8 @@
 /* vocab.c - the vocabulary; see vocab.h.
  *
- * Called by: bpe.c, bpe_load.c, added.c, tokenizer.c. Always true after loading: no two tokens have
- * the same id (the reference takes a file with two, but what it then decodes to is chance), nor, as JSON with
- * duplicate keys is refused, the same content. */
+ * Called by: bpe.c, bpe_load.c, added.c, tokenizer.c. Always true after loading: no two tokens have the
+ * same id (the reference accepts that, but then decodes unpredictably) or the same content, as JSON with
+ * duplicate keys is refused. */
 #include "tokenizer/vocab.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ uint32_t vocab_hash(const Vocab *vocab, const char *content, size_t size) {
   return (uint32_t)hash_bytes(vocab->seed, content, size);
 }
 
-/* The slot that holds the content, or the empty one where it would be. */
+/* The slot of the content, or the empty one where it belongs. */
 static VocabSlot *seek(const Vocab *vocab, const char *content, size_t size, uint32_t hash) {
   size_t at = hash & vocab->mask;
   for (;; at = (at + 1) & vocab->mask) {
@@ -80,7 +80,7 @@ Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, si
   return STATUS_OK;
 }
 
-/* Makes the table so large that it stays less than half full with one more token. */
+/* Grows the table, so that it stays less than half full with one more token. */
 static Status rehash(Vocab *v, Error *err) {
   size_t size = v->slots ? (v->mask + 1) * 4 : 1024;
   VocabSlot *slots = mem_alloc(size, sizeof *slots, "the vocabulary", err);

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-#define MAX_ID ((1 << 24) - 1) /* of a token; arrays are indexed by ids */
+#define MAX_ID ((1 << 24) - 1) /* the largest id of a token; arrays are indexed by ids */
 
 typedef struct {
   uint32_t hash;
@@ -21,7 +21,7 @@ typedef struct {
 
 /* Zero-initialise it. */
 typedef struct {
-  Buffer bytes;       /* contents of all tokens, each followed by a NUL; less than a JSON text's 1 GB */
+  Buffer bytes;       /* contents of all tokens, each NUL-terminated; less than a JSON text's 1 GB */
   VocabToken *tokens; /* [count] */
   size_t count, capacity;
   VocabSlot *slots; /* [mask + 1], more than half of them empty */
@@ -31,18 +31,17 @@ typedef struct {
   int32_t n_ids;     /* one more than the largest id */
 } Vocab;
 
-/* Reads {"content": id, ...}, a span that was validated. */
+/* Loads {"content": id, ...}, a validated span. */
 Status vocab_load(const char *where, JsonSpan span, Vocab *vocab, Error *err);
 void vocab_release(Vocab *vocab);
 
 /* The id of a token by its content, or -1. */
 int32_t vocab_find(const Vocab *vocab, const char *content, size_t size);
-/* Where to look first for content of this hash. PRECOND count > 0 */
+/* The first slot to look at for this hash. PRECOND count > 0 */
 static inline const VocabSlot *vocab_slot(const Vocab *vocab, uint32_t hash) {
   return &vocab->slots[hash & vocab->mask];
 }
-/* Asks for the memory that vocab_find_hashed() will read: the token's entry, or, once that has come, its
- * content. */
+/* Prefetches what vocab_find_hashed() will read: the token's entry or, once that has arrived, its content. */
 static inline void vocab_prefetch(const Vocab *vocab, uint32_t hash, bool content) {
   int32_t token = vocab_slot(vocab, hash)->token;
   if (token < 0) return;
@@ -52,15 +51,15 @@ static inline void vocab_prefetch(const Vocab *vocab, uint32_t hash, bool conten
     __builtin_prefetch(&vocab->tokens[token]);
   }
 }
-/* vocab_find() with the content's vocab_hash(), which differs from one vocabulary to the next. */
+/* vocab_find() with the content's vocab_hash(), which differs between vocabularies. */
 int32_t vocab_find_hashed(const Vocab *vocab, const char *content, size_t size, uint32_t hash);
 uint32_t vocab_hash(const Vocab *vocab, const char *content, size_t size);
 
-/* The content of an id, NULL where there is none; NUL-terminated. */
+/* The content of an id, NUL-terminated, or NULL. */
 const char *vocab_content(const Vocab *vocab, int32_t id, size_t *size);
 
-/* Reads the string at the cursor (a key too) as *bytes, which points into the JSON where it is written
- * without escapes, else into `unescaped`. False in *is_string where there is none. */
+/* Reads the string at the cursor (a key too) as *bytes, which points into the JSON if it has no escapes,
+ * else into `unescaped`. *is_string is false if there is none. */
 Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, size_t *size, bool *is_string,
                    Error *err);
 

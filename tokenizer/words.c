@@ -16,7 +16,7 @@ void word_cache_release(WordCache *cache) {
   *cache = (WordCache){0};
 }
 
-/* Twice the slots, or, at the most that there may be, the same ones empty. */
+/* Doubles the slots or, at the maximum, empties them. */
 static bool make_room(WordCache *cache) {
   size_t size = cache->slots ? (cache->mask + 1) * 2 : FEWEST_SLOTS;
   if (size > MOST_SLOTS) {

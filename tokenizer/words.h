@@ -1,4 +1,4 @@
-/* words.h - a bounded memory of words that were encoded already, for the length of one encoding. */
+/* words.h - a bounded cache of encoded words, for one encoding. */
 #ifndef AUK_TOKENIZER_WORDS_H
 #define AUK_TOKENIZER_WORDS_H
 
@@ -22,11 +22,11 @@ typedef struct {
 
 void word_cache_release(WordCache *cache);
 
-/* The slot of a word of 1 .. WORD_CACHE_LONGEST bytes: its own, or, with key_size 0, the one to fill by
- * word_cache_fill() before the next call. NULL where there is no memory. */
+/* The slot of a word of 1 .. WORD_CACHE_LONGEST bytes: its own or, with key_size 0, a free one that
+ * word_cache_fill() fills before the next call. NULL without memory. */
 #define WORD_CACHE_LONGEST 128
 WordSlot *word_cache_seek(WordCache *cache, const char *word, size_t size, uint64_t hash);
-/* Remembers the ids of the word. What does not fit is not remembered. */
+/* Stores the ids of the word, if they fit. */
 void word_cache_fill(WordCache *cache, WordSlot *slot, const char *word, size_t size, uint64_t hash,
                      const int32_t *ids, size_t n_ids);
 

@@ -1,14 +1,13 @@
-/* access.c - a.b, a[b], a[b:c:d] and calls, as jinja2's immutable sandbox has them.
+/* access.c - a.b, a[b], a[b:c:d] and calls, as in jinja2's immutable sandbox.
  *
  * Called by: eval.c, filters and tests that look into elements.
- * Always true: nothing can be reached that would change a list or a dict, nor what Python keeps in names like
- *              __class__. */
+ * Always true: a template cannot change a list or a dict, nor reach Python's internals such as __class__. */
 #include <stdio.h>
 
 #include "base/utf8.h"
 #include "tokenizer/jinja/run.h"
 
-/* --- what is built in */
+/* --- built-in functions */
 
 const Builtin *builtin_find(const Builtin *table, Text name) {
   for (; table->name; table++)
@@ -24,7 +23,7 @@ Status value_method(Render *render, const Builtin *builtin, Value self, Value *o
   return STATUS_OK;
 }
 
-/* The number of the parameter of this name, or -1. */
+/* The index of the parameter of this name, or -1. */
 static int parameter_of(const char *parameters, Text name) {
   int i = 0;
   for (const char *at = parameters; *at; i++) {
@@ -77,7 +76,7 @@ Status builtin_call(Render *render, const Builtin *builtin, Value self, const Ar
   return builtin->call(render, self, &all, out);
 }
 
-/* Nothing at first, the separator from then on. */
+/* Gives "" on the first call, the separator afterwards. */
 static Status call_joiner(Render *render, Joiner *joiner, Value *out) {
   bool first = !joiner->called;
   joiner->called = true;
@@ -100,7 +99,7 @@ Status value_call(Render *render, Value callee, const Args *args, Value *out) {
 
 /* --- attributes */
 
-/* Undefined, which remembers what was asked for. */
+/* Makes an Undefined that remembers the lookup, for its message. */
 static Status make_undefined(Render *render, Value owner, Value name, Value *out) {
   char label[64];
   if (owner.kind == VALUE_NONE)
@@ -130,7 +129,7 @@ static bool is_listed(Text name, const char *const *words) {
   return false;
 }
 
-/* Methods that change what they belong to. */
+/* Methods that change their object. */
 static bool is_forbidden(Value owner, Text name) {
   static const char *const of_lists[] = {"append", "clear",  "pop",    "reverse", "insert",
                                          "sort",   "extend", "remove", NULL};
@@ -139,7 +138,7 @@ static bool is_forbidden(Value owner, Text name) {
                                   : owner.kind == VALUE_DICT && is_listed(name, of_dicts);
 }
 
-/* What every object of Python has. */
+/* Attributes of every Python object. */
 static bool is_internal(Text name) {
   static const char *const words[] = {"__class__",
                                       "__doc__",
@@ -185,7 +184,7 @@ static Status macro_attribute(Render *render, const Macro *macro, Text name, Val
   return text_is(name, "name") ? value_text(render, macro_name(macro), out) : STATUS_OK;
 }
 
-/* Python's getattr(); MISSING where there is none. */
+/* Python's getattr(); MISSING if there is no such attribute. */
 static Status find_attribute(Render *render, Value owner, Text name, Value *out) {
   *out = (Value){.kind = VALUE_MISSING};
   if (is_internal(name) || is_forbidden(owner, name)) return make_unsafe(render, owner, name, out);
@@ -235,7 +234,7 @@ static bool is_sequence(Value value) {
          value.kind == VALUE_RANGE;
 }
 
-/* Python's owner[key]; MISSING where that fails in a way that jinja2 goes on from. */
+/* Python's owner[key]; MISSING if it fails in a way that jinja2 tolerates. */
 static Status find_item(Render *render, Value owner, Value key, Value *out) {
   *out = (Value){.kind = VALUE_MISSING};
   if (is_sequence(owner))
@@ -284,7 +283,7 @@ static Status slice_index(Render *render, Value value, int64_t fallback, int64_t
   return STATUS_OK;
 }
 
-/* Python's slice.indices(): where it begins and ends (*last is one past it) and how many elements it has. */
+/* Python's slice.indices(): the first index, the one after the last, and the number of elements. */
 static void slice_bounds(int64_t count, int64_t start, int64_t stop, int64_t step, int64_t *first,
                          int64_t *last, size_t *n) {
   int64_t low = step > 0 ? 0 : -1, high = step > 0 ? count : count - 1;
@@ -329,7 +328,7 @@ static Status slice_range(Render *render, const Range *range, int64_t first, int
   if (!slice) return render_no_memory(render);
   int64_t start = range->start + first * range->step, stride = range->step;
   if (__builtin_mul_overflow(stride, step, &stride)) stride = 1;
-  int64_t stop = (int64_t)((uint64_t)range->start + (uint64_t)last * (uint64_t)range->step); /* only shown */
+  int64_t stop = (int64_t)((uint64_t)range->start + (uint64_t)last * (uint64_t)range->step); /* shown */
   *slice = (Range){.start = start, .step = stride, .stop = stop, .count = n};
   *out = (Value){.kind = VALUE_RANGE, .range = slice};
   return STATUS_OK;

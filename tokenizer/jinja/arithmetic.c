@@ -68,7 +68,7 @@ static double floor_mod(double a, double b) {
   return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-/* As CPython does it: from the remainder, so that a == (a // b) * b + a % b holds as nearly as it can. */
+/* As in CPython: from the remainder, so that a == (a // b) * b + a % b holds as closely as possible. */
 static double floor_div(double a, double b) {
   double rest = fmod(a, b), quotient = (a - rest) / b;
   if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
@@ -114,7 +114,7 @@ static Status join_lists(Render *render, Value a, Value b, Value *out) {
   return STATUS_OK;
 }
 
-/* Markup escapes what is added to it. */
+/* Markup escapes the string that is added to it. */
 static Status join_strings(Render *render, Value a, Value b, Value *out) {
   Text left = *a.text, right = *b.text;
   bool safe = a.is_safe || b.is_safe;
@@ -126,7 +126,7 @@ static Status join_strings(Render *render, Value a, Value b, Value *out) {
   return STATUS_OK;
 }
 
-/* Markup escapes nothing here, as without autoescaping. */
+/* `~` escapes nothing for Markup, as without autoescaping. */
 Status value_concat(Render *render, Value a, Value b, Value *out) {
   Text left, right;
   TRY(value_string(render, a, &left));

@@ -1,8 +1,8 @@
-/* case.c - upper, lower, title and folded case, as Python has them.
+/* case.c - upper, lower, title and folded case as in Python.
  *
  * Called by: strings.c, methods.c, filters.c, sequences.c.
- * The simple mappings are utf8proc's. Characters that become several are in a table here (SpecialCasing.txt
- * of Unicode 14, what holds in any language); a sigma at the end of a word is lower in its own way. */
+ * The simple mappings are utf8proc's. The table here has the characters that become several
+ * (SpecialCasing.txt of Unicode 14, unconditional entries); a final sigma has a lower case of its own. */
 #include <utf8proc.h>
 
 #include "base/utf8.h"
@@ -91,7 +91,7 @@ static bool is_cased(uint32_t code) {
          strcmp(category, "Lt") == 0;
 }
 
-/* What stands between letters without ending a word: marks, modifiers, format characters, apostrophes and
+/* Characters between letters that do not end a word: marks, modifiers, format characters, apostrophes,
  * dots. */
 static bool is_ignored(uint32_t code) {
   const char *category = unicode_category_names[unicode_value(&unicode_categories, code)];
@@ -102,7 +102,7 @@ static bool is_ignored(uint32_t code) {
   return strstr("Mn Me Cf Lm Sk", category) != NULL;
 }
 
-/* Whether the sigma at `at` ends a word: a letter with case before it, and none behind it. */
+/* Returns whether the sigma at `at` ends a word: a cased letter precedes it and none follows. */
 static bool ends_word(Text text, size_t at) {
   size_t before = at, behind = at + text_step(text, at);
   bool begun = false;
@@ -121,7 +121,7 @@ static bool ends_word(Text text, size_t at) {
   return true;
 }
 
-/* The characters that the one at `at` becomes. */
+/* Maps the character at `at` to one or more characters. */
 static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   uint32_t code = text_code(text, at);
   out[1] = out[2] = 0;

@@ -1,4 +1,4 @@
-/* compare.c - equality, order and `in`, as Python has them.
+/* compare.c - equality, order and `in`, as in Python.
  *
  * Called by: value.c (keys), eval.c, filters and tests. */
 #include "tokenizer/jinja/eval.h"
@@ -25,8 +25,7 @@ static bool ranges_equal(const Range *a, const Range *b) {
          (a->count < 2 || a->step == b->step);
 }
 
-/* a < b, a == b, a > b of numbers as -1, 0, 1; 2 where one is not a number. Exact: an int64 is not
- * rounded. */
+/* Compares numbers exactly (an int64 is not rounded): -1, 0 or 1, and 2 if one of them is NaN. */
 static int compare_numbers(Value a, Value b) {
   if (value_is_integer(a) && value_is_integer(b)) {
     int64_t x = value_integer(a), y = value_integer(b);

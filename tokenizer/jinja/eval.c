@@ -1,7 +1,7 @@
 /* eval.c - evaluates expressions.
  *
  * Called by: render.c, filters that call back.
- * Always true: a failure is placed by the innermost expression: "NAME: line 3: EXPRESSION: MESSAGE". */
+ * Always true: the innermost expression gives a failure its place: "NAME: line 3: EXPRESSION: MESSAGE". */
 #include "tokenizer/jinja/eval.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ static Status eval_dict(Render *render, const Node *node, Value *out) {
   return STATUS_OK;
 }
 
-/* Room for the arguments of a call, those in *args and **kwargs among them. */
+/* The arguments of a call, including those in *args and **kwargs. */
 typedef struct {
   Value *items;
   Keyword *keywords;
@@ -246,7 +246,7 @@ static Status eval_test(Render *render, const Node *node, Value *out) {
   return call_builtin(render, node, self, "test", out);
 }
 
-/* --- all of them */
+/* --- any expression */
 
 static Status eval_inside(Render *render, const Node *node, Value *out) {
   Value a, b;

@@ -1,17 +1,17 @@
-/* eval.h - private to this folder: a rendering while it goes on, and what is built in. */
+/* eval.h - private to this folder: the state of a rendering, and the built-in functions. */
 #ifndef AUK_JINJA_EVAL_H
 #define AUK_JINJA_EVAL_H
 
 #include "tokenizer/jinja/syntax.h"
 
-/* Limits of what a rendering may take. A step is a node that is evaluated, an element that is looked at, or
- * some bytes that are copied; all together end a template that does not end within a fraction of a second. */
+/* Limits of a rendering. A step is an evaluated node, a visited element or BYTES_OF_STEP copied bytes; the
+ * limits together end an endless template within a fraction of a second. */
 enum {
   RENDER_MAX_STEPS = 10000000,
   RENDER_MAX_DEPTH = 1000, /* of evaluation: nodes in nodes, macros in macros, values in values */
   RENDER_MAX_RANGE = 100000,
   BYTES_OF_STEP = 128,
-  APPENDED_IN_PLACE = 4096, /* bytes from which on a text gets room to grow */
+  APPENDED_IN_PLACE = 4096, /* a text of this many bytes gets room to grow */
 };
 #define RENDER_MAX_TEXT   ((size_t)64 << 20) /* of the output, and of any string */
 #define RENDER_MAX_MEMORY ((size_t)512 << 20)
@@ -28,9 +28,8 @@ struct Scope {
   size_t count, capacity;
 };
 
-/* The text that was made by joining two last, with room behind it: joining it with a third one then copies
- * only that, so that a template may build its prompt piece by piece. Texts that are its beginnings stay as
- * they are. */
+/* The result of the last concatenation, with spare room: appending to it copies only the new part, so that
+ * a template can build its prompt piece by piece. Texts that are prefixes of it stay valid. */
 typedef struct {
   char *data; /* [capacity] */
   size_t size, capacity;
@@ -46,19 +45,19 @@ struct Render {
   Arena arena;
   Tail tail;
   TrustedText *out;
-  size_t begin; /* of what this rendering appends */
+  size_t begin; /* where the output of this rendering begins */
   Scope *scope;
   Value
-      *globals; /* [symbols.count] what is not in a scope: the input's, else what is built in, else MISSING */
+      *globals; /* [symbols.count] names outside all scopes: the input's, else built-in ones, else MISSING */
   uint64_t hash_seed;
-  size_t steps; /* that are left */
+  size_t steps; /* steps left */
   int depth;
   Signal signal;
-  bool placed, raised; /* the error names line and construct; it is raise_exception()'s */
+  bool placed, raised; /* the error has its line and construct; raise_exception() set it */
   Error *err;
 };
 
-/* Sets the error (STATUS_MODEL), which gets its place where the evaluation of a node ends. */
+/* Sets the error (STATUS_MODEL); the evaluation of a node adds its place. */
 Status render_fail(Render *render, const char *format, ...) __attribute__((format(printf, 2, 3)));
 Status render_charge(Render *render, size_t steps);
 static inline Status render_charge_bytes(Render *render, size_t bytes) {
@@ -67,9 +66,9 @@ static inline Status render_charge_bytes(Render *render, size_t bytes) {
 void *render_alloc(Render *render, size_t n,
                    size_t size); /* NULL with the error set: return render_no_memory() */
 Status render_no_memory(const Render *render);
-/* repr(value) for a message, cut to a few words. */
+/* repr(value), shortened for a message. */
 const char *render_shown(Render *render, Value value);
-Status render_undefined(Render *render, Value undefined); /* fails with the message of an undefined value */
+Status render_undefined(Render *render, Value undefined); /* fails with the value's message */
 
 /* Arguments of a call. */
 typedef struct {
@@ -86,16 +85,15 @@ typedef struct {
 /* A filter, test, method or function. A test's result is a bool. */
 struct Builtin {
   const char *name;
-  /* Names of its parameters with blanks between, "old new count"; the call gets one item each, VALUE_MISSING
-   * where it was not given. A '/' in front: by position only. NULL: the call gets the arguments as they
-   * are. */
+  /* Parameter names separated by blanks, "old new count"; the call gets one item for each, VALUE_MISSING
+   * if it was not given. A leading '/': positional only. NULL: the call gets the arguments as they are. */
   const char *parameters;
   int n_required;
   Status (*call)(Render *render, Value self, const Args *args, Value *out);
 };
 struct Function {
   const Builtin *builtin;
-  Value self; /* of a method, else MISSING */
+  Value self; /* the object of a method, else MISSING */
 };
 
 extern const Builtin template_filters[], template_tests[], template_functions[]; /* end with a NULL name */
@@ -104,11 +102,11 @@ extern const Builtin template_string_methods[], template_list_methods[], templat
 const Builtin *builtin_find(const Builtin *table, Text name);
 Status builtin_call(Render *render, const Builtin *builtin, Value self, const Args *args, Value *out);
 
-/* A function or, with `self`, a method as a value. */
+/* Makes a value of a function or, with `self`, a method. */
 Status value_method(Render *render, const Builtin *builtin, Value self, Value *out);
 /* Calls a value. */
 Status value_call(Render *render, Value callee, const Args *args, Value *out);
-/* a.name and a[key], each with what the other finds where it finds nothing itself. */
+/* a.name and a[key]; each tries the other's lookup if its own finds nothing. */
 Status value_attribute(Render *render, Value owner, Text name, Value *out);
 Status value_item(Render *render, Value owner, Value key, Value *out);
 Status value_slice(Render *render, Value owner, Value start, Value stop, Value step, Value *out);
@@ -116,7 +114,7 @@ Status value_binary(Render *render, Operator op, Value a, Value b, Value *out);
 Status value_concat(Render *render, Value a, Value b, Value *out); /* a ~ b */
 Status loop_attribute(Render *render, Loop *loop, Text name, Value *out);
 Status loop_length(Render *render, Loop *loop, size_t *length);
-/* `loop(items)` in a recursive for, and a macro. */
+/* Calls `loop(items)` in a recursive for, or a macro. */
 Status loop_call(Render *render, Loop *loop, Value items, Value *out);
 Status macro_call(Render *render, const Macro *macro, const Args *args, Value *out);
 Text macro_name(const Macro *macro);
@@ -124,7 +122,7 @@ Text macro_name(const Macro *macro);
 /* Python's "%" on strings, and str.format(). */
 Status format_percent(Render *render, Text format, Value args, Value *out);
 Status format_braces(Render *render, Text format, const Args *args, Value *out);
-/* "json.dumps": appends. `indent` NULL: on one line. */
+/* Appends json.dumps(value). `indent` NULL: on one line. */
 typedef struct {
   const Text *indent;
   Text between, behind_key;
@@ -132,13 +130,13 @@ typedef struct {
 } JsonStyle;
 Status put_json(Render *render, Value value, const JsonStyle *style);
 
-/* Helpers for what is built in: an argument of a type, or a failure naming it. */
+/* Arguments of a type; they fail with the name of the argument. */
 Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out);
 Status argument_text(Render *render, const char *what, Value value, Text *out);
-Status put_escaped(Render *render, Text text);               /* for HTML */
-Status text_escaped(Render *render, Value value, Text *out); /* of a string that is not Markup */
+Status put_escaped(Render *render, Text text);               /* escaped for HTML */
+Status text_escaped(Render *render, Value value, Text *out); /* escaped unless it is Markup */
 typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_FOLDED } CaseKind;
-/* text[from, to) in a case; what stands around it in the text counts. */
+/* Appends text[from, to) in a case; the text around it counts as context. */
 Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind);
 /* islower(), isupper(): a letter of this case (CHAR_LOWERCASE, CHAR_UPPERCASE) and none of another. */
 bool text_has_case(Text text, int wanted);

@@ -1,6 +1,6 @@
 /* filters.c - filters over texts and single values, and the table of all filters.
  *
- * Called by: eval.c, map (the table). Filters over several elements: sequences.c. */
+ * Called by: eval.c, map (the table). Filters over several elements are in sequences.c. */
 #include "tokenizer/jinja/filters.h"
 
 #include <float.h>
@@ -113,7 +113,7 @@ static Status filter_capitalize(Render *render, Value self, const Args *args, Va
   return string_capitalized(render, text, out);
 }
 
-/* A word begins behind white space and any of - ( { [ <. */
+/* A word begins after white space or one of - ( { [ <. */
 static bool begins_word(uint32_t before) {
   return code_is_space(before) || (before < 0x80 && before && strchr("-({[<", (int)before));
 }
@@ -128,7 +128,7 @@ static Status filter_title(Render *render, Value self, const Args *args, Value *
     bool between = begins_word(text_code(text, at));
     for (end = next; end < text.size && begins_word(text_code(text, end)) == between;)
       end += text_step(text, end);
-    Text rest = text_slice(text, next, end); /* by itself: a sigma does not see the word's first letter */
+    Text rest = text_slice(text, next, end); /* a slice: its sigmas do not see the word's first letter */
     TRY(put_case(render, text, at, next, CASE_UPPER));
     TRY(put_case(render, rest, 0, rest.size, CASE_LOWER));
   }
@@ -186,7 +186,7 @@ static Status filter_indent(Render *render, Value self, const Args *args, Value 
     TRY(string_padded(render, text_literal(""), width, text_literal(" "), PAD_RIGHT, &spaces));
     indent = *spaces.text;
   }
-  size_t mark = put_mark(render); /* one newline more, so that a last empty line counts */
+  size_t mark = put_mark(render); /* one more newline, so that a last empty line counts */
   TRY(put_text(render, text));
   TRY(put_trusted(render, "\n"));
   TRY(put_take(render, mark, &newline));
@@ -196,7 +196,7 @@ static Status filter_indent(Render *render, Value self, const Args *args, Value 
   return put_take(render, mark, out);
 }
 
-/* The numbers of truncate(), held to what they may be. */
+/* Reads and checks the numbers of truncate(). */
 static Status truncate_lengths(Render *render, const Args *args, Text *end, int64_t *length, uint64_t *most) {
   int64_t leeway;
   Value given = args->items[3].kind == VALUE_NONE ? (Value){.kind = VALUE_MISSING} : args->items[3];
@@ -334,7 +334,7 @@ static Status filter_abs(Render *render, Value self, const Args *args, Value *ou
   return STATUS_OK;
 }
 
-/* int(number) of Python; false where it is no number or beyond 64 bits. */
+/* Python's int(number); false if it is NaN or beyond 64 bits. */
 static bool truncated(double number, int64_t *out) {
   if (!(number >= -0x1p63 && number < 0x1p63)) return false;
   *out = (int64_t)number;
@@ -374,7 +374,7 @@ static Status filter_float(Render *render, Value self, const Args *args, Value *
   return STATUS_OK;
 }
 
-/* Python's round(): to the nearest, ties to even, as the exact binary value has it. */
+/* Python's round(): to nearest, ties to even, on the exact binary value. */
 static Status round_common(Render *render, Value self, int64_t precision, Value *out) {
   if (value_is_integer(self) && precision >= 0) {
     *out = value_int(value_integer(self));
@@ -384,7 +384,7 @@ static Status round_common(Render *render, Value self, int64_t precision, Value 
   if (precision >= 0) {
     char text[512];
     int digits =
-        precision > 340 ? 340 : (int)precision; /* a double has no digits behind that make a difference */
+        precision > 340 ? 340 : (int)precision; /* further digits of a double make no difference */
     snprintf(text, sizeof text, fabs(number) < 1e100 ? "%.*f" : "%.*e", fabs(number) < 1e100 ? digits : 20,
              number);
     *out = value_float(strtod(text, NULL));
@@ -457,7 +457,7 @@ static Status filter_attr(Render *render, Value self, const Args *args, Value *o
   Text name;
   TRY(argument_text(render, "attribute name", args->items[0], &name));
   if (self.kind != VALUE_DICT) return value_attribute(render, self, name, out);
-  Value method = self; /* a dict's members are no attributes */
+  Value method = self; /* a dict's members are not attributes */
   Dict none = {0};
   method.dict = builtin_find(template_dict_methods, name) ? self.dict : &none;
   return value_attribute(render, method, name, out);

@@ -1,10 +1,10 @@
-/* filters.h - private to filters.c and sequences.c: filters of the one table. */
+/* filters.h - private to filters.c and sequences.c: the filters of the one table. */
 #ifndef AUK_JINJA_FILTERS_H
 #define AUK_JINJA_FILTERS_H
 
 #include "tokenizer/jinja/eval.h"
 
-bool is_given(Value value);    /* of an argument */
+bool is_given(Value value);    /* as an argument */
 bool given_truth(Value value); /* given and true */
 
 typedef Status Filter(Render *render, Value self, const Args *args, Value *out);

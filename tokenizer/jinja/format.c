@@ -1,8 +1,7 @@
-/* format.c - "%s" % values and "{:>5}".format(values), as Python has them.
+/* format.c - "%s" % values and "{:>5}".format(values), as in Python.
  *
  * Called by: arithmetic.c (%), methods.c (format), filters.c (format).
- * Always true: the format's own text and the values' texts keep whose they are; digits and padding are
- *              trusted. */
+ * Always true: the format's text and the values' texts keep their trust; digits and padding are trusted. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,22 +13,22 @@
 enum {
   MAX_PRECISION = 400,
   MAX_DIGITS = 1200
-}; /* 309 digits before the point, those behind it, separators */
+}; /* 309 digits before the point, a fraction, separators */
 
 /* "[[fill]align][sign][#][0][width][,][.precision][type]" */
 typedef struct {
   Text fill;
-  char align; /* < > ^ =, or NUL: as the type has it */
+  char align; /* < > ^ =, or NUL: the type's default */
   char sign;  /* + - or blank */
   bool alternate, zero;
   int64_t width, precision; /* precision -1: none */
   char separator;           /* , or _ or NUL */
-  char type;                /* NUL: as the value has it */
+  char type;                /* NUL: the value's default */
 } Spec;
 
 /* A number in parts, so that zeros can stand between sign and digits. */
 typedef struct {
-  char sign[8];            /* with the 0x behind it */
+  char sign[8];            /* followed by 0x, 0o or 0b */
   char digits[MAX_DIGITS]; /* before the point */
   char rest[MAX_DIGITS];   /* from the point on */
 } Digits;
@@ -59,7 +58,7 @@ static void integer_digits(int64_t value, const Spec *spec, Digits *out) {
   out->rest[0] = '\0';
 }
 
-/* Takes zeros off the end of a fraction, and its point where none are left. */
+/* Removes trailing zeros of a fraction, and the point if none is left. */
 static void drop_zeros(char *text) {
   if (!strchr(text, '.')) return;
   char *exponent = strpbrk(text, "eE"), *end = exponent ? exponent : text + strlen(text), *keep = end;
@@ -68,8 +67,8 @@ static void drop_zeros(char *text) {
   memmove(keep, end, strlen(end) + 1);
 }
 
-/* So many digits, as %g has them: with an exponent below 1e-4 and from 10^limit on. The C library's %#g
- * loses a digit of numbers that are rounded up to the next power of ten. */
+/* Writes this many digits like %g: with an exponent below 1e-4 and from 10^limit on. The C library's %#g
+ * loses a digit of numbers that round up to the next power of ten. */
 static void general_digits(double number, int digits, int limit, const Spec *spec, char *text, size_t size) {
   const char *with_exponent = spec->type == 'G' ? "%#.*E" : "%#.*e";
   snprintf(text, size, with_exponent, digits - 1, number);
@@ -78,7 +77,7 @@ static void general_digits(double number, int digits, int limit, const Spec *spe
   if (!spec->alternate) drop_zeros(text);
 }
 
-/* The number without its sign, in `type` or, where that is NUL, as Python shows it with that precision. */
+/* Writes the number without its sign in the spec's type or, if that is NUL, as Python prints it. */
 static void float_digits_text(double number, const Spec *spec, char *text, size_t size) {
   char type = spec->type;
   int precision = spec->precision < 0 ? 6 : (int)spec->precision, digits = precision ? precision : 1;
@@ -88,7 +87,7 @@ static void float_digits_text(double number, const Spec *spec, char *text, size_
     size_t whole = strcspn(shown, ".e");
     bool adds_point = spec->alternate && shown[whole] == 'e';
     snprintf(text, size, "%.*s%s%s", (int)whole, shown, adds_point ? "." : "", shown + whole);
-  } else if (!type) { /* a point always has a digit behind it, for which it keeps one of the digits */
+  } else if (!type) { /* a digit always follows the point and counts as one of the digits */
     general_digits(number, digits, digits - 1, spec, text, size);
     if (!strpbrk(text, ".e")) strcat(text, ".0");
   } else if (type == 'f' || type == 'F' || type == '%') {
@@ -125,7 +124,7 @@ static void float_digits(double number, const Spec *spec, Digits *out) {
   snprintf(out->rest, sizeof out->rest, "%s%s", text + n, percent);
 }
 
-/* The digits in groups of three (four where the base is not ten). */
+/* Groups the digits by three (by four if the base is not ten). */
 static void group_digits(const Spec *spec, char digits[MAX_DIGITS]) {
   char grouped[MAX_DIGITS];
   size_t n = strlen(digits), k = 0, size = spec->type && strchr("xXob", spec->type) ? 4 : 3;
@@ -143,7 +142,7 @@ static Status put_fill(Render *render, Text fill, int64_t count) {
   return put_text(render, all);
 }
 
-/* How many zeros make digits of the width, and the separators between them. */
+/* Prepends zeros until the digits and their separators have the width. */
 static void zero_digits(const Spec *spec, Digits *parts) {
   size_t around = strlen(parts->sign) + strlen(parts->rest), n = strlen(parts->digits);
   int64_t room = spec->width - (int64_t)around;
@@ -248,7 +247,7 @@ static Status wrong_type(Render *render, const Spec *spec, Value value) {
                      value_type(value));
 }
 
-/* Digits of a base other than ten are grouped by '_' alone, characters not at all. */
+/* Digits of other bases are grouped by '_' only, characters never. */
 static bool separator_fits(const Spec *spec) {
   if (!spec->separator || !spec->type) return true;
   return !strchr("cns", spec->type) && (spec->separator == '_' || !strchr("bxXo", spec->type));
@@ -290,8 +289,8 @@ static Status put_formatted(Render *render, Value value, Text text) {
 /* --- "%(name)5s" % values */
 
 typedef struct {
-  Value args;  /* of the whole */
-  size_t used; /* of a tuple, or 1 of a single value */
+  Value args;  /* the operand after % */
+  size_t used; /* items of a tuple used; 1 after a single value */
 } Percent;
 
 static Status next_argument(Render *render, Percent *percent, Value *out) {
@@ -346,7 +345,7 @@ static Status put_percent_number(Render *render, Value value, Spec *spec) {
       value = value_int((int64_t)value.number);
     }
   }
-  if (!floats && spec->precision >= 0) { /* at least so many digits */
+  if (!floats && spec->precision >= 0) { /* at least this many digits */
     Digits digits;
     integer_digits(value_integer(value), spec, &digits);
     size_t n = strlen(digits.digits),
@@ -380,7 +379,7 @@ static Status put_percent_value(Render *render, Value value, Spec *spec) {
   return put_padded_text(render, text, spec);
 }
 
-/* One conversion, behind its '%'. */
+/* Formats one conversion; *at is after its '%'. */
 static Status put_conversion(Render *render, Percent *percent, Text format, size_t *at) {
   Spec spec = {.fill = text_literal(" "), .precision = -1};
   Value value = {.kind = VALUE_MISSING};
@@ -423,7 +422,7 @@ Status format_percent(Render *render, Text format, Value args, Value *out) {
   }
   TRY(put_text(render, text_slice(format, from, format.size)));
   bool has_items = args.kind == VALUE_DICT || args.kind == VALUE_LIST || args.kind == VALUE_RANGE ||
-                   args.kind == VALUE_UNDEFINED; /* Python takes it for a mapping, which may be left alone */
+                   args.kind == VALUE_UNDEFINED; /* Python takes it for a mapping, which may stay unused */
   size_t given = args.kind == VALUE_TUPLE ? args.list->count : !has_items;
   if (percent.used < given)
     return render_fail(render, "not all arguments converted during string formatting");
@@ -434,7 +433,7 @@ Status format_percent(Render *render, Text format, Value args, Value *out) {
 
 typedef struct {
   const Args *args;
-  size_t automatic; /* the next {} */
+  size_t automatic; /* index of the next {} */
   bool counted, numbered;
 } Braces;
 
@@ -460,7 +459,7 @@ static Status first_field(Render *render, Braces *braces, Text name, Value *out)
   return STATUS_OK;
 }
 
-/* The value of "0.name[key]". */
+/* Looks up "0.name[key]". */
 static Status field_value(Render *render, Braces *braces, Text field, Value *out) {
   size_t at = 0;
   while (at < field.size && field.data[at] != '.' && field.data[at] != '[') at++;
@@ -491,7 +490,7 @@ static Status field_value(Render *render, Braces *braces, Text field, Value *out
 
 static Status put_braces(Render *render, Braces *braces, Text format, int depth);
 
-/* What is between braces: "field!conversion:spec", whose spec may hold fields itself. */
+/* Formats "field!conversion:spec", the text between braces; its spec may contain fields. */
 static Status put_field(Render *render, Braces *braces, Text field, int depth) {
   size_t name = 0, colon;
   while (name < field.size && field.data[name] != '!' && field.data[name] != ':') {

@@ -1,4 +1,4 @@
-/* functions.c - the functions that a template finds without being given them.
+/* functions.c - the global functions of templates.
  *
  * Called by: render.c (the table). */
 #include <stdio.h>
@@ -50,7 +50,7 @@ static Status function_range(Render *render, Value self, const Args *args, Value
   return STATUS_OK;
 }
 
-/* Adds what an iterable of pairs or another dict holds. */
+/* Adds the entries of another dict, or of an iterable of pairs. */
 static Status add_pairs(Render *render, Dict *dict, Value source) {
   if (source.kind == VALUE_DICT || source.kind == VALUE_NAMESPACE) {
     for (size_t i = 0; i < source.dict->count; i++)
@@ -137,7 +137,7 @@ static Status function_joiner(Render *render, Value self, const Args *args, Valu
   return STATUS_OK;
 }
 
-/* --- what transformers adds */
+/* --- additions of transformers */
 
 static Status function_raise_exception(Render *render, Value self, const Args *args, Value *out) {
   (void)self, (void)out;
@@ -150,9 +150,9 @@ static Status function_raise_exception(Render *render, Value self, const Args *a
                    message.data);
 }
 
-enum { MAX_TIME = 4096 }; /* bytes that a format of the date may make */
+enum { MAX_TIME = 4096 }; /* bytes that strftime_now() may make */
 
-/* The format without what Python does itself: %f is microseconds, and this time has no zone. */
+/* Resolves the directives that Python handles itself: %f is microseconds, and this time has no zone. */
 static Status prepare_format(Render *render, Text format, char *out, size_t size) {
   size_t n = 0;
   for (size_t i = 0; i < format.size; i++) {
@@ -180,7 +180,7 @@ static Status function_strftime_now(Render *render, Value self, const Args *args
   char prepared[MAX_TIME / 8], text[MAX_TIME];
   TRY(argument_text(render, "strftime() argument 1", args->items[0], &format));
   TRY(prepare_format(render, format, prepared, sizeof prepared - 1));
-  strcat(prepared, "|"); /* so that nothing is not taken for too much */
+  strcat(prepared, "|"); /* an empty result differs from an overflow */
   struct tm parts;
   time_t now = (time_t)render->input->now;
   size_t n = gmtime_r(&now, &parts) ? strftime(text, sizeof text, prepared, &parts) : 0;

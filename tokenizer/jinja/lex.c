@@ -1,9 +1,8 @@
-/* lex.c - a template's text as tokens, as jinja2 has them with trim_blocks and lstrip_blocks.
+/* lex.c - a template's text as tokens, as jinja2 reads it with trim_blocks and lstrip_blocks.
  *
  * Called by: parse.c.
- * What those two say: the newline behind a block or a comment goes, and so does white space between the
- * beginning of a line and a block or a comment. '-' inside a tag takes all white space on its side, '+'
- * leaves it. */
+ * The two options drop the newline after a block or comment, and white space between the beginning of a
+ * line and a block or comment. '-' inside a tag drops all white space on its side, '+' keeps it. */
 #include "base/utf8.h"
 #include "tokenizer/jinja/syntax.h"
 #include "tokenizer/unicode.h"
@@ -15,7 +14,7 @@ static Status lex_fail(const Lexer *lexer, int line, const char *what, Error *er
   return error_set(err, STATUS_MODEL, "%s: line %d: %s", lexer->name, line, what);
 }
 
-/* Lines end in \n only; the last line's own newline is no part of the template. */
+/* Makes all line ends \n and drops the template's last one. */
 static void copy_lines(const char *text, size_t size, char *out, size_t *n_out) {
   size_t n = 0;
   for (size_t i = 0; i < size; i++) {
@@ -59,14 +58,14 @@ static size_t pass_space(const Lexer *lexer, size_t at) {
   return at;
 }
 
-/* Moves on, counting lines. */
+/* Advances and counts lines. */
 static void move_to(Lexer *lexer, size_t at) {
   for (size_t i = lexer->at; i < at; i++) lexer->line += lexer->source.data[i] == '\n';
   if (at > lexer->at) lexer->at_line_start = lexer->source.data[at - 1] == '\n';
   lexer->at = at;
 }
 
-/* Behind a tag that ends with `close` at `at`, or SIZE_MAX where none ends there. */
+/* The offset after a tag that ends with `close` at `at`, or SIZE_MAX if none does. */
 static size_t tag_end(const Lexer *lexer, size_t at, const char *close) {
   bool is_variable = close[0] == '}';
   char sign = byte_at(lexer, at);
@@ -79,7 +78,7 @@ static size_t tag_end(const Lexer *lexer, size_t at, const char *close) {
 
 /* --- between tags */
 
-/* Behind "{%- raw %}" at `at`, or SIZE_MAX; for a word other than "raw" likewise. */
+/* The offset after "{%- WORD " at `at`, or SIZE_MAX. */
 static size_t pass_word_tag(const Lexer *lexer, size_t at, const char *word) {
   if (!starts_with(lexer, at, "{%")) return SIZE_MAX;
   at += 2;
@@ -96,7 +95,7 @@ static size_t raw_begin(const Lexer *lexer, size_t at) {
   return starts_with(lexer, behind, "-%}") ? pass_space(lexer, behind + 3) : SIZE_MAX;
 }
 
-/* The data in front of the tag at `at`, whose sign is `sign`, without the white space that the tag takes. */
+/* The data before the tag at `at` with the sign `sign`, without the white space that the tag drops. */
 static Text data_before(const Lexer *lexer, size_t at, char sign, bool is_variable) {
   Text data = text_slice(lexer->source, lexer->at, at);
   if (sign == '-') return text_strip(data, STRIP_RIGHT);
@@ -131,7 +130,7 @@ static Status pass_comment(Lexer *lexer, size_t at, Error *err) {
   return STATUS_OK;
 }
 
-/* What stands between {% raw %} and {% endraw %}. */
+/* Reads the text between {% raw %} and {% endraw %}. */
 static Status lex_raw(Lexer *lexer, size_t begin, Token *token, Error *err) {
   int line = lexer->line;
   move_to(lexer, begin);
@@ -144,7 +143,7 @@ static Status lex_raw(Lexer *lexer, size_t begin, Token *token, Error *err) {
     move_to(lexer, behind);
     return STATUS_OK;
   }
-  if (begin == lexer->source.size) return STATUS_OK; /* jinja2 misses its end only where there is text */
+  if (begin == lexer->source.size) return STATUS_OK; /* jinja2 requires {% endraw %} only if text follows */
   return lex_fail(lexer, line, "{% raw %} has no {% endraw %}", err);
 }
 
@@ -191,7 +190,7 @@ static bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/* Behind digits with single '_' between them, or `at` where there are none. */
+/* The offset after digits with single '_' between them, or `at`. */
 static size_t pass_digits(const Lexer *lexer, size_t at) {
   if (!is_digit(byte_at(lexer, at))) return at;
   while (is_digit(byte_at(lexer, at)) || (byte_at(lexer, at) == '_' && is_digit(byte_at(lexer, at + 1))))
@@ -199,7 +198,8 @@ static size_t pass_digits(const Lexer *lexer, size_t at) {
   return at;
 }
 
-/* Behind the fraction and exponent of a float whose whole digits end at `at`, or `at` where it is none. */
+/* The offset after the fraction and exponent of a float whose integer part ends at `at`; `at` for an
+ * integer. */
 static size_t pass_fraction(const Lexer *lexer, size_t at) {
   size_t behind = at;
   if (byte_at(lexer, at) == '.' && is_digit(byte_at(lexer, at + 1))) behind = pass_digits(lexer, at + 1);
@@ -209,7 +209,7 @@ static size_t pass_fraction(const Lexer *lexer, size_t at) {
   return is_digit(byte_at(lexer, exponent)) ? pass_digits(lexer, exponent) : behind;
 }
 
-/* The digits in [from, to), without their '_', as a C string. */
+/* Copies the digits in [from, to), without '_', as a C string. */
 static bool copy_number(const Lexer *lexer, size_t from, size_t to, char out[128]) {
   size_t n = 0;
   for (size_t i = from; i < to; i++) {
@@ -282,9 +282,9 @@ static Status lex_name(Lexer *lexer, Token *token) {
   return STATUS_OK;
 }
 
-/* One escape behind a backslash at text[at]: what it stands for goes to out, *at moves behind it. False: it
- * is wrong. An unknown one is the backslash and the character, as in Python; of a character beyond ASCII, its
- * \x or \u form, which is how jinja2 hands strings to Python's decoder. */
+/* Decodes the escape after a backslash at text[*at] to `out` and moves *at past it; false if it is
+ * invalid. An unknown one stays as it is, as in Python; a character beyond ASCII becomes its \x or \u
+ * form, which is how jinja2 passes strings to Python's decoder. */
 static bool unescape(const char *text, size_t size, size_t *at, char *out, size_t *n) {
   static const char letters[] = "abfnrtv\\'\"", meant[] = "\a\b\f\n\r\t\v\\'\"";
   unsigned char c = (unsigned char)text[*at];
@@ -332,7 +332,7 @@ static Status lex_string(Lexer *lexer, Token *token, Error *err) {
   if (to >= lexer->source.size) return lex_fail(lexer, lexer->line, "a string has no end", err);
   const char *text = lexer->source.data + from;
   size_t size = to - from, n = 0;
-  char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err); /* "\é" is the longest: 3 bytes to 5 */
+  char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err); /* "\é" grows most: 3 bytes to 5 */
   if (!out) return STATUS_FAILED;
   for (size_t at = 0; at < size;) {
     if (text[at] != '\\') {
@@ -361,7 +361,7 @@ static const struct {
     {"}", OP_RBRACE},
 };
 
-/* Brackets have to match: only outside of them does a tag end. */
+/* Brackets must match: a tag ends only outside of them. */
 static Status balance(Lexer *lexer, char c, Error *err) {
   const char *open = strchr("([{", c);
   if (open) {

@@ -12,8 +12,8 @@ static bool is_none(Value value) {
   return value.kind == VALUE_MISSING || value.kind == VALUE_NONE;
 }
 
-/* The part [start, end) of the text that a method is to look at, in bytes; counts from the end where
- * negative. False: it begins behind the end. */
+/* Finds the bytes [*from, *to) of the slice [start, end) that a method searches; negative bounds count
+ * from the end. *inside is false if it begins after the end. */
 static Status look_at(Render *render, Text text, Value start, Value end, size_t *from, size_t *to,
                       bool *inside) {
   int64_t bounds[2] = {0, INT64_MAX};
@@ -33,7 +33,7 @@ static Status look_at(Render *render, Text text, Value start, Value end, size_t 
   return STATUS_OK;
 }
 
-/* --- looking */
+/* --- searching */
 
 static bool has_affix(Text text, Text affix, bool at_end) {
   if (affix.size > text.size) return false;
@@ -70,7 +70,7 @@ static Status string_endswith(Render *render, Value self, const Args *args, Valu
   return string_affix(render, self, args, true, out);
 }
 
-/* The last occurrence is looked for without a preparation: each place may take as long as the needle is. */
+/* The backward search is naive: each place may cost the length of the needle. */
 static Status charge_search(Render *render, size_t size, Text needle, bool last) {
   return render_charge(render,
                        last ? size / BYTES_OF_STEP * (needle.size / 8 + 1) + 1 : size / BYTES_OF_STEP + 1);
@@ -122,7 +122,7 @@ static Status string_count(Render *render, Value self, const Args *args, Value *
   return STATUS_OK;
 }
 
-/* --- what the characters are */
+/* --- kinds of characters */
 
 static const char *category_of(uint32_t code) {
   return unicode_category_names[unicode_value(&unicode_categories, code)];
@@ -140,8 +140,8 @@ bool text_has_case(Text text, int wanted) {
   return found;
 }
 
-/* Digits of one kind or another that are not decimal: superscripts, subscripts, circled ones
- * (Numeric_Type=Digit of Unicode's UnicodeData.txt). */
+/* Returns whether the character is a digit but no decimal one: superscripts, subscripts, circled digits
+ * (Numeric_Type=Digit in Unicode's UnicodeData.txt). */
 static bool is_other_digit(uint32_t code) {
   static const uint32_t ranges[][2] = {
       {0xb2, 0xb3},     {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},   {0x2070, 0x2070},
@@ -170,7 +170,7 @@ static bool is_ascii(uint32_t code) {
   return code < 0x80;
 }
 
-/* Whether every character is of the kind; of an empty text `empty`. */
+/* Tests every character; an empty text gives `empty`. */
 static Status string_all(Render *render, Value self, bool (*is)(uint32_t), bool empty, Value *out) {
   Text text = *self.text;
   bool all = text.size > 0 || empty;
@@ -243,7 +243,7 @@ static Status string_removesuffix(Render *render, Value self, const Args *args, 
 
 /* --- splitting */
 
-/* Texts as they come, and a list of them in the end. */
+/* A growing list of texts. */
 typedef struct {
   Value *items;
   size_t count, capacity;
@@ -376,7 +376,7 @@ static Status string_rpartition(Render *render, Value self, const Args *args, Va
   return partition(render, self, args, true, out);
 }
 
-/* --- making */
+/* --- case, padding */
 
 static Status in_case(Render *render, Value self, CaseKind kind, Value *out) {
   size_t mark = put_mark(render);
@@ -408,7 +408,7 @@ static bool is_cased(uint32_t code) {
          strcmp(category_of(code), "Lt") == 0;
 }
 
-/* A letter behind one that has case is lower, any other one a title letter. */
+/* A letter after a cased one becomes lower case, any other one title case. */
 static Status string_title(Render *render, Value self, const Args *args, Value *out) {
   (void)args;
   Text text = *self.text;
@@ -474,7 +474,7 @@ static Status string_center(Render *render, Value self, const Args *args, Value 
   return padded(render, self, args, PAD_BOTH, out);
 }
 
-/* Zeros between a sign and the rest. */
+/* Inserts zeros between a sign and the rest. */
 static Status string_zfill(Render *render, Value self, const Args *args, Value *out) {
   int64_t width;
   Text text = *self.text;
@@ -495,7 +495,7 @@ static Status put_spaces(Render *render, size_t count) {
   return put_text(render, spaces);
 }
 
-/* Tabs as spaces up to the next multiple of a width, counted in characters from the line's beginning. */
+/* Replaces tabs by spaces up to the next multiple of a width, in characters from the line's beginning. */
 static Status string_expandtabs(Render *render, Value self, const Args *args, Value *out) {
   Text text = *self.text;
   int64_t width;

@@ -11,7 +11,7 @@
 
 enum {
   NODE_MAX_DEPTH = 300
-}; /* "a + b + c" is one deeper for each: longer than any that is written by hand */
+}; /* each operand of "a + b + c" is one deeper; no template written by hand comes close */
 
 /* --- names */
 
@@ -164,9 +164,9 @@ Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *nod
 
 /* --- tags */
 
-/* What ends the body of a tag: one of these words in a tag of its own. */
+/* The words that end the body of a tag, each in a tag of its own. */
 typedef struct {
-  const char *words[4]; /* the first ones; NULL behind them */
+  const char *words[4]; /* NULL after the last one */
 } Ends;
 
 static bool at_end(const Parser *parser, const Ends *ends) {
@@ -177,7 +177,7 @@ static bool at_end(const Parser *parser, const Ends *ends) {
 
 static Status parse_statement(Parser *parser, size_t begin, Node **node);
 
-/* Text and tags up to a tag of `ends`, at whose word the parser then is, or without them to the end. */
+/* Parses text and tags up to a tag of `ends`, at whose word the parser stops; NULL: to the end. */
 static Status parse_body(Parser *parser, const Ends *ends, NodeList *body) {
   if (++parser->nesting > TEMPLATE_MAX_NESTING) return parse_fail(parser, "tags are nested too deep");
   size_t capacity = 0;
@@ -210,7 +210,7 @@ static Status parse_body(Parser *parser, const Ends *ends, NodeList *body) {
   return parse_fail(parser, "the template ends, expected {%% %s %%}", ends->words[0]);
 }
 
-/* The rest of a tag and its body. */
+/* Parses the rest of a tag and its body. */
 static Status parse_block(Parser *parser, const Ends *ends, NodeList *body) {
   bool colon;
   TRY(parser_skip(parser, OP_COLON, &colon));
@@ -218,7 +218,7 @@ static Status parse_block(Parser *parser, const Ends *ends, NodeList *body) {
   return parse_body(parser, ends, body);
 }
 
-/* Likewise, and the word that ends it. */
+/* Parses a body and the word that ends it. */
 static Status parse_whole_block(Parser *parser, const char *end, NodeList *body) {
   const Ends ends = {{end}};
   TRY(parse_block(parser, &ends, body));
@@ -251,7 +251,7 @@ static Status parse_for(Parser *parser, Node *node) {
   return otherwise ? parse_whole_block(parser, "endfor", &node->others) : parser_advance(parser);
 }
 
-/* From the condition on to endif; an elif is an if of its own, for which this goes round. */
+/* Parses from the condition to endif; each elif is a NODE_IF inside the previous one. */
 static Status parse_if(Parser *parser, Node *first) {
   static const Ends ends = {{"endif", "elif", "else"}};
   Node *node = first, *chain[TEMPLATE_MAX_NESTING];
@@ -291,7 +291,7 @@ static Status parse_with(Parser *parser, Node *node) {
   return parse_whole_block(parser, "endwith", &node->items);
 }
 
-/* The parameters of a macro, each a NAME with its default in b. */
+/* Parses a macro's parameters: NAME nodes with their defaults in b. */
 static Status parse_parameters(Parser *parser, Node *node) {
   TRY(parser_expect(parser, OP_LPAREN, "("));
   size_t capacity = 0;
@@ -315,7 +315,7 @@ static Status parse_parameters(Parser *parser, Node *node) {
   return parser_expect(parser, OP_RPAREN, ")");
 }
 
-/* The body of a macro: it notes which of the special names it uses, and for those around it. */
+/* Parses a macro's body and records the special names it uses, also for the macros around it. */
 static Status parse_macro_body(Parser *parser, const char *end, Node *node) {
   bool caller = parser->uses_caller, varargs = parser->uses_varargs, kwargs = parser->uses_kwargs;
   int n_loops = parser->n_loops;
@@ -351,7 +351,7 @@ static Status parse_filtered(Parser *parser, Node *node) {
   return parse_whole_block(parser, "endfilter", &node->items);
 }
 
-/* transformers' mark around what the model is to learn: its body in a scope of its own. */
+/* transformers' mark of the text to train on: its body has a scope of its own. */
 static Status parse_generation(Parser *parser, Node *node) {
   return parse_whole_block(parser, "endgeneration", &node->items);
 }
@@ -386,7 +386,7 @@ static const struct {
     {"continue", NODE_CONTINUE, parse_leave},
 };
 
-/* Messages about a tag show it from its {% to its %}. */
+/* Messages about a tag show it from {% to %}. */
 static void show_tag(const Parser *parser, size_t begin, Node *node) {
   Text source = parser->lexer.source;
   size_t end = text_find(source, text_literal("%}"), begin, source.size);
@@ -409,13 +409,12 @@ static Status parse_statement(Parser *parser, size_t begin, Node **node) {
                     parser->token.text.data);
 }
 
-/* --- what is named and not there */
+/* --- unknown names */
 
 static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err);
 
-/* A filter or test that there is none of is refused, unless an if or a condition may keep it from being
- * reached (`soft`): then reaching it fails. As jinja2 has it, the body of a for or a macro inside such an if
- * is asked again. */
+/* Refuses an unknown filter or test, unless an if or a condition may keep it from being reached (`soft`):
+ * then reaching it fails. As in jinja2, the body of a for or macro inside such an if is checked again. */
 static Status check_names(const Template *template, const Node *node, bool soft, Error *err) {
   if (!node) return STATUS_OK;
   bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;

@@ -1,4 +1,4 @@
-/* parse.h - private to template_parse*.c: a template on its way from tokens to a tree. */
+/* parse.h - private to parse.c and parse_expression.c: the parser. */
 #ifndef AUK_JINJA_PARSE_H
 #define AUK_JINJA_PARSE_H
 
@@ -7,11 +7,11 @@
 typedef struct {
   Template *template;
   Lexer lexer;
-  Token token, next;                           /* the current one and the one behind it */
-  size_t last_end;                             /* where the token before the current one ends */
-  int nesting;                                 /* of the functions that parse, by their recursion */
-  int n_loops;                                 /* for tags around this one, within the macro around it */
-  bool uses_caller, uses_varargs, uses_kwargs; /* these names were read */
+  Token token, next;                           /* the current token and the next one */
+  size_t last_end;                             /* where the previous token ends */
+  int nesting;                                 /* recursion depth of the parsing functions */
+  int n_loops;                                 /* enclosing for tags, up to the enclosing macro */
+  bool uses_caller, uses_varargs, uses_kwargs; /* these names occurred */
   Error *err;
 } Parser;
 
@@ -26,19 +26,19 @@ Status parser_skip_name(Parser *parser, const char *name, bool *skipped);
 Status parser_expect(Parser *parser, Operator op, const char *shown);
 Status parser_expect_name(Parser *parser, Text *name);
 
-Status parser_node(Parser *parser, NodeKind kind, Node **node); /* at the current token */
-/* The node ends before the current token and is as deep as its deepest child and one more; too deep is
- * refused. */
+Status parser_node(Parser *parser, NodeKind kind, Node **node); /* begins at the current token */
+/* Ends the node before the current token and sets its depth to one more than its deepest child's; refuses
+ * a node that is too deep. */
 Status parser_close(Parser *parser, Node *node);
 Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *node);
 
 /* Expressions. */
 Status parse_expression(Parser *parser, Node **node);
-/* One or, with commas, a tuple; `conditional`: "a if b" belongs to it. */
+/* Parses an expression or, with commas, a tuple; `conditional`: "a if b" belongs to it. */
 Status parse_tuple(Parser *parser, bool conditional, Node **node);
-/* What is assigned to: a name, a tuple of them, and `member`: ns.name. */
+/* Parses the target of an assignment: a name, a tuple of them or, with `member`, ns.name. */
 Status parse_target(Parser *parser, bool member, Node **node);
-/* "| filter | filter" of a block, from its first name on where `begun`; NULL where there is none. */
+/* Parses "| filter | filter" of a block; `begun`: the first name comes next. NULL if there is no filter. */
 Status parse_filters(Parser *parser, bool begun, Node **node);
 
 #endif

@@ -1,8 +1,8 @@
 /* parse_expression.c - expressions, with jinja2's precedence.
  *
- * Called by: parse.c.   Calls: the tables of filters and tests, to know which there are.
- * From weakest to strongest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, then what
- * stands behind an operand: .name, [key], (arguments), |filter and "is test". */
+ * Called by: parse.c.   Calls: the tables of filters and tests, to look up names.
+ * From weakest to strongest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, then the
+ * postfix forms .name, [key], (arguments), |filter and "is test". */
 #include "tokenizer/jinja/eval.h"
 #include "tokenizer/jinja/parse.h"
 
@@ -38,7 +38,7 @@ static Status parse_name(Parser *parser, Node **node) {
   return parser_advance(parser);
 }
 
-/* Literals that stand side by side are one. */
+/* Adjacent string literals are one. */
 static Status parse_string(Parser *parser, Node **node) {
   TRY(parser_node(parser, NODE_CONST, node));
   Text *text = arena_alloc(&parser->template->arena, 1, sizeof *text, parser->err);
@@ -58,7 +58,7 @@ static Status parse_string(Parser *parser, Node **node) {
   return parser_close(parser, *node);
 }
 
-/* [a, b], or {a: b, c: d}: up to `close`. */
+/* Parses [a, b], or {a: b, c: d}, up to `close`. */
 static Status parse_items(Parser *parser, NodeKind kind, Operator close, const char *shown, Node **node) {
   TRY(parser_node(parser, kind, node));
   TRY(parser_advance(parser));
@@ -88,7 +88,7 @@ typedef enum { ELEMENT_FULL, ELEMENT_WITHOUT_IF, ELEMENT_TARGET, ELEMENT_TARGET_
 
 static Status parse_primary(Parser *parser, Node **node);
 
-/* An element of a tuple of the kind. */
+/* Parses an element of a tuple. */
 static Status parse_element(Parser *parser, ElementKind kind, Node **node) {
   if (kind == ELEMENT_FULL) return parse_expression(parser, node);
   if (kind == ELEMENT_WITHOUT_IF) return parse_or(parser, node);
@@ -101,7 +101,7 @@ static Status parse_element(Parser *parser, ElementKind kind, Node **node) {
   return parser_close(parser, *node);
 }
 
-/* Elements with commas between them; one without a comma is itself. */
+/* Parses elements with commas between them; one without a comma is no tuple. */
 static Status parse_elements(Parser *parser, ElementKind kind, bool in_parentheses, Node **node) {
   Node *tuple;
   TRY(parser_node(parser, NODE_TUPLE, &tuple));
@@ -133,7 +133,7 @@ static Status parse_parentheses(Parser *parser, Node **node) {
   TRY(parser_advance(parser));
   TRY(parse_elements(parser, ELEMENT_FULL, true, node));
   TRY(parser_expect(parser, OP_RPAREN, ")"));
-  (*node)->at = begin; /* messages show it with its parentheses */
+  (*node)->at = begin; /* messages include the parentheses */
   (*node)->end = parser->last_end;
   return STATUS_OK;
 }
@@ -150,7 +150,7 @@ static Status parse_primary(Parser *parser, Node **node) {
   return parse_unexpected(parser, "an expression");
 }
 
-/* --- what stands behind an operand */
+/* --- postfix forms */
 
 static Status append_argument(Parser *parser, Node *node, size_t *capacity, Argument argument) {
   if (node->n_args == *capacity) {
@@ -165,7 +165,7 @@ static Status append_argument(Parser *parser, Node *node, size_t *capacity, Argu
   return STATUS_OK;
 }
 
-/* One argument of a call. `stage`: 1 behind a keyword, 2 behind *args, 3 behind **kwargs. */
+/* Parses an argument of a call. `stage`: 1 after a keyword, 2 after *args, 3 after **kwargs. */
 static Status parse_argument(Parser *parser, int *stage, Argument *argument) {
   *argument = (Argument){0};
   int before = *stage;
@@ -211,7 +211,7 @@ static Status parse_call(Parser *parser, Node **node) {
   return parser_close(parser, call);
 }
 
-/* A key, or start:stop:step. */
+/* Parses a key, or start:stop:step. */
 static Status parse_subscript(Parser *parser, Node **node) {
   Node *slice, *first = NULL;
   TRY(parser_node(parser, NODE_SLICE, &slice));
@@ -232,7 +232,7 @@ static Status parse_subscript(Parser *parser, Node **node) {
   return parser_close(parser, slice);
 }
 
-/* a[b]; a[b, c] is the item of a tuple. */
+/* Parses a[b]; a[b, c] is an item whose key is a tuple. */
 static Status parse_brackets(Parser *parser, Node *item) {
   TRY(parser_advance(parser));
   if (parser_at(parser, OP_RBRACKET)) return parse_unexpected(parser, "a subscript");
@@ -282,7 +282,7 @@ static Status parse_postfix(Parser *parser, Node **node) {
   }
 }
 
-/* The name of a filter or test, which may hold dots, and what is built in under it. */
+/* Parses the name of a filter or test, which may contain dots, and looks it up. */
 static Status parse_builtin(Parser *parser, const Builtin *table, Node *node) {
   TRY(parser_expect_name(parser, &node->text));
   while (parser_at(parser, OP_DOT)) {
@@ -316,7 +316,7 @@ Status parse_filters(Parser *parser, bool begun, Node **node) {
   return STATUS_OK;
 }
 
-/* Whether the token can begin the one argument that a test may have without parentheses. */
+/* Returns whether the token can begin the argument of a test without parentheses. */
 static bool begins_test_argument(const Parser *parser) {
   switch (parser->token.kind) {
   case TOKEN_NAME:
@@ -396,7 +396,7 @@ static Status parse_operand(Parser *parser, Node **node) {
 
 typedef Status Parse(Parser *parser, Node **node);
 
-/* a op b op c from the left, for the operators from `low` to `high`. */
+/* Parses a op b op c from the left, for the operators from `low` to `high`. */
 static Status parse_binary(Parser *parser, Operator low, Operator high, Parse *parse_side, Node **node) {
   TRY(parse_side(parser, node));
   while (parser->token.kind == TOKEN_OPERATOR && parser->token.op >= low && parser->token.op <= high) {
@@ -483,7 +483,7 @@ static Status parse_not(Parser *parser, Node **node) {
   return parser_close(parser, *node);
 }
 
-/* a word b word c, from the left. */
+/* Parses a word b word c from the left. */
 static Status parse_words(Parser *parser, const char *word, NodeKind kind, Parse *parse_side, Node **node) {
   TRY(parse_side(parser, node));
   while (parser_at_name(parser, word)) {

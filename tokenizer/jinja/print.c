@@ -1,8 +1,8 @@
-/* print.c - what values look like: str(), repr() and json.dumps() of Python, appended to the output.
+/* print.c - Python's str(), repr() and json.dumps(), appended to the output.
  *
  * Called by: eval.c, filters.
- * Always true: what is written about a value's structure is trusted, what is in its strings is as they are.
- * Whatever a rendering builds, it builds at the end of the one output and takes it from there: put_take(). */
+ * Always true: structure is written as trusted text, strings keep their own trust. Every text that a
+ * rendering builds is built at the end of the one output, from where put_take() removes it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,12 +29,12 @@ size_t put_mark(const Render *render) {
   return render->out->text.size;
 }
 
-/* The runs from `mark` on, as those of a text of its own. */
+/* Gives *text the output's runs from `mark` on. */
 static Status take_runs(Render *render, size_t mark, Text *text) {
   const TrustedText *out = render->out;
   size_t first = out->n_runs;
   while (first > 1 && out->runs[first - 2].end > mark) first--;
-  if (first > 0) first--; /* the run that the byte at `mark` is in */
+  if (first > 0) first--; /* the run with the byte at `mark` */
   size_t n = out->n_runs - first;
   if (n <= 1) {
     *text = text_of(text->data, text->size, n == 0 || out->runs[first].trusted);
@@ -103,7 +103,7 @@ static Status put_number(Render *render, Value value) {
 
 /* --- repr */
 
-/* Whether Python's repr() shows the character as it is. */
+/* Returns whether Python's repr() shows the character as it is. */
 static bool is_printable(uint32_t code) {
   if (code == ' ') return true;
   const char *category = unicode_category_names[unicode_value(&unicode_categories, code)];
@@ -127,7 +127,7 @@ static void escape_for_repr(uint32_t code, char quote, char out[16]) {
     snprintf(out, 16, "\\U%08x", (unsigned)code);
 }
 
-/* Appends text[from, to) and then, as trusted as that character is, what stands for the one at `to`. */
+/* Appends text[from, to) and then `instead`, with the trust of the character at `to`. */
 static Status put_replaced(Render *render, Text text, size_t from, size_t to, const char *instead) {
   TRY(put_text(render, text_slice(text, from, to)));
   return put_text(render, text_of(instead, strlen(instead), text_trusted_at(text, to)));
@@ -200,7 +200,7 @@ static Status put_macro_repr(Render *render, const Macro *macro) {
   return put_trusted(render, ">");
 }
 
-/* What Python shows with an address is shown without. */
+/* Python prints an address here, which is omitted. */
 static Status put_object_repr(Render *render, Value value) {
   TRY(put_trusted(render, "<"));
   TRY(put_trusted(render, value_type(value)));
@@ -267,7 +267,7 @@ static Status put_line(Render *render, const JsonStyle *style, int level) {
   return STATUS_OK;
 }
 
-/* What stands in JSON for a character that cannot stand there itself; false: it can. */
+/* Writes a character's escape in JSON; false if it needs none. */
 static bool escape_for_json(uint32_t code, bool ascii, char out[16]) {
   static const char plain[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
   const char *found = code && code < 0x80 ? strchr(plain, (int)code) : NULL;
@@ -315,7 +315,7 @@ static Status put_json_list(Render *render, const List *list, const JsonStyle *s
   return put_trusted(render, "]");
 }
 
-/* A key is a string; a number, a bool or none becomes one. */
+/* Writes a key: a string, or a number, bool or none as a string. */
 static Status put_json_key(Render *render, Value key, const JsonStyle *style) {
   if (key.kind == VALUE_STRING) return put_json_string(render, *key.text, style->ascii);
   if (!value_is_number(key) && key.kind != VALUE_NONE)
@@ -325,7 +325,7 @@ static Status put_json_key(Render *render, Value key, const JsonStyle *style) {
   return put_trusted(render, "\"");
 }
 
-/* The entries in the order of their keys: a merge sort of pointers, for which keys need an order. */
+/* Sorts the entries by key: a merge sort of pointers; the keys must have an order. */
 static Status sort_entries(Render *render, const DictEntry **entries, const DictEntry **scratch, size_t n) {
   if (n < 2) return STATUS_OK;
   size_t half = n / 2, a = 0, b = half;

@@ -1,10 +1,9 @@
 /* render.c - runs the tags of a template over its variables.
  *
  * Called by: chat.c.   Calls: eval.c.
- * Scopes are jinja2's: the bodies of for (anew each time round), macro, call, with, filter and block set have
- * one of their own, which ends with them; an if has none. Names are looked up from the innermost scope
- * outwards, of a macro from where it was defined; then among the variables, the specials, what is built in.
- */
+ * Scopes are jinja2's: the bodies of for (in each iteration), macro, call, with, filter and block set have
+ * one of their own; an if has none. Names are looked up from the innermost scope outwards (in a macro,
+ * from its definition), then among the variables, the special tokens and the built-in functions. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,22 +14,21 @@
 
 struct Macro {
   const Node *node;
-  Scope *scope; /* where it was defined */
+  Scope *scope; /* of the definition */
 };
 
-/* A for that goes on. Elements are taken as they are needed: one ahead where `last` or `nextitem` is asked
- * for. */
+/* A running for. Elements are taken as they are needed: one ahead if `last` or `nextitem` is read. */
 struct Loop {
   const Node *node;
-  const Node *filter; /* the condition that elements of the cursor still have to meet, or NULL */
-  Scope *scope;       /* around it */
+  const Node *filter; /* the condition that elements of the cursor must still meet, or NULL */
+  Scope *scope;       /* around the loop */
   Cursor cursor;
   int64_t index; /* of the current element, from 0 */
-  int depth;     /* from 1, of a recursive one */
+  int depth;     /* of a recursive one, from 1 */
   bool peeked, ended, has_length;
   size_t length;
-  Value current, before, after; /* before: MISSING in the first round */
-  Value changed;                /* what changed() was called with */
+  Value current, before, after; /* before: MISSING in the first iteration */
+  Value changed;                /* the arguments of the last changed() */
 };
 
 /* --- failures and limits */
@@ -58,7 +56,7 @@ void *render_alloc(Render *render, size_t n, size_t size) {
   return arena_alloc(&render->arena, n, size, render->err);
 }
 
-/* The arena's limit is the template's fault, memory that is not there is not. */
+/* The arena's limit is the template's fault, a failed malloc is not. */
 Status render_no_memory(const Render *render) {
   return strncmp(render->err->text, "out of memory", 13) == 0 ? STATUS_FAILED : STATUS_MODEL;
 }
@@ -181,7 +179,7 @@ static Status run_all(Render *render, const NodeList *list) {
   return STATUS_OK;
 }
 
-/* In a scope of their own within `parent`. */
+/* Runs a list in a scope of its own within `parent`. */
 static Status run_inside(Render *render, Scope *parent, const NodeList *list) {
   Scope *before = render->scope;
   TRY(scope_open(render, parent, &render->scope));
@@ -190,7 +188,7 @@ static Status run_inside(Render *render, Scope *parent, const NodeList *list) {
   return STATUS_OK;
 }
 
-/* What they write, as a value. */
+/* Runs a list and returns its output as a value. */
 static Status capture(Render *render, Scope *parent, const NodeList *list, Value *out) {
   size_t mark = put_mark(render);
   TRY(run_inside(render, parent, list));
@@ -199,7 +197,7 @@ static Status capture(Render *render, Scope *parent, const NodeList *list, Value
 
 /* --- loops */
 
-/* Whether the loop's own condition lets the element in; it is asked in a scope where the target is set. */
+/* Evaluates the loop's condition for an element, in a scope where the target is set. */
 static Status loop_admits(Render *render, const Loop *loop, Value element, bool *admits) {
   Scope *before = render->scope;
   Value holds;
@@ -230,7 +228,7 @@ static Status loop_peek(Render *render, Loop *loop) {
   return STATUS_OK;
 }
 
-/* The elements that are left, as a list. */
+/* Collects the remaining elements in a list. */
 static Status loop_rest(Render *render, Loop *loop, List **rest) {
   *rest = render_alloc(render, 1, sizeof **rest);
   if (!*rest) return render_no_memory(render);
@@ -252,7 +250,7 @@ static Status loop_rest(Render *render, Loop *loop, List **rest) {
   }
 }
 
-/* What has no length of its own is counted by taking all that is left of it. */
+/* A source without a length is counted by taking all that is left of it. */
 Status loop_length(Render *render, Loop *loop, size_t *length) {
   if (!loop->has_length) TRY(value_charge_length(render, loop->cursor.source));
   if (!loop->has_length && (loop->filter || !value_length(loop->cursor.source, &loop->length))) {
@@ -267,7 +265,7 @@ Status loop_length(Render *render, Loop *loop, size_t *length) {
   return STATUS_OK;
 }
 
-/* The next element becomes the current one. */
+/* Advances to the next element. */
 static Status loop_step(Render *render, Loop *loop, bool *more) {
   TRY(loop_peek(render, loop));
   *more = loop->peeked;
@@ -343,7 +341,7 @@ static Status loop_changed(Render *render, Value self, const Args *args, Value *
 static const Builtin loop_methods[] = {
     {"cycle", NULL, 0, loop_cycle}, {"changed", NULL, 0, loop_changed}, {NULL, NULL, 0, NULL}};
 
-/* MISSING where a loop has no such attribute. */
+/* MISSING: a loop has no such attribute. */
 Status loop_attribute(Render *render, Loop *loop, Text name, Value *out) {
   *out = (Value){.kind = VALUE_MISSING};
   const Builtin *method = builtin_find(loop_methods, name);
@@ -366,8 +364,8 @@ Status loop_attribute(Render *render, Loop *loop, Text name, Value *out) {
   return STATUS_OK;
 }
 
-/* One round. All rounds of a loop share a scope that is emptied before each: as in jinja2, a macro that an
- * earlier round made finds the variables of the present one. */
+/* Runs one iteration. All iterations share a scope that is emptied before each: as in jinja2, a macro from
+ * an earlier iteration sees the variables of the current one. */
 static Status run_round(Render *render, const Node *node, Loop *loop, Scope **scope) {
   if (*scope)
     (*scope)->count = 0;
@@ -388,7 +386,7 @@ static Status run_loop(Render *render, const Node *node, Scope *scope, Value ite
   *loop = (Loop){.node = node, .filter = node->c, .scope = scope, .index = -1, .depth = depth};
   TRY(cursor_begin(render, items, &loop->cursor));
   Scope *round = NULL;
-  bool completed = false; /* a round, to its end: jinja2 asks for that, not for elements */
+  bool completed = false; /* some iteration ran to its end: jinja2's else depends on that, not on elements */
   for (bool more = true;;) {
     TRY(loop_step(render, loop, &more));
     if (!more) break;
@@ -398,7 +396,7 @@ static Status run_loop(Render *render, const Node *node, Scope *scope, Value ite
     completed |= signal == SIGNAL_NONE;
     if (signal == SIGNAL_BREAK) break;
   }
-  if (round) round->count = 0; /* a macro that outlives the loop finds none of its variables, as in jinja2 */
+  if (round) round->count = 0; /* as in jinja2, a macro that outlives the loop sees none of its variables */
   return !completed ? run_inside(render, scope, &node->others) : STATUS_OK;
 }
 
@@ -446,7 +444,7 @@ static Status take_keyword(Render *render, const Args *args, bool *taken, Text n
   return STATUS_OK;
 }
 
-/* The parameter that was not given: its default, which may use those before it. */
+/* The default of a parameter that was not given; it may use the earlier ones. */
 static Status default_of(Render *render, const Node *param, Value *out) {
   if (param->b) return eval(render, param->b, out);
   char hint[200];
@@ -480,7 +478,7 @@ static Status bind_caller(Render *render, const Node *node, const Args *args, bo
   return scope_set(render, render->scope, render->template->caller, caller);
 }
 
-/* What no parameter took: into kwargs and varargs where the macro uses them, else it is too much. */
+/* Puts the remaining arguments into kwargs and varargs if the macro uses them, else refuses them. */
 static Status bind_rest(Render *render, const Macro *macro, const Args *args, const bool *taken) {
   const Node *node = macro->node;
   Text name = macro_name(macro);
@@ -582,7 +580,7 @@ static Status run_filtered(Render *render, const Node *node) {
   return put_string(render, value);
 }
 
-/* The values are of the scope around it. */
+/* The values are evaluated in the enclosing scope. */
 static Status run_with(Render *render, const Node *node) {
   Scope *before = render->scope, *scope;
   TRY(scope_open(render, before, &scope));
@@ -632,9 +630,9 @@ static Status run(Render *render, const Node *node) {
   return STATUS_OK;
 }
 
-/* --- the whole */
+/* --- a rendering */
 
-/* What is built in, then the specials, then the variables: the last one counts. */
+/* Sets the built-in functions, then the special tokens, then the variables: the last one counts. */
 static Status set_globals(Render *render) {
   const Symbols *symbols = &render->template->symbols;
   render->globals = render_alloc(render, symbols->count, sizeof *render->globals);

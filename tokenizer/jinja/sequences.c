@@ -1,8 +1,7 @@
-/* sequences.c - filters over the elements of something.
+/* sequences.c - filters over the elements of a value.
  *
  * Called by: filters.c (the table).
- * Always true: what is a generator in Python is one here: its elements are made as they are asked for, and
- *              once. */
+ * Always true: Python's generators are iterators here, which make each element once, when it is asked for. */
 #include "tokenizer/jinja/filters.h"
 #include "tokenizer/jinja/strings.h"
 
@@ -23,7 +22,7 @@ static Status next_plain(Render *render, Iterator *iterator, Value *out, bool *m
 
 /* --- attributes of elements */
 
-/* The path "a.b.0": names and numbers. */
+/* A path such as "a.b.0": names and numbers. */
 typedef struct {
   Value *parts; /* [count] */
   size_t count;
@@ -72,7 +71,7 @@ static Status path_follow(Render *render, const Path *path, Value item, Value fa
   return STATUS_OK;
 }
 
-/* Strings in lower case, so that case does not count. */
+/* Lower-cases a string unless case counts. */
 static Status fold(Render *render, bool case_sensitive, Value *value) {
   if (case_sensitive || value->kind != VALUE_STRING) return STATUS_OK;
   size_t mark = put_mark(render);
@@ -84,13 +83,13 @@ static Status fold(Render *render, bool case_sensitive, Value *value) {
 
 typedef enum { CALL_MAP, CALL_SELECT, CALL_REJECT } CallKind;
 
-/* A generator of these, which looks at its arguments when its first element is asked for. */
+/* The state of a map, select or reject, which checks its arguments when its first element is asked for. */
 typedef struct {
   CallKind kind;
   bool by_attribute, prepared;
-  Args args;              /* as given, then those of the filter or test */
+  Args args;              /* as given; after prepare(), those of the filter or test */
   const Builtin *builtin; /* a filter or test; NULL: none */
-  Path path;              /* of what it is called with; for map without a filter, of the result */
+  Path path;              /* followed before the call; without a filter it gives map's result */
   Value fallback;
 } Calling;
 
@@ -104,7 +103,7 @@ static Status copy_args(Render *render, const Args *args, Args *out) {
   return STATUS_OK;
 }
 
-/* Takes the first argument off, which names a filter or test. */
+/* Removes the first argument, which names a filter or test, and looks it up. */
 static Status take_builtin(Render *render, Calling *calling, const Builtin *table, const char *what) {
   Value name = calling->args.items[0];
   calling->builtin = builtin_find(table, name.kind == VALUE_STRING ? *name.text : text_literal(""));
@@ -166,7 +165,7 @@ static Status next_called(Render *render, Iterator *iterator, Value *out, bool *
   }
 }
 
-/* An empty or undefined value gives nothing before the arguments are looked at. */
+/* An empty or undefined value yields nothing and leaves the arguments unchecked. */
 static Status call_each(Render *render, Value self, const Args *args, CallKind kind, bool by_attribute,
                         Value *out) {
   Value source = self, *items;
@@ -195,7 +194,7 @@ Status filter_rejectattr(Render *render, Value self, const Args *args, Value *ou
   return call_each(render, self, args, CALL_REJECT, true, out);
 }
 
-/* --- some of them */
+/* --- single elements, lists, sums */
 
 Status filter_first(Render *render, Value self, const Args *args, Value *out) {
   (void)args;
@@ -231,7 +230,7 @@ Status filter_length(Render *render, Value self, const Args *args, Value *out) {
   return STATUS_OK;
 }
 
-/* A list of its own, so that no two are the same object. */
+/* Makes a new list of the elements, so that no two are the same object. */
 static Status elements_value(Render *render, Value self, Value *out, Value **items, size_t *count) {
   const List *list;
   TRY(value_elements(render, self, &list));
@@ -271,7 +270,7 @@ Status filter_reverse(Render *render, Value self, const Args *args, Value *out) 
                        next_plain, NULL, out);
 }
 
-/* Begins its walk when its first element is asked for. */
+/* Starts its walk when its first element is asked for. */
 static Status next_item(Render *render, Iterator *iterator, Value *out, bool *more) {
   View *view = iterator->state;
   if (!view) {
@@ -415,7 +414,7 @@ static Status sorted_value(Render *render, Sorted *items, size_t n, bool reverse
   return STATUS_OK;
 }
 
-/* "name,age": several paths, whose keys are compared one after the other. */
+/* Parses "name,age": several paths, whose keys are compared in turn. */
 static Status paths_make(Render *render, Value attribute, Path **paths, size_t *count) {
   *count = 1;
   bool is_text = attribute.kind == VALUE_STRING;
@@ -478,7 +477,7 @@ Status filter_dictsort(Render *render, Value self, const Args *args, Value *out)
   return sorted_value(render, items, dict->count, given_truth(args->items[2]), out);
 }
 
-/* The group of sorted items[from, to). */
+/* Makes the group of sorted items[from, to). */
 static Status group(Render *render, const Sorted *items, size_t from, size_t to, Value grouper, Value *out) {
   Value members, *values;
   TRY(value_list(render, to - from, &values, &members));
@@ -511,7 +510,7 @@ Status filter_groupby(Render *render, Value self, const Args *args, Value *out) 
       TRY(value_equal(render, items[from].key, items[to].key, &equal));
       if (!equal) break;
     }
-    Value grouper; /* as the first one has it */
+    Value grouper; /* as the first element has it */
     TRY(path_follow(render, &path, items[from].value, args->items[1], &grouper));
     TRY(group(render, items, from, to, grouper, &groups[n_groups++]));
   }
@@ -520,7 +519,7 @@ Status filter_groupby(Render *render, Value self, const Args *args, Value *out) 
 
 /* --- in parts */
 
-/* items[from, to) and, where `filler` is given, that `n_fill` times. */
+/* Makes a list of items[from, to) and, if `filler` is given, `n_fill` times that. */
 static Status part(Render *render, const List *list, size_t from, size_t to, Value filler, size_t n_fill,
                    Value *out) {
   Value *items;

@@ -1,4 +1,4 @@
-/* strings.c - what Python's strings can do, for methods and filters alike; see strings.h.
+/* strings.c - Python's string operations, for methods and filters; see strings.h.
  *
  * Called by: methods.c, filters.c, sequences.c. */
 #include "tokenizer/jinja/strings.h"
@@ -17,7 +17,7 @@ static Status tail_run(Render *render, size_t end, bool trusted) {
     tail->runs[tail->n_runs - 1].end = end;
     return STATUS_OK;
   }
-  if (tail->n_runs == tail->run_capacity) { /* texts that share them go on with the old ones */
+  if (tail->n_runs == tail->run_capacity) { /* texts that share the old runs keep them */
     size_t wanted = 2 * tail->run_capacity + 8;
     TextRun *grown = render_alloc(render, wanted, sizeof *grown);
     if (!grown) return render_no_memory(render);
@@ -29,7 +29,7 @@ static Status tail_run(Render *render, size_t end, bool trusted) {
   return STATUS_OK;
 }
 
-/* PRECOND there is room. `text` may be a part of the tail. */
+/* Appends a text, which may be a part of the tail. PRECOND there is room */
 static Status tail_append(Render *render, Text text) {
   Tail *tail = &render->tail;
   size_t at = 0, before = tail->size;
@@ -68,7 +68,7 @@ Status string_appended(Render *render, Text a, Text b, Text *out) {
 
 /* --- replacing, padding, lines */
 
-/* Where `old` is empty, `new` comes before each character and at the end. */
+/* Replaces an empty string: `new` comes before each character and at the end. */
 static Status put_between_characters(Render *render, Text text, Text new, int64_t count) {
   size_t at = 0;
   for (; count != 0; count -= count > 0) {
@@ -114,7 +114,7 @@ Status string_repeated(Render *render, Text text, size_t times, Text *out) {
     memcpy(copies + done, copies, done <= size - done ? done : size - done);
   *out = text_of(copies, size, text.runs[0].trusted);
   if (text.n_runs == 1) return STATUS_OK;
-  size_t mark = put_mark(render); /* of several runs: one by one */
+  size_t mark = put_mark(render); /* several runs: copied one by one */
   Value repeated;
   for (size_t i = 0; i < times; i++) TRY(put_text(render, text));
   TRY(put_take(render, mark, &repeated));
@@ -141,14 +141,13 @@ Status string_padded(Render *render, Text text, int64_t width, Text fill, Paddin
   return put_take(render, mark, out);
 }
 
-/* What splitlines() ends a line at, besides \r\n. */
+/* The characters at which splitlines() ends a line, besides \r\n. */
 static bool ends_line(uint32_t code) {
   return (code >= 0x0a && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 ||
          code == 0x2029;
 }
 
-/* Each character that is taken was looked for among all that are given, so it is taken in small parts,
- * each of which takes its steps. */
+/* Each character is searched in `characters`, so stripping is charged in small parts. */
 Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out) {
   const size_t looks = characters ? characters->size / 16 + 1 : 1;
   for (size_t before = SIZE_MAX; text.size < before;) {
@@ -160,7 +159,7 @@ Status string_stripped(Render *render, Text text, const Text *characters, int si
   return STATUS_OK;
 }
 
-/* Behind the line that begins at `from`; *end is where its text ends. */
+/* Returns the offset after the line that begins at `from`; *end is the end of its text. */
 static size_t pass_line(Text text, size_t from, size_t *end) {
   size_t at = from;
   while (at < text.size && !ends_line(text_code(text, at))) at += text_step(text, at);
@@ -213,8 +212,8 @@ bool string_is_alnum(uint32_t code) {
 
 /* --- numbers in text */
 
-/* The text without white space around it and without single '_' between digits, as a C string; false: it is
- * empty, too long or not ASCII. */
+/* Copies the text as a C string, without white space around it and single '_' between digits; false if it
+ * is empty, too long or not ASCII. */
 static bool copy_number(Text text, char *out, size_t size) {
   text = text_strip(text, STRIP_LEFT | STRIP_RIGHT);
   size_t n = 0;

@@ -1,4 +1,4 @@
-/* strings.h - private to this folder: what Python's strings can do, for methods and filters. */
+/* strings.h - private to this folder: Python's string operations, for methods and filters. */
 #ifndef AUK_JINJA_STRINGS_H
 #define AUK_JINJA_STRINGS_H
 
@@ -6,14 +6,14 @@
 
 typedef enum { PAD_LEFT, PAD_RIGHT, PAD_BOTH } Padding;
 
-/* One behind the other. */
+/* Concatenates two texts. */
 Status string_appended(Render *render, Text a, Text b, Text *out);
-/* The text that often; what it takes is the size of the result. */
+/* Repeats the text; the cost is the size of the result. */
 Status string_repeated(Render *render, Text text, size_t times, Text *out);
 Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count,
                        Value *out); /* -1: all */
 Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out);
-/* strip(): of white space, or where `characters` are given of these. */
+/* strip(): removes white space or, if given, `characters`. */
 Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out);
 Status string_lines(Render *render, Text text, bool keep_ends, Value *out); /* splitlines() */
 Status string_capitalized(Render *render, Text text, Value *out);

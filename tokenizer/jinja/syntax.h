@@ -1,14 +1,14 @@
-/* syntax.h - private to this folder: a template as it was parsed. */
+/* syntax.h - private to this folder: a parsed template. */
 #ifndef AUK_JINJA_SYNTAX_H
 #define AUK_JINJA_SYNTAX_H
 
 #include "tokenizer/jinja/value.h"
 
-/* Limits of what a template's text may ask for. */
+/* Limits of a template's text. */
 enum {
-  TEMPLATE_MAX_SIZE = 1 << 20, /* bytes; the longest that are in use have some 20,000 */
-  TEMPLATE_MAX_BRACKETS = 100, /* that are open at once */
-  TEMPLATE_MAX_NESTING = 200,  /* of the parser's functions: a bracket is two deep, a tag one */
+  TEMPLATE_MAX_SIZE = 1 << 20, /* bytes; the longest in use have some 20,000 */
+  TEMPLATE_MAX_BRACKETS = 100, /* open at once */
+  TEMPLATE_MAX_NESTING = 200,  /* recursion of the parser: a bracket takes two levels, a tag one */
 };
 
 typedef enum {
@@ -72,17 +72,17 @@ typedef enum { LEX_DATA, LEX_BLOCK, LEX_VARIABLE } LexState;
 typedef struct {
   const char *name; /* of the template, for messages */
   Arena *arena;
-  Text source; /* with \n at the end of lines only */
+  Text source; /* its line ends are \n */
   size_t at;
   int line;
   LexState state;
   bool at_line_start;                  /* the tag before ended with a newline */
-  bool begins_tag;                     /* data was handed out, the tag behind it not yet */
-  char closing[TEMPLATE_MAX_BRACKETS]; /* of the brackets that are open */
+  bool begins_tag;                     /* data was returned, the tag after it not yet */
+  char closing[TEMPLATE_MAX_BRACKETS]; /* closing brackets of the open ones */
   int n_open;
 } Lexer;
 
-/* Begins with a template's text, which is copied. */
+/* Starts on a template's text, which is copied. */
 Status lexer_open(const char *name, const char *text, size_t size, Arena *arena, Lexer *lexer, Error *err);
 Status lexer_next(Lexer *lexer, Token *token, Error *err);
 
@@ -92,7 +92,7 @@ typedef struct Node Node;
 typedef struct Builtin Builtin;
 
 typedef struct {
-  Text name; /* of a keyword argument; data NULL: it has none */
+  Text name; /* of a keyword argument; data NULL: positional */
   int stars; /* 1: *value, 2: **value */
   Node *value;
 } Argument;
@@ -108,7 +108,7 @@ typedef enum {
   NODE_OR,        /* a or b */
   NODE_AND,       /* a and b */
   NODE_NOT,       /* not a */
-  NODE_COMPARE,   /* a, compared with the operands in items, each with the one before it */
+  NODE_COMPARE,   /* a, compared with the operands in items, each with the previous one */
   NODE_OPERAND,   /* op a */
   NODE_BINARY,    /* a op b */
   NODE_NEGATE,    /* -a */
@@ -118,7 +118,7 @@ typedef enum {
   NODE_ITEM,      /* a[b] */
   NODE_SLICE,     /* a:b:c, any NULL; as b of ITEM */
   NODE_CALL,      /* a(args) */
-  NODE_FILTER,    /* a | text(args); a NULL: of a block, whose text it gets */
+  NODE_FILTER,    /* a | text(args); a NULL: the text of a block */
   NODE_TEST,      /* a is text(args) */
   NODE_MEMBER,    /* as a target: symbol.text, of a namespace */
   /* statements */
@@ -127,10 +127,10 @@ typedef enum {
   NODE_IF,         /* if a: items, else: others (an elif is an IF alone in others) */
   NODE_FOR,        /* for a in b if c: items, else: others; flag: recursive */
   NODE_SET,        /* a = b */
-  NODE_CAPTURE,    /* a = what items write, through the filters b (or NULL) */
+  NODE_CAPTURE,    /* a = the output of items, through the filters b (or NULL) */
   NODE_MACRO,      /* symbol, params, items */
   NODE_CALL_BLOCK, /* call a: with params and items as its caller() */
-  NODE_FILTERED,   /* what items write, through the filters b */
+  NODE_FILTERED,   /* the output of items, through the filters b */
   NODE_WITH,       /* params: NAME nodes with their values in b; items in a scope of their own */
   NODE_BREAK,
   NODE_CONTINUE,
@@ -154,8 +154,8 @@ struct Node {
   NodeList items, others, params;
   Argument *args; /* [n_args] */
   size_t n_args;
-  const Builtin *builtin;                      /* FILTER, TEST: NULL where there is none of this name */
-  bool uses_caller, uses_varargs, uses_kwargs; /* MACRO, CALL_BLOCK: of names in it */
+  const Builtin *builtin;                      /* FILTER, TEST: NULL if the name is unknown */
+  bool uses_caller, uses_varargs, uses_kwargs; /* MACRO, CALL_BLOCK: names that occur in it */
 };
 
 /* Names of variables, each once. */
@@ -176,7 +176,7 @@ struct Template {
   int loop, caller, varargs, kwargs; /* symbols */
 };
 
-/* The line of a place in the source, from 1. */
+/* The line of an offset in the source, from 1. */
 int template_line(const Template *template, size_t at);
 
 Status symbols_add(Symbols *symbols, Text name, int *symbol, Error *err);

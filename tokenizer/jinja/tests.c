@@ -1,4 +1,4 @@
-/* tests.c - what may stand behind `is`.
+/* tests.c - the tests that may follow `is`.
  *
  * Called by: eval.c, and select and reject with a test's name (the table). */
 #include "tokenizer/jinja/eval.h"
@@ -9,7 +9,7 @@ static Status answer(Value *out, bool holds) {
   return STATUS_OK;
 }
 
-/* Tests that look at the value alone. */
+/* Tests of the value alone. */
 #define TEST(name, holds)                                                                                    \
   static Status test_##name(Render *render, Value self, const Args *args, Value *out) {                      \
     (void)render, (void)args;                                                                                \
@@ -30,7 +30,7 @@ TEST(iterable, value_is_iterable(self) || self.kind == VALUE_LOOP)
 TEST(escaped, self.kind == VALUE_STRING && self.is_safe)
 TEST(callable, self.kind == VALUE_FUNCTION || self.kind == VALUE_MACRO || self.kind == VALUE_LOOP ||
                    self.kind == VALUE_JOINER || self.kind == VALUE_UNDEFINED)
-/* What has a length and items by key: jinja2 does not ask for an order. */
+/* Values with a length and items by key: jinja2 does not require an order. */
 TEST(sequence, self.kind == VALUE_STRING || self.kind == VALUE_LIST || self.kind == VALUE_TUPLE ||
                    self.kind == VALUE_DICT || self.kind == VALUE_RANGE || self.kind == VALUE_UNDEFINED)
 #undef TEST
@@ -104,7 +104,7 @@ static Status test_sameas(Render *render, Value self, const Args *args, Value *o
   return answer(out, value_same(self, args->items[0]));
 }
 
-/* Whether there is a letter with case, and none of the other case. */
+/* Tests for a letter of this case and none of the other. */
 static Status test_case(Render *render, Value self, int wanted, Value *out) {
   Text text;
   TRY(value_string(render, self, &text));

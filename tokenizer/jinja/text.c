@@ -1,4 +1,4 @@
-/* text.c - memory that goes all at once, and text that knows whose it is; see text.h.
+/* text.c - arenas, and text that records its trust; see text.h.
  *
  * Called by: this folder, chat.c.   Calls: base.
  * Always true: the runs of a TrustedText cover it exactly and neighbours differ. */
@@ -62,7 +62,7 @@ void arena_release(Arena *arena) {
 
 const TextRun text_trusted[1] = {{SIZE_MAX, true}}, text_foreign[1] = {{SIZE_MAX, false}};
 
-/* The run that holds byte `at`. */
+/* The run with byte `at`. */
 static size_t run_at(Text text, size_t at) {
   size_t low = 0, high = text.n_runs;
   while (high - low > 1) {

@@ -1,7 +1,7 @@
-/* text.h - private to this folder: memory that goes all at once, and text that knows whose it is.
+/* text.h - private to this folder: arenas, and text that records its trust.
  *
- * Text is a view: what it points at lives in an arena, in the input or in a literal, and never changes. Its
- * runs say of every byte whether it is the template's own (trusted) or came from outside. */
+ * A Text is a view: its bytes live in an arena, in the input or in a literal, and never change. Its runs
+ * mark each byte as the template's own (trusted) or as from outside. */
 #ifndef AUK_JINJA_TEXT_H
 #define AUK_JINJA_TEXT_H
 
@@ -13,7 +13,7 @@
 
 typedef struct ArenaBlock ArenaBlock;
 typedef struct {
-  ArenaBlock *blocks;  /* the first one is the one that is filled */
+  ArenaBlock *blocks;  /* the first one is being filled */
   size_t total, limit; /* bytes of all blocks; `limit` 0: none */
 } Arena;
 /* n items of `size` bytes, aligned for any type, not zeroed; NULL with err set. */
@@ -24,11 +24,11 @@ typedef struct {
   const char *data; /* [size] valid UTF-8 */
   size_t size;
   const TextRun
-      *runs; /* [n_runs] their ends count from `shift` bytes before data; the last one may end behind size */
+      *runs; /* [n_runs] their ends count from `shift` bytes before data; the last one may end after size */
   size_t n_runs, shift;
 } Text;
 
-extern const TextRun text_trusted[1], text_foreign[1]; /* a run without end */
+extern const TextRun text_trusted[1], text_foreign[1]; /* one run without end */
 
 static inline Text text_of(const char *data, size_t size, bool trusted) {
   return (Text){data, size, trusted ? text_trusted : text_foreign, 1, 0};
@@ -36,7 +36,7 @@ static inline Text text_of(const char *data, size_t size, bool trusted) {
 static inline Text text_literal(const char *string) {
   return text_of(string, strlen(string), true);
 }
-/* Bytes [from, to) of it. PRECOND from <= to <= size, both where characters begin. */
+/* The bytes [from, to). PRECOND from <= to <= size, both where characters begin. */
 Text text_slice(Text text, size_t from, size_t to);
 bool text_equal(Text a, Text b);
 static inline bool text_is(Text a, const char *string) {
@@ -49,18 +49,18 @@ bool text_trusted_at(Text text, size_t at); /* of the byte at `at`. PRECOND at <
 size_t text_find(Text text, Text needle, size_t from, size_t to);
 size_t text_find_last(Text text, Text needle, size_t from, size_t to);
 
-size_t text_count(Text text);                          /* of characters */
-size_t text_offset(Text text, size_t characters);      /* of that many characters, at most size */
+size_t text_count(Text text);                          /* in characters */
+size_t text_offset(Text text, size_t characters);      /* of the n-th character, at most size */
 static inline size_t text_step(Text text, size_t at) { /* bytes of the character at `at`. PRECOND at < size */
   unsigned char lead = (unsigned char)text.data[at];
   return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 uint32_t text_code(Text text, size_t at); /* the character at `at` */
 
-/* What Python's str.isspace(), str.strip() and the \s of its regular expressions take for white space. */
+/* White space of Python's str.isspace(), str.strip() and the \s of its regular expressions. */
 bool code_is_space(uint32_t code);
-/* Takes white space off the left or the right; the second one at most so many characters on each side, and
- * where `characters` is not NULL those in it. */
+/* Removes white space on some sides; the second form removes at most so many characters on each side and,
+ * if `characters` is not NULL, only characters in it. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 Text text_strip(Text text, int sides);
 Text text_strip_some(Text text, const Text *characters, int sides, size_t most);

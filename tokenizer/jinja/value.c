@@ -1,4 +1,4 @@
-/* value.c - making values, dicts, and what a value is of; see value.h.
+/* value.c - makes values and dicts, and walks through them; see value.h.
  *
  * Called by: this folder.
  * Always true: a dict's entries are in the order of insertion and no two keys are equal. */
@@ -121,7 +121,7 @@ static Status json_number_value(Render *render, const Json *json, Value *out) {
   return STATUS_OK;
 }
 
-/* A key's U+0000 stands as C0 80 in the tree. */
+/* The JSON tree stores a key's U+0000 as C0 80. */
 static Status json_key_value(Render *render, const char *key, bool trusted, Value *out) {
   size_t size = strlen(key), n = 0;
   if (!memchr(key, 0xc0, size)) return value_text(render, text_of(key, size, trusted), out);
@@ -199,7 +199,7 @@ static Status value_hash(Render *render, Value value, uint64_t *hash) {
   return STATUS_OK;
 }
 
-/* The entry of the key; NULL and the free slot (of an indexed dict) where there is none. */
+/* Finds the entry of the key; NULL and the free slot (of an indexed dict) if it is absent. */
 static Status dict_entry(Render *render, const Dict *dict, Value key, uint64_t hash, DictEntry **entry,
                          size_t *slot) {
   *entry = NULL;
@@ -299,7 +299,7 @@ Status value_charge_length(Render *render, Value value) {
 
 bool value_is_iterable(Value value) {
   size_t length;
-  if (value.kind == VALUE_STRING) return true; /* its length would have to be counted */
+  if (value.kind == VALUE_STRING) return true; /* without counting its characters */
   return value_length(value, &length) || value.kind == VALUE_ITERATOR;
 }
 

@@ -1,8 +1,7 @@
 /* value.h - private to this folder: the values of the template language, which are Python's.
  *
- * A value is two words; what it points at lives in the arena of the template or of the rendering, or belongs
- * to the input, and does not change, except for what a template may change: a namespace's members, how far an
- * iterator came. */
+ * A value is two words. Its data lives in the arena of the template or of the rendering, or belongs to the
+ * input, and does not change, except for a namespace's members and the position of an iterator. */
 #ifndef AUK_JINJA_VALUE_H
 #define AUK_JINJA_VALUE_H
 
@@ -14,7 +13,7 @@ typedef enum {
   VALUE_NONE,
   VALUE_BOOL,
   VALUE_INT,
-  VALUE_HUGE, /* an integer of the variables beyond 64 bits: it can be printed, not reckoned with */
+  VALUE_HUGE, /* an integer of the variables beyond 64 bits: it can be printed, not computed with */
   VALUE_FLOAT,
   VALUE_STRING,
   VALUE_LIST,
@@ -22,11 +21,11 @@ typedef enum {
   VALUE_DICT,
   VALUE_VIEW,      /* d.items(), d.keys(), d.values() */
   VALUE_RANGE,     /* range(...) */
-  VALUE_ITERATOR,  /* what map, select, ... return: can be walked once */
-  VALUE_NAMESPACE, /* namespace(...): the one thing whose members can be set */
+  VALUE_ITERATOR,  /* the result of map, select, ...: can be walked once */
+  VALUE_NAMESPACE, /* namespace(...): the only one whose members can be set */
   VALUE_LOOP,      /* `loop` in a for */
   VALUE_MACRO,
-  VALUE_FUNCTION, /* a function or method that is built in */
+  VALUE_FUNCTION, /* a built-in function or method */
   VALUE_CYCLER,
   VALUE_JOINER,
 } ValueKind;
@@ -47,8 +46,8 @@ typedef struct Joiner Joiner;
 
 struct Value {
   uint8_t kind;  /* ValueKind */
-  bool is_safe;  /* STRING: Markup, which `safe` and `escape` make: what is added to it gets escaped */
-  bool is_group; /* TUPLE: of groupby, with the names grouper and list */
+  bool is_safe;  /* STRING: Markup, made by `safe` and `escape`: strings added to it are escaped */
+  bool is_group; /* TUPLE: from groupby, with the attributes grouper and list */
   union {
     bool boolean;
     int64_t integer;
@@ -78,12 +77,12 @@ typedef struct {
   uint64_t hash;
 } DictEntry;
 
-/* In the order of insertion; from DICT_INDEXED entries on found by an index. */
+/* Entries in the order of insertion; from DICT_INDEXED of them on there is a hash index. */
 enum { DICT_INDEXED = 12 };
 struct Dict {
   size_t count, capacity;
   DictEntry *entries; /* [capacity] */
-  uint32_t *slots;    /* [n_slots] an entry's number + 1, 0: free; NULL while there are few */
+  uint32_t *slots;    /* [n_slots] an entry's number + 1, 0: free; NULL without an index */
   size_t n_slots;     /* a power of two */
 };
 
@@ -98,9 +97,9 @@ struct Range {
   size_t count;
 };
 
-/* What `x.y` is where there is no such thing: printing it gives nothing, using it fails with this message. */
+/* The result of a failed lookup `x.y`: it prints as nothing, and any other use fails with its message. */
 struct Undefined {
-  const char *hint;  /* the whole message, or NULL: of the following */
+  const char *hint;  /* the whole message, or NULL: made of owner and name */
   const char *owner; /* "dict object", or NULL: a variable */
   Value name;
 };
@@ -115,17 +114,17 @@ struct Joiner {
   bool called;
 };
 
-/* Where a walk through a value's elements is. */
+/* A position in a walk through a value's elements. */
 typedef struct {
   Value source;
-  size_t at; /* elements passed; of a string, bytes */
+  size_t at; /* elements passed; bytes of a string */
 } Cursor;
 
-/* Something that makes its elements as they are asked for. */
+/* A generator: makes its elements as they are asked for. */
 struct Iterator {
   const char *type_name;
   Status (*next)(Render *render, Iterator *iterator, Value *out, bool *more);
-  Cursor cursor; /* through what it makes them of */
+  Cursor cursor; /* through its source */
   void *state;
 };
 
@@ -160,13 +159,13 @@ bool value_truth(Value value);
 /* Making. */
 Status value_text(Render *render, Text text, Value *out);
 Status value_list(Render *render, size_t count, Value **items,
-                  Value *out); /* of `count` items yet to be filled */
+                  Value *out); /* `count` items, which the caller fills */
 Status value_tuple2(Render *render, Value a, Value b, Value *out);
 Status value_undefined(Render *render, const char *hint, Value *out);
 Status value_dict(Render *render, size_t capacity, Value *out);
 Status value_json(Render *render, const Json *json, bool trusted, Value *out);
 
-/* Dicts. Keys that have no hash (lists, dicts) fail. */
+/* Dicts. Lists and dicts as keys fail, having no hash. */
 Status dict_find(Render *render, const Dict *dict, Value key, const Value **found); /* NULL: not there */
 Status dict_find_text(Render *render, const Dict *dict, Text key, const Value **found);
 Status dict_set(Render *render, Dict *dict, Value key, Value value);
@@ -182,11 +181,11 @@ bool value_same(Value a, Value b); /* `is` of Python */
 bool value_is_iterable(Value value);
 Status cursor_begin(Render *render, Value source, Cursor *cursor); /* "'int' object is not iterable" */
 Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more);
-bool value_length(Value value, size_t *length); /* false: it has none. A string's characters are counted */
-Status value_charge_length(Render *render, Value value); /* the steps of that */
+bool value_length(Value value, size_t *length); /* false: it has none. Counts a string's characters */
+Status value_charge_length(Render *render, Value value); /* charges for it */
 Value range_at(const Range *range, size_t index);
 Status view_at(Render *render, const View *view, size_t index, Value *out);
-/* Every element, as a list: where the value is one, itself. */
+/* Every element as a list: a list is returned as it is. */
 Status value_elements(Render *render, Value source, const List **list);
 
 /* Printing: appends to the output of the rendering. */
@@ -194,12 +193,12 @@ Status put_text(Render *render, Text text);
 Status put_trusted(Render *render, const char *string);
 Status put_string(Render *render, Value value); /* str(value) */
 Status put_repr(Render *render, Value value);   /* repr(value) */
-/* What was put since the output had `mark` bytes comes out of it as a value. */
+/* Removes the output after `mark` bytes and returns it as a value. */
 size_t put_mark(const Render *render);
 Status put_take(Render *render, size_t mark, Value *out);
 void float_text(double number, char text[32]); /* as Python's repr */
 
-/* The text of any value, as str(). */
+/* str(value) as a text. */
 Status value_string(Render *render, Value value, Text *text);
 
 #endif
