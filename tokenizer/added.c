@@ -11,7 +11,7 @@
 
 #include "base/size_text.h"
 #include "base/utf8.h"
-#include "tokenizer/fields.h"
+#include "tokenizer/load/fields.h"
 #include "tokenizer/hash.h"
 
 void added_release(AddedTokens *added) {
@@ -217,9 +217,9 @@ typedef struct {
   int32_t next_id;
   NormalScratch scratch;
   RegexScratch regex;
-} Loading;
+} AddedLoader;
 
-static Status count_bytes(Loading *l, size_t bytes, Error *err) {
+static Status count_bytes(AddedLoader *l, size_t bytes, Error *err) {
   l->added->bytes += bytes;
   if (l->added->bytes <= MAX_ADDED_BYTES) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: all together have more than %s", l->where,
@@ -227,7 +227,7 @@ static Status count_bytes(Loading *l, size_t bytes, Error *err) {
 }
 
 /* Sets what to look for in normalized text. */
-static Status normalize_content(Loading *l, AddedToken *token, Error *err) {
+static Status normalize_content(AddedLoader *l, AddedToken *token, Error *err) {
   Traced text = {token->content, token->size, NULL};
   l->regex.text_size += token->size;
   TRY(normalize(l->normalizer, &l->scratch, &l->regex, &text, err));
@@ -272,7 +272,7 @@ static void replace_token(AddedToken *old, AddedToken *token) {
   *token = (AddedToken){0};
 }
 
-static Status add_token(Loading *l, AddedToken *token, Error *err) {
+static Status add_token(AddedLoader *l, AddedToken *token, Error *err) {
   AddedTokens *added = l->added;
   TRY(count_bytes(l, token->size, err));
   if (token->normalized) TRY(normalize_content(l, token, err));
@@ -293,7 +293,7 @@ static Status add_token(Loading *l, AddedToken *token, Error *err) {
   return take_id(added, added->count - 1, err);
 }
 
-static Status load_tokens(Loading *l, const Json *json, Error *err) {
+static Status load_tokens(AddedLoader *l, const Json *json, Error *err) {
   size_t i = 0;
   for (const Json *item = json_first(json); item; item = json_next(item), i++) {
     Where here = where_in(l->where, NULL, i);
@@ -347,7 +347,7 @@ Status added_load(const char *where, const Json *json, const Vocab *vocab, const
   added->by_id = mem_alloc((size_t)added->n_ids, sizeof *added->by_id, "added tokens", err);
   if (!added->by_id) return STATUS_FAILED;
   memset(added->by_id, 0xff, (size_t)added->n_ids * sizeof *added->by_id);
-  Loading loading = {.where = where,
+  AddedLoader loading = {.where = where,
                      .vocab = vocab,
                      .normalizer = normalizer,
                      .added = added,

@@ -3,7 +3,7 @@
 #define AUK_TOKENIZER_BPE_H
 
 #include "tokenizer/vocab.h"
-#include "tokenizer/words.h"
+#include "tokenizer/word_cache.h"
 
 /* A merge rule: adjacent left and right become `product`; the lowest rank goes first. */
 typedef struct {

@@ -3,7 +3,7 @@
 #ifndef AUK_TOKENIZER_DECODE_H
 #define AUK_TOKENIZER_DECODE_H
 
-#include "tokenizer/pattern.h"
+#include "tokenizer/regex/pattern.h"
 #include "tokenizer/split.h"
 
 #define MAX_DECODERS 64

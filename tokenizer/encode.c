@@ -5,7 +5,7 @@
  *                                        it, and the pre-tokenizers cut the rest
  *   pieces    [Hi] [ ] 151645 [there]    the model encodes them one by one
  *
- * Called by: users of tokenizer.h. Always true: a Scratch belongs to one call, a Tokenizer never changes. */
+ * Called by: users of tokenizer.h. Always true: a EncodeScratch belongs to one call, a Tokenizer never changes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,9 +24,9 @@ typedef struct {
   SplitScratch split;
   RegexScratch regex;
   BpeScratch bpe;
-} Scratch;
+} EncodeScratch;
 
-static void scratch_release(Scratch *s) {
+static void scratch_release(EncodeScratch *s) {
   free(s->origin);
   added_parts_release(&s->segments);
   added_parts_release(&s->parts);
@@ -36,19 +36,19 @@ static void scratch_release(Scratch *s) {
   bpe_scratch_release(&s->bpe);
 }
 
-static Status encode_plain(Scratch *s, Traced text, IdList *ids, Error *err) {
-  const SpanList *pieces;
+static Status encode_plain(EncodeScratch *s, Traced text, IdList *ids, Error *err) {
+  const ByteSpanList *pieces;
   TRY(pre_tokenize(&s->tokenizer->pre_tokenizer, &s->split, &s->regex, &text, &pieces, err));
   regex_pause(&s->regex);
   for (size_t i = 0; i < pieces->count; i++) {
-    Span piece = pieces->items[i];
+    ByteSpan piece = pieces->items[i];
     TRY(bpe_encode(&s->tokenizer->bpe, &s->bpe, text.text + piece.start, piece.end - piece.start, ids, err));
   }
   return STATUS_OK;
 }
 
 /* Encodes a segment between tokens that were found in the original text. */
-static Status encode_segment(Scratch *s, AddedPart segment, IdList *ids, Error *err) {
+static Status encode_segment(EncodeScratch *s, AddedPart segment, IdList *ids, Error *err) {
   const AddedTokens *added = &s->tokenizer->added;
   Traced text = {s->text + segment.start, segment.end - segment.start,
                  s->origin ? s->origin + segment.start : NULL};
@@ -69,7 +69,7 @@ static Status encode_segment(Scratch *s, AddedPart segment, IdList *ids, Error *
   return STATUS_OK;
 }
 
-static Status encode_text(Scratch *s, IdList *ids, Error *err) {
+static Status encode_text(EncodeScratch *s, IdList *ids, Error *err) {
   const AddedTokens *added = &s->tokenizer->added;
   const Traced text = {s->text, s->size, NULL};
   TRY(added_cut(added, &added->plain, &text, 0, &s->trust, s->tokenizer->interrupted, &s->segments, err));
@@ -85,7 +85,7 @@ static Status encode_text(Scratch *s, IdList *ids, Error *err) {
 }
 
 /* Encodes the text with the post-processor's special ids around it. */
-static Status encode_template(Scratch *s, bool add_special, IdList *ids, Error *err) {
+static Status encode_template(EncodeScratch *s, bool add_special, IdList *ids, Error *err) {
   const Tokenizer *t = s->tokenizer;
   if (!t->has_template) return encode_text(s, ids, err);
   size_t from = 0, to = 0; /* range of the text's ids, once encoded */
@@ -107,7 +107,7 @@ static Status encode_template(Scratch *s, bool add_special, IdList *ids, Error *
 }
 
 /* Records where each byte's character begins. */
-static Status trace_origin(Scratch *s, Error *err) {
+static Status trace_origin(EncodeScratch *s, Error *err) {
   s->origin = mem_alloc(s->size, sizeof *s->origin, "a text's origin", err);
   if (!s->origin) return STATUS_FAILED;
   uint32_t start = 0;
@@ -119,7 +119,7 @@ static Status trace_origin(Scratch *s, Error *err) {
 }
 
 /* Checks the pieces, records where trust changes, and concatenates several pieces in `joined`. */
-static Status join_pieces(Scratch *s, const PromptPiece *pieces, size_t n_pieces, Buffer *joined,
+static Status join_pieces(EncodeScratch *s, const PromptPiece *pieces, size_t n_pieces, Buffer *joined,
                           size_t *borders, Error *err) {
   s->trust = (Trust){.borders = borders, .first = n_pieces > 0 && pieces[0].trusted};
   for (size_t i = 0; i < n_pieces; i++) {
@@ -140,7 +140,7 @@ static Status join_pieces(Scratch *s, const PromptPiece *pieces, size_t n_pieces
 
 Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces,
                                bool add_special, IdList *ids, Error *err) {
-  Scratch s = {.tokenizer = tokenizer};
+  EncodeScratch s = {.tokenizer = tokenizer};
   Buffer joined = {0};
   Status status = STATUS_FAILED;
   size_t *borders = mem_alloc(n_pieces, sizeof *borders, "a prompt", err), count = ids->count;

@@ -67,14 +67,14 @@ static Status count_nodes(const MatchString *strings, size_t n, size_t *n_nodes,
 /* The strings[low .. high) that pass through a node. */
 typedef struct {
   uint32_t low, high;
-} Range;
+} StringRange;
 
 /* Makes the nodes level by level. A string that ends at a node sorts before the others that pass through
  * it. */
-static void make_nodes(const MatchString *strings, size_t n, Matcher *m, Range *ranges) {
+static void make_nodes(const MatchString *strings, size_t n, Matcher *m, StringRange *ranges) {
   uint32_t count = 1, level_end = 1;
   size_t depth = 0;
-  ranges[0] = (Range){0, (uint32_t)n};
+  ranges[0] = (StringRange){0, (uint32_t)n};
   for (uint32_t node = 0; node < m->n_nodes; node++) {
     if (node == level_end) {
       depth++;
@@ -88,7 +88,7 @@ static void make_nodes(const MatchString *strings, size_t n, Matcher *m, Range *
       uint8_t byte = byte_from_end(&strings[at], depth);
       while (at < high && byte_from_end(&strings[at], depth) == byte) at++;
       m->byte[count] = byte;
-      ranges[count++] = (Range){from, at};
+      ranges[count++] = (StringRange){from, at};
     }
   }
   m->first[m->n_nodes] = count;
@@ -133,7 +133,7 @@ Status matcher_build(MatchString *strings, size_t n, Matcher *m, MatchTwins *twi
   qsort(strings, n, sizeof *strings, compare_ends);
   TRY(count_nodes(strings, n, &n_nodes, twins, err));
   if (twins->found) return STATUS_OK;
-  Range *ranges = mem_alloc(n_nodes, sizeof *ranges, "added tokens", err);
+  StringRange *ranges = mem_alloc(n_nodes, sizeof *ranges, "added tokens", err);
   m->byte = mem_alloc(n_nodes, sizeof *m->byte, "added tokens", err);
   m->first = mem_alloc(n_nodes + 1, sizeof *m->first, "added tokens", err);
   m->fail = mem_alloc(n_nodes, sizeof *m->fail, "added tokens", err);

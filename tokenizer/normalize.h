@@ -3,9 +3,9 @@
 #ifndef AUK_TOKENIZER_NORMALIZE_H
 #define AUK_TOKENIZER_NORMALIZE_H
 
-#include "tokenizer/fields.h"
-#include "tokenizer/kinds.h"
-#include "tokenizer/pattern.h"
+#include "tokenizer/load/fields.h"
+#include "tokenizer/regex/kinds.h"
+#include "tokenizer/regex/pattern.h"
 
 #define MAX_NORMALIZERS 64
 

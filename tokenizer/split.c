@@ -10,7 +10,7 @@
 
 void split_scratch_release(SplitScratch *scratch) {
   for (int i = 0; i < 2; i++) {
-    span_list_release(&scratch->lists[i]);
+    byte_span_list_release(&scratch->lists[i]);
     traced_release(&scratch->buffers[i]);
   }
 }
@@ -19,11 +19,11 @@ void split_scratch_release(SplitScratch *scratch) {
 
 /* Merges the matches and the text between them in spans[from ..). As in the reference a match can be
  * empty, and takes part in merging before it is dropped. */
-static void merge_forward(SpanList *spans, size_t from, bool contiguous) {
+static void merge_forward(ByteSpanList *spans, size_t from, bool contiguous) {
   size_t kept = from;
   bool before = false; /* whether the previous one was a match */
   for (size_t i = from; i < spans->count; i++) {
-    Span span = spans->items[i];
+    ByteSpan span = spans->items[i];
     bool joins = contiguous ? span.match == before : span.match && !before;
     before = span.match;
     if (joins && kept > from) {
@@ -35,11 +35,11 @@ static void merge_forward(SpanList *spans, size_t from, bool contiguous) {
   spans->count = kept;
 }
 
-static void merge_backward(SpanList *spans, size_t from) {
+static void merge_backward(ByteSpanList *spans, size_t from) {
   size_t kept = spans->count; /* items[kept ..) are done */
   bool before = false;
   for (size_t i = spans->count; i-- > from;) {
-    Span span = spans->items[i];
+    ByteSpan span = spans->items[i];
     bool joins = span.match && !before;
     before = span.match;
     if (joins && kept < spans->count) {
@@ -52,14 +52,14 @@ static void merge_backward(SpanList *spans, size_t from) {
   spans->count = from + (spans->count - kept);
 }
 
-static void apply_behavior(SpanList *spans, size_t from, Behavior behavior, bool invert) {
+static void apply_behavior(ByteSpanList *spans, size_t from, Behavior behavior, bool invert) {
   for (size_t i = from; invert && i < spans->count; i++) spans->items[i].match ^= true;
   if (behavior == BEHAVIOR_CONTIGUOUS || behavior == BEHAVIOR_MERGED_WITH_PREVIOUS)
     merge_forward(spans, from, behavior == BEHAVIOR_CONTIGUOUS);
   if (behavior == BEHAVIOR_MERGED_WITH_NEXT) merge_backward(spans, from);
   size_t kept = from;
   for (size_t i = from; i < spans->count; i++) {
-    Span span = spans->items[i];
+    ByteSpan span = spans->items[i];
     bool removed = behavior == BEHAVIOR_REMOVED && span.match;
     if (span.end > span.start && !removed) spans->items[kept++] = span;
   }
@@ -68,22 +68,22 @@ static void apply_behavior(SpanList *spans, size_t from, Behavior behavior, bool
 
 /* --- steps that only cut */
 
-static Status cut_characters(const SplitStep *step, const char *text, Span piece, SpanList *out, Error *err) {
+static Status cut_characters(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out, Error *err) {
   size_t from = piece.start, at = from;
   while (at < piece.end) {
     uint32_t code;
     int length = utf8_decode(text + at, piece.end - at, &code);
     if (step->role[kind_of(&step->map, code)]) {
-      if (at > from) TRY(span_add(out, from, at, false, err));
-      TRY(span_add(out, at, at + (size_t)length, true, err));
+      if (at > from) TRY(byte_span_add(out, from, at, false, err));
+      TRY(byte_span_add(out, at, at + (size_t)length, true, err));
       from = at + (size_t)length;
     }
     at += (size_t)length;
   }
-  return at > from ? span_add(out, from, at, false, err) : STATUS_OK;
+  return at > from ? byte_span_add(out, from, at, false, err) : STATUS_OK;
 }
 
-static Status cut_runs(const SplitStep *step, const char *text, Span piece, SpanList *out, Error *err) {
+static Status cut_runs(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out, Error *err) {
   size_t from = piece.start;
   uint8_t role = 0; /* role of text[from .. at) */
   for (size_t at = from; at <= piece.end;) {
@@ -95,7 +95,7 @@ static Status cut_runs(const SplitStep *step, const char *text, Span piece, Span
       here = step->role[kind_of(&step->map, code)];
     }
     if (here != role) {
-      if (role) TRY(span_add(out, from, at, false, err));
+      if (role) TRY(byte_span_add(out, from, at, false, err));
       from = at;
       role = here;
     }
@@ -104,8 +104,8 @@ static Status cut_runs(const SplitStep *step, const char *text, Span piece, Span
   return STATUS_OK;
 }
 
-static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *text, Span piece,
-                        SpanList *out, Error *err) {
+static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *text, ByteSpan piece,
+                        ByteSpanList *out, Error *err) {
   size_t from = out->count;
   if (step->kind == SPLIT_RUNS) return cut_runs(step, text, piece, out, err);
   if (step->kind == SPLIT_CHARACTERS) {
@@ -120,12 +120,12 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* --- steps that write a new text */
 
-static bool begins_with(const Traced *text, Span piece, const char *prefix, size_t size) {
+static bool begins_with(const Traced *text, ByteSpan piece, const char *prefix, size_t size) {
   return piece.end - piece.start >= size && memcmp(text->text + piece.start, prefix, size) == 0;
 }
 
 /* Replaces spaces by the mark and, if the scheme says so, puts it before the piece. */
-static Status metaspace_piece(const SplitStep *step, const Traced *text, Span piece, TracedBuffer *out,
+static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;
   size_t size = step->pattern.size;
@@ -143,12 +143,12 @@ static Status metaspace_piece(const SplitStep *step, const Traced *text, Span pi
   return traced_put(out, text->text + from, piece.end - from, text, from, true, err);
 }
 
-static Status prefix_piece(const Traced *text, Span piece, TracedBuffer *out, Error *err) {
+static Status prefix_piece(const Traced *text, ByteSpan piece, TracedBuffer *out, Error *err) {
   if (text->text[piece.start] != ' ') TRY(traced_put(out, " ", 1, text, piece.start, false, err));
   return traced_put(out, text->text + piece.start, piece.end - piece.start, text, piece.start, true, err);
 }
 
-static Status alphabet_piece(const Traced *text, Span piece, TracedBuffer *out, Error *err) {
+static Status alphabet_piece(const Traced *text, ByteSpan piece, TracedBuffer *out, Error *err) {
   for (size_t at = piece.start; at < piece.end; at++) {
     char bytes[4];
     int n = utf8_encode(byte_level_char((uint8_t)text->text[at]), bytes);
@@ -167,21 +167,21 @@ typedef struct {
   const char *where;
   size_t list, buffer;
   size_t size; /* original size of the text */
-} Run;
+} SplitRun;
 
-static Status write_pieces(Run *run, const SplitStep *step, Writing writing, Error *err) {
+static Status write_pieces(SplitRun *run, const SplitStep *step, Writing writing, Error *err) {
   TracedBuffer *out = &run->scratch->buffers[run->buffer];
-  SpanList *pieces = &run->scratch->lists[run->list];
+  ByteSpanList *pieces = &run->scratch->lists[run->list];
   traced_clear(out, run->where, run->size, run->regex->interrupted);
   for (size_t i = 0; i < pieces->count; i++) {
     size_t start = out->text.size;
-    Span piece = pieces->items[i];
+    ByteSpan piece = pieces->items[i];
     switch (writing) {
     case WRITE_METASPACE: TRY(metaspace_piece(step, run->text, piece, out, err)); break;
     case WRITE_PREFIX: TRY(prefix_piece(run->text, piece, out, err)); break;
     case WRITE_ALPHABET: TRY(alphabet_piece(run->text, piece, out, err)); break;
     }
-    pieces->items[i] = (Span){(uint32_t)start, (uint32_t)out->text.size, false};
+    pieces->items[i] = (ByteSpan){(uint32_t)start, (uint32_t)out->text.size, false};
   }
   *run->text =
       (Traced){out->text.data ? out->text.data : "", out->text.size, run->text->origin ? out->origin : NULL};
@@ -189,9 +189,9 @@ static Status write_pieces(Run *run, const SplitStep *step, Writing writing, Err
   return STATUS_OK;
 }
 
-static Status cut_pieces(Run *run, const SplitStep *step, Error *err) {
-  const SpanList *pieces = &run->scratch->lists[run->list];
-  SpanList *out = &run->scratch->lists[run->list ^ 1];
+static Status cut_pieces(SplitRun *run, const SplitStep *step, Error *err) {
+  const ByteSpanList *pieces = &run->scratch->lists[run->list];
+  ByteSpanList *out = &run->scratch->lists[run->list ^ 1];
   out->count = 0;
   for (size_t i = 0; i < pieces->count; i++)
     TRY(cut_piece(step, run->regex, run->text->text, pieces->items[i], out, err));
@@ -199,7 +199,7 @@ static Status cut_pieces(Run *run, const SplitStep *step, Error *err) {
   return STATUS_OK;
 }
 
-static Status run_step(Run *run, const SplitStep *step, bool map_bytes, Error *err) {
+static Status run_step(SplitRun *run, const SplitStep *step, bool map_bytes, Error *err) {
   switch (step->kind) {
   case SPLIT_METASPACE:
     TRY(write_pieces(run, step, WRITE_METASPACE, err));
@@ -213,10 +213,10 @@ static Status run_step(Run *run, const SplitStep *step, bool map_bytes, Error *e
 }
 
 Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
-                    Traced *text, const SpanList **pieces, Error *err) {
-  Run run = {scratch, regex, text, pre_tokenizer->where.text, 0, 0, text->size};
+                    Traced *text, const ByteSpanList **pieces, Error *err) {
+  SplitRun run = {scratch, regex, text, pre_tokenizer->where.text, 0, 0, text->size};
   scratch->lists[0].count = 0;
-  if (text->size > 0) TRY(span_add(&scratch->lists[0], 0, text->size, false, err));
+  if (text->size > 0) TRY(byte_span_add(&scratch->lists[0], 0, text->size, false, err));
   for (size_t i = 0; i < pre_tokenizer->count; i++) {
     bool last = i + 1 == pre_tokenizer->count;
     TRY(run_step(&run, &pre_tokenizer->steps[i], !(last && pre_tokenizer->bytes), err));

@@ -53,14 +53,14 @@ void pre_tokenizer_release(PreTokenizer *pre_tokenizer);
 
 /* Working memory of one thread. Zero-initialise it. */
 typedef struct {
-  SpanList lists[2];
+  ByteSpanList lists[2];
   TracedBuffer buffers[2];
 } SplitScratch;
 void split_scratch_release(SplitScratch *scratch);
 
 /* Cuts *text, which a step may replace, into *pieces; both then belong to the scratch. */
 Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
-                    Traced *text, const SpanList **pieces, Error *err);
+                    Traced *text, const ByteSpanList **pieces, Error *err);
 
 /* ByteLevel's alphabet: every byte as one printable character (GPT-2's encoder.py, bytes_to_unicode). */
 static inline uint32_t byte_level_char(uint8_t byte) {

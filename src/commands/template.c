@@ -14,7 +14,8 @@
 #include "commands/common.h"
 #include "commands/input_text.h"
 #include "commands/model_flags.h"
-#include "tokenizer/chat.h"
+#include "commands/texts.h"
+#include "tokenizer/chat/chat.h"
 
 typedef struct {
   ModelFlags model;

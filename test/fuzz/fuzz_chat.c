@@ -6,7 +6,7 @@
 #include "memory_files.h"
 
 #include "base/utf8.h"
-#include "tokenizer/chat.h"
+#include "tokenizer/chat/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/regex.h"
+#include "tokenizer/regex/regex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,13 +19,13 @@ static void require(bool condition) {
 
 static void check(const Regex *regex, const char *text, size_t size) {
   RegexScratch scratch = {0};
-  SpanList spans = {0};
+  ByteSpanList spans = {0};
   Error err = {{0}};
   Status status = regex_spans(regex, &scratch, text, size, 0, &spans, &err);
   require(status == STATUS_OK || (status == STATUS_MODEL && err.text[0]));
   size_t at = 0;
   for (size_t i = 0; status == STATUS_OK && i < spans.count; i++) {
-    Span span = spans.items[i];
+    ByteSpan span = spans.items[i];
     require(span.start == at && span.end >= at && (span.match || span.end > at));
     require(span.match || i == 0 || spans.items[i - 1].match);
     require(utf8_valid_prefix(text + at, span.end - at) == span.end - at);
@@ -33,7 +33,7 @@ static void check(const Regex *regex, const char *text, size_t size) {
     at = span.end;
   }
   require(status != STATUS_OK || at == size);
-  span_list_release(&spans);
+  byte_span_list_release(&spans);
   regex_scratch_release(&scratch);
 }
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "small.h"
-#include "tokenizer/chat.h"
-#include "tokenizer/chat_builtins.h"
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/chat/chat_builtins.h"
 
 static const char *const chatml_controls[] = {"<|im_start|>", "<|im_end|>"};
 static const char *const llama3_controls[] = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",

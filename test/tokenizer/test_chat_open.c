@@ -3,7 +3,7 @@
  * the program's own directory. */
 #include "small.h"
 #include "test/directory.h"
-#include "tokenizer/chat.h"
+#include "tokenizer/chat/chat.h"
 
 /* Writes a file of the program's own directory. */
 static void put_file(const char *name, const char *text, size_t size) {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "small.h"
-#include "tokenizer/pattern.h"
+#include "tokenizer/regex/pattern.h"
 
 static size_t looks;    /* how often the clock of the time limit was looked at */
 static int64_t look_ns; /* what each look adds to the clock; 0: it is the real one */
@@ -248,12 +248,12 @@ static void large_classes_are_read_in_linear_time(void **state) {
   /* 5400 sorts take 0.2 s and one takes 0.001 s, of the processor's time. */
   assert_true(clock() - begin < CLOCKS_PER_SEC / 10);
   RegexScratch scratch = {0};
-  SpanList spans = {0};
+  ByteSpanList spans = {0};
   static const char text[] = "\xe4\xb8\x82\xe4\xb8\x84\xe4\xb8\x83"; /* U+4E02 U+4E04 U+4E03 */
   assert_int_equal(regex_spans(regex, &scratch, text, 9, 0, &spans, &err), STATUS_OK);
   assert_int_equal(spans.count, 2);
   assert_true(spans.items[0].match && spans.items[0].end == 6);
-  span_list_release(&spans);
+  byte_span_list_release(&spans);
   regex_scratch_release(&scratch);
   regex_free(regex);
   buffer_release(&pattern);
@@ -274,7 +274,7 @@ static void what_takes_too_long_is_refused_in_time(void **state) {
          parts += PARTS - 1) { /* the text as one, and in parts that share the limit */
       Regex *regex;
       Error err = {{0}};
-      SpanList spans = {0};
+      ByteSpanList spans = {0};
       RegexScratch scratch = {.text_size = SIZE};
       Status status = STATUS_OK;
       assert_int_equal(regex_compile("where", patterns[i], strlen(patterns[i]), &regex, &err), STATUS_OK);
@@ -288,7 +288,7 @@ static void what_takes_too_long_is_refused_in_time(void **state) {
       }
       assert_true(parts > 1 || status != STATUS_OK);
       if (took > 2) fail_msg("/%s/ takes %.1f s", patterns[i], took);
-      span_list_release(&spans);
+      byte_span_list_release(&spans);
       regex_scratch_release(&scratch);
       regex_free(regex);
     }
@@ -303,7 +303,7 @@ static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
   enum { SIZE = sizeof part - 1, PARTS = 35000 };
   Regex *regex = compiled("(?:a|a|a)*(?:c|d)");
   RegexScratch scratch = {.text_size = SIZE * PARTS};
-  SpanList spans = {0};
+  ByteSpanList spans = {0};
   Error err = {{0}};
   Status status = STATUS_OK;
   clock_t begin = clock();
@@ -315,7 +315,7 @@ static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
   }
   if (status != STATUS_MODEL) fail_msg("goes on for %.1f s", took);
   assert_string_equal(err.text, "where: regular expression: matching takes too long");
-  span_list_release(&spans);
+  byte_span_list_release(&spans);
   regex_scratch_release(&scratch);
   regex_free(regex);
 }
@@ -326,7 +326,7 @@ static void other_work_in_a_pause_does_not_count(void **state) {
   (void)state;
   Regex *regex = compiled("(?:a|b)+c|a");
   RegexScratch scratch = {0};
-  SpanList spans = {0};
+  ByteSpanList spans = {0};
   Error err = {{0}};
   for (int i = 0; i < 2; i++) {
     assert_int_equal(
@@ -338,7 +338,7 @@ static void other_work_in_a_pause_does_not_count(void **state) {
   }
   assert_true(scratch.spent_ns > 0);
   assert_true(scratch.spent_ns < 50000000);
-  span_list_release(&spans);
+  byte_span_list_release(&spans);
   regex_scratch_release(&scratch);
   regex_free(regex);
 }
@@ -359,7 +359,7 @@ static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **sta
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int more = 0; more <= 1; more++) {
       RegexScratch scratch = {.text_size = cases[i].text_size};
-      SpanList spans = {0};
+      ByteSpanList spans = {0};
       Error err = {{0}};
       looks = 0;
       look_ns = (cases[i].limit - 64 * 50) / 6 + more;
@@ -368,7 +368,7 @@ static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **sta
       assert_int_equal(looks, 7);
       assert_int_equal(status, more ? STATUS_MODEL : STATUS_OK);
       if (more) assert_string_equal(err.text, "where: regular expression: matching takes too long");
-      span_list_release(&spans);
+      byte_span_list_release(&spans);
       regex_scratch_release(&scratch);
     }
   regex_free(regex);
@@ -392,19 +392,19 @@ static void matches_are_found_at_all_distances(void **state) {
     RegexScratch scratch = {0};
     for (size_t n = 2; n < SIZE; n += n < 400 || (n > 4080 && n < 4240) ? 1 : 97) {
       Error err = {{0}};
-      SpanList spans = {0};
+      ByteSpanList spans = {0};
       memset(text, strstr(cases[i].pattern, "\\b") ? ' ' : 'a', n);
       text[n] = 'b';
       scratch.spent_ns = 0;
       if (regex_spans(regex, &scratch, text, n + 1, 3, &spans, &err)) fail_msg("%s", err.text);
       size_t start = n - cases[i].before, end = start + cases[i].size;
-      Span found = {0};
+      ByteSpan found = {0};
       for (size_t k = 0; k < spans.count; k++)
         if (spans.items[k].match) found = spans.items[k];
       if (found.start != start + 3 || found.end != end + 3 || spans.items[0].start != 3 ||
           spans.items[spans.count - 1].end != n + 4)
         fail_msg("/%s/ at %zu: [%u, %u)", cases[i].pattern, n, found.start, found.end);
-      span_list_release(&spans);
+      byte_span_list_release(&spans);
     }
     regex_scratch_release(&scratch);
     regex_free(regex);
@@ -425,7 +425,7 @@ static void matches_of_all_lengths_are_whole(void **state) {
     for (size_t at = 0; at <= 128; at += at < 126 ? 126 : 1)
       for (size_t n = 1; n < SIZE - 200; n += n < 3 || n / 13 == 314 || n / 13 == 324 ? 1 : 13) {
         Error err = {{0}};
-        SpanList spans = {0};
+        ByteSpanList spans = {0};
         memset(text, 'x', at);
         text[at] = 'c';
         memset(text + at + 1, 'a', n);
@@ -433,10 +433,10 @@ static void matches_of_all_lengths_are_whole(void **state) {
         scratch.spent_ns = 0;
         if (regex_spans(regex, &scratch, text, at + n + 2, 0, &spans, &err)) fail_msg("%s", err.text);
         size_t end = i == 0 ? at + 1 + n : i == 1 || i == 3 ? at + 1 : at + n + 2;
-        const Span *found = &spans.items[at ? 1 : 0];
+        const ByteSpan *found = &spans.items[at ? 1 : 0];
         if (!found->match || found->start != at || found->end != end)
           fail_msg("/%s/ at %zu, %zu: [%u, %u)", patterns[i], at, n, found->start, found->end);
-        span_list_release(&spans);
+        byte_span_list_release(&spans);
       }
     regex_scratch_release(&scratch);
     regex_free(regex);
@@ -468,7 +468,7 @@ static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
   for (size_t i = 0; i < n; i++) text[i] = i >= begun ? 'c' : i % 2 ? 'b' : 'a';
   Regex *regex = compiled("(?:ab)+");
   RegexScratch scratch = {0};
-  SpanList spans = {0};
+  ByteSpanList spans = {0};
   Error err = {{0}};
   looks = 0;
   if (regex_spans(regex, &scratch, text, n, 0, &spans, &err) != STATUS_OK) fail_msg("%s", err.text);
@@ -476,7 +476,7 @@ static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
   assert_int_equal(spans.items[0].end, begun);
   /* One for each 128 places, and some of the match. */
   if (looks == 0 || looks > n / 128 + 1000) fail_msg("%zu looks at the clock", looks);
-  span_list_release(&spans);
+  byte_span_list_release(&spans);
   regex_scratch_release(&scratch);
   regex_free(regex);
   free(text);
@@ -493,14 +493,14 @@ static void long_matches_do_not_run_out_of_stack(void **state) {
   for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
     Regex *regex;
     Error err = {{0}};
-    SpanList spans = {0};
+    ByteSpanList spans = {0};
     RegexScratch scratch = {0};
     size_t size = i == 1 ? 20 : n; /* this one is of exponential time by itself */
     assert_int_equal(regex_compile("where", patterns[i], strlen(patterns[i]), &regex, &err), STATUS_OK);
     if (regex_spans(regex, &scratch, text, size, 0, &spans, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_int_equal(spans.items[spans.count - 1].end, size);
     if (i != 1) assert_int_equal(spans.count, 1);
-    span_list_release(&spans);
+    byte_span_list_release(&spans);
     regex_scratch_release(&scratch);
     regex_free(regex);
   }

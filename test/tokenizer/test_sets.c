@@ -3,9 +3,9 @@
  * A plain set is a byte for each code point. Sets are random ranges about the borders: 0, 255 and 256
  * (of blocks of kinds) and the last code point. */
 #include "small.h"
-#include "tokenizer/charset.h"
+#include "tokenizer/regex/charset.h"
 #include "tokenizer/hash.h"
-#include "tokenizer/kinds.h"
+#include "tokenizer/regex/kinds.h"
 
 typedef struct {
   uint8_t has[UNICODE_END];

@@ -42,7 +42,7 @@ static int count_parameters(const char *parameters) {
 
 enum { MAX_PARAMETERS = 8 };
 
-static Status bind(Render *render, const Builtin *builtin, const Args *args, Value *bound, int n) {
+static Status bind(Render *render, const Builtin *builtin, const CallArgs *args, Value *bound, int n) {
   const char *parameters = builtin->parameters + (builtin->parameters[0] == '/');
   if (args->count > (size_t)n)
     return render_fail(render, "%s() takes at most %d argument%s (%zu given)", builtin->name, n,
@@ -66,13 +66,13 @@ static Status bind(Render *render, const Builtin *builtin, const Args *args, Val
   return STATUS_OK;
 }
 
-Status builtin_call(Render *render, const Builtin *builtin, Value self, const Args *args, Value *out) {
+Status builtin_call(Render *render, const Builtin *builtin, Value self, const CallArgs *args, Value *out) {
   TRY(render_charge(render, 1));
   if (!builtin->parameters) return builtin->call(render, self, args, out);
   Value bound[MAX_PARAMETERS];
   int n = count_parameters(builtin->parameters + (builtin->parameters[0] == '/'));
   TRY(bind(render, builtin, args, bound, n));
-  const Args all = {.items = bound, .count = (size_t)n};
+  const CallArgs all = {.items = bound, .count = (size_t)n};
   return builtin->call(render, self, &all, out);
 }
 
@@ -83,7 +83,7 @@ static Status call_joiner(Render *render, Joiner *joiner, Value *out) {
   return first ? value_text(render, text_literal(""), out) : value_text(render, joiner->separator, out);
 }
 
-Status value_call(Render *render, Value callee, const Args *args, Value *out) {
+Status value_call(Render *render, Value callee, const CallArgs *args, Value *out) {
   switch ((ValueKind)callee.kind) {
   case VALUE_FUNCTION:
     return builtin_call(render, callee.function->builtin, callee.function->self, args, out);

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/jinja/eval.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 typedef struct {
   uint32_t code;

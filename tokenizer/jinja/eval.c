@@ -50,9 +50,9 @@ typedef struct {
   Value *items;
   Keyword *keywords;
   size_t n, n_keywords, capacity, keyword_capacity;
-} Arguments;
+} ArgsBuilder;
 
-static Status add_item(Render *render, Arguments *arguments, Value value) {
+static Status add_item(Render *render, ArgsBuilder *arguments, Value value) {
   if (arguments->n == arguments->capacity) {
     size_t wanted = 2 * arguments->capacity + 4;
     Value *grown = render_alloc(render, wanted, sizeof *grown);
@@ -65,7 +65,7 @@ static Status add_item(Render *render, Arguments *arguments, Value value) {
   return STATUS_OK;
 }
 
-static Status add_keyword(Render *render, Arguments *arguments, Text name, Value value) {
+static Status add_keyword(Render *render, ArgsBuilder *arguments, Text name, Value value) {
   for (size_t i = 0; i < arguments->n_keywords; i++)
     if (text_equal(arguments->keywords[i].name, name))
       return render_fail(render, "got multiple values for keyword argument '%.*s'", (int)name.size,
@@ -83,7 +83,7 @@ static Status add_keyword(Render *render, Arguments *arguments, Text name, Value
   return STATUS_OK;
 }
 
-static Status add_starred(Render *render, Arguments *arguments, int stars, Value value) {
+static Status add_starred(Render *render, ArgsBuilder *arguments, int stars, Value value) {
   if (stars == 1) {
     const List *list;
     TRY(value_elements(render, value, &list));
@@ -100,8 +100,8 @@ static Status add_starred(Render *render, Arguments *arguments, int stars, Value
   return STATUS_OK;
 }
 
-Status eval_arguments(Render *render, const Node *node, Args *args) {
-  Arguments arguments = {0};
+Status eval_arguments(Render *render, const Node *node, CallArgs *args) {
+  ArgsBuilder arguments = {0};
   for (size_t i = 0; i < node->n_args; i++) {
     const Argument *argument = &node->args[i];
     Value value;
@@ -113,7 +113,7 @@ Status eval_arguments(Render *render, const Node *node, Args *args) {
     else
       TRY(add_item(render, &arguments, value));
   }
-  *args = (Args){arguments.items, arguments.n, arguments.keywords, arguments.n_keywords};
+  *args = (CallArgs){arguments.items, arguments.n, arguments.keywords, arguments.n_keywords};
   return STATUS_OK;
 }
 
@@ -214,14 +214,14 @@ static Status eval_item(Render *render, const Node *node, Value *out) {
 
 static Status eval_call(Render *render, const Node *node, Value *out) {
   Value callee;
-  Args args;
+  CallArgs args;
   TRY(eval(render, node->a, &callee));
   TRY(eval_arguments(render, node, &args));
   return value_call(render, callee, &args, out);
 }
 
 static Status call_builtin(Render *render, const Node *node, Value self, const char *what, Value *out) {
-  Args args;
+  CallArgs args;
   if (!node->builtin)
     return render_fail(render, "there is no %s \"%.*s\"", what, (int)node->text.size, node->text.data);
   TRY(eval_arguments(render, node, &args));

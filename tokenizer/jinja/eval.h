@@ -80,7 +80,7 @@ typedef struct {
   size_t count;
   const Keyword *keywords; /* [n_keywords] */
   size_t n_keywords;
-} Args;
+} CallArgs;
 
 /* A filter, test, method or function. A test's result is a bool. */
 struct Builtin {
@@ -89,7 +89,7 @@ struct Builtin {
    * if it was not given. A leading '/': positional only. NULL: the call gets the arguments as they are. */
   const char *parameters;
   int n_required;
-  Status (*call)(Render *render, Value self, const Args *args, Value *out);
+  Status (*call)(Render *render, Value self, const CallArgs *args, Value *out);
 };
 struct Function {
   const Builtin *builtin;
@@ -100,12 +100,12 @@ extern const Builtin template_filters[], template_tests[], template_functions[];
 extern const Builtin template_string_methods[], template_list_methods[], template_tuple_methods[],
     template_dict_methods[], template_cycler_methods[];
 const Builtin *builtin_find(const Builtin *table, Text name);
-Status builtin_call(Render *render, const Builtin *builtin, Value self, const Args *args, Value *out);
+Status builtin_call(Render *render, const Builtin *builtin, Value self, const CallArgs *args, Value *out);
 
 /* Makes a value of a function or, with `self`, a method. */
 Status value_method(Render *render, const Builtin *builtin, Value self, Value *out);
 /* Calls a value. */
-Status value_call(Render *render, Value callee, const Args *args, Value *out);
+Status value_call(Render *render, Value callee, const CallArgs *args, Value *out);
 /* a.name and a[key]; each tries the other's lookup if its own finds nothing. */
 Status value_attribute(Render *render, Value owner, Text name, Value *out);
 Status value_item(Render *render, Value owner, Value key, Value *out);
@@ -116,12 +116,12 @@ Status loop_attribute(Render *render, Loop *loop, Text name, Value *out);
 Status loop_length(Render *render, Loop *loop, size_t *length);
 /* Calls `loop(items)` in a recursive for, or a macro. */
 Status loop_call(Render *render, Loop *loop, Value items, Value *out);
-Status macro_call(Render *render, const Macro *macro, const Args *args, Value *out);
+Status macro_call(Render *render, const Macro *macro, const CallArgs *args, Value *out);
 Text macro_name(const Macro *macro);
 
 /* Python's "%" on strings, and str.format(). */
 Status format_percent(Render *render, Text format, Value args, Value *out);
-Status format_braces(Render *render, Text format, const Args *args, Value *out);
+Status format_braces(Render *render, Text format, const CallArgs *args, Value *out);
 /* Appends json.dumps(value). `indent` NULL: on one line. */
 typedef struct {
   const Text *indent;

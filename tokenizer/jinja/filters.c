@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "tokenizer/jinja/strings.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 bool is_given(Value value) {
   return value.kind != VALUE_MISSING;
@@ -50,7 +50,7 @@ Status text_escaped(Render *render, Value value, Text *out) {
   return STATUS_OK;
 }
 
-static Status filter_escape(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_escape(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text;
   TRY(text_escaped(render, self, &text));
@@ -59,12 +59,12 @@ static Status filter_escape(Render *render, Value self, const Args *args, Value 
   return STATUS_OK;
 }
 
-static Status filter_forceescape(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_forceescape(Render *render, Value self, const CallArgs *args, Value *out) {
   self.is_safe = false;
   return filter_escape(render, self, args, out);
 }
 
-static Status filter_safe(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_safe(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text;
   TRY(value_string(render, self, &text));
@@ -75,7 +75,7 @@ static Status filter_safe(Render *render, Value self, const Args *args, Value *o
 
 /* --- texts */
 
-static Status filter_string(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_string(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text;
   if (self.kind == VALUE_STRING) {
@@ -96,17 +96,17 @@ static Status filter_case(Render *render, Value self, CaseKind kind, Value *out)
   return STATUS_OK;
 }
 
-static Status filter_upper(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_upper(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return filter_case(render, self, CASE_UPPER, out);
 }
 
-static Status filter_lower(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_lower(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return filter_case(render, self, CASE_LOWER, out);
 }
 
-static Status filter_capitalize(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_capitalize(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text;
   TRY(value_string(render, self, &text));
@@ -118,7 +118,7 @@ static bool begins_word(uint32_t before) {
   return code_is_space(before) || (before < 0x80 && before && strchr("-({[<", (int)before));
 }
 
-static Status filter_title(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_title(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text;
   TRY(value_string(render, self, &text));
@@ -135,7 +135,7 @@ static Status filter_title(Render *render, Value self, const Args *args, Value *
   return put_take(render, mark, out);
 }
 
-static Status filter_trim(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_trim(Render *render, Value self, const CallArgs *args, Value *out) {
   Text text, characters;
   TRY(value_string(render, self, &text));
   bool given = is_given(args->items[0]) && args->items[0].kind != VALUE_NONE;
@@ -146,7 +146,7 @@ static Status filter_trim(Render *render, Value self, const Args *args, Value *o
   return STATUS_OK;
 }
 
-static Status filter_replace(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_replace(Render *render, Value self, const CallArgs *args, Value *out) {
   Text text, old, new;
   int64_t count = -1;
   TRY(value_string(render, self, &text));
@@ -156,7 +156,7 @@ static Status filter_replace(Render *render, Value self, const Args *args, Value
   return string_replaced(render, text, old, new, count, out);
 }
 
-static Status filter_center(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_center(Render *render, Value self, const CallArgs *args, Value *out) {
   Text text;
   int64_t width;
   TRY(value_string(render, self, &text));
@@ -174,7 +174,7 @@ static Status put_lines(Render *render, const List *lines, Text indent, bool bla
   return STATUS_OK;
 }
 
-static Status filter_indent(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_indent(Render *render, Value self, const CallArgs *args, Value *out) {
   Text text, indent;
   Value spaces, newline, lines;
   TRY(argument_text(render, "the text to indent", self, &text));
@@ -197,7 +197,7 @@ static Status filter_indent(Render *render, Value self, const Args *args, Value 
 }
 
 /* Reads and checks the numbers of truncate(). */
-static Status truncate_lengths(Render *render, const Args *args, Text *end, int64_t *length, uint64_t *most) {
+static Status truncate_lengths(Render *render, const CallArgs *args, Text *end, int64_t *length, uint64_t *most) {
   int64_t leeway;
   Value given = args->items[3].kind == VALUE_NONE ? (Value){.kind = VALUE_MISSING} : args->items[3];
   *end = text_literal("...");
@@ -214,7 +214,7 @@ static Status truncate_lengths(Render *render, const Args *args, Text *end, int6
   return STATUS_OK;
 }
 
-static Status filter_truncate(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_truncate(Render *render, Value self, const CallArgs *args, Value *out) {
   Text text, end;
   int64_t length;
   uint64_t most = 0;
@@ -236,7 +236,7 @@ static Status filter_truncate(Render *render, Value self, const Args *args, Valu
   return put_take(render, mark, out);
 }
 
-static Status filter_wordcount(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_wordcount(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text;
   TRY(value_string(render, self, &text));
@@ -253,7 +253,7 @@ static Status filter_wordcount(Render *render, Value self, const Args *args, Val
   return STATUS_OK;
 }
 
-static Status filter_format(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_format(Render *render, Value self, const CallArgs *args, Value *out) {
   Text format;
   TRY(value_string(render, self, &format));
   if (args->count && args->n_keywords)
@@ -291,7 +291,7 @@ static Status put_quoted(Render *render, Value value, bool query) {
   return STATUS_OK;
 }
 
-static Status filter_urlencode(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_urlencode(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   size_t mark = put_mark(render);
   if (self.kind == VALUE_STRING || !value_is_iterable(self)) {
@@ -320,7 +320,7 @@ static Status filter_urlencode(Render *render, Value self, const Args *args, Val
 
 /* --- numbers */
 
-static Status filter_abs(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_abs(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
   if (self.kind == VALUE_FLOAT)
@@ -341,7 +341,7 @@ static bool truncated(double number, int64_t *out) {
   return true;
 }
 
-static Status filter_int(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_int(Render *render, Value self, const CallArgs *args, Value *out) {
   int64_t base, integer;
   double number;
   *out = is_given(args->items[0]) ? args->items[0] : value_int(0);
@@ -363,7 +363,7 @@ static Status filter_int(Render *render, Value self, const Args *args, Value *ou
   return STATUS_OK;
 }
 
-static Status filter_float(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_float(Render *render, Value self, const CallArgs *args, Value *out) {
   double number;
   *out = is_given(args->items[0]) ? args->items[0] : value_float(0);
   if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
@@ -401,7 +401,7 @@ static Status round_common(Render *render, Value self, int64_t precision, Value 
   return STATUS_OK;
 }
 
-static Status filter_round(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_round(Render *render, Value self, const CallArgs *args, Value *out) {
   int64_t precision;
   Text method = text_literal("common");
   TRY(argument_int(render, args->items[0], 0, &precision));
@@ -418,7 +418,7 @@ static Status filter_round(Render *render, Value self, const Args *args, Value *
   return STATUS_OK;
 }
 
-static Status filter_filesizeformat(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_filesizeformat(Render *render, Value self, const CallArgs *args, Value *out) {
   static const char prefixes[] = "kMGTPEZY";
   bool binary = given_truth(args->items[0]);
   double base = binary ? 1024 : 1000, bytes, unit = base;
@@ -444,7 +444,7 @@ static Status filter_filesizeformat(Render *render, Value self, const Args *args
 
 /* --- any value */
 
-static Status filter_default(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_default(Render *render, Value self, const CallArgs *args, Value *out) {
   bool falls_back = self.kind == VALUE_UNDEFINED || (given_truth(args->items[1]) && !value_truth(self));
   *out = self;
   if (!falls_back) return STATUS_OK;
@@ -453,7 +453,7 @@ static Status filter_default(Render *render, Value self, const Args *args, Value
   return STATUS_OK;
 }
 
-static Status filter_attr(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_attr(Render *render, Value self, const CallArgs *args, Value *out) {
   Text name;
   TRY(argument_text(render, "attribute name", args->items[0], &name));
   if (self.kind != VALUE_DICT) return value_attribute(render, self, name, out);
@@ -463,7 +463,7 @@ static Status filter_attr(Render *render, Value self, const Args *args, Value *o
   return value_attribute(render, method, name, out);
 }
 
-static Status filter_tojson(Render *render, Value self, const Args *args, Value *out) {
+static Status filter_tojson(Render *render, Value self, const CallArgs *args, Value *out) {
   Value indent = args->items[1], separators = args->items[2], spaces;
   JsonStyle style = {.ascii = given_truth(args->items[0]), .sorted = given_truth(args->items[3])};
   if (indent.kind == VALUE_STRING) {

@@ -24,22 +24,22 @@ typedef struct {
   int64_t width, precision; /* precision -1: none */
   char separator;           /* , or _ or NUL */
   char type;                /* NUL: the value's default */
-} Spec;
+} FormatSpec;
 
 /* A number in parts, so that zeros can stand between sign and digits. */
 typedef struct {
   char sign[8];            /* followed by 0x, 0o or 0b */
   char digits[MAX_DIGITS]; /* before the point */
   char rest[MAX_DIGITS];   /* from the point on */
-} Digits;
+} NumberParts;
 
 /* --- numbers */
 
-static const char *sign_of(bool negative, const Spec *spec) {
+static const char *sign_of(bool negative, const FormatSpec *spec) {
   return negative ? "-" : spec->sign == '+' ? "+" : spec->sign == ' ' ? " " : "";
 }
 
-static void integer_digits(int64_t value, const Spec *spec, Digits *out) {
+static void integer_digits(int64_t value, const FormatSpec *spec, NumberParts *out) {
   char type = spec->type ? spec->type : 'd';
   unsigned base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -69,7 +69,7 @@ static void drop_zeros(char *text) {
 
 /* Writes this many digits like %g: with an exponent below 1e-4 and from 10^limit on. The C library's %#g
  * loses a digit of numbers that round up to the next power of ten. */
-static void general_digits(double number, int digits, int limit, const Spec *spec, char *text, size_t size) {
+static void general_digits(double number, int digits, int limit, const FormatSpec *spec, char *text, size_t size) {
   const char *with_exponent = spec->type == 'G' ? "%#.*E" : "%#.*e";
   snprintf(text, size, with_exponent, digits - 1, number);
   int exponent = atoi(strpbrk(text, "eE") + 1);
@@ -78,7 +78,7 @@ static void general_digits(double number, int digits, int limit, const Spec *spe
 }
 
 /* Writes the number without its sign in the spec's type or, if that is NUL, as Python prints it. */
-static void float_digits_text(double number, const Spec *spec, char *text, size_t size) {
+static void float_digits_text(double number, const FormatSpec *spec, char *text, size_t size) {
   char type = spec->type;
   int precision = spec->precision < 0 ? 6 : (int)spec->precision, digits = precision ? precision : 1;
   if (!type && spec->precision < 0) {
@@ -101,7 +101,7 @@ static void float_digits_text(double number, const Spec *spec, char *text, size_
   }
 }
 
-static void float_digits(double number, const Spec *spec, Digits *out) {
+static void float_digits(double number, const FormatSpec *spec, NumberParts *out) {
   snprintf(out->sign, sizeof out->sign, "%s", sign_of(signbit(number) && !isnan(number), spec));
   number = fabs(number);
   out->rest[0] = '\0';
@@ -125,7 +125,7 @@ static void float_digits(double number, const Spec *spec, Digits *out) {
 }
 
 /* Groups the digits by three (by four if the base is not ten). */
-static void group_digits(const Spec *spec, char digits[MAX_DIGITS]) {
+static void group_digits(const FormatSpec *spec, char digits[MAX_DIGITS]) {
   char grouped[MAX_DIGITS];
   size_t n = strlen(digits), k = 0, size = spec->type && strchr("xXob", spec->type) ? 4 : 3;
   for (size_t i = 0; i < n && k + 2 < sizeof grouped; i++) {
@@ -143,7 +143,7 @@ static Status put_fill(Render *render, Text fill, int64_t count) {
 }
 
 /* Prepends zeros until the digits and their separators have the width. */
-static void zero_digits(const Spec *spec, Digits *parts) {
+static void zero_digits(const FormatSpec *spec, NumberParts *parts) {
   size_t around = strlen(parts->sign) + strlen(parts->rest), n = strlen(parts->digits);
   int64_t room = spec->width - (int64_t)around;
   size_t size = spec->type && strchr("xXob", spec->type) ? 4 : 3;
@@ -153,7 +153,7 @@ static void zero_digits(const Spec *spec, Digits *parts) {
   }
 }
 
-static Status put_digits(Render *render, Digits *parts, const Spec *spec) {
+static Status put_digits(Render *render, NumberParts *parts, const FormatSpec *spec) {
   char align = spec->align ? spec->align : spec->zero ? '=' : '>';
   Text fill = spec->zero && !spec->align ? text_literal("0") : spec->fill;
   if (spec->separator && isxdigit((unsigned char)parts->digits[0])) {
@@ -171,7 +171,7 @@ static Status put_digits(Render *render, Digits *parts, const Spec *spec) {
   return align == '=' ? STATUS_OK : put_fill(render, fill, missing - left);
 }
 
-static Status put_padded_text(Render *render, Text text, const Spec *spec) {
+static Status put_padded_text(Render *render, Text text, const FormatSpec *spec) {
   TRY(render_charge_bytes(render, text.size));
   if (spec->precision >= 0) text = text_slice(text, 0, text_offset(text, (size_t)spec->precision));
   int64_t size = (int64_t)text_count(text), missing = spec->width > size ? spec->width - size : 0;
@@ -181,7 +181,7 @@ static Status put_padded_text(Render *render, Text text, const Spec *spec) {
   return put_fill(render, spec->fill, missing - left);
 }
 
-static Status put_character(Render *render, int64_t code, const Spec *spec) {
+static Status put_character(Render *render, int64_t code, const FormatSpec *spec) {
   char bytes[4];
   if (code < 0 || code >= 0x110000 || (code >= 0xd800 && code < 0xe000))
     return render_fail(render, "%%c arg not in range(0x110000)");
@@ -189,8 +189,8 @@ static Status put_character(Render *render, int64_t code, const Spec *spec) {
   return put_padded_text(render, text_of(bytes, n, true), spec);
 }
 
-static Status put_number_as(Render *render, Value value, const Spec *spec) {
-  Digits digits;
+static Status put_number_as(Render *render, Value value, const FormatSpec *spec) {
+  NumberParts digits;
   if (spec->precision > MAX_PRECISION)
     return render_fail(render, "a precision above %d is not supported", MAX_PRECISION);
   bool is_float = value.kind == VALUE_FLOAT || (spec->type && strchr("eEfFgG%", spec->type));
@@ -214,8 +214,8 @@ static char char_at(Text text, size_t at) {
   return at < text.size ? text.data[at] : '\0';
 }
 
-static bool parse_spec(Text text, Spec *spec) {
-  *spec = (Spec){.fill = text_literal(" "), .precision = -1};
+static bool parse_spec(Text text, FormatSpec *spec) {
+  *spec = (FormatSpec){.fill = text_literal(" "), .precision = -1};
   size_t at = 0, first = text.size ? text_step(text, 0) : 0;
   bool filled = char_at(text, first) && strchr("<>=^", char_at(text, first));
   if (filled) {
@@ -242,19 +242,19 @@ static bool parse_spec(Text text, Spec *spec) {
   return at == text.size;
 }
 
-static Status wrong_type(Render *render, const Spec *spec, Value value) {
+static Status wrong_type(Render *render, const FormatSpec *spec, Value value) {
   return render_fail(render, "Unknown format code '%c' for object of type '%s'", spec->type,
                      value_type(value));
 }
 
 /* Digits of other bases are grouped by '_' only, characters never. */
-static bool separator_fits(const Spec *spec) {
+static bool separator_fits(const FormatSpec *spec) {
   if (!spec->separator || !spec->type) return true;
   return !strchr("cns", spec->type) && (spec->separator == '_' || !strchr("bxXo", spec->type));
 }
 
 static Status put_formatted(Render *render, Value value, Text text) {
-  Spec spec;
+  FormatSpec spec;
   if (text.size == 0) return put_string(render, value);
   if (!parse_spec(text, &spec)) return render_fail(render, "Invalid format specifier");
   if (value.kind == VALUE_STRING || value.kind == VALUE_UNDEFINED) {
@@ -331,7 +331,7 @@ static Status star_or_number(Render *render, Percent *percent, Text format, size
   return *out >= -(1 << 30) && *out <= 1 << 30 ? STATUS_OK : render_fail(render, "width too big");
 }
 
-static Status put_percent_number(Render *render, Value value, Spec *spec) {
+static Status put_percent_number(Render *render, Value value, FormatSpec *spec) {
   bool floats = strchr("eEfFgG", spec->type);
   if (value.kind == VALUE_UNDEFINED) return render_undefined(render, value);
   if (!value_is_number(value) || (value.kind == VALUE_FLOAT && strchr("xXo", spec->type)))
@@ -346,7 +346,7 @@ static Status put_percent_number(Render *render, Value value, Spec *spec) {
     }
   }
   if (!floats && spec->precision >= 0) { /* at least this many digits */
-    Digits digits;
+    NumberParts digits;
     integer_digits(value_integer(value), spec, &digits);
     size_t n = strlen(digits.digits),
            want = spec->precision > MAX_PRECISION ? MAX_PRECISION : (size_t)spec->precision;
@@ -359,7 +359,7 @@ static Status put_percent_number(Render *render, Value value, Spec *spec) {
   return put_number_as(render, value, spec);
 }
 
-static Status put_percent_value(Render *render, Value value, Spec *spec) {
+static Status put_percent_value(Render *render, Value value, FormatSpec *spec) {
   Text text;
   Value repr;
   size_t mark = put_mark(render);
@@ -381,7 +381,7 @@ static Status put_percent_value(Render *render, Value value, Spec *spec) {
 
 /* Formats one conversion; *at is after its '%'. */
 static Status put_conversion(Render *render, Percent *percent, Text format, size_t *at) {
-  Spec spec = {.fill = text_literal(" "), .precision = -1};
+  FormatSpec spec = {.fill = text_literal(" "), .precision = -1};
   Value value = {.kind = VALUE_MISSING};
   if (char_at(format, *at) == '(') {
     ++*at;
@@ -432,7 +432,7 @@ Status format_percent(Render *render, Text format, Value args, Value *out) {
 /* --- "{0.name!r:>5}".format(values) */
 
 typedef struct {
-  const Args *args;
+  const CallArgs *args;
   size_t automatic; /* index of the next {} */
   bool counted, numbered;
 } Braces;
@@ -553,7 +553,7 @@ static Status put_braces(Render *render, Braces *braces, Text format, int depth)
   return put_text(render, text_slice(format, from, format.size));
 }
 
-Status format_braces(Render *render, Text format, const Args *args, Value *out) {
+Status format_braces(Render *render, Text format, const CallArgs *args, Value *out) {
   Braces braces = {.args = args};
   size_t mark = put_mark(render);
   TRY(put_braces(render, &braces, format, 0));

@@ -26,7 +26,7 @@ Status argument_text(Render *render, const char *what, Value value, Text *out) {
 
 /* --- range, dict, namespace */
 
-static Status function_range(Render *render, Value self, const Args *args, Value *out) {
+static Status function_range(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)self;
   int64_t start = 0, stop, step;
   if (args->n_keywords) return render_fail(render, "range() takes no keyword arguments");
@@ -75,7 +75,7 @@ static Status add_pairs(Render *render, Dict *dict, Value source) {
   }
 }
 
-static Status function_dict(Render *render, Value self, const Args *args, Value *out) {
+static Status function_dict(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)self;
   if (args->count > 1) return render_fail(render, "dict expected at most 1 argument, got %zu", args->count);
   TRY(value_dict(render, args->n_keywords, out));
@@ -88,7 +88,7 @@ static Status function_dict(Render *render, Value self, const Args *args, Value 
   return STATUS_OK;
 }
 
-static Status function_namespace(Render *render, Value self, const Args *args, Value *out) {
+static Status function_namespace(Render *render, Value self, const CallArgs *args, Value *out) {
   TRY(function_dict(render, self, args, out));
   out->kind = VALUE_NAMESPACE;
   return STATUS_OK;
@@ -96,7 +96,7 @@ static Status function_namespace(Render *render, Value self, const Args *args, V
 
 /* --- cycler, joiner */
 
-static Status function_cycler(Render *render, Value self, const Args *args, Value *out) {
+static Status function_cycler(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)self;
   if (args->count == 0) return render_fail(render, "at least one item has to be provided");
   Value list, *items;
@@ -109,7 +109,7 @@ static Status function_cycler(Render *render, Value self, const Args *args, Valu
   return STATUS_OK;
 }
 
-static Status cycler_next(Render *render, Value self, const Args *args, Value *out) {
+static Status cycler_next(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)render, (void)args;
   Cycler *cycler = self.cycler;
   *out = cycler->items->items[cycler->at];
@@ -117,7 +117,7 @@ static Status cycler_next(Render *render, Value self, const Args *args, Value *o
   return STATUS_OK;
 }
 
-static Status cycler_reset(Render *render, Value self, const Args *args, Value *out) {
+static Status cycler_reset(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)render, (void)args;
   self.cycler->at = 0;
   *out = value_none();
@@ -127,7 +127,7 @@ static Status cycler_reset(Render *render, Value self, const Args *args, Value *
 const Builtin template_cycler_methods[] = {
     {"next", "", 0, cycler_next}, {"reset", "", 0, cycler_reset}, {NULL, NULL, 0, NULL}};
 
-static Status function_joiner(Render *render, Value self, const Args *args, Value *out) {
+static Status function_joiner(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)self;
   Joiner *joiner = render_alloc(render, 1, sizeof *joiner);
   if (!joiner) return render_no_memory(render);
@@ -139,7 +139,7 @@ static Status function_joiner(Render *render, Value self, const Args *args, Valu
 
 /* --- additions of transformers */
 
-static Status function_raise_exception(Render *render, Value self, const Args *args, Value *out) {
+static Status function_raise_exception(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)self, (void)out;
   Text message;
   TRY(value_string(render, args->items[0], &message));
@@ -174,7 +174,7 @@ static Status prepare_format(Render *render, Text format, char *out, size_t size
   return STATUS_OK;
 }
 
-static Status function_strftime_now(Render *render, Value self, const Args *args, Value *out) {
+static Status function_strftime_now(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)self;
   Text format;
   char prepared[MAX_TIME / 8], text[MAX_TIME];

@@ -5,7 +5,7 @@
  * line and a block or comment. '-' inside a tag drops all white space on its side, '+' keeps it. */
 #include "base/utf8.h"
 #include "tokenizer/jinja/syntax.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 #include "tokenizer/jinja/filters.h"
 #include "tokenizer/jinja/strings.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 /* --- arguments */
 
@@ -41,7 +41,7 @@ static bool has_affix(Text text, Text affix, bool at_end) {
                                   : text_slice(text, 0, affix.size));
 }
 
-static Status string_affix(Render *render, Value self, const Args *args, bool at_end, Value *out) {
+static Status string_affix(Render *render, Value self, const CallArgs *args, bool at_end, Value *out) {
   size_t from, to;
   bool inside, found = false;
   TRY(look_at(render, *self.text, args->items[1], args->items[2], &from, &to, &inside));
@@ -63,10 +63,10 @@ static Status string_affix(Render *render, Value self, const Args *args, bool at
   return STATUS_OK;
 }
 
-static Status string_startswith(Render *render, Value self, const Args *args, Value *out) {
+static Status string_startswith(Render *render, Value self, const CallArgs *args, Value *out) {
   return string_affix(render, self, args, false, out);
 }
-static Status string_endswith(Render *render, Value self, const Args *args, Value *out) {
+static Status string_endswith(Render *render, Value self, const CallArgs *args, Value *out) {
   return string_affix(render, self, args, true, out);
 }
 
@@ -76,7 +76,7 @@ static Status charge_search(Render *render, size_t size, Text needle, bool last)
                        last ? size / BYTES_OF_STEP * (needle.size / 8 + 1) + 1 : size / BYTES_OF_STEP + 1);
 }
 
-static Status search(Render *render, Value self, const Args *args, bool last, bool must, Value *out) {
+static Status search(Render *render, Value self, const CallArgs *args, bool last, bool must, Value *out) {
   Text text = *self.text, needle;
   size_t from, to, at = SIZE_MAX;
   bool inside;
@@ -89,20 +89,20 @@ static Status search(Render *render, Value self, const Args *args, bool last, bo
   return STATUS_OK;
 }
 
-static Status string_find(Render *render, Value self, const Args *args, Value *out) {
+static Status string_find(Render *render, Value self, const CallArgs *args, Value *out) {
   return search(render, self, args, false, false, out);
 }
-static Status string_rfind(Render *render, Value self, const Args *args, Value *out) {
+static Status string_rfind(Render *render, Value self, const CallArgs *args, Value *out) {
   return search(render, self, args, true, false, out);
 }
-static Status string_index(Render *render, Value self, const Args *args, Value *out) {
+static Status string_index(Render *render, Value self, const CallArgs *args, Value *out) {
   return search(render, self, args, false, true, out);
 }
-static Status string_rindex(Render *render, Value self, const Args *args, Value *out) {
+static Status string_rindex(Render *render, Value self, const CallArgs *args, Value *out) {
   return search(render, self, args, true, true, out);
 }
 
-static Status string_count(Render *render, Value self, const Args *args, Value *out) {
+static Status string_count(Render *render, Value self, const CallArgs *args, Value *out) {
   Text text = *self.text, needle;
   size_t from, to;
   bool inside;
@@ -181,7 +181,7 @@ static Status string_all(Render *render, Value self, bool (*is)(uint32_t), bool 
 }
 
 #define ALL(name, is, empty)                                                                                 \
-  static Status string_##name(Render *render, Value self, const Args *args, Value *out) {                    \
+  static Status string_##name(Render *render, Value self, const CallArgs *args, Value *out) {                    \
     (void)args;                                                                                              \
     return string_all(render, self, is, empty, out);                                                         \
   }
@@ -194,12 +194,12 @@ ALL(isspace, code_is_space, false)
 ALL(isascii, is_ascii, true)
 #undef ALL
 
-static Status string_islower(Render *render, Value self, const Args *args, Value *out) {
+static Status string_islower(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   *out = value_bool(text_has_case(*self.text, CHAR_LOWERCASE));
   return render_charge(render, self.text->size / 8);
 }
-static Status string_isupper(Render *render, Value self, const Args *args, Value *out) {
+static Status string_isupper(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   *out = value_bool(text_has_case(*self.text, CHAR_UPPERCASE));
   return render_charge(render, self.text->size / 8);
@@ -207,7 +207,7 @@ static Status string_isupper(Render *render, Value self, const Args *args, Value
 
 /* --- stripping */
 
-static Status strip(Render *render, Value self, const Args *args, int sides, Value *out) {
+static Status strip(Render *render, Value self, const CallArgs *args, int sides, Value *out) {
   Text characters;
   bool given = !is_none(args->items[0]);
   if (given) TRY(argument_text(render, "strip arg", args->items[0], &characters));
@@ -216,24 +216,24 @@ static Status strip(Render *render, Value self, const Args *args, int sides, Val
   return value_text(render, stripped, out);
 }
 
-static Status string_strip(Render *render, Value self, const Args *args, Value *out) {
+static Status string_strip(Render *render, Value self, const CallArgs *args, Value *out) {
   return strip(render, self, args, STRIP_LEFT | STRIP_RIGHT, out);
 }
-static Status string_lstrip(Render *render, Value self, const Args *args, Value *out) {
+static Status string_lstrip(Render *render, Value self, const CallArgs *args, Value *out) {
   return strip(render, self, args, STRIP_LEFT, out);
 }
-static Status string_rstrip(Render *render, Value self, const Args *args, Value *out) {
+static Status string_rstrip(Render *render, Value self, const CallArgs *args, Value *out) {
   return strip(render, self, args, STRIP_RIGHT, out);
 }
 
-static Status string_removeprefix(Render *render, Value self, const Args *args, Value *out) {
+static Status string_removeprefix(Render *render, Value self, const CallArgs *args, Value *out) {
   Text affix, text = *self.text;
   TRY(argument_text(render, "removeprefix() argument", args->items[0], &affix));
   TRY(render_charge_bytes(render, affix.size));
   return value_text(render, has_affix(text, affix, false) ? text_slice(text, affix.size, text.size) : text,
                     out);
 }
-static Status string_removesuffix(Render *render, Value self, const Args *args, Value *out) {
+static Status string_removesuffix(Render *render, Value self, const CallArgs *args, Value *out) {
   Text affix, text = *self.text;
   TRY(argument_text(render, "removesuffix() argument", args->items[0], &affix));
   TRY(render_charge_bytes(render, affix.size));
@@ -320,7 +320,7 @@ static Status split_words_from_end(Render *render, Text text, int64_t most, Piec
   return STATUS_OK;
 }
 
-static Status split(Render *render, Value self, const Args *args, bool from_end, Value *out) {
+static Status split(Render *render, Value self, const CallArgs *args, bool from_end, Value *out) {
   int64_t most;
   Text separator;
   Pieces pieces = {0};
@@ -339,18 +339,18 @@ static Status split(Render *render, Value self, const Args *args, bool from_end,
   return pieces_value(render, &pieces, from_end, out);
 }
 
-static Status string_split(Render *render, Value self, const Args *args, Value *out) {
+static Status string_split(Render *render, Value self, const CallArgs *args, Value *out) {
   return split(render, self, args, false, out);
 }
-static Status string_rsplit(Render *render, Value self, const Args *args, Value *out) {
+static Status string_rsplit(Render *render, Value self, const CallArgs *args, Value *out) {
   return split(render, self, args, true, out);
 }
 
-static Status string_splitlines(Render *render, Value self, const Args *args, Value *out) {
+static Status string_splitlines(Render *render, Value self, const CallArgs *args, Value *out) {
   return string_lines(render, *self.text, given_truth(args->items[0]), out);
 }
 
-static Status partition(Render *render, Value self, const Args *args, bool last, Value *out) {
+static Status partition(Render *render, Value self, const CallArgs *args, bool last, Value *out) {
   Text text = *self.text, separator;
   Value *items;
   TRY(argument_text(render, "the separator", args->items[0], &separator));
@@ -369,10 +369,10 @@ static Status partition(Render *render, Value self, const Args *args, bool last,
   return value_text(render, text_slice(text, to, text.size), &items[2]);
 }
 
-static Status string_partition(Render *render, Value self, const Args *args, Value *out) {
+static Status string_partition(Render *render, Value self, const CallArgs *args, Value *out) {
   return partition(render, self, args, false, out);
 }
-static Status string_rpartition(Render *render, Value self, const Args *args, Value *out) {
+static Status string_rpartition(Render *render, Value self, const CallArgs *args, Value *out) {
   return partition(render, self, args, true, out);
 }
 
@@ -384,21 +384,21 @@ static Status in_case(Render *render, Value self, CaseKind kind, Value *out) {
   return put_take(render, mark, out);
 }
 
-static Status string_upper(Render *render, Value self, const Args *args, Value *out) {
+static Status string_upper(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return in_case(render, self, CASE_UPPER, out);
 }
-static Status string_lower(Render *render, Value self, const Args *args, Value *out) {
+static Status string_lower(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return in_case(render, self, CASE_LOWER, out);
 }
 
-static Status string_casefold(Render *render, Value self, const Args *args, Value *out) {
+static Status string_casefold(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return in_case(render, self, CASE_FOLDED, out);
 }
 
-static Status string_capitalize(Render *render, Value self, const Args *args, Value *out) {
+static Status string_capitalize(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return string_capitalized(render, *self.text, out);
 }
@@ -409,7 +409,7 @@ static bool is_cased(uint32_t code) {
 }
 
 /* A letter after a cased one becomes lower case, any other one title case. */
-static Status string_title(Render *render, Value self, const Args *args, Value *out) {
+static Status string_title(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text = *self.text;
   size_t mark = put_mark(render);
@@ -425,7 +425,7 @@ static Status string_title(Render *render, Value self, const Args *args, Value *
   return put_take(render, mark, out);
 }
 
-static Status string_swapcase(Render *render, Value self, const Args *args, Value *out) {
+static Status string_swapcase(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text text = *self.text;
   size_t mark = put_mark(render);
@@ -440,7 +440,7 @@ static Status string_swapcase(Render *render, Value self, const Args *args, Valu
   return put_take(render, mark, out);
 }
 
-static Status string_replace(Render *render, Value self, const Args *args, Value *out) {
+static Status string_replace(Render *render, Value self, const CallArgs *args, Value *out) {
   Text old, new;
   int64_t count;
   TRY(argument_text(render, "replace() argument 1", args->items[0], &old));
@@ -449,12 +449,12 @@ static Status string_replace(Render *render, Value self, const Args *args, Value
   return string_replaced(render, *self.text, old, new, count, out);
 }
 
-static Status string_join(Render *render, Value self, const Args *args, Value *out) {
+static Status string_join(Render *render, Value self, const CallArgs *args, Value *out) {
   if (!value_is_iterable(args->items[0])) return render_fail(render, "can only join an iterable");
   return string_joined(render, *self.text, args->items[0], false, out);
 }
 
-static Status padded(Render *render, Value self, const Args *args, Padding padding, Value *out) {
+static Status padded(Render *render, Value self, const CallArgs *args, Padding padding, Value *out) {
   int64_t width;
   Text fill = text_literal(" ");
   TRY(argument_int(render, args->items[0], 0, &width));
@@ -464,18 +464,18 @@ static Status padded(Render *render, Value self, const Args *args, Padding paddi
   return string_padded(render, *self.text, width, fill, padding, out);
 }
 
-static Status string_ljust(Render *render, Value self, const Args *args, Value *out) {
+static Status string_ljust(Render *render, Value self, const CallArgs *args, Value *out) {
   return padded(render, self, args, PAD_RIGHT, out);
 }
-static Status string_rjust(Render *render, Value self, const Args *args, Value *out) {
+static Status string_rjust(Render *render, Value self, const CallArgs *args, Value *out) {
   return padded(render, self, args, PAD_LEFT, out);
 }
-static Status string_center(Render *render, Value self, const Args *args, Value *out) {
+static Status string_center(Render *render, Value self, const CallArgs *args, Value *out) {
   return padded(render, self, args, PAD_BOTH, out);
 }
 
 /* Inserts zeros between a sign and the rest. */
-static Status string_zfill(Render *render, Value self, const Args *args, Value *out) {
+static Status string_zfill(Render *render, Value self, const CallArgs *args, Value *out) {
   int64_t width;
   Text text = *self.text;
   TRY(argument_int(render, args->items[0], 0, &width));
@@ -496,7 +496,7 @@ static Status put_spaces(Render *render, size_t count) {
 }
 
 /* Replaces tabs by spaces up to the next multiple of a width, in characters from the line's beginning. */
-static Status string_expandtabs(Render *render, Value self, const Args *args, Value *out) {
+static Status string_expandtabs(Render *render, Value self, const CallArgs *args, Value *out) {
   Text text = *self.text;
   int64_t width;
   size_t column = 0, mark = put_mark(render);
@@ -512,7 +512,7 @@ static Status string_expandtabs(Render *render, Value self, const Args *args, Va
   return put_take(render, mark, out);
 }
 
-static Status string_format(Render *render, Value self, const Args *args, Value *out) {
+static Status string_format(Render *render, Value self, const CallArgs *args, Value *out) {
   return format_braces(render, *self.text, args, out);
 }
 
@@ -562,7 +562,7 @@ const Builtin template_string_methods[] = {
 
 /* --- lists, tuples */
 
-static Status list_index(Render *render, Value self, const Args *args, Value *out) {
+static Status list_index(Render *render, Value self, const CallArgs *args, Value *out) {
   const List *list;
   TRY(value_elements(render, self, &list));
   for (size_t i = 0; i < list->count; i++) {
@@ -576,7 +576,7 @@ static Status list_index(Render *render, Value self, const Args *args, Value *ou
   return render_fail(render, "%s is not in list", render_shown(render, args->items[0]));
 }
 
-static Status list_count(Render *render, Value self, const Args *args, Value *out) {
+static Status list_count(Render *render, Value self, const CallArgs *args, Value *out) {
   const List *list;
   int64_t count = 0;
   TRY(value_elements(render, self, &list));
@@ -589,7 +589,7 @@ static Status list_count(Render *render, Value self, const Args *args, Value *ou
   return STATUS_OK;
 }
 
-static Status list_copy(Render *render, Value self, const Args *args, Value *out) {
+static Status list_copy(Render *render, Value self, const CallArgs *args, Value *out) {
   return filter_list(render, self, args, out);
 }
 
@@ -610,27 +610,27 @@ static Status dict_view(Render *render, Value self, ViewKind kind, Value *out) {
   return STATUS_OK;
 }
 
-static Status dict_items(Render *render, Value self, const Args *args, Value *out) {
+static Status dict_items(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return dict_view(render, self, VIEW_ITEMS, out);
 }
-static Status dict_keys(Render *render, Value self, const Args *args, Value *out) {
+static Status dict_keys(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return dict_view(render, self, VIEW_KEYS, out);
 }
-static Status dict_values(Render *render, Value self, const Args *args, Value *out) {
+static Status dict_values(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return dict_view(render, self, VIEW_VALUES, out);
 }
 
-static Status dict_get(Render *render, Value self, const Args *args, Value *out) {
+static Status dict_get(Render *render, Value self, const CallArgs *args, Value *out) {
   const Value *found;
   TRY(dict_find(render, self.dict, args->items[0], &found));
   *out = found ? *found : is_given(args->items[1]) ? args->items[1] : value_none();
   return STATUS_OK;
 }
 
-static Status dict_copy(Render *render, Value self, const Args *args, Value *out) {
+static Status dict_copy(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   TRY(value_dict(render, self.dict->count, out));
   for (size_t i = 0; i < self.dict->count; i++)

@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/jinja/eval.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 /* --- the output */
 

@@ -320,13 +320,13 @@ static Status loop_neighbour(Render *render, Loop *loop, LoopAttribute attribute
                                                 : value_undefined(render, "there is no next item", out);
 }
 
-static Status loop_cycle(Render *render, Value self, const Args *args, Value *out) {
+static Status loop_cycle(Render *render, Value self, const CallArgs *args, Value *out) {
   if (args->count == 0) return render_fail(render, "no items for cycling given");
   *out = args->items[(size_t)self.loop->index % args->count];
   return STATUS_OK;
 }
 
-static Status loop_changed(Render *render, Value self, const Args *args, Value *out) {
+static Status loop_changed(Render *render, Value self, const CallArgs *args, Value *out) {
   Value now;
   Value *items;
   bool equal;
@@ -433,7 +433,7 @@ static Status make_macro(Render *render, const Node *node, Value *out) {
   return STATUS_OK;
 }
 
-static Status take_keyword(Render *render, const Args *args, bool *taken, Text name, Value *out) {
+static Status take_keyword(Render *render, const CallArgs *args, bool *taken, Text name, Value *out) {
   TRY(render_charge(render, args->n_keywords / 8));
   *out = (Value){.kind = VALUE_MISSING};
   for (size_t i = 0; i < args->n_keywords; i++)
@@ -455,7 +455,7 @@ static Status default_of(Render *render, const Node *param, Value *out) {
   return value_undefined(render, strcpy(kept, hint), out);
 }
 
-static Status bind_parameters(Render *render, const Node *node, const Args *args, bool *taken) {
+static Status bind_parameters(Render *render, const Node *node, const CallArgs *args, bool *taken) {
   for (size_t i = 0; i < node->params.count; i++) {
     const Node *param = node->params.nodes[i];
     Value value;
@@ -469,7 +469,7 @@ static Status bind_parameters(Render *render, const Node *node, const Args *args
   return STATUS_OK;
 }
 
-static Status bind_caller(Render *render, const Node *node, const Args *args, bool *taken) {
+static Status bind_caller(Render *render, const Node *node, const CallArgs *args, bool *taken) {
   for (size_t i = 0; i < node->params.count; i++)
     if (node->params.nodes[i]->symbol == render->template->caller) return STATUS_OK;
   Value caller;
@@ -479,7 +479,7 @@ static Status bind_caller(Render *render, const Node *node, const Args *args, bo
 }
 
 /* Puts the remaining arguments into kwargs and varargs if the macro uses them, else refuses them. */
-static Status bind_rest(Render *render, const Macro *macro, const Args *args, const bool *taken) {
+static Status bind_rest(Render *render, const Macro *macro, const CallArgs *args, const bool *taken) {
   const Node *node = macro->node;
   Text name = macro_name(macro);
   Value kwargs, varargs, *items;
@@ -506,7 +506,7 @@ static Status bind_rest(Render *render, const Macro *macro, const Args *args, co
                             : STATUS_OK;
 }
 
-Status macro_call(Render *render, const Macro *macro, const Args *args, Value *out) {
+Status macro_call(Render *render, const Macro *macro, const CallArgs *args, Value *out) {
   const Node *node = macro->node;
   if (++render->depth > RENDER_MAX_DEPTH) return render_fail(render, "macros are nested too deep");
   Scope *before = render->scope;
@@ -533,7 +533,7 @@ static Status run_macro(Render *render, const Node *node) {
 /* {% call f(x) %}: f gets the body as its caller. */
 static Status run_call_block(Render *render, const Node *node) {
   Value callee, result;
-  Args args;
+  CallArgs args;
   TRY(eval(render, node->a->a, &callee));
   TRY(eval_arguments(render, node->a, &args));
   Keyword *keywords = render_alloc(render, args.n_keywords + 1, sizeof *keywords);

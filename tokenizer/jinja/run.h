@@ -11,7 +11,7 @@ Status eval_block_filter(Render *render, const Node *node, Value text, Value *ou
 /* Finds the innermost variable of this name, or NULL; passing many costs steps. */
 Status scope_find(Render *render, int symbol, const Variable **variable);
 
-Status eval_arguments(Render *render, const Node *call, Args *args);
+Status eval_arguments(Render *render, const Node *call, CallArgs *args);
 
 /* Adds the node's place to a failure that has none. */
 Status render_placed(Render *render, const Node *node, Status status);

@@ -26,7 +26,7 @@ static Status next_plain(Render *render, Iterator *iterator, Value *out, bool *m
 typedef struct {
   Value *parts; /* [count] */
   size_t count;
-} Path;
+} AttributePath;
 
 static bool all_digits(Text text) {
   for (size_t i = 0; i < text.size; i++)
@@ -43,8 +43,8 @@ static Status path_part(Render *render, Text part, Value *out) {
   return value_text(render, part, out);
 }
 
-static Status path_make(Render *render, Value attribute, Path *path) {
-  *path = (Path){0};
+static Status path_make(Render *render, Value attribute, AttributePath *path) {
+  *path = (AttributePath){0};
   if (!is_given(attribute) || attribute.kind == VALUE_NONE) return STATUS_OK;
   bool is_text = attribute.kind == VALUE_STRING;
   size_t n = 1;
@@ -62,7 +62,7 @@ static Status path_make(Render *render, Value attribute, Path *path) {
   return STATUS_OK;
 }
 
-static Status path_follow(Render *render, const Path *path, Value item, Value fallback, Value *out) {
+static Status path_follow(Render *render, const AttributePath *path, Value item, Value fallback, Value *out) {
   *out = item;
   for (size_t i = 0; i < path->count; i++) {
     TRY(value_item(render, *out, path->parts[i], out));
@@ -87,19 +87,19 @@ typedef enum { CALL_MAP, CALL_SELECT, CALL_REJECT } CallKind;
 typedef struct {
   CallKind kind;
   bool by_attribute, prepared;
-  Args args;              /* as given; after prepare(), those of the filter or test */
+  CallArgs args;              /* as given; after prepare(), those of the filter or test */
   const Builtin *builtin; /* a filter or test; NULL: none */
-  Path path;              /* followed before the call; without a filter it gives map's result */
+  AttributePath path;              /* followed before the call; without a filter it gives map's result */
   Value fallback;
 } Calling;
 
-static Status copy_args(Render *render, const Args *args, Args *out) {
+static Status copy_args(Render *render, const CallArgs *args, CallArgs *out) {
   Value *items = render_alloc(render, args->count, sizeof *items);
   Keyword *keywords = render_alloc(render, args->n_keywords, sizeof *keywords);
   if (!items || !keywords) return render_no_memory(render);
   if (args->count) memcpy(items, args->items, args->count * sizeof *items);
   if (args->n_keywords) memcpy(keywords, args->keywords, args->n_keywords * sizeof *keywords);
-  *out = (Args){items, args->count, keywords, args->n_keywords};
+  *out = (CallArgs){items, args->count, keywords, args->n_keywords};
   return STATUS_OK;
 }
 
@@ -127,7 +127,7 @@ static Status prepare_attribute_map(Render *render, Calling *calling) {
   return STATUS_OK;
 }
 
-static bool has_keyword(const Args *args, const char *name) {
+static bool has_keyword(const CallArgs *args, const char *name) {
   for (size_t i = 0; i < args->n_keywords; i++)
     if (text_is(args->keywords[i].name, name)) return true;
   return false;
@@ -136,7 +136,7 @@ static bool has_keyword(const Args *args, const char *name) {
 static Status prepare(Render *render, Calling *calling) {
   if (calling->prepared) return STATUS_OK;
   calling->prepared = true;
-  Args *args = &calling->args;
+  CallArgs *args = &calling->args;
   if (calling->kind == CALL_MAP) {
     if (args->count) return take_builtin(render, calling, template_filters, "filter");
     if (has_keyword(args, "attribute")) return prepare_attribute_map(render, calling);
@@ -166,7 +166,7 @@ static Status next_called(Render *render, Iterator *iterator, Value *out, bool *
 }
 
 /* An empty or undefined value yields nothing and leaves the arguments unchecked. */
-static Status call_each(Render *render, Value self, const Args *args, CallKind kind, bool by_attribute,
+static Status call_each(Render *render, Value self, const CallArgs *args, CallKind kind, bool by_attribute,
                         Value *out) {
   Value source = self, *items;
   Calling *calling = render_alloc(render, 1, sizeof *calling);
@@ -178,25 +178,25 @@ static Status call_each(Render *render, Value self, const Args *args, CallKind k
   return iterator_make(render, "generator", source, next_plain, NULL, out);
 }
 
-Status filter_map(Render *render, Value self, const Args *args, Value *out) {
+Status filter_map(Render *render, Value self, const CallArgs *args, Value *out) {
   return call_each(render, self, args, CALL_MAP, false, out);
 }
-Status filter_select(Render *render, Value self, const Args *args, Value *out) {
+Status filter_select(Render *render, Value self, const CallArgs *args, Value *out) {
   return call_each(render, self, args, CALL_SELECT, false, out);
 }
-Status filter_reject(Render *render, Value self, const Args *args, Value *out) {
+Status filter_reject(Render *render, Value self, const CallArgs *args, Value *out) {
   return call_each(render, self, args, CALL_REJECT, false, out);
 }
-Status filter_selectattr(Render *render, Value self, const Args *args, Value *out) {
+Status filter_selectattr(Render *render, Value self, const CallArgs *args, Value *out) {
   return call_each(render, self, args, CALL_SELECT, true, out);
 }
-Status filter_rejectattr(Render *render, Value self, const Args *args, Value *out) {
+Status filter_rejectattr(Render *render, Value self, const CallArgs *args, Value *out) {
   return call_each(render, self, args, CALL_REJECT, true, out);
 }
 
 /* --- single elements, lists, sums */
 
-Status filter_first(Render *render, Value self, const Args *args, Value *out) {
+Status filter_first(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Cursor cursor;
   bool more;
@@ -205,7 +205,7 @@ Status filter_first(Render *render, Value self, const Args *args, Value *out) {
   return more ? STATUS_OK : value_undefined(render, "No first item, sequence was empty.", out);
 }
 
-Status filter_last(Render *render, Value self, const Args *args, Value *out) {
+Status filter_last(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   size_t length;
   TRY(value_charge_length(render, self));
@@ -218,7 +218,7 @@ Status filter_last(Render *render, Value self, const Args *args, Value *out) {
   return STATUS_OK;
 }
 
-Status filter_length(Render *render, Value self, const Args *args, Value *out) {
+Status filter_length(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   size_t length;
   TRY(value_charge_length(render, self));
@@ -240,14 +240,14 @@ static Status elements_value(Render *render, Value self, Value *out, Value **ite
   return STATUS_OK;
 }
 
-Status filter_list(Render *render, Value self, const Args *args, Value *out) {
+Status filter_list(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Value *items;
   size_t count;
   return elements_value(render, self, out, &items, &count);
 }
 
-Status filter_reverse(Render *render, Value self, const Args *args, Value *out) {
+Status filter_reverse(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   if (self.kind == VALUE_STRING) {
     Value missing = {.kind = VALUE_MISSING};
@@ -287,12 +287,12 @@ static Status next_item(Render *render, Iterator *iterator, Value *out, bool *mo
   return cursor_next(render, &iterator->cursor, out, more);
 }
 
-Status filter_items(Render *render, Value self, const Args *args, Value *out) {
+Status filter_items(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return iterator_make(render, "generator", self, next_item, NULL, out);
 }
 
-Status filter_join(Render *render, Value self, const Args *args, Value *out) {
+Status filter_join(Render *render, Value self, const CallArgs *args, Value *out) {
   Text separator = text_literal("");
   Calling calling = {.kind = CALL_MAP, .prepared = true, .fallback = {.kind = VALUE_MISSING}};
   if (is_given(args->items[0])) TRY(value_string(render, args->items[0], &separator));
@@ -303,8 +303,8 @@ Status filter_join(Render *render, Value self, const Args *args, Value *out) {
   return string_joined(render, separator, self, true, out);
 }
 
-Status filter_sum(Render *render, Value self, const Args *args, Value *out) {
-  Path path;
+Status filter_sum(Render *render, Value self, const CallArgs *args, Value *out) {
+  AttributePath path;
   Cursor cursor;
   *out = is_given(args->items[1]) ? args->items[1] : value_int(0);
   if (out->kind == VALUE_STRING)
@@ -321,8 +321,8 @@ Status filter_sum(Render *render, Value self, const Args *args, Value *out) {
   }
 }
 
-static Status extreme(Render *render, Value self, const Args *args, Order order, Value *out) {
-  Path path;
+static Status extreme(Render *render, Value self, const CallArgs *args, Order order, Value *out) {
+  AttributePath path;
   Cursor cursor;
   Value best = {.kind = VALUE_MISSING}, missing = best;
   TRY(path_make(render, args->items[1], &path));
@@ -342,15 +342,15 @@ static Status extreme(Render *render, Value self, const Args *args, Order order,
   return is_given(best) ? STATUS_OK : value_undefined(render, "No aggregated item, sequence was empty.", out);
 }
 
-Status filter_min(Render *render, Value self, const Args *args, Value *out) {
+Status filter_min(Render *render, Value self, const CallArgs *args, Value *out) {
   return extreme(render, self, args, ORDER_LT, out);
 }
-Status filter_max(Render *render, Value self, const Args *args, Value *out) {
+Status filter_max(Render *render, Value self, const CallArgs *args, Value *out) {
   return extreme(render, self, args, ORDER_GT, out);
 }
 
 typedef struct {
-  Path path;
+  AttributePath path;
   bool case_sensitive;
   Dict seen;
 } Uniqueness;
@@ -370,7 +370,7 @@ static Status next_unique(Render *render, Iterator *iterator, Value *out, bool *
   }
 }
 
-Status filter_unique(Render *render, Value self, const Args *args, Value *out) {
+Status filter_unique(Render *render, Value self, const CallArgs *args, Value *out) {
   Uniqueness *state = render_alloc(render, 1, sizeof *state);
   if (!state) return render_no_memory(render);
   *state = (Uniqueness){.case_sensitive = given_truth(args->items[0])};
@@ -382,10 +382,10 @@ Status filter_unique(Render *render, Value self, const Args *args, Value *out) {
 
 typedef struct {
   Value key, value;
-} Sorted;
+} SortItem;
 
 /* A merge sort: stable, also in reverse. */
-static Status sort(Render *render, Sorted *items, Sorted *scratch, size_t n, bool reverse) {
+static Status sort(Render *render, SortItem *items, SortItem *scratch, size_t n, bool reverse) {
   if (n < 2) return STATUS_OK;
   size_t half = n / 2, a = 0, b = half;
   TRY(sort(render, items, scratch, half, reverse));
@@ -401,12 +401,12 @@ static Status sort(Render *render, Sorted *items, Sorted *scratch, size_t n, boo
   return STATUS_OK;
 }
 
-static Status sorted_alloc(Render *render, size_t n, Sorted **items) {
+static Status sorted_alloc(Render *render, size_t n, SortItem **items) {
   *items = render_alloc(render, n, 2 * sizeof **items);
   return *items ? STATUS_OK : render_no_memory(render);
 }
 
-static Status sorted_value(Render *render, Sorted *items, size_t n, bool reverse, Value *out) {
+static Status sorted_value(Render *render, SortItem *items, size_t n, bool reverse, Value *out) {
   Value *sorted;
   TRY(sort(render, items, items + n, n, reverse));
   TRY(value_list(render, n, &sorted, out));
@@ -415,7 +415,7 @@ static Status sorted_value(Render *render, Sorted *items, size_t n, bool reverse
 }
 
 /* Parses "name,age": several paths, whose keys are compared in turn. */
-static Status paths_make(Render *render, Value attribute, Path **paths, size_t *count) {
+static Status paths_make(Render *render, Value attribute, AttributePath **paths, size_t *count) {
   *count = 1;
   bool is_text = attribute.kind == VALUE_STRING;
   for (size_t i = 0; is_text && i < attribute.text->size; i++) *count += attribute.text->data[i] == ',';
@@ -433,10 +433,10 @@ static Status paths_make(Render *render, Value attribute, Path **paths, size_t *
   return STATUS_OK;
 }
 
-Status filter_sort(Render *render, Value self, const Args *args, Value *out) {
+Status filter_sort(Render *render, Value self, const CallArgs *args, Value *out) {
   const List *list;
-  Sorted *items;
-  Path *paths;
+  SortItem *items;
+  AttributePath *paths;
   size_t n_paths;
   Value missing = {.kind = VALUE_MISSING};
   TRY(paths_make(render, args->items[2], &paths, &n_paths));
@@ -454,9 +454,9 @@ Status filter_sort(Render *render, Value self, const Args *args, Value *out) {
   return sorted_value(render, items, list->count, given_truth(args->items[0]), out);
 }
 
-Status filter_dictsort(Render *render, Value self, const Args *args, Value *out) {
+Status filter_dictsort(Render *render, Value self, const CallArgs *args, Value *out) {
   bool by_value = false;
-  Sorted *items;
+  SortItem *items;
   if (is_given(args->items[1])) {
     Text by;
     TRY(argument_text(render, "by", args->items[1], &by));
@@ -478,7 +478,7 @@ Status filter_dictsort(Render *render, Value self, const Args *args, Value *out)
 }
 
 /* Makes the group of sorted items[from, to). */
-static Status group(Render *render, const Sorted *items, size_t from, size_t to, Value grouper, Value *out) {
+static Status group(Render *render, const SortItem *items, size_t from, size_t to, Value grouper, Value *out) {
   Value members, *values;
   TRY(value_list(render, to - from, &values, &members));
   for (size_t i = from; i < to; i++) values[i - from] = items[i].value;
@@ -487,10 +487,10 @@ static Status group(Render *render, const Sorted *items, size_t from, size_t to,
   return STATUS_OK;
 }
 
-Status filter_groupby(Render *render, Value self, const Args *args, Value *out) {
+Status filter_groupby(Render *render, Value self, const CallArgs *args, Value *out) {
   const List *list;
-  Sorted *items;
-  Path path;
+  SortItem *items;
+  AttributePath path;
   Value *groups, all;
   size_t n_groups = 0;
   bool case_sensitive = given_truth(args->items[2]);
@@ -530,7 +530,7 @@ static Status part(Render *render, const List *list, size_t from, size_t to, Val
   return STATUS_OK;
 }
 
-Status filter_batch(Render *render, Value self, const Args *args, Value *out) {
+Status filter_batch(Render *render, Value self, const CallArgs *args, Value *out) {
   const List *list;
   int64_t size;
   Value parts, *items;
@@ -547,7 +547,7 @@ Status filter_batch(Render *render, Value self, const Args *args, Value *out) {
   return iterator_make(render, "generator", parts, next_plain, NULL, out);
 }
 
-Status filter_slice(Render *render, Value self, const Args *args, Value *out) {
+Status filter_slice(Render *render, Value self, const CallArgs *args, Value *out) {
   const List *list;
   int64_t slices;
   Value parts, *items;

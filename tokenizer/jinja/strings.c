@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 /* --- joining */
 

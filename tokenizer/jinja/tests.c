@@ -2,7 +2,7 @@
  *
  * Called by: eval.c, and select and reject with a test's name (the table). */
 #include "tokenizer/jinja/eval.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 static Status answer(Value *out, bool holds) {
   *out = value_bool(holds);
@@ -11,7 +11,7 @@ static Status answer(Value *out, bool holds) {
 
 /* Tests of the value alone. */
 #define TEST(name, holds)                                                                                    \
-  static Status test_##name(Render *render, Value self, const Args *args, Value *out) {                      \
+  static Status test_##name(Render *render, Value self, const CallArgs *args, Value *out) {                      \
     (void)render, (void)args;                                                                                \
     return answer(out, holds);                                                                               \
   }
@@ -41,14 +41,14 @@ static Status remainder_of(Render *render, Value a, Value b, bool *zero) {
   return value_equal(render, rest, value_int(0), zero);
 }
 
-static Status test_even(Render *render, Value self, const Args *args, Value *out) {
+static Status test_even(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   bool zero;
   TRY(remainder_of(render, self, value_int(2), &zero));
   return answer(out, zero);
 }
 
-static Status test_odd(Render *render, Value self, const Args *args, Value *out) {
+static Status test_odd(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Value rest;
   bool one;
@@ -57,49 +57,49 @@ static Status test_odd(Render *render, Value self, const Args *args, Value *out)
   return answer(out, one);
 }
 
-static Status test_divisibleby(Render *render, Value self, const Args *args, Value *out) {
+static Status test_divisibleby(Render *render, Value self, const CallArgs *args, Value *out) {
   bool zero;
   TRY(remainder_of(render, self, args->items[0], &zero));
   return answer(out, zero);
 }
 
-static Status test_eq(Render *render, Value self, const Args *args, Value *out) {
+static Status test_eq(Render *render, Value self, const CallArgs *args, Value *out) {
   bool holds;
   TRY(value_equal(render, self, args->items[0], &holds));
   return answer(out, holds);
 }
 
-static Status test_ne(Render *render, Value self, const Args *args, Value *out) {
+static Status test_ne(Render *render, Value self, const CallArgs *args, Value *out) {
   bool holds;
   TRY(value_equal(render, self, args->items[0], &holds));
   return answer(out, !holds);
 }
 
-static Status ordered(Render *render, Value self, const Args *args, Order order, Value *out) {
+static Status ordered(Render *render, Value self, const CallArgs *args, Order order, Value *out) {
   bool holds;
   TRY(value_order(render, self, args->items[0], order, &holds));
   return answer(out, holds);
 }
-static Status test_lt(Render *render, Value self, const Args *args, Value *out) {
+static Status test_lt(Render *render, Value self, const CallArgs *args, Value *out) {
   return ordered(render, self, args, ORDER_LT, out);
 }
-static Status test_le(Render *render, Value self, const Args *args, Value *out) {
+static Status test_le(Render *render, Value self, const CallArgs *args, Value *out) {
   return ordered(render, self, args, ORDER_LE, out);
 }
-static Status test_gt(Render *render, Value self, const Args *args, Value *out) {
+static Status test_gt(Render *render, Value self, const CallArgs *args, Value *out) {
   return ordered(render, self, args, ORDER_GT, out);
 }
-static Status test_ge(Render *render, Value self, const Args *args, Value *out) {
+static Status test_ge(Render *render, Value self, const CallArgs *args, Value *out) {
   return ordered(render, self, args, ORDER_GE, out);
 }
 
-static Status test_in(Render *render, Value self, const Args *args, Value *out) {
+static Status test_in(Render *render, Value self, const CallArgs *args, Value *out) {
   bool holds;
   TRY(value_contains(render, args->items[0], self, &holds));
   return answer(out, holds);
 }
 
-static Status test_sameas(Render *render, Value self, const Args *args, Value *out) {
+static Status test_sameas(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)render;
   return answer(out, value_same(self, args->items[0]));
 }
@@ -111,23 +111,23 @@ static Status test_case(Render *render, Value self, int wanted, Value *out) {
   TRY(render_charge(render, text.size / 8));
   return answer(out, text_has_case(text, wanted));
 }
-static Status test_lower(Render *render, Value self, const Args *args, Value *out) {
+static Status test_lower(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return test_case(render, self, CHAR_LOWERCASE, out);
 }
-static Status test_upper(Render *render, Value self, const Args *args, Value *out) {
+static Status test_upper(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   return test_case(render, self, CHAR_UPPERCASE, out);
 }
 
-static Status test_filter(Render *render, Value self, const Args *args, Value *out) {
+static Status test_filter(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text name;
   TRY(argument_text(render, "the name of a filter", self, &name));
   return answer(out, builtin_find(template_filters, name));
 }
 
-static Status test_test(Render *render, Value self, const Args *args, Value *out) {
+static Status test_test(Render *render, Value self, const CallArgs *args, Value *out) {
   (void)args;
   Text name;
   TRY(argument_text(render, "the name of a test", self, &name));

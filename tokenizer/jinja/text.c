@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/utf8.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 /* --- memory */
 

@@ -17,7 +17,7 @@
 #include "commands/model_flags.h"
 #include "commands/written_file.h"
 #include "engine/generate.h"
-#include "tokenizer/chat.h"
+#include "tokenizer/chat/chat.h"
 
 enum { NOT_GIVEN = INT_MIN };
 

@@ -3,7 +3,7 @@
 #define AUK_COMMANDS_CHAT_CONVERSATION_H
 
 #include "base/buffer.h"
-#include "tokenizer/chat.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 typedef enum { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL } Role;

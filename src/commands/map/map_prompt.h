@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "commands/map/map_records.h"
-#include "tokenizer/chat.h"
+#include "tokenizer/chat/chat.h"
 
 /* ITSELF: the prompt inside a JSON record: its prompt, its messages, or the string itself. */
 typedef enum { PART_TEXT, PART_RECORD, PART_MEMBER, PART_ITSELF } PartKind;

@@ -1,7 +1,7 @@
 /* charset.c - sets of code points; see charset.h.
  *
  * Called by: regex.c, regex_parse.c, regex_class.c, compose.c, load_split.c, at load time only. */
-#include "tokenizer/charset.h"
+#include "tokenizer/regex/charset.h"
 
 #include <stdlib.h>
 #include <string.h>

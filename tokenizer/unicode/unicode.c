@@ -2,7 +2,7 @@
  *
  * Called by: added.c, normalize.c, split.c, regex_parse.c. For whole texts build a KindMap or a set once
  * instead of looking up each character. */
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 uint32_t unicode_value(const RunTable *table, uint32_t code) {
   size_t low = 0, high = table->count; /* runs[low] starts at or before code, runs[high] after it */

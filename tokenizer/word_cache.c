@@ -1,8 +1,8 @@
-/* words.c - remembers encoded words; see words.h.
+/* word_cache.c - remembers encoded words; see word_cache.h.
  *
  * Called by: bpe.c. It only saves time: without memory for it everything still works. When it is full it
  * is emptied, so that it follows a text whose words change. */
-#include "tokenizer/words.h"
+#include "tokenizer/word_cache.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef AUK_TOKENIZER_CHAT_INTERNAL_H
 #define AUK_TOKENIZER_CHAT_INTERNAL_H
 
-#include "tokenizer/chat.h"
-#include "tokenizer/chat_builtins.h"
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/chat/chat_builtins.h"
 
 enum { TEMPLATE_FILE_LIMIT = 1 << 20 }; /* bytes: the longest in use have some 20,000 */
 

@@ -6,7 +6,7 @@
  *   (?m) (?i)a|b       '.' takes newlines; an option in the middle of a branch takes the rest of the group
  *   (...) (?<n>...)    do not capture, as nothing can refer to them: back-references are refused
  * Always true: units[0 .. n_units) is well-formed for PCRE2 up to the groups that are open. */
-#include "tokenizer/regex_parse.h"
+#include "tokenizer/regex/regex_parse.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,9 +20,9 @@ enum { MAX_PATTERN = 16384, MAX_SETS = 1024, MAX_QUANTIFIERS = 16 };
 
 typedef struct {
   bool ignore_case, dot_takes_newline;
-} Options;
+} RegexOptions;
 
-static Status parse_branches(RegexParser *p, Options options, Error *err);
+static Status parse_branches(RegexParser *p, RegexOptions options, Error *err);
 
 Status regex_refuse(const RegexParser *p, Error *err, const char *format, ...) {
   char message[256];
@@ -124,7 +124,7 @@ static Status note_literal(RegexParser *p, uint32_t code, Error *err) {
   return STATUS_OK;
 }
 
-static Status emit_literal(RegexParser *p, uint32_t code, Options options, Error *err) {
+static Status emit_literal(RegexParser *p, uint32_t code, RegexOptions options, Error *err) {
   CharSet set = {0};
   TRY(charset_add(&set, code, code, err));
   if (options.ignore_case) {
@@ -193,7 +193,7 @@ static Status emit_linebreak(RegexParser *p, Error *err) {
 /* The kinds of atoms, by what may follow them. */
 typedef enum { ATOM_PLAIN, ATOM_ANCHOR /* cannot be repeated */, ATOM_NOTHING /* a comment */ } Atom;
 
-static Status parse_escape(RegexParser *p, Options options, Atom *atom, Error *err) {
+static Status parse_escape(RegexParser *p, RegexOptions options, Atom *atom, Error *err) {
   uint32_t letter, code = 0;
   TRY(regex_next(p, &letter, err));
   *atom = ATOM_ANCHOR;
@@ -229,7 +229,7 @@ static Status close_group(RegexParser *p, Error *err) {
 }
 
 /* Parses (?imx-imx) and (?imx-imx:...) from after the '?'. The first form takes the rest of its group. */
-static Status parse_options(RegexParser *p, Options options, Error *err) {
+static Status parse_options(RegexParser *p, RegexOptions options, Error *err) {
   bool on = true;
   for (;;) {
     uint32_t c;
@@ -268,7 +268,7 @@ static bool accept(RegexParser *p, const char *opening) {
 }
 
 /* Parses a group, from after its '('. */
-static Status parse_group(RegexParser *p, Options options, Atom *atom, Error *err) {
+static Status parse_group(RegexParser *p, RegexOptions options, Atom *atom, Error *err) {
   static const struct {
     const char *opening;
     bool anchor;
@@ -300,7 +300,7 @@ static Status parse_group(RegexParser *p, Options options, Atom *atom, Error *er
   return close_group(p, err);
 }
 
-static Status parse_atom(RegexParser *p, Options options, Atom *atom, Error *err) {
+static Status parse_atom(RegexParser *p, RegexOptions options, Atom *atom, Error *err) {
   uint32_t code;
   TRY(regex_next(p, &code, err));
   *atom = ATOM_PLAIN;
@@ -403,7 +403,7 @@ static Status parse_quantifiers(RegexParser *p, size_t start, Atom atom, Error *
   }
 }
 
-static Status parse_branch(RegexParser *p, Options options, Error *err) {
+static Status parse_branch(RegexParser *p, RegexOptions options, Error *err) {
   while (p->at < p->size && p->text[p->at] != '|' && p->text[p->at] != ')') {
     size_t start = p->n_units;
     Atom atom;
@@ -414,7 +414,7 @@ static Status parse_branch(RegexParser *p, Options options, Error *err) {
 }
 
 /* Parses up to the ')' of the group, or the end. */
-static Status parse_branches(RegexParser *p, Options options, Error *err) {
+static Status parse_branches(RegexParser *p, RegexOptions options, Error *err) {
   if (++p->depth > 200) return regex_refuse(p, err, "nested too deep");
   TRY(parse_branch(p, options, err));
   while (regex_looking_at(p, '|')) {
@@ -429,7 +429,7 @@ static Status parse_branches(RegexParser *p, Options options, Error *err) {
 
 Status regex_parse(RegexParser *p, Error *err) {
   if (p->size > MAX_PATTERN) return regex_refuse(p, err, "%zu bytes are more than %d", p->size, MAX_PATTERN);
-  TRY(parse_branches(p, (Options){0}, err));
+  TRY(parse_branches(p, (RegexOptions){0}, err));
   if (p->at < p->size) return regex_refuse(p, err, "')' without its group");
   return STATUS_OK;
 }

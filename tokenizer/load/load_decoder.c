@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "tokenizer/decode.h"
-#include "tokenizer/fields.h"
-#include "tokenizer/metaspace.h"
+#include "tokenizer/load/fields.h"
+#include "tokenizer/load/metaspace.h"
 
 static Status load_byte_level(const char *where, const Json *json, DecodeStep *step, Error *err) {
   (void)step; /* the options are the pre-tokenizer's */

@@ -9,7 +9,7 @@
 #ifndef AUK_TOKENIZER_KINDS_H
 #define AUK_TOKENIZER_KINDS_H
 
-#include "tokenizer/charset.h"
+#include "tokenizer/regex/charset.h"
 
 #define MAX_KINDS 256
 

@@ -1,5 +1,5 @@
 /* fields.c - reads members of components; see fields.h. Called by: load_*.c. */
-#include "tokenizer/fields.h"
+#include "tokenizer/load/fields.h"
 
 #include <stdio.h>
 #include <string.h>

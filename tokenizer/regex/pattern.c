@@ -1,7 +1,7 @@
 /* pattern.c - finds literal strings and regular expressions alike; see pattern.h.
  *
  * Called by: normalize.c, split.c, decode.c and their loaders. */
-#include "tokenizer/pattern.h"
+#include "tokenizer/regex/pattern.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,16 +41,16 @@ bool pattern_matches_empty(const Pattern *pattern) {
 }
 
 Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
-                     size_t shift, SpanList *spans, Error *err) {
+                     size_t shift, ByteSpanList *spans, Error *err) {
   if (pattern->regex) return regex_spans(pattern->regex, scratch, text, size, shift, spans, err);
   size_t at = 0;
   while (at < size) {
     const char *hit = memmem(text + at, size - at, pattern->literal, pattern->size);
     size_t start = hit ? (size_t)(hit - text) : size;
-    if (start > at) TRY(span_add(spans, shift + at, shift + start, false, err));
+    if (start > at) TRY(byte_span_add(spans, shift + at, shift + start, false, err));
     if (!hit) break;
     at = start + pattern->size;
-    TRY(span_add(spans, shift + start, shift + at, true, err));
+    TRY(byte_span_add(spans, shift + start, shift + at, true, err));
   }
   return STATUS_OK;
 }
@@ -67,15 +67,15 @@ Status growth_refused(Growth growth, Error *err) {
 Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
                        const char *content, size_t content_size, Growth growth, Buffer *out, Error *err) {
   const size_t limit = growth.limit;
-  SpanList spans = {0};
+  ByteSpanList spans = {0};
   Status status = pattern_spans(pattern, scratch, text, size, 0, &spans, err);
   for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
-    Span span = spans.items[i];
+    ByteSpan span = spans.items[i];
     size_t more = span.match ? content_size : span.end - span.start;
     status = more > limit || out->size > limit - more
                  ? growth_refused(growth, err)
                  : buffer_append(out, span.match ? content : text + span.start, more, err);
   }
-  span_list_release(&spans);
+  byte_span_list_release(&spans);
   return status;
 }

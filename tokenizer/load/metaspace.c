@@ -1,9 +1,9 @@
 /* metaspace.c - reads the options of Metaspace, new and old. Called by: load_split.c, load_decoder.c. */
-#include "tokenizer/metaspace.h"
+#include "tokenizer/load/metaspace.h"
 
 #include <string.h>
 
-#include "tokenizer/fields.h"
+#include "tokenizer/load/fields.h"
 
 Status metaspace_load(const char *where, const Json *json, char mark[5], size_t *size, PrependScheme *scheme,
                       bool *split, Error *err) {

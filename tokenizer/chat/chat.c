@@ -3,14 +3,14 @@
  * Called by: the commands that talk to a model, `auk template`.   Calls: the template, the tokenizer.
  * Always true: a template gets the variables of transformers' apply_chat_template(): messages, tools and
  * documents (None if absent), add_generation_prompt, the special tokens by name, and the caller's options. */
-#include "tokenizer/chat.h"
+#include "tokenizer/chat/chat.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/utf8.h"
-#include "tokenizer/chat_internal.h"
+#include "tokenizer/chat/chat_internal.h"
 #include "tokenizer/jinja/text.h"
 
 /* --- rendering */

@@ -3,7 +3,7 @@
 #define AUK_TOKENIZER_PATTERN_H
 
 #include "base/json.h"
-#include "tokenizer/regex.h"
+#include "tokenizer/regex/regex.h"
 
 /* Exactly one of the two is set. */
 typedef struct {
@@ -22,7 +22,7 @@ bool pattern_matches_empty(const Pattern *pattern);
 
 /* As regex_spans(). */
 Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
-                     size_t shift, SpanList *spans, Error *err);
+                     size_t shift, ByteSpanList *spans, Error *err);
 
 /* The size to which a tokenizer's steps may grow a text: sixty steps that double it cannot fill the
  * memory. Real ones make three bytes of one, a compatibility form at most eleven. */

@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "tokenizer/regex_parse.h"
+#include "tokenizer/regex/regex_parse.h"
 
 /* --- properties by name */
 

@@ -1,8 +1,8 @@
 /* load_split.c - pre-tokenizers from their JSON; what is not known is refused by name. Called by: load.c. */
 #include <string.h>
 
-#include "tokenizer/fields.h"
-#include "tokenizer/metaspace.h"
+#include "tokenizer/load/fields.h"
+#include "tokenizer/load/metaspace.h"
 #include "tokenizer/split.h"
 
 /* ByteLevel's split pattern unless use_regex is false (GPT-2's encoder.py). */

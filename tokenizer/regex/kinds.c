@@ -1,7 +1,7 @@
 /* kinds.c - divides the code points, and texts, into kinds; see kinds.h.
  *
  * Called by: regex.c, split.c, normalize.c, compose.c, load_split.c. */
-#include "tokenizer/kinds.h"
+#include "tokenizer/regex/kinds.h"
 
 #include <stdlib.h>
 #include <string.h>

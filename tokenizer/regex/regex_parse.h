@@ -3,7 +3,7 @@
 #ifndef AUK_TOKENIZER_REGEX_PARSE_H
 #define AUK_TOKENIZER_REGEX_PARSE_H
 
-#include "tokenizer/charset.h"
+#include "tokenizer/regex/charset.h"
 
 /* A unit below UNIT_SET is a byte of a PCRE2 pattern; from there on it stands for sets[unit - UNIT_SET]. */
 #define UNIT_SET 256u

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/fields.h"
+#include "tokenizer/load/fields.h"
 #include "tokenizer/hash.h"
 #include "tokenizer/split.h"
 
@@ -58,7 +58,7 @@ typedef struct {
   uint32_t hash[3];
   int32_t id[3];
   uint32_t rank;
-} Rule;
+} MergeText;
 
 enum { LEFT, RIGHT, PRODUCT, BATCH = 16 };
 
@@ -68,17 +68,17 @@ typedef struct {
   const char *where;
   Bpe *bpe;
   Buffer unescaped[2];
-  Rule rules[BATCH];
+  MergeText rules[BATCH];
   size_t n_rules;
   uint32_t rank; /* of the next rule */
   char form;     /* '"' or '[': form of the first element; 0 before it */
-} Reader;
+} MergeReader;
 
-static const char *rule_text(const Rule *rule, int which) {
+static const char *rule_text(const MergeText *rule, int which) {
   return rule->text.data ? rule->text.data + rule->at[which] : "";
 }
 
-static Status find_ids(Reader *r, Rule *rule, Error *err) {
+static Status find_ids(MergeReader *r, MergeText *rule, Error *err) {
   for (int i = 0; i < 3; i++) {
     rule->id[i] = vocab_find_hashed(&r->bpe->vocab, rule_text(rule, i), rule->size[i], rule->hash[i]);
     if (rule->id[i] >= 0) continue;
@@ -89,12 +89,12 @@ static Status find_ids(Reader *r, Rule *rule, Error *err) {
   return STATUS_OK;
 }
 
-static uint64_t rule_pair(const Rule *rule) {
+static uint64_t rule_pair(const MergeText *rule) {
   return (uint64_t)(uint32_t)rule->id[LEFT] << 32 | (uint32_t)rule->id[RIGHT];
 }
 
 /* Looks up the rules read so far. */
-static Status add_rules(Reader *r, Error *err) {
+static Status add_rules(MergeReader *r, Error *err) {
   Bpe *bpe = r->bpe;
   if ((r->rank + (size_t)BATCH) * 2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));
   for (size_t i = 0; i < r->n_rules && bpe->vocab.count > 0; i++)
@@ -106,7 +106,7 @@ static Status add_rules(Reader *r, Error *err) {
     __builtin_prefetch(&bpe->merges[hash_word(bpe->seed, rule_pair(&r->rules[i])) & bpe->merge_mask]);
   }
   for (size_t i = 0; i < r->n_rules; i++) {
-    const Rule *rule = &r->rules[i];
+    const MergeText *rule = &r->rules[i];
     /* If a pair occurs twice, the later rank counts. */
     *seek_merge(bpe, rule_pair(rule)) = (Merge){rule_pair(rule), rule->rank, rule->id[PRODUCT]};
   }
@@ -114,10 +114,10 @@ static Status add_rules(Reader *r, Error *err) {
   return STATUS_OK;
 }
 
-static Status take_rule(Reader *r, const char *left, size_t left_size, const char *right, size_t right_size,
+static Status take_rule(MergeReader *r, const char *left, size_t left_size, const char *right, size_t right_size,
                         Error *err) {
   const Bpe *bpe = r->bpe;
-  Rule *rule = &r->rules[r->n_rules];
+  MergeText *rule = &r->rules[r->n_rules];
   if (right_size < bpe->prefix_size)
     return error_set(err, STATUS_MODEL,
                      "%s: merge %u: its right side is shorter than continuing_subword_prefix", r->where,
@@ -142,7 +142,7 @@ static Status take_rule(Reader *r, const char *left, size_t left_size, const cha
 }
 
 /* Reads "left right" with exactly one space. Header lines of merges.txt may be among the rules. */
-static Status read_line(Reader *r, JsonCursor *cursor, Error *err) {
+static Status read_line(MergeReader *r, JsonCursor *cursor, Error *err) {
   const char *line = "";
   size_t size = 0;
   bool is_string;
@@ -157,7 +157,7 @@ static Status read_line(Reader *r, JsonCursor *cursor, Error *err) {
 }
 
 /* Reads ["left", "right"]. */
-static Status read_pair(Reader *r, JsonCursor *cursor, Error *err) {
+static Status read_pair(MergeReader *r, JsonCursor *cursor, Error *err) {
   const char *sides[2] = {"", ""};
   size_t sizes[2] = {0, 0}, n = 0;
   bool strings = true;
@@ -171,7 +171,7 @@ static Status read_pair(Reader *r, JsonCursor *cursor, Error *err) {
   return take_rule(r, sides[0], sizes[0], sides[1], sizes[1], err);
 }
 
-static Status read_merges(Reader *r, JsonSpan span, Error *err) {
+static Status read_merges(MergeReader *r, JsonSpan span, Error *err) {
   JsonCursor cursor = json_cursor(span);
   json_cursor_enter(&cursor, '[');
   for (bool first = true; json_cursor_next(&cursor, &first);) {
@@ -194,7 +194,7 @@ static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err
   size_t size = 1024; /* most files have about as many rules as tokens */
   while (size < bpe->vocab.count * 2) size *= 2;
   TRY(grow_merges(bpe, size, err));
-  Reader reader = {.where = where, .bpe = bpe};
+  MergeReader reader = {.where = where, .bpe = bpe};
   Status status = read_merges(&reader, span, err);
   if (status == STATUS_OK) status = add_rules(&reader, err);
   buffer_release(&reader.unescaped[0]);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tokenizer/fields.h"
+#include "tokenizer/load/fields.h"
 #include "tokenizer/internal.h"
 
 /* --- post-processors */

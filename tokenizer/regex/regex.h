@@ -18,16 +18,16 @@
 typedef struct {
   uint32_t start, end;
   bool match;
-} Span;
+} ByteSpan;
 
 typedef struct {
-  Span *items; /* [count] */
+  ByteSpan *items; /* [count] */
   size_t count, capacity;
-} SpanList;
+} ByteSpanList;
 
 /* Appends one. PRECOND start <= end <= UINT32_MAX */
-Status span_add(SpanList *list, size_t start, size_t end, bool match, Error *err);
-void span_list_release(SpanList *list);
+Status byte_span_add(ByteSpanList *list, size_t start, size_t end, bool match, Error *err);
+void byte_span_list_release(ByteSpanList *list);
 
 typedef struct Regex Regex; /* read-only once compiled: threads may share it */
 
@@ -66,6 +66,6 @@ bool regex_matches_empty(const Regex *regex);
  * is refused (STATUS_MODEL) if all matching with this scratch takes more than 0.5 s plus 1.2 us per byte
  * of its text, in CPU time of this thread. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
-                   SpanList *spans, Error *err);
+                   ByteSpanList *spans, Error *err);
 
 #endif

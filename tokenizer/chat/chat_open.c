@@ -8,9 +8,9 @@
 
 #include "base/file.h"
 #include "base/hash64.h"
-#include "tokenizer/chat_builtins.h"
-#include "tokenizer/chat_internal.h"
-#include "tokenizer/fields.h"
+#include "tokenizer/chat/chat_builtins.h"
+#include "tokenizer/chat/chat_internal.h"
+#include "tokenizer/load/fields.h"
 
 /* Reads a JSON file of the checkpoint; *json is NULL if there is no such file. */
 static Status read_json(const char *directory, const char *name, Json **json, Error *err) {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "tokenizer/compose.h"
-#include "tokenizer/fields.h"
+#include "tokenizer/load/fields.h"
 
 static Status add_normalizer(const char *where, const Json *json, int depth, Normalizer *normalizer,
                              Error *err);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 typedef struct {
   uint32_t first, last; /* both belong to it */

@@ -1,6 +1,6 @@
-/* words.h - a bounded cache of encoded words, for one encoding. */
-#ifndef AUK_TOKENIZER_WORDS_H
-#define AUK_TOKENIZER_WORDS_H
+/* word_cache.h - a bounded cache of encoded words, for one encoding. */
+#ifndef AUK_TOKENIZER_WORD_CACHE_H
+#define AUK_TOKENIZER_WORD_CACHE_H
 
 #include <stdbool.h>
 

@@ -11,7 +11,7 @@
  * callout before each of its items, which checks the clock and the interruption: only there can a match
  * take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "tokenizer/regex.h"
+#include "tokenizer/regex/regex.h"
 
 #include <pcre2.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "tokenizer/kinds.h"
-#include "tokenizer/regex_parse.h"
+#include "tokenizer/regex/kinds.h"
+#include "tokenizer/regex/regex_parse.h"
 #include "tokenizer/stop.h"
 
 /* Limits of a hurried match. A step reads AHEAD characters in some microseconds at most, so trying one
@@ -299,7 +299,7 @@ static const char *pass_characters(const char *at, size_t n) {
 }
 
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
-                   SpanList *spans, Error *err) {
+                   ByteSpanList *spans, Error *err) {
   if (size == 0) return STATUS_OK;
   TRY(prepare(scratch, size, err));
   size_t n = kinds_of_text(&regex->map, text, size, scratch->kinds);
@@ -318,27 +318,27 @@ Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, 
     const char *start_at = ascii ? text + start : pass_characters(at, start - done);
     const char *end_at = ascii ? text + end : pass_characters(start_at, end - start);
     if (start > done)
-      TRY(span_add(spans, shift + (size_t)(at - text), shift + (size_t)(start_at - text), false, err));
-    TRY(span_add(spans, shift + (size_t)(start_at - text), shift + (size_t)(end_at - text), true, err));
+      TRY(byte_span_add(spans, shift + (size_t)(at - text), shift + (size_t)(start_at - text), false, err));
+    TRY(byte_span_add(spans, shift + (size_t)(start_at - text), shift + (size_t)(end_at - text), true, err));
     at = end_at;
     done = from = end;
     matched = true;
   }
-  if (done < n) TRY(span_add(spans, shift + (size_t)(at - text), shift + size, false, err));
+  if (done < n) TRY(byte_span_add(spans, shift + (size_t)(at - text), shift + size, false, err));
   return STATUS_OK;
 }
 
-Status span_add(SpanList *list, size_t start, size_t end, bool match, Error *err) {
+Status byte_span_add(ByteSpanList *list, size_t start, size_t end, bool match, Error *err) {
   if (list->count == list->capacity) {
     void *items = list->items;
     TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "parts of a text", err));
     list->items = items;
   }
-  list->items[list->count++] = (Span){(uint32_t)start, (uint32_t)end, match};
+  list->items[list->count++] = (ByteSpan){(uint32_t)start, (uint32_t)end, match};
   return STATUS_OK;
 }
 
-void span_list_release(SpanList *list) {
+void byte_span_list_release(ByteSpanList *list) {
   free(list->items);
-  *list = (SpanList){0};
+  *list = (ByteSpanList){0};
 }
