@@ -109,9 +109,7 @@ static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, siz
 }
 
 static Status add_part(AddedParts *parts, size_t start, size_t end, int32_t token, Error *err) {
-  void *items = parts->items;
-  TRY(mem_grow(&items, &parts->capacity, parts->count + 1, sizeof *parts->items, "parts of a text", err));
-  parts->items = items;
+  TRY(mem_grow(&parts->items, &parts->capacity, parts->count + 1, sizeof *parts->items, "parts of a text", err));
   parts->items[parts->count++] = (AddedPart){(uint32_t)start, (uint32_t)end, token};
   return STATUS_OK;
 }
@@ -283,9 +281,7 @@ static Status add_token(AddedLoader *l, AddedToken *token, Error *err) {
   }
   token->id = vocab_find(l->vocab, token->content, token->size);
   if (token->id < 0) token->id = l->next_id++;
-  void *tokens = added->tokens;
-  TRY(mem_grow(&tokens, &added->capacity, added->count + 1, sizeof *token, "added tokens", err));
-  added->tokens = tokens;
+  TRY(mem_grow(&added->tokens, &added->capacity, added->count + 1, sizeof *token, "added tokens", err));
   TRY(grow_slots(added, err));
   *seek_slot(added, token->content, token->size) = (uint32_t)added->count + 1;
   added->tokens[added->count++] = *token;

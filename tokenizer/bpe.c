@@ -272,9 +272,7 @@ static Status merge_word(const Bpe *bpe, BpeScratch *scratch, const char *word, 
 
 static Status append_ids(IdList *out, const int32_t *ids, size_t n, Error *err) {
   if (n == 0) return STATUS_OK;
-  void *items = out->ids;
-  TRY(mem_grow(&items, &out->capacity, out->count + n, sizeof *out->ids, "token ids", err));
-  out->ids = items;
+  TRY(mem_grow(&out->ids, &out->capacity, out->count + n, sizeof *out->ids, "token ids", err));
   memcpy(out->ids + out->count, ids, n * sizeof *ids);
   out->count += n;
   return STATUS_OK;

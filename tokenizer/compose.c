@@ -44,9 +44,7 @@ static uint8_t flags_of(const NormalStep *step, uint32_t code) {
 /* --- decomposing a run */
 
 static Status push(NormalScratch *s, Composed character, Error *err) {
-  void *run = s->run;
-  TRY(mem_grow(&run, &s->capacity, s->n_run + 1, sizeof *s->run, "characters to compose", err));
-  s->run = run;
+  TRY(mem_grow(&s->run, &s->capacity, s->n_run + 1, sizeof *s->run, "characters to compose", err));
   s->run[s->n_run++] = character;
   return STATUS_OK;
 }

@@ -151,9 +151,7 @@ Status matcher_build(MatchString *strings, size_t n, Matcher *m, MatchTwins *twi
 /* --- finding */
 
 static Status add_match(MatchList *list, size_t at, int32_t number, Error *err) {
-  void *items = list->items;
-  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "added tokens of a text", err));
-  list->items = items;
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "added tokens of a text", err));
   list->items[list->count++] = (Match){(uint32_t)at, number};
   return STATUS_OK;
 }

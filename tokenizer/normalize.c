@@ -21,10 +21,8 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
   if (size > UINT32_MAX - out->text.size) return error_set(err, STATUS_USAGE, "a text grows beyond 4 GiB");
   if (size > out->growth.limit - out->text.size) return growth_refused(out->growth, err);
   if (from->origin) {
-    void *origin = out->origin;
-    TRY(mem_grow(&origin, &out->capacity, out->text.size + size, sizeof *out->origin, "a text's origin",
+    TRY(mem_grow(&out->origin, &out->capacity, out->text.size + size, sizeof *out->origin, "a text's origin",
                  err));
-    out->origin = origin;
     uint32_t *at = out->origin + out->text.size;
     if (each) {
       memcpy(at, from->origin + origin_at, size * sizeof *at);

@@ -103,9 +103,7 @@ static const char *content_of(const Vocab *v, size_t token) {
 
 static Status add_token(Vocab *v, const char *content, size_t size, int32_t id, Error *err) {
   if (!v->slots || v->count * 2 > v->mask) TRY(rehash(v, err));
-  void *tokens = v->tokens;
-  TRY(mem_grow(&tokens, &v->capacity, v->count + 1, sizeof *v->tokens, "the vocabulary", err));
-  v->tokens = tokens;
+  TRY(mem_grow(&v->tokens, &v->capacity, v->count + 1, sizeof *v->tokens, "the vocabulary", err));
   uint32_t hash = vocab_hash(v, content, size);
   *seek(v, content, size, hash) = (VocabSlot){hash, (int32_t)v->count};
   v->tokens[v->count++] = (VocabToken){(uint32_t)v->bytes.size, (uint32_t)size, hash, id};

@@ -45,10 +45,8 @@ static Status grow_slots(Symbols *symbols, Error *err) {
 Status symbols_add(Symbols *symbols, Text name, int *symbol, Error *err) {
   *symbol = symbols_find(symbols, name);
   if (*symbol >= 0) return STATUS_OK;
-  void *names = symbols->names;
-  TRY(mem_grow(&names, &symbols->capacity, symbols->count + 1, sizeof *symbols->names,
+  TRY(mem_grow(&symbols->names, &symbols->capacity, symbols->count + 1, sizeof *symbols->names,
                "names of a chat template", err));
-  symbols->names = names;
   *symbol = (int)symbols->count;
   symbols->names[symbols->count++] = name;
   if (2 * symbols->count > symbols->n_slots) return grow_slots(symbols, err);

@@ -169,9 +169,7 @@ static Status append_run(TrustedText *out, size_t size, bool trusted, Error *err
     out->runs[out->n_runs - 1].end += size;
     return STATUS_OK;
   }
-  void *runs = out->runs;
-  TRY(mem_grow(&runs, &out->capacity, out->n_runs + 1, sizeof *out->runs, "a chat prompt", err));
-  out->runs = runs;
+  TRY(mem_grow(&out->runs, &out->capacity, out->n_runs + 1, sizeof *out->runs, "a chat prompt", err));
   size_t begin = out->n_runs ? out->runs[out->n_runs - 1].end : 0;
   out->runs[out->n_runs++] = (TextRun){begin + size, trusted};
   return STATUS_OK;

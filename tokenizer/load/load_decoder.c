@@ -74,9 +74,7 @@ static Status add_decoder(const char *where, const Json *json, int depth, Decode
     if (strcmp(types[i].type, type) != 0) continue;
     if (decoder->count == MAX_DECODERS)
       return error_set(err, STATUS_MODEL, "%s: more than %d decoders", where, MAX_DECODERS);
-    void *steps = decoder->steps;
-    TRY(mem_grow(&steps, &decoder->capacity, decoder->count + 1, sizeof *decoder->steps, "decoders", err));
-    decoder->steps = steps;
+    TRY(mem_grow(&decoder->steps, &decoder->capacity, decoder->count + 1, sizeof *decoder->steps, "decoders", err));
     DecodeStep *step = &decoder->steps[decoder->count++];
     memset(step, 0, sizeof *step);
     step->kind = types[i].kind;

@@ -11,9 +11,7 @@ static Status add_step(const char *where, Normalizer *normalizer, NormalKind kin
                        Error *err) {
   if (normalizer->count == MAX_NORMALIZERS)
     return error_set(err, STATUS_MODEL, "%s: more than %d normalizers", where, MAX_NORMALIZERS);
-  void *steps = normalizer->steps;
-  TRY(mem_grow(&steps, &normalizer->capacity, normalizer->count + 1, sizeof **step, "normalizers", err));
-  normalizer->steps = steps;
+  TRY(mem_grow(&normalizer->steps, &normalizer->capacity, normalizer->count + 1, sizeof **step, "normalizers", err));
   *step = &normalizer->steps[normalizer->count++];
   memset(*step, 0, sizeof **step);
   (*step)->kind = kind;

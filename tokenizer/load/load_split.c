@@ -139,9 +139,7 @@ static Status add_pre_tokenizer(const char *where, const Json *json, int depth, 
     if (strcmp(types[i].type, type) != 0) continue;
     if (p->count == MAX_PRE_TOKENIZERS)
       return error_set(err, STATUS_MODEL, "%s: more than %d pre-tokenizers", where, MAX_PRE_TOKENIZERS);
-    void *steps = p->steps;
-    TRY(mem_grow(&steps, &p->capacity, p->count + 1, sizeof *p->steps, "pre-tokenizers", err));
-    p->steps = steps;
+    TRY(mem_grow(&p->steps, &p->capacity, p->count + 1, sizeof *p->steps, "pre-tokenizers", err));
     SplitStep *step = &p->steps[p->count++];
     memset(step, 0, sizeof *step);
     return types[i].load(here.text, json, step, err);

@@ -36,10 +36,8 @@ void charset_tidy(CharSet *set) {
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err) {
   if (set->count == set->capacity) {
     charset_tidy(set);
-    void *ranges = set->ranges;
     size_t need = set->count > set->capacity / 2 ? set->capacity + 1 : set->count + 1;
-    TRY(mem_grow(&ranges, &set->capacity, need, sizeof *set->ranges, "a set of characters", err));
-    set->ranges = ranges;
+    TRY(mem_grow(&set->ranges, &set->capacity, need, sizeof *set->ranges, "a set of characters", err));
   }
   set->ranges[set->count++] = (CharRange){first, last};
   return STATUS_OK;

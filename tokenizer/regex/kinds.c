@@ -50,9 +50,7 @@ static Status add_block(KindMap *map, const uint8_t *block, uint16_t *index, Err
       return STATUS_OK;
     }
   }
-  void *blocks = map->blocks;
-  TRY(mem_grow(&blocks, &map->capacity, map->n_blocks + 1, sizeof *map->blocks, "kinds of characters", err));
-  map->blocks = blocks;
+  TRY(mem_grow(&map->blocks, &map->capacity, map->n_blocks + 1, sizeof *map->blocks, "kinds of characters", err));
   memcpy(map->blocks[map->n_blocks], block, sizeof *map->blocks);
   *index = (uint16_t)map->n_blocks++;
   return STATUS_OK;

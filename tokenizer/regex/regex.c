@@ -155,9 +155,7 @@ void regex_scratch_release(RegexScratch *scratch) {
 }
 
 static Status prepare(RegexScratch *scratch, size_t size, Error *err) {
-  void *kinds = scratch->kinds;
-  TRY(mem_grow(&kinds, &scratch->capacity, size, 1, "text to split", err));
-  scratch->kinds = kinds;
+  TRY(mem_grow(&scratch->kinds, &scratch->capacity, size, 1, "text to split", err));
   if (scratch->text_size < size) scratch->text_size = size;
   if (!scratch->match_data) scratch->match_data = pcre2_match_data_create(1, NULL);
   if (!scratch->match_context) scratch->match_context = pcre2_match_context_create(NULL);
@@ -330,9 +328,7 @@ Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, 
 
 Status byte_span_add(ByteSpanList *list, size_t start, size_t end, bool match, Error *err) {
   if (list->count == list->capacity) {
-    void *items = list->items;
-    TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "parts of a text", err));
-    list->items = items;
+    TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "parts of a text", err));
   }
   list->items[list->count++] = (ByteSpan){(uint32_t)start, (uint32_t)end, match};
   return STATUS_OK;

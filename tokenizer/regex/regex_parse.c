@@ -44,9 +44,7 @@ Status regex_next(RegexParser *p, uint32_t *code, Error *err) {
 /* --- writing units */
 
 static Status emit_unit(RegexParser *p, uint32_t unit, Error *err) {
-  void *units = p->units;
-  TRY(mem_grow(&units, &p->units_capacity, p->n_units + 1, sizeof *p->units, "a regular expression", err));
-  p->units = units;
+  TRY(mem_grow(&p->units, &p->units_capacity, p->n_units + 1, sizeof *p->units, "a regular expression", err));
   p->units[p->n_units++] = unit;
   return STATUS_OK;
 }
