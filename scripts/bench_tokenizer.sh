@@ -21,5 +21,6 @@ for name in gpt2 mistral_v0_1 smollm2; do
   gzip -dc "test/data/tokenizers/$name/tokenizer.json.gz" >"$unpacked/$name/tokenizer.json"
 done
 text=${1:-$unpacked/text}
-[ $# -gt 0 ] || cat README.md models.md test/data/tokenizers/*.md tokenizer/*.[ch] tokenizer/*/*.[ch] >"$unpacked/text" 2>/dev/null || true
+[ $# -gt 0 ] || cat README.md models.md test/data/tokenizers/*.md tokenizer/*.[ch] tokenizer/*/*.[ch] \
+  >"$unpacked/text" 2>/dev/null || true
 "$build/bench_tokenizer" "$text" "$unpacked"/*/tokenizer.json

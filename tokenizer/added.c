@@ -12,7 +12,6 @@
 #include "base/size_text.h"
 #include "base/utf8.h"
 #include "tokenizer/load/fields.h"
-#include "tokenizer/hash.h"
 
 void added_release(AddedTokens *added) {
   for (size_t i = 0; i < added->count; i++) {
@@ -23,7 +22,7 @@ void added_release(AddedTokens *added) {
   free(added->by_id);
   matcher_release(&added->plain);
   matcher_release(&added->normal);
-  free(added->slots);
+  vocab_release(&added->indices);
   *added = (AddedTokens){0};
 }
 
@@ -109,7 +108,8 @@ static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, siz
 }
 
 static Status add_part(AddedParts *parts, size_t start, size_t end, int32_t token, Error *err) {
-  TRY(mem_grow(&parts->items, &parts->capacity, parts->count + 1, sizeof *parts->items, "parts of a text", err));
+  TRY(mem_grow(&parts->items, &parts->capacity, parts->count + 1, sizeof *parts->items, "parts of a text",
+               err));
   parts->items[parts->count++] = (AddedPart){(uint32_t)start, (uint32_t)end, token};
   return STATUS_OK;
 }
@@ -159,35 +159,9 @@ Status added_cut(const AddedTokens *added, const Matcher *matcher, const Traced 
 
 /* --- loading */
 
-/* The slot of the token with this content, or the empty one where it would be. PRECOND added->slots */
-static uint32_t *seek_slot(const AddedTokens *added, const char *content, size_t size) {
-  size_t at = hash_bytes(added->seed, content, size) & added->mask;
-  for (;; at = (at + 1) & added->mask) {
-    uint32_t *slot = &added->slots[at];
-    if (*slot == 0) return slot;
-    const AddedToken *token = &added->tokens[*slot - 1];
-    if (token->size == size && memcmp(token->content, content, size) == 0) return slot;
-  }
-}
-
-/* Makes room in the slots for one token more. */
-static Status grow_slots(AddedTokens *added, Error *err) {
-  if (added->slots && added->count * 2 < added->mask) return STATUS_OK;
-  size_t size = added->slots ? (added->mask + 1) * 4 : 256;
-  uint32_t *slots = mem_alloc(size, sizeof *slots, "added tokens", err);
-  if (!slots) return STATUS_FAILED;
-  if (!added->slots) added->seed = hash_seed();
-  free(added->slots);
-  added->slots = slots;
-  added->mask = size - 1;
-  for (size_t i = 0; i < added->count; i++)
-    *seek_slot(added, added->tokens[i].content, added->tokens[i].size) = (uint32_t)i + 1;
-  return STATUS_OK;
-}
-
 static AddedToken *find_token(const AddedTokens *added, const char *content, size_t size) {
-  uint32_t slot = added->slots ? *seek_slot(added, content, size) : 0;
-  return slot > 0 ? &added->tokens[slot - 1] : NULL;
+  int32_t index = vocab_find(&added->indices, content, size);
+  return index < 0 ? NULL : &added->tokens[index];
 }
 
 const AddedToken *added_find(const AddedTokens *added, const char *content, size_t size) {
@@ -282,8 +256,7 @@ static Status add_token(AddedLoader *l, AddedToken *token, Error *err) {
   token->id = vocab_find(l->vocab, token->content, token->size);
   if (token->id < 0) token->id = l->next_id++;
   TRY(mem_grow(&added->tokens, &added->capacity, added->count + 1, sizeof *token, "added tokens", err));
-  TRY(grow_slots(added, err));
-  *seek_slot(added, token->content, token->size) = (uint32_t)added->count + 1;
+  TRY(vocab_add(&added->indices, token->content, token->size, (int32_t)added->count, err));
   added->tokens[added->count++] = *token;
   *token = (AddedToken){0};
   return take_id(added, added->count - 1, err);
@@ -344,10 +317,10 @@ Status added_load(const char *where, const Json *json, const Vocab *vocab, const
   if (!added->by_id) return STATUS_FAILED;
   memset(added->by_id, 0xff, (size_t)added->n_ids * sizeof *added->by_id);
   AddedLoader loading = {.where = where,
-                     .vocab = vocab,
-                     .normalizer = normalizer,
-                     .added = added,
-                     .next_id = (int32_t)vocab->count};
+                         .vocab = vocab,
+                         .normalizer = normalizer,
+                         .added = added,
+                         .next_id = (int32_t)vocab->count};
   Status status = load_tokens(&loading, json, err);
   normal_scratch_release(&loading.scratch);
   regex_scratch_release(&loading.regex);

@@ -23,12 +23,10 @@ typedef struct {
   size_t count, capacity;
   int32_t *by_id; /* [n_ids] index of the last token that took this id, or -1 */
   int32_t n_ids;
-  Matcher plain;   /* tokens that are looked for in the original text */
-  Matcher normal;  /* tokens that are looked for in normalized text */
-  uint32_t *slots; /* [mask + 1] hash table of contents: index + 1, 0: empty; at most half full */
-  size_t mask;
-  uint64_t seed;
-  size_t bytes; /* size of all contents and normal forms */
+  Matcher plain;  /* tokens that are looked for in the original text */
+  Matcher normal; /* tokens that are looked for in normalized text */
+  Vocab indices;  /* index of each token by its content */
+  size_t bytes;   /* size of all contents and normal forms */
 } AddedTokens;
 
 /* Loads the array `added_tokens` (NULL: none). As in the reference the ids in the file are ignored: a

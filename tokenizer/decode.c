@@ -130,18 +130,11 @@ static Status replace_part(Decoding *d, size_t i, const char *text, size_t size,
 
 /* --- ByteFallback */
 
-static int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 /* The byte of "<0xNN>", or -1. The reference's number reader also takes "+N". */
 static int fallback_byte(const char *token, size_t size) {
   if (size != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') return -1;
-  int high = token[3] == '+' ? 0 : hex_digit(token[3]), low = hex_digit(token[4]);
-  return high < 0 || low < 0 ? -1 : high << 4 | low;
+  int high = token[3] == '+' ? 0 : digit_value(token[3]), low = digit_value(token[4]);
+  return high > 15 || low > 15 ? -1 : high << 4 | low;
 }
 
 /* Ends the run of bytes: it becomes one token of text or, if it is invalid, U+FFFD for each byte. */

@@ -5,7 +5,8 @@
  *                                        it, and the pre-tokenizers cut the rest
  *   pieces    [Hi] [ ] 151645 [there]    the model encodes them one by one
  *
- * Called by: users of tokenizer.h. Always true: a EncodeScratch belongs to one call, a Tokenizer never changes. */
+ * Called by: users of tokenizer.h. Always true: an EncodeScratch belongs to one call, a Tokenizer never
+ * changes. */
 #include <stdlib.h>
 #include <string.h>
 

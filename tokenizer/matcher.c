@@ -151,7 +151,8 @@ Status matcher_build(MatchString *strings, size_t n, Matcher *m, MatchTwins *twi
 /* --- finding */
 
 static Status add_match(MatchList *list, size_t at, int32_t number, Error *err) {
-  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "added tokens of a text", err));
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "added tokens of a text",
+               err));
   list->items[list->count++] = (Match){(uint32_t)at, number};
   return STATUS_OK;
 }

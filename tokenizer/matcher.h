@@ -24,10 +24,9 @@ typedef struct {
  * a place stands for the strings that begin there. Read-only once built. Zero-initialised it holds no
  * string. */
 typedef struct {
-  uint32_t n_nodes; /* node 0 is the root; nodes are numbered level by level */
-  uint8_t *byte;    /* [n_nodes] on the edge from the parent */
-  uint32_t
-      *first; /* [n_nodes + 1] children of node i, sorted by byte: first[i] .. first[i + 1] */
+  uint32_t n_nodes;   /* node 0 is the root; nodes are numbered level by level */
+  uint8_t *byte;      /* [n_nodes] on the edge from the parent */
+  uint32_t *first;    /* [n_nodes + 1] children of node i, sorted by byte: first[i] .. first[i + 1] */
   uint32_t *fail;     /* [n_nodes] the node of the longest proper prefix of this node's string */
   int32_t *longest;   /* [n_nodes] the longest string that is a prefix of this node's string, or -1 */
   uint32_t root[256]; /* the root's child by each byte, or 0 */

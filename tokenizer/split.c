@@ -68,7 +68,8 @@ static void apply_behavior(ByteSpanList *spans, size_t from, Behavior behavior, 
 
 /* --- steps that only cut */
 
-static Status cut_characters(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out, Error *err) {
+static Status cut_characters(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out,
+                             Error *err) {
   size_t from = piece.start, at = from;
   while (at < piece.end) {
     uint32_t code;
@@ -83,7 +84,8 @@ static Status cut_characters(const SplitStep *step, const char *text, ByteSpan p
   return at > from ? byte_span_add(out, from, at, false, err) : STATUS_OK;
 }
 
-static Status cut_runs(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out, Error *err) {
+static Status cut_runs(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out,
+                       Error *err) {
   size_t from = piece.start;
   uint8_t role = 0; /* role of text[from .. at) */
   for (size_t at = from; at <= piece.end;) {

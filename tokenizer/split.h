@@ -47,6 +47,11 @@ typedef struct {
   Where where;       /* begins the messages */
 } PreTokenizer;
 
+/* Reads the options of Metaspace, a decoder too, from new and old files: mark[0 .. *size) is the replacement,
+ * one character, NUL-terminated; *split is true by default. STATUS_MODEL if they contradict each other. */
+Status metaspace_load(const char *where, const Json *json, char mark[5], size_t *size, PrependScheme *scheme,
+                      bool *split, Error *err);
+
 /* Loads the JSON of a pre-tokenizer (NULL: none). Release it also after a failure. */
 Status pre_tokenizer_load(const char *where, const Json *json, PreTokenizer *pre_tokenizer, Error *err);
 void pre_tokenizer_release(PreTokenizer *pre_tokenizer);

@@ -85,6 +85,7 @@ static Status rehash(Vocab *v, Error *err) {
   size_t size = v->slots ? (v->mask + 1) * 4 : 1024;
   VocabSlot *slots = mem_alloc(size, sizeof *slots, "the vocabulary", err);
   if (!slots) return STATUS_FAILED;
+  if (!v->slots) v->seed = hash_seed();
   free(v->slots);
   v->slots = slots;
   v->mask = size - 1;
@@ -101,7 +102,7 @@ static const char *content_of(const Vocab *v, size_t token) {
   return v->bytes.data + v->tokens[token].offset;
 }
 
-static Status add_token(Vocab *v, const char *content, size_t size, int32_t id, Error *err) {
+Status vocab_add(Vocab *v, const char *content, size_t size, int32_t id, Error *err) {
   if (!v->slots || v->count * 2 > v->mask) TRY(rehash(v, err));
   TRY(mem_grow(&v->tokens, &v->capacity, v->count + 1, sizeof *v->tokens, "the vocabulary", err));
   uint32_t hash = vocab_hash(v, content, size);
@@ -138,13 +139,13 @@ static Status read_tokens(const char *where, JsonCursor cursor, Buffer *unescape
     if (!json_cursor_int64(&cursor, &id) || id < 0 || id > MAX_ID)
       return error_set(err, STATUS_MODEL, "%s: the id of \"%.*s\" is %s, expected an integer from 0 to %d",
                        where, (int)(size < 80 ? size : 80), content, json_cursor_describe(at, found), MAX_ID);
-    TRY(add_token(v, content, size, (int32_t)id, err));
+    TRY(vocab_add(v, content, size, (int32_t)id, err));
   }
   return STATUS_OK;
 }
 
 Status vocab_load(const char *where, JsonSpan span, Vocab *v, Error *err) {
-  *v = (Vocab){.seed = hash_seed()};
+  *v = (Vocab){0};
   JsonCursor cursor = json_cursor(span);
   char found[64];
   if (!span.text || !json_cursor_enter(&cursor, '{'))

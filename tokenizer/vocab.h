@@ -34,6 +34,8 @@ typedef struct {
 /* Loads {"content": id, ...}, a validated span. */
 Status vocab_load(const char *where, JsonSpan span, Vocab *vocab, Error *err);
 void vocab_release(Vocab *vocab);
+/* Adds a token whose content is not in the vocabulary yet; vocab_content() does not know its id. */
+Status vocab_add(Vocab *vocab, const char *content, size_t size, int32_t id, Error *err);
 
 /* The id of a token by its content, or -1. */
 int32_t vocab_find(const Vocab *vocab, const char *content, size_t size);

@@ -1,15 +1,15 @@
-/* test_chat.c - conversations become what their formats say, and its ids; a person's text stays a person's.
+/* test_chat.c - conversations become their formats' text and its ids; a person's text stays a person's.
  *
- * test/data/tokenizers/formats/ holds conversations with what the templates of SmolLM2 (ChatML) and Llama 3
- * make of them. The ids of a byte-level tokenizer without merges are the text's bytes and the control tokens,
- * so equal ids are equal renderings. What chat_open() finds in a checkpoint is tested by
- * test/commands/test_template.py. */
+ * test/data/tokenizers/formats/ holds conversations rendered by the templates of SmolLM2 (ChatML) and
+ * Llama 3. The ids of a byte-level tokenizer without merges are the text's bytes and the control tokens,
+ * so equal ids are equal renderings. test/commands/test_template.py tests what chat_open() finds in a
+ * checkpoint. */
 #include <time.h>
 #include <unistd.h>
 
 #include "small.h"
 #include "tokenizer/chat/chat.h"
-#include "tokenizer/chat/chat_builtins.h"
+#include "tokenizer/chat/chat_internal.h"
 
 static const char *const chatml_controls[] = {"<|im_start|>", "<|im_end|>"};
 static const char *const llama3_controls[] = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
@@ -25,8 +25,8 @@ static Chat *open_named(const char *name, const Tokenizer *tokenizer) {
 
 /* --- formats */
 
-/* A conversation that the built-in format covers: plain texts, and, where the model's own template would add
- * a system turn, one that is there. */
+/* A conversation that the built-in format covers: plain texts and, if the model's own template would add a
+ * system turn, one of those. */
 static bool is_plain(const Json *line, bool needs_system) {
   const Json *messages = json_member(line, "messages");
   bool plain = json_member(line, "rendered") && json_count(messages) > 0;
@@ -140,7 +140,7 @@ static void every_built_in_format_is_what_is_documented(void **state) {
   }
 }
 
-/* The numbers in TZ say how far a zone is behind UTC. */
+/* Numbers in TZ count hours west of UTC. */
 static void the_present_time_is_the_one_of_the_zone(void **state) {
   (void)state;
   static const struct {
@@ -160,7 +160,7 @@ static void the_present_time_is_the_one_of_the_zone(void **state) {
   free(saved);
 }
 
-/* CHAT_BUILTINS is what completions know of them. */
+/* Completions offer CHAT_BUILTINS. */
 static void every_built_in_is_listed(void **state) {
   (void)state;
   size_t n = 0, listed = 0;
@@ -203,7 +203,7 @@ static void which_template_is_taken(void **state) {
   tokenizer_close(none);
 }
 
-/* Each by its two tokens, both of which have to be special; of two formats the first in the list. */
+/* Each by its two tokens, both of which must be special; the first format in the list wins. */
 static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) {
   (void)state;
   static const char *const pairs[][3] = {
@@ -235,7 +235,7 @@ static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) 
   tokenizer_close(t);
 }
 
-/* What was there stays; the borders of what is trusted move with the text. */
+/* Earlier text stays; the borders of trust move with the text. */
 static void a_rendering_is_appended(void **state) {
   (void)state;
   Tokenizer *t = with_controls(chatml_controls, 2);
@@ -277,7 +277,7 @@ static const char *ids_of(const Tokenizer *t, const Chat *chat, const char *role
   return found;
 }
 
-/* The control tokens of a person's text are text; the template's are not. */
+/* Control tokens in a person's text are text; the template's count. */
 static void a_person_cannot_end_a_turn(void **state) {
   (void)state;
   Tokenizer *t = with_controls(chatml_controls, 2);

@@ -1,10 +1,10 @@
-/* test_template_limits.c - what a template may take at most: each limit at its value and one past it; what it
- * takes it gives back. */
+/* test_template_limits.c - the limits of a template: each at its value and one past it, and that memory is
+ * given back. */
 #include <malloc.h>
 
 #include "rendering.h"
 
-/* before, then `inside` n times, then between, then `behind` n times, then after. */
+/* before, then `inside` n times, then between, then `behind` n times, then after */
 typedef struct {
   const char *before, *inside, *between, *behind, *after;
 } Nest;
@@ -110,7 +110,7 @@ static void what_a_rendering_takes_is_refused_one_past_its_limit(void **state) {
   }
 }
 
-/* What is entered is left again: none of these comes near the 1,000 levels, however often it is done. */
+/* Levels are left again: none of these comes near the 1,000 levels, however often it runs. */
 static void levels_of_evaluation_are_given_back(void **state) {
   (void)state;
   static const char *const expressions[] = {
@@ -152,13 +152,13 @@ static void levels_of_evaluation_are_given_back(void **state) {
   json_free(variables);
 }
 
-/* The memory that is in use, as the C library counts it. */
+/* The memory in use, as the C library counts it. */
 static size_t in_use(void) {
   struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
 }
 
-/* Each way that a template can end, many times: the first ones fill what the C library keeps for later. */
+/* Each way in which a template can end, many times: the first ones fill the C library's reserve. */
 static void what_a_template_takes_it_gives_back(void **state) {
   (void)state;
   static const char *const templates[] = {
@@ -172,12 +172,12 @@ static void what_a_template_takes_it_gives_back(void **state) {
   };
   Json *variables = parse("{\"u\": \"U\"}");
   size_t before = 0;
-  for (int round = 0; round < 30; round++) {
+  for (int round = 0; round < 60; round++) {
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
       Result result = render(templates[i], strlen(templates[i]), variables, NULL);
       trusted_text_release(&result.text);
     }
-    if (round == 14) before = in_use();
+    if (round == 29) before = in_use();
   }
   assert_int_equal(in_use(), before);
   json_free(variables);

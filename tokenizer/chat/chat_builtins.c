@@ -4,7 +4,7 @@
  * Written from the formats' documentation (model cards, Meta's and Mistral's pages on prompt formats,
  * OpenAI's notes on ChatML). BOS and EOS are the checkpoint's if it names them, else the format's; a
  * content that is a list of parts contributes its texts. */
-#include "tokenizer/chat/chat_builtins.h"
+#include "tokenizer/chat/chat_internal.h"
 
 #include <string.h>
 

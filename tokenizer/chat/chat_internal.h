@@ -1,11 +1,20 @@
-/* chat_internal.h - private to chat*.c: what a Chat is made of. */
+/* chat_internal.h - private to chat*.c: the parts of a Chat, and the built-in templates. */
 #ifndef AUK_TOKENIZER_CHAT_INTERNAL_H
 #define AUK_TOKENIZER_CHAT_INTERNAL_H
 
 #include "tokenizer/chat/chat.h"
-#include "tokenizer/chat/chat_builtins.h"
 
 enum { TEMPLATE_FILE_LIMIT = 1 << 20 }; /* bytes: the longest in use have some 20,000 */
+
+typedef struct {
+  const char *name, *text;
+  const char *controls[2]; /* NULL: the format has none and is never detected */
+} ChatBuiltin;
+
+extern const ChatBuiltin chat_builtins[]; /* ends with a NULL name */
+
+const ChatBuiltin *chat_builtin_named(const char *name);        /* NULL: unknown */
+const ChatBuiltin *chat_builtin_of(const Tokenizer *tokenizer); /* by special tokens; NULL: none */
 
 struct Chat {
   Template *template;

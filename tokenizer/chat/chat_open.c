@@ -8,7 +8,6 @@
 
 #include "base/file.h"
 #include "base/hash64.h"
-#include "tokenizer/chat/chat_builtins.h"
 #include "tokenizer/chat/chat_internal.h"
 #include "tokenizer/load/fields.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/utf8.h"
-#include "tokenizer/jinja/run.h"
+#include "tokenizer/jinja/eval.h"
 
 /* --- built-in functions */
 
@@ -16,17 +16,13 @@ const Builtin *builtin_find(const Builtin *table, Text name) {
 }
 
 Status value_method(Render *render, const Builtin *builtin, Value self, Value *out) {
-  Function *function = render_alloc(render, 1, sizeof *function);
-  if (!function) return render_no_memory(render);
-  *function = (Function){builtin, self};
-  *out = (Value){.kind = VALUE_FUNCTION, .function = function};
-  return STATUS_OK;
+  return value_object(render, VALUE_FUNCTION, &(Function){builtin, self}, sizeof(Function), out);
 }
 
-/* The index of the parameter of this name, or -1. */
-static int parameter_of(const char *parameters, Text name) {
+/* The index of the name among words separated by blanks, or -1. */
+static int word_index(const char *words, Text name) {
   int i = 0;
-  for (const char *at = parameters; *at; i++) {
+  for (const char *at = words; *at; i++) {
     size_t n = strcspn(at, " ");
     if (text_equal(text_of(at, n, true), name)) return i;
     at += n + (at[n] == ' ');
@@ -51,7 +47,7 @@ static Status bind(Render *render, const Builtin *builtin, const CallArgs *args,
     bound[i] = (size_t)i < args->count ? args->items[i] : (Value){.kind = VALUE_MISSING};
   for (size_t i = 0; i < args->n_keywords; i++) {
     Text name = args->keywords[i].name;
-    int parameter = builtin->parameters[0] == '/' ? -1 : parameter_of(parameters, name);
+    int parameter = builtin->parameters[0] == '/' ? -1 : word_index(parameters, name);
     if (parameter < 0)
       return render_fail(render, "%s() got an unexpected keyword argument '%.*s'", builtin->name,
                          (int)name.size, name.data);
@@ -66,14 +62,18 @@ static Status bind(Render *render, const Builtin *builtin, const CallArgs *args,
   return STATUS_OK;
 }
 
-Status builtin_call(Render *render, const Builtin *builtin, Value self, const CallArgs *args, Value *out) {
+Status builtin_call(Render *render, const Builtin *builtin, Value self, const CallArgs *given, Value *out) {
   TRY(render_charge(render, 1));
-  if (!builtin->parameters) return builtin->call(render, self, args, out);
+  CallArgs args = *given;
   Value bound[MAX_PARAMETERS];
-  int n = count_parameters(builtin->parameters + (builtin->parameters[0] == '/'));
-  TRY(bind(render, builtin, args, bound, n));
-  const CallArgs all = {.items = bound, .count = (size_t)n};
-  return builtin->call(render, self, &all, out);
+  if (builtin->parameters) {
+    int n = count_parameters(builtin->parameters + (builtin->parameters[0] == '/'));
+    TRY(bind(render, builtin, given, bound, n));
+    args = (CallArgs){.items = bound, .count = (size_t)n};
+  }
+  args.self = self;
+  args.mode = builtin->mode;
+  return builtin->call(render, &args, out);
 }
 
 /* Gives "" on the first call, the separator afterwards. */
@@ -101,18 +101,12 @@ Status value_call(Render *render, Value callee, const CallArgs *args, Value *out
 
 /* Makes an Undefined that remembers the lookup, for its message. */
 static Status make_undefined(Render *render, Value owner, Value name, Value *out) {
-  char label[64];
-  if (owner.kind == VALUE_NONE)
-    strcpy(label, "None");
-  else
-    snprintf(label, sizeof label, "%s object", value_type(owner));
-  char *kept = render_alloc(render, strlen(label) + 1, 1);
-  if (!kept) return render_no_memory(render);
-  TRY(value_undefined(render, NULL, out));
-  Undefined *undefined = (Undefined *)out->undefined;
-  undefined->owner = strcpy(kept, label);
-  undefined->name = name;
-  return STATUS_OK;
+  bool is_none = owner.kind == VALUE_NONE;
+  char *label = render_alloc(render, 64, 1);
+  if (!label) return render_no_memory(render);
+  snprintf(label, 64, "%s%s", is_none ? "None" : value_type(owner), is_none ? "" : " object");
+  Undefined undefined = {.owner = label, .name = name};
+  return value_object(render, VALUE_UNDEFINED, &undefined, sizeof undefined, out);
 }
 
 static Status make_unsafe(Render *render, Value owner, Text name, Value *out) {
@@ -123,52 +117,24 @@ static Status make_unsafe(Render *render, Value owner, Text name, Value *out) {
   return value_undefined(render, hint, out);
 }
 
-static bool is_listed(Text name, const char *const *words) {
-  for (; *words; words++)
-    if (text_is(name, *words)) return true;
-  return false;
-}
-
 /* Methods that change their object. */
 static bool is_forbidden(Value owner, Text name) {
-  static const char *const of_lists[] = {"append", "clear",  "pop",    "reverse", "insert",
-                                         "sort",   "extend", "remove", NULL};
-  static const char *const of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-  return owner.kind == VALUE_LIST ? is_listed(name, of_lists)
-                                  : owner.kind == VALUE_DICT && is_listed(name, of_dicts);
+  const char *words = owner.kind == VALUE_LIST   ? "append clear pop reverse insert sort extend remove"
+                      : owner.kind == VALUE_DICT ? "clear pop popitem setdefault update"
+                                                 : "";
+  return word_index(words, name) >= 0;
 }
 
 /* Attributes of every Python object. */
 static bool is_internal(Text name) {
-  static const char *const words[] = {"__class__",
-                                      "__doc__",
-                                      "__dir__",
-                                      "__init__",
-                                      "__eq__",
-                                      "__ne__",
-                                      "__lt__",
-                                      "__le__",
-                                      "__gt__",
-                                      "__ge__",
-                                      "__hash__",
-                                      "__str__",
-                                      "__repr__",
-                                      "__reduce__",
-                                      "__reduce_ex__",
-                                      "__new__",
-                                      "__format__",
-                                      "__getattribute__",
-                                      "__setattr__",
-                                      "__delattr__",
-                                      "__sizeof__",
-                                      "__subclasshook__",
-                                      "__init_subclass__",
-                                      NULL};
-  return is_listed(name, words);
+  return word_index("__class__ __doc__ __dir__ __init__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ "
+                    "__str__ __repr__ __reduce__ __reduce_ex__ __new__ __format__ __getattribute__ "
+                    "__setattr__ __delattr__ __sizeof__ __subclasshook__ __init_subclass__",
+                    name) >= 0;
 }
 
 static const Builtin *methods_of(Value owner) {
-  static const Builtin none[] = {{NULL, NULL, 0, NULL}};
+  static const Builtin none[] = {{0}};
   switch ((ValueKind)owner.kind) {
   case VALUE_STRING: return template_string_methods;
   case VALUE_LIST: return template_list_methods;
@@ -180,10 +146,6 @@ static const Builtin *methods_of(Value owner) {
   }
 }
 
-static Status macro_attribute(Render *render, const Macro *macro, Text name, Value *out) {
-  return text_is(name, "name") ? value_text(render, macro_name(macro), out) : STATUS_OK;
-}
-
 /* Python's getattr(); MISSING if there is no such attribute. */
 static Status find_attribute(Render *render, Value owner, Text name, Value *out) {
   *out = (Value){.kind = VALUE_MISSING};
@@ -191,7 +153,8 @@ static Status find_attribute(Render *render, Value owner, Text name, Value *out)
   const Builtin *method = builtin_find(methods_of(owner), name);
   if (method) return value_method(render, method, owner, out);
   if (owner.kind == VALUE_LOOP) return loop_attribute(render, owner.loop, name, out);
-  if (owner.kind == VALUE_MACRO) return macro_attribute(render, owner.macro, name, out);
+  if (owner.kind == VALUE_MACRO && text_is(name, "name"))
+    return value_text(render, macro_name(owner.macro), out);
   if (owner.kind == VALUE_CYCLER && text_is(name, "current"))
     *out = owner.cycler->items->items[owner.cycler->at];
   if (owner.is_group && text_is(name, "grouper")) *out = owner.list->items[0];
@@ -308,30 +271,26 @@ static Status slice_text(Render *render, Value owner, int64_t first, int64_t ste
     size_t from = n ? text_offset(*text, (size_t)first) : 0;
     Text rest = text_slice(*text, from, text->size);
     TRY(value_text(render, text_slice(rest, 0, text_offset(rest, n)), out));
-    out->is_safe = owner.is_safe;
-    return STATUS_OK;
+  } else {
+    size_t mark = put_mark(render), at = text_offset(*text, (size_t)first);
+    for (size_t i = 0; i < n; i++) {
+      TRY(put_text(render, text_slice(*text, at, at + text_step(*text, at))));
+      for (int64_t k = 0; i + 1 < n && k < (step < 0 ? -step : step); k++)
+        at = step < 0 ? utf8_before(text->data, at) : at + text_step(*text, at);
+    }
+    TRY(put_take(render, mark, out));
   }
-  size_t mark = put_mark(render), at = text_offset(*text, (size_t)first);
-  for (size_t i = 0; i < n; i++) {
-    TRY(put_text(render, text_slice(*text, at, at + text_step(*text, at))));
-    for (int64_t k = 0; i + 1 < n && k < (step < 0 ? -step : step); k++)
-      at = step < 0 ? utf8_before(text->data, at) : at + text_step(*text, at);
-  }
-  TRY(put_take(render, mark, out));
   out->is_safe = owner.is_safe;
   return STATUS_OK;
 }
 
 static Status slice_range(Render *render, const Range *range, int64_t first, int64_t last, int64_t step,
                           size_t n, Value *out) {
-  Range *slice = render_alloc(render, 1, sizeof *slice);
-  if (!slice) return render_no_memory(render);
   int64_t start = range->start + first * range->step, stride = range->step;
   if (__builtin_mul_overflow(stride, step, &stride)) stride = 1;
   int64_t stop = (int64_t)((uint64_t)range->start + (uint64_t)last * (uint64_t)range->step); /* shown */
-  *slice = (Range){.start = start, .step = stride, .stop = stop, .count = n};
-  *out = (Value){.kind = VALUE_RANGE, .range = slice};
-  return STATUS_OK;
+  Range slice = {.start = start, .step = stride, .stop = stop, .count = n};
+  return value_object(render, VALUE_RANGE, &slice, sizeof slice, out);
 }
 
 Status value_slice(Render *render, Value owner, Value start, Value stop, Value step, Value *out) {

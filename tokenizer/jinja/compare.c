@@ -59,21 +59,10 @@ bool value_same(Value a, Value b) {
   case VALUE_FLOAT: return a.number == b.number;
   case VALUE_HUGE:
   case VALUE_STRING: return text_equal(*a.text, *b.text);
-  case VALUE_LIST:
-  case VALUE_TUPLE: return a.list == b.list;
-  case VALUE_DICT:
-  case VALUE_NAMESPACE: return a.dict == b.dict;
-  case VALUE_VIEW: return a.view == b.view;
-  case VALUE_RANGE: return a.range == b.range;
-  case VALUE_ITERATOR: return a.iterator == b.iterator;
-  case VALUE_LOOP: return a.loop == b.loop;
-  case VALUE_MACRO: return a.macro == b.macro;
   case VALUE_FUNCTION:
     return a.function->builtin == b.function->builtin && value_same(a.function->self, b.function->self);
-  case VALUE_CYCLER: return a.cycler == b.cycler;
-  case VALUE_JOINER: return a.joiner == b.joiner;
+  default: return a.object == b.object;
   }
-  return false;
 }
 
 static Status equal_inside(Render *render, Value a, Value b, bool *out) {
@@ -99,49 +88,47 @@ Status value_equal(Render *render, Value a, Value b, bool *out) {
   return STATUS_OK;
 }
 
-static const char *const order_signs[] = {
-    [ORDER_LT] = "<", [ORDER_LE] = "<=", [ORDER_GT] = ">", [ORDER_GE] = ">="};
-
-static bool order_holds(Order order, int compared) {
-  switch (order) {
-  case ORDER_LT: return compared < 0;
-  case ORDER_LE: return compared <= 0;
-  case ORDER_GT: return compared == 1;
-  case ORDER_GE: return compared == 0 || compared == 1;
+/* compared: as of compare_numbers() */
+static bool order_holds(Operator op, int compared) {
+  switch (op) {
+  case OP_LT: return compared < 0;
+  case OP_LE: return compared <= 0;
+  case OP_GT: return compared == 1;
+  default: return compared == 0 || compared == 1;
   }
-  return false;
 }
 
-static Status order_lists(Render *render, const List *a, const List *b, Order order, bool *out) {
+static Status order_lists(Render *render, Operator op, const List *a, const List *b, bool *out) {
   for (size_t i = 0; i < a->count && i < b->count; i++) {
     bool equal;
     TRY(value_equal(render, a->items[i], b->items[i], &equal));
-    if (!equal) return value_order(render, a->items[i], b->items[i], order, out);
+    if (!equal) return value_order(render, op, a->items[i], b->items[i], out);
   }
-  *out = order_holds(order, (a->count > b->count) - (a->count < b->count));
+  *out = order_holds(op, (a->count > b->count) - (a->count < b->count));
   return STATUS_OK;
 }
 
-Status value_order(Render *render, Value a, Value b, Order order, bool *out) {
+Status value_order(Render *render, Operator op, Value a, Value b, bool *out) {
+  static const char *const signs[] = {[OP_LT] = "<", [OP_LE] = "<=", [OP_GT] = ">", [OP_GE] = ">="};
   TRY(render_charge(render, 1));
   if (a.kind == VALUE_UNDEFINED) return render_undefined(render, a);
   if (b.kind == VALUE_UNDEFINED) return render_undefined(render, b);
   if (value_is_number(a) && value_is_number(b)) {
     int compared = compare_numbers(a, b);
-    *out = compared != 2 && order_holds(order, compared);
+    *out = compared != 2 && order_holds(op, compared);
     return STATUS_OK;
   }
   if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
     TRY(render_charge_bytes(render, a.text->size < b.text->size ? a.text->size : b.text->size));
     int compared = text_compare(*a.text, *b.text);
-    *out = order_holds(order, (compared > 0) - (compared < 0));
+    *out = order_holds(op, (compared > 0) - (compared < 0));
     return STATUS_OK;
   }
   if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
-    return render_fail(render, "'%s' not supported between instances of '%s' and '%s'", order_signs[order],
+    return render_fail(render, "'%s' not supported between instances of '%s' and '%s'", signs[op],
                        value_type(a), value_type(b));
   if (++render->depth > RENDER_MAX_DEPTH) return render_fail(render, "values are nested too deep to compare");
-  TRY(order_lists(render, a.list, b.list, order, out));
+  TRY(order_lists(render, op, a.list, b.list, out));
   render->depth--;
   return STATUS_OK;
 }

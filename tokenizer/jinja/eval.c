@@ -6,8 +6,6 @@
 
 #include <stdio.h>
 
-#include "tokenizer/jinja/run.h"
-
 /* --- names */
 
 static Status find_name(Render *render, const Node *node, Value *out) {
@@ -19,9 +17,9 @@ static Status find_name(Render *render, const Node *node, Value *out) {
   }
   *out = render->globals[node->symbol];
   if (out->kind != VALUE_MISSING) return STATUS_OK;
-  TRY(value_undefined(render, NULL, out));
-  Undefined *undefined = (Undefined *)out->undefined;
-  return value_text(render, node->text, &undefined->name);
+  Undefined undefined = {0};
+  TRY(value_text(render, node->text, &undefined.name));
+  return value_object(render, VALUE_UNDEFINED, &undefined, sizeof undefined, out);
 }
 
 /* --- lists and arguments */
@@ -53,14 +51,7 @@ typedef struct {
 } ArgsBuilder;
 
 static Status add_item(Render *render, ArgsBuilder *arguments, Value value) {
-  if (arguments->n == arguments->capacity) {
-    size_t wanted = 2 * arguments->capacity + 4;
-    Value *grown = render_alloc(render, wanted, sizeof *grown);
-    if (!grown) return render_no_memory(render);
-    if (arguments->n) memcpy(grown, arguments->items, arguments->n * sizeof *grown);
-    arguments->items = grown;
-    arguments->capacity = wanted;
-  }
+  TRY(render_grow(render, &arguments->items, arguments->n, &arguments->capacity, sizeof value));
   arguments->items[arguments->n++] = value;
   return STATUS_OK;
 }
@@ -71,14 +62,8 @@ static Status add_keyword(Render *render, ArgsBuilder *arguments, Text name, Val
       return render_fail(render, "got multiple values for keyword argument '%.*s'", (int)name.size,
                          name.data);
   TRY(render_charge(render, arguments->n_keywords / 8 + 1));
-  if (arguments->n_keywords == arguments->keyword_capacity) {
-    size_t wanted = 2 * arguments->keyword_capacity + 4;
-    Keyword *grown = render_alloc(render, wanted, sizeof *grown);
-    if (!grown) return render_no_memory(render);
-    if (arguments->n_keywords) memcpy(grown, arguments->keywords, arguments->n_keywords * sizeof *grown);
-    arguments->keywords = grown;
-    arguments->keyword_capacity = wanted;
-  }
+  TRY(render_grow(render, &arguments->keywords, arguments->n_keywords, &arguments->keyword_capacity,
+                  sizeof *arguments->keywords));
   arguments->keywords[arguments->n_keywords++] = (Keyword){name, value};
   return STATUS_OK;
 }
@@ -113,7 +98,10 @@ Status eval_arguments(Render *render, const Node *node, CallArgs *args) {
     else
       TRY(add_item(render, &arguments, value));
   }
-  *args = (CallArgs){arguments.items, arguments.n, arguments.keywords, arguments.n_keywords};
+  *args = (CallArgs){.items = arguments.items,
+                     .count = arguments.n,
+                     .keywords = arguments.keywords,
+                     .n_keywords = arguments.n_keywords};
   return STATUS_OK;
 }
 
@@ -132,17 +120,17 @@ static Status eval_conditional(Render *render, const Node *node, Value *out) {
                          "the inline if-expression evaluated to false and no else section was defined.", out);
 }
 
-static Status compare(Render *render, Operator op, Value a, Value b, bool *out) {
+Status value_compare(Render *render, Operator op, Value a, Value b, bool *out) {
   switch (op) {
   case OP_EQ: return value_equal(render, a, b, out);
   case OP_NE:
     TRY(value_equal(render, a, b, out));
     *out = !*out;
     return STATUS_OK;
-  case OP_LT: return value_order(render, a, b, ORDER_LT, out);
-  case OP_LE: return value_order(render, a, b, ORDER_LE, out);
-  case OP_GT: return value_order(render, a, b, ORDER_GT, out);
-  case OP_GE: return value_order(render, a, b, ORDER_GE, out);
+  case OP_LT:
+  case OP_LE:
+  case OP_GT:
+  case OP_GE: return value_order(render, op, a, b, out);
   case OP_NOT_IN:
     TRY(value_contains(render, b, a, out));
     *out = !*out;
@@ -158,7 +146,7 @@ static Status eval_comparison(Render *render, const Node *node, Value *out) {
   for (size_t i = 0; i < node->items.count && holds; i++) {
     const Node *operand = node->items.nodes[i];
     TRY(eval(render, operand->a, &right));
-    TRY(compare(render, operand->op, left, right, &holds));
+    TRY(value_compare(render, operand->op, left, right, &holds));
     left = right;
   }
   *out = value_bool(holds);
@@ -220,30 +208,19 @@ static Status eval_call(Render *render, const Node *node, Value *out) {
   return value_call(render, callee, &args, out);
 }
 
-static Status call_builtin(Render *render, const Node *node, Value self, const char *what, Value *out) {
+static Status call_builtin(Render *render, const Node *node, Value self, Value *out) {
   CallArgs args;
   if (!node->builtin)
-    return render_fail(render, "there is no %s \"%.*s\"", what, (int)node->text.size, node->text.data);
+    return render_fail(render, "there is no %s \"%.*s\"", node->kind == NODE_FILTER ? "filter" : "test",
+                       (int)node->text.size, node->text.data);
   TRY(eval_arguments(render, node, &args));
   return builtin_call(render, node->builtin, self, &args, out);
-}
-
-static Status eval_filter(Render *render, const Node *node, Value *out) {
-  Value self;
-  TRY(eval(render, node->a, &self));
-  return call_builtin(render, node, self, "filter", out);
 }
 
 Status eval_block_filter(Render *render, const Node *node, Value text, Value *out) {
   Value self = text;
   if (node->a) TRY(eval_block_filter(render, node->a, text, &self));
-  return render_placed(render, node, call_builtin(render, node, self, "filter", out));
-}
-
-static Status eval_test(Render *render, const Node *node, Value *out) {
-  Value self;
-  TRY(eval(render, node->a, &self));
-  return call_builtin(render, node, self, "test", out);
+  return render_placed(render, node, call_builtin(render, node, self, out));
 }
 
 /* --- any expression */
@@ -274,8 +251,8 @@ static Status eval_inside(Render *render, const Node *node, Value *out) {
   case NODE_ATTRIBUTE: TRY(eval(render, node->a, &a)); return value_attribute(render, a, node->text, out);
   case NODE_ITEM: return eval_item(render, node, out);
   case NODE_CALL: return eval_call(render, node, out);
-  case NODE_FILTER: return eval_filter(render, node, out);
-  case NODE_TEST: return eval_test(render, node, out);
+  case NODE_FILTER:
+  case NODE_TEST: TRY(eval(render, node->a, &a)); return call_builtin(render, node, a, out);
   default: return render_fail(render, "this has no value");
   }
 }

@@ -66,9 +66,16 @@ static inline Status render_charge_bytes(Render *render, size_t bytes) {
 void *render_alloc(Render *render, size_t n,
                    size_t size); /* NULL with the error set: return render_no_memory() */
 Status render_no_memory(const Render *render);
+/* Makes room for one more item in an array in the arena; `items` is the address of its pointer. */
+Status render_grow(Render *render, void *items, size_t count, size_t *capacity, size_t size);
 /* repr(value), shortened for a message. */
 const char *render_shown(Render *render, Value value);
 Status render_undefined(Render *render, Value undefined); /* fails with the value's message */
+
+/* Adds the node's place to a failure that has none. */
+Status render_placed(Render *render, const Node *node, Status status);
+/* Finds the innermost variable of this name, or NULL; passing many costs steps. */
+Status scope_find(Render *render, int symbol, const Variable **variable);
 
 /* Arguments of a call. */
 typedef struct {
@@ -76,20 +83,29 @@ typedef struct {
   Value value;
 } Keyword;
 typedef struct {
+  Value self;         /* the object of a method, the operand of a filter or test; else MISSING */
+  int mode;           /* the builtin's */
   const Value *items; /* [count] by position */
   size_t count;
   const Keyword *keywords; /* [n_keywords] */
   size_t n_keywords;
 } CallArgs;
 
+Status eval(Render *render, const Node *node, Value *out);
+Status eval_arguments(Render *render, const Node *call, CallArgs *args);
+/* Applies the filters `node` to a text, innermost first. */
+Status eval_block_filter(Render *render, const Node *node, Value text, Value *out);
+
 /* A filter, test, method or function. A test's result is a bool. */
+typedef Status BuiltinCall(Render *render, const CallArgs *args, Value *out);
 struct Builtin {
   const char *name;
   /* Parameter names separated by blanks, "old new count"; the call gets one item for each, VALUE_MISSING
    * if it was not given. A leading '/': positional only. NULL: the call gets the arguments as they are. */
   const char *parameters;
   int n_required;
-  Status (*call)(Render *render, Value self, const CallArgs *args, Value *out);
+  BuiltinCall *call;
+  int mode; /* passed on in the arguments, for a function that serves several names */
 };
 struct Function {
   const Builtin *builtin;
@@ -111,7 +127,9 @@ Status value_attribute(Render *render, Value owner, Text name, Value *out);
 Status value_item(Render *render, Value owner, Value key, Value *out);
 Status value_slice(Render *render, Value owner, Value start, Value stop, Value step, Value *out);
 Status value_binary(Render *render, Operator op, Value a, Value b, Value *out);
-Status value_concat(Render *render, Value a, Value b, Value *out); /* a ~ b */
+Status value_compare(Render *render, Operator op, Value a, Value b, bool *out); /* op: OP_EQ to OP_NOT_IN */
+Status value_order(Render *render, Operator op, Value a, Value b, bool *out);   /* op: OP_LT to OP_GE */
+Status value_concat(Render *render, Value a, Value b, Value *out);              /* a ~ b */
 Status loop_attribute(Render *render, Loop *loop, Text name, Value *out);
 Status loop_length(Render *render, Loop *loop, size_t *length);
 /* Calls `loop(items)` in a recursive for, or a macro. */
@@ -125,21 +143,26 @@ Status format_braces(Render *render, Text format, const CallArgs *args, Value *o
 /* Appends json.dumps(value). `indent` NULL: on one line. */
 typedef struct {
   const Text *indent;
-  Text between, behind_key;
+  Text between, after_key;
   bool ascii, sorted;
 } JsonStyle;
 Status put_json(Render *render, Value value, const JsonStyle *style);
 
+Status dict_add_keywords(Render *render, Dict *dict, const CallArgs *args);
 /* Arguments of a type; they fail with the name of the argument. */
 Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out);
 Status argument_text(Render *render, const char *what, Value value, Text *out);
-Status put_escaped(Render *render, Text text);               /* escaped for HTML */
-Status text_escaped(Render *render, Value value, Text *out); /* escaped unless it is Markup */
+/* Appends a text in which what escape() writes replaces some characters; false: it keeps the character. */
+typedef bool Escape(uint32_t code, int option, char out[16]);
+Status put_escaped(Render *render, Text text, Escape *escape, int option);
+void escape_code(uint32_t code, char out[16]);               /* Python's \x41, \u0041 or \U00000041 */
+Status text_escaped(Render *render, Value value, Text *out); /* for HTML, unless it is Markup */
+/* A stable merge sort by the entries' keys; `scratch` has the same size. */
+Status sort_entries(Render *render, DictEntry *entries, DictEntry *scratch, size_t n, bool reverse);
 typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_FOLDED } CaseKind;
 /* Appends text[from, to) in a case; the text around it counts as context. */
 Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind);
-/* islower(), isupper(): a letter of this case (CHAR_LOWERCASE, CHAR_UPPERCASE) and none of another. */
-bool text_has_case(Text text, int wanted);
+bool code_is_cased(uint32_t code); /* a letter in upper, lower or title case */
 Status iterator_make(Render *render, const char *type_name, Value source,
                      Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "tokenizer/jinja/strings.h"
 #include "tokenizer/unicode/unicode.h"
 
@@ -21,22 +22,12 @@ bool given_truth(Value value) {
 
 /* --- HTML */
 
-Status put_escaped(Render *render, Text text) {
-  size_t done = 0;
-  for (size_t at = 0; at < text.size; at++) {
-    char c = text.data[at];
-    const char *instead = c == '&'    ? "&amp;"
-                          : c == '<'  ? "&lt;"
-                          : c == '>'  ? "&gt;"
-                          : c == '\'' ? "&#39;"
-                          : c == '"'  ? "&#34;"
-                                      : NULL;
-    if (!instead) continue;
-    TRY(put_text(render, text_slice(text, done, at)));
-    TRY(put_text(render, text_of(instead, strlen(instead), text_trusted_at(text, at))));
-    done = at + 1;
-  }
-  return put_text(render, text_slice(text, done, text.size));
+static bool escape_for_html(uint32_t code, int option, char out[16]) {
+  static const char plain[] = "&<>'\"", *const names[] = {"amp", "lt", "gt", "#39", "#34"};
+  const char *found = code && code < 0x80 ? strchr(plain, (int)code) : NULL;
+  (void)option;
+  if (found) snprintf(out, 16, "&%s;", names[found - plain]);
+  return found;
 }
 
 Status text_escaped(Render *render, Value value, Text *out) {
@@ -44,30 +35,19 @@ Status text_escaped(Render *render, Value value, Text *out) {
   if (value.kind == VALUE_STRING && value.is_safe) return STATUS_OK;
   size_t mark = put_mark(render);
   Value escaped;
-  TRY(put_escaped(render, *out));
+  TRY(put_escaped(render, *out, escape_for_html, 0));
   TRY(put_take(render, mark, &escaped));
   *out = *escaped.text;
   return STATUS_OK;
 }
 
-static Status filter_escape(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  Text text;
-  TRY(text_escaped(render, self, &text));
-  TRY(value_text(render, text, out));
-  out->is_safe = true;
-  return STATUS_OK;
-}
+enum { MARK_SAFE, ESCAPE, FORCE_ESCAPE };
 
-static Status filter_forceescape(Render *render, Value self, const CallArgs *args, Value *out) {
-  self.is_safe = false;
-  return filter_escape(render, self, args, out);
-}
-
-static Status filter_safe(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+static Status filter_markup(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   Text text;
-  TRY(value_string(render, self, &text));
+  if (args->mode == FORCE_ESCAPE) self.is_safe = false;
+  TRY(args->mode == MARK_SAFE ? value_string(render, self, &text) : text_escaped(render, self, &text));
   TRY(value_text(render, text, out));
   out->is_safe = true;
   return STATUS_OK;
@@ -75,42 +55,14 @@ static Status filter_safe(Render *render, Value self, const CallArgs *args, Valu
 
 /* --- texts */
 
-static Status filter_string(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+static Status filter_string(Render *render, const CallArgs *args, Value *out) {
   Text text;
-  if (self.kind == VALUE_STRING) {
-    *out = self;
+  if (args->self.kind == VALUE_STRING) {
+    *out = args->self;
     return STATUS_OK;
   }
-  TRY(value_string(render, self, &text));
+  TRY(value_string(render, args->self, &text));
   return value_text(render, text, out);
-}
-
-static Status filter_case(Render *render, Value self, CaseKind kind, Value *out) {
-  Text text;
-  TRY(value_string(render, self, &text));
-  size_t mark = put_mark(render);
-  TRY(put_case(render, text, 0, text.size, kind));
-  TRY(put_take(render, mark, out));
-  out->is_safe = self.kind == VALUE_STRING && self.is_safe;
-  return STATUS_OK;
-}
-
-static Status filter_upper(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return filter_case(render, self, CASE_UPPER, out);
-}
-
-static Status filter_lower(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return filter_case(render, self, CASE_LOWER, out);
-}
-
-static Status filter_capitalize(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  Text text;
-  TRY(value_string(render, self, &text));
-  return string_capitalized(render, text, out);
 }
 
 /* A word begins after white space or one of - ( { [ <. */
@@ -118,10 +70,9 @@ static bool begins_word(uint32_t before) {
   return code_is_space(before) || (before < 0x80 && before && strchr("-({[<", (int)before));
 }
 
-static Status filter_title(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+static Status filter_title(Render *render, const CallArgs *args, Value *out) {
   Text text;
-  TRY(value_string(render, self, &text));
+  TRY(value_string(render, args->self, &text));
   size_t mark = put_mark(render);
   for (size_t at = 0, end; at < text.size; at = end) {
     size_t next = at + text_step(text, at);
@@ -135,33 +86,14 @@ static Status filter_title(Render *render, Value self, const CallArgs *args, Val
   return put_take(render, mark, out);
 }
 
-static Status filter_trim(Render *render, Value self, const CallArgs *args, Value *out) {
-  Text text, characters;
-  TRY(value_string(render, self, &text));
-  bool given = is_given(args->items[0]) && args->items[0].kind != VALUE_NONE;
-  if (given) TRY(argument_text(render, "strip arg", args->items[0], &characters));
-  TRY(string_stripped(render, text, given ? &characters : NULL, STRIP_LEFT | STRIP_RIGHT, &text));
-  TRY(value_text(render, text, out));
-  out->is_safe = self.kind == VALUE_STRING && self.is_safe;
-  return STATUS_OK;
-}
-
-static Status filter_replace(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_replace(Render *render, const CallArgs *args, Value *out) {
   Text text, old, new;
   int64_t count = -1;
-  TRY(value_string(render, self, &text));
+  TRY(value_string(render, args->self, &text));
   TRY(value_string(render, args->items[0], &old));
   TRY(value_string(render, args->items[1], &new));
   if (args->items[2].kind != VALUE_NONE) TRY(argument_int(render, args->items[2], -1, &count));
   return string_replaced(render, text, old, new, count, out);
-}
-
-static Status filter_center(Render *render, Value self, const CallArgs *args, Value *out) {
-  Text text;
-  int64_t width;
-  TRY(value_string(render, self, &text));
-  TRY(argument_int(render, args->items[0], 80, &width));
-  return string_padded(render, text, width, text_literal(" "), PAD_BOTH, out);
 }
 
 static Status put_lines(Render *render, const List *lines, Text indent, bool blank) {
@@ -174,18 +106,19 @@ static Status put_lines(Render *render, const List *lines, Text indent, bool bla
   return STATUS_OK;
 }
 
-static Status filter_indent(Render *render, Value self, const CallArgs *args, Value *out) {
+/* An indentation: a string, or a number of blanks. */
+static Status argument_indent(Render *render, Value value, Text *out) {
+  int64_t width;
+  if (value.kind == VALUE_STRING) return argument_text(render, "the indentation", value, out);
+  TRY(argument_int(render, value, 4, &width));
+  return string_repeated(render, text_literal(" "), width > 0 ? (size_t)width : 0, out);
+}
+
+static Status filter_indent(Render *render, const CallArgs *args, Value *out) {
   Text text, indent;
-  Value spaces, newline, lines;
-  TRY(argument_text(render, "the text to indent", self, &text));
-  if (args->items[0].kind == VALUE_STRING) {
-    indent = *args->items[0].text;
-  } else {
-    int64_t width;
-    TRY(argument_int(render, args->items[0], 4, &width));
-    TRY(string_padded(render, text_literal(""), width, text_literal(" "), PAD_RIGHT, &spaces));
-    indent = *spaces.text;
-  }
+  Value newline, lines;
+  TRY(argument_text(render, "the text to indent", args->self, &text));
+  TRY(argument_indent(render, args->items[0], &indent));
   size_t mark = put_mark(render); /* one more newline, so that a last empty line counts */
   TRY(put_text(render, text));
   TRY(put_trusted(render, "\n"));
@@ -197,7 +130,8 @@ static Status filter_indent(Render *render, Value self, const CallArgs *args, Va
 }
 
 /* Reads and checks the numbers of truncate(). */
-static Status truncate_lengths(Render *render, const CallArgs *args, Text *end, int64_t *length, uint64_t *most) {
+static Status truncate_lengths(Render *render, const CallArgs *args, Text *end, int64_t *length,
+                               uint64_t *most) {
   int64_t leeway;
   Value given = args->items[3].kind == VALUE_NONE ? (Value){.kind = VALUE_MISSING} : args->items[3];
   *end = text_literal("...");
@@ -214,7 +148,8 @@ static Status truncate_lengths(Render *render, const CallArgs *args, Text *end, 
   return STATUS_OK;
 }
 
-static Status filter_truncate(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_truncate(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   Text text, end;
   int64_t length;
   uint64_t most = 0;
@@ -236,10 +171,9 @@ static Status filter_truncate(Render *render, Value self, const CallArgs *args, 
   return put_take(render, mark, out);
 }
 
-static Status filter_wordcount(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+static Status filter_wordcount(Render *render, const CallArgs *args, Value *out) {
   Text text;
-  TRY(value_string(render, self, &text));
+  TRY(value_string(render, args->self, &text));
   TRY(render_charge(render, text.size / 8));
   int64_t count = 0;
   bool inside = false;
@@ -253,54 +187,50 @@ static Status filter_wordcount(Render *render, Value self, const CallArgs *args,
   return STATUS_OK;
 }
 
-static Status filter_format(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_format(Render *render, const CallArgs *args, Value *out) {
   Text format;
-  TRY(value_string(render, self, &format));
+  TRY(value_string(render, args->self, &format));
   if (args->count && args->n_keywords)
     return render_fail(render, "can't handle positional and keyword arguments at the same time");
   Value values;
   if (args->n_keywords) {
     TRY(value_dict(render, args->n_keywords, &values));
-    for (size_t i = 0; i < args->n_keywords; i++) {
-      Value key;
-      TRY(value_text(render, args->keywords[i].name, &key));
-      TRY(dict_set(render, values.dict, key, args->keywords[i].value));
-    }
+    TRY(dict_add_keywords(render, values.dict, args));
   } else {
-    Value *items;
-    TRY(value_list(render, args->count, &items, &values));
+    TRY(value_copies(render, args->items, args->count, &values));
     values.kind = VALUE_TUPLE;
-    for (size_t i = 0; i < args->count; i++) items[i] = args->items[i];
   }
   return format_percent(render, format, values, out);
 }
 
 /* --- URLs */
 
-static Status put_quoted(Render *render, Value value, bool query) {
-  Text text;
-  TRY(value_string(render, value, &text));
-  for (size_t at = 0; at < text.size; at++) {
-    unsigned char c = (unsigned char)text.data[at];
-    bool plain = c && (strchr("_.-~", c) || (c == '/' && !query) || (c < 0x80 && string_is_alnum(c)));
-    char quoted[4];
-    snprintf(quoted, sizeof quoted, plain ? "%c" : "%%%02X", c);
-    if (query && c == ' ') strcpy(quoted, "+");
-    TRY(put_text(render, text_of(quoted, strlen(quoted), text_trusted_at(text, at))));
-  }
-  return STATUS_OK;
+static bool escape_for_url(uint32_t code, int in_query, char out[16]) {
+  unsigned char bytes[4];
+  if (code && code < 0x80 && strchr(in_query ? "_.-~" : "_.-~/", (int)code)) return false;
+  if (code < 0x80 && string_is_alnum(code)) return false;
+  int n = utf8_encode(code, bytes);
+  for (int i = 0; i < n; i++) snprintf(out + 3 * i, 4, "%%%02X", bytes[i]);
+  if (in_query && code == ' ') strcpy(out, "+");
+  return true;
 }
 
-static Status filter_urlencode(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+static Status put_quoted(Render *render, Value value, bool in_query) {
+  Text text;
+  TRY(value_string(render, value, &text));
+  return put_escaped(render, text, escape_for_url, in_query);
+}
+
+static Status filter_urlencode(Render *render, const CallArgs *args, Value *out) {
   size_t mark = put_mark(render);
-  if (self.kind == VALUE_STRING || !value_is_iterable(self)) {
-    TRY(put_quoted(render, self, false));
+  if (args->self.kind == VALUE_STRING || !value_is_iterable(args->self)) {
+    TRY(put_quoted(render, args->self, false));
     return put_take(render, mark, out);
   }
-  View view = {VIEW_ITEMS, self.dict};
+  View view = {VIEW_ITEMS, args->self.dict};
   Cursor cursor;
-  TRY(cursor_begin(render, self.kind == VALUE_DICT ? (Value){.kind = VALUE_VIEW, .view = &view} : self,
+  TRY(cursor_begin(render,
+                   args->self.kind == VALUE_DICT ? (Value){.kind = VALUE_VIEW, .view = &view} : args->self,
                    &cursor));
   for (bool first = true;; first = false) {
     Value pair;
@@ -320,17 +250,16 @@ static Status filter_urlencode(Render *render, Value self, const CallArgs *args,
 
 /* --- numbers */
 
-static Status filter_abs(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
-  if (self.kind == VALUE_FLOAT)
-    *out = value_float(fabs(self.number));
-  else if (!value_is_integer(self))
-    return render_fail(render, "bad operand type for abs(): '%s'", value_type(self));
-  else if (value_integer(self) < 0)
-    return value_binary(render, OP_SUB, value_int(0), self, out);
+static Status filter_abs(Render *render, const CallArgs *args, Value *out) {
+  if (args->self.kind == VALUE_UNDEFINED) return render_undefined(render, args->self);
+  if (args->self.kind == VALUE_FLOAT)
+    *out = value_float(fabs(args->self.number));
+  else if (!value_is_integer(args->self))
+    return render_fail(render, "bad operand type for abs(): '%s'", value_type(args->self));
+  else if (value_integer(args->self) < 0)
+    return value_binary(render, OP_SUB, value_int(0), args->self, out);
   else
-    *out = value_int(value_integer(self));
+    *out = value_int(value_integer(args->self));
   return STATUS_OK;
 }
 
@@ -341,7 +270,8 @@ static bool truncated(double number, int64_t *out) {
   return true;
 }
 
-static Status filter_int(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_int(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   int64_t base, integer;
   double number;
   *out = is_given(args->items[0]) ? args->items[0] : value_int(0);
@@ -363,7 +293,8 @@ static Status filter_int(Render *render, Value self, const CallArgs *args, Value
   return STATUS_OK;
 }
 
-static Status filter_float(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_float(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   double number;
   *out = is_given(args->items[0]) ? args->items[0] : value_float(0);
   if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
@@ -383,8 +314,7 @@ static Status round_common(Render *render, Value self, int64_t precision, Value 
   double number = value_number(self), scale = pow(10, (double)-precision);
   if (precision >= 0) {
     char text[512];
-    int digits =
-        precision > 340 ? 340 : (int)precision; /* further digits of a double make no difference */
+    int digits = precision > 340 ? 340 : (int)precision; /* further digits of a double make no difference */
     snprintf(text, sizeof text, fabs(number) < 1e100 ? "%.*f" : "%.*e", fabs(number) < 1e100 ? digits : 20,
              number);
     *out = value_float(strtod(text, NULL));
@@ -401,7 +331,8 @@ static Status round_common(Render *render, Value self, int64_t precision, Value 
   return STATUS_OK;
 }
 
-static Status filter_round(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_round(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   int64_t precision;
   Text method = text_literal("common");
   TRY(argument_int(render, args->items[0], 0, &precision));
@@ -418,7 +349,8 @@ static Status filter_round(Render *render, Value self, const CallArgs *args, Val
   return STATUS_OK;
 }
 
-static Status filter_filesizeformat(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_filesizeformat(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   static const char prefixes[] = "kMGTPEZY";
   bool binary = given_truth(args->items[0]);
   double base = binary ? 1024 : 1000, bytes, unit = base;
@@ -444,16 +376,18 @@ static Status filter_filesizeformat(Render *render, Value self, const CallArgs *
 
 /* --- any value */
 
-static Status filter_default(Render *render, Value self, const CallArgs *args, Value *out) {
-  bool falls_back = self.kind == VALUE_UNDEFINED || (given_truth(args->items[1]) && !value_truth(self));
-  *out = self;
+static Status filter_default(Render *render, const CallArgs *args, Value *out) {
+  bool falls_back =
+      args->self.kind == VALUE_UNDEFINED || (given_truth(args->items[1]) && !value_truth(args->self));
+  *out = args->self;
   if (!falls_back) return STATUS_OK;
   if (!is_given(args->items[0])) return value_text(render, text_literal(""), out);
   *out = args->items[0];
   return STATUS_OK;
 }
 
-static Status filter_attr(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status filter_attr(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   Text name;
   TRY(argument_text(render, "attribute name", args->items[0], &name));
   if (self.kind != VALUE_DICT) return value_attribute(render, self, name, out);
@@ -463,79 +397,76 @@ static Status filter_attr(Render *render, Value self, const CallArgs *args, Valu
   return value_attribute(render, method, name, out);
 }
 
-static Status filter_tojson(Render *render, Value self, const CallArgs *args, Value *out) {
-  Value indent = args->items[1], separators = args->items[2], spaces;
+static Status filter_tojson(Render *render, const CallArgs *args, Value *out) {
+  Value indent = args->items[1], separators = args->items[2];
+  Text indent_text;
   JsonStyle style = {.ascii = given_truth(args->items[0]), .sorted = given_truth(args->items[3])};
-  if (indent.kind == VALUE_STRING) {
-    style.indent = indent.text;
-  } else if (is_given(indent) && indent.kind != VALUE_NONE) {
-    int64_t width;
-    TRY(argument_int(render, indent, 0, &width));
-    TRY(string_padded(render, text_literal(""), width, text_literal(" "), PAD_RIGHT, &spaces));
-    style.indent = spaces.text;
+  if (is_given(indent) && indent.kind != VALUE_NONE) {
+    TRY(argument_indent(render, indent, &indent_text));
+    style.indent = &indent_text;
   }
   style.between = text_literal(style.indent ? "," : ", ");
-  style.behind_key = text_literal(": ");
+  style.after_key = text_literal(": ");
   if (is_given(separators) && separators.kind != VALUE_NONE) {
     const List *pair;
     TRY(value_elements(render, separators, &pair));
     if (pair->count != 2) return render_fail(render, "separators must be two strings");
     TRY(argument_text(render, "a separator", pair->items[0], &style.between));
-    TRY(argument_text(render, "a separator", pair->items[1], &style.behind_key));
+    TRY(argument_text(render, "a separator", pair->items[1], &style.after_key));
   }
   size_t mark = put_mark(render);
-  TRY(put_json(render, self, &style));
+  TRY(put_json(render, args->self, &style));
   return put_take(render, mark, out);
 }
 
 const Builtin template_filters[] = {
-    {"abs", "", 0, filter_abs},
-    {"attr", "name", 1, filter_attr},
-    {"batch", "linecount fill_with", 1, filter_batch},
-    {"capitalize", "", 0, filter_capitalize},
-    {"center", "width", 0, filter_center},
-    {"count", "", 0, filter_length},
-    {"d", "default_value boolean", 0, filter_default},
-    {"default", "default_value boolean", 0, filter_default},
-    {"dictsort", "case_sensitive by reverse", 0, filter_dictsort},
-    {"e", "", 0, filter_escape},
-    {"escape", "", 0, filter_escape},
-    {"filesizeformat", "binary", 0, filter_filesizeformat},
-    {"first", "", 0, filter_first},
-    {"float", "default", 0, filter_float},
-    {"forceescape", "", 0, filter_forceescape},
-    {"format", NULL, 0, filter_format},
-    {"groupby", "attribute default case_sensitive", 1, filter_groupby},
-    {"indent", "width first blank", 0, filter_indent},
-    {"int", "default base", 0, filter_int},
-    {"items", "", 0, filter_items},
-    {"join", "d attribute", 0, filter_join},
-    {"last", "", 0, filter_last},
-    {"length", "", 0, filter_length},
-    {"list", "", 0, filter_list},
-    {"lower", "", 0, filter_lower},
-    {"map", NULL, 0, filter_map},
-    {"max", "case_sensitive attribute", 0, filter_max},
-    {"min", "case_sensitive attribute", 0, filter_min},
-    {"reject", NULL, 0, filter_reject},
-    {"rejectattr", NULL, 0, filter_rejectattr},
-    {"replace", "old new count", 2, filter_replace},
-    {"reverse", "", 0, filter_reverse},
-    {"round", "precision method", 0, filter_round},
-    {"safe", "", 0, filter_safe},
-    {"select", NULL, 0, filter_select},
-    {"selectattr", NULL, 0, filter_selectattr},
-    {"slice", "slices fill_with", 1, filter_slice},
-    {"sort", "reverse case_sensitive attribute", 0, filter_sort},
-    {"string", "", 0, filter_string},
-    {"sum", "attribute start", 0, filter_sum},
-    {"title", "", 0, filter_title},
-    {"tojson", "ensure_ascii indent separators sort_keys", 0, filter_tojson},
-    {"trim", "chars", 0, filter_trim},
-    {"truncate", "length killwords end leeway", 0, filter_truncate},
-    {"unique", "case_sensitive attribute", 0, filter_unique},
-    {"upper", "", 0, filter_upper},
-    {"urlencode", "", 0, filter_urlencode},
-    {"wordcount", "", 0, filter_wordcount},
-    {NULL, NULL, 0, NULL},
+    {"abs", "", 0, filter_abs, 0},
+    {"attr", "name", 1, filter_attr, 0},
+    {"batch", "linecount fill_with", 1, filter_batch, 0},
+    {"capitalize", "", 0, string_capitalize, 0},
+    {"center", "width", 0, string_pad, PAD_BOTH},
+    {"count", "", 0, filter_length, 0},
+    {"d", "default_value boolean", 0, filter_default, 0},
+    {"default", "default_value boolean", 0, filter_default, 0},
+    {"dictsort", "case_sensitive by reverse", 0, filter_dictsort, 0},
+    {"e", "", 0, filter_markup, ESCAPE},
+    {"escape", "", 0, filter_markup, ESCAPE},
+    {"filesizeformat", "binary", 0, filter_filesizeformat, 0},
+    {"first", "", 0, filter_first, 0},
+    {"float", "default", 0, filter_float, 0},
+    {"forceescape", "", 0, filter_markup, FORCE_ESCAPE},
+    {"format", NULL, 0, filter_format, 0},
+    {"groupby", "attribute default case_sensitive", 1, filter_groupby, 0},
+    {"indent", "width first blank", 0, filter_indent, 0},
+    {"int", "default base", 0, filter_int, 0},
+    {"items", "", 0, filter_items, 0},
+    {"join", "d attribute", 0, filter_join, 0},
+    {"last", "", 0, filter_last, 0},
+    {"length", "", 0, filter_length, 0},
+    {"list", "", 0, filter_list, 0},
+    {"lower", "", 0, string_case, CASE_LOWER},
+    {"map", NULL, 0, filter_each, EACH_MAP},
+    {"max", "case_sensitive attribute", 0, filter_extreme, OP_GT},
+    {"min", "case_sensitive attribute", 0, filter_extreme, OP_LT},
+    {"reject", NULL, 0, filter_each, EACH_REJECT},
+    {"rejectattr", NULL, 0, filter_each, EACH_REJECT | EACH_BY_ATTRIBUTE},
+    {"replace", "old new count", 2, filter_replace, 0},
+    {"reverse", "", 0, filter_reverse, 0},
+    {"round", "precision method", 0, filter_round, 0},
+    {"safe", "", 0, filter_markup, MARK_SAFE},
+    {"select", NULL, 0, filter_each, EACH_SELECT},
+    {"selectattr", NULL, 0, filter_each, EACH_SELECT | EACH_BY_ATTRIBUTE},
+    {"slice", "slices fill_with", 1, filter_slice, 0},
+    {"sort", "reverse case_sensitive attribute", 0, filter_sort, 0},
+    {"string", "", 0, filter_string, 0},
+    {"sum", "attribute start", 0, filter_sum, 0},
+    {"title", "", 0, filter_title, 0},
+    {"tojson", "ensure_ascii indent separators sort_keys", 0, filter_tojson, 0},
+    {"trim", "chars", 0, string_strip, STRIP_LEFT | STRIP_RIGHT},
+    {"truncate", "length killwords end leeway", 0, filter_truncate, 0},
+    {"unique", "case_sensitive attribute", 0, filter_unique, 0},
+    {"upper", "", 0, string_case, CASE_UPPER},
+    {"urlencode", "", 0, filter_urlencode, 0},
+    {"wordcount", "", 0, filter_wordcount, 0},
+    {0},
 };

@@ -7,9 +7,11 @@
 bool is_given(Value value);    /* as an argument */
 bool given_truth(Value value); /* given and true */
 
-typedef Status Filter(Render *render, Value self, const CallArgs *args, Value *out);
-Filter filter_batch, filter_dictsort, filter_first, filter_groupby, filter_items, filter_join, filter_last,
-    filter_length, filter_list, filter_map, filter_max, filter_min, filter_reject, filter_rejectattr,
-    filter_reverse, filter_select, filter_selectattr, filter_slice, filter_sort, filter_sum, filter_unique;
+void reverse_items(Value *items, size_t count);
+
+enum { EACH_MAP, EACH_SELECT, EACH_REJECT, EACH_BY_ATTRIBUTE = 4 }; /* modes of filter_each() */
+BuiltinCall filter_batch, filter_dictsort, filter_each, filter_extreme, filter_first, filter_groupby,
+    filter_items, filter_join, filter_last, filter_length, filter_list, filter_reverse, filter_slice,
+    filter_sort, filter_sum, filter_unique;
 
 #endif

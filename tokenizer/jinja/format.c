@@ -10,10 +10,7 @@
 #include "base/utf8.h"
 #include "tokenizer/jinja/strings.h"
 
-enum {
-  MAX_PRECISION = 400,
-  MAX_DIGITS = 1200
-}; /* 309 digits before the point, a fraction, separators */
+enum { MAX_PRECISION = 400, MAX_DIGITS = 1200 }; /* 309 digits before the point, a fraction, separators */
 
 /* "[[fill]align][sign][#][0][width][,][.precision][type]" */
 typedef struct {
@@ -69,7 +66,8 @@ static void drop_zeros(char *text) {
 
 /* Writes this many digits like %g: with an exponent below 1e-4 and from 10^limit on. The C library's %#g
  * loses a digit of numbers that round up to the next power of ten. */
-static void general_digits(double number, int digits, int limit, const FormatSpec *spec, char *text, size_t size) {
+static void general_digits(double number, int digits, int limit, const FormatSpec *spec, char *text,
+                           size_t size) {
   const char *with_exponent = spec->type == 'G' ? "%#.*E" : "%#.*e";
   snprintf(text, size, with_exponent, digits - 1, number);
   int exponent = atoi(strpbrk(text, "eE") + 1);
@@ -90,12 +88,10 @@ static void float_digits_text(double number, const FormatSpec *spec, char *text,
   } else if (!type) { /* a digit always follows the point and counts as one of the digits */
     general_digits(number, digits, digits - 1, spec, text, size);
     if (!strpbrk(text, ".e")) strcat(text, ".0");
-  } else if (type == 'f' || type == 'F' || type == '%') {
-    snprintf(text, size, spec->alternate ? "%#.*f" : "%.*f", precision, number);
-  } else if (type == 'e') {
-    snprintf(text, size, spec->alternate ? "%#.*e" : "%.*e", precision, number);
-  } else if (type == 'E') {
-    snprintf(text, size, spec->alternate ? "%#.*E" : "%.*E", precision, number);
+  } else if (strchr("fFeE%", type)) {
+    char format[8];
+    snprintf(format, sizeof format, "%%%s.*%c", spec->alternate ? "#" : "", strchr("eE", type) ? type : 'f');
+    snprintf(text, size, format, precision, number);
   } else {
     general_digits(number, digits, digits, spec, text, size);
   }
@@ -109,10 +105,7 @@ static void float_digits(double number, const FormatSpec *spec, NumberParts *out
   if (spec->type == '%') number *= 100;
   if (!isfinite(number)) {
     bool upper = spec->type == 'F' || spec->type == 'E' || spec->type == 'G';
-    snprintf(out->digits, sizeof out->digits, "%s",
-             isnan(number) ? (upper ? "NAN" : "nan")
-             : upper       ? "INF"
-                           : "inf");
+    snprintf(out->digits, sizeof out->digits, upper ? "%F" : "%f", number);
     snprintf(out->rest, sizeof out->rest, "%s", percent);
     return;
   }
@@ -136,10 +129,11 @@ static void group_digits(const FormatSpec *spec, char digits[MAX_DIGITS]) {
   strcpy(digits, grouped);
 }
 
-static Status put_fill(Render *render, Text fill, int64_t count) {
-  Text all;
-  TRY(string_repeated(render, fill, count > 0 ? (size_t)count : 0, &all));
-  return put_text(render, all);
+/* Prepends zeros until there are `wanted` digits. */
+static void prepend_zeros(NumberParts *parts, size_t wanted) {
+  size_t n = strlen(parts->digits), missing = wanted > n ? wanted - n : 0;
+  memmove(parts->digits + missing, parts->digits, n + 1);
+  memset(parts->digits, '0', missing);
 }
 
 /* Prepends zeros until the digits and their separators have the width. */
@@ -147,38 +141,37 @@ static void zero_digits(const FormatSpec *spec, NumberParts *parts) {
   size_t around = strlen(parts->sign) + strlen(parts->rest), n = strlen(parts->digits);
   int64_t room = spec->width - (int64_t)around;
   size_t size = spec->type && strchr("xXob", spec->type) ? 4 : 3;
-  for (; n < MAX_DIGITS / 2 && (int64_t)(n + (n - 1) / size) < room; n++) {
-    memmove(parts->digits + 1, parts->digits, strlen(parts->digits) + 1);
-    parts->digits[0] = '0';
-  }
+  while (n < MAX_DIGITS / 2 && (int64_t)(n + (n - 1) / size) < room) n++;
+  prepend_zeros(parts, n);
+}
+
+/* Writes a sign, which is before the padding if that is aligned by '=', and what follows it. */
+static Status put_aligned(Render *render, const char *sign, Text body, int64_t width, char align, Text fill) {
+  int64_t size = (int64_t)(strlen(sign) + text_count(body)), missing = width > size ? width - size : 0;
+  int64_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
+  TRY(put_repeated(render, fill, left));
+  TRY(put_trusted(render, sign));
+  if (align == '=') TRY(put_repeated(render, fill, missing));
+  TRY(put_text(render, body));
+  return align == '=' ? STATUS_OK : put_repeated(render, fill, missing - left);
 }
 
 static Status put_digits(Render *render, NumberParts *parts, const FormatSpec *spec) {
-  char align = spec->align ? spec->align : spec->zero ? '=' : '>';
+  char align = spec->align ? spec->align : spec->zero ? '=' : '>', body[2 * MAX_DIGITS];
   Text fill = spec->zero && !spec->align ? text_literal("0") : spec->fill;
   if (spec->separator && isxdigit((unsigned char)parts->digits[0])) {
     if (align == '=' && text_is(fill, "0")) zero_digits(spec, parts);
     group_digits(spec, parts->digits);
   }
-  int64_t size = (int64_t)(strlen(parts->sign) + strlen(parts->digits) + strlen(parts->rest));
-  int64_t missing = spec->width > size ? spec->width - size : 0;
-  int64_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
-  TRY(put_fill(render, fill, left));
-  TRY(put_trusted(render, parts->sign));
-  if (align == '=') TRY(put_fill(render, fill, missing));
-  TRY(put_trusted(render, parts->digits));
-  TRY(put_trusted(render, parts->rest));
-  return align == '=' ? STATUS_OK : put_fill(render, fill, missing - left);
+  snprintf(body, sizeof body, "%s%s", parts->digits, parts->rest);
+  return put_aligned(render, parts->sign, text_literal(body), spec->width, align, fill);
 }
 
 static Status put_padded_text(Render *render, Text text, const FormatSpec *spec) {
   TRY(render_charge_bytes(render, text.size));
   if (spec->precision >= 0) text = text_slice(text, 0, text_offset(text, (size_t)spec->precision));
-  int64_t size = (int64_t)text_count(text), missing = spec->width > size ? spec->width - size : 0;
-  int64_t left = spec->align == '>' ? missing : spec->align == '^' ? missing / 2 : 0;
-  TRY(put_fill(render, spec->fill, left));
-  TRY(put_text(render, text));
-  return put_fill(render, spec->fill, missing - left);
+  char align = spec->align == '=' ? '<' : spec->align;
+  return put_aligned(render, "", text, spec->width, align, spec->fill);
 }
 
 static Status put_character(Render *render, int64_t code, const FormatSpec *spec) {
@@ -348,34 +341,30 @@ static Status put_percent_number(Render *render, Value value, FormatSpec *spec) 
   if (!floats && spec->precision >= 0) { /* at least this many digits */
     NumberParts digits;
     integer_digits(value_integer(value), spec, &digits);
-    size_t n = strlen(digits.digits),
-           want = spec->precision > MAX_PRECISION ? MAX_PRECISION : (size_t)spec->precision;
-    for (; n < want; n++) {
-      memmove(digits.digits + 1, digits.digits, n + 1);
-      digits.digits[0] = '0';
-    }
+    prepend_zeros(&digits, spec->precision > MAX_PRECISION ? MAX_PRECISION : (size_t)spec->precision);
     return put_digits(render, &digits, spec);
   }
   return put_number_as(render, value, spec);
 }
 
+/* str(value) for the conversion 's', else repr(value). */
+static Status convert(Render *render, Value value, char conversion, Text *out) {
+  if (conversion == 's') return value_string(render, value, out);
+  size_t mark = put_mark(render);
+  TRY(put_repr(render, value));
+  TRY(put_take(render, mark, &value));
+  *out = *value.text;
+  return STATUS_OK;
+}
+
 static Status put_percent_value(Render *render, Value value, FormatSpec *spec) {
   Text text;
-  Value repr;
-  size_t mark = put_mark(render);
   if (strchr("diuoxXeEfFgG", spec->type)) return put_percent_number(render, value, spec);
   if (!spec->align) spec->align = '>';
   if (spec->type == 'c' && value_is_integer(value)) return put_character(render, value_integer(value), spec);
-  if (spec->type == 's' ||
-      (spec->type == 'c' && value.kind == VALUE_STRING && text_count(*value.text) == 1)) {
-    TRY(value_string(render, value, &text));
-  } else if (spec->type == 'r' || spec->type == 'a') {
-    TRY(put_repr(render, value));
-    TRY(put_take(render, mark, &repr));
-    text = *repr.text;
-  } else {
+  if (spec->type == 'c' && (value.kind != VALUE_STRING || text_count(*value.text) != 1))
     return render_fail(render, "%%c requires int or char");
-  }
+  TRY(convert(render, value, spec->type == 'c' ? 's' : spec->type, &text));
   return put_padded_text(render, text, spec);
 }
 
@@ -508,19 +497,15 @@ static Status put_field(Render *render, Braces *braces, Text field, int depth) {
   }
   Value value, spec;
   TRY(field_value(render, braces, text_slice(field, 0, name), &value));
-  size_t mark = put_mark(render);
-  if (conversion == 'r' || conversion == 'a') {
-    TRY(put_repr(render, value));
-    TRY(put_take(render, mark, &value));
-  } else if (conversion == 's') {
+  if (conversion && strchr("ras", conversion)) {
     Text text;
-    TRY(value_string(render, value, &text));
+    TRY(convert(render, value, conversion, &text));
     TRY(value_text(render, text, &value));
   } else if (colon > name) {
     return render_fail(render, "Unknown conversion specifier");
   }
   Text nested = colon < field.size ? text_slice(field, colon + 1, field.size) : text_literal("");
-  mark = put_mark(render);
+  size_t mark = put_mark(render);
   TRY(put_braces(render, braces, nested, depth + 1));
   TRY(put_take(render, mark, &spec));
   return put_formatted(render, value, *spec.text);

@@ -26,8 +26,7 @@ Status argument_text(Render *render, const char *what, Value value, Text *out) {
 
 /* --- range, dict, namespace */
 
-static Status function_range(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)self;
+static Status function_range(Render *render, const CallArgs *args, Value *out) {
   int64_t start = 0, stop, step;
   if (args->n_keywords) return render_fail(render, "range() takes no keyword arguments");
   if (args->count < 1 || args->count > 3)
@@ -43,10 +42,16 @@ static Status function_range(Render *render, Value self, const CallArgs *args, V
   if (count > RENDER_MAX_RANGE)
     return render_fail(render, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
                        RENDER_MAX_RANGE);
-  Range *range = render_alloc(render, 1, sizeof *range);
-  if (!range) return render_no_memory(render);
-  *range = (Range){start, step, stop, (size_t)count};
-  *out = (Value){.kind = VALUE_RANGE, .range = range};
+  Range range = {start, step, stop, (size_t)count};
+  return value_object(render, VALUE_RANGE, &range, sizeof range, out);
+}
+
+Status dict_add_keywords(Render *render, Dict *dict, const CallArgs *args) {
+  for (size_t i = 0; i < args->n_keywords; i++) {
+    Value key;
+    TRY(value_text(render, args->keywords[i].name, &key));
+    TRY(dict_set(render, dict, key, args->keywords[i].value));
+  }
   return STATUS_OK;
 }
 
@@ -75,72 +80,56 @@ static Status add_pairs(Render *render, Dict *dict, Value source) {
   }
 }
 
-static Status function_dict(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)self;
+static Status function_dict(Render *render, const CallArgs *args, Value *out) {
   if (args->count > 1) return render_fail(render, "dict expected at most 1 argument, got %zu", args->count);
   TRY(value_dict(render, args->n_keywords, out));
   if (args->count) TRY(add_pairs(render, out->dict, args->items[0]));
-  for (size_t i = 0; i < args->n_keywords; i++) {
-    Value key;
-    TRY(value_text(render, args->keywords[i].name, &key));
-    TRY(dict_set(render, out->dict, key, args->keywords[i].value));
-  }
-  return STATUS_OK;
+  return dict_add_keywords(render, out->dict, args);
 }
 
-static Status function_namespace(Render *render, Value self, const CallArgs *args, Value *out) {
-  TRY(function_dict(render, self, args, out));
+static Status function_namespace(Render *render, const CallArgs *args, Value *out) {
+  TRY(function_dict(render, args, out));
   out->kind = VALUE_NAMESPACE;
   return STATUS_OK;
 }
 
 /* --- cycler, joiner */
 
-static Status function_cycler(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)self;
+static Status function_cycler(Render *render, const CallArgs *args, Value *out) {
   if (args->count == 0) return render_fail(render, "at least one item has to be provided");
-  Value list, *items;
-  Cycler *cycler = render_alloc(render, 1, sizeof *cycler);
-  if (!cycler) return render_no_memory(render);
-  TRY(value_list(render, args->count, &items, &list));
-  for (size_t i = 0; i < args->count; i++) items[i] = args->items[i];
-  *cycler = (Cycler){list.list, 0};
-  *out = (Value){.kind = VALUE_CYCLER, .cycler = cycler};
-  return STATUS_OK;
+  Value list;
+  TRY(value_copies(render, args->items, args->count, &list));
+  return value_object(render, VALUE_CYCLER, &(Cycler){list.list, 0}, sizeof(Cycler), out);
 }
 
-static Status cycler_next(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)render, (void)args;
-  Cycler *cycler = self.cycler;
+static Status cycler_next(Render *render, const CallArgs *args, Value *out) {
+  (void)render;
+  Cycler *cycler = args->self.cycler;
   *out = cycler->items->items[cycler->at];
   cycler->at = (cycler->at + 1) % cycler->items->count;
   return STATUS_OK;
 }
 
-static Status cycler_reset(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)render, (void)args;
-  self.cycler->at = 0;
+static Status cycler_reset(Render *render, const CallArgs *args, Value *out) {
+  (void)render;
+  args->self.cycler->at = 0;
   *out = value_none();
   return STATUS_OK;
 }
 
 const Builtin template_cycler_methods[] = {
-    {"next", "", 0, cycler_next}, {"reset", "", 0, cycler_reset}, {NULL, NULL, 0, NULL}};
+    {"next", "", 0, cycler_next, 0}, {"reset", "", 0, cycler_reset, 0}, {0}};
 
-static Status function_joiner(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)self;
-  Joiner *joiner = render_alloc(render, 1, sizeof *joiner);
-  if (!joiner) return render_no_memory(render);
-  *joiner = (Joiner){.separator = text_literal(", ")};
-  if (args->items[0].kind != VALUE_MISSING) TRY(value_string(render, args->items[0], &joiner->separator));
-  *out = (Value){.kind = VALUE_JOINER, .joiner = joiner};
-  return STATUS_OK;
+static Status function_joiner(Render *render, const CallArgs *args, Value *out) {
+  Joiner joiner = {.separator = text_literal(", ")};
+  if (args->items[0].kind != VALUE_MISSING) TRY(value_string(render, args->items[0], &joiner.separator));
+  return value_object(render, VALUE_JOINER, &joiner, sizeof joiner, out);
 }
 
 /* --- additions of transformers */
 
-static Status function_raise_exception(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)self, (void)out;
+static Status function_raise_exception(Render *render, const CallArgs *args, Value *out) {
+  (void)out;
   Text message;
   TRY(value_string(render, args->items[0], &message));
   trusted_text_truncate(render->out, render->begin);
@@ -174,8 +163,7 @@ static Status prepare_format(Render *render, Text format, char *out, size_t size
   return STATUS_OK;
 }
 
-static Status function_strftime_now(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)self;
+static Status function_strftime_now(Render *render, const CallArgs *args, Value *out) {
   Text format;
   char prepared[MAX_TIME / 8], text[MAX_TIME];
   TRY(argument_text(render, "strftime() argument 1", args->items[0], &format));
@@ -191,12 +179,12 @@ static Status function_strftime_now(Render *render, Value self, const CallArgs *
 }
 
 const Builtin template_functions[] = {
-    {"range", NULL, 0, function_range},
-    {"dict", NULL, 0, function_dict},
-    {"namespace", NULL, 0, function_namespace},
-    {"cycler", NULL, 0, function_cycler},
-    {"joiner", "sep", 0, function_joiner},
-    {"raise_exception", "message", 1, function_raise_exception},
-    {"strftime_now", "format", 1, function_strftime_now},
-    {NULL, NULL, 0, NULL},
+    {"range", NULL, 0, function_range, 0},
+    {"dict", NULL, 0, function_dict, 0},
+    {"namespace", NULL, 0, function_namespace, 0},
+    {"cycler", NULL, 0, function_cycler, 0},
+    {"joiner", "sep", 0, function_joiner, 0},
+    {"raise_exception", "message", 1, function_raise_exception, 0},
+    {"strftime_now", "format", 1, function_strftime_now, 0},
+    {0},
 };

@@ -4,11 +4,8 @@
  * The two options drop the newline after a block or comment, and white space between the beginning of a
  * line and a block or comment. '-' inside a tag drops all white space on its side, '+' keeps it. */
 #include "base/utf8.h"
-#include "tokenizer/jinja/syntax.h"
+#include "tokenizer/jinja/strings.h"
 #include "tokenizer/unicode/unicode.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static Status lex_fail(const Lexer *lexer, int line, const char *what, Error *err) {
   return error_set(err, STATUS_MODEL, "%s: line %d: %s", lexer->name, line, what);
@@ -89,10 +86,10 @@ static size_t pass_word_tag(const Lexer *lexer, size_t at, const char *word) {
 }
 
 static size_t raw_begin(const Lexer *lexer, size_t at) {
-  size_t behind = pass_word_tag(lexer, at, "raw");
-  if (behind == SIZE_MAX) return SIZE_MAX;
-  if (starts_with(lexer, behind, "%}")) return behind + 2;
-  return starts_with(lexer, behind, "-%}") ? pass_space(lexer, behind + 3) : SIZE_MAX;
+  size_t after = pass_word_tag(lexer, at, "raw");
+  if (after == SIZE_MAX) return SIZE_MAX;
+  if (starts_with(lexer, after, "%}")) return after + 2;
+  return starts_with(lexer, after, "-%}") ? pass_space(lexer, after + 3) : SIZE_MAX;
 }
 
 /* The data before the tag at `at` with the sign `sign`, without the white space that the tag drops. */
@@ -135,12 +132,12 @@ static Status lex_raw(Lexer *lexer, size_t begin, Token *token, Error *err) {
   int line = lexer->line;
   move_to(lexer, begin);
   for (size_t at = begin; at < lexer->source.size; at++) {
-    size_t behind = byte_at(lexer, at) == '{' ? pass_word_tag(lexer, at, "endraw") : SIZE_MAX;
-    if (behind != SIZE_MAX) behind = tag_end(lexer, behind, "%}");
-    if (behind == SIZE_MAX) continue;
+    size_t after = byte_at(lexer, at) == '{' ? pass_word_tag(lexer, at, "endraw") : SIZE_MAX;
+    if (after != SIZE_MAX) after = tag_end(lexer, after, "%}");
+    if (after == SIZE_MAX) continue;
     token->kind = TOKEN_DATA;
     token->text = data_before(lexer, at, byte_at(lexer, at + 2), false);
-    move_to(lexer, behind);
+    move_to(lexer, after);
     return STATUS_OK;
   }
   if (begin == lexer->source.size) return STATUS_OK; /* jinja2 requires {% endraw %} only if text follows */
@@ -201,70 +198,41 @@ static size_t pass_digits(const Lexer *lexer, size_t at) {
 /* The offset after the fraction and exponent of a float whose integer part ends at `at`; `at` for an
  * integer. */
 static size_t pass_fraction(const Lexer *lexer, size_t at) {
-  size_t behind = at;
-  if (byte_at(lexer, at) == '.' && is_digit(byte_at(lexer, at + 1))) behind = pass_digits(lexer, at + 1);
-  if (byte_at(lexer, behind) != 'e' && byte_at(lexer, behind) != 'E') return behind;
-  char sign = byte_at(lexer, behind + 1);
-  size_t exponent = behind + 1 + (sign == '+' || sign == '-');
-  return is_digit(byte_at(lexer, exponent)) ? pass_digits(lexer, exponent) : behind;
+  size_t after = at;
+  if (byte_at(lexer, at) == '.' && is_digit(byte_at(lexer, at + 1))) after = pass_digits(lexer, at + 1);
+  if (byte_at(lexer, after) != 'e' && byte_at(lexer, after) != 'E') return after;
+  char sign = byte_at(lexer, after + 1);
+  size_t exponent = after + 1 + (sign == '+' || sign == '-');
+  return is_digit(byte_at(lexer, exponent)) ? pass_digits(lexer, exponent) : after;
 }
 
-/* Copies the digits in [from, to), without '_', as a C string. */
-static bool copy_number(const Lexer *lexer, size_t from, size_t to, char out[128]) {
-  size_t n = 0;
-  for (size_t i = from; i < to; i++) {
-    if (byte_at(lexer, i) == '_') continue;
-    if (n == 127) return false;
-    out[n++] = byte_at(lexer, i);
-  }
-  out[n] = '\0';
-  return true;
-}
-
-static int digit_of(char c) {
-  if (is_digit(c)) return c - '0';
-  c |= 0x20;
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
-}
-
-static Status lex_integer(Lexer *lexer, Token *token, Error *err) {
-  size_t at = lexer->at;
+/* The offset after an integer: its base is that of its 0x, 0o or 0b, and zeros alone follow another 0. */
+static size_t pass_integer(const Lexer *lexer, size_t at) {
   int base = 10;
   if (byte_at(lexer, at) == '0') {
     char mark = byte_at(lexer, at + 1) | 0x20;
-    base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
+    int marked = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 1;
     size_t digit = at + 2 + (byte_at(lexer, at + 2) == '_');
-    if (base != 10 && digit_of(byte_at(lexer, digit)) < base)
-      at += 2;
-    else
-      base = 10;
+    base = digit_value(byte_at(lexer, digit)) < marked ? marked : 1;
+    if (base > 1) at += 2;
   }
-  bool is_zero = base == 10 && byte_at(lexer, at) == '0'; /* only zeros may follow */
-  int64_t value = 0;
   for (;; at++) {
-    if (byte_at(lexer, at) == '_' && digit_of(byte_at(lexer, at + 1)) < (is_zero ? 1 : base)) at++;
-    int digit = digit_of(byte_at(lexer, at));
-    if (digit >= (is_zero ? 1 : base)) break;
-    if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
-        __builtin_add_overflow(value, (int64_t)digit, &value))
-      return lex_fail(lexer, lexer->line, "an integer is beyond 64 bits", err);
+    if (byte_at(lexer, at) == '_' && digit_value(byte_at(lexer, at + 1)) < base) at++;
+    if (digit_value(byte_at(lexer, at)) >= base) return at;
   }
-  token->kind = TOKEN_INTEGER;
-  token->integer = value;
-  move_to(lexer, at);
-  return STATUS_OK;
 }
 
 static Status lex_number(Lexer *lexer, Token *token, Error *err) {
-  size_t from = lexer->at, digits = pass_digits(lexer, from);
-  size_t behind = from > 0 && byte_at(lexer, from - 1) == '.' ? digits : pass_fraction(lexer, digits);
-  if (behind == digits) return lex_integer(lexer, token, err);
-  char copy[128];
-  if (!copy_number(lexer, from, behind, copy))
+  size_t from = lexer->at, end = pass_digits(lexer, from);
+  size_t after = from > 0 && byte_at(lexer, from - 1) == '.' ? end : pass_fraction(lexer, end);
+  token->kind = after == end ? TOKEN_INTEGER : TOKEN_FLOAT;
+  if (after == end) after = pass_integer(lexer, from);
+  Text text = text_slice(lexer->source, from, after);
+  if (token->kind == TOKEN_INTEGER && !string_to_int(text, 0, &token->integer))
+    return lex_fail(lexer, lexer->line, "an integer is beyond 64 bits", err);
+  if (token->kind == TOKEN_FLOAT && !string_to_float(text, &token->number))
     return lex_fail(lexer, lexer->line, "a number is too long", err);
-  token->kind = TOKEN_FLOAT;
-  token->number = strtod(copy, NULL);
-  move_to(lexer, behind);
+  move_to(lexer, after);
   return STATUS_OK;
 }
 
@@ -303,16 +271,15 @@ static bool unescape(const char *text, size_t size, size_t *at, char *out, size_
   } else if (digits) {
     ++*at;
     for (int i = 0; i < digits; i++, ++*at) {
-      if (*at >= size || digit_of(text[*at]) > 15) return false;
-      code = code << 4 | (uint32_t)digit_of(text[*at]);
+      if (*at >= size || digit_value(text[*at]) > 15) return false;
+      code = code << 4 | (uint32_t)digit_value(text[*at]);
     }
   } else if (c >= 0x80) {
     int length = utf8_decode(text + *at, size - *at, &code);
-    *n += (size_t)snprintf(out + *n, 12,
-                           code < 0x100     ? "\\x%02x"
-                           : code < 0x10000 ? "\\u%04x"
-                                            : "\\U%08x",
-                           code);
+    char escaped[16];
+    escape_code(code, escaped);
+    memcpy(out + *n, escaped, strlen(escaped));
+    *n += strlen(escaped);
     *at += (size_t)length;
     return true;
   } else {
@@ -390,17 +357,17 @@ static Status lex_operator(Lexer *lexer, Token *token, Error *err) {
 
 static Status lex_tag(Lexer *lexer, Token *token, Error *err) {
   bool is_variable = lexer->state == LEX_VARIABLE;
-  size_t behind = lexer->n_open ? SIZE_MAX : tag_end(lexer, lexer->at, is_variable ? "}}" : "%}");
-  if (behind == SIZE_MAX) {
+  size_t after = lexer->n_open ? SIZE_MAX : tag_end(lexer, lexer->at, is_variable ? "}}" : "%}");
+  if (after == SIZE_MAX) {
     move_to(lexer, pass_space(lexer, lexer->at));
-    behind = lexer->n_open ? SIZE_MAX : tag_end(lexer, lexer->at, is_variable ? "}}" : "%}");
+    after = lexer->n_open ? SIZE_MAX : tag_end(lexer, lexer->at, is_variable ? "}}" : "%}");
   }
   token->line = lexer->line;
   token->at = lexer->at;
-  if (behind != SIZE_MAX) {
+  if (after != SIZE_MAX) {
     token->kind = is_variable ? TOKEN_VARIABLE_END : TOKEN_BLOCK_END;
     lexer->state = LEX_DATA;
-    move_to(lexer, behind);
+    move_to(lexer, after);
     return STATUS_OK;
   }
   if (lexer->at == lexer->source.size) {

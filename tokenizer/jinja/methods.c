@@ -6,24 +6,26 @@
 #include "tokenizer/jinja/strings.h"
 #include "tokenizer/unicode/unicode.h"
 
-/* --- arguments */
+/* Modes: the method works from the end, not from the beginning; it fails if it finds nothing. */
+enum { FROM_END = 1, MUST_FIND = 2 };
 
 static bool is_none(Value value) {
   return value.kind == VALUE_MISSING || value.kind == VALUE_NONE;
 }
 
-/* Finds the bytes [*from, *to) of the slice [start, end) that a method searches; negative bounds count
- * from the end. *inside is false if it begins after the end. */
-static Status look_at(Render *render, Text text, Value start, Value end, size_t *from, size_t *to,
-                      bool *inside) {
+/* --- searching */
+
+/* Finds the bytes [*from, *to) of the slice that a method searches, given by its second and third argument;
+ * negative bounds count from the end. *inside is false if it begins after the end. */
+static Status look_at(Render *render, const CallArgs *args, size_t *from, size_t *to, bool *inside) {
   int64_t bounds[2] = {0, INT64_MAX};
+  Text text = *args->self.text;
   *from = 0, *to = text.size, *inside = true;
-  if (is_none(start) && is_none(end)) return STATUS_OK;
+  if (is_none(args->items[1]) && is_none(args->items[2])) return STATUS_OK;
   TRY(render_charge_bytes(render, text.size));
-  if (!is_none(start)) TRY(argument_int(render, start, 0, &bounds[0]));
-  if (!is_none(end)) TRY(argument_int(render, end, 0, &bounds[1]));
   int64_t length = (int64_t)text_count(text);
   for (int i = 0; i < 2; i++) {
+    if (!is_none(args->items[i + 1])) TRY(argument_int(render, args->items[i + 1], 0, &bounds[i]));
     if (bounds[i] < 0) bounds[i] += length;
     if (bounds[i] < 0) bounds[i] = 0;
   }
@@ -33,21 +35,19 @@ static Status look_at(Render *render, Text text, Value start, Value end, size_t 
   return STATUS_OK;
 }
 
-/* --- searching */
-
 static bool has_affix(Text text, Text affix, bool at_end) {
   if (affix.size > text.size) return false;
   return text_equal(affix, at_end ? text_slice(text, text.size - affix.size, text.size)
                                   : text_slice(text, 0, affix.size));
 }
 
-static Status string_affix(Render *render, Value self, const CallArgs *args, bool at_end, Value *out) {
+static Status string_affix(Render *render, const CallArgs *args, Value *out) {
   size_t from, to;
   bool inside, found = false;
-  TRY(look_at(render, *self.text, args->items[1], args->items[2], &from, &to, &inside));
-  Text text = inside ? text_slice(*self.text, from, to) : text_literal("");
+  TRY(look_at(render, args, &from, &to, &inside));
+  Text text = inside ? text_slice(*args->self.text, from, to) : text_literal("");
   Value affix = args->items[0];
-  const char *name = at_end ? "endswith" : "startswith";
+  const char *name = args->mode ? "endswith" : "startswith";
   if (affix.kind == VALUE_UNDEFINED) return render_undefined(render, affix);
   if (affix.kind != VALUE_STRING && affix.kind != VALUE_TUPLE)
     return render_fail(render, "%s first arg must be str or a tuple of str, not %s", name, value_type(affix));
@@ -57,17 +57,10 @@ static Status string_affix(Render *render, Value self, const CallArgs *args, boo
       return render_fail(render, "tuple for %s must only contain str, not %s", name,
                          value_type(list->items[i]));
     TRY(render_charge_bytes(render, list->items[i].text->size));
-    found = inside && has_affix(text, *list->items[i].text, at_end);
+    found = inside && has_affix(text, *list->items[i].text, args->mode);
   }
   *out = value_bool(found);
   return STATUS_OK;
-}
-
-static Status string_startswith(Render *render, Value self, const CallArgs *args, Value *out) {
-  return string_affix(render, self, args, false, out);
-}
-static Status string_endswith(Render *render, Value self, const CallArgs *args, Value *out) {
-  return string_affix(render, self, args, true, out);
 }
 
 /* The backward search is naive: each place may cost the length of the needle. */
@@ -76,39 +69,26 @@ static Status charge_search(Render *render, size_t size, Text needle, bool last)
                        last ? size / BYTES_OF_STEP * (needle.size / 8 + 1) + 1 : size / BYTES_OF_STEP + 1);
 }
 
-static Status search(Render *render, Value self, const CallArgs *args, bool last, bool must, Value *out) {
-  Text text = *self.text, needle;
+static Status string_search(Render *render, const CallArgs *args, Value *out) {
+  Text text = *args->self.text, needle;
   size_t from, to, at = SIZE_MAX;
-  bool inside;
+  bool inside, last = args->mode & FROM_END;
   TRY(argument_text(render, "the text to find", args->items[0], &needle));
-  TRY(look_at(render, text, args->items[1], args->items[2], &from, &to, &inside));
+  TRY(look_at(render, args, &from, &to, &inside));
   TRY(charge_search(render, text.size, needle, last));
   if (inside) at = last ? text_find_last(text, needle, from, to) : text_find(text, needle, from, to);
-  if (at == SIZE_MAX && must) return render_fail(render, "substring not found");
+  if (at == SIZE_MAX && (args->mode & MUST_FIND)) return render_fail(render, "substring not found");
   *out = value_int(at == SIZE_MAX ? -1 : (int64_t)text_count(text_slice(text, 0, at)));
   return STATUS_OK;
 }
 
-static Status string_find(Render *render, Value self, const CallArgs *args, Value *out) {
-  return search(render, self, args, false, false, out);
-}
-static Status string_rfind(Render *render, Value self, const CallArgs *args, Value *out) {
-  return search(render, self, args, true, false, out);
-}
-static Status string_index(Render *render, Value self, const CallArgs *args, Value *out) {
-  return search(render, self, args, false, true, out);
-}
-static Status string_rindex(Render *render, Value self, const CallArgs *args, Value *out) {
-  return search(render, self, args, true, true, out);
-}
-
-static Status string_count(Render *render, Value self, const CallArgs *args, Value *out) {
-  Text text = *self.text, needle;
+static Status string_count(Render *render, const CallArgs *args, Value *out) {
+  Text text = *args->self.text, needle;
   size_t from, to;
   bool inside;
   int64_t count = 0;
   TRY(argument_text(render, "the text to count", args->items[0], &needle));
-  TRY(look_at(render, text, args->items[1], args->items[2], &from, &to, &inside));
+  TRY(look_at(render, args, &from, &to, &inside));
   TRY(render_charge_bytes(render, text.size));
   if (needle.size == 0) {
     count = inside ? (int64_t)text_count(text_slice(text, from, to)) + 1 : 0;
@@ -124,20 +104,22 @@ static Status string_count(Render *render, Value self, const CallArgs *args, Val
 
 /* --- kinds of characters */
 
-static const char *category_of(uint32_t code) {
-  return unicode_category_names[unicode_value(&unicode_categories, code)];
-}
-
-bool text_has_case(Text text, int wanted) {
+/* A test of upper and lower too, whose operand need not be a string. */
+Status string_has_case(Render *render, const CallArgs *args, Value *out) {
+  Text text;
   bool found = false;
-  int other = wanted == CHAR_LOWERCASE ? CHAR_UPPERCASE : CHAR_LOWERCASE;
+  int other = args->mode == CHAR_LOWERCASE ? CHAR_UPPERCASE : CHAR_LOWERCASE;
+  *out = value_bool(false);
+  TRY(value_string(render, args->self, &text));
+  TRY(render_charge(render, text.size / 8));
   for (size_t at = 0; at < text.size; at += text_step(text, at)) {
     uint32_t code = text_code(text, at);
     int flags = (int)unicode_value(&unicode_flags, code);
-    if ((flags & other) || strcmp(category_of(code), "Lt") == 0) return false;
-    found |= (flags & wanted) != 0;
+    if ((flags & other) || strcmp(code_category(code), "Lt") == 0) return STATUS_OK;
+    found |= (flags & args->mode) != 0;
   }
-  return found;
+  *out = value_bool(found);
+  return STATUS_OK;
 }
 
 /* Returns whether the character is a digit but no decimal one: superscripts, subscripts, circled digits
@@ -154,214 +136,123 @@ static bool is_other_digit(uint32_t code) {
   return false;
 }
 
-static bool is_alpha(uint32_t code) {
-  return category_of(code)[0] == 'L';
-}
-static bool is_decimal(uint32_t code) {
-  return strcmp(category_of(code), "Nd") == 0;
-}
-static bool is_digit(uint32_t code) {
-  return is_decimal(code) || is_other_digit(code);
-}
-static bool is_numeric(uint32_t code) {
-  return category_of(code)[0] == 'N';
-}
-static bool is_ascii(uint32_t code) {
-  return code < 0x80;
+typedef enum { IS_ALPHA, IS_DECIMAL, IS_DIGIT, IS_NUMERIC, IS_ALNUM, IS_SPACE, IS_ASCII } CharKind;
+
+static bool is_of_kind(uint32_t code, CharKind kind) {
+  const char *category = code_category(code);
+  switch (kind) {
+  case IS_ALPHA: return category[0] == 'L';
+  case IS_DECIMAL: return strcmp(category, "Nd") == 0;
+  case IS_DIGIT: return strcmp(category, "Nd") == 0 || is_other_digit(code);
+  case IS_NUMERIC: return category[0] == 'N';
+  case IS_ALNUM: return string_is_alnum(code);
+  case IS_SPACE: return code_is_space(code);
+  case IS_ASCII: return code < 0x80;
+  }
+  return false;
 }
 
-/* Tests every character; an empty text gives `empty`. */
-static Status string_all(Render *render, Value self, bool (*is)(uint32_t), bool empty, Value *out) {
-  Text text = *self.text;
-  bool all = text.size > 0 || empty;
+static Status string_is(Render *render, const CallArgs *args, Value *out) {
+  Text text = *args->self.text;
+  bool all = text.size > 0 || args->mode == IS_ASCII;
   TRY(render_charge(render, text.size / 8));
-  for (size_t at = 0; all && at < text.size; at += text_step(text, at)) all = is(text_code(text, at));
+  for (size_t at = 0; all && at < text.size; at += text_step(text, at))
+    all = is_of_kind(text_code(text, at), (CharKind)args->mode);
   *out = value_bool(all);
   return STATUS_OK;
 }
 
-#define ALL(name, is, empty)                                                                                 \
-  static Status string_##name(Render *render, Value self, const CallArgs *args, Value *out) {                    \
-    (void)args;                                                                                              \
-    return string_all(render, self, is, empty, out);                                                         \
-  }
-ALL(isalpha, is_alpha, false)
-ALL(isdecimal, is_decimal, false)
-ALL(isdigit, is_digit, false)
-ALL(isnumeric, is_numeric, false)
-ALL(isalnum, string_is_alnum, false)
-ALL(isspace, code_is_space, false)
-ALL(isascii, is_ascii, true)
-#undef ALL
-
-static Status string_islower(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  *out = value_bool(text_has_case(*self.text, CHAR_LOWERCASE));
-  return render_charge(render, self.text->size / 8);
-}
-static Status string_isupper(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  *out = value_bool(text_has_case(*self.text, CHAR_UPPERCASE));
-  return render_charge(render, self.text->size / 8);
-}
-
 /* --- stripping */
 
-static Status strip(Render *render, Value self, const CallArgs *args, int sides, Value *out) {
-  Text characters;
+Status string_strip(Render *render, const CallArgs *args, Value *out) {
+  Text text, characters;
   bool given = !is_none(args->items[0]);
+  TRY(value_string(render, args->self, &text));
   if (given) TRY(argument_text(render, "strip arg", args->items[0], &characters));
-  Text stripped;
-  TRY(string_stripped(render, *self.text, given ? &characters : NULL, sides, &stripped));
-  return value_text(render, stripped, out);
+  TRY(string_stripped(render, text, given ? &characters : NULL, args->mode, &text));
+  TRY(value_text(render, text, out));
+  out->is_safe = args->self.kind == VALUE_STRING && args->self.is_safe;
+  return STATUS_OK;
 }
 
-static Status string_strip(Render *render, Value self, const CallArgs *args, Value *out) {
-  return strip(render, self, args, STRIP_LEFT | STRIP_RIGHT, out);
-}
-static Status string_lstrip(Render *render, Value self, const CallArgs *args, Value *out) {
-  return strip(render, self, args, STRIP_LEFT, out);
-}
-static Status string_rstrip(Render *render, Value self, const CallArgs *args, Value *out) {
-  return strip(render, self, args, STRIP_RIGHT, out);
-}
-
-static Status string_removeprefix(Render *render, Value self, const CallArgs *args, Value *out) {
-  Text affix, text = *self.text;
-  TRY(argument_text(render, "removeprefix() argument", args->items[0], &affix));
+static Status string_remove_affix(Render *render, const CallArgs *args, Value *out) {
+  Text affix, text = *args->self.text;
+  TRY(argument_text(render, args->mode ? "removesuffix() argument" : "removeprefix() argument",
+                    args->items[0], &affix));
   TRY(render_charge_bytes(render, affix.size));
-  return value_text(render, has_affix(text, affix, false) ? text_slice(text, affix.size, text.size) : text,
-                    out);
-}
-static Status string_removesuffix(Render *render, Value self, const CallArgs *args, Value *out) {
-  Text affix, text = *self.text;
-  TRY(argument_text(render, "removesuffix() argument", args->items[0], &affix));
-  TRY(render_charge_bytes(render, affix.size));
-  return value_text(render, has_affix(text, affix, true) ? text_slice(text, 0, text.size - affix.size) : text,
-                    out);
+  if (has_affix(text, affix, args->mode))
+    text = args->mode ? text_slice(text, 0, text.size - affix.size) : text_slice(text, affix.size, text.size);
+  return value_text(render, text, out);
 }
 
 /* --- splitting */
 
-/* A growing list of texts. */
-typedef struct {
-  Value *items;
-  size_t count, capacity;
-} Pieces;
-
-static Status add_piece(Render *render, Pieces *pieces, Text text) {
-  if (pieces->count == pieces->capacity) {
-    size_t wanted = 2 * pieces->capacity + 4;
-    Value *grown = render_alloc(render, wanted, sizeof *grown);
-    if (!grown) return render_no_memory(render);
-    if (pieces->count) memcpy(grown, pieces->items, pieces->count * sizeof *grown);
-    pieces->items = grown;
-    pieces->capacity = wanted;
+/* Finds the first separator of the text or, with `last`, its last one: white space if `separator` is NULL. */
+static bool find_separator(Text text, const Text *separator, bool last, size_t *begin, size_t *end) {
+  size_t at = last ? text.size : 0;
+  if (separator) {
+    *begin =
+        last ? text_find_last(text, *separator, 0, text.size) : text_find(text, *separator, 0, text.size);
+    *end = *begin + separator->size;
+    return *begin != SIZE_MAX;
   }
+  if (last) {
+    while (at > 0 && !code_is_space(text_code(text, utf8_before(text.data, at))))
+      at = utf8_before(text.data, at);
+    *begin = text_strip(text_slice(text, 0, at), STRIP_RIGHT).size;
+    *end = at;
+    return at > 0;
+  }
+  while (at < text.size && !code_is_space(text_code(text, at))) at += text_step(text, at);
+  *begin = at;
+  *end = text.size - text_strip(text_slice(text, at, text.size), STRIP_LEFT).size;
+  return at < text.size;
+}
+
+static Status add_text(Render *render, List *list, size_t *capacity, Text text) {
   TRY(render_charge(render, 1));
-  return value_text(render, text, &pieces->items[pieces->count++]);
+  TRY(render_grow(render, &list->items, list->count, capacity, sizeof *list->items));
+  return value_text(render, text, &list->items[list->count++]);
 }
 
-static Status pieces_value(Render *render, const Pieces *pieces, bool reversed, Value *out) {
-  Value *items;
-  TRY(value_list(render, pieces->count, &items, out));
-  for (size_t i = 0; i < pieces->count; i++) items[i] = pieces->items[reversed ? pieces->count - 1 - i : i];
-  return STATUS_OK;
-}
-
-static Status split_at(Render *render, Text text, Text separator, int64_t most, Pieces *pieces) {
-  size_t from = 0;
-  for (; most != 0; most -= most > 0) {
-    size_t at = text_find(text, separator, from, text.size);
-    if (at == SIZE_MAX) break;
-    TRY(add_piece(render, pieces, text_slice(text, from, at)));
-    from = at + separator.size;
-  }
-  return add_piece(render, pieces, text_slice(text, from, text.size));
-}
-
-static Status split_at_from_end(Render *render, Text text, Text separator, int64_t most, Pieces *pieces) {
-  size_t to = text.size;
-  for (; most != 0; most -= most > 0) {
-    size_t at = text_find_last(text, separator, 0, to);
-    if (at == SIZE_MAX) break;
-    TRY(add_piece(render, pieces, text_slice(text, at + separator.size, to)));
-    to = at;
-  }
-  return add_piece(render, pieces, text_slice(text, 0, to));
-}
-
-static Status split_words(Render *render, Text text, int64_t most, Pieces *pieces) {
-  text = text_strip(text, STRIP_LEFT);
-  while (text.size > 0) {
-    size_t at = 0;
-    if (most == 0) return add_piece(render, pieces, text);
-    while (at < text.size && !code_is_space(text_code(text, at))) at += text_step(text, at);
-    TRY(add_piece(render, pieces, text_slice(text, 0, at)));
-    text = text_strip(text_slice(text, at, text.size), STRIP_LEFT);
-    most -= most > 0;
-  }
-  return STATUS_OK;
-}
-
-static Status split_words_from_end(Render *render, Text text, int64_t most, Pieces *pieces) {
-  text = text_strip(text, STRIP_RIGHT);
-  while (text.size > 0) {
-    size_t at = text.size;
-    if (most == 0) return add_piece(render, pieces, text);
-    for (size_t before; at > 0; at = before) {
-      before = utf8_before(text.data, at);
-      if (code_is_space(text_code(text, before))) break;
-    }
-    TRY(add_piece(render, pieces, text_slice(text, at, text.size)));
-    text = text_strip(text_slice(text, 0, at), STRIP_RIGHT);
-    most -= most > 0;
-  }
-  return STATUS_OK;
-}
-
-static Status split(Render *render, Value self, const CallArgs *args, bool from_end, Value *out) {
+static Status string_split(Render *render, const CallArgs *args, Value *out) {
+  bool last = args->mode, by_words = is_none(args->items[0]);
   int64_t most;
-  Text separator;
-  Pieces pieces = {0};
+  Text text = *args->self.text, separator;
+  List list = {0};
+  size_t capacity = 0, begin, end;
   TRY(argument_int(render, args->items[1], -1, &most));
-  if (is_none(args->items[0])) {
-    TRY(render_charge(render, self.text->size / 8));
-    TRY(from_end ? split_words_from_end(render, *self.text, most, &pieces)
-                 : split_words(render, *self.text, most, &pieces));
+  if (by_words) {
+    TRY(render_charge(render, text.size / 8));
+    text = text_strip(text, last ? STRIP_RIGHT : STRIP_LEFT);
   } else {
     TRY(argument_text(render, "the separator", args->items[0], &separator));
     if (separator.size == 0) return render_fail(render, "empty separator");
-    TRY(charge_search(render, self.text->size, separator, from_end));
-    TRY(from_end ? split_at_from_end(render, *self.text, separator, most, &pieces)
-                 : split_at(render, *self.text, separator, most, &pieces));
+    TRY(charge_search(render, text.size, separator, last));
   }
-  return pieces_value(render, &pieces, from_end, out);
+  for (; most != 0 && find_separator(text, by_words ? NULL : &separator, last, &begin, &end);
+       most -= most > 0) {
+    Text before = text_slice(text, 0, begin), after = text_slice(text, end, text.size);
+    TRY(add_text(render, &list, &capacity, last ? after : before));
+    text = last ? before : after;
+  }
+  if (text.size > 0 || !by_words) TRY(add_text(render, &list, &capacity, text));
+  if (last) reverse_items(list.items, list.count);
+  return value_object(render, VALUE_LIST, &list, sizeof list, out);
 }
 
-static Status string_split(Render *render, Value self, const CallArgs *args, Value *out) {
-  return split(render, self, args, false, out);
-}
-static Status string_rsplit(Render *render, Value self, const CallArgs *args, Value *out) {
-  return split(render, self, args, true, out);
+static Status string_splitlines(Render *render, const CallArgs *args, Value *out) {
+  return string_lines(render, *args->self.text, given_truth(args->items[0]), out);
 }
 
-static Status string_splitlines(Render *render, Value self, const CallArgs *args, Value *out) {
-  return string_lines(render, *self.text, given_truth(args->items[0]), out);
-}
-
-static Status partition(Render *render, Value self, const CallArgs *args, bool last, Value *out) {
-  Text text = *self.text, separator;
+static Status string_partition(Render *render, const CallArgs *args, Value *out) {
+  Text text = *args->self.text, separator;
   Value *items;
+  size_t from, to;
   TRY(argument_text(render, "the separator", args->items[0], &separator));
   if (separator.size == 0) return render_fail(render, "empty separator");
-  TRY(charge_search(render, text.size, separator, last));
-  size_t at = last ? text_find_last(text, separator, 0, text.size) : text_find(text, separator, 0, text.size);
-  size_t from = at, to = at;
-  if (at == SIZE_MAX)
-    from = to = last ? 0 : text.size;
-  else
-    to += separator.size;
+  TRY(charge_search(render, text.size, separator, args->mode));
+  if (!find_separator(text, &separator, args->mode, &from, &to)) from = to = args->mode ? 0 : text.size;
   TRY(value_list(render, 3, &items, out));
   out->kind = VALUE_TUPLE;
   TRY(value_text(render, text_slice(text, 0, from), &items[0]));
@@ -369,55 +260,36 @@ static Status partition(Render *render, Value self, const CallArgs *args, bool l
   return value_text(render, text_slice(text, to, text.size), &items[2]);
 }
 
-static Status string_partition(Render *render, Value self, const CallArgs *args, Value *out) {
-  return partition(render, self, args, false, out);
-}
-static Status string_rpartition(Render *render, Value self, const CallArgs *args, Value *out) {
-  return partition(render, self, args, true, out);
-}
-
 /* --- case, padding */
 
-static Status in_case(Render *render, Value self, CaseKind kind, Value *out) {
+Status string_case(Render *render, const CallArgs *args, Value *out) {
+  Text text;
+  TRY(value_string(render, args->self, &text));
   size_t mark = put_mark(render);
-  TRY(put_case(render, *self.text, 0, self.text->size, kind));
+  TRY(put_case(render, text, 0, text.size, (CaseKind)args->mode));
+  TRY(put_take(render, mark, out));
+  out->is_safe = args->self.kind == VALUE_STRING && args->self.is_safe;
+  return STATUS_OK;
+}
+
+Status string_capitalize(Render *render, const CallArgs *args, Value *out) {
+  Text text;
+  TRY(value_string(render, args->self, &text));
+  size_t mark = put_mark(render), first = text.size ? text_step(text, 0) : 0;
+  TRY(put_case(render, text, 0, first, CASE_TITLE));
+  TRY(put_case(render, text, first, text.size, CASE_LOWER));
   return put_take(render, mark, out);
 }
 
-static Status string_upper(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return in_case(render, self, CASE_UPPER, out);
-}
-static Status string_lower(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return in_case(render, self, CASE_LOWER, out);
-}
-
-static Status string_casefold(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return in_case(render, self, CASE_FOLDED, out);
-}
-
-static Status string_capitalize(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return string_capitalized(render, *self.text, out);
-}
-
-static bool is_cased(uint32_t code) {
-  return (unicode_value(&unicode_flags, code) & (CHAR_LOWERCASE | CHAR_UPPERCASE)) ||
-         strcmp(category_of(code), "Lt") == 0;
-}
-
 /* A letter after a cased one becomes lower case, any other one title case. */
-static Status string_title(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  Text text = *self.text;
+static Status string_title(Render *render, const CallArgs *args, Value *out) {
+  Text text = *args->self.text;
   size_t mark = put_mark(render);
   bool inside = false;
   for (size_t at = 0, next; at < text.size; at = next) {
     next = at + text_step(text, at);
-    bool cased = is_cased(text_code(text, at));
-    while (inside && cased && next < text.size && is_cased(text_code(text, next)))
+    bool cased = code_is_cased(text_code(text, at));
+    while (inside && cased && next < text.size && code_is_cased(text_code(text, next)))
       next += text_step(text, next);
     TRY(put_case(render, text, at, next, inside ? CASE_LOWER : CASE_TITLE));
     inside = cased;
@@ -425,9 +297,8 @@ static Status string_title(Render *render, Value self, const CallArgs *args, Val
   return put_take(render, mark, out);
 }
 
-static Status string_swapcase(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  Text text = *self.text;
+static Status string_swapcase(Render *render, const CallArgs *args, Value *out) {
+  Text text = *args->self.text;
   size_t mark = put_mark(render);
   for (size_t at = 0, next; at < text.size; at = next) {
     next = at + text_step(text, at);
@@ -440,44 +311,37 @@ static Status string_swapcase(Render *render, Value self, const CallArgs *args, 
   return put_take(render, mark, out);
 }
 
-static Status string_replace(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status string_replace(Render *render, const CallArgs *args, Value *out) {
   Text old, new;
   int64_t count;
   TRY(argument_text(render, "replace() argument 1", args->items[0], &old));
   TRY(argument_text(render, "replace() argument 2", args->items[1], &new));
   TRY(argument_int(render, args->items[2], -1, &count));
-  return string_replaced(render, *self.text, old, new, count, out);
+  return string_replaced(render, *args->self.text, old, new, count, out);
 }
 
-static Status string_join(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status string_join(Render *render, const CallArgs *args, Value *out) {
   if (!value_is_iterable(args->items[0])) return render_fail(render, "can only join an iterable");
-  return string_joined(render, *self.text, args->items[0], false, out);
+  return string_joined(render, *args->self.text, args->items[0], false, out);
 }
 
-static Status padded(Render *render, Value self, const CallArgs *args, Padding padding, Value *out) {
+/* The filter center has no fill character, but a default width. */
+Status string_pad(Render *render, const CallArgs *args, Value *out) {
   int64_t width;
-  Text fill = text_literal(" ");
-  TRY(argument_int(render, args->items[0], 0, &width));
-  if (is_given(args->items[1])) TRY(argument_text(render, "the fill character", args->items[1], &fill));
+  Text text, fill = text_literal(" ");
+  TRY(value_string(render, args->self, &text));
+  TRY(argument_int(render, args->items[0], 80, &width));
+  if (args->count > 1 && is_given(args->items[1]))
+    TRY(argument_text(render, "the fill character", args->items[1], &fill));
   if (text_count(fill) != 1)
     return render_fail(render, "The fill character must be exactly one character long");
-  return string_padded(render, *self.text, width, fill, padding, out);
-}
-
-static Status string_ljust(Render *render, Value self, const CallArgs *args, Value *out) {
-  return padded(render, self, args, PAD_RIGHT, out);
-}
-static Status string_rjust(Render *render, Value self, const CallArgs *args, Value *out) {
-  return padded(render, self, args, PAD_LEFT, out);
-}
-static Status string_center(Render *render, Value self, const CallArgs *args, Value *out) {
-  return padded(render, self, args, PAD_BOTH, out);
+  return string_padded(render, text, width, fill, (Padding)args->mode, out);
 }
 
 /* Inserts zeros between a sign and the rest. */
-static Status string_zfill(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status string_zfill(Render *render, const CallArgs *args, Value *out) {
   int64_t width;
-  Text text = *self.text;
+  Text text = *args->self.text;
   TRY(argument_int(render, args->items[0], 0, &width));
   size_t sign = text.size && (text.data[0] == '+' || text.data[0] == '-');
   Value zeros;
@@ -489,15 +353,9 @@ static Status string_zfill(Render *render, Value self, const CallArgs *args, Val
   return put_take(render, mark, out);
 }
 
-static Status put_spaces(Render *render, size_t count) {
-  Text spaces;
-  TRY(string_repeated(render, text_literal(" "), count, &spaces));
-  return put_text(render, spaces);
-}
-
 /* Replaces tabs by spaces up to the next multiple of a width, in characters from the line's beginning. */
-static Status string_expandtabs(Render *render, Value self, const CallArgs *args, Value *out) {
-  Text text = *self.text;
+static Status string_expandtabs(Render *render, const CallArgs *args, Value *out) {
+  Text text = *args->self.text;
   int64_t width;
   size_t column = 0, mark = put_mark(render);
   TRY(argument_int(render, args->items[0], 8, &width));
@@ -505,139 +363,112 @@ static Status string_expandtabs(Render *render, Value self, const CallArgs *args
     next = at + text_step(text, at);
     char c = text.data[at];
     size_t spaces = c == '\t' && width > 0 ? (size_t)width - column % (size_t)width : 0;
-    TRY(put_spaces(render, spaces));
+    TRY(put_repeated(render, text_literal(" "), (int64_t)spaces));
     if (c != '\t') TRY(put_text(render, text_slice(text, at, next)));
     column = c == '\n' || c == '\r' ? 0 : c == '\t' ? column + spaces : column + 1;
   }
   return put_take(render, mark, out);
 }
 
-static Status string_format(Render *render, Value self, const CallArgs *args, Value *out) {
-  return format_braces(render, *self.text, args, out);
+static Status string_format(Render *render, const CallArgs *args, Value *out) {
+  return format_braces(render, *args->self.text, args, out);
 }
 
 const Builtin template_string_methods[] = {
-    {"capitalize", "/", 0, string_capitalize},
-    {"casefold", "/", 0, string_casefold},
-    {"center", "/width fillchar", 1, string_center},
-    {"count", "/sub start end", 1, string_count},
-    {"endswith", "/suffix start end", 1, string_endswith},
-    {"expandtabs", "tabsize", 0, string_expandtabs},
-    {"find", "/sub start end", 1, string_find},
-    {"format", NULL, 0, string_format},
-    {"index", "/sub start end", 1, string_index},
-    {"isalnum", "/", 0, string_isalnum},
-    {"isalpha", "/", 0, string_isalpha},
-    {"isascii", "/", 0, string_isascii},
-    {"isdecimal", "/", 0, string_isdecimal},
-    {"isdigit", "/", 0, string_isdigit},
-    {"islower", "/", 0, string_islower},
-    {"isnumeric", "/", 0, string_isnumeric},
-    {"isspace", "/", 0, string_isspace},
-    {"isupper", "/", 0, string_isupper},
-    {"join", "/iterable", 1, string_join},
-    {"ljust", "/width fillchar", 1, string_ljust},
-    {"lower", "/", 0, string_lower},
-    {"lstrip", "/chars", 0, string_lstrip},
-    {"partition", "/sep", 1, string_partition},
-    {"removeprefix", "/prefix", 1, string_removeprefix},
-    {"removesuffix", "/suffix", 1, string_removesuffix},
-    {"replace", "/old new count", 2, string_replace},
-    {"rfind", "/sub start end", 1, string_rfind},
-    {"rindex", "/sub start end", 1, string_rindex},
-    {"rjust", "/width fillchar", 1, string_rjust},
-    {"rpartition", "/sep", 1, string_rpartition},
-    {"rsplit", "sep maxsplit", 0, string_rsplit},
-    {"rstrip", "/chars", 0, string_rstrip},
-    {"split", "sep maxsplit", 0, string_split},
-    {"splitlines", "keepends", 0, string_splitlines},
-    {"startswith", "/prefix start end", 1, string_startswith},
-    {"strip", "/chars", 0, string_strip},
-    {"swapcase", "/", 0, string_swapcase},
-    {"title", "/", 0, string_title},
-    {"upper", "/", 0, string_upper},
-    {"zfill", "/width", 1, string_zfill},
-    {NULL, NULL, 0, NULL},
+    {"capitalize", "/", 0, string_capitalize, 0},
+    {"casefold", "/", 0, string_case, CASE_FOLDED},
+    {"center", "/width fillchar", 1, string_pad, PAD_BOTH},
+    {"count", "/sub start end", 1, string_count, 0},
+    {"endswith", "/suffix start end", 1, string_affix, FROM_END},
+    {"expandtabs", "tabsize", 0, string_expandtabs, 0},
+    {"find", "/sub start end", 1, string_search, 0},
+    {"format", NULL, 0, string_format, 0},
+    {"index", "/sub start end", 1, string_search, MUST_FIND},
+    {"isalnum", "/", 0, string_is, IS_ALNUM},
+    {"isalpha", "/", 0, string_is, IS_ALPHA},
+    {"isascii", "/", 0, string_is, IS_ASCII},
+    {"isdecimal", "/", 0, string_is, IS_DECIMAL},
+    {"isdigit", "/", 0, string_is, IS_DIGIT},
+    {"islower", "/", 0, string_has_case, CHAR_LOWERCASE},
+    {"isnumeric", "/", 0, string_is, IS_NUMERIC},
+    {"isspace", "/", 0, string_is, IS_SPACE},
+    {"isupper", "/", 0, string_has_case, CHAR_UPPERCASE},
+    {"join", "/iterable", 1, string_join, 0},
+    {"ljust", "/width fillchar", 1, string_pad, PAD_RIGHT},
+    {"lower", "/", 0, string_case, CASE_LOWER},
+    {"lstrip", "/chars", 0, string_strip, STRIP_LEFT},
+    {"partition", "/sep", 1, string_partition, 0},
+    {"removeprefix", "/prefix", 1, string_remove_affix, 0},
+    {"removesuffix", "/suffix", 1, string_remove_affix, FROM_END},
+    {"replace", "/old new count", 2, string_replace, 0},
+    {"rfind", "/sub start end", 1, string_search, FROM_END},
+    {"rindex", "/sub start end", 1, string_search, FROM_END | MUST_FIND},
+    {"rjust", "/width fillchar", 1, string_pad, PAD_LEFT},
+    {"rpartition", "/sep", 1, string_partition, FROM_END},
+    {"rsplit", "sep maxsplit", 0, string_split, FROM_END},
+    {"rstrip", "/chars", 0, string_strip, STRIP_RIGHT},
+    {"split", "sep maxsplit", 0, string_split, 0},
+    {"splitlines", "keepends", 0, string_splitlines, 0},
+    {"startswith", "/prefix start end", 1, string_affix, 0},
+    {"strip", "/chars", 0, string_strip, STRIP_LEFT | STRIP_RIGHT},
+    {"swapcase", "/", 0, string_swapcase, 0},
+    {"title", "/", 0, string_title, 0},
+    {"upper", "/", 0, string_case, CASE_UPPER},
+    {"zfill", "/width", 1, string_zfill, 0},
+    {0},
 };
 
 /* --- lists, tuples */
 
-static Status list_index(Render *render, Value self, const CallArgs *args, Value *out) {
-  const List *list;
-  TRY(value_elements(render, self, &list));
-  for (size_t i = 0; i < list->count; i++) {
-    bool equal;
-    TRY(value_equal(render, list->items[i], args->items[0], &equal));
-    if (!equal) continue;
-    *out = value_int((int64_t)i);
-    return STATUS_OK;
-  }
-  if (self.kind == VALUE_TUPLE) return render_fail(render, "tuple.index(x): x not in tuple");
-  return render_fail(render, "%s is not in list", render_shown(render, args->items[0]));
-}
-
-static Status list_count(Render *render, Value self, const CallArgs *args, Value *out) {
+/* index() or, in any other mode than MUST_FIND, count() */
+static Status list_find(Render *render, const CallArgs *args, Value *out) {
   const List *list;
   int64_t count = 0;
-  TRY(value_elements(render, self, &list));
+  TRY(value_elements(render, args->self, &list));
   for (size_t i = 0; i < list->count; i++) {
     bool equal;
     TRY(value_equal(render, list->items[i], args->items[0], &equal));
+    *out = value_int((int64_t)i);
+    if (equal && args->mode == MUST_FIND) return STATUS_OK;
     count += equal;
   }
   *out = value_int(count);
-  return STATUS_OK;
+  if (args->mode != MUST_FIND) return STATUS_OK;
+  if (args->self.kind == VALUE_TUPLE) return render_fail(render, "tuple.index(x): x not in tuple");
+  return render_fail(render, "%s is not in list", render_shown(render, args->items[0]));
 }
 
-static Status list_copy(Render *render, Value self, const CallArgs *args, Value *out) {
-  return filter_list(render, self, args, out);
-}
-
-const Builtin template_list_methods[] = {{"copy", "/", 0, list_copy},
-                                         {"count", "/value", 1, list_count},
-                                         {"index", "/value", 1, list_index},
-                                         {NULL, NULL, 0, NULL}};
+const Builtin template_list_methods[] = {{"copy", "/", 0, filter_list, 0},
+                                         {"count", "/value", 1, list_find, 0},
+                                         {"index", "/value", 1, list_find, MUST_FIND},
+                                         {0}};
 const Builtin template_tuple_methods[] = {
-    {"count", "/value", 1, list_count}, {"index", "/value", 1, list_index}, {NULL, NULL, 0, NULL}};
+    {"count", "/value", 1, list_find, 0}, {"index", "/value", 1, list_find, MUST_FIND}, {0}};
 
 /* --- dicts */
 
-static Status dict_view(Render *render, Value self, ViewKind kind, Value *out) {
-  View *view = render_alloc(render, 1, sizeof *view);
-  if (!view) return render_no_memory(render);
-  *view = (View){kind, self.dict};
-  *out = (Value){.kind = VALUE_VIEW, .view = view};
-  return STATUS_OK;
+static Status dict_view(Render *render, const CallArgs *args, Value *out) {
+  View view = {(ViewKind)args->mode, args->self.dict};
+  return value_object(render, VALUE_VIEW, &view, sizeof view, out);
 }
 
-static Status dict_items(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return dict_view(render, self, VIEW_ITEMS, out);
-}
-static Status dict_keys(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return dict_view(render, self, VIEW_KEYS, out);
-}
-static Status dict_values(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return dict_view(render, self, VIEW_VALUES, out);
-}
-
-static Status dict_get(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status dict_get(Render *render, const CallArgs *args, Value *out) {
   const Value *found;
-  TRY(dict_find(render, self.dict, args->items[0], &found));
+  TRY(dict_find(render, args->self.dict, args->items[0], &found));
   *out = found ? *found : is_given(args->items[1]) ? args->items[1] : value_none();
   return STATUS_OK;
 }
 
-static Status dict_copy(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  TRY(value_dict(render, self.dict->count, out));
-  for (size_t i = 0; i < self.dict->count; i++)
-    TRY(dict_set(render, out->dict, self.dict->entries[i].key, self.dict->entries[i].value));
+static Status dict_copy(Render *render, const CallArgs *args, Value *out) {
+  TRY(value_dict(render, args->self.dict->count, out));
+  for (size_t i = 0; i < args->self.dict->count; i++)
+    TRY(dict_set(render, out->dict, args->self.dict->entries[i].key, args->self.dict->entries[i].value));
   return STATUS_OK;
 }
 
-const Builtin template_dict_methods[] = {
-    {"copy", "/", 0, dict_copy}, {"get", "/key default", 1, dict_get}, {"items", "/", 0, dict_items},
-    {"keys", "/", 0, dict_keys}, {"values", "/", 0, dict_values},      {NULL, NULL, 0, NULL}};
+const Builtin template_dict_methods[] = {{"copy", "/", 0, dict_copy, 0},
+                                         {"get", "/key default", 1, dict_get, 0},
+                                         {"items", "/", 0, dict_view, VIEW_ITEMS},
+                                         {"keys", "/", 0, dict_view, VIEW_KEYS},
+                                         {"values", "/", 0, dict_view, VIEW_VALUES},
+                                         {0}};

@@ -6,55 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tokenizer/hash.h"
 #include "tokenizer/jinja/parse.h"
 
 enum {
   NODE_MAX_DEPTH = 300
 }; /* each operand of "a + b + c" is one deeper; no template written by hand comes close */
-
-/* --- names */
-
-static bool symbols_slot(const Symbols *symbols, Text name, size_t *slot) {
-  *slot = hash_bytes(symbols->seed, name.data, name.size) & (symbols->n_slots - 1);
-  for (uint32_t at; (at = symbols->slots[*slot]) != 0; *slot = (*slot + 1) & (symbols->n_slots - 1))
-    if (text_equal(symbols->names[at - 1], name)) return true;
-  return false;
-}
-
-int symbols_find(const Symbols *symbols, Text name) {
-  size_t slot;
-  return symbols->n_slots && symbols_slot(symbols, name, &slot) ? (int)symbols->slots[slot] - 1 : -1;
-}
-
-static Status grow_slots(Symbols *symbols, Error *err) {
-  size_t n = symbols->n_slots ? 2 * symbols->n_slots : 64, slot;
-  uint32_t *slots = mem_alloc(n, sizeof *slots, "names of a chat template", err);
-  if (!slots) return STATUS_FAILED;
-  free(symbols->slots);
-  if (!symbols->n_slots) symbols->seed = hash_seed();
-  symbols->slots = slots;
-  symbols->n_slots = n;
-  for (size_t i = 0; i < symbols->count; i++) {
-    symbols_slot(symbols, symbols->names[i], &slot);
-    slots[slot] = (uint32_t)i + 1;
-  }
-  return STATUS_OK;
-}
-
-Status symbols_add(Symbols *symbols, Text name, int *symbol, Error *err) {
-  *symbol = symbols_find(symbols, name);
-  if (*symbol >= 0) return STATUS_OK;
-  TRY(mem_grow(&symbols->names, &symbols->capacity, symbols->count + 1, sizeof *symbols->names,
-               "names of a chat template", err));
-  *symbol = (int)symbols->count;
-  symbols->names[symbols->count++] = name;
-  if (2 * symbols->count > symbols->n_slots) return grow_slots(symbols, err);
-  size_t slot;
-  symbols_slot(symbols, name, &slot);
-  symbols->slots[slot] = (uint32_t)symbols->count;
-  return STATUS_OK;
-}
 
 /* --- tokens and nodes */
 
@@ -129,6 +85,21 @@ Status parser_node(Parser *parser, NodeKind kind, Node **node) {
   return STATUS_OK;
 }
 
+Status parser_wrap(Parser *parser, NodeKind kind, Node *inner, Node **node) {
+  TRY(parser_node(parser, kind, node));
+  (*node)->at = inner->at;
+  (*node)->a = inner;
+  return STATUS_OK;
+}
+
+Status parser_symbol(Parser *parser, Text name, int *symbol) {
+  Vocab *symbols = &parser->template->symbols;
+  *symbol = vocab_find(symbols, name.data, name.size);
+  if (*symbol >= 0) return STATUS_OK;
+  *symbol = (int)symbols->count;
+  return vocab_add(symbols, name.data, name.size, *symbol, parser->err);
+}
+
 static int deeper(int depth, const Node *child) {
   return child && child->depth >= depth ? child->depth + 1 : depth;
 }
@@ -148,14 +119,8 @@ Status parser_close(Parser *parser, Node *node) {
 }
 
 Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *node) {
-  if (list->count == *capacity) {
-    size_t wanted = *capacity ? 2 * *capacity : 4;
-    Node **grown = arena_alloc(&parser->template->arena, wanted, sizeof *grown, parser->err);
-    if (!grown) return STATUS_FAILED;
-    if (list->count) memcpy(grown, list->nodes, list->count * sizeof *grown);
-    list->nodes = grown;
-    *capacity = wanted;
-  }
+  if (!arena_grow(&parser->template->arena, &list->nodes, list->count, capacity, sizeof node, parser->err))
+    return STATUS_FAILED;
   list->nodes[list->count++] = node;
   return STATUS_OK;
 }
@@ -299,7 +264,7 @@ static Status parse_parameters(Parser *parser, Node *node) {
     Node *param;
     TRY(parser_node(parser, NODE_NAME, &param));
     TRY(parser_expect_name(parser, &param->text));
-    TRY(symbols_add(&parser->template->symbols, param->text, &param->symbol, parser->err));
+    TRY(parser_symbol(parser, param->text, &param->symbol));
     bool has_default;
     TRY(parser_skip(parser, OP_ASSIGN, &has_default));
     if (has_default)
@@ -332,7 +297,7 @@ static Status parse_macro_body(Parser *parser, const char *end, Node *node) {
 
 static Status parse_macro(Parser *parser, Node *node) {
   TRY(parser_expect_name(parser, &node->text));
-  TRY(symbols_add(&parser->template->symbols, node->text, &node->symbol, parser->err));
+  TRY(parser_symbol(parser, node->text, &node->symbol));
   TRY(parse_parameters(parser, node));
   return parse_macro_body(parser, "endmacro", node);
 }
@@ -439,22 +404,12 @@ static Status check_list(const Template *template, const NodeList *list, bool so
 
 /* --- the template */
 
-static Status add_symbols(Template *template, Error *err) {
-  const struct {
-    const char *name;
-    int *symbol;
-  } known[] = {{"loop", &template->loop},
-               {"caller", &template->caller},
-               {"varargs", &template->varargs},
-               {"kwargs", &template->kwargs}};
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    TRY(symbols_add(&template->symbols, text_literal(known[i].name), known[i].symbol, err));
-  return STATUS_OK;
-}
-
 static Status parse_into(Template *template, const char *text, size_t size, Error *err) {
   Parser parser = {.template = template, .err = err};
-  TRY(add_symbols(template, err));
+  TRY(parser_symbol(&parser, text_literal("loop"), &template->loop));
+  TRY(parser_symbol(&parser, text_literal("caller"), &template->caller));
+  TRY(parser_symbol(&parser, text_literal("varargs"), &template->varargs));
+  TRY(parser_symbol(&parser, text_literal("kwargs"), &template->kwargs));
   TRY(lexer_open(template->name, text, size, &template->arena, &parser.lexer, err));
   template->source = parser.lexer.source;
   TRY(lexer_next(&parser.lexer, &parser.next, err));
@@ -480,8 +435,7 @@ Status template_parse(const char *name, const char *text, size_t size, Template 
 void template_close(Template *parsed) {
   if (!parsed) return;
   arena_release(&parsed->arena);
-  free(parsed->symbols.names);
-  free(parsed->symbols.slots);
+  vocab_release(&parsed->symbols);
   free(parsed->name);
   free(parsed);
 }
@@ -493,7 +447,7 @@ int template_line(const Template *template, size_t at) {
 }
 
 bool template_mentions(const Template *parsed, const char *variable) {
-  return symbols_find(&parsed->symbols, text_literal(variable)) >= 0;
+  return vocab_find(&parsed->symbols, variable, strlen(variable)) >= 0;
 }
 
 bool template_writes(const Template *parsed, const char *string) {

@@ -26,7 +26,10 @@ Status parser_skip_name(Parser *parser, const char *name, bool *skipped);
 Status parser_expect(Parser *parser, Operator op, const char *shown);
 Status parser_expect_name(Parser *parser, Text *name);
 
+Status parser_symbol(Parser *parser, Text name, int *symbol);   /* the number of a variable */
 Status parser_node(Parser *parser, NodeKind kind, Node **node); /* begins at the current token */
+/* A node around `inner`, which becomes its a. */
+Status parser_wrap(Parser *parser, NodeKind kind, Node *inner, Node **node);
 /* Ends the node before the current token and sets its depth to one more than its deepest child's; refuses
  * a node that is too deep. */
 Status parser_close(Parser *parser, Node *node);

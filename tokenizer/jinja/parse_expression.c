@@ -19,7 +19,7 @@ static Status parse_constant(Parser *parser, Value value, Node **node) {
 
 static Status note_name(Parser *parser, Node *node) {
   Template *template = parser->template;
-  TRY(symbols_add(&template->symbols, node->text, &node->symbol, parser->err));
+  TRY(parser_symbol(parser, node->text, &node->symbol));
   parser->uses_caller |= node->symbol == template->caller;
   parser->uses_varargs |= node->symbol == template->varargs;
   parser->uses_kwargs |= node->symbol == template->kwargs;
@@ -153,14 +153,9 @@ static Status parse_primary(Parser *parser, Node **node) {
 /* --- postfix forms */
 
 static Status append_argument(Parser *parser, Node *node, size_t *capacity, Argument argument) {
-  if (node->n_args == *capacity) {
-    size_t wanted = *capacity ? 2 * *capacity : 4;
-    Argument *grown = arena_alloc(&parser->template->arena, wanted, sizeof *grown, parser->err);
-    if (!grown) return STATUS_FAILED;
-    if (node->n_args) memcpy(grown, node->args, node->n_args * sizeof *grown);
-    node->args = grown;
-    *capacity = wanted;
-  }
+  Arena *arena = &parser->template->arena;
+  if (!arena_grow(arena, &node->args, node->n_args, capacity, sizeof argument, parser->err))
+    return STATUS_FAILED;
   node->args[node->n_args++] = argument;
   return STATUS_OK;
 }
@@ -203,9 +198,7 @@ static Status parse_arguments(Parser *parser, Node *node) {
 
 static Status parse_call(Parser *parser, Node **node) {
   Node *call;
-  TRY(parser_node(parser, NODE_CALL, &call));
-  call->at = (*node)->at;
-  call->a = *node;
+  TRY(parser_wrap(parser, NODE_CALL, *node, &call));
   TRY(parse_arguments(parser, call));
   *node = call;
   return parser_close(parser, call);
@@ -270,9 +263,7 @@ static Status parse_postfix(Parser *parser, Node **node) {
       TRY(parse_call(parser, node));
     } else if (parser_at(parser, OP_DOT) || parser_at(parser, OP_LBRACKET)) {
       Node *outer;
-      TRY(parser_node(parser, NODE_ITEM, &outer));
-      outer->at = (*node)->at;
-      outer->a = *node;
+      TRY(parser_wrap(parser, NODE_ITEM, *node, &outer));
       TRY(parser_at(parser, OP_DOT) ? parse_member(parser, outer) : parse_brackets(parser, outer));
       TRY(parser_close(parser, outer));
       *node = outer;
@@ -331,9 +322,7 @@ static bool begins_test_argument(const Parser *parser) {
 static Status parse_test(Parser *parser, Node **node) {
   Node *test;
   TRY(parser_advance(parser)); /* is */
-  TRY(parser_node(parser, NODE_TEST, &test));
-  test->at = (*node)->at;
-  test->a = *node;
+  TRY(parser_wrap(parser, NODE_TEST, *node, &test));
   bool negated;
   TRY(parser_skip_name(parser, "not", &negated));
   TRY(parse_builtin(parser, template_tests, test));
@@ -350,9 +339,7 @@ static Status parse_test(Parser *parser, Node **node) {
   TRY(parser_close(parser, test));
   *node = test;
   if (!negated) return STATUS_OK;
-  TRY(parser_node(parser, NODE_NOT, node));
-  (*node)->at = test->at;
-  (*node)->a = test;
+  TRY(parser_wrap(parser, NODE_NOT, test, node));
   return parser_close(parser, *node);
 }
 
@@ -396,29 +383,30 @@ static Status parse_operand(Parser *parser, Node **node) {
 
 typedef Status Parse(Parser *parser, Node **node);
 
-/* Parses a op b op c from the left, for the operators from `low` to `high`. */
-static Status parse_binary(Parser *parser, Operator low, Operator high, Parse *parse_side, Node **node) {
+/* Parses a op b op c from the left, for a word or, if that is NULL, the operators from `low` to `high`. */
+static Status parse_chain(Parser *parser, NodeKind kind, const char *word, Operator low, Operator high,
+                          Parse *parse_side, Node **node) {
   TRY(parse_side(parser, node));
-  while (parser->token.kind == TOKEN_OPERATOR && parser->token.op >= low && parser->token.op <= high) {
-    Node *binary;
-    TRY(parser_node(parser, NODE_BINARY, &binary));
-    binary->op = parser->token.op;
-    binary->at = (*node)->at;
-    binary->a = *node;
+  const Token *token = &parser->token;
+  while (word ? parser_at_name(parser, word)
+              : token->kind == TOKEN_OPERATOR && token->op >= low && token->op <= high) {
+    Node *both;
+    TRY(parser_wrap(parser, kind, *node, &both));
+    both->op = token->op;
     TRY(parser_advance(parser));
-    TRY(parse_side(parser, &binary->b));
-    TRY(parser_close(parser, binary));
-    *node = binary;
+    TRY(parse_side(parser, &both->b));
+    TRY(parser_close(parser, both));
+    *node = both;
   }
   return STATUS_OK;
 }
 
 static Status parse_power(Parser *parser, Node **node) {
-  return parse_binary(parser, OP_POW, OP_POW, parse_operand, node);
+  return parse_chain(parser, NODE_BINARY, NULL, OP_POW, OP_POW, parse_operand, node);
 }
 
 static Status parse_product(Parser *parser, Node **node) {
-  return parse_binary(parser, OP_MUL, OP_MOD, parse_power, node);
+  return parse_chain(parser, NODE_BINARY, NULL, OP_MUL, OP_MOD, parse_power, node);
 }
 
 static Status parse_concat(Parser *parser, Node **node) {
@@ -438,7 +426,7 @@ static Status parse_concat(Parser *parser, Node **node) {
 }
 
 static Status parse_sum(Parser *parser, Node **node) {
-  return parse_binary(parser, OP_ADD, OP_SUB, parse_concat, node);
+  return parse_chain(parser, NODE_BINARY, NULL, OP_ADD, OP_SUB, parse_concat, node);
 }
 
 /* The comparison that begins at the current token, or OP_NONE. */
@@ -455,9 +443,7 @@ static Status parse_comparison(Parser *parser, Node **node) {
   TRY(parse_sum(parser, node));
   if (comparison_at(parser) == OP_NONE) return STATUS_OK;
   Node *compare;
-  TRY(parser_node(parser, NODE_COMPARE, &compare));
-  compare->at = (*node)->at;
-  compare->a = *node;
+  TRY(parser_wrap(parser, NODE_COMPARE, *node, &compare));
   size_t capacity = 0;
   for (Operator op; (op = comparison_at(parser)) != OP_NONE;) {
     Node *operand;
@@ -483,28 +469,12 @@ static Status parse_not(Parser *parser, Node **node) {
   return parser_close(parser, *node);
 }
 
-/* Parses a word b word c from the left. */
-static Status parse_words(Parser *parser, const char *word, NodeKind kind, Parse *parse_side, Node **node) {
-  TRY(parse_side(parser, node));
-  while (parser_at_name(parser, word)) {
-    Node *both;
-    TRY(parser_node(parser, kind, &both));
-    both->at = (*node)->at;
-    both->a = *node;
-    TRY(parser_advance(parser));
-    TRY(parse_side(parser, &both->b));
-    TRY(parser_close(parser, both));
-    *node = both;
-  }
-  return STATUS_OK;
-}
-
 static Status parse_and(Parser *parser, Node **node) {
-  return parse_words(parser, "and", NODE_AND, parse_not, node);
+  return parse_chain(parser, NODE_AND, "and", OP_NONE, OP_NONE, parse_not, node);
 }
 
 static Status parse_or(Parser *parser, Node **node) {
-  return parse_words(parser, "or", NODE_OR, parse_and, node);
+  return parse_chain(parser, NODE_OR, "or", OP_NONE, OP_NONE, parse_and, node);
 }
 
 static Status parse_conditional(Parser *parser, Node **node) {

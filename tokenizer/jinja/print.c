@@ -103,50 +103,40 @@ static Status put_number(Render *render, Value value) {
 
 /* --- repr */
 
-/* Returns whether Python's repr() shows the character as it is. */
-static bool is_printable(uint32_t code) {
-  if (code == ' ') return true;
-  const char *category = unicode_category_names[unicode_value(&unicode_categories, code)];
-  return category[0] != 'C' && category[0] != 'Z';
+void escape_code(uint32_t code, char out[16]) {
+  snprintf(out, 16, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)code);
 }
 
-static void escape_for_repr(uint32_t code, char quote, char out[16]) {
-  if (code == '\\' || code == (unsigned char)quote)
-    snprintf(out, 16, "\\%c", (char)code);
-  else if (code == '\n')
-    strcpy(out, "\\n");
-  else if (code == '\r')
-    strcpy(out, "\\r");
-  else if (code == '\t')
-    strcpy(out, "\\t");
-  else if (code < 0x100)
-    snprintf(out, 16, "\\x%02x", (unsigned)code);
-  else if (code < 0x10000)
-    snprintf(out, 16, "\\u%04x", (unsigned)code);
+/* Python's repr() shows characters that are not printable as escapes. */
+static bool escape_for_repr(uint32_t code, int quote, char out[16]) {
+  static const char plain[] = "\\\n\r\t", letters[] = "\\nrt";
+  const char *found = code && code < 0x80 ? strchr(plain, (int)code) : NULL, *category = code_category(code);
+  if (found || code == (uint32_t)quote)
+    snprintf(out, 16, "\\%c", found ? letters[found - plain] : quote);
+  else if (code == ' ' || (category[0] != 'C' && category[0] != 'Z'))
+    return false;
   else
-    snprintf(out, 16, "\\U%08x", (unsigned)code);
+    escape_code(code, out);
+  return true;
 }
 
-/* Appends text[from, to) and then `instead`, with the trust of the character at `to`. */
-static Status put_replaced(Render *render, Text text, size_t from, size_t to, const char *instead) {
-  TRY(put_text(render, text_slice(text, from, to)));
-  return put_text(render, text_of(instead, strlen(instead), text_trusted_at(text, to)));
+Status put_escaped(Render *render, Text text, Escape *escape, int option) {
+  size_t done = 0;
+  for (size_t at = 0; at < text.size; at += text_step(text, at)) {
+    char instead[16];
+    if (!escape(text_code(text, at), option, instead)) continue;
+    TRY(put_text(render, text_slice(text, done, at)));
+    TRY(put_text(render, text_of(instead, strlen(instead), text_trusted_at(text, at))));
+    done = at + text_step(text, at);
+  }
+  return put_text(render, text_slice(text, done, text.size));
 }
 
 static Status put_string_repr(Render *render, Text text) {
   bool single = memchr(text.data, '\'', text.size), twice = memchr(text.data, '"', text.size);
   char quote = single && !twice ? '"' : '\'';
   TRY(put_text(render, text_of(&quote, 1, true)));
-  size_t done = 0;
-  for (size_t at = 0; at < text.size; at += text_step(text, at)) {
-    uint32_t code = text_code(text, at);
-    if (code != '\\' && code != (unsigned char)quote && is_printable(code)) continue;
-    char instead[16];
-    escape_for_repr(code, quote, instead);
-    TRY(put_replaced(render, text, done, at, instead));
-    done = at + text_step(text, at);
-  }
-  TRY(put_text(render, text_slice(text, done, text.size)));
+  TRY(put_escaped(render, text, escape_for_repr, quote));
   return put_text(render, text_of(&quote, 1, true));
 }
 
@@ -173,14 +163,9 @@ static Status put_dict_repr(Render *render, const Dict *dict) {
 static Status put_view_repr(Render *render, const View *view) {
   static const char *const names[] = {
       [VIEW_KEYS] = "dict_keys([", [VIEW_VALUES] = "dict_values([", [VIEW_ITEMS] = "dict_items(["};
-  TRY(put_trusted(render, names[view->kind]));
-  for (size_t i = 0; i < view->dict->count; i++) {
-    Value element;
-    if (i) TRY(put_trusted(render, ", "));
-    TRY(view_at(render, view, i, &element));
-    TRY(put_repr(render, element));
-  }
-  return put_trusted(render, "])");
+  const List *elements;
+  TRY(value_elements(render, (Value){.kind = VALUE_VIEW, .view = view}, &elements));
+  return put_list_repr(render, elements, names[view->kind], "])");
 }
 
 static Status put_range_repr(Render *render, const Range *range) {
@@ -268,7 +253,7 @@ static Status put_line(Render *render, const JsonStyle *style, int level) {
 }
 
 /* Writes a character's escape in JSON; false if it needs none. */
-static bool escape_for_json(uint32_t code, bool ascii, char out[16]) {
+static bool escape_for_json(uint32_t code, int ascii, char out[16]) {
   static const char plain[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
   const char *found = code && code < 0x80 ? strchr(plain, (int)code) : NULL;
   if (found)
@@ -285,14 +270,7 @@ static bool escape_for_json(uint32_t code, bool ascii, char out[16]) {
 
 static Status put_json_string(Render *render, Text text, bool ascii) {
   TRY(put_trusted(render, "\""));
-  size_t done = 0;
-  for (size_t at = 0; at < text.size; at += text_step(text, at)) {
-    char instead[16];
-    if (!escape_for_json(text_code(text, at), ascii, instead)) continue;
-    TRY(put_replaced(render, text, done, at, instead));
-    done = at + text_step(text, at);
-  }
-  TRY(put_text(render, text_slice(text, done, text.size)));
+  TRY(put_escaped(render, text, escape_for_json, ascii));
   return put_trusted(render, "\"");
 }
 
@@ -302,18 +280,6 @@ static Status put_json_number(Render *render, Value value) {
 }
 
 static Status put_json_at(Render *render, Value value, const JsonStyle *style, int level);
-
-static Status put_json_list(Render *render, const List *list, const JsonStyle *style, int level) {
-  if (list->count == 0) return put_trusted(render, "[]");
-  TRY(put_trusted(render, "["));
-  for (size_t i = 0; i < list->count; i++) {
-    if (i) TRY(put_text(render, style->between));
-    TRY(put_line(render, style, level + 1));
-    TRY(put_json_at(render, list->items[i], style, level + 1));
-  }
-  TRY(put_line(render, style, level));
-  return put_trusted(render, "]");
-}
 
 /* Writes a key: a string, or a number, bool or none as a string. */
 static Status put_json_key(Render *render, Value key, const JsonStyle *style) {
@@ -325,37 +291,31 @@ static Status put_json_key(Render *render, Value key, const JsonStyle *style) {
   return put_trusted(render, "\"");
 }
 
-/* Sorts the entries by key: a merge sort of pointers; the keys must have an order. */
-static Status sort_entries(Render *render, const DictEntry **entries, const DictEntry **scratch, size_t n) {
-  if (n < 2) return STATUS_OK;
-  size_t half = n / 2, a = 0, b = half;
-  TRY(sort_entries(render, entries, scratch, half));
-  TRY(sort_entries(render, entries + half, scratch, n - half));
-  for (size_t i = 0; i < n; i++) {
-    bool second = a == half;
-    if (a < half && b < n) TRY(value_order(render, entries[b]->key, entries[a]->key, ORDER_LT, &second));
-    scratch[i] = second ? entries[b++] : entries[a++];
+/* Writes the items of a list or, for a dict, the entries. */
+static Status put_json_items(Render *render, const Value *items, const DictEntry *entries, size_t count,
+                             const JsonStyle *style, int level) {
+  if (count == 0) return put_trusted(render, entries ? "{}" : "[]");
+  TRY(put_trusted(render, entries ? "{" : "["));
+  for (size_t i = 0; i < count; i++) {
+    if (i) TRY(put_text(render, style->between));
+    TRY(put_line(render, style, level + 1));
+    if (entries) TRY(put_json_key(render, entries[i].key, style));
+    if (entries) TRY(put_text(render, style->after_key));
+    TRY(put_json_at(render, entries ? entries[i].value : items[i], style, level + 1));
   }
-  memcpy(entries, scratch, n * sizeof *entries);
-  return STATUS_OK;
+  TRY(put_line(render, style, level));
+  return put_trusted(render, entries ? "}" : "]");
 }
 
 static Status put_json_dict(Render *render, const Dict *dict, const JsonStyle *style, int level) {
-  if (dict->count == 0) return put_trusted(render, "{}");
-  const DictEntry **entries = render_alloc(render, 2 * dict->count, sizeof *entries);
-  if (!entries) return render_no_memory(render);
-  for (size_t i = 0; i < dict->count; i++) entries[i] = &dict->entries[i];
-  if (style->sorted) TRY(sort_entries(render, entries, entries + dict->count, dict->count));
-  TRY(put_trusted(render, "{"));
-  for (size_t i = 0; i < dict->count; i++) {
-    if (i) TRY(put_text(render, style->between));
-    TRY(put_line(render, style, level + 1));
-    TRY(put_json_key(render, entries[i]->key, style));
-    TRY(put_text(render, style->behind_key));
-    TRY(put_json_at(render, entries[i]->value, style, level + 1));
+  DictEntry *entries = dict->entries;
+  if (style->sorted) {
+    entries = render_alloc(render, dict->count, 2 * sizeof *entries);
+    if (!entries) return render_no_memory(render);
+    if (dict->count) memcpy(entries, dict->entries, dict->count * sizeof *entries);
+    TRY(sort_entries(render, entries, entries + dict->count, dict->count, false));
   }
-  TRY(put_line(render, style, level));
-  return put_trusted(render, "}");
+  return put_json_items(render, NULL, entries, dict->count, style, level);
 }
 
 static Status put_json_inside(Render *render, Value value, const JsonStyle *style, int level) {
@@ -367,7 +327,7 @@ static Status put_json_inside(Render *render, Value value, const JsonStyle *styl
   case VALUE_HUGE: return put_text(render, *value.text);
   case VALUE_STRING: return put_json_string(render, *value.text, style->ascii);
   case VALUE_LIST:
-  case VALUE_TUPLE: return put_json_list(render, value.list, style, level);
+  case VALUE_TUPLE: return put_json_items(render, value.list->items, NULL, value.list->count, style, level);
   case VALUE_DICT: return put_json_dict(render, value.dict, style, level);
   default: return render_fail(render, "Object of type %s is not JSON serializable", value_type(value));
   }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "tokenizer/hash.h"
-#include "tokenizer/jinja/run.h"
+#include "tokenizer/jinja/eval.h"
 #include "tokenizer/stop.h"
 
 struct Macro {
@@ -54,6 +54,11 @@ Status render_charge(Render *render, size_t steps) {
 
 void *render_alloc(Render *render, size_t n, size_t size) {
   return arena_alloc(&render->arena, n, size, render->err);
+}
+
+Status render_grow(Render *render, void *items, size_t count, size_t *capacity, size_t size) {
+  bool grown = arena_grow(&render->arena, items, count, capacity, size, render->err);
+  return grown ? STATUS_OK : render_no_memory(render);
 }
 
 /* The arena's limit is the template's fault, a failed malloc is not. */
@@ -112,14 +117,7 @@ static Status scope_set(Render *render, Scope *scope, int symbol, Value value) {
       return STATUS_OK;
     }
   TRY(render_charge(render, scope->count / 8));
-  if (scope->count == scope->capacity) {
-    size_t wanted = 2 * scope->capacity + 4;
-    Variable *grown = render_alloc(render, wanted, sizeof *grown);
-    if (!grown) return render_no_memory(render);
-    if (scope->count) memcpy(grown, scope->variables, scope->count * sizeof *grown);
-    scope->variables = grown;
-    scope->capacity = wanted;
-  }
+  TRY(render_grow(render, &scope->variables, scope->count, &scope->capacity, sizeof *scope->variables));
   scope->variables[scope->count++] = (Variable){symbol, value};
   return STATUS_OK;
 }
@@ -228,34 +226,18 @@ static Status loop_peek(Render *render, Loop *loop) {
   return STATUS_OK;
 }
 
-/* Collects the remaining elements in a list. */
-static Status loop_rest(Render *render, Loop *loop, List **rest) {
-  *rest = render_alloc(render, 1, sizeof **rest);
-  if (!*rest) return render_no_memory(render);
-  **rest = (List){0};
-  size_t capacity = 0;
-  for (;;) {
-    Value element;
-    bool more;
-    TRY(loop_take(render, loop, &element, &more));
-    if (!more) return STATUS_OK;
-    if ((*rest)->count == capacity) {
-      capacity = 2 * capacity + 8;
-      Value *grown = render_alloc(render, capacity, sizeof *grown);
-      if (!grown) return render_no_memory(render);
-      if ((*rest)->count) memcpy(grown, (*rest)->items, (*rest)->count * sizeof *grown);
-      (*rest)->items = grown;
-    }
-    (*rest)->items[(*rest)->count++] = element;
-  }
+/* An iterator over the remaining elements of the loop that is its state. */
+static Status next_of_loop(Render *render, Iterator *iterator, Value *out, bool *more) {
+  return loop_take(render, iterator->state, out, more);
 }
 
 /* A source without a length is counted by taking all that is left of it. */
 Status loop_length(Render *render, Loop *loop, size_t *length) {
   if (!loop->has_length) TRY(value_charge_length(render, loop->cursor.source));
   if (!loop->has_length && (loop->filter || !value_length(loop->cursor.source, &loop->length))) {
-    List *rest;
-    TRY(loop_rest(render, loop, &rest));
+    const List *rest;
+    Iterator iterator = {.type_name = "loop", .next = next_of_loop, .state = loop};
+    TRY(value_elements(render, (Value){.kind = VALUE_ITERATOR, .iterator = &iterator}, &rest));
     loop->length = rest->count + (size_t)loop->index + 1 + loop->peeked;
     loop->cursor = (Cursor){.source = {.kind = VALUE_LIST, .list = rest}};
     loop->filter = NULL;
@@ -277,90 +259,61 @@ static Status loop_step(Render *render, Loop *loop, bool *more) {
   return STATUS_OK;
 }
 
-typedef enum {
-  LOOP_DEPTH,
-  LOOP_DEPTH0,
-  LOOP_FIRST,
-  LOOP_INDEX,
-  LOOP_INDEX0,
-  LOOP_LAST,
-  LOOP_LENGTH,
-  LOOP_NEXT,
-  LOOP_PREVIOUS,
-  LOOP_REVINDEX,
-  LOOP_REVINDEX0
-} LoopAttribute;
-
-static const struct {
-  const char *name;
-  LoopAttribute attribute;
-} loop_attributes[] = {
-    {"index", LOOP_INDEX},   {"index0", LOOP_INDEX0},     {"first", LOOP_FIRST},
-    {"last", LOOP_LAST},     {"length", LOOP_LENGTH},     {"previtem", LOOP_PREVIOUS},
-    {"nextitem", LOOP_NEXT}, {"revindex", LOOP_REVINDEX}, {"revindex0", LOOP_REVINDEX0},
-    {"depth", LOOP_DEPTH},   {"depth0", LOOP_DEPTH0},
-};
-
-static Status loop_counted(Render *render, Loop *loop, LoopAttribute attribute, Value *out) {
-  size_t length;
-  TRY(loop_length(render, loop, &length));
-  int64_t left = (int64_t)length - loop->index;
-  *out = value_int(attribute == LOOP_LENGTH ? (int64_t)length : attribute == LOOP_REVINDEX ? left : left - 1);
-  return STATUS_OK;
-}
-
-static Status loop_neighbour(Render *render, Loop *loop, LoopAttribute attribute, Value *out) {
-  if (attribute == LOOP_PREVIOUS) {
-    *out = loop->before;
-    return loop->index > 0 ? STATUS_OK : value_undefined(render, "there is no previous item", out);
-  }
-  TRY(loop_peek(render, loop));
-  *out = attribute == LOOP_LAST ? value_bool(!loop->peeked) : loop->after;
-  return attribute == LOOP_LAST || loop->peeked ? STATUS_OK
-                                                : value_undefined(render, "there is no next item", out);
-}
-
-static Status loop_cycle(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status loop_cycle(Render *render, const CallArgs *args, Value *out) {
   if (args->count == 0) return render_fail(render, "no items for cycling given");
-  *out = args->items[(size_t)self.loop->index % args->count];
+  *out = args->items[(size_t)args->self.loop->index % args->count];
   return STATUS_OK;
 }
 
-static Status loop_changed(Render *render, Value self, const CallArgs *args, Value *out) {
+static Status loop_changed(Render *render, const CallArgs *args, Value *out) {
   Value now;
-  Value *items;
   bool equal;
-  TRY(value_list(render, args->count, &items, &now));
-  for (size_t i = 0; i < args->count; i++) items[i] = args->items[i];
-  TRY(value_equal(render, self.loop->changed, now, &equal));
-  self.loop->changed = now;
+  TRY(value_copies(render, args->items, args->count, &now));
+  TRY(value_equal(render, args->self.loop->changed, now, &equal));
+  args->self.loop->changed = now;
   *out = value_bool(!equal);
   return STATUS_OK;
 }
 
 static const Builtin loop_methods[] = {
-    {"cycle", NULL, 0, loop_cycle}, {"changed", NULL, 0, loop_changed}, {NULL, NULL, 0, NULL}};
+    {"cycle", NULL, 0, loop_cycle, 0}, {"changed", NULL, 0, loop_changed, 0}, {0}};
+
+/* `length`, `revindex` and `revindex0`. */
+static Status loop_counted(Render *render, Loop *loop, Text name, Value *out) {
+  size_t length;
+  TRY(loop_length(render, loop, &length));
+  int64_t left = (int64_t)length - loop->index;
+  *out = value_int(text_is(name, "length") ? (int64_t)length : text_is(name, "revindex") ? left : left - 1);
+  return STATUS_OK;
+}
 
 /* MISSING: a loop has no such attribute. */
 Status loop_attribute(Render *render, Loop *loop, Text name, Value *out) {
   *out = (Value){.kind = VALUE_MISSING};
   const Builtin *method = builtin_find(loop_methods, name);
   if (method) return value_method(render, method, (Value){.kind = VALUE_LOOP, .loop = loop}, out);
-  for (size_t i = 0; i < sizeof loop_attributes / sizeof *loop_attributes; i++) {
-    LoopAttribute attribute = loop_attributes[i].attribute;
-    if (!text_is(name, loop_attributes[i].name)) continue;
-    switch (attribute) {
-    case LOOP_INDEX:
-    case LOOP_INDEX0: *out = value_int(loop->index + (attribute == LOOP_INDEX)); return STATUS_OK;
-    case LOOP_DEPTH:
-    case LOOP_DEPTH0: *out = value_int(loop->depth - (attribute == LOOP_DEPTH0)); return STATUS_OK;
-    case LOOP_FIRST: *out = value_bool(loop->index == 0); return STATUS_OK;
-    case LOOP_LENGTH:
-    case LOOP_REVINDEX:
-    case LOOP_REVINDEX0: return loop_counted(render, loop, attribute, out);
-    default: return loop_neighbour(render, loop, attribute, out);
-    }
-  }
+  bool is_last = text_is(name, "last"), is_next = text_is(name, "nextitem");
+  if (is_last || is_next) TRY(loop_peek(render, loop));
+  if (is_next && !loop->peeked) return value_undefined(render, "there is no next item", out);
+  if (text_is(name, "previtem") && loop->index == 0)
+    return value_undefined(render, "there is no previous item", out);
+  if (text_is(name, "length") || text_is(name, "revindex") || text_is(name, "revindex0"))
+    return loop_counted(render, loop, name, out);
+  const struct {
+    const char *name;
+    Value value;
+  } attributes[] = {
+      {"index", value_int(loop->index + 1)},
+      {"index0", value_int(loop->index)},
+      {"first", value_bool(loop->index == 0)},
+      {"last", value_bool(!loop->peeked)},
+      {"previtem", loop->before},
+      {"nextitem", loop->after},
+      {"depth", value_int(loop->depth)},
+      {"depth0", value_int(loop->depth - 1)},
+  };
+  for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+    if (text_is(name, attributes[i].name)) *out = attributes[i].value;
   return STATUS_OK;
 }
 
@@ -426,11 +379,7 @@ Text macro_name(const Macro *macro) {
 }
 
 static Status make_macro(Render *render, const Node *node, Value *out) {
-  Macro *macro = render_alloc(render, 1, sizeof *macro);
-  if (!macro) return render_no_memory(render);
-  *macro = (Macro){node, render->scope};
-  *out = (Value){.kind = VALUE_MACRO, .macro = macro};
-  return STATUS_OK;
+  return value_object(render, VALUE_MACRO, &(Macro){node, render->scope}, sizeof(Macro), out);
 }
 
 static Status take_keyword(Render *render, const CallArgs *args, bool *taken, Text name, Value *out) {
@@ -482,7 +431,7 @@ static Status bind_caller(Render *render, const Node *node, const CallArgs *args
 static Status bind_rest(Render *render, const Macro *macro, const CallArgs *args, const bool *taken) {
   const Node *node = macro->node;
   Text name = macro_name(macro);
-  Value kwargs, varargs, *items;
+  Value kwargs, varargs;
   TRY(value_dict(render, 0, &kwargs));
   for (size_t i = 0; i < args->n_keywords; i++) {
     Text keyword = args->keywords[i].name;
@@ -498,9 +447,8 @@ static Status bind_rest(Render *render, const Macro *macro, const CallArgs *args
   if (more && !node->uses_varargs)
     return render_fail(render, "macro '%.*s' takes not more than %zu argument(s)", (int)name.size, name.data,
                        n);
-  TRY(value_list(render, more, &items, &varargs));
+  TRY(value_copies(render, args->items + (more ? n : 0), more, &varargs));
   varargs.kind = VALUE_TUPLE;
-  for (size_t i = 0; i < more; i++) items[i] = args->items[n + i];
   if (node->uses_kwargs) TRY(scope_set(render, render->scope, render->template->kwargs, kwargs));
   return node->uses_varargs ? scope_set(render, render->scope, render->template->varargs, varargs)
                             : STATUS_OK;
@@ -634,12 +582,13 @@ static Status run(Render *render, const Node *node) {
 
 /* Sets the built-in functions, then the special tokens, then the variables: the last one counts. */
 static Status set_globals(Render *render) {
-  const Symbols *symbols = &render->template->symbols;
+  const Vocab *symbols = &render->template->symbols;
   render->globals = render_alloc(render, symbols->count, sizeof *render->globals);
   if (!render->globals) return render_no_memory(render);
   for (size_t i = 0; i < symbols->count; i++) {
     render->globals[i] = (Value){.kind = VALUE_MISSING};
-    const Builtin *builtin = builtin_find(template_functions, symbols->names[i]);
+    Text name = text_of(symbols->bytes.data + symbols->tokens[i].offset, symbols->tokens[i].size, true);
+    const Builtin *builtin = builtin_find(template_functions, name);
     Value none = {.kind = VALUE_MISSING};
     if (builtin) TRY(value_method(render, builtin, none, &render->globals[i]));
   }
@@ -647,7 +596,7 @@ static Status set_globals(Render *render) {
   for (size_t i = 0; i < 2; i++)
     for (const Json *member = json_first(sources[i]); member; member = json_next(member)) {
       const char *name = json_key(member);
-      int symbol = symbols_find(symbols, text_literal(name));
+      int symbol = vocab_find(symbols, name, strlen(name));
       bool trusted = i == 0 || (strcmp(name, "role") == 0 && json_is_string(member));
       if (symbol >= 0) TRY(value_json(render, member, trusted, &render->globals[symbol]));
     }

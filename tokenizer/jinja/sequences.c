@@ -9,11 +9,8 @@
 
 Status iterator_make(Render *render, const char *type_name, Value source,
                      Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out) {
-  Iterator *iterator = render_alloc(render, 1, sizeof *iterator);
-  if (!iterator) return render_no_memory(render);
-  *iterator = (Iterator){.type_name = type_name, .next = next, .cursor = {.source = source}, .state = state};
-  *out = (Value){.kind = VALUE_ITERATOR, .iterator = iterator};
-  return STATUS_OK;
+  Iterator iterator = {.type_name = type_name, .next = next, .cursor = {.source = source}, .state = state};
+  return value_object(render, VALUE_ITERATOR, &iterator, sizeof iterator, out);
 }
 
 static Status next_plain(Render *render, Iterator *iterator, Value *out, bool *more) {
@@ -43,22 +40,30 @@ static Status path_part(Render *render, Text part, Value *out) {
   return value_text(render, part, out);
 }
 
+static size_t count_parts(Text text, char separator) {
+  size_t n = 1;
+  for (size_t i = 0; i < text.size; i++) n += text.data[i] == separator;
+  return n;
+}
+
+/* The part from *from to the next separator, after which *from is moved. */
+static Text next_part(Text text, const char *separator, size_t *from) {
+  size_t begin = *from, to = text_find(text, text_literal(separator), begin, text.size);
+  if (to == SIZE_MAX) to = text.size;
+  *from = to + 1;
+  return text_slice(text, begin, to);
+}
+
 static Status path_make(Render *render, Value attribute, AttributePath *path) {
   *path = (AttributePath){0};
   if (!is_given(attribute) || attribute.kind == VALUE_NONE) return STATUS_OK;
   bool is_text = attribute.kind == VALUE_STRING;
-  size_t n = 1;
-  for (size_t i = 0; is_text && i < attribute.text->size; i++) n += attribute.text->data[i] == '.';
-  path->parts = render_alloc(render, n, sizeof *path->parts);
+  path->count = is_text ? count_parts(*attribute.text, '.') : 1;
+  path->parts = render_alloc(render, path->count, sizeof *path->parts);
   if (!path->parts) return render_no_memory(render);
-  path->count = n;
   path->parts[0] = attribute;
-  for (size_t from = 0, i = 0; is_text && i < n; i++) {
-    size_t to = text_find(*attribute.text, text_literal("."), from, attribute.text->size);
-    if (to == SIZE_MAX) to = attribute.text->size;
-    TRY(path_part(render, text_slice(*attribute.text, from, to), &path->parts[i]));
-    from = to + 1;
-  }
+  for (size_t from = 0, i = 0; is_text && i < path->count; i++)
+    TRY(path_part(render, next_part(*attribute.text, ".", &from), &path->parts[i]));
   return STATUS_OK;
 }
 
@@ -81,15 +86,13 @@ static Status fold(Render *render, bool case_sensitive, Value *value) {
 
 /* --- map, select, reject */
 
-typedef enum { CALL_MAP, CALL_SELECT, CALL_REJECT } CallKind;
-
 /* The state of a map, select or reject, which checks its arguments when its first element is asked for. */
 typedef struct {
-  CallKind kind;
+  int kind; /* EACH_MAP, EACH_SELECT or EACH_REJECT */
   bool by_attribute, prepared;
-  CallArgs args;              /* as given; after prepare(), those of the filter or test */
+  CallArgs args;          /* as given; after prepare(), those of the filter or test */
   const Builtin *builtin; /* a filter or test; NULL: none */
-  AttributePath path;              /* followed before the call; without a filter it gives map's result */
+  AttributePath path;     /* followed before the call; without a filter it gives map's result */
   Value fallback;
 } Calling;
 
@@ -99,7 +102,8 @@ static Status copy_args(Render *render, const CallArgs *args, CallArgs *out) {
   if (!items || !keywords) return render_no_memory(render);
   if (args->count) memcpy(items, args->items, args->count * sizeof *items);
   if (args->n_keywords) memcpy(keywords, args->keywords, args->n_keywords * sizeof *keywords);
-  *out = (CallArgs){items, args->count, keywords, args->n_keywords};
+  *out =
+      (CallArgs){.items = items, .count = args->count, .keywords = keywords, .n_keywords = args->n_keywords};
   return STATUS_OK;
 }
 
@@ -137,7 +141,7 @@ static Status prepare(Render *render, Calling *calling) {
   if (calling->prepared) return STATUS_OK;
   calling->prepared = true;
   CallArgs *args = &calling->args;
-  if (calling->kind == CALL_MAP) {
+  if (calling->kind == EACH_MAP) {
     if (args->count) return take_builtin(render, calling, template_filters, "filter");
     if (has_keyword(args, "attribute")) return prepare_attribute_map(render, calling);
     return render_fail(render, "map requires a filter argument");
@@ -160,157 +164,129 @@ static Status next_called(Render *render, Iterator *iterator, Value *out, bool *
     if (!*more) return STATUS_OK;
     TRY(path_follow(render, &calling->path, item, calling->fallback, &result));
     if (calling->builtin) TRY(builtin_call(render, calling->builtin, result, &calling->args, &result));
-    *out = calling->kind == CALL_MAP ? result : item;
-    if (calling->kind == CALL_MAP || value_truth(result) == (calling->kind == CALL_SELECT)) return STATUS_OK;
+    *out = calling->kind == EACH_MAP ? result : item;
+    if (calling->kind == EACH_MAP || value_truth(result) == (calling->kind == EACH_SELECT)) return STATUS_OK;
   }
 }
 
 /* An empty or undefined value yields nothing and leaves the arguments unchecked. */
-static Status call_each(Render *render, Value self, const CallArgs *args, CallKind kind, bool by_attribute,
-                        Value *out) {
-  Value source = self, *items;
+Status filter_each(Render *render, const CallArgs *args, Value *out) {
+  Value source = args->self, *items;
   Calling *calling = render_alloc(render, 1, sizeof *calling);
   if (!calling) return render_no_memory(render);
-  *calling = (Calling){.kind = kind, .by_attribute = by_attribute, .fallback = {.kind = VALUE_MISSING}};
+  *calling = (Calling){.kind = args->mode & ~EACH_BY_ATTRIBUTE,
+                       .by_attribute = args->mode & EACH_BY_ATTRIBUTE,
+                       .fallback = {.kind = VALUE_MISSING}};
   TRY(copy_args(render, args, &calling->args));
-  if (value_truth(self)) return iterator_make(render, "generator", source, next_called, calling, out);
+  if (value_truth(source)) return iterator_make(render, "generator", source, next_called, calling, out);
   TRY(value_list(render, 0, &items, &source));
   return iterator_make(render, "generator", source, next_plain, NULL, out);
 }
 
-Status filter_map(Render *render, Value self, const CallArgs *args, Value *out) {
-  return call_each(render, self, args, CALL_MAP, false, out);
-}
-Status filter_select(Render *render, Value self, const CallArgs *args, Value *out) {
-  return call_each(render, self, args, CALL_SELECT, false, out);
-}
-Status filter_reject(Render *render, Value self, const CallArgs *args, Value *out) {
-  return call_each(render, self, args, CALL_REJECT, false, out);
-}
-Status filter_selectattr(Render *render, Value self, const CallArgs *args, Value *out) {
-  return call_each(render, self, args, CALL_SELECT, true, out);
-}
-Status filter_rejectattr(Render *render, Value self, const CallArgs *args, Value *out) {
-  return call_each(render, self, args, CALL_REJECT, true, out);
-}
-
 /* --- single elements, lists, sums */
 
-Status filter_first(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+Status filter_first(Render *render, const CallArgs *args, Value *out) {
   Cursor cursor;
   bool more;
-  TRY(cursor_begin(render, self, &cursor));
+  TRY(cursor_begin(render, args->self, &cursor));
   TRY(cursor_next(render, &cursor, out, &more));
   return more ? STATUS_OK : value_undefined(render, "No first item, sequence was empty.", out);
 }
 
-Status filter_last(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+Status filter_last(Render *render, const CallArgs *args, Value *out) {
   size_t length;
-  TRY(value_charge_length(render, self));
-  if (!value_length(self, &length))
-    return render_fail(render, "'%s' object is not reversible", value_type(self));
+  TRY(value_charge_length(render, args->self));
+  if (!value_length(args->self, &length))
+    return render_fail(render, "'%s' object is not reversible", value_type(args->self));
   if (length == 0) return value_undefined(render, "No last item, sequence was empty.", out);
-  if (self.kind == VALUE_VIEW) return view_at(render, self.view, length - 1, out);
-  if (self.kind != VALUE_DICT) return value_item(render, self, value_int(-1), out);
-  *out = self.dict->entries[length - 1].key;
+  if (args->self.kind == VALUE_VIEW) return view_at(render, args->self.view, length - 1, out);
+  if (args->self.kind != VALUE_DICT) return value_item(render, args->self, value_int(-1), out);
+  *out = args->self.dict->entries[length - 1].key;
   return STATUS_OK;
 }
 
-Status filter_length(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
+Status filter_length(Render *render, const CallArgs *args, Value *out) {
   size_t length;
-  TRY(value_charge_length(render, self));
-  if (self.kind == VALUE_LOOP)
-    TRY(loop_length(render, self.loop, &length));
-  else if (!value_length(self, &length))
-    return render_fail(render, "object of type '%s' has no len()", value_type(self));
+  TRY(value_charge_length(render, args->self));
+  if (args->self.kind == VALUE_LOOP)
+    TRY(loop_length(render, args->self.loop, &length));
+  else if (!value_length(args->self, &length))
+    return render_fail(render, "object of type '%s' has no len()", value_type(args->self));
   *out = value_int((int64_t)length);
   return STATUS_OK;
 }
 
-/* Makes a new list of the elements, so that no two are the same object. */
-static Status elements_value(Render *render, Value self, Value *out, Value **items, size_t *count) {
+/* A new list, so that no two are the same object. */
+Status filter_list(Render *render, const CallArgs *args, Value *out) {
   const List *list;
-  TRY(value_elements(render, self, &list));
-  TRY(value_list(render, list->count, items, out));
-  if (list->count) memcpy(*items, list->items, list->count * sizeof **items);
-  *count = list->count;
-  return STATUS_OK;
+  TRY(value_elements(render, args->self, &list));
+  return value_copies(render, list->items, list->count, out);
 }
 
-Status filter_list(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  Value *items;
-  size_t count;
-  return elements_value(render, self, out, &items, &count);
-}
-
-Status filter_reverse(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  if (self.kind == VALUE_STRING) {
-    Value missing = {.kind = VALUE_MISSING};
-    return value_slice(render, self, missing, missing, value_int(-1), out);
-  }
-  Value list, *items;
-  size_t count, length;
-  if (!value_is_iterable(self)) return render_fail(render, "argument must be iterable");
-  TRY(elements_value(render, self, &list, &items, &count));
+void reverse_items(Value *items, size_t count) {
   for (size_t i = 0; i < count / 2; i++) {
     Value other = items[i];
     items[i] = items[count - 1 - i];
     items[count - 1 - i] = other;
   }
-  if (!value_length(self, &length)) {
+}
+
+Status filter_reverse(Render *render, const CallArgs *args, Value *out) {
+  if (args->self.kind == VALUE_STRING) {
+    Value missing = {.kind = VALUE_MISSING};
+    return value_slice(render, args->self, missing, missing, value_int(-1), out);
+  }
+  Value list;
+  size_t length;
+  if (!value_is_iterable(args->self)) return render_fail(render, "argument must be iterable");
+  TRY(filter_list(render, args, &list));
+  reverse_items(list.list->items, list.list->count);
+  if (!value_length(args->self, &length)) {
     *out = list;
     return STATUS_OK;
   }
-  return iterator_make(render, self.kind == VALUE_LIST ? "list_reverseiterator" : "reversed", list,
+  return iterator_make(render, args->self.kind == VALUE_LIST ? "list_reverseiterator" : "reversed", list,
                        next_plain, NULL, out);
 }
 
 /* Starts its walk when its first element is asked for. */
 static Status next_item(Render *render, Iterator *iterator, Value *out, bool *more) {
-  View *view = iterator->state;
-  if (!view) {
-    Value self = iterator->cursor.source;
-    Value *items;
-    if (self.kind != VALUE_DICT && self.kind != VALUE_UNDEFINED)
+  if (!iterator->state) {
+    Value *source = &iterator->cursor.source, *items;
+    if (source->kind != VALUE_DICT && source->kind != VALUE_UNDEFINED)
       return render_fail(render, "Can only get item pairs from a mapping.");
-    iterator->state = view = render_alloc(render, 1, sizeof *view);
-    if (!view) return render_no_memory(render);
-    *view = (View){VIEW_ITEMS, self.dict};
-    iterator->cursor.source = (Value){.kind = VALUE_VIEW, .view = view};
-    if (self.kind == VALUE_UNDEFINED) TRY(value_list(render, 0, &items, &iterator->cursor.source));
+    View view = {VIEW_ITEMS, source->dict};
+    iterator->state = iterator; /* begun */
+    TRY(source->kind == VALUE_UNDEFINED ? value_list(render, 0, &items, source)
+                                        : value_object(render, VALUE_VIEW, &view, sizeof view, source));
   }
   return cursor_next(render, &iterator->cursor, out, more);
 }
 
-Status filter_items(Render *render, Value self, const CallArgs *args, Value *out) {
-  (void)args;
-  return iterator_make(render, "generator", self, next_item, NULL, out);
+Status filter_items(Render *render, const CallArgs *args, Value *out) {
+  return iterator_make(render, "generator", args->self, next_item, NULL, out);
 }
 
-Status filter_join(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_join(Render *render, const CallArgs *args, Value *out) {
   Text separator = text_literal("");
-  Calling calling = {.kind = CALL_MAP, .prepared = true, .fallback = {.kind = VALUE_MISSING}};
+  Value items = args->self;
+  Calling calling = {.kind = EACH_MAP, .prepared = true, .fallback = {.kind = VALUE_MISSING}};
   if (is_given(args->items[0])) TRY(value_string(render, args->items[0], &separator));
   if (is_given(args->items[1]) && args->items[1].kind != VALUE_NONE) {
     TRY(path_make(render, args->items[1], &calling.path));
-    TRY(iterator_make(render, "map", self, next_called, &calling, &self));
+    TRY(iterator_make(render, "map", args->self, next_called, &calling, &items));
   }
-  return string_joined(render, separator, self, true, out);
+  return string_joined(render, separator, items, true, out);
 }
 
-Status filter_sum(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_sum(Render *render, const CallArgs *args, Value *out) {
   AttributePath path;
   Cursor cursor;
   *out = is_given(args->items[1]) ? args->items[1] : value_int(0);
   if (out->kind == VALUE_STRING)
     return render_fail(render, "sum() can't sum strings [use ''.join(seq) instead]");
   TRY(path_make(render, args->items[0], &path));
-  TRY(cursor_begin(render, self, &cursor));
+  TRY(cursor_begin(render, args->self, &cursor));
   for (;;) {
     Value item, missing = {.kind = VALUE_MISSING};
     bool more;
@@ -321,12 +297,12 @@ Status filter_sum(Render *render, Value self, const CallArgs *args, Value *out) 
   }
 }
 
-static Status extreme(Render *render, Value self, const CallArgs *args, Order order, Value *out) {
+Status filter_extreme(Render *render, const CallArgs *args, Value *out) {
   AttributePath path;
   Cursor cursor;
   Value best = {.kind = VALUE_MISSING}, missing = best;
   TRY(path_make(render, args->items[1], &path));
-  TRY(cursor_begin(render, self, &cursor));
+  TRY(cursor_begin(render, args->self, &cursor));
   for (;;) {
     Value item, key;
     bool more, better = true;
@@ -334,19 +310,12 @@ static Status extreme(Render *render, Value self, const CallArgs *args, Order or
     if (!more) break;
     TRY(path_follow(render, &path, item, missing, &key));
     TRY(fold(render, given_truth(args->items[0]), &key));
-    if (is_given(best)) TRY(value_order(render, key, best, order, &better));
+    if (is_given(best)) TRY(value_order(render, (Operator)args->mode, key, best, &better));
     if (!better) continue;
     best = key;
     *out = item;
   }
   return is_given(best) ? STATUS_OK : value_undefined(render, "No aggregated item, sequence was empty.", out);
-}
-
-Status filter_min(Render *render, Value self, const CallArgs *args, Value *out) {
-  return extreme(render, self, args, ORDER_LT, out);
-}
-Status filter_max(Render *render, Value self, const CallArgs *args, Value *out) {
-  return extreme(render, self, args, ORDER_GT, out);
 }
 
 typedef struct {
@@ -370,78 +339,69 @@ static Status next_unique(Render *render, Iterator *iterator, Value *out, bool *
   }
 }
 
-Status filter_unique(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_unique(Render *render, const CallArgs *args, Value *out) {
   Uniqueness *state = render_alloc(render, 1, sizeof *state);
   if (!state) return render_no_memory(render);
   *state = (Uniqueness){.case_sensitive = given_truth(args->items[0])};
   TRY(path_make(render, args->items[1], &state->path));
-  return iterator_make(render, "generator", self, next_unique, state, out);
+  return iterator_make(render, "generator", args->self, next_unique, state, out);
 }
 
 /* --- sorting */
 
-typedef struct {
-  Value key, value;
-} SortItem;
-
-/* A merge sort: stable, also in reverse. */
-static Status sort(Render *render, SortItem *items, SortItem *scratch, size_t n, bool reverse) {
+Status sort_entries(Render *render, DictEntry *entries, DictEntry *scratch, size_t n, bool reverse) {
   if (n < 2) return STATUS_OK;
   size_t half = n / 2, a = 0, b = half;
-  TRY(sort(render, items, scratch, half, reverse));
-  TRY(sort(render, items + half, scratch, n - half, reverse));
+  TRY(sort_entries(render, entries, scratch, half, reverse));
+  TRY(sort_entries(render, entries + half, scratch, n - half, reverse));
   for (size_t i = 0; i < n; i++) {
     bool second = a == half;
     if (a < half && b < n)
-      TRY(reverse ? value_order(render, items[a].key, items[b].key, ORDER_LT, &second)
-                  : value_order(render, items[b].key, items[a].key, ORDER_LT, &second));
-    scratch[i] = second ? items[b++] : items[a++];
+      TRY(value_order(render, OP_LT, entries[reverse ? a : b].key, entries[reverse ? b : a].key, &second));
+    scratch[i] = second ? entries[b++] : entries[a++];
   }
-  memcpy(items, scratch, n * sizeof *items);
+  memcpy(entries, scratch, n * sizeof *entries);
   return STATUS_OK;
 }
 
-static Status sorted_alloc(Render *render, size_t n, SortItem **items) {
-  *items = render_alloc(render, n, 2 * sizeof **items);
-  return *items ? STATUS_OK : render_no_memory(render);
+/* Entries to sort, and as many for scratch. */
+static Status entries_alloc(Render *render, size_t n, DictEntry **entries) {
+  *entries = render_alloc(render, n, 2 * sizeof **entries);
+  return *entries ? STATUS_OK : render_no_memory(render);
 }
 
-static Status sorted_value(Render *render, SortItem *items, size_t n, bool reverse, Value *out) {
+static Status sorted_values(Render *render, DictEntry *entries, size_t n, bool reverse, Value *out) {
   Value *sorted;
-  TRY(sort(render, items, items + n, n, reverse));
+  TRY(sort_entries(render, entries, entries + n, n, reverse));
   TRY(value_list(render, n, &sorted, out));
-  for (size_t i = 0; i < n; i++) sorted[i] = items[i].value;
+  for (size_t i = 0; i < n; i++) sorted[i] = entries[i].value;
   return STATUS_OK;
 }
 
 /* Parses "name,age": several paths, whose keys are compared in turn. */
 static Status paths_make(Render *render, Value attribute, AttributePath **paths, size_t *count) {
-  *count = 1;
   bool is_text = attribute.kind == VALUE_STRING;
-  for (size_t i = 0; is_text && i < attribute.text->size; i++) *count += attribute.text->data[i] == ',';
+  *count = is_text ? count_parts(*attribute.text, ',') : 1;
   *paths = render_alloc(render, *count, sizeof **paths);
   if (!*paths) return render_no_memory(render);
   if (!is_text) return path_make(render, attribute, *paths);
   for (size_t i = 0, from = 0; i < *count; i++) {
-    size_t to = text_find(*attribute.text, text_literal(","), from, attribute.text->size);
-    if (to == SIZE_MAX) to = attribute.text->size;
     Value part;
-    TRY(value_text(render, text_slice(*attribute.text, from, to), &part));
+    TRY(value_text(render, next_part(*attribute.text, ",", &from), &part));
     TRY(path_make(render, part, &(*paths)[i]));
-    from = to + 1;
   }
   return STATUS_OK;
 }
 
-Status filter_sort(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_sort(Render *render, const CallArgs *args, Value *out) {
   const List *list;
-  SortItem *items;
+  DictEntry *items;
   AttributePath *paths;
   size_t n_paths;
   Value missing = {.kind = VALUE_MISSING};
   TRY(paths_make(render, args->items[2], &paths, &n_paths));
-  TRY(value_elements(render, self, &list));
-  TRY(sorted_alloc(render, list->count, &items));
+  TRY(value_elements(render, args->self, &list));
+  TRY(entries_alloc(render, list->count, &items));
   for (size_t i = 0; i < list->count; i++) {
     Value *keys;
     items[i].value = list->items[i];
@@ -451,12 +411,13 @@ Status filter_sort(Render *render, Value self, const CallArgs *args, Value *out)
       TRY(fold(render, given_truth(args->items[1]), &keys[k]));
     }
   }
-  return sorted_value(render, items, list->count, given_truth(args->items[0]), out);
+  return sorted_values(render, items, list->count, given_truth(args->items[0]), out);
 }
 
-Status filter_dictsort(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_dictsort(Render *render, const CallArgs *args, Value *out) {
+  Value self = args->self;
   bool by_value = false;
-  SortItem *items;
+  DictEntry *items;
   if (is_given(args->items[1])) {
     Text by;
     TRY(argument_text(render, "by", args->items[1], &by));
@@ -468,17 +429,18 @@ Status filter_dictsort(Render *render, Value self, const CallArgs *args, Value *
   if (self.kind != VALUE_DICT)
     return render_fail(render, "'%s' object has no attribute 'items'", value_type(self));
   const Dict *dict = self.dict;
-  TRY(sorted_alloc(render, dict->count, &items));
+  TRY(entries_alloc(render, dict->count, &items));
   for (size_t i = 0; i < dict->count; i++) {
     items[i].key = by_value ? dict->entries[i].value : dict->entries[i].key;
     TRY(fold(render, given_truth(args->items[0]), &items[i].key));
     TRY(value_tuple2(render, dict->entries[i].key, dict->entries[i].value, &items[i].value));
   }
-  return sorted_value(render, items, dict->count, given_truth(args->items[2]), out);
+  return sorted_values(render, items, dict->count, given_truth(args->items[2]), out);
 }
 
 /* Makes the group of sorted items[from, to). */
-static Status group(Render *render, const SortItem *items, size_t from, size_t to, Value grouper, Value *out) {
+static Status group(Render *render, const DictEntry *items, size_t from, size_t to, Value grouper,
+                    Value *out) {
   Value members, *values;
   TRY(value_list(render, to - from, &values, &members));
   for (size_t i = from; i < to; i++) values[i - from] = items[i].value;
@@ -487,22 +449,22 @@ static Status group(Render *render, const SortItem *items, size_t from, size_t t
   return STATUS_OK;
 }
 
-Status filter_groupby(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_groupby(Render *render, const CallArgs *args, Value *out) {
   const List *list;
-  SortItem *items;
+  DictEntry *items;
   AttributePath path;
   Value *groups, all;
   size_t n_groups = 0;
   bool case_sensitive = given_truth(args->items[2]);
   TRY(path_make(render, args->items[0], &path));
-  TRY(value_elements(render, self, &list));
-  TRY(sorted_alloc(render, list->count, &items));
+  TRY(value_elements(render, args->self, &list));
+  TRY(entries_alloc(render, list->count, &items));
   for (size_t i = 0; i < list->count; i++) {
     items[i].value = list->items[i];
     TRY(path_follow(render, &path, list->items[i], args->items[1], &items[i].key));
     TRY(fold(render, case_sensitive, &items[i].key));
   }
-  TRY(sort(render, items, items + list->count, list->count, false));
+  TRY(sort_entries(render, items, items + list->count, list->count, false));
   TRY(value_list(render, list->count, &groups, &all));
   for (size_t from = 0, to; from < list->count; from = to) {
     bool equal = true;
@@ -530,12 +492,12 @@ static Status part(Render *render, const List *list, size_t from, size_t to, Val
   return STATUS_OK;
 }
 
-Status filter_batch(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_batch(Render *render, const CallArgs *args, Value *out) {
   const List *list;
   int64_t size;
   Value parts, *items;
   TRY(argument_int(render, args->items[0], 1, &size));
-  TRY(value_elements(render, self, &list));
+  TRY(value_elements(render, args->self, &list));
   if (size < 1 || size > RENDER_MAX_STEPS)
     return render_fail(render, "a batch cannot have %lld items", (long long)size);
   size_t n = (size_t)size, count = list->count;
@@ -547,12 +509,12 @@ Status filter_batch(Render *render, Value self, const CallArgs *args, Value *out
   return iterator_make(render, "generator", parts, next_plain, NULL, out);
 }
 
-Status filter_slice(Render *render, Value self, const CallArgs *args, Value *out) {
+Status filter_slice(Render *render, const CallArgs *args, Value *out) {
   const List *list;
   int64_t slices;
   Value parts, *items;
   TRY(argument_int(render, args->items[0], 1, &slices));
-  TRY(value_elements(render, self, &list));
+  TRY(value_elements(render, args->self, &list));
   if (slices == 0) return render_fail(render, "integer division or modulo by zero");
   if (slices < 0 || slices > RENDER_MAX_STEPS)
     return render_fail(render, "there cannot be %lld slices", (long long)slices);

@@ -1,6 +1,6 @@
 /* strings.c - Python's string operations, for methods and filters; see strings.h.
  *
- * Called by: methods.c, filters.c, sequences.c. */
+ * Called by: methods.c, filters.c, sequences.c, format.c, lex.c. */
 #include "tokenizer/jinja/strings.h"
 
 #include <math.h>
@@ -17,14 +17,8 @@ static Status tail_run(Render *render, size_t end, bool trusted) {
     tail->runs[tail->n_runs - 1].end = end;
     return STATUS_OK;
   }
-  if (tail->n_runs == tail->run_capacity) { /* texts that share the old runs keep them */
-    size_t wanted = 2 * tail->run_capacity + 8;
-    TextRun *grown = render_alloc(render, wanted, sizeof *grown);
-    if (!grown) return render_no_memory(render);
-    if (tail->n_runs) memcpy(grown, tail->runs, tail->n_runs * sizeof *grown);
-    tail->runs = grown;
-    tail->run_capacity = wanted;
-  }
+  /* Texts that share the old runs keep them. */
+  TRY(render_grow(render, &tail->runs, tail->n_runs, &tail->run_capacity, sizeof *tail->runs));
   tail->runs[tail->n_runs++] = (TextRun){end, trusted};
   return STATUS_OK;
 }
@@ -122,9 +116,9 @@ Status string_repeated(Render *render, Text text, size_t times, Text *out) {
   return STATUS_OK;
 }
 
-static Status put_times(Render *render, Text fill, size_t times) {
+Status put_repeated(Render *render, Text text, int64_t times) {
   Text all;
-  TRY(string_repeated(render, fill, times, &all));
+  TRY(string_repeated(render, text, times > 0 ? (size_t)times : 0, &all));
   return put_text(render, all);
 }
 
@@ -135,9 +129,9 @@ Status string_padded(Render *render, Text text, int64_t width, Text fill, Paddin
   size_t left = padding == PAD_LEFT ? missing : 0;
   if (padding == PAD_BOTH) left = missing / 2 + (missing & (size_t)width & 1); /* as CPython rounds */
   size_t mark = put_mark(render);
-  TRY(put_times(render, fill, left));
+  TRY(put_repeated(render, fill, (int64_t)left));
   TRY(put_text(render, text));
-  TRY(put_times(render, fill, missing - left));
+  TRY(put_repeated(render, fill, (int64_t)(missing - left)));
   return put_take(render, mark, out);
 }
 
@@ -182,13 +176,6 @@ Status string_lines(Render *render, Text text, bool keep_ends, Value *out) {
   return STATUS_OK;
 }
 
-Status string_capitalized(Render *render, Text text, Value *out) {
-  size_t mark = put_mark(render), first = text.size ? text_step(text, 0) : 0;
-  TRY(put_case(render, text, 0, first, CASE_TITLE));
-  TRY(put_case(render, text, first, text.size, CASE_LOWER));
-  return put_take(render, mark, out);
-}
-
 Status string_joined(Render *render, Text separator, Value items, bool convert, Value *out) {
   Cursor cursor;
   size_t mark = put_mark(render);
@@ -206,8 +193,7 @@ Status string_joined(Render *render, Text separator, Value items, bool convert, 
 }
 
 bool string_is_alnum(uint32_t code) {
-  const char *category = unicode_category_names[unicode_value(&unicode_categories, code)];
-  return category[0] == 'L' || category[0] == 'N';
+  return strchr("LN", code_category(code)[0]);
 }
 
 /* --- numbers in text */
@@ -233,7 +219,7 @@ static bool copy_number(Text text, char *out, size_t size) {
 }
 
 bool string_to_int(Text text, int base, int64_t *out) {
-  char copy[80];
+  char copy[400];
   if ((base != 0 && (base < 2 || base > 36)) || !copy_number(text, copy, sizeof copy)) return false;
   const char *at = copy;
   bool negative = *at == '-';
@@ -250,8 +236,8 @@ bool string_to_int(Text text, int base, int64_t *out) {
   int64_t value = 0;
   if (!*at) return false;
   for (; *at; at++) {
-    int digit = *at >= '0' && *at <= '9' ? *at - '0' : (*at | 0x20) - 'a' + 10;
-    if (digit < 0 || digit >= base) return false;
+    int digit = digit_value(*at);
+    if (digit >= base) return false;
     if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
         __builtin_sub_overflow(value, (int64_t)digit, &value))
       return false;

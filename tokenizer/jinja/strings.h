@@ -16,8 +16,10 @@ Status string_padded(Render *render, Text text, int64_t width, Text fill, Paddin
 /* strip(): removes white space or, if given, `characters`. */
 Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out);
 Status string_lines(Render *render, Text text, bool keep_ends, Value *out); /* splitlines() */
-Status string_capitalized(Render *render, Text text, Value *out);
 Status string_joined(Render *render, Text separator, Value items, bool convert, Value *out);
+Status put_repeated(Render *render, Text text, int64_t times); /* appends it to the output */
+/* Methods that are filters or tests too: for a value of any type they take its str(). */
+BuiltinCall string_capitalize, string_case, string_has_case, string_pad, string_strip;
 bool string_is_alnum(uint32_t code);
 bool string_to_int(Text text, int base, int64_t *out);
 bool string_to_float(Text text, double *out);

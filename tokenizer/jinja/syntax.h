@@ -3,6 +3,7 @@
 #define AUK_JINJA_SYNTAX_H
 
 #include "tokenizer/jinja/value.h"
+#include "tokenizer/vocab.h"
 
 /* Limits of a template's text. */
 enum {
@@ -158,28 +159,16 @@ struct Node {
   bool uses_caller, uses_varargs, uses_kwargs; /* MACRO, CALL_BLOCK: names that occur in it */
 };
 
-/* Names of variables, each once. */
-typedef struct {
-  Text *names; /* [count] */
-  size_t count, capacity;
-  uint32_t *slots; /* [n_slots] a name's number + 1, 0: free */
-  size_t n_slots;
-  uint64_t seed;
-} Symbols;
-
 struct Template {
   Arena arena;
   char *name;
   Text source;
-  Symbols symbols;
+  Vocab symbols; /* names of variables, numbered from 0 */
   NodeList body;
   int loop, caller, varargs, kwargs; /* symbols */
 };
 
 /* The line of an offset in the source, from 1. */
 int template_line(const Template *template, size_t at);
-
-Status symbols_add(Symbols *symbols, Text name, int *symbol, Error *err);
-int symbols_find(const Symbols *symbols, Text name); /* -1: not there */
 
 #endif

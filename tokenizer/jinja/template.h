@@ -41,7 +41,7 @@ typedef struct {
   const Json *specials;  /* an object or NULL: bos_token, eos_token, ... Its strings are trusted; variables of
                             the same name win */
   const volatile int *interrupted; /* NULL: never. Rendering ends with STATUS_INTERRUPTED once it is not 0 */
-  int64_t now; /* local time in seconds since the epoch, for strftime_now */
+  int64_t now;                     /* local time in seconds since the epoch, for strftime_now */
 } TemplateInput;
 
 /* Appends the rendered template. Through every operation a string keeps track of its trusted parts: literals

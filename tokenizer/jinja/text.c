@@ -50,6 +50,18 @@ void *arena_alloc(Arena *arena, size_t n, size_t size, Error *err) {
   return memory;
 }
 
+bool arena_grow(Arena *arena, void *items, size_t count, size_t *capacity, size_t size, Error *err) {
+  if (count < *capacity) return true;
+  size_t wanted = 2 * *capacity + 4;
+  void *old, *grown = arena_alloc(arena, wanted, size, err);
+  if (!grown) return false;
+  memcpy(&old, items, sizeof old);
+  if (count) memcpy(grown, old, count * size);
+  memcpy(items, &grown, sizeof grown);
+  *capacity = wanted;
+  return true;
+}
+
 void arena_release(Arena *arena) {
   for (ArenaBlock *block = arena->blocks, *next; block; block = next) {
     next = block->next;
@@ -136,6 +148,10 @@ uint32_t text_code(Text text, size_t at) {
 
 bool code_is_space(uint32_t code) {
   return (code >= 0x1c && code <= 0x1f) || (unicode_value(&unicode_flags, code) & CHAR_SPACE);
+}
+
+const char *code_category(uint32_t code) {
+  return unicode_category_names[unicode_value(&unicode_categories, code)];
 }
 
 static bool is_stripped(Text text, size_t at, size_t size, const Text *characters) {

@@ -18,6 +18,9 @@ typedef struct {
 } Arena;
 /* n items of `size` bytes, aligned for any type, not zeroed; NULL with err set. */
 void *arena_alloc(Arena *arena, size_t n, size_t size, Error *err);
+/* Makes room for one more item in an array of `count` items of `size` bytes; `items` is the address of its
+ * pointer. False with err set. */
+bool arena_grow(Arena *arena, void *items, size_t count, size_t *capacity, size_t size, Error *err);
 void arena_release(Arena *arena);
 
 typedef struct {
@@ -59,6 +62,7 @@ uint32_t text_code(Text text, size_t at); /* the character at `at` */
 
 /* White space of Python's str.isspace(), str.strip() and the \s of its regular expressions. */
 bool code_is_space(uint32_t code);
+const char *code_category(uint32_t code); /* "Lu" */
 /* Removes white space on some sides; the second form removes at most so many characters on each side and,
  * if `characters` is not NULL, only characters in it. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };

@@ -55,12 +55,15 @@ bool value_truth(Value value) {
 
 /* --- making */
 
-Status value_text(Render *render, Text text, Value *out) {
-  Text *kept = render_alloc(render, 1, sizeof *kept);
+Status value_object(Render *render, ValueKind kind, const void *object, size_t size, Value *out) {
+  void *kept = render_alloc(render, 1, size);
   if (!kept) return render_no_memory(render);
-  *kept = text;
-  *out = (Value){.kind = VALUE_STRING, .text = kept};
+  *out = (Value){.kind = (uint8_t)kind, .object = memcpy(kept, object, size)};
   return STATUS_OK;
+}
+
+Status value_text(Render *render, Text text, Value *out) {
+  return value_object(render, VALUE_STRING, &text, sizeof text, out);
 }
 
 Status value_list(Render *render, size_t count, Value **items, Value *out) {
@@ -74,6 +77,13 @@ Status value_list(Render *render, size_t count, Value **items, Value *out) {
   return STATUS_OK;
 }
 
+Status value_copies(Render *render, const Value *items, size_t count, Value *out) {
+  Value *copies;
+  TRY(value_list(render, count, &copies, out));
+  if (count) memcpy(copies, items, count * sizeof *copies);
+  return STATUS_OK;
+}
+
 Status value_tuple2(Render *render, Value a, Value b, Value *out) {
   Value *items;
   TRY(value_list(render, 2, &items, out));
@@ -84,21 +94,12 @@ Status value_tuple2(Render *render, Value a, Value b, Value *out) {
 }
 
 Status value_undefined(Render *render, const char *hint, Value *out) {
-  Undefined *undefined = render_alloc(render, 1, sizeof *undefined);
-  if (!undefined) return render_no_memory(render);
-  *undefined = (Undefined){.hint = hint};
-  *out = (Value){.kind = VALUE_UNDEFINED, .undefined = undefined};
-  return STATUS_OK;
+  return value_object(render, VALUE_UNDEFINED, &(Undefined){.hint = hint}, sizeof(Undefined), out);
 }
 
 Status value_dict(Render *render, size_t capacity, Value *out) {
-  Dict *dict = render_alloc(render, 1, sizeof *dict);
-  if (!dict) return render_no_memory(render);
-  *dict = (Dict){.capacity = capacity};
-  dict->entries = render_alloc(render, capacity, sizeof *dict->entries);
-  if (!dict->entries) return render_no_memory(render);
-  *out = (Value){.kind = VALUE_DICT, .dict = dict};
-  return STATUS_OK;
+  Dict dict = {.capacity = capacity, .entries = render_alloc(render, capacity, sizeof *dict.entries)};
+  return dict.entries ? value_object(render, VALUE_DICT, &dict, sizeof dict, out) : render_no_memory(render);
 }
 
 /* A number is an int unless its text has a fraction or an exponent, as in Python's json. */
@@ -231,13 +232,7 @@ Status dict_find(Render *render, const Dict *dict, Value key, const Value **foun
 }
 
 Status dict_find_text(Render *render, const Dict *dict, Text key, const Value **found) {
-  if (dict->slots) return dict_find(render, dict, (Value){.kind = VALUE_STRING, .text = &key}, found);
-  *found = NULL;
-  for (size_t i = 0; i < dict->count; i++) {
-    const DictEntry *entry = &dict->entries[i];
-    if (entry->key.kind == VALUE_STRING && text_equal(*entry->key.text, key)) *found = &entry->value;
-  }
-  return STATUS_OK;
+  return dict_find(render, dict, (Value){.kind = VALUE_STRING, .text = &key}, found);
 }
 
 static Status dict_index(Render *render, Dict *dict) {
@@ -264,14 +259,7 @@ Status dict_set(Render *render, Dict *dict, Value key, Value value) {
     entry->value = value;
     return STATUS_OK;
   }
-  if (dict->count == dict->capacity) {
-    size_t wanted = 2 * dict->capacity + 4;
-    DictEntry *grown = render_alloc(render, wanted, sizeof *grown);
-    if (!grown) return render_no_memory(render);
-    if (dict->count) memcpy(grown, dict->entries, dict->count * sizeof *grown);
-    dict->entries = grown;
-    dict->capacity = wanted;
-  }
+  TRY(render_grow(render, &dict->entries, dict->count, &dict->capacity, sizeof *dict->entries));
   dict->entries[dict->count++] = (DictEntry){key, value, hash};
   if (dict->slots) dict->slots[slot] = (uint32_t)dict->count;
   if (dict->count >= DICT_INDEXED && 2 * dict->count > dict->n_slots) return dict_index(render, dict);
@@ -365,14 +353,7 @@ Status value_elements(Render *render, Value source, const List **list) {
     bool more;
     TRY(cursor_next(render, &cursor, &element, &more));
     if (!more) break;
-    if (elements->count == capacity) {
-      size_t wanted = capacity ? 2 * capacity : 8;
-      Value *grown = render_alloc(render, wanted, sizeof *grown);
-      if (!grown) return render_no_memory(render);
-      if (capacity) memcpy(grown, elements->items, capacity * sizeof *grown);
-      elements->items = grown;
-      capacity = wanted;
-    }
+    TRY(render_grow(render, &elements->items, elements->count, &capacity, sizeof element));
     elements->items[elements->count++] = element;
   }
   *list = elements;

@@ -64,6 +64,7 @@ struct Value {
     const Undefined *undefined;
     Cycler *cycler;
     Joiner *joiner;
+    const void *object; /* any of the pointers above */
   };
 };
 
@@ -156,10 +157,12 @@ static inline double value_number(Value value) { /* PRECOND value_is_number() */
 const char *value_type(Value value); /* Python's name of its type: "str", "dict", ... */
 bool value_truth(Value value);
 
-/* Making. */
+/* Making. The first one copies an object of that kind. */
+Status value_object(Render *render, ValueKind kind, const void *object, size_t size, Value *out);
 Status value_text(Render *render, Text text, Value *out);
 Status value_list(Render *render, size_t count, Value **items,
                   Value *out); /* `count` items, which the caller fills */
+Status value_copies(Render *render, const Value *items, size_t count, Value *out); /* a list of them */
 Status value_tuple2(Render *render, Value a, Value b, Value *out);
 Status value_undefined(Render *render, const char *hint, Value *out);
 Status value_dict(Render *render, size_t capacity, Value *out);
@@ -171,9 +174,7 @@ Status dict_find_text(Render *render, const Dict *dict, Text key, const Value **
 Status dict_set(Render *render, Dict *dict, Value key, Value value);
 
 /* Comparing. */
-typedef enum { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE } Order;
 Status value_equal(Render *render, Value a, Value b, bool *out);
-Status value_order(Render *render, Value a, Value b, Order order, bool *out);
 Status value_contains(Render *render, Value whole, Value part, bool *out);
 bool value_same(Value a, Value b); /* `is` of Python */
 

@@ -7,8 +7,8 @@
 
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/load/fields.h"
 #include "tokenizer/hash.h"
+#include "tokenizer/load/fields.h"
 #include "tokenizer/split.h"
 
 void bpe_release(Bpe *bpe) {
@@ -114,8 +114,8 @@ static Status add_rules(MergeReader *r, Error *err) {
   return STATUS_OK;
 }
 
-static Status take_rule(MergeReader *r, const char *left, size_t left_size, const char *right, size_t right_size,
-                        Error *err) {
+static Status take_rule(MergeReader *r, const char *left, size_t left_size, const char *right,
+                        size_t right_size, Error *err) {
   const Bpe *bpe = r->bpe;
   MergeText *rule = &r->rules[r->n_rules];
   if (right_size < bpe->prefix_size)

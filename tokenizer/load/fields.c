@@ -112,3 +112,19 @@ Status field_array(const char *where, const Json *json, const char *key, const J
   if (!*out) return missing(where, key, err);
   return json_is_array(*out) ? STATUS_OK : field_expected(where, key, *out, "an array", err);
 }
+
+Status field_components(const char *where, const Json *json, const char *list, int depth, AddComponent *add,
+                        void *owner, Error *err) {
+  const char *type;
+  const Json *items;
+  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
+  TRY(field_type(where, json, &type, err));
+  if (strcmp(type, "Sequence") != 0) return add(owner, where, type, json, err);
+  Where here = where_in(where, type, 0);
+  TRY(field_known(here.text, json, list, err));
+  TRY(field_array(here.text, json, list, &items, err));
+  size_t i = 0;
+  for (const Json *item = json_first(items); item; item = json_next(item), i++)
+    TRY(field_components(where_in(here.text, NULL, i).text, item, list, depth + 1, add, owner, err));
+  return STATUS_OK;
+}

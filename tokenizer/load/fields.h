@@ -23,8 +23,7 @@ Status field_type(const char *where, const Json *json, const char **type, Error 
 /* Refuses members that are not null, "type" or in `keys` (separated by spaces). */
 Status field_known(const char *where, const Json *json, const char *keys, Error *err);
 
-Status field_bool(const char *where, const Json *json, const char *key, bool *out,
-                  Error *err); /* required */
+Status field_bool(const char *where, const Json *json, const char *key, bool *out, Error *err); /* required */
 Status field_bool_or(const char *where, const Json *json, const char *key, bool fallback, bool *out,
                      Error *err);
 /* Copies a string to new memory, NUL-terminated; required. */
@@ -37,6 +36,11 @@ Status field_count(const char *where, const Json *json, const char *key, int64_t
                    Error *err);
 /* Finds the array `key`; required. */
 Status field_array(const char *where, const Json *json, const char *key, const Json **out, Error *err);
+
+/* Calls add() for each component of `json`: a Sequence is entered, whose members are in the array `list`. */
+typedef Status AddComponent(void *owner, const char *where, const char *type, const Json *json, Error *err);
+Status field_components(const char *where, const Json *json, const char *list, int depth, AddComponent *add,
+                        void *owner, Error *err);
 
 /* Refuses the component, naming its type. */
 Status field_unknown_type(const char *where, const char *type, Error *err);

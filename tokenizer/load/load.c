@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tokenizer/load/fields.h"
 #include "tokenizer/internal.h"
+#include "tokenizer/load/fields.h"
 
 /* --- post-processors */
 
@@ -56,24 +56,13 @@ static Status load_template(const char *where, const Json *json, Tokenizer *t, E
   return STATUS_OK;
 }
 
-static Status load_post_processor(const char *where, const Json *json, int depth, Tokenizer *t, Error *err) {
-  const char *type;
-  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
-  TRY(field_type(where, json, &type, err));
+static Status add_post_processor(void *owner, const char *where, const char *type, const Json *json,
+                                 Error *err) {
   Where here = where_in(where, type, 0);
-  if (strcmp(type, "TemplateProcessing") == 0) return load_template(here.text, json, t, err);
+  if (strcmp(type, "TemplateProcessing") == 0) return load_template(here.text, json, owner, err);
   if (strcmp(type, "ByteLevel") == 0) /* trims offsets, which are not used here */
     return field_known(here.text, json, "add_prefix_space trim_offsets use_regex", err);
-  if (strcmp(type, "Sequence") != 0) return field_unknown_type(where, type, err);
-  const Json *list;
-  TRY(field_known(here.text, json, "processors", err));
-  TRY(field_array(here.text, json, "processors", &list, err));
-  size_t i = 0;
-  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
-    Where inner = where_in(here.text, NULL, i);
-    TRY(load_post_processor(inner.text, item, depth + 1, t, err));
-  }
-  return STATUS_OK;
+  return field_unknown_type(where, type, err);
 }
 
 /* --- the whole file */
@@ -121,7 +110,9 @@ static Status load_parts(const char *name, const Json *root, const JsonSkip skip
                  &t->normalizer, &t->added, err));
   TRY(decoder_load(part_of(name, "decoder").text, json_member(root, "decoder"), &t->decoder, err));
   const Json *post = json_member(root, "post_processor");
-  if (post) TRY(load_post_processor(part_of(name, "post_processor").text, post, 0, t, err));
+  if (post)
+    TRY(field_components(part_of(name, "post_processor").text, post, "processors", 0, add_post_processor, t,
+                         err));
   return index_added(t, err);
 }
 

@@ -4,7 +4,6 @@
 
 #include "tokenizer/decode.h"
 #include "tokenizer/load/fields.h"
-#include "tokenizer/load/metaspace.h"
 
 static Status load_byte_level(const char *where, const Json *json, DecodeStep *step, Error *err) {
   (void)step; /* the options are the pre-tokenizer's */
@@ -50,35 +49,18 @@ static const struct {
     {"Strip", DECODE_STRIP, load_strip},
 };
 
-static Status add_decoder(const char *where, const Json *json, int depth, Decoder *decoder, Error *err);
-
-static Status load_sequence(const char *where, const Json *json, int depth, Decoder *decoder, Error *err) {
-  const Json *list;
-  TRY(field_known(where, json, "decoders", err));
-  TRY(field_array(where, json, "decoders", &list, err));
-  size_t i = 0;
-  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
-    Where inner = where_in(where, NULL, i);
-    TRY(add_decoder(inner.text, item, depth + 1, decoder, err));
-  }
-  return STATUS_OK;
-}
-
-static Status add_decoder(const char *where, const Json *json, int depth, Decoder *decoder, Error *err) {
-  const char *type;
-  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
-  TRY(field_type(where, json, &type, err));
-  Where here = where_in(where, type, 0);
-  if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, decoder, err);
+static Status add_decoder(void *owner, const char *where, const char *type, const Json *json, Error *err) {
+  Decoder *decoder = owner;
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strcmp(types[i].type, type) != 0) continue;
     if (decoder->count == MAX_DECODERS)
       return error_set(err, STATUS_MODEL, "%s: more than %d decoders", where, MAX_DECODERS);
-    TRY(mem_grow(&decoder->steps, &decoder->capacity, decoder->count + 1, sizeof *decoder->steps, "decoders", err));
+    TRY(mem_grow(&decoder->steps, &decoder->capacity, decoder->count + 1, sizeof *decoder->steps, "decoders",
+                 err));
     DecodeStep *step = &decoder->steps[decoder->count++];
     memset(step, 0, sizeof *step);
     step->kind = types[i].kind;
-    return types[i].load(here.text, json, step, err);
+    return types[i].load(where_in(where, type, 0).text, json, step, err);
   }
   return field_unknown_type(where, type, err);
 }
@@ -87,7 +69,7 @@ Status decoder_load(const char *where, const Json *json, Decoder *decoder, Error
   *decoder = (Decoder){.absent = !json};
   decoder->where = where_copy(where);
   if (!json) return STATUS_OK;
-  TRY(add_decoder(where, json, 0, decoder, err));
+  TRY(field_components(where, json, "decoders", 0, add_decoder, decoder, err));
   bool fused = false;
   for (size_t i = 0; i < decoder->count; i++) {
     DecodeStep *step = &decoder->steps[i];

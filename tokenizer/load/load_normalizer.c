@@ -4,33 +4,6 @@
 #include "tokenizer/compose.h"
 #include "tokenizer/load/fields.h"
 
-static Status add_normalizer(const char *where, const Json *json, int depth, Normalizer *normalizer,
-                             Error *err);
-
-static Status add_step(const char *where, Normalizer *normalizer, NormalKind kind, NormalStep **step,
-                       Error *err) {
-  if (normalizer->count == MAX_NORMALIZERS)
-    return error_set(err, STATUS_MODEL, "%s: more than %d normalizers", where, MAX_NORMALIZERS);
-  TRY(mem_grow(&normalizer->steps, &normalizer->capacity, normalizer->count + 1, sizeof **step, "normalizers", err));
-  *step = &normalizer->steps[normalizer->count++];
-  memset(*step, 0, sizeof **step);
-  (*step)->kind = kind;
-  return STATUS_OK;
-}
-
-static Status load_sequence(const char *where, const Json *json, int depth, Normalizer *normalizer,
-                            Error *err) {
-  const Json *list;
-  TRY(field_known(where, json, "normalizers", err));
-  TRY(field_array(where, json, "normalizers", &list, err));
-  size_t i = 0;
-  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
-    Where inner = where_in(where, NULL, i);
-    TRY(add_normalizer(inner.text, item, depth + 1, normalizer, err));
-  }
-  return STATUS_OK;
-}
-
 static Status load_replace(const char *where, const Json *json, NormalStep *step, Error *err) {
   TRY(field_known(where, json, "pattern content", err));
   TRY(field_string(where, json, "content", &step->content, &step->content_size, err));
@@ -77,18 +50,17 @@ static const struct {
     {"Strip", NORMAL_STRIP, load_strip},
 };
 
-static Status add_normalizer(const char *where, const Json *json, int depth, Normalizer *normalizer,
-                             Error *err) {
-  const char *type;
-  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
-  TRY(field_type(where, json, &type, err));
-  Where here = where_in(where, type, 0);
-  if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, normalizer, err);
+static Status add_normalizer(void *owner, const char *where, const char *type, const Json *json, Error *err) {
+  Normalizer *n = owner;
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strcmp(types[i].type, type) != 0) continue;
-    NormalStep *step = NULL;
-    TRY(add_step(where, normalizer, types[i].kind, &step, err));
-    return types[i].load(here.text, json, step, err);
+    if (n->count == MAX_NORMALIZERS)
+      return error_set(err, STATUS_MODEL, "%s: more than %d normalizers", where, MAX_NORMALIZERS);
+    TRY(mem_grow(&n->steps, &n->capacity, n->count + 1, sizeof *n->steps, "normalizers", err));
+    NormalStep *step = &n->steps[n->count++];
+    memset(step, 0, sizeof *step);
+    step->kind = types[i].kind;
+    return types[i].load(where_in(where, type, 0).text, json, step, err);
   }
   return field_unknown_type(where, type, err);
 }
@@ -96,5 +68,5 @@ static Status add_normalizer(const char *where, const Json *json, int depth, Nor
 Status normalizer_load(const char *where, const Json *json, Normalizer *normalizer, Error *err) {
   *normalizer = (Normalizer){0};
   normalizer->where = where_copy(where);
-  return json ? add_normalizer(where, json, 0, normalizer, err) : STATUS_OK;
+  return json ? field_components(where, json, "normalizers", 0, add_normalizer, normalizer, err) : STATUS_OK;
 }

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "tokenizer/load/fields.h"
-#include "tokenizer/load/metaspace.h"
 #include "tokenizer/split.h"
 
 /* ByteLevel's split pattern unless use_regex is false (GPT-2's encoder.py). */
@@ -81,6 +80,32 @@ static Status load_whitespace(const char *where, const Json *json, SplitStep *st
   return STATUS_OK;
 }
 
+Status metaspace_load(const char *where, const Json *json, char mark[5], size_t *size, PrependScheme *scheme,
+                      bool *split, Error *err) {
+  static const char *const names[] = {"always", "first", "never"};
+  TRY(field_known(where, json, "replacement add_prefix_space prepend_scheme split str_rep", err));
+  TRY(field_character(where, json, "replacement", mark, size, err));
+  TRY(field_bool_or(where, json, "split", true, split, err));
+  const char *name;
+  TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "prepend_scheme", &name, err));
+  *scheme = PREPEND_ALWAYS;
+  bool known = !name;
+  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
+    if (strcmp(name, names[i]) != 0) continue;
+    *scheme = (PrependScheme)i;
+    known = true;
+  }
+  if (!known)
+    return error_set(err, STATUS_MODEL, "%s: prepend_scheme is %.80s, expected always, first or never", where,
+                     name);
+  bool prefix; /* in older files; the reference refuses the same contradiction */
+  TRY(field_bool_or(where, json, "add_prefix_space", true, &prefix, err));
+  if (!prefix && *scheme != PREPEND_NEVER)
+    return error_set(err, STATUS_MODEL, "%s: add_prefix_space is false, but prepend_scheme is not never",
+                     where);
+  return STATUS_OK;
+}
+
 static Status load_metaspace(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_METASPACE;
   step->behavior = BEHAVIOR_MERGED_WITH_NEXT;
@@ -115,26 +140,9 @@ static const struct {
     {"WhitespaceSplit", load_whitespace_split},
 };
 
-static Status add_pre_tokenizer(const char *where, const Json *json, int depth, PreTokenizer *p, Error *err);
-
-static Status load_sequence(const char *where, const Json *json, int depth, PreTokenizer *p, Error *err) {
-  const Json *list;
-  TRY(field_known(where, json, "pretokenizers", err));
-  TRY(field_array(where, json, "pretokenizers", &list, err));
-  size_t i = 0;
-  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
-    Where inner = where_in(where, NULL, i);
-    TRY(add_pre_tokenizer(inner.text, item, depth + 1, p, err));
-  }
-  return STATUS_OK;
-}
-
-static Status add_pre_tokenizer(const char *where, const Json *json, int depth, PreTokenizer *p, Error *err) {
-  const char *type;
-  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
-  TRY(field_type(where, json, &type, err));
-  Where here = where_in(where, type, 0);
-  if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, p, err);
+static Status add_pre_tokenizer(void *owner, const char *where, const char *type, const Json *json,
+                                Error *err) {
+  PreTokenizer *p = owner;
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strcmp(types[i].type, type) != 0) continue;
     if (p->count == MAX_PRE_TOKENIZERS)
@@ -142,7 +150,7 @@ static Status add_pre_tokenizer(const char *where, const Json *json, int depth, 
     TRY(mem_grow(&p->steps, &p->capacity, p->count + 1, sizeof *p->steps, "pre-tokenizers", err));
     SplitStep *step = &p->steps[p->count++];
     memset(step, 0, sizeof *step);
-    return types[i].load(here.text, json, step, err);
+    return types[i].load(where_in(where, type, 0).text, json, step, err);
   }
   return field_unknown_type(where, type, err);
 }
@@ -151,7 +159,7 @@ Status pre_tokenizer_load(const char *where, const Json *json, PreTokenizer *p, 
   *p = (PreTokenizer){0};
   p->where = where_copy(where);
   if (!json) return STATUS_OK;
-  TRY(add_pre_tokenizer(where, json, 0, p, err));
+  TRY(field_components(where, json, "pretokenizers", 0, add_pre_tokenizer, p, err));
   p->bytes = p->count > 0 && p->steps[p->count - 1].kind == SPLIT_BYTE_LEVEL;
   for (size_t i = 0; i < p->count; i++)
     p->needs_origin |= p->steps[i].kind == SPLIT_METASPACE && p->steps[i].scheme == PREPEND_FIRST;

@@ -50,7 +50,8 @@ static Status add_block(KindMap *map, const uint8_t *block, uint16_t *index, Err
       return STATUS_OK;
     }
   }
-  TRY(mem_grow(&map->blocks, &map->capacity, map->n_blocks + 1, sizeof *map->blocks, "kinds of characters", err));
+  TRY(mem_grow(&map->blocks, &map->capacity, map->n_blocks + 1, sizeof *map->blocks, "kinds of characters",
+               err));
   memcpy(map->blocks[map->n_blocks], block, sizeof *map->blocks);
   *index = (uint16_t)map->n_blocks++;
   return STATUS_OK;

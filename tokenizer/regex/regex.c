@@ -328,7 +328,8 @@ Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, 
 
 Status byte_span_add(ByteSpanList *list, size_t start, size_t end, bool match, Error *err) {
   if (list->count == list->capacity) {
-    TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "parts of a text", err));
+    TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "parts of a text",
+                 err));
   }
   list->items[list->count++] = (ByteSpan){(uint32_t)start, (uint32_t)end, match};
   return STATUS_OK;

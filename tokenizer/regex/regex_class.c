@@ -9,63 +9,67 @@
 
 /* --- properties by name */
 
-/* Long names of general categories and of groups of them, in lower case without '_'. */
-static const struct {
+/* A union of categories and flags, by its name in lower case without '_'. */
+typedef struct {
   const char *name;
   const char *categories; /* short names of two letters each, or the first letter of several */
-} category_sets[] = {
-    {"letter", "L"},
-    {"mark", "M"},
-    {"number", "N"},
-    {"punctuation", "P"},
-    {"punct", "P"},
-    {"symbol", "S"},
-    {"separator", "Z"},
-    {"other", "C"},
-    {"lc", "LuLlLt"},
-    {"casedletter", "LuLlLt"},
-    {"uppercaseletter", "Lu"},
-    {"lowercaseletter", "Ll"},
-    {"titlecaseletter", "Lt"},
-    {"modifierletter", "Lm"},
-    {"otherletter", "Lo"},
-    {"combiningmark", "M"},
-    {"nonspacingmark", "Mn"},
-    {"spacingmark", "Mc"},
-    {"enclosingmark", "Me"},
-    {"decimalnumber", "Nd"},
-    {"digit", "Nd"},
-    {"letternumber", "Nl"},
-    {"othernumber", "No"},
-    {"connectorpunctuation", "Pc"},
-    {"dashpunctuation", "Pd"},
-    {"openpunctuation", "Ps"},
-    {"closepunctuation", "Pe"},
-    {"initialpunctuation", "Pi"},
-    {"finalpunctuation", "Pf"},
-    {"otherpunctuation", "Po"},
-    {"mathsymbol", "Sm"},
-    {"currencysymbol", "Sc"},
-    {"modifiersymbol", "Sk"},
-    {"othersymbol", "So"},
-    {"spaceseparator", "Zs"},
-    {"lineseparator", "Zl"},
-    {"paragraphseparator", "Zp"},
-    {"control", "Cc"},
-    {"cntrl", "Cc"},
-    {"format", "Cf"},
-    {"surrogate", "Cs"},
-    {"privateuse", "Co"},
-    {"unassigned", "Cn"},
-};
+  uint32_t flags;
+} NamedSet;
 
-static const struct {
-  const char *name;
-  uint32_t flag;
-} flag_sets[] = {
-    {"alphabetic", CHAR_ALPHABETIC}, {"alpha", CHAR_ALPHABETIC},    {"lowercase", CHAR_LOWERCASE},
-    {"lower", CHAR_LOWERCASE},       {"uppercase", CHAR_UPPERCASE}, {"upper", CHAR_UPPERCASE},
-    {"whitespace", CHAR_SPACE},      {"space", CHAR_SPACE},
+/* Long names of general categories, of groups of them, and of other properties. */
+static const NamedSet properties[] = {
+    {"letter", "L", 0},
+    {"mark", "M", 0},
+    {"number", "N", 0},
+    {"punctuation", "P", 0},
+    {"punct", "P", 0},
+    {"symbol", "S", 0},
+    {"separator", "Z", 0},
+    {"other", "C", 0},
+    {"lc", "LuLlLt", 0},
+    {"casedletter", "LuLlLt", 0},
+    {"uppercaseletter", "Lu", 0},
+    {"lowercaseletter", "Ll", 0},
+    {"titlecaseletter", "Lt", 0},
+    {"modifierletter", "Lm", 0},
+    {"otherletter", "Lo", 0},
+    {"combiningmark", "M", 0},
+    {"nonspacingmark", "Mn", 0},
+    {"spacingmark", "Mc", 0},
+    {"enclosingmark", "Me", 0},
+    {"decimalnumber", "Nd", 0},
+    {"digit", "Nd", 0},
+    {"letternumber", "Nl", 0},
+    {"othernumber", "No", 0},
+    {"connectorpunctuation", "Pc", 0},
+    {"dashpunctuation", "Pd", 0},
+    {"openpunctuation", "Ps", 0},
+    {"closepunctuation", "Pe", 0},
+    {"initialpunctuation", "Pi", 0},
+    {"finalpunctuation", "Pf", 0},
+    {"otherpunctuation", "Po", 0},
+    {"mathsymbol", "Sm", 0},
+    {"currencysymbol", "Sc", 0},
+    {"modifiersymbol", "Sk", 0},
+    {"othersymbol", "So", 0},
+    {"spaceseparator", "Zs", 0},
+    {"lineseparator", "Zl", 0},
+    {"paragraphseparator", "Zp", 0},
+    {"control", "Cc", 0},
+    {"cntrl", "Cc", 0},
+    {"format", "Cf", 0},
+    {"surrogate", "Cs", 0},
+    {"privateuse", "Co", 0},
+    {"unassigned", "Cn", 0},
+    {"alphabetic", "", CHAR_ALPHABETIC},
+    {"alpha", "", CHAR_ALPHABETIC},
+    {"lowercase", "", CHAR_LOWERCASE},
+    {"lower", "", CHAR_LOWERCASE},
+    {"uppercase", "", CHAR_UPPERCASE},
+    {"upper", "", CHAR_UPPERCASE},
+    {"whitespace", "", CHAR_SPACE},
+    {"space", "", CHAR_SPACE},
+    {"alnum", "Nd", CHAR_ALPHABETIC},
 };
 
 /* ISO 15924 codes of the scripts that split patterns name. */
@@ -79,10 +83,6 @@ static const struct {
     {"mong", "mongolian"},  {"mymr", "myanmar"},   {"taml", "tamil"},    {"telu", "telugu"},
     {"tibt", "tibetan"},    {"zinh", "inherited"}, {"zyyy", "common"},   {"zzzz", "unknown"},
 };
-
-static const size_t n_category_sets = sizeof category_sets / sizeof *category_sets;
-static const size_t n_flag_sets = sizeof flag_sets / sizeof *flag_sets;
-static const size_t n_script_codes = sizeof script_codes / sizeof *script_codes;
 
 /* Returns whether `name`, as the tables spell it, is `wanted`, which is in lower case without '_'. */
 static bool same_name(const char *name, const char *wanted) {
@@ -104,26 +104,22 @@ static Status add_categories(CharSet *set, const char *categories, Error *err) {
   return STATUS_OK;
 }
 
-/* The meaning of \w, \b and \p{Word} in a class; outside of one there are six more (unicode.h, CHAR_WORD). */
-static Status add_class_word(CharSet *set, Error *err) {
-  TRY(charset_add_flags(set, &unicode_flags, CHAR_ALPHABETIC, err));
-  TRY(add_categories(set, "M", err));
-  return add_categories(set, "NdPc", err);
+static Status add_named(CharSet *set, const NamedSet *named, Error *err) {
+  if (named->flags) TRY(charset_add_flags(set, &unicode_flags, named->flags, err));
+  return add_categories(set, named->categories, err);
 }
 
+/* In a class \w, \b and \p{Word} lack six characters that they have outside of one (unicode.h, CHAR_WORD). */
 static Status add_word(CharSet *set, bool in_class, Error *err) {
-  return in_class ? add_class_word(set, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);
+  static const NamedSet class_word = {"word", "NdPcMnMcMe", CHAR_ALPHABETIC};
+  return in_class ? add_named(set, &class_word, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);
 }
 
 /* Adds the property of this name (lower case, without '_', ' ' and '-'); *known is false if there is none. */
 static Status add_property(CharSet *set, const char *name, bool in_class, bool *known, Error *err) {
   *known = true;
-  for (size_t i = 0; i < n_category_sets; i++)
-    if (strcmp(category_sets[i].name, name) == 0)
-      return add_categories(set, category_sets[i].categories, err);
-  for (size_t i = 0; i < n_flag_sets; i++)
-    if (strcmp(flag_sets[i].name, name) == 0)
-      return charset_add_flags(set, &unicode_flags, flag_sets[i].flag, err);
+  for (size_t i = 0; i < sizeof properties / sizeof *properties; i++)
+    if (strcmp(properties[i].name, name) == 0) return add_named(set, &properties[i], err);
   for (uint32_t i = 0; unicode_category_names[i]; i++)
     if (same_name(unicode_category_names[i], name))
       return charset_add_value(set, &unicode_categories, i, err);
@@ -131,24 +127,20 @@ static Status add_property(CharSet *set, const char *name, bool in_class, bool *
     const char major[2] = {(char)toupper((unsigned char)*name), '\0'};
     return add_categories(set, major, err);
   }
-  for (size_t i = 0; i < n_script_codes; i++)
+  for (size_t i = 0; i < sizeof script_codes / sizeof *script_codes; i++)
     if (strcmp(script_codes[i].code, name) == 0) name = script_codes[i].name;
   for (uint32_t i = 0; unicode_script_names[i]; i++)
     if (same_name(unicode_script_names[i], name)) return charset_add_value(set, &unicode_scripts, i, err);
   if (strcmp(name, "any") == 0) return charset_add(set, 0, UNICODE_END - 1, err);
   if (strcmp(name, "ascii") == 0) return charset_add(set, 0, 0x7f, err);
   if (strcmp(name, "word") == 0) return add_word(set, in_class, err);
-  if (strcmp(name, "alnum") == 0) {
-    TRY(charset_add_flags(set, &unicode_flags, CHAR_ALPHABETIC, err));
-    return add_categories(set, "Nd", err);
-  }
   *known = false;
   return STATUS_OK;
 }
 
-/* Adds `part`, or its complement if negated, to `set`, and empties `part`. */
-static Status take(CharSet *set, CharSet *part, bool negated, Error *err) {
-  Status status = negated ? charset_complement(part, err) : STATUS_OK;
+/* Adds `part`, or its complement if negated, to `set` unless making it failed, and empties `part`. */
+static Status take(CharSet *set, CharSet *part, Status status, bool negated, Error *err) {
+  if (status == STATUS_OK && negated) status = charset_complement(part, err);
   if (status == STATUS_OK) status = charset_unite(set, part, err);
   charset_release(part);
   return status;
@@ -180,25 +172,16 @@ static Status parse_property(RegexParser *p, bool negated, bool in_class, CharSe
     status = regex_refuse(p, err, "\\p{%.*s}: unknown property", (int)(p->at - begin),
                           (const char *)p->text + begin);
   p->at++;
-  if (status == STATUS_OK) return take(set, &property, negated, err);
-  charset_release(&property);
-  return status;
+  return take(set, &property, status, negated, err);
 }
 
 /* --- escapes */
 
-static int hex_value(unsigned char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 /* Reads up to `most` hexadecimal digits; *n is their number. */
 static uint32_t read_hex(RegexParser *p, int most, int *n) {
   uint32_t value = 0;
-  for (*n = 0; *n < most && p->at < p->size && hex_value(p->text[p->at]) >= 0; ++*n, p->at++)
-    value = value << 4 | (uint32_t)hex_value(p->text[p->at]);
+  for (*n = 0; *n < most && p->at < p->size && digit_value((char)p->text[p->at]) < 16; ++*n, p->at++)
+    value = value << 4 | (uint32_t)digit_value((char)p->text[p->at]);
   return value;
 }
 
@@ -252,9 +235,7 @@ static Status escape_set(RegexParser *p, uint32_t letter, bool in_class, bool *i
   case 'P': return parse_property(p, negated, in_class, set, err);
   default: *is_set = false; return STATUS_OK;
   }
-  if (status == STATUS_OK) return take(set, &part, negated, err);
-  charset_release(&part);
-  return status;
+  return take(set, &part, status, negated, err);
 }
 
 Status regex_escape(RegexParser *p, uint32_t letter, bool in_class, bool *is_set, uint32_t *code,
@@ -290,10 +271,7 @@ Status regex_escape(RegexParser *p, uint32_t letter, bool in_class, bool *is_set
 
 /* Parses [:name:] or [:^name:], from after its "[:". */
 static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
-  static const struct {
-    const char *name, *categories;
-    uint32_t flags;
-  } brackets[] = {
+  static const NamedSet brackets[] = {
       {"alpha", "", CHAR_ALPHABETIC},
       {"alnum", "Nd", CHAR_ALPHABETIC},
       {"digit", "Nd", 0},
@@ -313,12 +291,7 @@ static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
       continue;
     p->at += n + 2;
     CharSet part = {0};
-    Status status =
-        brackets[i].flags ? charset_add_flags(&part, &unicode_flags, brackets[i].flags, err) : STATUS_OK;
-    if (status == STATUS_OK) status = add_categories(&part, brackets[i].categories, err);
-    if (status == STATUS_OK) return take(set, &part, negated, err);
-    charset_release(&part);
-    return status;
+    return take(set, &part, add_named(&part, &brackets[i], err), negated, err);
   }
   return regex_refuse(p, err, "this [:bracket:] is not supported");
 }
@@ -411,13 +384,8 @@ Status regex_class(RegexParser *p, bool ignore_case, CharSet *set, Error *err) {
   Status status = parse_unions(p, &current, &all, &intersected, err);
   charset_release(&current);
   if (status == STATUS_OK && ignore_case) status = fold_class(p, negated, &all, err);
-  if (status == STATUS_OK) {
-    status = take(set, &all, negated, err);
-  } else {
-    charset_release(&all);
-  }
   p->depth--;
-  return status;
+  return take(set, &all, status, negated, err);
 }
 
 static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err) {

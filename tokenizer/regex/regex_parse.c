@@ -64,18 +64,24 @@ static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
     return regex_refuse(p, err, "more than %d sets of characters", MAX_SETS);
   }
   if (i == p->n_sets) {
-    void *sets = p->sets;
-    Status status = mem_grow(&sets, &p->sets_capacity, i + 1, sizeof *p->sets, "a regular expression", err);
+    Status status =
+        mem_grow(&p->sets, &p->sets_capacity, i + 1, sizeof *p->sets, "a regular expression", err);
     if (status != STATUS_OK) {
       charset_release(set);
       return status;
     }
-    p->sets = sets;
     p->sets[p->n_sets++] = *set;
     *set = (CharSet){0};
   }
   charset_release(set);
   return emit_unit(p, UNIT_SET + (uint32_t)i, err);
+}
+
+/* The same after a status: that of building the set. */
+static Status emit_built(RegexParser *p, Status built, CharSet *set, Error *err) {
+  if (built == STATUS_OK) return emit_set(p, set, err);
+  charset_release(set);
+  return built;
 }
 
 /* Emits the set [first, last]. */
@@ -127,32 +133,21 @@ static Status emit_literal(RegexParser *p, uint32_t code, RegexOptions options, 
   TRY(charset_add(&set, code, code, err));
   if (options.ignore_case) {
     Status status = note_literal(p, code, err);
-    if (status == STATUS_OK) status = charset_fold(&set, err);
-    if (status != STATUS_OK) {
-      charset_release(&set);
-      return status;
-    }
-  } else {
-    p->n_literals = 0;
+    return emit_built(p, status == STATUS_OK ? charset_fold(&set, err) : status, &set, err);
   }
+  p->n_literals = 0;
   return emit_set(p, &set, err);
 }
 
 static Status emit_dot(RegexParser *p, bool newline_too, Error *err) {
   CharSet set = {0};
   Status status = newline_too ? STATUS_OK : charset_add(&set, '\n', '\n', err);
-  if (status == STATUS_OK) status = charset_complement(&set, err);
-  if (status == STATUS_OK) return emit_set(p, &set, err);
-  charset_release(&set);
-  return status;
+  return emit_built(p, status == STATUS_OK ? charset_complement(&set, err) : status, &set, err);
 }
 
 static Status emit_word(RegexParser *p, Error *err) {
   CharSet set = {0};
-  Status status = charset_add_flags(&set, &unicode_flags, CHAR_WORD, err);
-  if (status == STATUS_OK) return emit_set(p, &set, err);
-  charset_release(&set);
-  return status;
+  return emit_built(p, charset_add_flags(&set, &unicode_flags, CHAR_WORD, err), &set, err);
 }
 
 /* \b: exactly one side is a word; \B: both or neither. */
@@ -178,11 +173,7 @@ static Status emit_linebreak(RegexParser *p, Error *err) {
   Status status = charset_add(&set, '\n', '\r', err);
   if (status == STATUS_OK) status = charset_add(&set, 0x85, 0x85, err);
   if (status == STATUS_OK) status = charset_add(&set, 0x2028, 0x2029, err);
-  if (status != STATUS_OK) {
-    charset_release(&set);
-    return status;
-  }
-  TRY(emit_set(p, &set, err));
+  TRY(emit_built(p, status, &set, err));
   return emit(p, ")", err);
 }
 
@@ -319,10 +310,7 @@ static Status parse_atom(RegexParser *p, RegexOptions options, Atom *atom, Error
   case '[': {
     p->n_literals = 0;
     CharSet set = {0};
-    Status status = regex_class(p, options.ignore_case, &set, err);
-    if (status == STATUS_OK) return emit_set(p, &set, err);
-    charset_release(&set);
-    return status;
+    return emit_built(p, regex_class(p, options.ignore_case, &set, err), &set, err);
   }
   case '?':
   case '*':

@@ -78,6 +78,13 @@ typedef struct {
 extern const MultiFold unicode_multi_folds[];
 extern const size_t unicode_multi_fold_count;
 
+/* The value of a digit 0-9, a-z or A-Z in bases up to 36, else 99. */
+static inline int digit_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  c |= 0x20;
+  return c >= 'a' && c <= 'z' ? c - 'a' + 10 : 99;
+}
+
 /* The value of the run that holds `code`. PRECOND code < UNICODE_END. */
 uint32_t unicode_value(const RunTable *table, uint32_t code);
 /* The code point that `code` is mapped to, or itself. */
