@@ -1,4 +1,4 @@
-/* rendering.h - what the tests of templates share: a template's text and variables in, what it gives out. */
+/* rendering.h - shared by the tests of templates: a template's text and variables in, its output out. */
 #ifndef AUK_TEST_TOKENIZER_RENDERING_H
 #define AUK_TEST_TOKENIZER_RENDERING_H
 
@@ -44,7 +44,7 @@ static inline void check_runs(const TrustedText *text) {
   assert_int_equal(at, text->text.size);
 }
 
-/* The text with what is not trusted between brackets. */
+/* The text, with untrusted parts in brackets. */
 static inline void mark(const TrustedText *text, char *out, size_t size) {
   size_t n = 0, at = 0;
   for (size_t i = 0; i < text->n_runs; i++) {

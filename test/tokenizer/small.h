@@ -1,4 +1,4 @@
-/* small.h - what the tests of this room share: small tokenizers from JSON, and ids as text. */
+/* small.h - shared by the tests of this room: small tokenizers from JSON, and ids as text. */
 #ifndef AUK_TEST_TOKENIZER_SMALL_H
 #define AUK_TEST_TOKENIZER_SMALL_H
 
@@ -19,10 +19,10 @@
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 
-/* A tokenizer.json whose parts are given as JSON; NULL: the part is null. */
+/* A tokenizer.json of the given parts, which are JSON; NULL: the part is null. */
 typedef struct {
   const char *added, *normalizer, *pre_tokenizer, *post_processor, *decoder;
-  const char *options; /* members of the model, each with a ',' behind it */
+  const char *options; /* members of the model, each followed by ',' */
   const char *vocab, *merges;
 } Parts;
 
@@ -51,8 +51,8 @@ static inline Tokenizer *make(Parts parts) {
   return tokenizer;
 }
 
-/* A vocabulary of all of ByteLevel's characters, byte b having the id b, and `more` members behind them
- * (each with a ',' before it). */
+/* A vocabulary of all of ByteLevel's characters, byte b having the id b, followed by the members `more`
+ * (each after a ','). */
 static inline char *byte_vocab(const char *more) {
   Buffer json = {0};
   for (int b = 0; b < 256; b++) {
@@ -79,8 +79,8 @@ static inline Tokenizer *make_bytes(const char *added) {
   return tokenizer;
 }
 
-/* An added token as JSON. Its id is what the tokenizer makes it; flags are a string of s(pecial)
- * n(ormalized) w (single word) l(strip) r(strip). */
+/* An added token as JSON. The tokenizer assigns its id; flags are a string of s(pecial) n(ormalized) w
+ * (single word) l(strip) r(strip). */
 #define TOKEN_SIZE 256
 static inline const char *token_json(char out[TOKEN_SIZE], const char *content, const char *flags) {
   snprintf(out, TOKEN_SIZE,
@@ -126,7 +126,7 @@ static inline void assert_ids(const Tokenizer *tokenizer, const char *text, Enco
   id_list_release(&ids);
 }
 
-/* Bytes of the heap that are in use, with what the allocator keeps at hand; 0 where that is not known. */
+/* Bytes of the heap in use, including the allocator's reserve; 0 if unknown. */
 static inline size_t heap_in_use(void) {
 #if defined __GLIBC__ && __GLIBC_PREREQ(2, 33) && !defined __SANITIZE_ADDRESS__
   const struct mallinfo2 info = mallinfo2();
@@ -136,8 +136,8 @@ static inline size_t heap_in_use(void) {
 #endif
 }
 
-/* What is done again and again takes no more memory in the end: nothing is left behind, not even a
- * block of the smallest size each time. The allocator keeps more and more at hand at first. */
+/* Repeating an operation must not take more memory in the end: nothing may leak, not even a smallest block
+ * each time. At first the allocator's reserve grows. */
 static inline void assert_nothing_stays(const char *what, void (*once)(void *), void *user) {
   enum { ROUNDS = 32, SMALLEST = 24, ATTEMPTS = 12 };
   size_t grown = 0;

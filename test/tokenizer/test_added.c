@@ -1,7 +1,7 @@
-/* test_added.c - added tokens: which ones are found where, and that a person's text cannot bring special
- * ones in.
+/* test_added.c - added tokens: which ones are found where, and that a person's text cannot inject special
+ * ones.
  *
- * All tokenizers here have a byte as its own id, and added tokens from 256 on. */
+ * In all tokenizers here a byte is its own id, and added tokens follow from 256 on. */
 #include <time.h>
 
 #include "small.h"
@@ -25,8 +25,8 @@ static void the_longest_of_the_leftmost_counts(void **state) {
   assert_ids(t, "<a><b>", PLAIN, "257");
   assert_ids(t, "<a><b", PLAIN, "256 60 98");
   assert_ids(t, "x<a<a>", PLAIN, "120 259 256");
-  assert_ids(t, "<b><a>", PLAIN, "60 258 97 62"); /* "b><" is there before "<a>" */
-  /* A special token that does not count takes its place all the same. */
+  assert_ids(t, "<b><a>", PLAIN, "60 258 97 62"); /* "b><" comes before "<a>" */
+  /* A special token that does not count still consumes its bytes. */
   assert_ids(t, "<a<a>", (EncodeOptions){false, false}, "60 97 256");
   tokenizer_close(t);
 }
@@ -43,13 +43,13 @@ static void single_words_and_stripped_space(void **state) {
   assert_ids(t, "a \t\n<l> b", PLAIN, "97 257 32 98");
   assert_ids(t, "a <r>\xe2\x80\x83 b", PLAIN, "97 32 258 98");
   assert_ids(t, "a <b> <b> b", PLAIN, "97 259 259 98");
-  assert_ids(t, "<r>  <l>", PLAIN, "258 257"); /* the space goes to the first one */
+  assert_ids(t, "<r>  <l>", PLAIN, "258 257"); /* the first token takes the space */
   assert_ids(t, "\n\n\n\n", PLAIN, "260");     /* the second one lies in what the first one took */
   tokenizer_close(t);
 }
 
-/* A million matches, each with half a million characters of white space behind it: whether one that was
- * stripped is walked over once or each time is the difference between milliseconds and hours. */
+/* A million matches, each followed by half a million characters of white space: scanning stripped space
+ * once or each time is the difference between milliseconds and hours. */
 static void stripping_takes_linear_time(void **state) {
   (void)state;
   static const char *const tokens[][2] = {{"\\n\\n", "r"}, {"  ", "r"}, {"\\t", ""}};
@@ -63,7 +63,7 @@ static void stripping_takes_linear_time(void **state) {
   assert_int_equal(tokenizer_encode(t, text, SIZE, PLAIN, &ids, &err), STATUS_OK);
   assert_int_equal(ids.count, SIZE / 2);
   assert_int_equal(ids.ids[SIZE / 2 - 1], 256);
-  /* "  \t" again and again: the tabs, which strip nothing, are found within what the spaces stripped. */
+  /* "  \t" repeated: the tabs, which strip nothing, lie within what the spaces stripped. */
   for (int i = 0; i < SIZE; i++) text[i] = i % 3 == 2 ? '\t' : ' ';
   ids.count = 0;
   assert_int_equal(tokenizer_encode(t, text, SIZE, PLAIN, &ids, &err), STATUS_OK);
@@ -86,9 +86,9 @@ typedef struct {
   PlainToken tokens[MOST_TOKENS];
   int n;
   bool lowercase;
-  char text[MOST_TEXT + 1];   /* as it came */
+  char text[MOST_TEXT + 1];   /* the original text */
   bool trusted[MOST_TEXT];    /* each byte of it */
-  char looked[MOST_TEXT + 1]; /* the same, in lower case while normalized tokens are looked for */
+  char looked[MOST_TEXT + 1]; /* the same, in lower case when normalized tokens are searched */
 } Plain;
 
 static uint32_t next_random(uint32_t *state) {
@@ -116,8 +116,7 @@ static bool is_letter(char c) {
   return c == 'a' || c == 'A' || c == 'b';
 }
 
-/* Ids of text[from .. end): first of tokens as the text came, then of normalized ones in what lies
- * between. */
+/* Ids of text[from .. end): first of tokens in the original text, then of normalized ones between them. */
 static void cut_plainly(const Plain *p, size_t from, size_t end, bool normalized, IdList *ids);
 
 static void put_between(const Plain *p, size_t from, size_t end, bool normalized, IdList *ids) {
@@ -199,13 +198,13 @@ static Tokenizer *open_plain(const Plain *p) {
   return t;
 }
 
-/* A text of the tokens and the letters they are made of, in pieces of which some are trusted. */
+/* A text of the tokens and their letters, in pieces of which some are trusted. */
 static void random_text(Plain *p, uint32_t *random, PromptPiece *pieces, size_t *n_pieces) {
   size_t n = 0;
   while (n < MOST_TEXT - 8) {
     const char *token = p->tokens[next_random(random) % (uint32_t)p->n].content;
     size_t part = 1 + next_random(random) % strlen(token);
-    memcpy(p->text + n, token, part); /* beginnings of tokens, and whole ones */
+    memcpy(p->text + n, token, part); /* prefixes of tokens, and whole ones */
     n += part;
     if (next_random(random) % 8 == 0) break;
   }
@@ -251,9 +250,8 @@ static void finds_what_a_plain_search_finds(void **state) {
   assert_true(n_texts > 5000);
 }
 
-/* The text is the beginning of the token again and again: a search that begins anew at each byte compares
- * as many bytes as the product of both, which takes minutes. Borders of trust in it let the search go on
- * in a match. */
+/* The text repeats the beginning of the token: a search that restarts at each byte compares as many bytes
+ * as the product of both, which takes minutes. Borders of trust make the search resume inside a match. */
 static void matching_takes_time_linear_in_the_text(void **state) {
   (void)state;
   enum { SIZE = 1000000, N_PIECES = 1000 };
@@ -291,8 +289,8 @@ static void matching_takes_time_linear_in_the_text(void **state) {
   free(pieces);
 }
 
-/* A token that is given twice stays special once it was, whatever the later one says: else a person's text
- * could bring it in. */
+/* A token that is listed twice stays special once it was, whatever the later entry says: else a person's
+ * text could inject it. */
 static void a_token_given_twice_stays_special(void **state) {
   (void)state;
   static const char *const tokens[][2] = {{"<s>", "s"}, {"<s>", ""}, {"<t>", ""}, {"<t>", "s"}};
@@ -326,7 +324,7 @@ static void ids_follow_the_vocabulary(void **state) {
   tokenizer_close(t);
 }
 
-/* The vocabulary has gaps, so that an added token gets an id that the vocabulary has too. The ids are the
+/* The vocabulary has gaps, so an added token gets an id that the vocabulary also has. The ids are the
  * reference's (tokenizers 0.23.3). */
 static void assert_of_two(const char *first, const char *second, const char *text, const char *expected) {
   static const char vocab[] = "{\"<\":0,\"x\":1,\">\":2,\"y\":3,\"X\":4,\"<y>\":6}";
@@ -383,8 +381,8 @@ static void check_trust(const char *flags, const char *normalizer) {
   assert_pieces(t, PIECES("p:<", "t:s>"), "60 115 62");
   assert_pieces(t, PIECES("p:<s", "t:>"), "60 115 62");
   assert_pieces(t, PIECES("p:<s>", "t:"), "60 115 62");
-  assert_pieces(t, PIECES("t:<s", "t:>"), "256"); /* trusted from end to end */
-  assert_pieces(t, PIECES("p:<t", "t:>"), "257"); /* what is not special counts everywhere */
+  assert_pieces(t, PIECES("t:<s", "t:>"), "256"); /* trusted as a whole */
+  assert_pieces(t, PIECES("p:<t", "t:>"), "257"); /* tokens that are not special count everywhere */
   assert_pieces(t, PIECES("p:<s><t", "t:>", "p:x<s>"), "60 115 62 257 120 60 115 62");
   assert_pieces(t, PIECES("t:<s>", "p:", "t:<s>"), "256 256");
   tokenizer_close(t);
@@ -409,8 +407,8 @@ static void a_border_is_never_taken(void **state) {
   tokenizer_close(t);
 }
 
-/* U+01D5 is three characters in NFD, and so are its other spellings: tokens are looked for in what the
- * normalizer makes. U+01D7 is looked for in the text as it came. */
+/* U+01D5 is three characters in NFD, and so are its other spellings: tokens are searched in the
+ * normalizer's output. U+01D7 is searched in the original text. */
 static void normalized_tokens(void **state) {
   (void)state;
   char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE];
@@ -427,7 +425,7 @@ static void normalized_tokens(void **state) {
   tokenizer_close(t);
 }
 
-/* Only a text's own beginning takes the mark, and not what follows a token. As in tokenizers 0.23.3. */
+/* Only the beginning of a text takes the mark, not the text after a token. As in tokenizers 0.23.3. */
 static void what_follows_a_token_is_no_beginning(void **state) {
   (void)state;
   static const char *const vocab = "{\"a\": 0, \"b\": 1, \"c\": 2, \"\xe2\x96\x81\": 3}";
@@ -446,8 +444,8 @@ static void what_follows_a_token_is_no_beginning(void **state) {
   }
 }
 
-/* A special token is left out of a decoded text by what it is decoded to, as in tokenizers 0.23.3: "<S>"
- * is decoded to "<s>" here, which is no special token's content. */
+/* Whether a decoded text omits a token depends on what it decodes to, as in tokenizers 0.23.3: "<S>"
+ * decodes to "<s>" here, which is no special token's content. */
 static void special_tokens_are_left_out_by_their_normal_form(void **state) {
   (void)state;
   char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
@@ -470,7 +468,7 @@ static void special_tokens_are_left_out_by_their_normal_form(void **state) {
   tokenizer_close(t);
 }
 
-/* Counts the token 256 in what pieces give: "p" is a person's text with the token, "t" the template's. */
+/* Counts the token 256 in the ids of pieces: "p" is a person's text with the token, "t" the template's. */
 static size_t count_tokens(const Tokenizer *t, const char *before, const char *after, const char *order) {
   char text[160];
   PromptPiece pieces[8];
@@ -485,8 +483,8 @@ static size_t count_tokens(const Tokenizer *t, const char *before, const char *a
   return found;
 }
 
-/* Whatever a normalizer makes of the text about it, a special token counts in trusted pieces and in no
- * other. */
+/* Whatever a normalizer does to the text around it, a special token counts in trusted pieces and in no
+ * others. */
 static void trust_is_traced_through_normalizers(void **state) {
   (void)state;
 #define SUBSTITUTE(pattern, content)                                                                         \
@@ -537,7 +535,7 @@ static void trust_is_traced_through_normalizers(void **state) {
           fail_msg("%s: \"%s<s>%s\", %s: %zu tokens", normalizers[i], around[k / N], around[k % N], orders[o],
                    found);
       }
-    for (size_t k = 0; k < N; k++) { /* the borders lie at the token, and what shifts them before it */
+    for (size_t k = 0; k < N; k++) { /* the borders are at the token, after characters that shift them */
       const PromptPiece pieces[] = {
           {around[k], strlen(around[k]), false}, {"<s>", 3, true}, {"<s>", 3, false}};
       IdList ids = {0};
@@ -598,7 +596,7 @@ static void refuses_added(const char *const contents[][2], size_t n, const char 
   buffer_release(&json);
 }
 
-/* The first one in the file that repeats an earlier one is named, with the one before it. */
+/* The message names the first one in the file that repeats an earlier one, and that one. */
 static void tokens_that_are_the_same_when_normalized_are_named(void **state) {
   (void)state;
   static const char *const two[][2] = {{"b", "n"}, {"XY", "n"}, {"c", "n"}, {"Xy", "n"}};
@@ -607,11 +605,11 @@ static void tokens_that_are_the_same_when_normalized_are_named(void **state) {
                                         {"Xy", "n"}, {"xY", "n"}, {"Z", "n"}};
   refuses_added(more, 7, "file: added_tokens: \"A\" and \"a\" are the same when normalized");
   static const char *const plain[][2] = {{"XY", "n"}, {"xy", ""}, {"Ab", ""}, {"aB", "n"}};
-  Tokenizer *t = with_tokens(plain, 4); /* those that are looked for in the text as it came are apart */
+  Tokenizer *t = with_tokens(plain, 4); /* tokens of the original text are separate */
   tokenizer_close(t);
 }
 
-/* The text is cut at each "x", and each part takes some 0.1 ms. The limit of all is 0.75 s. */
+/* The text is cut at each "x", and each part takes some 0.1 ms. The limit of all together is 0.75 s. */
 static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
   (void)state;
   static const char part[] = "aaaaaax";

@@ -90,7 +90,7 @@ static Tokenizer *open_model(const Model *m) {
   return tokenizer;
 }
 
-/* Words of all lengths: those that are looked at whole, those for the heap, and those that are cut. */
+/* Words of all lengths: scanned whole, merged by the heap, and cut. */
 static void merges_as_defined(void **state) {
   (void)state;
   uint32_t random = 1;
@@ -119,7 +119,7 @@ static void merges_as_defined(void **state) {
   }
 }
 
-/* 780 rules over forty tokens: each way to make a run of letters of two shorter ones. */
+/* 780 rules over forty tokens: each way to make a run of letters from two shorter ones. */
 static void any_number_of_rules_has_its_ranks(void **state) {
   (void)state;
   enum { LONGEST = 40, N = 100 };
@@ -164,7 +164,7 @@ static void any_number_of_rules_has_its_ranks(void **state) {
 
 /* --- letters of one to four bytes, and bytes */
 
-/* What a text is made of, how a vocabulary writes its symbols, and which letters these are. */
+/* The parts of a text, how a vocabulary writes its symbols, and these letters. */
 typedef struct {
   const char *text, *symbols[2];
   int letters[2], n;
@@ -227,7 +227,7 @@ static void check_units(const Unit *units, size_t n_units, const char *pre_token
   tokenizer_close(t);
 }
 
-/* Which characters can meet is kept in one way below U+0100 and in another one from there on. */
+/* Pairs of characters are stored in one way below U+0100 and in another one above. */
 static void merges_of_characters_of_all_lengths(void **state) {
   (void)state;
   static const Unit units[] = {
@@ -255,7 +255,7 @@ static void merges_of_bytes(void **state) {
   for (int round = 0; round < 30; round++) check_units(units, 5, BYTE_LEVEL, &random);
 }
 
-/* 2500 rules for pairs of fifty ideographs: so many that the table of characters that can meet grows. */
+/* 2500 rules for pairs of fifty ideographs: enough for the table of pairs to grow. */
 static void any_number_of_characters_can_meet(void **state) {
   (void)state;
   enum { N = 50, LENGTH = 90 };
@@ -301,8 +301,8 @@ static void any_number_of_characters_can_meet(void **state) {
   buffer_release(&merges);
 }
 
-/* So many different words that the memory of words is emptied on the way, each of them twice; some as long as
- * are remembered, and longer. */
+/* So many different words that the word cache is emptied on the way, each of them twice; some of the
+ * longest that are cached, and longer ones. */
 static void words_that_come_again_have_the_same_ids(void **state) {
   (void)state;
   enum { WORDS = 70000, AGAIN = 3000 };
@@ -360,11 +360,11 @@ static void unknown_characters(void **state) {
   t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true,"});
   assert_ids(t, "xaxya", PLAIN, "0 1 0 1");
   tokenizer_close(t);
-  t = make((Parts){.vocab = vocab}); /* without an unknown token they vanish */
+  t = make((Parts){.vocab = vocab}); /* dropped without an unknown token */
   assert_ids(t, "axya", PLAIN, "1 1");
   tokenizer_close(t);
-  /* U+00E9 is C3 A9, both of which there are; of U+00E8, C3 A8, one is missing. An unknown token waits for
-   * the next known character, so the bytes of another one come before it. */
+  /* U+00E9 is C3 A9, both of which exist; one byte of U+00E8, C3 A8, is missing. An unknown token waits
+   * for the next known character, so the bytes of another one come before it. */
   t = make((Parts){.vocab = vocab,
                    .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true,"});
   assert_ids(t, "\xc3\xa9", PLAIN, "2 3");
@@ -413,7 +413,7 @@ static void whole_words_over_merges(void **state) {
   tokenizer_close(t);
 }
 
-/* A cached word, or a part that a long word was cut into, may not stand for a whole word. */
+/* Neither a cached word nor a part of a long word may stand for a whole word. */
 static void long_words_are_cut_without_a_difference(void **state) {
   (void)state;
   Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"_\":3,\"_ab\":4,\"_a\":5}",
@@ -427,8 +427,8 @@ static void long_words_are_cut_without_a_difference(void **state) {
   tokenizer_close(t);
 }
 
-/* "bab" is a token by itself, but merges make "b ab" of it: as a word it is the one, as a part of a long
- * word, cut where "c" meets no other letter, it is the other, whichever came first and was remembered. */
+/* "bab" is a token by itself, but merges make it "b ab". As a whole word it is the former; as a part of a
+ * long word, cut where "c" meets no other letter, it is the latter, whichever was cached first. */
 static void a_part_of_a_long_word_is_not_the_word(void **state) {
   (void)state;
   Parts parts = {.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bab\":4,\"ba\":5}",
@@ -447,8 +447,8 @@ static void a_part_of_a_long_word_is_not_the_word(void **state) {
   tokenizer_close(t);
 }
 
-/* A long word is not cut beside a character that is no symbol: one that vanishes lets its neighbours
- * meet, and an unknown token comes after the bytes of what follows it. */
+/* A long word is not cut next to a character without a symbol: a dropped one lets its neighbours meet, and
+ * an unknown token comes after the bytes of the next character. */
 static void long_words_with_unknown_characters(void **state) {
   (void)state;
   enum { TIMES = 40 };
@@ -492,7 +492,7 @@ static void a_pair_given_twice_has_its_later_rank(void **state) {
   tokenizer_close(t);
 }
 
-/* n log n: ten times the text takes some more than ten times the time, and never a thousand times. */
+/* n log n: ten times the text takes somewhat more than ten times the time, and never a thousand times. */
 static void one_word_of_a_million(void **state) {
   (void)state;
   const size_t n = 1000000;

@@ -1,6 +1,6 @@
-/* test_chat_open.c - what chat_open() finds in a checkpoint, by which names, and what it is used for:
- * built-in formats with the checkpoint's own special tokens, ends of turns, memory. The files are in
- * the program's own directory. */
+/* test_chat_open.c - the templates that chat_open() finds in a checkpoint, by which names, and their use:
+ * built-in formats with the checkpoint's own special tokens, ends of turns, memory. The files are in the
+ * program's own directory. */
 #include "small.h"
 #include "test/directory.h"
 #include "tokenizer/chat/chat.h"
@@ -25,7 +25,7 @@ static Chat *open_in_directory(const char *name, const Tokenizer *tokenizer) {
   return chat;
 }
 
-/* What a conversation in JSON is rendered to, NUL-terminated. */
+/* A conversation in JSON, rendered, NUL-terminated. */
 static void render_json(const Chat *chat, const char *json, TrustedText *text) {
   Json *variables;
   Error err;
@@ -37,8 +37,8 @@ static void render_json(const Chat *chat, const char *json, TrustedText *text) {
   json_free(variables);
 }
 
-/* Several system turns, a content in parts, one that is null, white space, a role of its own, and the
- * checkpoint's own BOS and EOS; no generation prompt. */
+/* Several system turns, a content in parts, a null one, white space, a custom role, and the checkpoint's
+ * own BOS and EOS; no generation prompt. */
 static void built_in_formats_take_any_conversation(void **state) {
   (void)state;
   static const char conversation[] =
@@ -109,7 +109,7 @@ static void special_tokens_are_known_by_their_names(void **state) {
   chat_close(chat);
 }
 
-/* The hash that tells whether kept answers are still good. */
+/* The hash that decides whether cached answers are still valid. */
 static void the_hash_is_of_the_text_and_the_special_tokens(void **state) {
   (void)state;
   static const struct {
@@ -189,7 +189,7 @@ static void a_template_is_found_in_its_order(void **state) {
   assert_null(chat);
 }
 
-/* However many and long the names are that there are. */
+/* However many and long the existing names are. */
 static void an_unknown_name_is_refused_with_those_there_are(void **state) {
   (void)state;
   Buffer config = {0};
@@ -239,7 +239,7 @@ static void an_empty_rendering_has_no_ids(void **state) {
   tokenizer_close(t);
 }
 
-/* Opens the chat of the program's directory, or what `user` names, and uses it where there is one. */
+/* Opens the chat of the program's directory, or what `user` names, and uses it if there is one. */
 static void use_chat(void *user) {
   Chat *chat;
   Error err;
@@ -278,8 +278,8 @@ static void nothing_stays_in_memory(void **state) {
   }
 }
 
-/* Each of the usual ones where the template writes it and the tokenizer has it as a special token;
- * eos_token, where it is one, comes first, and once. */
+/* Each of the usual ones that the template writes and the tokenizer has as a special token; eos_token, if
+ * it is one, comes first, and once. */
 static void each_usual_end_ends_turns(void **state) {
   (void)state;
   static const char *const ends[] = {

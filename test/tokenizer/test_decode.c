@@ -1,4 +1,4 @@
-/* test_decode.c - each decoder, and that text that comes in pieces is the text that comes at once. */
+/* test_decode.c - each decoder, and that streamed text equals the text decoded at once. */
 #include "small.h"
 
 #define REPLACE(pattern, content)                                                                            \
@@ -111,8 +111,8 @@ static void decodes_as_the_reference(void **state) {
   }
 }
 
-/* Whatever ids come: at each border what was pushed, and the end, are what decoding them at once gives; no
- * push ends within a character. */
+/* For random ids, what was pushed up to each border, plus the end, equals decoding them at once; no push
+ * ends within a character. */
 static void check_stream(const Tokenizer *t, const int32_t *ids, size_t n, bool skip) {
   TokenizerStream *stream;
   Error err;
@@ -151,8 +151,8 @@ static void a_stream_gives_the_same(void **state) {
   }
 }
 
-/* Bytes are ids here. The texts are those of the reference (tokenizers 0.23.3), which writes one U+FFFD for
- * bytes that begin a character. */
+/* Bytes are ids here. The texts are the reference's (tokenizers 0.23.3), which writes one U+FFFD for bytes
+ * that begin a character. */
 static void a_cut_character_is_one_replacement_character(void **state) {
   (void)state;
   static const struct {
@@ -167,7 +167,7 @@ static void a_cut_character_is_one_replacement_character(void **state) {
       {{0xe4, 0xb8, 0xe4, 0xb8, 0xad}, 5, "\xef\xbf\xbd\xe4\xb8\xad"},
       {{0xe4, 0xb8, 0xc3}, 3, "\xef\xbf\xbd\xef\xbf\xbd"},
       {{0xf0, 0x9f, 0xff}, 3, "\xef\xbf\xbd\xef\xbf\xbd"},
-      {{0xf0, 0x80, 'x'}, 3, "\xef\xbf\xbd\xef\xbf\xbdx"}, /* no character begins so */
+      {{0xf0, 0x80, 'x'}, 3, "\xef\xbf\xbd\xef\xbf\xbdx"}, /* no character begins with it */
       {{0xed, 0xa0, 0x80}, 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
   };
   Tokenizer *t = make_bytes("[]");
@@ -181,7 +181,7 @@ static void a_cut_character_is_one_replacement_character(void **state) {
   tokenizer_close(t);
 }
 
-/* What is certain comes at once. */
+/* Certain text comes at once. */
 static void text_comes_as_early_as_can_be(void **state) {
   (void)state;
   static const struct {

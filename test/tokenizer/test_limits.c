@@ -1,4 +1,4 @@
-/* test_limits.c - how much a tokenizer.json may hold and make of a text: each limit, and one more. */
+/* test_limits.c - the most that a tokenizer.json may hold and make of a text: each limit, and one more. */
 #include "small.h"
 
 #define A_VOCAB "{\"a\":0,\"b\":1,\"_\":2}"
@@ -18,7 +18,7 @@ static void check_parts(Parts parts, const char *message) {
   tokenizer_close(t);
 }
 
-/* The four lists of components: where they are in the file, and how a Sequence and a member are written. */
+/* The four lists of components: their places in the file, and how a Sequence and a member are written. */
 static const struct {
   const char *part, *list, *member, *plural;
   size_t place; /* in Parts */
@@ -74,7 +74,7 @@ static void so_many_components_and_no_more(void **state) {
       buffer_append(&json, "]}", 3, NULL);
       snprintf(message, sizeof message, "file: %s.Sequence[64]: more than 64 %s", lists[i].part,
                lists[i].plural);
-      /* The component's own type is the last part of the place where its loader names it. */
+      /* The component's own type ends the place that its loader names. */
       Error err = {{0}};
       Parts parts = {.vocab = A_VOCAB};
       Tokenizer *t = NULL;
@@ -132,7 +132,7 @@ static void added_tokens_have_so_many_bytes_and_no_more(void **state) {
   enum { MIB = 1 << 20 };
   static const struct {
     int n;
-    const char *flags, *more; /* a token behind the n of 1 MiB each */
+    const char *flags, *more; /* a token after the n of 1 MiB each */
     bool refused;
   } cases[] = {{16, "", NULL, false}, {16, "", "x", true}, {7, "n", NULL, false}, {8, "n", NULL, true}};
   char *content = malloc(MIB + 1);
@@ -168,7 +168,7 @@ static void check_encoding(const Tokenizer *t, const char *text, size_t size, co
   assert_int_equal(status, message ? STATUS_MODEL : STATUS_OK);
   if (message) {
     assert_string_equal(err.text, message);
-    assert_int_equal(ids.count, 1); /* what was there stays, and nothing else does */
+    assert_int_equal(ids.count, 1); /* what was there stays, and nothing is added */
   }
   id_list_release(&ids);
 }
@@ -186,8 +186,8 @@ static char *with_letters(const char *format, int size) {
   return json.data;
 }
 
-/* A text of one byte becomes 288 bytes at most, also where several steps make it together. Where a
- * pre-tokenizer asks for the beginning of the text, bytes are traced; the limits are the same. */
+/* A text of one byte becomes 288 bytes at most, also by several steps together. If a pre-tokenizer needs
+ * the beginning of the text, bytes are traced; the limits are the same. */
 static void normalizers_make_so_much_and_no_more(void **state) {
   (void)state;
   static const struct {
@@ -238,7 +238,7 @@ static void pre_tokenizers_make_so_much_and_no_more(void **state) {
   buffer_release(&json);
 }
 
-/* A token "a" counts as two bytes, so that of n tokens 256 + 64 n bytes are made, by each step on average. */
+/* A token "a" counts as two bytes, so n tokens may become 256 + 64 n bytes, by each step on average. */
 static void decoders_make_so_much_and_no_more(void **state) {
   (void)state;
   static const struct {
@@ -331,7 +331,7 @@ static const Parts full = {
     .merges = "[[\"a\", \"b\"], [\"\\u4e2d\", \"b\"]]",
 };
 
-/* Opens it and, where it is not refused, encodes and decodes; a text that is refused as well. */
+/* Opens it and, unless it is refused, encodes and decodes, also a text that is refused. */
 static void use_parts(void *user) {
   const Parts *parts = user;
   Tokenizer *t = NULL;
@@ -364,7 +364,7 @@ static void nothing_stays_in_memory(void **state) {
   assert_nothing_stays("affixes", use_parts, &parts);
   parts.pre_tokenizer = BYTE_LEVEL;
   assert_nothing_stays("bytes", use_parts, &parts);
-  /* One part is broken behind what is good in it. */
+  /* One part is broken after good ones. */
   static const struct {
     size_t place;
     const char *json;

@@ -1,5 +1,5 @@
-/* test_load.c - what a tokenizer.json may say, what is refused and by which name, and what normalizers,
- * pre-tokenizers and templates make of a text. */
+/* test_load.c - what a tokenizer.json may contain, what is refused and by which name, and the effect of
+ * normalizers, pre-tokenizers and templates on a text. */
 #include "small.h"
 
 #define A_VOCAB "{\"a\":0,\"b\":1,\" \":2,\"_\":3,\"1\":4,\"2\":5,\".\":6,\"ab\":7,\"_a\":8}"
@@ -272,7 +272,7 @@ static void a_broken_rule_is_named_by_its_number(void **state) {
   }
 }
 
-/* What many members, pieces or marks cost is linear: quadratically these would take minutes. */
+/* The time for many members, pieces or marks is linear: quadratically these would take minutes. */
 static void large_files_load_in_linear_time(void **state) {
   (void)state;
   enum { N = 100000 };
@@ -386,7 +386,7 @@ static void one_match_of_a_run_is_merged_and_contiguous_keeps_all(void **state) 
     encodes((Parts){.pre_tokenizer = cases[i].pre_tokenizer}, "_ab1ab", cases[i].expected);
 }
 
-/* "first" means the beginning of the whole text: not behind an added token, and not behind stripped space. */
+/* "first" means the beginning of the whole text: not after an added token, and not after stripped space. */
 static void metaspace_first(void **state) {
   (void)state;
   char token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
@@ -424,8 +424,7 @@ static void normalizers(void **state) {
       "A", "8");
 }
 
-/* The composed form for each way to write it; marks younger than Unicode 9 (U+1DF9) part what is around
- * them. */
+/* The composed form of each spelling; marks younger than Unicode 9 (U+1DF9) separate their neighbours. */
 static void forms(void **state) {
   (void)state;
   static const struct {

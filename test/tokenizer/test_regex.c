@@ -8,11 +8,11 @@
 #include "small.h"
 #include "tokenizer/regex/pattern.h"
 
-static size_t looks;    /* how often the clock of the time limit was looked at */
-static int64_t look_ns; /* what each look adds to the clock; 0: it is the real one */
+static size_t looks;    /* how often the clock of the time limit was read */
+static int64_t look_ns; /* what each reading adds to the clock; 0: the real one */
 static int64_t fake_ns = 1;
 
-/* Takes the place of the library's in this program, and counts. */
+/* Replaces the library's function in this program, and counts. */
 int clock_gettime(clockid_t clock_id, struct timespec *time) {
   bool limit = clock_id == CLOCK_THREAD_CPUTIME_ID;
   looks += limit;
@@ -37,8 +37,7 @@ static void check_case(const Json *line) {
   Error err = {{0}};
   if (regex_compile("case", pattern, pattern_size, &compiled.regex, &err) != STATUS_OK)
     fail_msg("%s is refused: %s", pattern, err.text);
-  static const uint32_t aheads[] = {0, 1, 2,
-                                    5}; /* as usual; and so little that most matches are done twice */
+  static const uint32_t aheads[] = {0, 1, 2, 5}; /* as usual; and so few that most matches are watched */
   for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
     RegexScratch scratch = {.ahead = aheads[i]};
     Buffer out = {0};
@@ -207,8 +206,7 @@ static Regex *compiled(const char *pattern) {
   return regex;
 }
 
-/* 199 groups or classes in each other are as many as there may be, one after the other any number may
- * come. */
+/* 199 nested groups or classes are the most; one after the other any number may come. */
 static void so_many_levels_and_repetitions_and_no_more(void **state) {
   (void)state;
   static const char *const brackets[][2] = {{"(", ")"}, {"(?i:", ")"}, {"(?=", ")"}, {"[", "]"}};
@@ -259,9 +257,8 @@ static void large_classes_are_read_in_linear_time(void **state) {
   buffer_release(&pattern);
 }
 
-/* Each looks through all that follows again and again, in steps that no one match has many of, or in one
- * match that does not end. All of them together may take 0.5 s and 1.2 us a byte, in processor time of this
- * thread. */
+/* Each looks through all that follows again and again, in many short matches or in one that does not end.
+ * All together may take 0.5 s and 1.2 us a byte, in CPU time of this thread. */
 static void what_takes_too_long_is_refused_in_time(void **state) {
   (void)state;
   enum { SIZE = 600000, PARTS = 100 };
@@ -295,8 +292,8 @@ static void what_takes_too_long_is_refused_in_time(void **state) {
   free(text);
 }
 
-/* Each part takes some 0.1 ms and ends before the work in it is worth a look at the clock. The limit
- * of all of them is 0.75 s. */
+/* Each part takes some 0.1 ms and ends before its work is worth a reading of the clock. The limit of all
+ * together is 0.75 s. */
 static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
   (void)state;
   static const char part[] = "aaaaaa";
@@ -320,8 +317,8 @@ static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
   regex_free(regex);
 }
 
-/* The first text is measured, as it has a second try; the next one's beginning does not count what was done
- * in the pause. */
+/* The first text is measured, as it has a watched match; the next one does not count the time of the
+ * pause. */
 static void other_work_in_a_pause_does_not_count(void **state) {
   (void)state;
   Regex *regex = compiled("(?:a|b)+c|a");
@@ -343,16 +340,16 @@ static void other_work_in_a_pause_does_not_count(void **state) {
   regex_free(regex);
 }
 
-/* The clock is looked at after each 128 places: seven times in 1000 characters without a match. The
- * time before the first look counts as 50 ns for each of 64 places, so the six times between looks
- * have the rest of 0.5 s and of 1.2 us for each byte. */
+/* The clock is read after each 128 places: seven times in 1000 characters without a match. The time before
+ * the first reading counts as 50 ns for each of 64 places, so the six intervals have the rest of 0.5 s and
+ * of 1.2 us for each byte. */
 static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **state) {
   (void)state;
   char text[1000];
   memset(text, 'a', sizeof text);
   Regex *regex = compiled("b");
   static const struct {
-    size_t size, text_size; /* of the part that is matched, and of the text that the limit is for */
+    size_t size, text_size; /* of the part that is matched, and of the text of the limit */
     int64_t limit;
   } cases[] = {
       {1000, 0, 501200000}, {1000, 1000, 501200000}, {1000, 500, 501200000}, {1000, 60000, 572000000}};
@@ -374,8 +371,7 @@ static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **sta
   regex_free(regex);
 }
 
-/* The text is searched 128 places at a time, and a match may look 4096 characters beyond them in the
- * first try. */
+/* The text is searched 128 places at a time, and a hurried match may look 4096 characters beyond them. */
 static void matches_are_found_at_all_distances(void **state) {
   (void)state;
   enum { SIZE = 9000 };
@@ -444,7 +440,7 @@ static void matches_of_all_lengths_are_whole(void **state) {
   free(text);
 }
 
-/* Whether a Replace may use it: what can match no character is refused there. */
+/* Whether a Replace may use it: a pattern that can match no character is refused there. */
 static void what_can_match_nothing_is_known(void **state) {
   (void)state;
   static const struct {
@@ -482,7 +478,7 @@ static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
   free(text);
 }
 
-/* A million repetitions of a group need more stack than the just-in-time compiler's own. */
+/* A million repetitions of a group need more than the JIT's own stack. */
 static void long_matches_do_not_run_out_of_stack(void **state) {
   (void)state;
   const size_t n = 1000000;
@@ -495,7 +491,7 @@ static void long_matches_do_not_run_out_of_stack(void **state) {
     Error err = {{0}};
     ByteSpanList spans = {0};
     RegexScratch scratch = {0};
-    size_t size = i == 1 ? 20 : n; /* this one is of exponential time by itself */
+    size_t size = i == 1 ? 20 : n; /* this one alone takes exponential time */
     assert_int_equal(regex_compile("where", patterns[i], strlen(patterns[i]), &regex, &err), STATUS_OK);
     if (regex_spans(regex, &scratch, text, size, 0, &spans, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_int_equal(spans.items[spans.count - 1].end, size);

@@ -3,8 +3,8 @@
  * A plain set is a byte for each code point. Sets are random ranges about the borders: 0, 255 and 256
  * (of blocks of kinds) and the last code point. */
 #include "small.h"
-#include "tokenizer/regex/charset.h"
 #include "tokenizer/hash.h"
+#include "tokenizer/regex/charset.h"
 #include "tokenizer/regex/kinds.h"
 
 typedef struct {
@@ -96,7 +96,7 @@ static void equal_sets_have_equal_ranges(void **state) {
   charset_release(&b);
 }
 
-/* The stand-in of each code point where case is ignored, from all series, looked through one by one. */
+/* The representative of each code point if case is ignored, by a linear search of all series. */
 static void fold_plainly(const CaseTable *table, uint32_t *mapped) {
   for (uint32_t code = 0; code < UNICODE_END; code++) mapped[code] = code;
   for (size_t i = 0; i < table->count; i++) {
@@ -166,7 +166,7 @@ static void case_is_folded_in_both_directions(void **state) {
       assert_int_equal(charset_add(&set, members[i], members[i], NULL), STATUS_OK);
       plain.has[members[i]] = 1;
     }
-    static uint8_t wanted[UNICODE_END]; /* stand-ins */
+    static uint8_t wanted[UNICODE_END]; /* representatives */
     memset(wanted, 0, sizeof wanted);
     for (uint32_t code = 0; code < UNICODE_END; code++)
       if (plain.has[code]) wanted[mapped[code]] = 1;
@@ -179,7 +179,7 @@ static void case_is_folded_in_both_directions(void **state) {
 
 /* --- kinds */
 
-/* Every code point is of a kind that is in the sets that the code point is in. */
+/* The kind of every code point is in the sets that contain the code point. */
 static void kinds_tell_sets_apart(void **state) {
   (void)state;
   enum { MOST = 17 };

@@ -1,8 +1,8 @@
-/* test_small.c - small random tokenizers give the ids and texts that the reference gave.
+/* test_small.c - small random tokenizers give the reference's ids and texts.
  *
- * The tokenizers, texts and answers are in test/data/tokenizers/small.txt, made by
- * make_small_cases.py, which says what its lines are. Each text is also encoded in pieces, after other
- * ids, and decoded token by token. */
+ * The tokenizers, texts and answers are in test/data/tokenizers/small.txt, made by make_small_cases.py,
+ * which describes its lines. Each text is also encoded in pieces, after other ids, and decoded token by
+ * token. */
 #include "small.h"
 
 typedef struct {
@@ -24,7 +24,7 @@ static const char *part(const Reading *r, char letter) {
   return text->size ? text->data : NULL;
 }
 
-/* What the reference takes and auk refuses: options that make texts vanish or tokens meet. */
+/* Options that the reference accepts and auk refuses: they make texts vanish or tokens meet. */
 static bool is_refused_on_purpose(const char *message) {
   static const char *const endings[] = {"is nothing when normalized", "are the same when normalized",
                                         "a pattern that can match no character is not supported"};
@@ -59,8 +59,8 @@ static void check_ids_text(const Reading *r, const char *what, const IdList *ids
     fail_msg("line %d, %s: %s, expected %s", r->line, what, found, expected);
 }
 
-/* The text in pieces of three characters, all of them trusted or none, is the text; ids that were
- * there stay. */
+/* The text in pieces of three characters, all of them trusted or none, gives the same ids; earlier ids
+ * stay. */
 static void check_pieces(const Reading *r, const char *text, size_t size, EncodeOptions options,
                          const IdList *expected) {
   PromptPiece pieces[2048];

@@ -1,5 +1,5 @@
 /* test_stop.c - an interruption ends encoding wherever it is: each text here is work of a second and more
- * in one of its parts, and a signal sets the flag in the midst of it. */
+ * in one part of the encoder, and a signal sets the flag in the middle of it. */
 #include <signal.h>
 #include <sys/time.h>
 #include <time.h>
@@ -7,10 +7,9 @@
 #include "small.h"
 
 static volatile int interrupted;
-static volatile double
-    interrupted_at; /* seconds of this process's processor time, the system's for it included */
+static volatile double interrupted_at; /* seconds of this process's CPU time, user and system */
 
-/* Seconds of processor time that an interrupted encoding may go on for. Sanitizers make it slower. */
+/* Seconds of CPU time that an interrupted encoding may continue. Sanitizers make it slower. */
 #ifdef __SANITIZE_ADDRESS__
 static const double most_s = 4;
 #else
@@ -29,7 +28,7 @@ static void on_alarm(int number) {
   interrupted = 1;
 }
 
-/* Encodes text[0 .. size); the alarm comes after `delay` seconds of processor time. */
+/* Encodes text[0 .. size); the alarm comes after `delay` seconds of CPU time. */
 static Status encode_until_alarm(const Tokenizer *t, const char *text, size_t size, double delay, IdList *ids,
                                  Error *err) {
   struct sigaction action = {.sa_handler = on_alarm}, before;
@@ -53,7 +52,7 @@ static void check_interrupted(const char *what, Status status, const IdList *ids
   if (goes_on > most_s) fail_msg("%s: goes on for %.2f s", what, goes_on);
 }
 
-/* Encodes `unit` again and again, `size` bytes in all, and is interrupted after 0.05 s. */
+/* Encodes `unit` repeated to `size` bytes, and is interrupted after 0.05 s. */
 static void check_stops(const char *what, Parts parts, const char *unit, size_t size) {
   char *text = malloc(size), *vocab = byte_vocab(NULL);
   assert_true(text && vocab);
@@ -113,8 +112,8 @@ static void merging_a_long_word_stops(void **state) {
   check_stops("symbols", parts, "ab", 30 * MB);
 }
 
-/* Most of a long word's time goes into its merges, after the symbols were read and their pairs were ranked.
- * The alarm comes amid the merges, and no other check follows them. */
+/* Most of a long word's time goes into its merges, after its symbols were read and its pairs ranked. The
+ * alarm comes during the merges, and no other check follows them. */
 static void merges_stop_after_their_beginning(void **state) {
   (void)state;
   enum { SIZE = 2 * MB };

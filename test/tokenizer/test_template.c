@@ -1,13 +1,13 @@
-/* test_template.c - templates make of variables what jinja2 makes of them, keep whose text is whose, and end.
+/* test_template.c - templates render as in jinja2, keep track of trust, and end.
  *
- * test/data/templates/cases.jsonl and sweeps.jsonl are the reference's (make_template_cases.py). What the
- * reference refuses is refused here; its wording is jinja2's where a template's author may look for it: that
- * is a list here. */
+ * test/data/templates/cases.jsonl and sweeps.jsonl are the reference's (make_template_cases.py). Templates
+ * that the reference refuses are refused here; the list here has messages in jinja2's wording, which
+ * authors of templates may search for. */
 #include <time.h>
 
 #include "rendering.h"
 
-/* Texts may be long: of both, what stands around the first byte that differs. */
+/* Texts may be long: shows both around the first byte that differs. */
 static bool has_text(const Result *result, const Json *expected, const char *template) {
   size_t wanted, size = result->text.text.size, at = 0;
   const char *text = json_string(expected, &wanted), *given = result->text.text.data;
@@ -20,7 +20,7 @@ static bool has_text(const Result *result, const Json *expected, const char *tem
   return false;
 }
 
-/* The line that a message names, and what it says of it. */
+/* The line that a message names, and its reason. */
 static int line_of(const Error *err, const char **says) {
   int line = 0, n = 0;
   *says = err->text;
@@ -28,7 +28,7 @@ static int line_of(const Error *err, const char **says) {
   return line;
 }
 
-/* A refusal names the same thing three lines further down where three lines stand before it. */
+/* A refusal names the same reason three lines further down if three lines are put before it. */
 static bool fails_with_its_line(const char *template, size_t size, const Json *variables,
                                 const Result *result) {
   static const char before[] = "a\n{# \n #}{% raw %}\n{% endraw %}";
@@ -66,7 +66,7 @@ static bool case_holds(const Json *line, const Json *variables) {
   return holds;
 }
 
-/* How many lines of the file there are; *wrong is increased for each one that does not hold. */
+/* Counts the lines of the file; *wrong is increased for each one that fails. */
 static int check_cases(const char *path, int *wrong) {
   MappedFile file;
   Error err;
@@ -258,7 +258,7 @@ static void text_keeps_whose_it_is(void **state) {
   json_free(variables);
 }
 
-/* A text that others were made of by appending stays what it was. */
+/* A text from which others were made by appending stays as it was. */
 static void texts_that_share_their_beginning_differ_behind_it(void **state) {
   (void)state;
   const char *text =
@@ -321,8 +321,7 @@ static double seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* None may take long: the bound is some ten times what the slowest takes, for sanitizers and slow
- * machines. */
+/* The bound is some ten times the slowest one's time, for sanitizers and slow machines. */
 static void what_does_not_end_is_ended(void **state) {
   (void)state;
   static const Pair pairs[] = {
@@ -400,7 +399,7 @@ static void an_interruption_ends_a_rendering(void **state) {
   trusted_text_release(&out);
 }
 
-/* 40,000 variables, the last of which is read over and over. */
+/* 40,000 variables, the last of which is read repeatedly. */
 static void many_variables_take_their_steps(void **state) {
   (void)state;
   Buffer text = {0};
@@ -453,7 +452,7 @@ static void what_is_nested_too_deep_is_refused(void **state) {
   }
 }
 
-/* Values as deep as JSON may be, and evaluation as deep as it may go, on the stack there is. */
+/* Values as deep as JSON allows, and evaluation as deep as it may go, on the present stack. */
 static void the_deepest_that_is_allowed_works(void **state) {
   (void)state;
   Buffer text = {0};

@@ -1,8 +1,8 @@
-/* test_template_trust.c - every character of a rendering is trusted exactly where it is the template's own.
+/* test_template_trust.c - every character of a rendering is trusted exactly if it is the template's own.
  *
  * The reference is the alphabet: capital letters come from the variables alone, all other characters but
- * the blank are the template's. Operations that keep characters are applied to texts of several runs, two at
- * a time. */
+ * the blank are the template's. Operations that keep characters are applied to texts of several runs, two
+ * at a time. */
 #include "rendering.h"
 
 /* Texts of one run and of several, with edges on each side of a run. */
@@ -19,7 +19,7 @@ static const char *const bases[] = {
     "w",
 };
 
-/* What is done to a text: '@' stands for it. What they give is a text again. */
+/* An operation on a text, for which '@' stands; its result is a text again. */
 static const char *const operations[] = {
     "(@ ~ '.')",
     "('.' ~ @)",
