@@ -4,9 +4,9 @@
     python3 scripts/make_unicode_tables.py > tokenizer/unicode/unicode_tables.c
 
 The reference is the Python package `tokenizers` 0.23.3: every table is made by asking it, none by reading a Unicode
-file, because its parts follow different versions of Unicode (see tokenizer/unicode/unicode.h). Python's unicodedata only
-proposes candidates for case pairs and decompositions; what the reference does with them is what is written. Takes
-about two minutes. Needed only to follow a new version of the reference."""
+file, because its parts follow different versions of Unicode (see tokenizer/unicode/unicode.h). Python's unicodedata
+only proposes candidates for case pairs and decompositions; what the reference does with them is what is written.
+Takes about two minutes. Needed only to follow a new version of the reference."""
 
 import bisect
 import sys

@@ -1,4 +1,5 @@
-/* vocab.h - the model's vocabulary: strings to ids and back, in flat arrays and one hash table. */
+/* vocab.h - strings to ids and back, in flat arrays and one hash table: the model's vocabulary, the added
+ * tokens, and the variables of a template. */
 #ifndef AUK_TOKENIZER_VOCAB_H
 #define AUK_TOKENIZER_VOCAB_H
 

@@ -1,4 +1,4 @@
-/* load_normalizer.c - normalizers from their JSON; what is not known is refused. Called by: load.c. */
+/* load_normalizer.c - normalizers from their JSON; unknown ones are refused. Called by: load.c. */
 #include <string.h>
 
 #include "tokenizer/compose.h"
