@@ -1,12 +1,11 @@
-/* backend.c - the CUDA backend: engine/backend.h's operations as launches on one stream, and decode as one
- * graph.
+/* backend.c - the CUDA backend: the operations of engine/backend.h as launches on one stream, and a decode
+ * step as one CUDA graph.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Calls: linear.h, attention.h, norm_rope.h, sample.h.
- * Always true: every operation only enqueues; position and ids of a step lie in device memory. The first
- *              step of one row is captured as a graph (begin_step .. end_step) and every later one replays
- *              it, whatever its position; long texts of longrope have a graph of their own. What the host
- *              waits for: logits it reads, a token it takes. */
+ * Calls: linear.h, attention.h, norm_rope.h, sample.h, fused.h.
+ * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. A
+ *              step's position and ids lie in device memory, so the graph of the first one-token step
+ *              (begin_step .. end_step) serves every later one; LongRoPE's long texts have a second graph. */
 #include "cuda/backend.h"
 
 #include <stdint.h>
@@ -30,36 +29,36 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   void *memory;
-  float *x;             /* [max_chunk][hidden] the residual stream over residual_scale */
-  void *h;              /* f16 [max_chunk][h_stride] normalised x */
-  float *projections;   /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
-  float *product;       /* [max_chunk][hidden] of o or down, where it is normalised before it is added to x */
-  void *q, *a;          /* f16 [max_chunk][a_stride] queries; attention's values */
-  float *gate_up;       /* [max_chunk][2 * intermediate], where gate and up are not interleaved */
-  void *g;              /* f16 [max_chunk][g_stride] the gated product */
-  void *head_in;        /* f16 [max_logit_rows][h_stride] */
-  float *logits;        /* [max_logit_rows][vocab_size] */
+  float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
+  void *h;            /* f16 [max_chunk][h_stride] normalised x */
+  float *projections; /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
+  float *product; /* [max_chunk][hidden] output of o or down, if it is normalised before it is added to x */
+  void *q, *a;    /* f16 [max_chunk][a_stride] queries; attention's output */
+  float *gate_up; /* [max_chunk][2 * intermediate], unless one matmul computes g */
+  void *g;        /* f16 [max_chunk][g_stride] activation(gate) * up */
+  void *head_in;  /* f16 [max_logit_rows][h_stride] */
+  float *logits;  /* [max_logit_rows][vocab_size] */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][rotary_dim / 2] of the step's positions */
-  int *pos;             /* position of the step's first row */
-  int *ids;             /* [max_chunk]; ids[0] is also where a picked token goes */
+  int *pos;             /* position of the step's first token */
+  int *ids;             /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
   void *k, *v;          /* [n_layers][n_kv_heads][n_ctx][head_dim] */
-  void *workspace;      /* attention's */
-  FusedStep *fused;     /* steps of few tokens as one kernel, or NULL */
+  void *workspace;      /* of attention_workspace_bytes() */
+  FusedStep *fused;     /* runs steps of few tokens as one kernel; or NULL */
   size_t kv_layer_bytes;
   int h_stride, a_stride, g_stride;
-  bool has_local_rope; /* some layer of the model */
+  bool has_local_rope; /* some layer has ROPE_LOCAL */
 
   DeviceSampler *sampler;
-  uint64_t notes_version; /* of the host sampler's notes that the device holds */
-  bool ahead;    /* the device notes its own tokens: picks are on their way that the host has not seen */
-  Sampled *ring; /* [RING] pinned: picks by their draw */
+  uint64_t notes_version; /* sampler_version() of the notes on the device */
+  bool ahead;    /* picks are enqueued that the host has not seen: only the device's notes count them */
+  Sampled *ring; /* [RING] pinned: pick n is in slot n % RING */
   uint64_t n_enqueued, n_taken;
-  float *row;      /* [vocab_size] pinned: logits on their way to the host */
-  uint32_t *notes; /* [vocab_size] pinned, where penalties are on */
+  float *row;      /* [vocab_size] pinned: staging of logits */
+  uint32_t *notes; /* [vocab_size] pinned: staging of notes */
 
-  cudaGraphExec_t steps[2];  /* one row with logits, of a long text: [1]; NULL: not captured yet */
-  cudaGraphExec_t *captured; /* which of them is being captured, or NULL */
-  int n_logit_rows;          /* that the last norm_logits left */
+  cudaGraphExec_t steps[2];  /* a one-token step with logits, by Span.long_text; NULL: not captured yet */
+  cudaGraphExec_t *captured; /* the one that is being captured, or NULL */
+  int n_logit_rows;          /* rows of logits that the last step left */
 };
 
 /* --- the model */
@@ -79,7 +78,7 @@ static Status prepare_projections(BackendModel *loaded, const DeviceProjections 
   return STATUS_OK;
 }
 
-/* Every matrix has a kernel for every count of rows, and the workspace is as large as any of them needs. */
+/* Checks that every matrix has a kernel for every count of tokens, and makes the workspace large enough. */
 static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, Error *err) {
   for (int i = 0; i < loaded->model->config.n_layers; i++) {
     const DeviceLayer *layer = &loaded->layers[i];
@@ -91,7 +90,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
 }
 
-/* One kernel a step where it is asked for, and by itself where it was measured to be faster (LOG.md). */
+/* DECODE_AUTO takes the fused step for models on which it was measured to be faster (STEP.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted;
   if (wanted == DECODE_FUSED) return fused_check(loaded, err);
@@ -128,9 +127,9 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
 
 /* --- a session's state */
 
-/* Whether one product makes the gated product; else it makes gate and up, which another kernel multiplies. */
-static bool is_interleaved(const DeviceProjections *gate_up) {
-  return gate_up->parts[0].interleaved;
+/* Whether gate and up are interleaved, so that one matmul's epilogue computes activation(gate) * up. */
+static bool is_paired(const DeviceProjections *gate_up) {
+  return gate_up->parts[0].paired;
 }
 
 static int padded(int n) {
@@ -154,7 +153,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->x = carve(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = carve(m, chunk * (size_t)s->h_stride, 2);
   s->product = carve(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
-  Carver mlp = *m; /* over what attention makes, which nobody wants when the gated product is made */
+  Carver mlp = *m; /* overlays attention's buffers, which are dead by then */
   s->projections = carve(m, chunk * heads * dim, sizeof(float));
   s->q = carve(m, chunk * (size_t)s->a_stride, 2);
   s->a = carve(m, chunk * (size_t)s->a_stride, 2);
@@ -174,8 +173,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
-/* Upper bound, before weights are known: assumes that gate and up are not interleaved, and all memory of
- * fused steps. */
+/* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   Carver carver = {0};
@@ -248,14 +246,14 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 
 /* --- a step */
 
-/* Puts the step's position, and its ids where the host gives them, into device memory. */
-static Status set_step(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
+/* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
+static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *err) {
   cudaStream_t stream = s->loaded->stream;
   if (span.n_tokens == 1) return layer_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream, err);
   TRY(layer_set_step(s->pos, span.pos, s->ids, -1, stream, err));
   return cuda_status(
       cudaMemcpyAsync(s->ids, ids, (size_t)span.n_tokens * sizeof *ids, cudaMemcpyHostToDevice, stream),
-      "cannot copy ids", err); /* from pageable memory: ids are read before it returns */
+      "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
 }
 
 static Status fill_rope_table(BackendState *s, TokenRange span, const DeviceRope *rope, void *table,
@@ -271,8 +269,8 @@ static Status fill_global_rope_table(BackendState *s, TokenRange span, Error *er
                          s->rope_tables[ROPE_GLOBAL], err);
 }
 
-/* The whole step, after set_step(). */
-static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
+/* Enqueues the whole step. PRECOND set_step() was enqueued. */
+static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error *err) {
   TRY(fill_global_rope_table(s, span, err));
   const StepCall call = {.pos = s->pos,
                          .ids = s->ids,
@@ -286,9 +284,9 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
   return fused_run(s->fused, &call, s->loaded->stream, err);
 }
 
-/* Launches the graph of a step of one row, or begins to record it where there is none yet. */
-static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
-  cudaGraphExec_t *step = &s->steps[span.long_rope];
+/* Launches the graph of a one-token step, or begins to capture it if it does not exist yet. */
+static Status replay(BackendState *s, Span span, bool *replayed, Error *err) {
+  cudaGraphExec_t *step = &s->steps[span.long_text];
   *replayed = *step != NULL;
   if (*step) return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
   s->captured = step;
@@ -330,8 +328,8 @@ static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *i
   return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
 
-/* x is the residual stream divided by residual_scale, so that what layers add needs no factor. */
-static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
+/* x is the residual stream divided by residual_scale, so that layers add to it without a factor. */
+static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *err) {
   (void)ids; /* set_step put them into device memory */
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -343,7 +341,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
   return fill_rope_table(s, span, &m->ropes[ROPE_LOCAL], s->rope_tables[ROPE_LOCAL], err);
 }
 
-/* out = rmsnorm(rows of x) * weight, or those rows where there is no norm. */
+/* out = rmsnorm(residual) * weight; weight NULL: out = residual. The residual is residual_scale * x. */
 static Status norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const double r = c->residual_scale;
@@ -364,7 +362,7 @@ static LinearCall product(const BackendState *s, const DeviceLinear *weights, co
                       .kernel = s->loaded->kernel};
 }
 
-/* All parts from the same x, side by side in rows of y_stride floats. */
+/* Multiplies h by every part; the outputs lie side by side in rows of y_stride floats. */
 static Status run_projections(BackendState *s, const DeviceProjections *p, int n_tokens, float *y,
                               int y_stride, Error *err) {
   for (int i = 0; i < p->n_parts; i++) {
@@ -381,7 +379,7 @@ static void *kv_layer(const BackendState *s, void *all, int layer) {
   return (char *)all + (size_t)layer * s->kv_layer_bytes;
 }
 
-/* q and k over all of their heads together. */
+/* RMSNorm of q and of k, each over all heads together. */
 static Status norm_q_k(BackendState *s, const DeviceLayer *l, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int n_q = c->n_heads * c->head_dim, n_k = c->n_kv_heads * c->head_dim;
@@ -443,7 +441,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
                        s->loaded->stream, err);
 }
 
-/* x = x + weights from, normalised before it is added where there is such a norm. */
+/* x += W from, or x += rmsnorm(W from) * post_norm. */
 static Status add_product(BackendState *s, const DeviceLinear *weights, const void *from, int from_stride,
                           int n_tokens, const float *post_norm, Error *err) {
   const BackendModel *m = s->loaded;
@@ -490,7 +488,7 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
   const ModelConfig *c = &m->model->config;
   TRY(norm(s, s->x + (size_t)first_row * (size_t)c->hidden, m->final_norm, n_rows, s->head_in, err));
   LinearCall call = product(s, &m->head, s->head_in, s->h_stride, n_rows);
-  call.act = ACT_F16; /* the head is multiplied as it is stored */
+  call.act = ACT_F16; /* the LM head takes fp16 activations always */
   call.kernel = NULL;
   call.output = LINEAR_TO_F32;
   call.y = s->logits;
@@ -518,12 +516,12 @@ static Status cuda_read_logits(BackendState *s, int row, float *out, Error *err)
   return STATUS_OK;
 }
 
-/* Brings the device's notes of seen tokens to what the host's sampler holds. */
+/* Copies the host sampler's notes of seen tokens to the device if they have changed. */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
     return STATUS_OK;
-  TRY(finished(s, err)); /* the pinned notes may still be on their way from last time */
-  sampler_token_counts(sampler, s->notes);
+  TRY(finished(s, err)); /* the last copy may still read the pinned notes */
+  sampler_export_notes(sampler, s->notes);
   s->notes_version = sampler_version(sampler);
   return device_sampler_set_notes(s->sampler, s->notes, s->loaded->stream, err);
 }
@@ -538,7 +536,7 @@ static Status cuda_wait_token(BackendState *s, int32_t *id, Error *err) {
     if (slot->kind == SAMPLED_NOTHING)
       return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
   }
-  __sync_synchronize(); /* the id was written before the kind */
+  __sync_synchronize(); /* the device writes the id before the kind */
   *id = slot->id;
   int kind = slot->kind;
   s->ring[s->n_taken++ % RING].kind = SAMPLED_NOTHING;
@@ -572,10 +570,10 @@ static Status cuda_drain(BackendState *s, Error *err) {
   return status;
 }
 
-/* --- keys and values as rows */
+/* --- reading and writing the KV cache */
 
-/* Of k or v: a run of rows for each KV head, n_ctx rows apart in the cache and n_stored apart on the host. */
-static Status copy_rows(BackendState *s, void *all, TokenRange span, int layer, int n_stored, char *host,
+/* Copies a span of k or v: a run of rows per KV head, n_ctx rows apart in the cache, n_stored on the host. */
+static Status copy_rows(BackendState *s, void *all, Span span, int layer, int n_stored, char *host,
                         bool to_host, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   size_t row = (size_t)c->head_dim * (s->options.kv == KV_F32 ? 4 : 2), n = (size_t)span.n_tokens * row;
@@ -588,8 +586,8 @@ static Status copy_rows(BackendState *s, void *all, TokenRange span, int layer, 
       "cannot copy keys and values", err);
 }
 
-/* Any thread may call this: each has a current device of its own. Host memory is the caller's again after. */
-static Status copy_layer(BackendState *s, TokenRange span, int layer, int n_stored, char *host, bool to_host,
+/* Any thread may call this, so it sets the thread's current device. Returns after the copy is complete. */
+static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, char *host, bool to_host,
                          Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   size_t keys = (size_t)c->n_kv_heads * (size_t)n_stored * (size_t)c->head_dim;
@@ -620,7 +618,7 @@ static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size
   return STATUS_OK;
 }
 
-/* --- what the device has */
+/* --- properties of the device */
 
 static Status cuda_memory(const Model *model, const BackendOptions *options, size_t *needed,
                           size_t *free_bytes, Error *err) {

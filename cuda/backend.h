@@ -1,4 +1,4 @@
-/* backend.h - the CUDA backend, where the program was built with it. */
+/* backend.h - the CUDA backend, which programs built with CUDA have. */
 #ifndef AUK_CUDA_BACKEND_H
 #define AUK_CUDA_BACKEND_H
 

@@ -24,8 +24,8 @@ Status device_use(int gpu, Error *err) {
     return error_set(err, STATUS_FAILED, "--gpu is %d, expected 0 to %d: %d GPU%s visible", gpu, count - 1,
                      count, count == 1 ? " is" : "s are");
   TRY(cuda_status(cudaSetDevice(gpu), "cannot open the device", err));
-  /* For stacks whose size no compiler knew, which no kernel here has, the device would keep 1 KB for each
-   * thread that it can hold: 277 MB on an H200. */
+  /* By default the driver reserves 1 KB of stack per resident thread (277 MB on an H200) for kernels whose
+   * stack the compiler cannot bound. No kernel here is one. */
   TRY(cuda_status(cudaDeviceSetLimit(cudaLimitStackSize, 0), "cannot open the device", err));
   int major = 0, minor = 0;
   TRY(cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu), "cannot ask it",
@@ -74,7 +74,7 @@ void *carve(Carver *carver, size_t n, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, 255, &bytes) ||
       __builtin_add_overflow(bytes & ~(size_t)255, carver->used, &bytes)) {
-    carver->used = SIZE_MAX; /* stays there: no memory is so large, and the caller compares */
+    carver->used = SIZE_MAX; /* later requests overflow too: the caller compares once, at the end */
     return NULL;
   }
   void *piece = carver->base ? carver->base + carver->used : NULL;

@@ -1,7 +1,4 @@
-/* supported.c - see supported.h. A feature leaves the list with the kernel that computes it, and not before
- * that kernel was compared with the CPU.
- *
- * Called by: backend.c, commands/device.c. */
+/* supported.c - see supported.h. Called by: backend.c, commands/device.c. */
 #include "cuda/supported.h"
 
 #include <string.h>
@@ -9,9 +6,9 @@
 #include "base/half.h"
 #include "model/layers.h"
 
-/* Of a Linear's fp32 scales, that kernels read as fp16. Rounded, a number of fp16's usual range errs as
- * rounding weights to fp16 does, in the square by 4.3e-8 of it; smaller ones err more, larger ones have none.
- * Together they may err by 1e-7 of all scales' squares, a fifth of what products of fp16 are allowed. */
+/* Whether fp16, as which kernels read scales, holds a Linear's fp32 scales: rounding errs by at most 1e-7 of
+ * the sum of squares, a fifth of the tolerance of fp16 matmuls. Numbers in fp16's normal range err by 4.3e-8
+ * on average, subnormal ones by more, and those above 65504 do not fit. */
 static bool fp16_holds(const Linear *linear) {
   const double most = 1e-7;
   const int n_groups = linear->n_in / linear->group;
@@ -31,7 +28,7 @@ static bool fp16_holds(const Linear *linear) {
   return lost <= most * all;
 }
 
-/* Scales are looked at where they are made already (model_prepare()). */
+/* The reason to refuse a Linear, or NULL. Scales are NULL until model_prepare() has made them. */
 static const char *beyond_linear(const Model *model, const Linear *linear) {
   if (linear->kind != LINEAR_GROUPED || !linear->scales || model->dummy || fp16_holds(linear)) return NULL;
   return "scales that fp16 cannot hold";

@@ -4,8 +4,8 @@
 
 #include "model/model.h"
 
-/* Refuses (STATUS_MODEL) a model with what no kernel computes, by its name. Every architecture is computed;
- * what may not be is a linear layer. */
+/* STATUS_MODEL with the reason if some layer has no kernel. Every architecture has its kernels; only the
+ * scales of a linear layer can be refused. */
 Status cuda_check_model(const Model *model, Error *err);
 
 #endif

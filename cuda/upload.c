@@ -30,10 +30,10 @@ void upload_close(Uploader *u) {
 Status upload_begin(Uploader *u, Error *err) {
   u->used = 0;
   return cuda_status(cudaEventSynchronize(u->done[u->next]), "loading failed",
-                     err); /* never recorded: no wait */
+                     err); /* does not wait for an event that was never recorded */
 }
 
-/* One thread reads the page cache at some 5 GB/s; all together keep the copy engine busy. */
+/* One thread reads the page cache at about 5 GB/s; all of them together keep the copy engine busy. */
 static void copy_with_threads(char *to, const char *from, size_t bytes, int n_threads) {
   const size_t piece = (size_t)256 << 10;
   const int64_t n = (int64_t)((bytes + piece - 1) / piece);

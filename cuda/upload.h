@@ -1,9 +1,8 @@
-/* upload.h - weights from the mapped file to the device, several pieces in flight.
+/* upload.h - the pipeline that copies weights from the mapped file to the device.
  *
- * A piece is copied by all CPU threads from the page cache into a pinned buffer, from there by the copy
- * engine into staging memory on the device, and there a kernel lays it out; meanwhile the next piece is on
- * its way. The host never holds a second copy of the file: SLOTS buffers of some MB are all that is pinned
- * (pinning costs 0.6 ms a MB). */
+ * All CPU threads copy a piece from the page cache into a pinned buffer, the copy engine copies it into
+ * staging memory on the device, and a kernel lays it out there; the next piece overlaps. The host never holds
+ * a second copy of the file: it pins only UPLOAD_SLOTS buffers of some MB (pinning costs 0.6 ms per MB). */
 #ifndef AUK_CUDA_UPLOAD_H
 #define AUK_CUDA_UPLOAD_H
 
@@ -29,17 +28,17 @@ typedef struct {
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 
-/* Begins a piece: waits until its slot is free. Then add what belongs to it: *staged is where it will be on
- * the device (256-byte aligned). The sum over a piece, each rounded up to 256, is at most slot_bytes. */
+/* Begins a piece: waits until its slot is free. upload_add() then appends arrays; *staged is where an array
+ * will be on the device, 256-byte aligned. Their sizes, rounded up to 256, sum to at most slot_bytes. */
 Status upload_begin(Uploader *uploader, Error *err);
 Status upload_add(Uploader *uploader, const void *from, size_t bytes, void **staged, Error *err);
-/* The same of n rows of row_bytes each, which are `step` bytes apart where they come from. */
+/* Appends n rows of row_bytes each, which are `step` bytes apart in `from`. */
 Status upload_add_rows(Uploader *uploader, const void *from, size_t n, size_t row_bytes, size_t step,
                        void **staged, Error *err);
-/* Ends it, after the kernels that read it were enqueued on the stream. */
+/* Ends a piece, after the kernels that read it were enqueued on the stream. */
 Status upload_end(Uploader *uploader, Error *err);
 
-/* One array to its final place, in pieces. */
+/* Copies an array to its final place on the device, piece by piece. */
 Status upload_array(Uploader *uploader, const void *from, size_t bytes, void *to, Error *err);
 
 #endif

@@ -1,8 +1,7 @@
 /* weights.c - see weights.h.
  *
  * Always true: lay_out() runs twice over the same model, first to measure and then to place, so that one
- * allocation holds everything; fill() then goes through the mapped file once, in the order in which the
- * layers lie. */
+ * allocation holds everything; fill() then reads the mapped file once, in the same order. */
 #include "cuda/weights.h"
 
 #include <stdint.h>
@@ -13,7 +12,7 @@
 #include "cuda/device.h"
 #include "cuda/upload.h"
 
-/* 4 bits whose zero points or scales AutoAWQ's layout cannot hold are 8 bits here. */
+/* LINEAR_GROUPED of 4 bits, whose zero points or scales AutoAWQ's layout cannot hold, becomes 8 bits. */
 static WeightType weight_type(const Linear *linear) {
   switch (linear->kind) {
   case LINEAR_AWQ: return WEIGHT_AWQ4;
@@ -32,7 +31,7 @@ static int linear_group(const Linear *linear) {
   return has_groups(linear) ? linear->group : 0;
 }
 
-/* Bytes of n zero points, and of n scales, as a Linear has them. */
+/* Bytes of n zero points, and of n scales, in a Linear's layout. */
 static size_t zero_bytes(const Linear *linear, size_t n) {
   return linear->kind == LINEAR_AWQ ? n / 2 : n;
 }
@@ -41,17 +40,17 @@ static size_t scale_bytes(const Linear *linear, size_t n) {
   return linear->kind == LINEAR_AWQ ? n * 2 : n * 4;
 }
 
-/* Whether both can be one matrix of the kernels: the same kind of weights, rows in whole slabs. */
+/* Whether two layers can be stacked in one matrix: the same type and group, outputs in whole slabs of 8. */
 static bool can_join(const Linear *a, const Linear *b) {
   return weight_type(a) == weight_type(b) && linear_group(a) == linear_group(b) && a->n_out % 8 == 0 &&
          b->n_out % 8 == 0;
 }
 
-/* --- where everything lies */
+/* --- layout */
 
 typedef struct {
   Carver carver;
-  size_t slot_bytes; /* what the largest piece of a matrix takes of a loading buffer */
+  size_t slot_bytes; /* least size of a loading buffer: the largest indivisible piece */
   cudaStream_t stream;
 } Layout;
 
@@ -64,7 +63,7 @@ static void need_slot(Layout *layout, const Linear *l) {
   } else {
     piece = 8 * in * (l->kind == LINEAR_INT8 ? 1 : dtype_bytes(l->dtype));
   }
-  if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias, scales of int8 */
+  if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias, or int8 scales */
   if (layout->slot_bytes < piece) layout->slot_bytes = piece;
 }
 
@@ -163,14 +162,14 @@ Status weights_plan(const Model *model, BackendModel *planned, Error *err) {
   return measure(planned, model, &layout, err);
 }
 
-/* --- the way there */
+/* --- loading a checkpoint */
 
 typedef struct {
   Uploader uploader;
   const BackendOptions *options;
   size_t done, total; /* bytes of the checkpoint */
   float *floats;      /* host memory for the longest vector, as fp32 */
-  bool plus_one;      /* of the model's norms */
+  bool plus_one;      /* config.norm_plus_one */
 } Filler;
 
 static void advance(Filler *f, size_t bytes) {
@@ -178,7 +177,7 @@ static void advance(Filler *f, size_t bytes) {
   if (f->options->progress) f->options->progress(f->options->progress_user, f->done, f->total);
 }
 
-/* What a norm multiplies by. */
+/* Uploads the factors of a norm as fp32. */
 static Status fill_norm(Filler *f, const Vector *from, const float *to, Error *err) {
   if (!from->data) return STATUS_OK;
   floats_read(from->data, from->dtype, 0, (size_t)from->n, f->floats);
@@ -222,7 +221,7 @@ static Status fill_quantised(Filler *f, const DeviceLinear *to, LinearPart part,
   return fill_groups(f, to, part, from, err);
 }
 
-/* Dense and int8 matrices come row by row, in whole slabs. */
+/* Uploads a dense or int8 matrix row by row, in whole slabs of 8. */
 static Status fill_rows(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
   Uploader *u = &f->uploader;
   const bool int8 = from->kind == LINEAR_INT8;
@@ -338,13 +337,13 @@ static Status fill_from_checkpoint(BackendModel *loaded, const BackendOptions *o
   return status;
 }
 
-/* --- random numbers in its place, for a model made from a config alone */
+/* --- random weights, for a model made from a config alone */
 
 static Status fill_ones(BackendModel *loaded, const float *to, int n, Error *err) {
   return to ? random_numbers((void *)to, WEIGHT_F32, (size_t)n, 1, 1, 0, loaded->stream, err) : STATUS_OK;
 }
 
-/* A matrix at a time is made in `staging`, and each is another one. */
+/* Makes one matrix after another in `staging`, each from a seed of its own. */
 typedef struct {
   BackendModel *loaded;
   void *staging; /* [bytes] */
@@ -384,7 +383,7 @@ static Status make_all(Maker *m, Error *err) {
                         (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, 0, loaded->stream, err);
 }
 
-/* At most three layers of a checkpoint are one matrix here: the loader's slots together are enough. */
+/* At most three layers are stacked in one matrix, so the size of the loader's slots together is enough. */
 static Status fill_at_random(BackendModel *loaded, size_t slot_bytes, Error *err) {
   Maker maker = {.loaded = loaded, .bytes = UPLOAD_SLOTS * (slot_bytes / 256 * 256)};
   TRY(cuda_status(cudaMalloc(&maker.staging, maker.bytes), "no memory for loading", err));
@@ -393,7 +392,7 @@ static Status fill_at_random(BackendModel *loaded, size_t slot_bytes, Error *err
   return status;
 }
 
-/* --- what is computed from the config */
+/* --- rope frequencies */
 
 static Status copy_rope(const BackendModel *loaded, const RopeConfig *rope, bool long_text, float *host,
                         DeviceRope *to, Error *err) {
@@ -405,7 +404,7 @@ static Status copy_rope(const BackendModel *loaded, const RopeConfig *rope, bool
   return cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err);
 }
 
-/* Three ropes, most of them of no use to most models. */
+/* Copies all three, although most models use one. */
 static Status copy_ropes(BackendModel *loaded, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   float *host = mem_alloc((size_t)c->rotary_dim / 2, sizeof *host, "rotary frequencies", err);

@@ -1,8 +1,7 @@
 /* weights.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
- * Called by: backend.c. Projections that read the same input are one matrix where their kinds allow (q, k, v
- * stacked; gate and up interleaved, or stacked where the epilogue has not their activation), else one
- * matrix each. */
+ * Called by: backend.c, kernel_bench.c. Projections of the same input are one matrix if their types allow: q,
+ * k, v stacked; gate and up interleaved, or stacked if no matmul epilogue has their activation. */
 #ifndef AUK_CUDA_WEIGHTS_H
 #define AUK_CUDA_WEIGHTS_H
 
@@ -11,18 +10,18 @@
 #include "model/model.h"
 
 typedef struct {
-  DeviceLinear parts[3]; /* one stacked, or q, k, v */
+  DeviceLinear parts[3]; /* all in one matrix, or one matrix each */
   int n_parts;
-  int first[3]; /* where each part's outputs begin among all */
+  int first[3]; /* each part's first output among all */
 } DeviceProjections;
 
 typedef struct {
-  /* What norms multiply by, NULL where there is no such norm. */
+  /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
-  const float *q_norm, *k_norm; /* [head_dim], or of all heads together */
+  const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
   DeviceProjections qkv;
   DeviceLinear o, down;
-  DeviceProjections gate_up; /* one part: interleaved, or gate over up; two: gate, up */
+  DeviceProjections gate_up; /* one part: interleaved, or gate before up; two parts: gate, up */
 } DeviceLayer;
 
 typedef struct {
@@ -30,37 +29,37 @@ typedef struct {
   float attention_factor;
 } DeviceRope;
 
-enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; behind them the global one of long texts */
+enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's global one for long texts */
 
 struct BackendModel {
   const Model *model;
   int gpu;
   ActType act;
-  const char *kernel; /* a row of the table that is forced, or NULL */
+  const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
   bool graphs;
-  DecodeStep decode_step; /* auto: up to 8 tokens are fused.h's, where the cache is fp16 */
-  size_t shared_bytes;    /* most shared memory that one block may take */
+  DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens if the cache is fp16 */
+  size_t shared_bytes;    /* device_shared_bytes() */
   cudaStream_t stream;
   LinearContext *linear;
-  void *memory;        /* all weights, one piece */
+  void *memory;        /* all weights */
   DeviceLayer *layers; /* [n_layers] */
   DeviceLinear head;
   const void *embedding;   /* [vocab_size][embedding_stride] of the checkpoint's type */
-  size_t embedding_stride; /* in elements; the head's own rows when tied */
+  size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
   const float *final_norm; /* [hidden] */
   DeviceRope ropes[N_ROPES];
 };
 
-/* Bytes of device memory that weights_load() takes, staging included; refuses layers that no kernel takes, by
- * name. */
+/* Bytes of device memory that weights_load() allocates, staging included. Fails, with its name, at a layer
+ * that no kernel supports. */
 Status weights_bytes(const Model *model, size_t *bytes, Error *err);
 
-/* The matrices as weights_load() lays them out, without memory: every pointer is NULL. weights_release() it,
- * also after a failure. */
+/* Lays out the matrices as weights_load() does, without memory: every pointer is NULL. Call weights_release()
+ * afterwards, also after a failure. */
 Status weights_plan(const Model *model, BackendModel *planned, Error *err);
 
-/* Fills loaded's weights, with random ones for a model made from a config alone; its stream and linear
- * context are there. Returns when all is on the device. */
+/* Loads the weights of loaded->model, or makes random ones for a model made from a config alone, on
+ * loaded->stream. Returns after everything is on the device. */
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
 

@@ -1,13 +1,13 @@
 /* attention.cu - which attention family runs, and its launch. Called by backend.c. */
 #include "cuda/attention/attention_kernels.cuh"
 
-/* Blocks of the decode family in all: two for each of 132 SMs, the largest part this was measured on; a
- * smaller GPU runs them in waves. Constant, so that results do not depend on the device. */
+/* Blocks of a decode launch: two per SM of an H200 (132 SMs); smaller GPUs run them in waves. A constant, so
+ * that results do not depend on the device. */
 static const int DECODE_BLOCKS = 264;
 static const int MAX_COLUMNS = 32;
 static const double LOG2_E = 1.4426950408889634;
 
-/* A form for caps is compiled for the sizes of models that have them (Gemma 2). */
+/* Kernels with a cap are compiled for the head sizes of models that cap scores (Gemma 2). */
 static bool has_tiles(int head_dim, bool capped) {
   if (capped) return head_dim == 128 || head_dim == 256;
   return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
@@ -22,7 +22,7 @@ static size_t tickets_bytes(int n_kv_heads) {
   return ((size_t)n_kv_heads * sizeof(int) + 255) / 256 * 256;
 }
 
-/* The kernel's argument; `workspace` as attention_workspace_bytes() has it. */
+/* The kernel's argument. The workspace holds tickets, then partial results. */
 static AttentionKernel kernel_of(const Attention *a) {
   AttentionKernel kernel = {};
   kernel.n_heads = a->n_heads, kernel.n_kv_heads = a->n_kv_heads, kernel.head_dim = a->head_dim;
@@ -39,7 +39,7 @@ static AttentionKernel kernel_of(const Attention *a) {
   return kernel;
 }
 
-/* Rows of one launch of the decode family; 0: not even one. */
+/* Tokens of one decode launch; 0: not even one fits. */
 static int slice_rows(const Attention *a) {
   return (a->head_dim == 256 ? 16 : MAX_COLUMNS) / (a->n_heads / a->n_kv_heads);
 }
@@ -60,10 +60,10 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   return rows > 0 && attention_decode_shared(kernel, n_tokens < rows ? n_tokens : rows) <= a->shared_bytes;
 }
 
-/* As measured on an H200 with Qwen3-8B's heads (cuda/LOG.md): up to 64 rows take prefill 4 us and 25 ns a
- * position. A launch of decode takes as long as prefill behind 20 positions for each of its columns; of
- * several launches each as long as behind 1,070 positions and an 18th of those that are there. A single row
- * is decode's: its steps are captured. */
+/* Measured on an H200 with Qwen3-8B's heads (cuda/NOTES.md). Prefill of up to 64 tokens costs 4 us plus 25 ns
+ * per past position. One decode launch costs as much as prefill after 20 positions per column; each of
+ * several launches costs as much as prefill after 1,070 + n / 18 positions. A single token always takes
+ * decode, since its step is captured in a graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   int slices = decode_slices(a, n_tokens), seen = a->window > 0 && a->window < a->past ? a->window : a->past;
   if (slices > 1) return n_tokens <= 64 && slices * (1070 + seen / 18) <= seen;

@@ -1,14 +1,13 @@
-/* attention_decode.cu - few rows of queries against a long cache: the keys split over the whole GPU.
+/* attention_decode.cu - few tokens against a long cache: flash-decoding, the keys split over the whole GPU.
  *
- * A block serves one KV head and one run of keys; its four warps take 16 keys each of every 64. The query
- * heads that share the KV head, times the rows, are the columns (8 to 32) of the tensor core products, so
- * each key and value is read once for all of them:
+ * A block serves one KV head and one split of the keys; each of its four warps takes 16 of every 64 keys. The
+ * columns (8 to 32) of the mma are the tokens times the query heads that share the KV head, so each key and
+ * value is read once for all of them:
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
- * Each warp keeps its own running maximum, sum and O; the block joins its four, writes a partial result, and
- * the last block of a KV head joins the partials, always in the order of the keys, so that the same bits come
- * out every run. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache;  reference:
- * attention_plain.cu, test_attention.cu. */
+ * Each warp keeps its own online softmax; the block merges its four and writes a partial result, and the last
+ * block of a KV head merges the partial results, always in the order of the keys, so that runs are bitwise
+ * equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu. */
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/ptx/launch.cuh"
@@ -17,7 +16,7 @@ namespace {
 
 constexpr int WARPS = 4, THREADS = 32 * WARPS, KEYS = 16 * WARPS, MAX_SPLITS = ATTENTION_MAX_SPLITS;
 
-/* Keys and values of one or two tiles, over which the warps' results are joined, and the queries. */
+/* Shared memory: the queries, and stages of keys and values, which the warps' results overlay. */
 constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
   size_t tiles = (size_t)stages * 2 * KEYS * padded_row(head_dim) * sizeof(__half);
   size_t queries = (size_t)n_tiles * 8 * padded_row(head_dim) * sizeof(__half);
@@ -30,7 +29,7 @@ int tiles_of(const AttentionKernel &a, int n_tokens) {
   return columns <= 8 ? 1 : columns <= 16 ? 2 : 4;
 }
 
-/* Columns of a KV head: column c is query head kv_head * group + c % group of row c / group. */
+/* Columns of a KV head: column c is query head kv_head * group + c % group of token c / group. */
 struct Columns {
   int n, group, kv_head;
   __device__ __forceinline__ size_t head(const AttentionKernel &a, int column) const {
@@ -38,7 +37,7 @@ struct Columns {
   }
 };
 
-/* Keys and values of 64 positions. */
+/* Loads keys and values of 64 positions. */
 template <int HEAD_DIM>
 __device__ __forceinline__ void load_tile(__half *stage, const __half *k, const __half *v, int first,
                                           int end) {
@@ -46,7 +45,7 @@ __device__ __forceinline__ void load_tile(__half *stage, const __half *k, const 
   load_rows<HEAD_DIM, KEYS, THREADS>(stage + KEYS * padded_row(HEAD_DIM), v, HEAD_DIM, first, end);
 }
 
-/* Queries past the last column are zeros. */
+/* Loads the queries; columns past the last are zeros. */
 template <int HEAD_DIM, int COLUMNS>
 __device__ __forceinline__ void load_queries(__half *queries, const AttentionKernel &a,
                                              const Columns &columns) {
@@ -60,7 +59,7 @@ __device__ __forceinline__ void load_queries(__half *queries, const AttentionKer
   }
 }
 
-/* A warp's state: of each of its columns, in mma's layout. Lane (g, t) has columns 8 n + 2 t + c. */
+/* A warp's online softmax of each column, in mma's layout: lane (g, t) has columns 8 n + 2 t + c. */
 template <int HEAD_DIM, int N_TILES> struct State {
   static constexpr int STRIDE = padded_row(HEAD_DIM);
   float o[HEAD_DIM / 16][N_TILES][4], maximum[N_TILES][2], sum[N_TILES][2];
@@ -83,15 +82,15 @@ template <int HEAD_DIM, int N_TILES> struct State {
       ldmatrix_x4(key, shared_address(keys + (lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
 #pragma unroll
       for (int n = 0; n < N_TILES; n++) {
-        /* Matrices 0 and 1 are the halves of these 16 dims; lanes 16 and up repeat them, without use. */
+        /* Matrices 0 and 1 are the halves of the 16 dims; 2 and 3 repeat them, unused. */
         ldmatrix_x4(query, shared_address(queries + (n * 8 + lane % 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
         mma_f16_m16n8k16(s[n], key, query[0], query[1]);
       }
     }
   }
 
-  /* Scores of keys at `position` and 8 further on become weights, operand b of the product with values. A row
-   * at pos + row sees keys up to its own and to length - 1, from its window on. */
+  /* Turns the scores of keys `position` and `position` + 8 into weights, operand b of the mma with values.
+   * The token at pos + row sees keys up to its own and to length - 1, inside its window. */
   template <bool CAPPED>
   __device__ __forceinline__ void weigh(const AttentionKernel &a, const float (&s)[N_TILES][4], int position,
                                         int pos, int length, int group, uint32_t (&weights)[N_TILES][2],
@@ -102,7 +101,7 @@ template <int HEAD_DIM, int N_TILES> struct State {
 #pragma unroll
       for (int c = 0; c < 2; c++) {
         int row = (n * 8 + 2 * t + c) / group, limit = min(pos + row, length - 1);
-        int oldest = a.window > 0 ? pos + row - a.window : -1; /* the newest position it does not see */
+        int oldest = a.window > 0 ? pos + row - a.window : -1; /* the newest outside the window */
         float high = -INFINITY;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -133,7 +132,7 @@ template <int HEAD_DIM, int N_TILES> struct State {
     }
   }
 
-  /* To shared memory: outputs [WARPS][columns][HEAD_DIM], maxima and sums [WARPS][columns]. */
+  /* Writes to shared memory: outputs [WARPS][columns][HEAD_DIM], maxima and sums [WARPS][columns]. */
   __device__ __forceinline__ void store(float *outputs, float *maxima, float *sums, int warp,
                                         int lane) const {
     const int g = lane / 4, t = lane % 4;
@@ -156,7 +155,7 @@ __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 val
   sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
 }
 
-/* Writes four values of a column. */
+/* Writes four dims of a column's output. */
 __device__ __forceinline__ void store_output(const AttentionKernel &a, const Columns &columns, int column,
                                              int dim, float4 value, float scale) {
   uint2 packed =
@@ -164,14 +163,14 @@ __device__ __forceinline__ void store_output(const AttentionKernel &a, const Col
   *(uint2 *)(a.out + columns.head(a, column) * a.head_dim + dim) = packed;
 }
 
-/* Partial results of splits in device memory, which the last one reads: {maximum, sum} [split][column], and
- * outputs [split][column][HEAD_DIM]. */
+/* Partial results of a KV head in device memory: {maximum, sum} [split][column], outputs
+ * [split][column][HEAD_DIM]. */
 struct Partials {
   float2 *states;
   float4 *outputs;
 };
 
-/* Joins the warps' states: to the result where the whole row was this block's, else to its partial state. */
+/* Merges the warps' states into the output if this block has all of the keys, else into a partial result. */
 template <int HEAD_DIM, int COLUMNS>
 __device__ __forceinline__ void join_warps(const AttentionKernel &a, const Columns &columns,
                                            const float *outputs, const float *maxima, const float *sums,
@@ -198,7 +197,7 @@ __device__ __forceinline__ void join_warps(const AttentionKernel &a, const Colum
   }
 }
 
-/* Whether this block is the last of its KV head: then it sees what all others wrote. */
+/* Whether this block is the last of its KV head to finish; if so, it sees what the others wrote. */
 __device__ __forceinline__ bool is_last(const AttentionKernel &a, int kv_head, int n_used) {
   __shared__ bool last;
   __threadfence();
@@ -212,7 +211,7 @@ __device__ __forceinline__ bool is_last(const AttentionKernel &a, int kv_head, i
   return last;
 }
 
-/* The last block joins the splits. First what each counts for, weights[COLUMNS][MAX_SPLITS]: a warp a column,
+/* Merges the splits, in the last block. First come their weights[COLUMNS][MAX_SPLITS]: a warp takes a column,
  * a lane two splits. */
 template <int HEAD_DIM, int COLUMNS>
 __device__ __forceinline__ void join_splits(const AttentionKernel &a, const Columns &columns,
@@ -248,8 +247,8 @@ __device__ __forceinline__ void join_splits(const AttentionKernel &a, const Colu
   }
 }
 
-/* One run of keys for one KV head, N_TILES * 8 columns. With two STAGES the next tile is on its way while one
- * is multiplied; one stage is for chips with little shared memory. */
+/* One split of the keys of one KV head, N_TILES * 8 columns. With two STAGES the next tile loads while one is
+ * multiplied; one stage is for chips with little shared memory. */
 template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
 __global__ void __launch_bounds__(THREADS) attention_decode_kernel(AttentionKernel a, int n_tokens) {
   begin_overlapping();
@@ -264,7 +263,7 @@ __global__ void __launch_bounds__(THREADS) attention_decode_kernel(AttentionKern
   int pos = *a.pos + a.first_row, length = pos + n_tokens;
   int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / KEYS * KEYS : 0;
   int tiles = (length - start + KEYS - 1) / KEYS, per_split = (tiles + n_splits - 1) / n_splits;
-  int n_used = (tiles + per_split - 1) / per_split; /* splits that have any keys */
+  int n_used = (tiles + per_split - 1) / per_split; /* splits that have keys */
   if (split >= n_used) return;
   int first = start + split * per_split * KEYS, end = min(length, first + per_split * KEYS);
 
@@ -294,7 +293,7 @@ __global__ void __launch_bounds__(THREADS) attention_decode_kernel(AttentionKern
     if (STAGES == 1 && tile + KEYS < end) load_tile<HEAD_DIM>(stages, k, v, tile + KEYS, end);
   }
 
-  /* The warps' states lie over the stages, which are read no more, and so do the weights of splits. */
+  /* The warps' states, and later the splits' weights, overlay the stages, which are dead. */
   float *joined = (float *)stages, *maxima = joined + WARPS * COLUMNS * HEAD_DIM,
         *sums = maxima + WARPS * COLUMNS;
   state.store(joined, maxima, sums, warp, lane);
@@ -317,7 +316,7 @@ Status launch_form(const AttentionKernel &a, int n_tokens, int n_splits, cudaStr
                 n_tokens);
 }
 
-/* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
+/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
 template <int HEAD_DIM, int N_TILES, bool CAPPED>
 Status launch_stages(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
   if constexpr (shared_bytes(HEAD_DIM, N_TILES, 2) > ATTENTION_LEAST_SHARED)

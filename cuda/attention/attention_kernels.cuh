@@ -1,4 +1,4 @@
-/* attention_kernels.cuh - what the attention families share: their argument and their entry points. */
+/* attention_kernels.cuh - argument, head sizes and entry points of the attention kernels. */
 #ifndef AUK_CUDA_ATTENTION_ATTENTION_KERNELS_CUH
 #define AUK_CUDA_ATTENTION_ATTENTION_KERNELS_CUH
 
@@ -8,41 +8,40 @@
 #include "cuda/attention/attention.h"
 #include "cuda/ptx/ptx.cuh"
 
-/* Attention of attention.h as kernels take it, by value. */
+/* Attention (attention.h) as a kernel's argument, by value. */
 struct AttentionKernel {
   int n_heads, n_kv_heads, head_dim, n_ctx, window;
-  float scale_log2; /* from q k to a score as an exponent of two, or score_log2()'s */
+  float scale_log2; /* log2(e) * scale; with a cap: see score_log2() */
   const int *pos;
   const void *q, *k, *v;
   __half *out;
   int *tickets;        /* [n_kv_heads] zero between launches */
-  void *partials;      /* decode: see there */
-  size_t shared_limit; /* bytes a block may take: which of its forms a family launches */
-  float cap_log2;      /* of scores as exponents of two; 0: none */
-  int first_row;       /* decode: row 0 is at *pos + first_row */
+  void *partials;      /* decode: see Partials */
+  size_t shared_limit; /* bytes that a block may take: decides the number of stages */
+  float cap_log2;      /* log2(e) * cap; 0: no cap */
+  int first_row;       /* decode: the launch's first token is at *pos + first_row */
 };
 
-/* A score from q k as an exponent of two. CAPPED: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
+/* A score times log2(e), from q k. CAPPED: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
  * u = 2 scale q k / cap = ln(2) scale_log2 q k; near 0 it errs by cap_log2 2^-24, some 1e-5 at Gemma's 50. */
 template <bool CAPPED> __device__ __forceinline__ float score_log2(const AttentionKernel &a, float q_k) {
   if (!CAPPED) return q_k * a.scale_log2;
   return a.cap_log2 - __fdividef(2 * a.cap_log2, 1 + exp2f(q_k * a.scale_log2));
 }
 
-constexpr int ATTENTION_MAX_SPLITS = 64; /* runs of keys that the decode family can join */
+constexpr int ATTENTION_MAX_SPLITS = 64; /* most splits of the keys in a decode launch */
 
 template <int N> using HeadSize = std::integral_constant<int, N>;
 
-/* What every chip since sm_75 has for a block. */
+/* Shared memory that a block can have on every chip since sm_75. */
 constexpr size_t ATTENTION_LEAST_SHARED = 64 << 10;
 
-/* Unreachable where attention_can_run() was asked first. */
+/* Unreachable after attention_can_run(). */
 inline Status refuse_form(const AttentionKernel &a, Error *err) {
   return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
 }
 
-/* The kernel for heads of this size: run(size, capped), both as types of a constant. Kernels with a cap exist
- * for the head sizes of models that cap scores (Gemma 2). */
+/* Calls run(head_dim, capped), both as integral_constant, so that they select a kernel's template. */
 template <class Run> Status with_head_size(const AttentionKernel &a, Error *err, Run run) {
   std::false_type no;
   std::true_type yes;
@@ -57,12 +56,12 @@ template <class Run> Status with_head_size(const AttentionKernel &a, Error *err,
   }
 }
 
-/* In shared memory a head's rows begin in different banks, 16-byte aligned: halves from one to the next. */
+/* Stride, in halves, of a head's rows in shared memory: 16-byte aligned, neighbours in different banks. */
 __host__ __device__ constexpr int padded_row(int head_dim) {
   return head_dim + 8;
 }
 
-/* Copies N rows of halves, zeros from row `end` on, into padded rows by all THREADS of a block. */
+/* All THREADS of a block copy N rows, from `first` on, into padded rows; rows from `end` on become zeros. */
 template <int HEAD_DIM, int N, int THREADS>
 __device__ __forceinline__ void load_rows(__half *shared, const __half *from, size_t from_stride, int first,
                                           int end) {
@@ -75,7 +74,7 @@ __device__ __forceinline__ void load_rows(__half *shared, const __half *from, si
   }
 }
 
-/* Bytes of shared memory that the smallest form of a family takes. */
+/* Bytes of shared memory that a family takes with one stage. */
 size_t attention_decode_shared(const AttentionKernel &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionKernel &a);
 

@@ -1,9 +1,9 @@
-/* attention_plain.cu - attention for every head_dim and cache type: readable, right, and what the fast
- * families are compared with (it is itself compared with a product in double on the host, test_attention.cu).
+/* attention_plain.cu - attention for every head_dim and cache type: readable, and the reference of the fast
+ * families (test_attention.cu compares all of them with attention in double).
  *
- * A block of four warps serves one query head of one row. Warp w takes keys w, w + 4, ... with a running
- * maximum; a lane holds dims lane, lane + 32, ...; the warps are joined in order at the end. READS  the row's
- * keys and values once for each query head. */
+ * A block of four warps serves one query head of one token. Warp w takes keys w, w + 4, ... with an online
+ * softmax; a lane holds dims lane, lane + 32, ...; the warps' results are merged in order. READS  the keys
+ * and values that the token sees once per query head. */
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/ptx/launch.cuh"
@@ -61,8 +61,7 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
   if (lane == 0) maxima[warp] = maximum, sums[warp] = sum;
   __syncthreads();
   float high = -INFINITY, total = 0;
-  for (int w = 0; w < WARPS; w++)
-    high = fmaxf(high, maxima[w]); /* the row's own key is always seen: finite */
+  for (int w = 0; w < WARPS; w++) high = fmaxf(high, maxima[w]); /* finite: a token always sees its own key */
   for (int w = 0; w < WARPS; w++) total += power_of_2(maxima[w] - high) * sums[w];
   for (int dim = threadIdx.x; dim < a.head_dim; dim += WARPS * 32) {
     float value = 0;

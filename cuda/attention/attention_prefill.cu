@@ -1,9 +1,8 @@
-/* attention_prefill.cu - many rows of queries: FlashAttention's online softmax on tensor cores.
+/* attention_prefill.cu - many tokens: FlashAttention-2 on tensor cores.
  *
- * A block serves 64 rows of one query head with four warps of 16 rows, and walks the keys in tiles that
- * stream through shared memory two deep. Nothing of size rows x keys is ever stored. Tiles wholly above the
- * diagonal or wholly before the window are never read; only edge tiles are masked. Later rows have more keys,
- * so they are started first.
+ * A block serves 64 tokens, the rows of a tile, of one query head: 16 per warp. It walks the keys in tiles
+ * that pass through two stages of shared memory; scores stay in registers. Tiles wholly above the diagonal or
+ * before the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
  *     S [16 rows x keys] = Q K^T,   O [16 rows x head_dim] = softmax(S) V        per warp, per tile
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
 #include "cuda/attention/attention_kernels.cuh"
@@ -18,12 +17,12 @@ __host__ __device__ constexpr int keys_of(int head_dim) {
   return head_dim > 128 ? 32 : 64;
 }
 
-/* The queries, and keys and values of one or two tiles. */
+/* Shared memory: the queries, and stages of keys and values. */
 constexpr size_t shared_bytes(int head_dim, int stages) {
   return (size_t)(ROWS + stages * 2 * keys_of(head_dim)) * padded_row(head_dim) * sizeof(__half);
 }
 
-/* Keys and values of a tile. */
+/* Loads keys and values of a tile. */
 template <int HEAD_DIM>
 __device__ __forceinline__ void load_tile(__half *stage, const __half *k, const __half *v, int first,
                                           int end) {
@@ -32,7 +31,7 @@ __device__ __forceinline__ void load_tile(__half *stage, const __half *k, const 
   load_rows<HEAD_DIM, KEYS, THREADS>(stage + KEYS * padded_row(HEAD_DIM), v, HEAD_DIM, first, end);
 }
 
-/* A warp's state: of each of its 16 rows, in mma's layout. Lane (g, t) has rows g and g + 8 of them. */
+/* A warp's online softmax of its 16 rows, in mma's layout: lane (g, t) has rows g and g + 8. */
 template <int HEAD_DIM> struct State {
   static constexpr int STRIDE = padded_row(HEAD_DIM), KEYS = keys_of(HEAD_DIM);
   float o[HEAD_DIM / 8][4], maximum[2], sum[2];
@@ -54,7 +53,7 @@ template <int HEAD_DIM> struct State {
       ldmatrix_x4(query, shared_address(queries + (lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
 #pragma unroll
       for (int n = 0; n < KEYS / 16; n++) {
-        uint32_t key[4]; /* keys 0-7: two halves of the dims, keys 8-15: the same */
+        uint32_t key[4]; /* {keys 0-7, keys 8-15} x {dims 0-7, dims 8-15} */
         ldmatrix_x4(key, shared_address(keys + (n * 16 + lane % 8 + lane / 16 * 8) * STRIDE + d * 16 +
                                         lane / 8 % 2 * 8));
         mma_f16_m16n8k16(s[2 * n], query, key[0], key[1]);
@@ -106,7 +105,7 @@ template <int HEAD_DIM> struct State {
                        pack_half2(high[2], high[3])};
 #pragma unroll
       for (int d = 0; d < HEAD_DIM / 16; d++) {
-        uint32_t value[4]; /* dims 0-7: keys 0-7 and 8-15, dims 8-15: the same */
+        uint32_t value[4]; /* {dims 0-7, dims 8-15} x {keys 0-7, keys 8-15} */
         ldmatrix_x4_transposed(
             value, shared_address(values + (n * 16 + lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
         mma_f16_m16n8k16(o[2 * d], p, value[0], value[1]);
@@ -115,7 +114,7 @@ template <int HEAD_DIM> struct State {
     }
   }
 
-  /* The rows from `row` on, of n_tokens. */
+  /* Writes rows `row` and `row` + 8 of the output, as far as there are n_tokens. */
   __device__ __forceinline__ void store(const AttentionKernel &a, int row, int n_tokens, int head,
                                         int lane) const {
 #pragma unroll
@@ -131,8 +130,7 @@ template <int HEAD_DIM> struct State {
   }
 };
 
-/* With two STAGES the next tile is on its way while one is multiplied; one stage is for chips with little
- * shared memory. */
+/* Two STAGES load the next tile while one is multiplied; one stage is for chips with little shared memory. */
 template <int HEAD_DIM, int STAGES, bool CAPPED>
 __global__ void __launch_bounds__(THREADS) attention_prefill_kernel(AttentionKernel a, int n_tokens) {
   begin_overlapping();
@@ -183,7 +181,7 @@ Status launch_form(const AttentionKernel &a, int n_tokens, cudaStream_t stream, 
                 "attention", err, a, n_tokens);
 }
 
-/* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
+/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
 template <int HEAD_DIM, bool CAPPED>
 Status launch_stages(const AttentionKernel &a, int n_tokens, cudaStream_t stream, Error *err) {
   if constexpr (shared_bytes(HEAD_DIM, 2) > ATTENTION_LEAST_SHARED)

@@ -1,7 +1,7 @@
 /* kernel_bench.c - see kernel_bench.h.
  *
- * Always true: everything runs on one stream; device memory of one matrix is freed before the next one's is
- * taken; a captured graph is gone before the workspace may grow. */
+ * Always true: everything runs on one stream; the device memory of one matrix is freed before the next one's
+ * is allocated; a captured graph is destroyed before the workspace can grow. */
 #include "cuda/bench/kernel_bench.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };
 
 static const double shortest_graph_us = 2e3,
-                    longest_graph_us = 50e3, /* so many calls that launching is nothing */
+                    longest_graph_us = 50e3, /* enough calls to make launch overhead negligible */
     long_product_us = 1e3;
 static const size_t good_staging = (size_t)32 << 20;
 static const char library_row[] = "dense_cublas", library_name[] = "cublas fp16";
@@ -31,13 +31,13 @@ typedef struct {
   cudaEvent_t *events; /* [repetitions + 1] */
   double *launches_us; /* [repetitions] */
   int n_sms, most_tokens;
-  size_t cold_bytes;  /* so much together is not in the L2 cache */
-  MachineRates rates; /* the ceilings */
+  size_t cold_bytes;  /* copies of a matrix of this size in all do not stay in L2 */
+  MachineRates rates; /* ceilings */
 } Bench;
 
 /* --- time */
 
-/* Enqueues the n-th of a graph's calls. */
+/* Enqueues call n of a graph. */
 typedef Status (*Enqueue)(Bench *b, void *what, int n, Error *err);
 
 static int by_value(const void *a, const void *b) {
@@ -58,7 +58,7 @@ static Status capture(Bench *b, Enqueue enqueue, void *what, int n_calls, cudaGr
   return status;
 }
 
-/* Median of n launches, after one that does not count. The host runs ahead: the device never waits. */
+/* Median of n launches after one warm-up. The host runs ahead, so the device never waits. */
 static Status time_launches(Bench *b, cudaGraphExec_t exec, int n, double *us, Error *err) {
   TRY(cuda_status(cudaGraphLaunch(exec, b->stream), "cannot launch", err));
   for (int i = 0; i <= n; i++) {
@@ -76,7 +76,7 @@ static Status time_launches(Bench *b, cudaGraphExec_t exec, int n, double *us, E
   return STATUS_OK;
 }
 
-/* One call by itself, which also loads its code, and once more for the clock. */
+/* Times one call, after another that loads its code. */
 static Status estimate(Bench *b, Enqueue enqueue, void *what, double *us, Error *err) {
   float ms;
   TRY(enqueue(b, what, 0, err));
@@ -89,7 +89,7 @@ static Status estimate(Bench *b, Enqueue enqueue, void *what, double *us, Error 
   return STATUS_OK;
 }
 
-/* Microseconds of one of the calls, of which n_different follow each other. */
+/* Microseconds per call; the calls of a graph cycle through n_different matrices. */
 static Status time_calls(Bench *b, Enqueue enqueue, void *what, int n_different, double *us, Error *err) {
   double about, graph;
   TRY(estimate(b, enqueue, what, &about, err));
@@ -103,9 +103,9 @@ static Status time_calls(Bench *b, Enqueue enqueue, void *what, int n_different,
   return status;
 }
 
-/* --- matrices, and what they are multiplied with */
+/* --- matrices and activations */
 
-/* Several of the same kind, one after another in memory; and rows of x and y for all of them. */
+/* Copies of a matrix, one after another in memory, and activations x and y for any of them. */
 typedef struct {
   DeviceLinear *copies; /* [n] */
   int n;
@@ -117,13 +117,13 @@ static bool is_quantised(const DeviceLinear *w) {
   return w->type == WEIGHT_AWQ4 || w->type == WEIGHT_AWQ8;
 }
 
-/* What linear_lay_out() was given when `like` was laid out; it pads a single group. */
+/* The group that linear_lay_out() was called with for `like`; it pads a single group. */
 static int given_group(const DeviceLinear *like) {
   if (!is_quantised(like)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;
 }
 
-/* Of the weights, scales and zero points, without padding. */
+/* Bytes of weights, scales and zero points, without padding. */
 static double stored_bytes(const DeviceLinear *w) {
   const double cells = (double)w->n_in * w->n_out;
   switch (w->type) {
@@ -146,7 +146,7 @@ static void matrices_free(Matrices *m) {
   *m = (Matrices){0};
 }
 
-/* matrices_free() it, also after a failure. */
+/* Call matrices_free() afterwards, also after a failure. */
 static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Matrices *m, Error *err) {
   *m = (Matrices){.x_stride = (like->n_in + 7) / 8 * 8,
                   .y_stride = like->interleaved ? like->n_out / 2 : like->n_out};
@@ -173,7 +173,7 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
   return cuda_status(cudaStreamSynchronize(b->stream), "making matrices failed", err);
 }
 
-/* --- the products */
+/* --- matmuls */
 
 typedef struct {
   const Matrices *matrices;
@@ -196,7 +196,7 @@ static Status time_product(Bench *b, const Matrices *m, LinearOutput output, int
                         .output = output,
                         .y = m->y,
                         .y_stride = m->y_stride,
-                        .dependent = n_tokens <= LINEAR_OVERLAP_TOKENS, /* as steps of the model do */
+                        .dependent = n_tokens <= LINEAR_OVERLAP_TOKENS, /* as in backend.c */
                         .act = row->act,
                         .kernel = row->name}};
   TRY(linear_prepare(b->linear, &m->copies[0], row->act, n_tokens, row->name, err));
@@ -231,7 +231,7 @@ static bool is_wanted(const Bench *b, const LinearEntry *row) {
   return !b->options->kernel || strcmp(b->options->kernel, row->name) == 0;
 }
 
-/* Every row of the table that can run the matrix, for one count of tokens. */
+/* Times every kernel of the dispatch table that can run the matrix, for one count of tokens. */
 static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOutput output, int n_tokens,
                         Error *err) {
   const LinearEntry *row, *forced, *choice;
@@ -250,14 +250,14 @@ static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOu
   return STATUS_OK;
 }
 
-/* The row of the table that hands dense matrices to cuBLAS. */
-static const LinearEntry *library(void) {
+/* The dispatch table's entry for cuBLAS. */
+static const LinearRow *library(void) {
   int i = 0;
   while (linear_entry(i) && strcmp(linear_entry(i)->name, library_row) != 0) i++;
   return linear_entry(i);
 }
 
-/* A plain fp16 matrix of this many rows and columns. */
+/* Lays out a plain fp16 matrix of this shape. */
 static Status dense_like(const char *name, int n_in, int n_out, DeviceLinear *out, Error *err) {
   size_t bytes;
   return linear_lay_out(out, name, WEIGHT_F16, n_in, n_out, 0, false, false, &bytes, err);
@@ -269,12 +269,12 @@ typedef struct {
   LinearOutput output;
 } Layer;
 
-/* Side by side for each count: the table's rows, and the library over a dense matrix of the same shape. */
+/* Times, for each count of tokens, the table's kernels, and cuBLAS over a dense matrix of the same shape. */
 static Status time_layer(Bench *b, const Layer *layer, Matrices *stored, Matrices *dense, Error *err) {
   const DeviceLinear *w = layer->planned;
   TRY(matrices_make(b, w, b->most_tokens, stored, err));
-  /* Where the layer is such a matrix itself, the library is one of its rows. */
-  const bool beside = (w->type != WEIGHT_F16 || w->interleaved || w->has_bias) && !b->options->kernel;
+  /* For a plain fp16 layer cuBLAS is one of the table's kernels. */
+  const bool beside = (w->type != WEIGHT_F16 || w->paired || w->has_bias) && !b->options->kernel;
   if (beside) {
     DeviceLinear like;
     TRY(dense_like(w->name, w->n_in, w->n_out, &like, err));
@@ -304,7 +304,7 @@ static Status time_layer_and_free(Bench *b, const Layer *layer, Error *err) {
 
 enum { MAX_MATRICES = 7 }; /* of a layer: q, k, v, o, gate, up, down */
 
-/* Those of one layer, as the backend runs them (backend.c). Returns how many. */
+/* Lists the matrices of one layer as backend.c multiplies them; returns how many. */
 static int layer_matrices(const DeviceLayer *l, Layer out[MAX_MATRICES]) {
   static const char *const qkv[] = {"q", "k", "v"}, *const gate_up[] = {"gate", "up"};
   int n = 0;
@@ -324,7 +324,7 @@ static bool alike(const Layer *a, const Layer *b) {
          x->n_out == y->n_out && x->group == y->group && x->has_bias == y->has_bias;
 }
 
-/* Whether a layer before the n-th has such a matrix. */
+/* Whether one of the first n layers has such a matrix. */
 static bool seen_before(const BackendModel *planned, int n, const Layer *matrix) {
   Layer before[MAX_MATRICES];
   for (int i = 0; i < n; i++) {
@@ -345,7 +345,7 @@ static Status time_model(Bench *b, const BackendModel *planned, Error *err) {
   return time_layer_and_free(b, &(Layer){"head", &planned->head, LINEAR_TO_F32}, err);
 }
 
-/* --- what the machine can do */
+/* --- ceilings of the machine */
 
 typedef struct {
   void *memory;
@@ -358,7 +358,7 @@ static Status enqueue_read(Bench *b, void *what, int n, Error *err) {
   return streaming_read(r->memory, r->bytes, b->n_sms, r->memory, b->stream, err);
 }
 
-/* A streaming read of far more than the cache holds. */
+/* Measures a streaming read of far more than L2 holds. */
 static Status measure_read(Bench *b, double *us, Error *err) {
   size_t free_bytes;
   TRY(device_free_bytes(&free_bytes, err));
@@ -372,7 +372,7 @@ static Status measure_read(Bench *b, double *us, Error *err) {
   return status;
 }
 
-/* A square product by cuBLAS, so large that it takes a while. */
+/* Measures square matmuls by cuBLAS, each larger than the last, until one takes long_product_us. */
 static Status measure_product(Bench *b, DeviceLinear *like, double *us, Error *err) {
   *us = 0;
   for (int n = LEAST_PEAK_SIZE; n <= PEAK_SIZE && *us < long_product_us; n *= 2) {
@@ -387,7 +387,7 @@ static Status measure_product(Bench *b, DeviceLinear *like, double *us, Error *e
   return STATUS_OK;
 }
 
-/* Both, as the first two rows of the table. */
+/* Measures both and reports them as the first two rows. */
 static Status time_machine(Bench *b, Error *err) {
   DeviceLinear like;
   double us = 0;
@@ -403,7 +403,7 @@ static Status time_machine(Bench *b, Error *err) {
   return tell(b, &like, "machine", library_name, like.n_in, false, us, err);
 }
 
-/* --- all of it */
+/* --- the whole bench */
 
 static Status open_bench(Bench *b, Error *err) {
   const int gpu = b->options->gpu;

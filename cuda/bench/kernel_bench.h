@@ -1,9 +1,8 @@
-/* kernel_bench.h - the dispatch table by the clock: every row that can run on every matrix of a model.
+/* kernel_bench.h - times every kernel of the dispatch table on every matrix of a model that it can run.
  *
- * Called by: backend.c, whose time_kernels and measure_machine these are (engine/probe.h has the
- * contracts). Matrices are made at random in as many copies as the L2 cache cannot hold, calls go round
- * them inside one captured graph, and what is told is the median over launches of that graph. Very small
- * matrices stay in the cache even so. */
+ * backend.c has these functions in its BackendProbe (contracts: engine/probe.h). A random matrix gets more
+ * copies than L2 holds, a captured graph cycles through the copies, and the median over launches of the graph
+ * is reported. Very small matrices stay in L2 even so. */
 #ifndef AUK_CUDA_BENCH_KERNEL_BENCH_H
 #define AUK_CUDA_BENCH_KERNEL_BENCH_H
 
@@ -12,7 +11,7 @@
 Status kernel_bench(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
                     KernelTimeSink sink, void *user, Error *err);
 
-/* What the first two rows of that table are made of. */
+/* Measures only what the first two rows report. */
 Status kernel_bench_machine(const BackendOptions *options, MachineRates *rates, Error *err);
 
 #endif

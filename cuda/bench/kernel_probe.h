@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* cudaErrorNoKernelImageForDevice or the like where the program holds no code for it. Launches nothing. */
+/* cudaErrorNoKernelImageForDevice or similar if the program has no code for it. Launches nothing. */
 cudaError_t kernel_probe(void);
 
 #ifdef __cplusplus

@@ -8,8 +8,8 @@
 
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 2048; /* every kernel strides over the grid */
-constexpr size_t kAlign = 256;                /* of pieces of the staging memory */
+constexpr int kThreads = 256, kBlocks = 2048; /* every kernel has a grid-stride loop */
+constexpr size_t kAlign = 256;                /* of arrays in the staging memory */
 
 /* splitmix64 (Vigna, public domain) at its i-th step. */
 __device__ __forceinline__ uint64_t random_bits(uint64_t seed, size_t i) {
@@ -48,12 +48,12 @@ Status run(void (*kernel)(Parameters...), cudaStream_t stream, Error *err, Argum
   return launch(kernel, dim3(kBlocks), kThreads, 0, stream, false, "random weights", err, arguments...);
 }
 
-/* What a checkpoint would hold of a matrix. All its parts are taken as one: slabs in their order. */
+/* A matrix as a checkpoint would store it, stacked or interleaved parts as one. */
 struct Stored {
-  bool quantised;   /* 4 or 8 bits in groups */
-  size_t row_bytes; /* of a row of weights: of all outputs where quantised, else of all inputs */
-  size_t n_groups;  /* quantised: as stored, without padding */
-  size_t zero_bytes, scale_bytes; /* of all groups, each rounded up to kAlign */
+  bool quantised;                 /* 4 or 8 bits in groups */
+  size_t row_bytes;               /* of weights: a row has all outputs if quantised, else all inputs */
+  size_t n_groups;                /* quantised: without padding */
+  size_t zero_bytes, scale_bytes; /* of all groups, rounded up to kAlign */
 };
 
 size_t aligned(size_t bytes) {
@@ -89,7 +89,7 @@ Status fill_quantised(const DeviceLinear *w, const Stored &s, char *staging, siz
             seed + (uint64_t)first));
     TRY(linear_fill_weights(w, all_rows(w), first, n, w->type == WEIGHT_AWQ4 ? 4 : 8, staging, stream, err));
   }
-  /* q - z of independent even nibbles has the variance 2 (16^2 - 1) / 12 = 42.5, of bytes it is 10922.5. */
+  /* q - z of independent uniform nibbles has the variance 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5. */
   const float scale = 1 / sqrtf((w->type == WEIGHT_AWQ4 ? 42.5f : 10922.5f) * (float)w->n_in);
   void *scales = staging + s.zero_bytes;
   TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, ~seed));
@@ -98,7 +98,7 @@ Status fill_quantised(const DeviceLinear *w, const Stored &s, char *staging, siz
   return linear_fill_groups(w, all_rows(w), staging, scales, false, stream, err);
 }
 
-/* Even numbers from -a to a have the variance a^2 / 3. */
+/* Uniform numbers from -a to a have the variance a^2 / 3. */
 Status fill_dense(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes, uint64_t seed,
                   cudaStream_t stream, Error *err) {
   const float most = sqrtf(3 / (float)w->n_in);
@@ -112,7 +112,7 @@ Status fill_dense(const DeviceLinear *w, const Stored &s, char *staging, size_t 
   return STATUS_OK;
 }
 
-/* Even numbers of -128 .. 127 have the variance (256^2 - 1) / 12. */
+/* Uniform integers of -128 .. 127 have the variance (256^2 - 1) / 12. */
 Status fill_int8(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes, uint64_t seed,
                  cudaStream_t stream, Error *err) {
   const float scale = 1 / sqrtf(5461.25f * (float)w->n_in);
@@ -147,7 +147,7 @@ Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes,
   if (staging_bytes < random_staging_bytes(w))
     return error_set(err, STATUS_FAILED, "%s: %zu bytes are too few to make random weights in", w->name,
                      staging_bytes);
-  seed <<= 32; /* room for the pieces' own */
+  seed <<= 32; /* fill() adds the pieces' offsets */
   const auto fill = s.quantised ? fill_quantised : w->type == WEIGHT_INT8 ? fill_int8 : fill_dense;
   TRY(fill(w, s, (char *)staging, staging_bytes, seed, stream, err));
   if (!w->has_bias) return STATUS_OK;

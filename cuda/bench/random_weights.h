@@ -1,8 +1,8 @@
-/* random_weights.h - random numbers on the device where a checkpoint's weights would be, for measuring speed.
+/* random_weights.h - random weights on the device instead of a checkpoint's, for measuring speed.
  *
  * Called by: weights.c for a model made from a config alone, kernel_bench.c. Numbers are made as a checkpoint
- * would store them and laid out by linear_fill_*(), so that padding is what it always is. The same seed gives
- * the same numbers on any device. A product has about its input's variance, as with model/dummy.c's. */
+ * would store them and laid out by linear_fill_*(), with the usual padding. A seed gives the same numbers on
+ * any device. Outputs of a matmul have about the variance of its inputs, as with model/dummy.c. */
 #ifndef AUK_CUDA_BENCH_RANDOM_WEIGHTS_H
 #define AUK_CUDA_BENCH_RANDOM_WEIGHTS_H
 
@@ -12,15 +12,15 @@
 extern "C" {
 #endif
 
-/* Bytes of device memory that random_linear() needs at least for this matrix; with some MB it is fast. */
+/* Least bytes of staging that random_linear() needs for this matrix; with some MB it is fast. */
 size_t random_staging_bytes(const DeviceLinear *linear);
 
-/* All of a placed matrix: any weights and zero points, positive scales, a small bias. `staging` is 256-byte
- * aligned device memory that is the stream's until it has got here. */
+/* Fills a placed matrix: any weights and zero points, positive scales, a small bias. `staging` is 256-byte
+ * aligned device memory, in use until the stream has passed. */
 Status random_linear(const DeviceLinear *linear, void *staging, size_t staging_bytes, uint64_t seed,
                      cudaStream_t stream, Error *err);
 
-/* n numbers of fp16, bf16 or fp32 from low to high, evenly distributed. */
+/* Fills n elements of fp16, bf16 or fp32 with uniform numbers from low to high. */
 Status random_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed,
                       cudaStream_t stream, Error *err);
 

@@ -4,13 +4,13 @@
 
 namespace {
 
-constexpr int kThreads = 512, kBlocksPerSm = 2, kInFlight = 8; /* 128 KB of loads on their way an SM */
+constexpr int kThreads = 512, kBlocksPerSm = 2, kInFlight = 8; /* 128 KB of loads in flight per SM */
 
 __device__ __forceinline__ unsigned folded(uint4 v) {
   return v.x ^ v.y ^ v.z ^ v.w;
 }
 
-/* READS n * 16 bytes, each once, neighbouring threads neighbouring words. */
+/* READS  n * 16 bytes once, coalesced. */
 __global__ void __launch_bounds__(kThreads) read_words(const uint4 *from, size_t n, unsigned *never) {
   const size_t step = (size_t)gridDim.x * kThreads;
   size_t i = (size_t)blockIdx.x * kThreads + threadIdx.x;

@@ -1,4 +1,4 @@
-/* streaming_read.h - a kernel that only reads, as fast as memory gives: the measure of the others. */
+/* streaming_read.h - a kernel that only reads, at memory bandwidth: the ceiling of the others. */
 #ifndef AUK_CUDA_BENCH_STREAMING_READ_H
 #define AUK_CUDA_BENCH_STREAMING_READ_H
 
@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* Reads `bytes` of `from` (both multiples of 16) once. `never` is device memory of 4 bytes, for a result that
- * nobody needs and the compiler must not know. */
+/* Reads `bytes` of `from` (both multiples of 16) once. `never` is 4 bytes of device memory for an unused
+ * result, without which the compiler would drop the reads. */
 Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
                       Error *err);
 

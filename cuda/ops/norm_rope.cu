@@ -1,5 +1,5 @@
-/* norm_rope.cu - see norm_rope.h. Each kernel is bound by reading and writing its rows once; for one row, by
- * its launch. Reference: the CPU backend's operations of the same names. */
+/* norm_rope.cu - see norm_rope.h. Each kernel is bound by memory bandwidth; with one token, by launch
+ * latency. Reference: the CPU backend. */
 #include "cuda/ops/norm_rope.h"
 
 #include <cuda_bf16.h>
@@ -41,7 +41,7 @@ __global__ void rope_table_kernel(const float *frequencies, int half, float fact
   }
 }
 
-/* Sum over the block, the same in every thread; the order depends on the block's size alone. */
+/* Sum over the block, the same in every thread; the order of additions depends on THREADS alone. */
 template <int THREADS> __device__ float block_sum(float value) {
   __shared__ float sums[THREADS / 32];
   value = warp_sum(value);
@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
 }
 
-/* The same for rows of at most THREADS * 4 * CHUNKS, a multiple of 4, which stay in registers; weights are
- * fetched while the kernel before ends. One row is all latency: two trips to memory, one of them hidden. */
+/* norm_kernel for rows that stay in registers: n % 4 == 0, n <= THREADS * 4 * CHUNKS. Weights are fetched
+ * while the previous kernel ends, which hides one of two memory latencies. */
 template <int THREADS, int CHUNKS>
 __global__ void __launch_bounds__(THREADS)
     norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x; i < n; i += THREADS) to[i] += from[i] * scale * weight[i];
 }
 
-/* Blocks (row, 0) take q, blocks (row, 1) k. */
+/* Block (row, 0) takes q, block (row, 1) k. */
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
     norm_q_k_kernel(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
@@ -141,16 +141,15 @@ __device__ __forceinline__ void store(float *to, float value) {
 
 constexpr int MAX_PAIRS = 4; /* per lane: head_dim <= 256 */
 
-/* How far behind `pair` its two dimensions lie. All of a head turns: pair i is (i, i + half), half being that
- * of head_dim. A PART of it, or nothing: pair i is (i, i + turned), turned being half of rotary_dim; then
- * those that do not turn follow likewise, by halves of what is left. */
+/* Offsets from i to the two dimensions of pair i. Full rotation: (i, i + half), half = head_dim / 2. PART:
+ * (i, i + turned), turned = rotary_dim / 2; then dimensions that are only copied, paired in the same way. */
 template <bool PART> struct Pairs {
   int half, turned;
   __device__ __forceinline__ int low(int pair) const { return PART && pair >= turned ? turned : 0; }
   __device__ __forceinline__ int high(int pair) const { return PART && pair < turned ? turned : half; }
 };
 
-/* A warp handles one head of one row: heads 0 .. n_heads - 1 are queries, then keys, then values. */
+/* A warp takes one head of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values. */
 template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
@@ -160,7 +159,7 @@ template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
   const Pairs<PART> pairs = {half, PART ? a.rotary_dim / 2 : half};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
-  float low_weight[MAX_PAIRS], high_weight[MAX_PAIRS]; /* constant: fetched while the kernel before ends */
+  float low_weight[MAX_PAIRS], high_weight[MAX_PAIRS]; /* fetched while the previous kernel ends */
 #pragma unroll
   for (int i = 0; i < MAX_PAIRS; i++) {
     int pair = lane + 32 * i;

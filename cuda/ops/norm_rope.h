@@ -1,7 +1,6 @@
-/* norm_rope.h - the small operations of a transformer layer on a GPU: what stands between the products.
+/* norm_rope.h - a step's operations beside matmuls and attention: embedding, norms, rope, activation.
  *
- * All enqueue on a stream and return the launch's error. Shapes are checked by the caller (backend.c) at
- * load. Position and ids are read from device memory, so that captured launches serve every step. */
+ * All only enqueue. Kernels read position and ids from device memory, so a graph serves every step. */
 #ifndef AUK_CUDA_OPS_NORM_ROPE_H
 #define AUK_CUDA_OPS_NORM_ROPE_H
 
@@ -13,7 +12,7 @@
 extern "C" {
 #endif
 
-/* *pos = at, and ids[0] = id unless id is negative: the step's place, by value. */
+/* *pos = at, and ids[0] = id unless id is negative; at and id are passed by value. */
 Status layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err);
 
 /* x[row][i] = scale * table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32
@@ -32,7 +31,7 @@ Status layer_rope_table(const float *frequencies, int half, float attention_fact
 Status layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
                   int out_stride, cudaStream_t stream, Error *err);
 
-/* out = x * scale, limited to fp16's range: rows that have no norm. Sizes as for layer_norm(). */
+/* out = x * scale, clamped to fp16's range: for layers without this norm. Shapes as in layer_norm(). */
 Status layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
                    cudaStream_t stream, Error *err);
 
@@ -40,15 +39,14 @@ Status layer_round(const float *x, float scale, int n, int n_tokens, void *out, 
 Status layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
                       cudaStream_t stream, Error *err);
 
-/* RMSNorm in place of the first n_q and of the next n_k numbers of each row, by themselves; rows fp32
+/* RMSNorm in place over the first n_q and, separately, over the next n_k elements of each row; rows fp32
  * [n_tokens][stride], weights fp32 [n_q] and [n_k]. */
 Status layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
                       float eps, int n_tokens, cudaStream_t stream, Error *err);
 
 /* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2), q to fp16
- * [n_tokens][n_heads][head_dim], k and v to the cache [n_kv_heads][n_ctx][head_dim] at positions *pos + row.
- * */
+ * [n_tokens][n_heads][head_dim], k and v to the cache [n_kv_heads][n_ctx][head_dim] from position *pos on. */
 typedef struct {
   int n_heads, n_kv_heads, head_dim, n_ctx;
   float eps;
@@ -59,11 +57,11 @@ typedef struct {
   const float *projections;
   void *q;
   void *k_cache, *v_cache;
-  int rotary_dim; /* even, 0 .. head_dim: the dimensions behind it are not turned */
+  int rotary_dim; /* even, 0 .. head_dim: dimensions from it on are not rotated */
 } LayerHeads;
 Status layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
-/* out = activation(gate) * up, limited to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
+/* out = activation(gate) * up, clamped to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
  * [n_tokens][out_stride]. */
 Status layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
                    int out_stride, cudaStream_t stream, Error *err);

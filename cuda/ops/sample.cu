@@ -1,14 +1,14 @@
 /* sample.cu - see sample.h. Built without fused multiply-add (-fmad=false), as sampler_math.h demands.
  *
- * A pick is a chain of small kernels over the vocabulary, each of BLOCKS blocks that own equal runs of ids
- * (one kernel where top-k is small: sample_top_k.cu):
- *   scores      penalties; the greatest key with its lowest id; zeroes the histograms; greedy ends here
+ * A pick is a chain of small kernels over the vocabulary, each of BLOCKS blocks with equal runs of ids (a
+ * small top-k is one kernel: sample_top_k.cu):
+ *   scores      penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
  *   weigh 0-2   where top-p cuts: the same by weight, over what top-k left
  *   draw        each block's surviving weight; the last block to finish finds the token
- * A cut is a key and how many tokens with exactly that key stay (the first ones by id); equal keys have equal
- * weights, so both cuts and min-p keep a beginning of the ranking, and one key and one count describe what is
- * left. READS  vocab_size * 4 bytes from L2 in each kernel. */
+ * A cut is a key and how many tokens with exactly that key stay (the lowest ids). Equal keys have equal
+ * weights, so top-k, top-p and min-p each keep a prefix of the ranking, and one key and one count describe
+ * what stays. READS  vocab_size * 4 bytes from L2 in each kernel. */
 #include "cuda/ops/sample.h"
 
 #include <float.h>
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
   finish(p, kind == SAMPLED_TOKEN ? ranked_id(greatest) : 0, kind);
 }
 
-/* Walks bins from the greatest down to the one in which the running sum reaches `limit`; the same in every
- * thread. `extra` is added to bin `extra_bin`. PRECOND the sum of all >= limit > above. */
+/* Finds the bin in which the sum from the greatest bin down reaches `limit`, in all threads alike. `extra`
+ * counts as part of bin `extra_bin`. PRECOND the sum of all >= limit > above. */
 __device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int bits,
                          int extra_bin, unsigned long long extra) {
   constexpr int EACH = BINS / THREADS;
@@ -67,7 +67,7 @@ __device__ void find_bin(const unsigned long long *bins, unsigned long long limi
   for (int i = 0; i < EACH; i++) own += bins[high - i] + (high - i == extra_bin ? extra : 0);
   sums[threadIdx.x] = own;
   __syncthreads();
-  for (int step = 1; step < THREADS; step *= 2) { /* inclusive running sums */
+  for (int step = 1; step < THREADS; step *= 2) { /* inclusive prefix sums */
     unsigned long long before = (int)threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
     __syncthreads();
     sums[threadIdx.x] += before;
@@ -88,7 +88,7 @@ __device__ void find_bin(const unsigned long long *bins, unsigned long long limi
   __syncthreads();
 }
 
-/* How many candidates there are, or what they weigh: the sum of a histogram's first level. */
+/* The sum of a first-level histogram: the number of candidates, or their weight. */
 __device__ unsigned long long sum_bins(const unsigned long long *bins) {
   __shared__ unsigned long long sums[THREADS / 32];
   unsigned long long own = 0;
@@ -102,14 +102,13 @@ __device__ unsigned long long sum_bins(const unsigned long long *bins) {
   return total;
 }
 
-/* A cut as the last step needs it: tokens above `key` stay, and the first `ties` of those at it. */
+/* A complete cut: tokens above `key` stay, and of the tokens at `key` the `ties` with the lowest ids. */
 struct Border {
   uint32_t key;
   unsigned int ties;
 };
 
-/* top-k's border from its three histograms, all of them full. Nothing is cut where there are fewer
- * candidates. */
+/* top-k's border from its three complete histograms; {0, 0}, which keeps all, for up to top_k candidates. */
 __device__ Border count_border(const Pick &p) {
   Border border = {0, 0};
   if (p.top_k == 0) return border;
@@ -126,7 +125,7 @@ template <int BY_WEIGHT> __global__ void __launch_bounds__(THREADS) cut_kernel(P
   begin_overlapping();
   __shared__ unsigned long long bins[BINS];
   uint32_t greatest = greatest_key(p);
-  if (greatest >= SAMPLER_KEY_INFINITE || greatest <= SAMPLER_KEY_LOWEST) return; /* draw reports it */
+  if (greatest >= SAMPLER_KEY_INFINITE || greatest <= SAMPLER_KEY_LOWEST) return; /* draw_kernel reports it */
   double top = (double)sampler_key_score(greatest);
   Border kept = {0, 0};
   if (BY_WEIGHT) kept = count_border(p);
@@ -159,8 +158,7 @@ template <int BY_WEIGHT> __global__ void __launch_bounds__(THREADS) cut_kernel(P
   for (int id = first + threadIdx.x; id < end; id += THREADS) {
     uint32_t key = key_of(p, id);
     if (!can_weigh(key, top, p.temperature) || (uint64_t)key >> (shift + bits) != cut.key) continue;
-    if (BY_WEIGHT && kept.ties && key <= kept.key)
-      continue; /* ties at top-k's border: added where bins are walked */
+    if (BY_WEIGHT && kept.ties && key <= kept.key) continue; /* find_bin() adds the ties at top-k's border */
     unsigned long long value = BY_WEIGHT ? weight_of(key, top, p.temperature) : 1;
     atomicAdd(&bins[key >> shift & ((1u << bits) - 1)], value);
   }
@@ -170,7 +168,7 @@ template <int BY_WEIGHT> __global__ void __launch_bounds__(THREADS) cut_kernel(P
     if (bins[i]) atomicAdd(&to[i], bins[i]);
 }
 
-/* What all cuts together leave. */
+/* The border of top-k and top-p together. */
 __device__ Border final_border(const Pick &p, double top) {
   Border border = count_border(p);
   if (p.top_p < 1) {
@@ -230,7 +228,7 @@ __global__ void __launch_bounds__(THREADS) draw_kernel(Pick p) {
   if (threadIdx.x == 0) p.control->sums[blockIdx.x] = sums[0], p.control->ties[blockIdx.x] = ties[0];
   if (!is_last_block(&p.control->finished)) return;
 
-  /* In which block's run of ids the token lies. */
+  /* Finds the block in whose run of ids the token lies. */
   if (threadIdx.x == 0) {
     volatile Control *control = p.control;
     unsigned long long total = 0;
@@ -254,8 +252,8 @@ __global__ void __launch_bounds__(THREADS) draw_kernel(Pick p) {
   }
   __syncthreads();
 
-  /* The token itself: each thread takes a run of ids, then one walks the run in which the sum passes the
-   * target. */
+  /* Finds the token itself: each thread sums a run of ids, then one thread walks the run in which the sum
+   * passes the target. */
   int run = (p.vocab_size + BLOCKS - 1) / BLOCKS, each = (run + THREADS - 1) / THREADS;
   int begin = block_found * run, stop = min(p.vocab_size, begin + run);
   int mine = min(stop, begin + (int)threadIdx.x * each), mine_end = min(stop, mine + each);

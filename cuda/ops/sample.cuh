@@ -1,5 +1,5 @@
-/* sample.cuh - what the two ways to pick a token share: sample.cu, which cuts by histograms whatever is asked
- * for, and sample_top_k.cu, for a top-k so small that one block can rank what is left.
+/* sample.cuh - shared by the two samplers: sample.cu cuts by histograms for any settings; sample_top_k.cu
+ * takes a top-k that is small enough for one block to rank the candidates.
  *
  * Both are built without fused multiply-add (-fmad=false), as engine/sampler_math.h demands. */
 #ifndef AUK_CUDA_OPS_SAMPLE_CUH
@@ -12,27 +12,26 @@
 namespace sampling {
 
 constexpr int BLOCKS = 96, THREADS = 256, BINS = 2048, LEVELS = 3;
-constexpr int GROUPS =
-    BLOCKS * THREADS / 32;      /* runs of ids, one a warp, of which sample_top_k.cu knows the first */
-constexpr int MOST_OF_FEW = 64; /* the greatest top-k that sample_top_k.cu takes */
-constexpr uint32_t SEEN = SAMPLER_TOKEN_SEEN;
+constexpr int GROUPS = BLOCKS * THREADS / 32; /* runs of ids, one per warp, for sample_top_k.cu */
+constexpr int MOST_OF_FEW = 64;               /* the greatest top-k that sample_top_k.cu takes */
+constexpr uint32_t SEEN = SAMPLER_NOTE_SEEN;
 
-/* What top-k or top-p found so far. Level by level more upper bits of the key are known. */
+/* Where top-k or top-p cuts, as far as it is known: each level of histograms finds more bits of the key. */
 struct Cut {
-  uint32_t key; /* the bits known */
+  uint32_t key; /* the bits found */
   uint32_t unused;
-  unsigned long long above; /* sum over all keys above them */
+  unsigned long long above; /* sum over all keys with greater bits */
 };
 
 struct Control {
-  unsigned long long greatest;     /* key << 32 | ~id of the first of the ranking */
+  unsigned long long greatest;     /* ranked() of the best token */
   unsigned int lowest;             /* smallest key, to find NaN */
-  unsigned int finished;           /* blocks of the last kernel that are done */
-  Cut cuts[2][LEVELS];             /* by count, by weight; as each level begins with the one before */
-  unsigned long long sums[BLOCKS]; /* draw: weight above the cut, by block */
-  unsigned int ties[BLOCKS];       /* draw: tokens exactly at the cut, by block */
+  unsigned int finished;           /* blocks of a pick's last kernel that are done */
+  Cut cuts[2][LEVELS];             /* by count, by weight: the cut at the begin of each level */
+  unsigned long long sums[BLOCKS]; /* draw: each block's weight above the cut */
+  unsigned int ties[BLOCKS];       /* draw: each block's tokens exactly at the cut */
   unsigned long long bins[2][LEVELS][BINS];
-  unsigned long long firsts[GROUPS]; /* few: the first of each group's ranking, as `greatest` */
+  unsigned long long firsts[GROUPS]; /* sample_top_k.cu: ranked() of each group's best token */
 };
 
 struct Pick {
@@ -49,13 +48,13 @@ struct Pick {
   bool penalties;
 };
 
-/* This block's ids. */
+/* The run of ids of this block. */
 __device__ __forceinline__ void block_range(int n, int *first, int *end) {
   int run = (n + BLOCKS - 1) / BLOCKS;
   *first = min(n, (int)blockIdx.x * run), *end = min(n, *first + run);
 }
 
-/* The score of a token, kept for key_of() where penalties made it. */
+/* The score of a token; with penalties it is stored for key_of(). */
 __device__ __forceinline__ float make_score(const Pick &p, int id) {
   float score = p.logits[id];
   if (!p.penalties) return score;
@@ -69,7 +68,7 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
   return sampler_key(p.penalties ? p.scores[id] : p.logits[id]);
 }
 
-/* A number for each token that is greater the earlier the token is in the ranking. */
+/* Orders tokens by key, equal keys by lower id: the better token has the greater number. */
 __device__ __forceinline__ unsigned long long ranked(uint32_t key, int id) {
   return (unsigned long long)key << 32 | (uint32_t)~id;
 }
@@ -80,7 +79,7 @@ __device__ __forceinline__ int ranked_id(unsigned long long number) {
   return (int)~(uint32_t)number;
 }
 
-/* The greatest and the lowest of a warp, in every lane. */
+/* Maximum and minimum over the warp, in every lane. */
 __device__ __forceinline__ void warp_extremes(unsigned long long *greatest, unsigned int *lowest) {
   for (int step = 16; step; step /= 2) {
     unsigned long long other = __shfl_xor_sync(~0u, *greatest, step);
@@ -89,7 +88,7 @@ __device__ __forceinline__ void warp_extremes(unsigned long long *greatest, unsi
   }
 }
 
-/* What is wrong with logits whose greatest and lowest key these are; SAMPLED_TOKEN: nothing. */
+/* Judges logits by their greatest and lowest key; SAMPLED_TOKEN: they are fine. */
 __device__ __forceinline__ SampledKind kind_of(uint32_t greatest, uint32_t lowest) {
   if (lowest < SAMPLER_KEY_LOWEST || greatest >= SAMPLER_KEY_INFINITE) return SAMPLED_NAN;
   return greatest <= SAMPLER_KEY_LOWEST ? SAMPLED_NOTHING_FINITE : SAMPLED_TOKEN;
@@ -99,7 +98,7 @@ __device__ __forceinline__ uint32_t greatest_key(const Pick &p) {
   return (uint32_t)(p.control->greatest >> 32);
 }
 
-/* The key below which a weight is nothing: sampler.c, gather(). Compares as it does, in double. */
+/* Whether the weight of a key can be above 0, compared in double as gather() of sampler.c does. */
 __device__ __forceinline__ bool can_weigh(uint32_t key, double top, double temperature) {
   return (double)sampler_key_score(key) >= top - 29.0 * temperature;
 }
@@ -108,7 +107,7 @@ __device__ __forceinline__ unsigned long long weight_of(uint32_t key, double top
   return sampler_weight(((double)sampler_key_score(key) - top) / temperature);
 }
 
-/* Ends a pick: the token to where it is wanted, the token noted, all ready for the next. One thread. */
+/* Ends a pick, in one thread: writes the token, counts it as seen, resets Control for the next pick. */
 __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   p.control->greatest = 0, p.control->lowest = 0xffffffffu, p.control->finished = 0;
   *p.token = id;
@@ -121,7 +120,7 @@ __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   }
 }
 
-/* Whether this block is the last to get here; what others wrote before is visible then. */
+/* Whether this block is the last to arrive; if so, it sees what the others wrote. */
 __device__ inline bool is_last_block(unsigned int *finished) {
   __shared__ bool last;
   __threadfence();

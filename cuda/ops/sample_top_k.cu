@@ -1,19 +1,17 @@
-/* sample_top_k.cu - a pick with a top-k of up to 64, which people use, as one kernel.
+/* sample_top_k.cu - a pick with a top-k of up to 64, the usual settings, as one kernel.
  *
- * The vocabulary is cut into GROUPS runs of ids, one a warp, each of which leaves the first of its ranking.
- * The last block to finish takes it from there: the k-th of those firsts bounds the k-th of all from below,
- * so only the k groups at or before it can hold what stays; they are read again, what is not behind the
- * bound goes to shared memory (little more than k tokens, but for vocabularies that lie in order), and is
- * ranked by counting who is greater. The firsts themselves are thinned out so before they are ranked: the
- * k-th of the greatest of every six bounds their k-th. Then top-p, min-p and the draw are sums over at most
- * 64 weights.
+ * Each warp finds the best token, the first, of its group: one of GROUPS runs of ids. The last block to
+ * finish continues. The k-th of the firsts is a lower bound of the k-th token, so only the k groups whose
+ * firsts reach it can hold a token that stays. The block reads these groups again, puts the tokens that reach
+ * the bound into shared memory (few more than k, unless the vocabulary is sorted by score), and ranks each by
+ * counting the greater ones. Before that, the firsts are thinned out likewise: the k-th of the maxima of
+ * every six of them bounds their k-th. Then top-p, min-p and the draw are sums over at most 64 weights.
  *
  *     group     0    1    2    3  ...  767
  *     first     7.1  3.0  9.4  0.2     1.1      k = 2: the bound is 7.1, groups 0 and 2 are read again
  *
- * The same bits as sample.cu's chain and sampler.c: numbers of the ranking are all different, sums are of
- * integers. Built without fused multiply-add. READS vocab_size * 4 bytes, and again k / 768 of them by one
- * block. */
+ * The results equal sample.cu's and sampler.c's: ranked() numbers all differ, sums are of integers. READS
+ * vocab_size * 4 bytes, and again k / 768 of them by one block. */
 #include "cuda/ops/sample.cuh"
 #include "cuda/ptx/lanes.cuh"
 
@@ -25,16 +23,16 @@ typedef unsigned long long Number; /* ranked() */
 
 constexpr int WARPS = THREADS / 32;
 constexpr int ROOM = 1024;   /* tokens that can be ranked at once */
-constexpr int SAMPLES = 128; /* each the greatest of GROUPS / SAMPLES firsts */
+constexpr int SAMPLES = 128; /* each is the maximum of GROUPS / SAMPLES firsts */
 
-/* What the last block works on. */
+/* Shared memory of the last block. */
 struct Shared {
-  Number numbers[ROOM]; /* of the groups' firsts, then of the tokens not behind the bound */
-  Number order[MOST_OF_FEW];
-  Number weights[MOST_OF_FEW]; /* of order[], 0 where top-p or min-p drop it */
-  short groups[MOST_OF_FEW];   /* those that hold what stays */
+  Number numbers[ROOM];        /* all firsts, later the tokens that reach the bound */
+  Number order[MOST_OF_FEW];   /* the top k, best first */
+  Number weights[MOST_OF_FEW]; /* of order[]; 0: dropped by top-p or min-p */
+  short groups[MOST_OF_FEW];   /* groups whose firsts reach the bound */
   Number samples[SAMPLES];
-  Number firsts[GROUPS]; /* those that the samples leave, of groups at[] */
+  Number firsts[GROUPS]; /* firsts that reach the samples' bound, of groups at[] */
   short at[GROUPS];
   Number bound;
   int n, count;
@@ -48,8 +46,7 @@ __device__ __forceinline__ void group_range(int n, int group, int *first, int *e
   *first = min(n, group * run), *end = min(n, *first + run);
 }
 
-/* Tells to(i, number, rank) the rank, from 0, of each of n numbers, all different but for zeros, which are
- * nothing. */
+/* Calls to(i, number, rank) with the rank, from 0, of each of n numbers, which differ; zeros are empty. */
 template <class To> __device__ __forceinline__ void rank_numbers(const Number *numbers, int n, To to) {
   for (int i = threadIdx.x; i < n; i += THREADS) {
     Number own = numbers[i];
@@ -60,8 +57,7 @@ template <class To> __device__ __forceinline__ void rank_numbers(const Number *n
   }
 }
 
-/* Calls take(number) for each token of the listed groups that is at or before `bound` and can weigh
- * something. */
+/* Calls take(number) for each token of s.groups that reaches `bound` and can have a weight. */
 template <class Take>
 __device__ __forceinline__ void read_groups(const Pick &p, const Shared &s, int n_groups, Number bound,
                                             double top, Take take) {
@@ -77,7 +73,7 @@ __device__ __forceinline__ void read_groups(const Pick &p, const Shared &s, int 
   }
 }
 
-/* How many tokens of the groups are at or before `bound`. All threads. */
+/* The number of tokens of s.groups that reach `bound`. All threads call it. */
 __device__ int count_tokens(const Pick &p, Shared &s, int n_groups, Number bound, double top) {
   __syncthreads();
   if (threadIdx.x == 0) s.count = 0;
@@ -90,7 +86,7 @@ __device__ int count_tokens(const Pick &p, Shared &s, int n_groups, Number bound
   return s.count;
 }
 
-/* The k-th token itself, bit by bit: for vocabularies in whose groups too many are before the bound. */
+/* Finds the k-th token bit by bit: if more than ROOM tokens reach the bound. */
 __device__ Number kth_token(const Pick &p, Shared &s, int n_groups, double top) {
   Number kth = 0;
   for (int bit = 63; bit >= 0; bit--) {
@@ -100,7 +96,7 @@ __device__ Number kth_token(const Pick &p, Shared &s, int n_groups, double top) 
   return kth;
 }
 
-/* Fills s.numbers with the tokens at or before `bound`, as far as there is room; s.n tells how many. */
+/* Fills s.numbers with the tokens that reach `bound`, at most ROOM; s.n counts all of them. */
 __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, double top) {
   __syncthreads();
   if (threadIdx.x == 0) s.n = 0;
@@ -112,8 +108,7 @@ __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, do
   __syncthreads();
 }
 
-/* Of the groups' firsts in s.numbers those that may be among the first top_k of them to s.firsts and s.at;
- * returns how many. */
+/* Copies the firsts of s.numbers that can be among the best top_k to s.firsts, s.at; returns how many. */
 __device__ int thin_out_firsts(const Pick &p, Shared &s) {
   if (threadIdx.x == 0) s.bound = 0, s.n = 0;
   if (threadIdx.x < SAMPLES) {
@@ -137,7 +132,7 @@ __device__ int thin_out_firsts(const Pick &p, Shared &s) {
   return s.n;
 }
 
-/* The first min(top_k, all) of the ranking to s.order; returns how many. */
+/* Puts the best min(top_k, all) tokens into s.order; returns how many. */
 __device__ int take_first(const Pick &p, Shared &s, double top) {
   const int n_firsts = thin_out_firsts(p, s);
   if (threadIdx.x == 0) s.bound = 0, s.count = 0;
@@ -160,7 +155,7 @@ __device__ int take_first(const Pick &p, Shared &s, double top) {
   return min(s.n, p.top_k);
 }
 
-/* Weighs the n tokens of s.order, drops what top-p and min-p drop, and draws. Threads from n on only wait. */
+/* Weighs the n tokens of s.order, applies top-p and min-p, draws. Threads from n on only join barriers. */
 __device__ void draw_of_few(const Pick &p, Shared &s, int n, double top) {
   int i = threadIdx.x;
   Number own = i < n ? s.order[i] : 0, weight = i < n ? weight_of(ranked_key(own), top, p.temperature) : 0;
@@ -180,7 +175,7 @@ __device__ void draw_of_few(const Pick &p, Shared &s, int n, double top) {
   if (i < n) s.weights[i] = weight;
   __syncthreads();
   if (i >= n || weight == 0) return;
-  Number earlier = 0; /* of those with lower ids */
+  Number earlier = 0; /* weight of the tokens with lower ids */
   sum = 0;
   for (int j = 0; j < n; j++) {
     earlier += ranked_id(s.order[j]) < ranked_id(own) ? s.weights[j] : 0;

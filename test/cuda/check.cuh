@@ -1,4 +1,4 @@
-/* check.cuh - a call of CUDA, or of ours, that must succeed: the test program ends where it does not. */
+/* check.cuh - CHECK for calls of CUDA and MUST for calls that return Status: a failure ends the program. */
 #ifndef AUK_TEST_CUDA_CHECK_CUH
 #define AUK_TEST_CUDA_CHECK_CUH
 
@@ -17,7 +17,7 @@
     }                                                                                                        \
   } while (0)
 
-/* What a function of ours that failed says. */
+/* The message of a failed call in MUST. */
 [[maybe_unused]] static Error error;
 
 #define MUST(call)                                                                                           \

@@ -1,11 +1,10 @@
-/* test_attention.cu - every attention family against a product in double, over shapes, positions and windows.
+/* test_attention.cu - every attention family against attention in double, over shapes, positions and windows.
  *
- * The reference runs on the GPU in double, one thread an output row, from the same fp16 queries, keys and
- * values. Tolerance: the families round the weights p of the softmax (at most 1) and the result to fp16, each
+ * The reference runs on the GPU, one thread per head of a token, from the same fp16 queries, keys and values.
+ * Tolerance: the families round the weights p of the softmax (at most 1) and the result to fp16, each
  * with a relative error of at most 2^-11, uniform and independent, so a variance of 2^-24 / 3 of the value
  * squared each; scores are fp32 sums of exact products. NMSE <= 2 * 2^-22 / 3 ~ 1.6e-7; 5e-7 leaves room for
- * cancelling sums of v. Runs on a machine with a GPU; prints one line a failing case and `N passed, N
- * failed`. */
+ * cancelling sums of v. Needs a GPU; prints a line per failing case and `N passed, N failed`. */
 #include <cuda_fp16.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +47,7 @@ __global__ void reference(const __half *q, const T *k, const T *v, double *out, 
   for (int d = 0; d < head_dim; d++) o[d] /= total;
 }
 
-/* A normal-like number from an index: sum of four uniform ones, so that the test needs no library. */
+/* Approximately normal numbers from the index: sums of four uniform ones. */
 template <typename T> __global__ void fill(T *to, size_t n, unsigned seed, float scale) {
   size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
@@ -67,14 +66,14 @@ struct Shape {
 };
 
 static int passed, failed;
-static bool few; /* of the settings: `test_attention few`, for where kernels are emulated */
+static bool few; /* `test_attention few` has fewer settings, for emulated GPUs */
 
 struct Setting {
   int n_tokens, pos, window;
 };
 
-/* Few of them: windows that begin in the first tile of 64 keys and in the second; rows of which some see all
- * of a tile that the next does not; fewer rows than a block takes, and more. */
+/* The few: windows that begin in the first tile of 64 keys and in the second; tokens that see all of a tile
+ * beside tokens that do not; fewer tokens than a block takes, and more. */
 static std::vector<Setting> settings(void) {
   if (few)
     return {{1, 0, 0},  {1, 70, 16},  {1, 100, 0},    {1, 100, 16}, {3, 0, 16},
@@ -124,7 +123,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
       if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
       for (std::vector<__half> *to : {&got, &again}) {
-        CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN: what is not written shows */
+        CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN shows outputs that are not written */
         MUST(attention_run((AttentionFamily)family, &a, n_tokens, 0, &error));
         CHECK(cudaMemcpy(to->data(), out, n * 2, cudaMemcpyDeviceToHost));
       }
@@ -146,7 +145,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     CHECK(cudaFree(p));
 }
 
-/* Qwen3-8B's heads: decode takes 8 rows at once, and more behind a long text. */
+/* Qwen3-8B's heads: a decode launch takes 8 tokens; after a long past several launches take more. */
 static void check_choice(void) {
   const struct {
     int n_tokens, past, window;
@@ -180,12 +179,12 @@ int main(int argc, char **argv) {
                   Shape{4, 2, 250}})
     run_shape<__half>(s, KV_F16, (size_t)shared);
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32, (size_t)shared);
-  /* Scores of some 30, of which a cap of 20 leaves little; widths of prefill and decode, and others. */
+  /* Scores of about 30 and a cap of 20; head sizes that prefill and decode cap, and others. */
   for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 1.0, 20.0);
   run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 1.0, 20.0);
   run_shape<__half>(Shape{32, 16, 128}, KV_F16, (size_t)shared, 0.03, 0);
-  /* What smaller chips run: sm_75 has 64 KB of shared memory for a block, sm_86 and sm_89 have 99 KB. */
+  /* Smaller chips: a block has 64 KB of shared memory on sm_75, 99 KB on sm_86 and sm_89. */
   for (size_t kilobytes : {64, 99})
     for (Shape s : {Shape{28, 4, 128}, Shape{6, 2, 96}, Shape{8, 4, 256}})
       for (double cap : {0.0, 20.0}) run_shape<__half>(s, KV_F16, kilobytes << 10, 0, cap);

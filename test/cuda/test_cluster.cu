@@ -1,8 +1,8 @@
 /* test_cluster.cu - every instruction of cuda/ptx/cluster.cuh does what its comment says, alone and as
- * kernels use it: rings fed by a warp, results sent to a whole cluster, a hand-over between clusters.
+ * kernels use it: rings fed by a warp, results sent to a whole cluster, an all-reduce across clusters.
  *
- * Numbers are whole and sums exact, so every result is compared for equality. Runs on a machine with a GPU of
- * compute capability 9.0 or later; prints one line a failing case and `N passed, N failed`. */
+ * Sums are of integers, so results are equal. Needs a GPU of compute capability 9.0 or later; prints a line
+ * per failing case and `N passed, N failed`. */
 #include <stdio.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ static std::vector<uint32_t> counting(size_t n) {
   return v;
 }
 
-/* --- where a block is */
+/* --- a block's rank in its cluster */
 
 __global__ void places(const uint32_t *, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
@@ -85,7 +85,7 @@ static void test_places(void) {
   }
 }
 
-/* --- one barrier through many phases: warp 0 writes a number, warp 1 adds it up */
+/* --- one mbarrier through many phases: warp 0 writes numbers, warp 1 adds them up */
 
 __global__ void phases(const uint32_t *, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
@@ -119,7 +119,7 @@ __global__ void phases(const uint32_t *, uint32_t *out) {
 #endif
 }
 
-/* --- bytes: some come before they are announced; the phase is complete with the last */
+/* --- transaction counts: some bytes arrive before they are expected; the last one completes the phase */
 
 __global__ void bytes(const uint32_t *in, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
@@ -191,7 +191,7 @@ static void test_ring(void) {
   expect("ring", run(ring, 4, 1, 128, kStages * kStageNumbers * 4, in, want.size()), want);
 }
 
-/* --- copies of single threads, counted as arrivals */
+/* --- cp.async of single threads, counted as arrivals */
 
 __global__ void small_copies(const uint32_t *in, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
@@ -212,12 +212,12 @@ __global__ void small_copies(const uint32_t *in, uint32_t *out) {
 #endif
 }
 
-/* --- every block sends to every other, round after round: 16, 8 and 4 bytes, into static and dynamic shared
- * memory; a block sends again when all have read */
+/* --- every block sends 16, 8 and 4 bytes per round to every block of its cluster, into static and dynamic
+ * shared memory; a block sends again after all have read */
 
 constexpr int kRounds = 6, kSent = 7; /* numbers a block sends in a round: 4 + 2 + 1 */
 
-__global__ void broadcast(const uint32_t *in, uint32_t *out) { /* of two clusters */
+__global__ void broadcast(const uint32_t *in, uint32_t *out) { /* the grid is two clusters */
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint4 fours[];
   __shared__ uint2 twos[16];
@@ -262,7 +262,7 @@ static void test_broadcast(int cluster) {
   expect("broadcast", run(broadcast, n_blocks, cluster, 64, 16 * 16, in, want.size()), want);
 }
 
-/* --- barriers of some threads: one warp makes, one takes, the other two do not know */
+/* --- barriers of some threads: one warp produces, one consumes, the other two do not take part */
 
 __global__ void some(const uint32_t *, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
@@ -283,10 +283,11 @@ __global__ void some(const uint32_t *, uint32_t *out) {
 #endif
 }
 
-/* --- a hand-over between clusters: in every round each block adds its number, above one, to a word of every
- * block, and its complement to another beside it; a block's words are there when they have grown by as many
- * ones as there are blocks, and what came makes what it gives next. Two pairs of words by turns: who gives in
- * round r has read those of round r - 1, so r - 2's were read by all. */
+/* --- all-reduce across clusters: every block has two 64-bit words, each a sum above an 8-bit count. In every
+ * round each block adds its number, and one to the count, to the first word of every block, and the number's
+ * complement to the second. A block's words are complete when their counts have grown by the number of
+ * blocks; their sums make its next number. Rounds alternate between two pairs of words: a block that adds in
+ * round r has read round r - 1, so all have read round r - 2. */
 
 constexpr int kHandOvers = 12;
 
@@ -310,7 +311,7 @@ __global__ void hand_over(const uint32_t *in, uint32_t *out) {
     const uint64_t sum = (v.x - before.x) >> 8, complements = (v.y - before.y) >> 8;
     if (sum + complements == (uint64_t)n * 0xffffffff) mine = mine * 5 + (uint32_t)sum;
     before = v;
-    __syncwarp(); /* each lane has read, before any gives again */
+    __syncwarp(); /* each lane has read before any adds again */
   }
   if (threadIdx.x == 0) out[8 * n + blockIdx.x] = mine;
 #endif
@@ -328,7 +329,7 @@ static void test_hand_over(int n_blocks, int cluster) {
   expect("hand-over", std::vector<uint32_t>(out.begin() + (long)(8 * n), out.end()), now);
 }
 
-/* --- clusters of sixteen run where they are allowed, and only there */
+/* --- clusters of sixteen run only with cudaFuncAttributeNonPortableClusterSizeAllowed */
 
 static void test_large_clusters(void) {
   uint32_t *numbers = device_numbers(256);

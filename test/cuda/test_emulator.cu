@@ -1,8 +1,8 @@
-/* test_emulator.cu - the emulator's strictness: writes beside a buffer end the program by name, and threads
- * that do not wait for each other come in orders that differ from launch to launch and are the same in every
- * run.
+/* test_emulator.cu - the emulator's strictness: a write outside a buffer ends the program with the kernel's
+ * name, and threads that do not wait for each other run in orders that differ from launch to launch but are
+ * the same in every run.
  *
- * For emulated GPUs alone; prints `N passed, N failed`. */
+ * Needs an emulated GPU; prints `N passed, N failed`. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ __global__ void write_at(int *to, int at) {
   to[at] = 7;
 }
 
-/* Runs `work` in a child process: its standard error, and whether a signal ended it. */
+/* Runs `work` in a child process; returns its standard error and whether it failed. */
 template <class Work> static std::string said(Work work, bool *ended) {
   int ends[2], status = 0;
   if (pipe(ends)) exit(1);
@@ -96,7 +96,7 @@ __global__ void exchange(int *out, int barrier) {
   out[i] = numbers[n - 1 - i];
 }
 
-/* How many threads found what they should, for each of 40 launches. */
+/* The number of threads that read the right number, for each of 40 launches. */
 static std::vector<int> exchanges(int threads, int barrier) {
   std::vector<int> out(64), found;
   int *device;
@@ -127,7 +127,7 @@ static void test_orders() {
   expect(wrong > 10, "lanes that do not wait for each other");
 }
 
-/* The first launches of a process: which of two warps comes first differs, and not from run to run. */
+/* In the first launches of a process, which of two warps comes first differs, but equally in every run. */
 static void test_repeats() {
   std::string runs[2];
   for (std::string &run : runs) {

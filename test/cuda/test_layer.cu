@@ -1,9 +1,8 @@
-/* test_layer.cu - the operations between products (norm_rope.h) against the same formulas in double on the
- * host.
+/* test_layer.cu - the operations of norm_rope.h against the same formulas in double on the host.
  *
- * Tolerances are of the largest number of a result: fp16 rounds to 2^-11 of each, and fp32 sums
- * and fast functions err by some 2^-20. So 2^-10 for fp16 and 2^-17 for fp32. What lies after the results
- * stays as it was. Needs a GPU; prints `N passed, N failed`. */
+ * Tolerances are relative to the largest number of a result: fp16 rounds to 2^-11 of each, fp32 sums and fast
+ * functions err by some 2^-20; so 2^-10 for fp16 and 2^-17 for fp32. Memory after the results stays
+ * unchanged. Needs a GPU; prints `N passed, N failed`. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -55,7 +54,7 @@ static std::vector<__half> untouched_halves(size_t n) {
   return std::vector<__half>(n, __float2half_rn(UNTOUCHED));
 }
 
-/* got and want, of equal size, to `tolerance` of the largest number wanted. */
+/* Compares got and want, of equal size, to `tolerance` of the largest number wanted. */
 static void expect(const char *what, int number, const Row &got, const Row &want, double tolerance) {
   double most = 0, worst = 0;
   size_t where = 0;
@@ -71,7 +70,7 @@ static void expect(const char *what, int number, const Row &got, const Row &want
   good ? passed++ : failed++;
 }
 
-/* Rows of products' inputs: fp16 with a gap after each row. */
+/* Inputs of matmuls: fp16 rows with a gap after each. */
 struct Rows {
   int n, n_tokens, stride;
   Device<__half> memory;
@@ -97,8 +96,8 @@ static Row converted(const Floats &from) {
   return Row(from.begin(), from.end());
 }
 
-/* eps is large beside the squares, so that it cannot be left out. The sizes are those of each kernel of
- * norms: rows in the registers of 512 and of 1,024 threads, ends that are no multiple of the block, rows read
+/* eps is large relative to the squares, so that leaving it out shows. The sizes cover each norm kernel: rows
+ * in the registers of 512 and of 1,024 threads, ends that are no multiple of the block, rows that are read
  * twice. */
 static void test_norms() {
   const float eps = 0.75f;
@@ -191,7 +190,7 @@ static Row head_of(const float *from, int head_dim, int rotary, const float *wei
   return head;
 }
 
-/* Heads of 2 queries to a key, whose cache has room before and after the step's positions. */
+/* Two query heads per KV head; the cache has positions before and after the step's. */
 template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms) {
   const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3;
   const float eps = 0.5f;

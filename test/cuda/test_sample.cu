@@ -1,9 +1,9 @@
-/* test_sample.cu - the sampler on the GPU gives the token of engine/sampler.c, for every setting, over many
+/* test_sample.cu - the sampler on the GPU picks the token that engine/sampler.c picks, for many settings and
  * logits.
  *
  * Vocabulary sizes around the blocks' runs, logits of several shapes (flat, peaked, full of ties, with
- * -infinity), all filters alone and together, penalties with a text that grows. Equality is exact: nothing is
- * tolerated. Runs on a machine with a GPU; prints one line a failing case and `N passed, N failed`. */
+ * -infinity), all filters alone and together, penalties with a text that grows. Tokens must be equal. Needs a
+ * GPU; prints a line per failing case and `N passed, N failed`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,7 +119,7 @@ static void broken(float bad, bool everywhere, SampledKind want, double temperat
   CHECK(cudaFreeHost(slot));
 }
 
-/* `test_sample few`: for where kernels are emulated. */
+/* `test_sample few` has fewer cases, for emulated GPUs. */
 int main(int argc, char **argv) {
   typedef std::vector<double> Numbers;
   typedef std::vector<int> Integers;
@@ -139,17 +139,17 @@ int main(int argc, char **argv) {
                   penalties ? 0.2 : 0, 42};
               run_case(vocab, settings, kind);
             }
-  if (few) /* more than sample_top_k.cu takes, with and without scores that are the same at the border */
+  if (few) /* a top-k too large for sample_top_k.cu, with and without ties at the border */
     for (int kind = 0; kind < 6; kind++)
       for (double min_p : {0.0, 0.3})
         run_case(1000, {0.7, 100, kind % 2 ? 0.95 : 1, min_p, 1, 0, 0, 42}, kind);
-  for (double frequency : {0.0, 0.2, -0.2}) /* few tokens, picked again and again: how often counts */
+  for (double frequency : {0.0, 0.2, -0.2}) /* few tokens, which are picked often: their counts matter */
     for (double temperature : {0.0, 0.7})
       run_case(4, {temperature, 0, 1, 0, frequency == 0 ? 1.1 : 1, frequency == 0 ? 0.3 : 0, frequency, 42},
                4);
   for (int top_k : {4, 8}) /* weights that reach top-p exactly: the next one is out */
     for (double top_p : {0.25, 0.5, 0.75}) run_case(1000, {0.7, top_k, top_p, 0, 1, 0, 0, 42}, 4);
-  for (int kind : {4, 5}) /* more before sample_top_k.cu's bound than it has room for */
+  for (int kind : {4, 5}) /* more than ROOM tokens reach sample_top_k.cu's bound */
     run_case(20000, {0.7, 64, 0.95, 0, 1, 0, 0, 42}, kind);
   struct {
     double temperature;

@@ -1,6 +1,4 @@
-/* test_supported.c - what GPUs do not compute is refused by its name; what they do is not.
- *
- * Each case is a model of the architectures that they compute with one thing changed. */
+/* test_supported.c - cuda_check_model() refuses models that GPUs do not compute, by reason, and no others. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,9 +15,9 @@ enum { N_LAYERS = 3 };
 
 static int windows[N_LAYERS];
 static uint8_t ropes[N_LAYERS];
-static ModelLayer layers[N_LAYERS]; /* dense, but where a test says otherwise */
+static ModelLayer layers[N_LAYERS]; /* dense by default */
 
-/* Qwen3's, with a window and yarn. */
+/* Qwen3's config with a window and YaRN. */
 static ModelConfig like_qwen3(void) {
   windows[1] = 4096;
   for (int i = 0; i < N_LAYERS; i++) ropes[i] = ROPE_GLOBAL;
@@ -91,7 +89,7 @@ static Status with_scales(float last, bool dummy, Error *err) {
   return status;
 }
 
-/* Kernels have them as fp16: numbers of its usual range, and smaller ones where larger ones are. */
+/* Kernels read scales as fp16: numbers in its normal range are taken, and smaller ones beside larger ones. */
 static void scales_beyond_fp16_are_refused(void **state) {
   (void)state;
   Error err;
@@ -101,7 +99,7 @@ static void scales_beyond_fp16_are_refused(void **state) {
   assert_int_equal(with_scales(65536, false, &err), STATUS_MODEL);
   assert_string_equal(err.text,
                       "Qwen3ForCausalLM has scales that fp16 cannot hold, which GPUs do not compute yet");
-  assert_int_equal(with_scales(65536, true, &err), STATUS_OK); /* there is nothing to look at */
+  assert_int_equal(with_scales(65536, true, &err), STATUS_OK); /* a dummy model has no scales to check */
   float tiny[16];
   for (int i = 0; i < 16; i++) tiny[i] = 1e-6f;
   Linear *linear = &layers[0].q;
@@ -113,7 +111,7 @@ static void scales_beyond_fp16_are_refused(void **state) {
   *linear = (Linear){0};
 }
 
-/* A layer may be some of the columns of a matrix that others share: its own scales count, in each group. */
+/* A layer may be some columns of a shared matrix: only its own scales count, in each group. */
 static void scales_of_a_part_of_a_matrix_are_its_own(void **state) {
   (void)state;
   enum { GROUPS = 3, OWN = 8, OTHERS = 16 };

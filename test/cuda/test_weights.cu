@@ -1,10 +1,9 @@
-/* test_weights.cu - checkpoints of every architecture and layout as weights.c brings them to the device:
- * every weight, zero point, scale, bias, norm, embedding and frequency is the one that the checkpoint means,
- * and in the place where kernels look for it.
+/* test_weights.cu - weights.c loads checkpoints of every architecture and layout: every weight, zero point,
+ * scale, bias, norm, embedding and frequency has the checkpoint's value, in the place where kernels read it.
  *
- * 4 and 8 bits are compared as fp16, by linear_dequantise(), which test_linear.cu holds to the layout: all
- * numbers are equal, to the bit. So are pieces that go through the loading buffers (upload.c). Needs a GPU;
- * prints one line a failing matrix and `N passed, N failed`. */
+ * 4 and 8 bits are compared as fp16, by linear_dequantise(), which test_linear.cu compares with the layout.
+ * All numbers are equal to the bit, as are arrays that pass through the loading buffers (upload.c). Needs a
+ * GPU; prints a line per failing matrix and `N passed, N failed`. */
 #include <dirent.h>
 #include <string.h>
 
@@ -33,7 +32,7 @@ template <class T> static std::vector<T> to_host(const void *from, size_t n) {
   return out;
 }
 
-/* Column o of row `row` of words of 4 bits, as models.md has AutoAWQ's: n columns in a row. */
+/* Column o of row `row` of 4-bit words in AutoAWQ's order (models.md), n columns per row. */
 static int nibble(const void *words, size_t row, size_t n, int o) {
   static const int place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   uint32_t word;
@@ -59,7 +58,7 @@ static __half quantised_weight(const Linear *l, int o, int k) {
   return __float2half_rn((float)(q - z) * __half2float(scale));
 }
 
-/* Where byte (row, k) of a matrix of int8 lies (layout.cuh), of so many tiles along the inputs. */
+/* Offset of byte (row, k) of an int8 matrix (layout.cuh) with tiles_in tiles along the inputs. */
 static size_t int8_place(int row, int k, int tiles_in) {
   const int j = k % 64 / 16, t = k % 8 / 2, i = k % 2 * 2 + k % 16 / 8;
   const size_t tile = (size_t)(row / 16) * tiles_in + k / 64,
@@ -67,7 +66,7 @@ static size_t int8_place(int row, int k, int tiles_in) {
   return (vector * 4 + j % 2 * 2 + row % 16 / 8) * 4 + i;
 }
 
-/* A matrix on the host again. */
+/* A device matrix copied to the host. */
 struct Matrix8 {
   const DeviceLinear *of;
   std::vector<__half> halves;
@@ -101,7 +100,7 @@ static WeightType type_of(const Linear *l) {
   }
 }
 
-/* Layer `l` in a matrix, of which slab i is its slab first_slab + i * slab_step. */
+/* Compares layer `l` with its part of a matrix: slab i of it is slab first_slab + i * slab_step there. */
 static void expect_linear(const Matrix8 &m, int first_slab, int slab_step, const Linear *l) {
   const DeviceLinear *w = m.of;
   int wrong = 0, wrong_bias = 0;
@@ -217,7 +216,7 @@ static void expect_ropes(const BackendModel &loaded) {
   }
 }
 
-/* What progress was told: never less than before, and all of it in the end. */
+/* The reported progress: it never falls, and reaches the total in the end. */
 struct Told {
   size_t done = 0, total = 0;
   bool proper = true;
@@ -258,14 +257,14 @@ static void check_model(const std::string &path) {
   load(&loaded, model, &told);
   expect_embedding(loaded);
   expect_ropes(loaded);
-  /* Of tensors that were repacked the total counts some as they were stored, too. */
+  /* The total counts some repacked tensors also as they were stored. */
   const bool all = model->made_bytes > 0 ? 5 * told.done > 4 * told.total : told.done == told.total;
   expect(told.proper && all && told.total > 0, "what was told", "the progress");
   unload(&loaded);
   model_close(model);
 }
 
-/* Layers whose middle matrix is of another kind than the two beside it: they do not become one. */
+/* q, k and v are not stacked if k has another type than the other two. */
 static void check_mixed_layers() {
   Model *model = open_model("test/data/stories260K-awq");
   Linear *k = &model->layers[0].k;
@@ -293,8 +292,7 @@ static void check_folder(const std::string &folder) {
   for (const std::string &name : names) check_model(folder + "/" + name);
 }
 
-/* Loading buffers of 512 bytes: arrays in many pieces, rows that are some way apart, two things in a
- * piece, and one too many. */
+/* Loading buffers of 512 bytes: arrays in many pieces, rows with gaps, two arrays per piece, one too many. */
 static void check_upload() {
   model_name = "upload";
   cudaStream_t stream;
@@ -331,7 +329,7 @@ static void check_upload() {
     MUST(upload_end(&u, &error));
   }
   upload_close(&u);
-  /* More than one thread copies at once. */
+  /* Three threads copy at once. */
   MUST(upload_open(&u, stream, 3, from.size(), &error));
   void *to;
   MUST(upload_begin(&u, &error));
