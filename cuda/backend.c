@@ -19,7 +19,6 @@
 #include "cuda/fused/fused.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/sample.h"
-#include "cuda/supported.h"
 #include "cuda/weights.h"
 
 enum { RING = 64, CHUNK = 2048 };
@@ -32,13 +31,13 @@ struct BackendState {
   float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
   float *projections; /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
-  float *product; /* [max_chunk][hidden] output of o or down, if it is normalised before it is added to x */
-  void *q, *a;    /* f16 [max_chunk][a_stride] queries; attention's output */
-  float *gate_up; /* [max_chunk][2 * intermediate], unless one matmul computes g */
-  void *g;        /* f16 [max_chunk][g_stride] activation(gate) * up */
-  void *head_in;  /* f16 [max_logit_rows][h_stride] */
-  float *logits;  /* [max_logit_rows][vocab_size] */
-  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][rotary_dim / 2] of the step's positions */
+  float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
+  void *q, *a;        /* f16 [max_chunk][a_stride] queries; attention's output */
+  float *gate_up;     /* [max_chunk][2 * intermediate], unless one matmul computes g */
+  void *g;            /* f16 [max_chunk][g_stride] activation(gate) * up */
+  void *lm_head_in;   /* f16 [max_logit_rows][h_stride] */
+  float *logits;      /* [max_logit_rows][vocab_size] */
+  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][rotary_dim / 2] of the step; or NULL */
   int *pos;             /* position of the step's first token */
   int *ids;             /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
   void *k, *v;          /* [n_layers][n_kv_heads][n_ctx][head_dim] */
@@ -46,19 +45,17 @@ struct BackendState {
   FusedStep *fused;     /* runs steps of few tokens as one kernel; or NULL */
   size_t kv_layer_bytes;
   int h_stride, a_stride, g_stride;
-  bool has_local_rope; /* some layer has ROPE_LOCAL */
 
   DeviceSampler *sampler;
   uint64_t notes_version; /* sampler_version() of the notes on the device */
   bool ahead;    /* picks are enqueued that the host has not seen: only the device's notes count them */
   Sampled *ring; /* [RING] pinned: pick n is in slot n % RING */
   uint64_t n_enqueued, n_taken;
-  float *row;      /* [vocab_size] pinned: staging of logits */
-  uint32_t *notes; /* [vocab_size] pinned: staging of notes */
+  void *staging; /* [vocab_size] pinned, after the ring: logits or notes in a copy */
 
-  cudaGraphExec_t steps[2];  /* a one-token step with logits, by Span.long_text; NULL: not captured yet */
-  cudaGraphExec_t *captured; /* the one that is being captured, or NULL */
-  int n_logit_rows;          /* rows of logits that the last step left */
+  cudaGraphExec_t graphs[2];  /* a one-token step with logits, by Span.long_text; NULL: not captured yet */
+  cudaGraphExec_t *capturing; /* the one that is being captured, or NULL */
+  int n_logit_rows;           /* rows of logits that the last step left */
 };
 
 /* --- the model */
@@ -99,6 +96,18 @@ static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error 
   return STATUS_OK;
 }
 
+static Status open_model(BackendModel *loaded, const BackendOptions *options, Error *err) {
+  int shared_bytes = 0;
+  TRY(device_use(options->gpu, err));
+  TRY(device_attribute(options->gpu, cudaDevAttrMaxSharedMemoryPerBlockOptin, &shared_bytes, err));
+  loaded->shared_bytes = (size_t)shared_bytes;
+  TRY(cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking), "cannot make a stream",
+                  err));
+  TRY(choose_decode_step(loaded, options->decode_step, err));
+  TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
+  return weights_load(loaded, options, err);
+}
+
 static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   TRY(cuda_check_model(model, err));
@@ -109,27 +118,18 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
   loaded->act = options->int8_activations ? ACT_INT8 : ACT_F16;
   loaded->kernel = options->kernel;
   loaded->graphs = !options->no_graphs;
-  Status status = device_use(options->gpu, err);
-  if (!status) status = device_shared_bytes(options->gpu, &loaded->shared_bytes, err);
-  if (!status)
-    status = cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking),
-                         "cannot make a stream", err);
-  if (!status) status = choose_decode_step(loaded, options->decode_step, err);
-  if (!status) status = linear_open(options->gpu, loaded->stream, &loaded->linear, err);
-  if (!status) status = weights_load(loaded, options, err);
-  if (status) {
+  Status status = open_model(loaded, options, err);
+  if (status)
     cuda_unload(loaded);
-    return status;
-  }
-  *out = loaded;
-  return STATUS_OK;
+  else
+    *out = loaded;
+  return status;
 }
 
 /* --- a session's state */
 
-/* Whether gate and up are interleaved, so that one matmul's epilogue computes activation(gate) * up. */
-static bool is_paired(const DeviceProjections *gate_up) {
-  return gate_up->parts[0].paired;
+static size_t kv_bytes(KvType kv) {
+  return kv == KV_F32 ? sizeof(float) : 2;
 }
 
 static int padded(int n) {
@@ -142,106 +142,98 @@ static bool has_local_rope(const ModelConfig *c) {
   return false;
 }
 
-static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Carver *m) {
+static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   size_t heads = (size_t)c->n_heads + 2 * (size_t)c->n_kv_heads, dim = (size_t)c->head_dim;
-  s->has_local_rope = has_local_rope(c);
   s->h_stride = padded(c->hidden);
   s->a_stride = padded(c->n_heads * c->head_dim);
   s->g_stride = padded(c->intermediate);
-  s->x = carve(m, chunk * (size_t)c->hidden, sizeof(float));
-  s->h = carve(m, chunk * (size_t)s->h_stride, 2);
-  s->product = carve(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
-  Carver mlp = *m; /* overlays attention's buffers, which are dead by then */
-  s->projections = carve(m, chunk * heads * dim, sizeof(float));
-  s->q = carve(m, chunk * (size_t)s->a_stride, 2);
-  s->a = carve(m, chunk * (size_t)s->a_stride, 2);
-  s->gate_up = carve(&mlp, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
-  s->g = carve(&mlp, chunk * (size_t)s->g_stride, 2);
+  s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
+  s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
+  s->branch = arena_take(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
+  DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
+  s->projections = arena_take(m, chunk * heads * dim, sizeof(float));
+  s->q = arena_take(m, chunk * (size_t)s->a_stride, 2);
+  s->a = arena_take(m, chunk * (size_t)s->a_stride, 2);
+  s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
+  s->g = arena_take(&mlp, chunk * (size_t)s->g_stride, 2);
   if (mlp.used > m->used) m->used = mlp.used;
-  s->head_in = carve(m, rows * (size_t)s->h_stride, 2);
-  s->logits = carve(m, rows * (size_t)c->vocab_size, sizeof(float));
+  s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
+  s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
   const size_t angles = chunk * ((size_t)c->rotary_dim / 2);
-  s->rope_tables[ROPE_GLOBAL] = carve(m, angles, 2 * sizeof(float));
-  s->rope_tables[ROPE_LOCAL] = carve(m, s->has_local_rope ? angles : 0, 2 * sizeof(float));
-  s->pos = carve(m, 1, sizeof(int));
-  s->ids = carve(m, chunk, sizeof(int));
-  s->workspace = carve(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
-  s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * dim * (o->kv == KV_F32 ? 4 : 2);
-  s->k = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
-  s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
+  s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
+  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? arena_take(m, angles, 2 * sizeof(float)) : NULL;
+  s->pos = arena_take(m, 1, sizeof(int));
+  s->ids = arena_take(m, chunk, sizeof(int));
+  s->workspace = arena_take(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
+  s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * dim * kv_bytes(o->kv);
+  s->k = arena_take(m, (size_t)c->n_layers, s->kv_layer_bytes);
+  s->v = arena_take(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
 /* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
-  Carver carver = {0};
-  place(&measured, config, true, &carver);
-  return carver.used + fused_bytes(config);
+  DeviceArena arena = {0};
+  place(&measured, config, true, &arena);
+  return arena.used + fused_bytes(config);
 }
 
 static void cuda_close(BackendState *s) {
   if (!s) return;
   cudaStreamSynchronize(s->loaded->stream);
   for (int i = 0; i < 2; i++)
-    if (s->steps[i]) cudaGraphExecDestroy(s->steps[i]);
+    if (s->graphs[i]) cudaGraphExecDestroy(s->graphs[i]);
   fused_close(s->fused);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
-  cudaFreeHost(s->row);
-  cudaFreeHost(s->notes);
   cudaFree(s->memory);
   free(s);
 }
 
+static Status open_state(BackendState *s, Error *err) {
+  const BackendModel *loaded = s->loaded;
+  const StateOptions *options = &s->options;
+  const ModelConfig *config = &loaded->model->config;
+  bool separate = false;
+  for (int i = 0; i < config->n_layers; i++)
+    separate = separate || !loaded->layers[i].gate_up.parts[0].paired;
+  DeviceArena arena = {0};
+  place(s, config, separate, &arena);
+  if (arena.used == SIZE_MAX)
+    return error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
+  TRY(cuda_status(cudaMalloc(&s->memory, arena.used), "no memory for the context", err));
+  arena = (DeviceArena){.base = s->memory};
+  place(s, config, separate, &arena);
+  TRY(device_sampler_open(config->vocab_size, &s->sampler, err));
+  const size_t ring = RING * sizeof *s->ring, staging = (size_t)config->vocab_size * sizeof(float);
+  TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + staging, cudaHostAllocMapped), "cannot pin memory",
+                  err));
+  memset(s->ring, 0, ring);
+  s->staging = s->ring + RING;
+  if (loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
+    TRY(fused_open(loaded, options, &s->fused, err));
+  return cuda_status(cudaMemsetAsync(s->workspace, 0,
+                                     attention_workspace_bytes(config->n_kv_heads, config->head_dim),
+                                     loaded->stream),
+                     "cannot clear memory", err);
+}
+
 static Status cuda_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
   *out = NULL;
-  const ModelConfig *config = &loaded->model->config;
   TRY(prepare(loaded, options->max_chunk, options->max_logit_rows, err));
   BackendState *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
   s->loaded = loaded;
   s->options = *options;
   s->notes_version = UINT64_MAX;
-  bool separate = false;
-  for (int i = 0; i < config->n_layers; i++)
-    separate = separate || !is_interleaved(&loaded->layers[i].gate_up);
-  Carver carver = {0};
-  place(s, config, separate, &carver);
-  const size_t bytes = carver.used, vocab = (size_t)config->vocab_size;
-  Status status = STATUS_OK;
-  if (bytes == SIZE_MAX)
-    status = error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
-  if (!status) status = cuda_status(cudaMalloc(&s->memory, bytes), "no memory for the context", err);
-  if (!status) status = device_sampler_open(config->vocab_size, &s->sampler, err);
-  if (!status)
-    status = cuda_status(cudaHostAlloc((void **)&s->ring, RING * sizeof *s->ring, cudaHostAllocMapped),
-                         "cannot pin memory", err);
-  if (!status)
-    status = cuda_status(cudaHostAlloc((void **)&s->row, vocab * sizeof *s->row, cudaHostAllocDefault),
-                         "cannot pin memory", err);
-  if (!status)
-    status = cuda_status(cudaHostAlloc((void **)&s->notes, vocab * sizeof *s->notes, cudaHostAllocDefault),
-                         "cannot pin memory", err);
-  if (status) {
+  Status status = open_state(s, err);
+  if (status)
     cuda_close(s);
-    return status;
-  }
-  memset(s->ring, 0, RING * sizeof *s->ring);
-  carver = (Carver){.base = s->memory};
-  place(s, config, separate, &carver);
-  if (loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
-    status = fused_open(loaded, options, &s->fused, err);
-  if (status) {
-    cuda_close(s);
-    return status;
-  }
-  *out = s;
-  return cuda_status(cudaMemsetAsync(s->workspace, 0,
-                                     attention_workspace_bytes(config->n_kv_heads, config->head_dim),
-                                     loaded->stream),
-                     "cannot clear memory", err);
+  else
+    *out = s;
+  return status;
 }
 
 /* --- a step */
@@ -249,29 +241,24 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 /* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
 static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *err) {
   cudaStream_t stream = s->loaded->stream;
-  if (span.n_tokens == 1) return layer_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream, err);
-  TRY(layer_set_step(s->pos, span.pos, s->ids, -1, stream, err));
+  if (span.n_tokens == 1) return ops_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream, err);
+  TRY(ops_set_step(s->pos, span.pos, s->ids, -1, stream, err));
   return cuda_status(
       cudaMemcpyAsync(s->ids, ids, (size_t)span.n_tokens * sizeof *ids, cudaMemcpyHostToDevice, stream),
       "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
 }
 
-static Status fill_rope_table(BackendState *s, TokenRange span, const DeviceRope *rope, void *table,
-                              Error *err) {
+/* Fills a rope's table for the step's positions. A long text has a global rope of its own. */
+static Status fill_rope_table(BackendState *s, Span span, LayerRope which, Error *err) {
   const BackendModel *m = s->loaded;
-  return layer_rope_table(rope->frequencies, m->model->config.rotary_dim / 2, rope->attention_factor, s->pos,
-                          span.n_tokens, table, m->stream, err);
-}
-
-static Status fill_global_rope_table(BackendState *s, TokenRange span, Error *err) {
-  const DeviceRope *ropes = s->loaded->ropes;
-  return fill_rope_table(s, span, &ropes[span.long_rope ? ROPE_OF_LONG_TEXTS : ROPE_GLOBAL],
-                         s->rope_tables[ROPE_GLOBAL], err);
+  const DeviceRope *rope = &m->ropes[which == ROPE_GLOBAL && span.long_text ? ROPE_OF_LONG_TEXTS : which];
+  return ops_rope_table(rope->frequencies, m->model->config.rotary_dim / 2, rope->attention_factor, s->pos,
+                        span.n_tokens, s->rope_tables[which], m->stream, err);
 }
 
 /* Enqueues the whole step. PRECOND set_step() was enqueued. */
 static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error *err) {
-  TRY(fill_global_rope_table(s, span, err));
+  TRY(fill_rope_table(s, span, ROPE_GLOBAL, err));
   const StepCall call = {.pos = s->pos,
                          .ids = s->ids,
                          .rope_table = s->rope_tables[ROPE_GLOBAL],
@@ -286,10 +273,10 @@ static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error 
 
 /* Launches the graph of a one-token step, or begins to capture it if it does not exist yet. */
 static Status replay(BackendState *s, Span span, bool *replayed, Error *err) {
-  cudaGraphExec_t *step = &s->steps[span.long_text];
+  cudaGraphExec_t *step = &s->graphs[span.long_text];
   *replayed = *step != NULL;
   if (*step) return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
-  s->captured = step;
+  s->capturing = step;
   return cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
                      "cannot capture a step", err);
 }
@@ -304,9 +291,9 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *i
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
-  cudaGraphExec_t *step = s->captured;
+  cudaGraphExec_t *step = s->capturing;
   if (!step) return so_far;
-  s->captured = NULL;
+  s->capturing = NULL;
   cudaGraph_t graph = NULL;
   cudaError_t ended = cudaStreamEndCapture(s->loaded->stream, &graph);
   Status status = so_far ? so_far : cuda_status(ended, "cannot capture a step", err);
@@ -334,11 +321,10 @@ static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const float scale = (float)(c->embedding_scale / c->residual_scale);
-  TRY(layer_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
-                  span.n_tokens, scale, s->x, m->stream, err));
-  TRY(fill_global_rope_table(s, span, err));
-  if (!s->has_local_rope) return STATUS_OK;
-  return fill_rope_table(s, span, &m->ropes[ROPE_LOCAL], s->rope_tables[ROPE_LOCAL], err);
+  TRY(ops_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
+                span.n_tokens, scale, s->x, m->stream, err));
+  TRY(fill_rope_table(s, span, ROPE_GLOBAL, err));
+  return s->rope_tables[ROPE_LOCAL] ? fill_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
 }
 
 /* out = rmsnorm(residual) * weight; weight NULL: out = residual. The residual is residual_scale * x. */
@@ -346,32 +332,33 @@ static Status norm(BackendState *s, const float *x, const float *weight, int n_r
   const ModelConfig *c = &s->loaded->model->config;
   const double r = c->residual_scale;
   cudaStream_t stream = s->loaded->stream;
-  if (!weight) return layer_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
+  if (!weight) return ops_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
   const float eps = (float)(c->norm_eps / (r * r));
-  return layer_norm(x, weight, eps, c->hidden, n_rows, out, s->h_stride, stream, err);
+  return ops_rms_norm(x, weight, eps, c->hidden, n_rows, out, s->h_stride, stream, err);
 }
 
-static LinearCall product(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
-                          int n_tokens) {
-  return (LinearCall){.weights = weights,
-                      .x = x,
-                      .x_stride = x_stride,
-                      .n_tokens = n_tokens,
-                      .dependent = n_tokens <= LINEAR_OVERLAP_TOKENS,
-                      .act = s->loaded->act,
-                      .kernel = s->loaded->kernel};
+static Status matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride, int n_tokens,
+                     LinearOutput output, void *y, int y_stride, Error *err) {
+  const BackendModel *m = s->loaded;
+  const bool is_lm_head = weights == &m->head; /* takes fp16 activations, and no forced kernel */
+  const LinearCall call = {.weights = weights,
+                           .x = x,
+                           .x_stride = x_stride,
+                           .n_tokens = n_tokens,
+                           .output = output,
+                           .y = y,
+                           .y_stride = y_stride,
+                           .act = is_lm_head ? ACT_F16 : m->act,
+                           .dependent = n_tokens <= LINEAR_OVERLAP_TOKENS,
+                           .kernel = is_lm_head ? NULL : m->kernel};
+  return linear_run(m->linear, &call, err);
 }
 
 /* Multiplies h by every part; the outputs lie side by side in rows of y_stride floats. */
-static Status run_projections(BackendState *s, const DeviceProjections *p, int n_tokens, float *y,
-                              int y_stride, Error *err) {
-  for (int i = 0; i < p->n_parts; i++) {
-    LinearCall call = product(s, &p->parts[i], s->h, s->h_stride, n_tokens);
-    call.output = LINEAR_TO_F32;
-    call.y = y + p->first[i];
-    call.y_stride = y_stride;
-    TRY(linear_run(s->loaded->linear, &call, err));
-  }
+static Status project(BackendState *s, const DeviceProjections *p, int n_tokens, float *y, int y_stride,
+                      Error *err) {
+  for (int i = 0; i < p->n_parts; i++)
+    TRY(matmul(s, &p->parts[i], s->h, s->h_stride, n_tokens, LINEAR_TO_F32, y + p->first[i], y_stride, err));
   return STATUS_OK;
 }
 
@@ -383,8 +370,8 @@ static void *kv_layer(const BackendState *s, void *all, int layer) {
 static Status norm_q_k(BackendState *s, const DeviceLayer *l, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int n_q = c->n_heads * c->head_dim, n_k = c->n_kv_heads * c->head_dim;
-  return layer_norm_q_k(s->projections, (size_t)n_q + 2 * (size_t)n_k, n_q, n_k, l->q_norm, l->k_norm,
-                        (float)c->norm_eps, n_tokens, s->loaded->stream, err);
+  return ops_rms_norm_qk(s->projections, (size_t)n_q + 2 * (size_t)n_k, n_q, n_k, l->q_norm, l->k_norm,
+                         (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
 
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -392,12 +379,12 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
-  TRY(run_projections(s, &l->qkv, span.n_tokens, s->projections,
-                      (c->n_heads + 2 * c->n_kv_heads) * c->head_dim, err));
+  TRY(project(s, &l->qkv, span.n_tokens, s->projections, (c->n_heads + 2 * c->n_kv_heads) * c->head_dim,
+              err));
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   if (whole) TRY(norm_q_k(s, l, span.n_tokens, err));
   const LayerRope rope = config_layer_rope(c, layer);
-  const LayerHeads heads = {
+  const QkvHeads heads = {
       .n_heads = c->n_heads,
       .n_kv_heads = c->n_kv_heads,
       .head_dim = c->head_dim,
@@ -414,7 +401,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
       .v_cache = kv_layer(s, s->v, layer),
       .rotary_dim = rope == ROPE_NONE ? 0 : c->rotary_dim,
   };
-  return layer_heads(&heads, span.n_tokens, m->stream, err);
+  return ops_qk_norm_rope_append(&heads, span.n_tokens, m->stream, err);
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -442,22 +429,20 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
 }
 
 /* x += W from, or x += rmsnorm(W from) * post_norm. */
-static Status add_product(BackendState *s, const DeviceLinear *weights, const void *from, int from_stride,
-                          int n_tokens, const float *post_norm, Error *err) {
+static Status linear_residual(BackendState *s, const DeviceLinear *weights, const void *from, int from_stride,
+                              int n_tokens, const float *post_norm, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  LinearCall call = product(s, weights, from, from_stride, n_tokens);
-  call.output = post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32;
-  call.y = post_norm ? s->product : s->x;
-  call.y_stride = c->hidden;
-  TRY(linear_run(m->linear, &call, err));
-  if (!post_norm) return STATUS_OK;
-  return layer_add_norm(s->product, post_norm, (float)c->norm_eps, c->hidden, n_tokens, s->x, m->stream, err);
+  if (!post_norm)
+    return matmul(s, weights, from, from_stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
+  TRY(matmul(s, weights, from, from_stride, n_tokens, LINEAR_TO_F32, s->branch, c->hidden, err));
+  return ops_add_rms_norm(s->branch, post_norm, (float)c->norm_eps, c->hidden, n_tokens, s->x, m->stream,
+                          err);
 }
 
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
-  return add_product(s, &l->o, s->a, s->a_stride, span.n_tokens, l->attn_post_norm, err);
+  return linear_residual(s, &l->o, s->a, s->a_stride, span.n_tokens, l->attn_post_norm, err);
 }
 
 static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -465,54 +450,44 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
   const DeviceLayer *l = &m->layers[layer];
   const int n = m->model->config.intermediate;
   TRY(norm(s, s->x, l->mlp_norm, span.n_tokens, s->h, err));
-  if (is_interleaved(&l->gate_up)) {
-    LinearCall call = product(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens);
-    call.output = LINEAR_SWIGLU_F16;
-    call.y = s->g;
-    call.y_stride = s->g_stride;
-    return linear_run(m->linear, &call, err);
-  }
-  TRY(run_projections(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
-  return layer_gated(m->model->config.activation, s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream,
-                     err);
+  if (l->gate_up.parts[0].paired) /* the epilogue computes activation(gate) * up */
+    return matmul(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens, LINEAR_SWIGLU_F16, s->g,
+                  s->g_stride, err);
+  TRY(project(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
+  return ops_gated(m->model->config.activation, s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream,
+                   err);
 }
 
 static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
-  return add_product(s, &l->down, s->g, s->g_stride, span.n_tokens, l->mlp_post_norm, err);
+  return linear_residual(s, &l->down, s->g, s->g_stride, span.n_tokens, l->mlp_post_norm, err);
 }
 
 static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
   (void)span;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  TRY(norm(s, s->x + (size_t)first_row * (size_t)c->hidden, m->final_norm, n_rows, s->head_in, err));
-  LinearCall call = product(s, &m->head, s->head_in, s->h_stride, n_rows);
-  call.act = ACT_F16; /* the LM head takes fp16 activations always */
-  call.kernel = NULL;
-  call.output = LINEAR_TO_F32;
-  call.y = s->logits;
-  call.y_stride = c->vocab_size;
+  TRY(norm(s, s->x + (size_t)first_row * (size_t)c->hidden, m->final_norm, n_rows, s->lm_head_in, err));
   s->n_logit_rows = n_rows;
-  TRY(linear_run(m->linear, &call, err));
+  TRY(matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits, c->vocab_size, err));
   if (c->logit_divisor == 1 && c->logit_cap == 0) return STATUS_OK;
-  return layer_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
-                             m->stream, err);
+  return ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
+                           m->stream, err);
 }
 
 /* --- tokens */
 
-static Status finished(BackendState *s, Error *err) {
+static Status synchronise(BackendState *s, Error *err) {
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
 static Status cuda_read_logits(BackendState *s, int row, float *out, Error *err) {
   const size_t vocab = (size_t)s->loaded->model->config.vocab_size, bytes = vocab * sizeof *out;
-  TRY(cuda_status(cudaMemcpyAsync(s->row, s->logits + (size_t)row * vocab, bytes, cudaMemcpyDeviceToHost,
+  TRY(cuda_status(cudaMemcpyAsync(s->staging, s->logits + (size_t)row * vocab, bytes, cudaMemcpyDeviceToHost,
                                   s->loaded->stream),
                   "cannot copy logits", err));
-  TRY(finished(s, err));
-  memcpy(out, s->row, bytes);
+  TRY(synchronise(s, err));
+  memcpy(out, s->staging, bytes);
   return STATUS_OK;
 }
 
@@ -520,10 +495,10 @@ static Status cuda_read_logits(BackendState *s, int row, float *out, Error *err)
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
     return STATUS_OK;
-  TRY(finished(s, err)); /* the last copy may still read the pinned notes */
-  sampler_export_notes(sampler, s->notes);
+  TRY(synchronise(s, err)); /* the last copy may still read the staging memory */
+  sampler_export_notes(sampler, s->staging);
   s->notes_version = sampler_version(sampler);
-  return device_sampler_set_notes(s->sampler, s->notes, s->loaded->stream, err);
+  return device_sampler_set_notes(s->sampler, s->staging, s->loaded->stream, err);
 }
 
 static Status cuda_wait_token(BackendState *s, int32_t *id, Error *err) {
@@ -562,8 +537,8 @@ static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error 
   return cuda_wait_token(s, id, err);
 }
 
-static Status cuda_drain(BackendState *s, Error *err) {
-  Status status = finished(s, err);
+static Status cuda_settle(BackendState *s, Error *err) {
+  Status status = synchronise(s, err);
   while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % RING].kind = SAMPLED_NOTHING;
   s->ahead = false;
   s->notes_version = UINT64_MAX;
@@ -572,30 +547,25 @@ static Status cuda_drain(BackendState *s, Error *err) {
 
 /* --- reading and writing the KV cache */
 
-/* Copies a span of k or v: a run of rows per KV head, n_ctx rows apart in the cache, n_stored on the host. */
-static Status copy_rows(BackendState *s, void *all, Span span, int layer, int n_stored, char *host,
-                        bool to_host, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  size_t row = (size_t)c->head_dim * (s->options.kv == KV_F32 ? 4 : 2), n = (size_t)span.n_tokens * row;
-  size_t host_pitch = (size_t)n_stored * row, cache_pitch = (size_t)s->options.n_ctx * row;
-  char *cache = (char *)kv_layer(s, all, layer) + (size_t)span.pos * row;
-  return cuda_status(
-      cudaMemcpy2DAsync(to_host ? host : cache, to_host ? host_pitch : cache_pitch, to_host ? cache : host,
-                        to_host ? cache_pitch : host_pitch, n, (size_t)c->n_kv_heads,
-                        to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, s->loaded->stream),
-      "cannot copy keys and values", err);
-}
-
-/* Any thread may call this, so it sets the thread's current device. Returns after the copy is complete. */
+/* Copies a layer's keys and then its values: per KV head a run of rows, n_ctx rows apart in the cache,
+ * n_stored on the host. Any thread may call this, so it sets the thread's device. Waits for the copy. */
 static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, char *host, bool to_host,
                          Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  size_t keys = (size_t)c->n_kv_heads * (size_t)n_stored * (size_t)c->head_dim;
+  void *const caches[] = {s->k, s->v};
+  const size_t row = (size_t)c->head_dim * kv_bytes(s->options.kv), n_heads = (size_t)c->n_kv_heads;
+  const size_t run = (size_t)span.n_tokens * row, host_pitch = (size_t)n_stored * row,
+               cache_pitch = (size_t)s->options.n_ctx * row;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
-  TRY(copy_rows(s, s->k, span, layer, n_stored, host, to_host, err));
-  TRY(copy_rows(s, s->v, span, layer, n_stored, host + keys * (s->options.kv == KV_F32 ? 4 : 2), to_host,
-                err));
-  return finished(s, err);
+  for (int i = 0; i < 2; i++, host += n_heads * host_pitch) {
+    char *cache = (char *)kv_layer(s, caches[i], layer) + (size_t)span.pos * row;
+    const cudaError_t error = to_host ? cudaMemcpy2DAsync(host, host_pitch, cache, cache_pitch, run, n_heads,
+                                                          cudaMemcpyDeviceToHost, s->loaded->stream)
+                                      : cudaMemcpy2DAsync(cache, cache_pitch, host, host_pitch, run, n_heads,
+                                                          cudaMemcpyHostToDevice, s->loaded->stream);
+    TRY(cuda_status(error, "cannot copy keys and values", err));
+  }
+  return synchronise(s, err);
 }
 
 static Status cuda_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
@@ -622,9 +592,10 @@ static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size
 
 static Status cuda_memory(const Model *model, const BackendOptions *options, size_t *needed,
                           size_t *free_bytes, Error *err) {
+  size_t all_bytes;
   TRY(device_use(options->gpu, err));
   TRY(weights_bytes(model, needed, err));
-  return device_free_bytes(free_bytes, err);
+  return device_bytes(free_bytes, &all_bytes, err);
 }
 
 static Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes,

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cuda/bench/kernel_probe.h"
+#include "cuda/ops/norm_rope.h"
 
 Status cuda_status(cudaError_t error, const char *what, Error *err) {
   if (error == cudaSuccess) return STATUS_OK;
@@ -28,11 +28,9 @@ Status device_use(int gpu, Error *err) {
    * stack the compiler cannot bound. No kernel here is one. */
   TRY(cuda_status(cudaDeviceSetLimit(cudaLimitStackSize, 0), "cannot open the device", err));
   int major = 0, minor = 0;
-  TRY(cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu), "cannot ask it",
-                  err));
-  TRY(cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu), "cannot ask it",
-                  err));
-  error = kernel_probe();
+  TRY(device_attribute(gpu, cudaDevAttrComputeCapabilityMajor, &major, err));
+  TRY(device_attribute(gpu, cudaDevAttrComputeCapabilityMinor, &minor, err));
+  error = ops_probe();
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
       error == cudaErrorUnsupportedPtxVersion)
     return error_set(
@@ -42,10 +40,6 @@ Status device_use(int gpu, Error *err) {
   return cuda_status(error, "cannot load the program's kernels", err);
 }
 
-bool device_usable(int gpu, Error *reason) {
-  return device_use(gpu, reason) == STATUS_OK;
-}
-
 Status device_name(int gpu, char *out, size_t size, Error *err) {
   struct cudaDeviceProp properties;
   TRY(cuda_status(cudaGetDeviceProperties(&properties, gpu), "cannot ask it", err));
@@ -53,31 +47,22 @@ Status device_name(int gpu, char *out, size_t size, Error *err) {
   return STATUS_OK;
 }
 
-Status device_shared_bytes(int gpu, size_t *bytes, Error *err) {
-  int shared = 0;
-  TRY(cuda_status(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu),
-                  "cannot ask it", err));
-  *bytes = (size_t)shared;
-  return STATUS_OK;
+Status device_attribute(int gpu, enum cudaDeviceAttr which, int *value, Error *err) {
+  return cuda_status(cudaDeviceGetAttribute(value, which, gpu), "cannot ask it", err);
 }
 
 Status device_bytes(size_t *free_bytes, size_t *all_bytes, Error *err) {
   return cuda_status(cudaMemGetInfo(free_bytes, all_bytes), "cannot ask for its free memory", err);
 }
 
-Status device_free_bytes(size_t *bytes, Error *err) {
-  size_t all;
-  return device_bytes(bytes, &all, err);
-}
-
-void *carve(Carver *carver, size_t n, size_t size) {
+void *arena_take(DeviceArena *arena, size_t n, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, 255, &bytes) ||
-      __builtin_add_overflow(bytes & ~(size_t)255, carver->used, &bytes)) {
-    carver->used = SIZE_MAX; /* later requests overflow too: the caller compares once, at the end */
+      __builtin_add_overflow(bytes & ~(size_t)255, arena->used, &bytes)) {
+    arena->used = SIZE_MAX; /* later requests overflow too: the caller compares once, at the end */
     return NULL;
   }
-  void *piece = carver->base ? carver->base + carver->used : NULL;
-  carver->used = bytes;
-  return piece;
+  void *part = arena->base ? arena->base + arena->used : NULL;
+  arena->used = bytes;
+  return part;
 }

@@ -3,7 +3,6 @@
 #define AUK_CUDA_DEVICE_H
 
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -19,26 +18,21 @@ Status cuda_status(cudaError_t error, const char *what, Error *err);
  * for its compute capability. */
 Status device_use(int gpu, Error *err);
 
-/* Whether device_use() would succeed; if not, `reason` says why. Nothing stays open. */
-bool device_usable(int gpu, Error *reason);
-
 /* "NVIDIA H200" in out[size]. */
 Status device_name(int gpu, char *out, size_t size, Error *err);
 
-/* Most bytes of dynamic shared memory that a block may opt in to. */
-Status device_shared_bytes(int gpu, size_t *bytes, Error *err);
+Status device_attribute(int gpu, enum cudaDeviceAttr which, int *value, Error *err);
 
 /* Free and total bytes of the current GPU's memory. CUDA contexts count as used. */
 Status device_bytes(size_t *free_bytes, size_t *all_bytes, Error *err);
-Status device_free_bytes(size_t *bytes, Error *err);
 
 /* Bump allocator within one allocation: make the same requests twice, first with base NULL to measure, then
  * with memory to place. Parts are 256-byte aligned. After an overflow `used` is SIZE_MAX. */
 typedef struct {
   char *base;  /* device memory, or NULL while measuring */
   size_t used; /* bytes */
-} Carver;
-void *carve(Carver *carver, size_t n, size_t size);
+} DeviceArena;
+void *arena_take(DeviceArena *arena, size_t n, size_t size);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,11 @@
 /* upload.c - see upload.h. Called by: weights.c. */
 #include "cuda/upload.h"
 
-#include <stdint.h>
 #include <string.h>
 
 #include "cuda/device.h"
+
+enum { CONTIGUOUS_ROW = 256 << 10 }; /* bytes that a thread copies at once of rows without gaps */
 
 Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {
   *u = (Uploader){.stream = stream, .n_threads = n_threads, .slot_bytes = (slot_bytes + 255) / 256 * 256};
@@ -33,21 +34,12 @@ Status upload_begin(Uploader *u, Error *err) {
                      err); /* does not wait for an event that was never recorded */
 }
 
-/* One thread reads the page cache at about 5 GB/s; all of them together keep the copy engine busy. */
-static void copy_with_threads(char *to, const char *from, size_t bytes, int n_threads) {
-  const size_t piece = (size_t)256 << 10;
-  const int64_t n = (int64_t)((bytes + piece - 1) / piece);
+/* Copies `bytes` in rows that are `step` bytes apart in `from`; the last row may be shorter. One
+ * thread reads the page cache at about 5 GB/s; all of them together keep the copy engine busy. */
+static void copy_rows(char *to, const char *from, size_t bytes, size_t row, size_t step, int n_threads) {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-  for (int64_t i = 0; i < n; i++) {
-    size_t at = (size_t)i * piece;
-    memcpy(to + at, from + at, bytes - at < piece ? bytes - at : piece);
-  }
-}
-
-static void copy_rows_with_threads(char *to, const char *from, size_t n, size_t bytes, size_t step,
-                                   int n_threads) {
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-  for (size_t i = 0; i < n; i++) memcpy(to + i * bytes, from + i * step, bytes);
+  for (size_t at = 0; at < bytes; at += row)
+    memcpy(to + at, from + at / row * step, bytes - at < row ? bytes - at : row);
 }
 
 Status upload_add(Uploader *u, const void *from, size_t bytes, void **staged, Error *err) {
@@ -61,10 +53,8 @@ Status upload_add_rows(Uploader *u, const void *from, size_t n, size_t row_bytes
     return error_set(err, STATUS_FAILED, "a piece of %zu bytes does not fit a loading buffer of %zu", bytes,
                      u->slot_bytes);
   size_t at = (size_t)u->next * u->slot_bytes + u->used;
-  if (step == row_bytes)
-    copy_with_threads(u->pinned + at, from, bytes, u->n_threads);
-  else
-    copy_rows_with_threads(u->pinned + at, from, n, row_bytes, step, u->n_threads);
+  if (step == row_bytes) row_bytes = step = CONTIGUOUS_ROW;
+  copy_rows(u->pinned + at, from, bytes, row_bytes, step, u->n_threads);
   *staged = u->staged + at;
   u->used = (u->used + bytes + 255) / 256 * 256;
   return cuda_status(cudaMemcpyAsync(*staged, u->pinned + at, bytes, cudaMemcpyHostToDevice, u->stream),

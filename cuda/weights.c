@@ -1,16 +1,17 @@
 /* weights.c - see weights.h.
  *
- * Always true: lay_out() runs twice over the same model, first to measure and then to place, so that one
- * allocation holds everything; fill() then reads the mapped file once, in the same order. */
+ * Always true: every pass visits the same vectors and matrices in the same order: first to measure, then to
+ * place them in one allocation, then to fill them, either from the mapped file, which is read once, or with
+ * random numbers. */
 #include "cuda/weights.h"
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cuda/bench/random_weights.h"
 #include "cuda/device.h"
 #include "cuda/upload.h"
+#include "model/layers.h"
 
 /* LINEAR_GROUPED of 4 bits, whose zero points or scales AutoAWQ's layout cannot hold, becomes 8 bits. */
 static WeightType weight_type(const Linear *linear) {
@@ -46,15 +47,77 @@ static bool can_join(const Linear *a, const Linear *b) {
          b->n_out % 8 == 0;
 }
 
-/* --- layout */
+/* --- passes */
 
 typedef struct {
-  Carver carver;
+  BackendModel *loaded;
+  DeviceArena arena;
   size_t slot_bytes; /* least size of a loading buffer: the largest indivisible piece */
-  cudaStream_t stream;
-} Layout;
+  Uploader uploader;
+  const BackendOptions *options;
+  size_t done, total; /* bytes of the checkpoint */
+  float *floats;      /* host memory for a vector as fp32 */
+  void *staging;      /* of random weights: [staging_bytes] on the device */
+  size_t staging_bytes;
+  uint64_t n_made; /* random matrices so far, each from a seed of its own */
+} Loader;
 
-static void need_slot(Layout *layout, const Linear *l) {
+/* Work on a vector, on a matrix of n stacked or interleaved layers, and on an embedding that is not tied. */
+typedef struct {
+  Status (*vector)(Loader *loader, const float **to, const Vector *from, Error *err);
+  Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
+                   Error *err);
+  Status (*embedding)(Loader *loader, const Matrix *from, Error *err);
+} Pass;
+
+static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
+                                const Linear *const *from, int n, bool interleaved, Error *err) {
+  bool join = true;
+  for (int i = 1; i < n; i++) join = join && can_join(from[0], from[i]);
+  to->n_parts = join ? 1 : n;
+  if (join) return pass->matrix(loader, &to->parts[0], from, n, interleaved, err);
+  for (int i = 0, first = 0; i < n; first += from[i++]->n_out) {
+    to->first[i] = first;
+    TRY(pass->matrix(loader, &to->parts[i], &from[i], 1, false, err));
+  }
+  return STATUS_OK;
+}
+
+static const float **norm_of(DeviceLayer *l, int which) {
+  const float **const norms[N_LAYER_NORMS] = {&l->attn_norm,     &l->attn_post_norm, &l->mlp_norm,
+                                              &l->mlp_post_norm, &l->q_norm,         &l->k_norm};
+  return norms[which];
+}
+
+static Status visit(Loader *loader, const Pass *pass, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  const Model *model = loaded->model;
+  const bool swiglu =
+      model->config.activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
+  for (int i = 0; i < model->config.n_layers; i++) {
+    const ModelLayer *from = &model->layers[i];
+    DeviceLayer *to = &loaded->layers[i];
+    for (int which = 0; which < N_LAYER_NORMS; which++)
+      TRY(pass->vector(loader, norm_of(to, which), layer_norm_const(from, which), err));
+    TRY(visit_projections(loader, pass, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, false,
+                          err));
+    TRY(pass->matrix(loader, &to->o, (const Linear *[]){&from->o}, 1, false, err));
+    TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
+                          err));
+    TRY(pass->matrix(loader, &to->down, (const Linear *[]){&from->down}, 1, false, err));
+  }
+  TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, err));
+  TRY(pass->matrix(loader, &loaded->head, (const Linear *[]){&model->head}, 1, false, err));
+  if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data)
+    return pass->embedding(loader, &model->embedding, err);
+  loaded->embedding = loaded->head.dense;
+  loaded->embedding_stride = loaded->head.stride;
+  return STATUS_OK;
+}
+
+/* --- layout */
+
+static void need_slot(Loader *loader, const Linear *l) {
   size_t in = (size_t)l->n_in, out = (size_t)l->n_out, piece;
   if (has_groups(l)) {
     size_t n = in / (size_t)l->group * out, rows = 64 * out * (size_t)l->bits / 8;
@@ -64,132 +127,119 @@ static void need_slot(Layout *layout, const Linear *l) {
     piece = 8 * in * (l->kind == LINEAR_INT8 ? 1 : dtype_bytes(l->dtype));
   }
   if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias, or int8 scales */
-  if (layout->slot_bytes < piece) layout->slot_bytes = piece;
+  if (loader->slot_bytes < piece) loader->slot_bytes = piece;
 }
 
-/* Lays out n layers as one matrix. */
-static Status lay_out_linear(Layout *layout, DeviceLinear *to, const Linear *const *from, int n,
-                             bool interleaved, Error *err) {
+static Status place_vector(Loader *loader, const float **to, const Vector *from, Error *err) {
+  (void)err;
+  *to = from->data ? arena_take(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
+  return STATUS_OK;
+}
+
+static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const *from, int n,
+                           bool interleaved, Error *err) {
   int n_out = 0;
   bool bias = false;
   for (int i = 0; i < n; i++) {
     n_out += from[i]->n_out;
     bias = bias || from[i]->bias.data;
-    need_slot(layout, from[i]);
+    need_slot(loader, from[i]);
   }
   size_t bytes;
   TRY(linear_lay_out(to, from[0]->name, weight_type(from[0]), from[0]->n_in, n_out, linear_group(from[0]),
                      interleaved, bias, &bytes, err));
-  void *memory = carve(&layout->carver, bytes, 1);
-  return layout->carver.base ? linear_place(to, memory, layout->stream, err) : STATUS_OK;
+  void *memory = arena_take(&loader->arena, bytes, 1);
+  return loader->arena.base ? linear_place(to, memory, loader->loaded->stream, err) : STATUS_OK;
 }
 
-static Status lay_out_projections(Layout *layout, DeviceProjections *to, const Linear *const *from, int n,
-                                  bool pair, Error *err) {
-  bool join = true;
-  for (int i = 1; i < n; i++) join = join && can_join(from[0], from[i]);
-  to->n_parts = join ? 1 : n;
-  to->first[0] = 0;
-  if (join) return lay_out_linear(layout, &to->parts[0], from, n, pair, err);
-  for (int i = 0, first = 0; i < n; first += from[i++]->n_out) {
-    to->first[i] = first;
-    TRY(lay_out_linear(layout, &to->parts[i], &from[i], 1, false, err));
-  }
+static Status place_embedding(Loader *loader, const Matrix *from, Error *err) {
+  (void)err;
+  BackendModel *loaded = loader->loaded;
+  loaded->embedding_stride = (size_t)from->n_columns;
+  loaded->embedding =
+      arena_take(&loader->arena, (size_t)from->n_rows * loaded->embedding_stride, dtype_bytes(from->dtype));
   return STATUS_OK;
 }
 
-static const float *lay_out_vector(Layout *layout, const Vector *vector) {
-  return vector->data ? carve(&layout->carver, (size_t)vector->n, sizeof(float)) : NULL;
-}
-
-static Status lay_out(BackendModel *loaded, const Model *model, Layout *layout, Error *err) {
-  const bool pair = model->config.activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 */
-  for (int i = 0; i < model->config.n_layers; i++) {
-    const ModelLayer *from = &model->layers[i];
-    DeviceLayer *to = &loaded->layers[i];
-    to->attn_norm = lay_out_vector(layout, &from->attn_norm);
-    to->attn_post_norm = lay_out_vector(layout, &from->attn_post_norm);
-    to->mlp_norm = lay_out_vector(layout, &from->mlp_norm);
-    to->mlp_post_norm = lay_out_vector(layout, &from->mlp_post_norm);
-    to->q_norm = lay_out_vector(layout, &from->q_norm);
-    to->k_norm = lay_out_vector(layout, &from->k_norm);
-    TRY(lay_out_projections(layout, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, false,
-                            err));
-    TRY(lay_out_linear(layout, &to->o, (const Linear *[]){&from->o}, 1, false, err));
-    TRY(lay_out_projections(layout, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, pair, err));
-    TRY(lay_out_linear(layout, &to->down, (const Linear *[]){&from->down}, 1, false, err));
-  }
-  loaded->final_norm = lay_out_vector(layout, &model->final_norm);
+/* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
+static Status lay_out(Loader *loader, Error *err) {
+  static const Pass pass = {place_vector, place_matrix, place_embedding};
+  BackendModel *loaded = loader->loaded;
   for (int i = 0; i < N_ROPES; i++)
     loaded->ropes[i].frequencies =
-        carve(&layout->carver, (size_t)model->config.rotary_dim / 2, sizeof(float));
-  TRY(lay_out_linear(layout, &loaded->head, (const Linear *[]){&model->head}, 1, false, err));
-  if (model->head.kind == LINEAR_DENSE && model->head.weight == model->embedding.data) {
-    loaded->embedding = loaded->head.dense;
-    loaded->embedding_stride = loaded->head.stride;
-  } else {
-    loaded->embedding_stride = (size_t)model->embedding.n_columns;
-    loaded->embedding = carve(&layout->carver, (size_t)model->embedding.n_rows * loaded->embedding_stride,
-                              dtype_bytes(model->embedding.dtype));
-  }
-  return STATUS_OK;
+        arena_take(&loader->arena, (size_t)loaded->model->config.rotary_dim / 2, sizeof(float));
+  return visit(loader, &pass, err);
 }
 
 static const size_t usual_slot_bytes = (size_t)8 << 20;
 
-static Status measure(BackendModel *loaded, const Model *model, Layout *layout, Error *err) {
-  loaded->layers = mem_alloc((size_t)model->config.n_layers, sizeof *loaded->layers, "layers", err);
+static Status measure(Loader *loader, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  loaded->layers = mem_alloc((size_t)loaded->model->config.n_layers, sizeof *loaded->layers, "layers", err);
   if (!loaded->layers) return STATUS_FAILED;
-  layout->slot_bytes = usual_slot_bytes;
-  TRY(lay_out(loaded, model, layout, err));
-  if (layout->carver.used == SIZE_MAX)
+  loader->slot_bytes = usual_slot_bytes;
+  TRY(lay_out(loader, err));
+  if (loader->arena.used == SIZE_MAX)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
   return STATUS_OK;
 }
 
 Status weights_bytes(const Model *model, size_t *bytes, Error *err) {
-  BackendModel measured = {0};
-  Layout layout = {0};
-  Status status = measure(&measured, model, &layout, err);
+  BackendModel measured = {.model = model};
+  Loader loader = {.loaded = &measured};
+  Status status = measure(&loader, err);
   free(measured.layers);
-  *bytes = layout.carver.used + UPLOAD_SLOTS * layout.slot_bytes;
+  *bytes = loader.arena.used + UPLOAD_SLOTS * loader.slot_bytes;
   return status;
 }
 
 Status weights_plan(const Model *model, BackendModel *planned, Error *err) {
   *planned = (BackendModel){.model = model};
-  Layout layout = {0};
-  return measure(planned, model, &layout, err);
+  return measure(&(Loader){.loaded = planned}, err);
 }
 
 /* --- loading a checkpoint */
 
-typedef struct {
-  Uploader uploader;
-  const BackendOptions *options;
-  size_t done, total; /* bytes of the checkpoint */
-  float *floats;      /* host memory for the longest vector, as fp32 */
-  bool plus_one;      /* config.norm_plus_one */
-} Filler;
-
-static void advance(Filler *f, size_t bytes) {
-  f->done += bytes;
-  if (f->options->progress) f->options->progress(f->options->progress_user, f->done, f->total);
+static void advance(Loader *l, size_t bytes) {
+  l->done += bytes;
+  if (l->options->progress) l->options->progress(l->options->progress_user, l->done, l->total);
 }
 
 /* Uploads the factors of a norm as fp32. */
-static Status fill_norm(Filler *f, const Vector *from, const float *to, Error *err) {
+static Status fill_vector(Loader *l, const float **to, const Vector *from, Error *err) {
   if (!from->data) return STATUS_OK;
-  floats_read(from->data, from->dtype, 0, (size_t)from->n, f->floats);
-  for (int i = 0; f->plus_one && i < from->n; i++) f->floats[i] += 1;
-  TRY(upload_array(&f->uploader, f->floats, (size_t)from->n * sizeof(float), (void *)to, err));
-  advance(f, (size_t)from->n * dtype_bytes(from->dtype));
+  floats_read(from->data, from->dtype, 0, (size_t)from->n, l->floats);
+  for (int i = 0; l->loaded->model->config.norm_plus_one && i < from->n; i++) l->floats[i] += 1;
+  TRY(upload_array(&l->uploader, l->floats, (size_t)from->n * sizeof(float), (void *)*to, err));
+  advance(l, (size_t)from->n * dtype_bytes(from->dtype));
   return STATUS_OK;
 }
 
-static Status fill_groups(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
+typedef Status (*FillRows)(const DeviceLinear *to, LinearPart part, int first, int n, const void *staged,
+                           cudaStream_t stream, Error *err);
+
+/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. */
+static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, FillRows fill, const void *from,
+                        int n_rows, size_t row_bytes, size_t step, size_t unit, Error *err) {
+  Uploader *u = &l->uploader;
+  const size_t fit = u->slot_bytes / row_bytes / unit * unit;
+  const int rows = fit < (size_t)n_rows ? (int)fit : n_rows;
+  for (int first = 0; first < n_rows; first += rows) {
+    const int n = n_rows - first < rows ? n_rows - first : rows;
+    void *staged;
+    TRY(upload_begin(u, err));
+    TRY(upload_add_rows(u, (const char *)from + (size_t)first * step, (size_t)n, row_bytes, step, &staged,
+                        err));
+    TRY(fill(to, part, first, n, staged, u->stream, err));
+    TRY(upload_end(u, err));
+    advance(l, (size_t)n * row_bytes);
+  }
+  return STATUS_OK;
+}
+
+static Status fill_groups(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                           Error *err) {
-  Uploader *u = &f->uploader;
+  Uploader *u = &l->uploader;
   const size_t n_out = (size_t)from->n_out, width = n_out + (size_t)from->skip;
   const size_t n = (size_t)(from->n_in / from->group);
   void *zeros, *scales;
@@ -198,237 +248,135 @@ static Status fill_groups(Filler *f, const DeviceLinear *to, LinearPart part, co
   TRY(upload_add_rows(u, from->scales, n, scale_bytes(from, n_out), scale_bytes(from, width), &scales, err));
   TRY(linear_fill_groups(to, part, zeros, scales, from->kind != LINEAR_AWQ, u->stream, err));
   TRY(upload_end(u, err));
-  advance(f, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out));
+  advance(l, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out));
   return STATUS_OK;
 }
 
-static Status fill_quantised(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
-                             Error *err) {
-  Uploader *u = &f->uploader;
-  const size_t bits = (size_t)from->bits, row_bytes = (size_t)from->n_out * bits / 8,
-               step = row_bytes + (size_t)from->skip * bits / 8;
-  int rows = (int)(u->slot_bytes / row_bytes / 64 * 64);
-  for (int first = 0; first < from->n_in; first += rows) {
-    int n = from->n_in - first < rows ? from->n_in - first : rows;
-    void *staged;
-    TRY(upload_begin(u, err));
-    TRY(upload_add_rows(u, (const char *)from->qweight + (size_t)first * step, (size_t)n, row_bytes, step,
-                        &staged, err));
-    TRY(linear_fill_weights(to, part, first, n, from->bits, staged, u->stream, err));
-    TRY(upload_end(u, err));
-    advance(f, (size_t)n * row_bytes);
-  }
-  return fill_groups(f, to, part, from, err);
-}
+typedef Status (*FillFloats)(const DeviceLinear *to, LinearPart part, const float *staged,
+                             cudaStream_t stream, Error *err);
 
-/* Uploads a dense or int8 matrix row by row, in whole slabs of 8. */
-static Status fill_rows(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
-  Uploader *u = &f->uploader;
-  const bool int8 = from->kind == LINEAR_INT8;
-  size_t row_bytes = (size_t)from->n_in * (int8 ? 1 : dtype_bytes(from->dtype)),
-         rows_fit = u->slot_bytes / row_bytes / 8 * 8;
-  int rows = rows_fit < (size_t)from->n_out ? (int)rows_fit : from->n_out;
-  for (int first = 0; first < from->n_out; first += rows) {
-    int n = from->n_out - first < rows ? from->n_out - first : rows;
-    void *staged;
-    TRY(upload_begin(u, err));
-    TRY(upload_add(u, (const char *)from->weight + (size_t)first * row_bytes, (size_t)n * row_bytes, &staged,
-                   err));
-    TRY((int8 ? linear_fill_int8 : linear_fill_dense)(to, part, first, n, staged, u->stream, err));
-    TRY(upload_end(u, err));
-    advance(f, (size_t)n * row_bytes);
-  }
-  return STATUS_OK;
-}
-
-static Status fill_int8_scales(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
-                               Error *err) {
-  const size_t bytes = (size_t)from->n_out * sizeof(float);
+/* Uploads a float per output, which `stored` bytes of the checkpoint hold. */
+static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, FillFloats fill,
+                          const void *from, size_t stored, Error *err) {
   void *staged;
-  TRY(upload_begin(&f->uploader, err));
-  TRY(upload_add(&f->uploader, from->scales, bytes, &staged, err));
-  TRY(linear_fill_floats(to, part, to->scales, staged, f->uploader.stream, err));
-  TRY(upload_end(&f->uploader, err));
-  advance(f, bytes);
+  TRY(upload_begin(&l->uploader, err));
+  TRY(upload_add(&l->uploader, from, (size_t)part.n_out * sizeof(float), &staged, err));
+  TRY(fill(to, part, staged, l->uploader.stream, err));
+  TRY(upload_end(&l->uploader, err));
+  advance(l, stored);
   return STATUS_OK;
 }
 
-static Status fill_linear(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
-                          Error *err) {
-  TRY(has_groups(from) ? fill_quantised(f, to, part, from, err) : fill_rows(f, to, part, from, err));
-  if (from->kind == LINEAR_INT8) TRY(fill_int8_scales(f, to, part, from, err));
+static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
+  const size_t n_out = (size_t)from->n_out, bits = (size_t)from->bits;
+  if (has_groups(from)) {
+    const bool widened = from->kind == LINEAR_GROUPED && bits == 4;
+    TRY(fill_rows(l, to, part, widened ? linear_fill_widened : linear_fill_weights, from->qweight, from->n_in,
+                  n_out * bits / 8, (n_out + (size_t)from->skip) * bits / 8, 64, err));
+    TRY(fill_groups(l, to, part, from, err));
+  } else { /* whole slabs of 8 rows */
+    const bool int8 = from->kind == LINEAR_INT8;
+    const size_t row_bytes = (size_t)from->n_in * (int8 ? 1 : dtype_bytes(from->dtype));
+    TRY(fill_rows(l, to, part, int8 ? linear_fill_int8 : linear_fill_dense, from->weight, from->n_out,
+                  row_bytes, row_bytes, 8, err));
+    if (int8)
+      TRY(fill_floats(l, to, part, linear_fill_int8_scales, from->scales, n_out * sizeof(float), err));
+  }
   if (!from->bias.data) return STATUS_OK;
-  Uploader *u = &f->uploader;
-  void *staged;
-  floats_read(from->bias.data, from->bias.dtype, 0, (size_t)from->n_out, f->floats);
-  TRY(upload_begin(u, err));
-  TRY(upload_add(u, f->floats, (size_t)from->n_out * sizeof(float), &staged, err));
-  TRY(linear_fill_floats(to, part, to->bias, staged, u->stream, err));
-  TRY(upload_end(u, err));
-  advance(f, (size_t)from->n_out * dtype_bytes(from->bias.dtype));
-  return STATUS_OK;
+  floats_read(from->bias.data, from->bias.dtype, 0, n_out, l->floats);
+  return fill_floats(l, to, part, linear_fill_bias, l->floats, n_out * dtype_bytes(from->bias.dtype), err);
 }
 
-static Status fill_single(Filler *f, const DeviceLinear *to, const Linear *from, Error *err) {
-  return fill_linear(f, to, (LinearPart){.n_out = from->n_out, .slab_step = 1}, from, err);
-}
-
-static Status fill_projections(Filler *f, const DeviceProjections *to, const Linear *const *from, int n,
-                               Error *err) {
-  if (to->n_parts > 1) {
-    for (int i = 0; i < n; i++) TRY(fill_single(f, &to->parts[i], from[i], err));
-    return STATUS_OK;
-  }
-  bool interleaved = to->parts[0].interleaved;
+static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
+                          Error *err) {
   for (int i = 0, slab = 0; i < n; slab += interleaved ? 1 : from[i]->n_out / 8, i++) {
     LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = interleaved ? 2 : 1};
-    TRY(fill_linear(f, &to->parts[0], part, from[i], err));
+    TRY(fill_part(l, to, part, from[i], err));
   }
   return STATUS_OK;
 }
 
-static Status fill(BackendModel *loaded, Filler *f, Error *err) {
-  const Model *model = loaded->model;
-  for (int i = 0; i < model->config.n_layers; i++) {
-    const ModelLayer *from = &model->layers[i];
-    const DeviceLayer *to = &loaded->layers[i];
-    TRY(fill_norm(f, &from->attn_norm, to->attn_norm, err));
-    TRY(fill_norm(f, &from->attn_post_norm, to->attn_post_norm, err));
-    TRY(fill_norm(f, &from->mlp_norm, to->mlp_norm, err));
-    TRY(fill_norm(f, &from->mlp_post_norm, to->mlp_post_norm, err));
-    TRY(fill_norm(f, &from->q_norm, to->q_norm, err));
-    TRY(fill_norm(f, &from->k_norm, to->k_norm, err));
-    TRY(fill_projections(f, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, err));
-    TRY(fill_single(f, &to->o, &from->o, err));
-    TRY(fill_projections(f, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, err));
-    TRY(fill_single(f, &to->down, &from->down, err));
-  }
-  TRY(fill_norm(f, &model->final_norm, loaded->final_norm, err));
-  TRY(fill_single(f, &loaded->head, &model->head, err));
-  if (loaded->embedding == loaded->head.dense) return STATUS_OK;
-  const Matrix *table = &model->embedding;
-  size_t bytes = (size_t)table->n_rows * (size_t)table->n_columns * dtype_bytes(table->dtype);
-  TRY(upload_array(&f->uploader, table->data, bytes, (void *)loaded->embedding, err));
-  advance(f, bytes);
+static Status fill_embedding(Loader *l, const Matrix *from, Error *err) {
+  const size_t bytes = (size_t)from->n_rows * (size_t)from->n_columns * dtype_bytes(from->dtype);
+  TRY(upload_array(&l->uploader, from->data, bytes, (void *)l->loaded->embedding, err));
+  advance(l, bytes);
   return STATUS_OK;
 }
 
-/* The longest vector that goes through host memory as fp32: a norm or a bias. */
-static size_t longest_vector(const ModelConfig *c) {
-  size_t longest = (size_t)c->hidden, heads = (size_t)c->n_heads * (size_t)c->head_dim;
-  if (longest < heads) longest = heads;
-  if (longest < (size_t)c->intermediate) longest = (size_t)c->intermediate;
-  return longest < (size_t)c->vocab_size ? (size_t)c->vocab_size : longest;
-}
-
-static Status fill_from_checkpoint(BackendModel *loaded, const BackendOptions *options, size_t slot_bytes,
-                                   Error *err) {
-  const Model *model = loaded->model;
-  Filler filler = {.options = options,
-                   .plus_one = model->config.norm_plus_one,
-                   .total = model->weight_bytes + model->made_bytes - model->replaced_bytes};
-  filler.floats = mem_alloc(longest_vector(&model->config), sizeof *filler.floats, "vectors", err);
-  Status status = filler.floats ? STATUS_OK : STATUS_FAILED;
-  if (!status) status = upload_open(&filler.uploader, loaded->stream, options->n_threads, slot_bytes, err);
-  if (!status) status = fill(loaded, &filler, err);
-  if (!status) status = cuda_status(cudaStreamSynchronize(loaded->stream), "loading failed", err);
-  upload_close(&filler.uploader);
-  free(filler.floats);
+static Status fill_from_checkpoint(Loader *l, Error *err) {
+  static const Pass pass = {fill_vector, fill_matrix, fill_embedding};
+  const Model *model = l->loaded->model;
+  const ModelConfig *c = &model->config;
+  const size_t longest = (size_t)c->hidden + (size_t)c->n_heads * (size_t)c->head_dim +
+                         (size_t)c->intermediate + (size_t)c->vocab_size; /* or more */
+  l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes;
+  l->floats = mem_alloc(longest, sizeof *l->floats, "vectors", err);
+  Status status = l->floats ? STATUS_OK : STATUS_FAILED;
+  if (!status)
+    status = upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
+  if (!status) status = visit(l, &pass, err);
+  if (!status) status = cuda_status(cudaStreamSynchronize(l->loaded->stream), "loading failed", err);
+  upload_close(&l->uploader);
+  free(l->floats);
   return status;
 }
 
 /* --- random weights, for a model made from a config alone */
 
-static Status fill_ones(BackendModel *loaded, const float *to, int n, Error *err) {
-  return to ? random_numbers((void *)to, WEIGHT_F32, (size_t)n, 1, 1, 0, loaded->stream, err) : STATUS_OK;
+static Status make_vector(Loader *l, const float **to, const Vector *from, Error *err) {
+  if (!from->data) return STATUS_OK;
+  return random_numbers((void *)*to, WEIGHT_F32, (size_t)from->n, 1, 1, 0, l->loaded->stream, err);
 }
 
-/* Makes one matrix after another in `staging`, each from a seed of its own. */
-typedef struct {
-  BackendModel *loaded;
-  void *staging; /* [bytes] */
-  size_t bytes;
-  uint64_t n_made;
-} Maker;
-
-static Status make(Maker *m, const DeviceLinear *to, Error *err) {
-  return random_linear(to, m->staging, m->bytes, ++m->n_made, m->loaded->stream, err);
+static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
+                          Error *err) {
+  (void)from, (void)n, (void)interleaved;
+  return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
 }
 
-static Status make_layer(Maker *m, const DeviceLayer *to, Error *err) {
-  const ModelConfig *c = &m->loaded->model->config;
-  const int heads = c->qk_norm == QK_NORM_WHOLE ? c->n_heads : 1,
-            kv_heads = c->qk_norm == QK_NORM_WHOLE ? c->n_kv_heads : 1;
-  TRY(fill_ones(m->loaded, to->attn_norm, c->hidden, err));
-  TRY(fill_ones(m->loaded, to->attn_post_norm, c->hidden, err));
-  TRY(fill_ones(m->loaded, to->mlp_norm, c->hidden, err));
-  TRY(fill_ones(m->loaded, to->mlp_post_norm, c->hidden, err));
-  TRY(fill_ones(m->loaded, to->q_norm, heads * c->head_dim, err));
-  TRY(fill_ones(m->loaded, to->k_norm, kv_heads * c->head_dim, err));
-  for (int i = 0; i < to->qkv.n_parts; i++) TRY(make(m, &to->qkv.parts[i], err));
-  for (int i = 0; i < to->gate_up.n_parts; i++) TRY(make(m, &to->gate_up.parts[i], err));
-  TRY(make(m, &to->o, err));
-  return make(m, &to->down, err);
-}
-
-static Status make_all(Maker *m, Error *err) {
-  BackendModel *loaded = m->loaded;
-  const ModelConfig *c = &loaded->model->config;
-  const Matrix *table = &loaded->model->embedding;
-  for (int i = 0; i < c->n_layers; i++) TRY(make_layer(m, &loaded->layers[i], err));
-  TRY(fill_ones(loaded, loaded->final_norm, c->hidden, err));
-  TRY(make(m, &loaded->head, err));
-  if (loaded->embedding == loaded->head.dense) return STATUS_OK;
-  return random_numbers((void *)loaded->embedding, WEIGHT_F16,
-                        (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, 0, loaded->stream, err);
+static Status make_embedding(Loader *l, const Matrix *from, Error *err) {
+  return random_numbers((void *)l->loaded->embedding, WEIGHT_F16,
+                        (size_t)from->n_rows * (size_t)from->n_columns, -1, 1, 0, l->loaded->stream, err);
 }
 
 /* At most three layers are stacked in one matrix, so the size of the loader's slots together is enough. */
-static Status fill_at_random(BackendModel *loaded, size_t slot_bytes, Error *err) {
-  Maker maker = {.loaded = loaded, .bytes = UPLOAD_SLOTS * (slot_bytes / 256 * 256)};
-  TRY(cuda_status(cudaMalloc(&maker.staging, maker.bytes), "no memory for loading", err));
-  Status status = make_all(&maker, err);
-  cudaFree(maker.staging);
+static Status fill_at_random(Loader *l, Error *err) {
+  static const Pass pass = {make_vector, make_matrix, make_embedding};
+  l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);
+  TRY(cuda_status(cudaMalloc(&l->staging, l->staging_bytes), "no memory for loading", err));
+  Status status = visit(l, &pass, err);
+  cudaFree(l->staging);
   return status;
 }
 
 /* --- rope frequencies */
 
-static Status copy_rope(const BackendModel *loaded, const RopeConfig *rope, bool long_text, float *host,
-                        DeviceRope *to, Error *err) {
-  const int rotary_dim = loaded->model->config.rotary_dim;
-  rope_frequencies(rope, rotary_dim, long_text, host, &to->attention_factor);
-  TRY(cuda_status(cudaMemcpyAsync((void *)to->frequencies, host, (size_t)rotary_dim / 2 * sizeof *host,
-                                  cudaMemcpyHostToDevice, loaded->stream),
-                  "cannot copy rotary frequencies", err));
-  return cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err);
-}
-
-/* Copies all three, although most models use one. */
+/* Copies all of them, although most models use one. From pageable memory a copy returns after reading it. */
 static Status copy_ropes(BackendModel *loaded, Error *err) {
   const ModelConfig *c = &loaded->model->config;
-  float *host = mem_alloc((size_t)c->rotary_dim / 2, sizeof *host, "rotary frequencies", err);
-  if (!host) return STATUS_FAILED;
-  DeviceRope *ropes = loaded->ropes;
-  Status status = copy_rope(loaded, &c->rope, false, host, &ropes[ROPE_GLOBAL], err);
-  if (!status) status = copy_rope(loaded, &c->local_rope, false, host, &ropes[ROPE_LOCAL], err);
-  if (!status) status = copy_rope(loaded, &c->rope, true, host, &ropes[ROPE_OF_LONG_TEXTS], err);
+  const size_t n = (size_t)c->rotary_dim / 2;
+  float *host = mem_alloc(n, sizeof *host, "rotary frequencies", err);
+  Status status = host ? STATUS_OK : STATUS_FAILED;
+  for (int i = 0; i < N_ROPES && !status; i++) {
+    DeviceRope *rope = &loaded->ropes[i];
+    rope_frequencies(i == ROPE_LOCAL ? &c->local_rope : &c->rope, c->rotary_dim, i == ROPE_OF_LONG_TEXTS,
+                     host, &rope->attention_factor);
+    status = cuda_status(cudaMemcpyAsync((void *)rope->frequencies, host, n * sizeof *host,
+                                         cudaMemcpyHostToDevice, loaded->stream),
+                         "cannot copy rotary frequencies", err);
+  }
   free(host);
   return status;
 }
 
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err) {
-  const Model *model = loaded->model;
-  Layout layout = {.stream = loaded->stream};
-  TRY(measure(loaded, model, &layout, err));
-  size_t bytes = layout.carver.used;
-  layout.carver = (Carver){0};
-  TRY(cuda_status(cudaMalloc(&loaded->memory, bytes), "no memory for the weights", err));
-  layout.carver.base = loaded->memory;
-  TRY(lay_out(loaded, model, &layout, err));
+  Loader loader = {.loaded = loaded, .options = options};
+  TRY(measure(&loader, err));
+  TRY(cuda_status(cudaMalloc(&loaded->memory, loader.arena.used), "no memory for the weights", err));
+  loader.arena = (DeviceArena){.base = loaded->memory};
+  TRY(lay_out(&loader, err));
   TRY(copy_ropes(loaded, err));
-  return model->dummy ? fill_at_random(loaded, layout.slot_bytes, err)
-                      : fill_from_checkpoint(loaded, options, layout.slot_bytes, err);
+  return loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err);
 }
 
 void weights_release(BackendModel *loaded) {

@@ -22,7 +22,7 @@ MAX_FUNCTION, MAX_FOLDER = 100, 30  # lines of a function; files of a folder
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
 BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
-BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "cuda/supported.h", "tokenizer",
+BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "tokenizer",
                   "model", "base"}
 KNOWS = {
     "base": {"base"},
@@ -38,7 +38,7 @@ KNOWS = {
     "cuda/attention": {"cuda/attention", "cuda/ptx", "cuda/device.h"} | BACKEND,
     "cuda/ops": {"cuda/ops", "cuda/ptx", "cuda/device.h"} | BACKEND,
     "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/attention", "cuda/ptx", "cuda/ops/elementwise.cuh",
-                   "cuda/device.h", "cuda/weights.h"} | BACKEND,
+                   "cuda/device.h", "cuda/device_model.h"} | BACKEND,
     "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ptx", "cuda/device.h", "cuda/weights.h"} | BACKEND,
     "terminal": {"terminal", "base"},
     "commands": BELOW_COMMANDS,

@@ -26,7 +26,7 @@ typedef struct {
   int n_ctx;  /* positions in the cache */
   int window; /* a token sees itself and window - 1 positions before; 0: all */
   KvType kv;
-  size_t shared_bytes; /* device_shared_bytes() */
+  size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: token t is at position *pos + t, and sees keys 0 .. *pos + t */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v; /* device: fp16 or fp32 [n_kv_heads][n_ctx][head_dim], one layer, rows 16-byte aligned */
@@ -44,7 +44,6 @@ typedef struct {
  * several launches. Plain runs everything else, and chips with too little shared memory for the others. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
-const char *attention_family_name(AttentionFamily family);
 
 /* Most bytes that the decode family needs for partial results of one layer; all layers share them. */
 size_t attention_workspace_bytes(int n_kv_heads, int head_dim);

@@ -14,17 +14,17 @@
 
 namespace {
 
-constexpr int WARPS = 4, THREADS = 32 * WARPS, KEYS = 16 * WARPS, MAX_SPLITS = ATTENTION_MAX_SPLITS;
+constexpr int kWarps = 4, kThreads = 32 * kWarps, kKeys = 16 * kWarps;
 
 /* Shared memory: the queries, and stages of keys and values, which the warps' results overlay. */
 constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
-  size_t tiles = (size_t)stages * 2 * KEYS * padded_row(head_dim) * sizeof(__half);
-  size_t queries = (size_t)n_tiles * 8 * padded_row(head_dim) * sizeof(__half);
-  size_t joined = (size_t)WARPS * n_tiles * 8 * (head_dim + 2) * sizeof(float);
+  size_t tiles = (size_t)stages * 2 * kKeys * padded_stride(head_dim) * sizeof(__half);
+  size_t queries = (size_t)n_tiles * 8 * padded_stride(head_dim) * sizeof(__half);
+  size_t joined = (size_t)kWarps * n_tiles * 8 * (head_dim + 2) * sizeof(float);
   return queries + (tiles > joined ? tiles : joined);
 }
 
-int tiles_of(const AttentionKernel &a, int n_tokens) {
+int tiles_of(const AttentionArgs &a, int n_tokens) {
   int columns = n_tokens * (a.n_heads / a.n_kv_heads);
   return columns <= 8 ? 1 : columns <= 16 ? 2 : 4;
 }
@@ -32,81 +32,74 @@ int tiles_of(const AttentionKernel &a, int n_tokens) {
 /* Columns of a KV head: column c is query head kv_head * group + c % group of token c / group. */
 struct Columns {
   int n, group, kv_head;
-  __device__ __forceinline__ size_t head(const AttentionKernel &a, int column) const {
+  __device__ __forceinline__ size_t head(const AttentionArgs &a, int column) const {
     return (size_t)(column / group) * a.n_heads + kv_head * group + column % group;
   }
 };
 
-/* Loads keys and values of 64 positions. */
-template <int HEAD_DIM>
-__device__ __forceinline__ void load_tile(__half *stage, const __half *k, const __half *v, int first,
-                                          int end) {
-  load_rows<HEAD_DIM, KEYS, THREADS>(stage, k, HEAD_DIM, first, end);
-  load_rows<HEAD_DIM, KEYS, THREADS>(stage + KEYS * padded_row(HEAD_DIM), v, HEAD_DIM, first, end);
-}
-
 /* Loads the queries; columns past the last are zeros. */
-template <int HEAD_DIM, int COLUMNS>
-__device__ __forceinline__ void load_queries(__half *queries, const AttentionKernel &a,
+template <int kHeadDim, int kColumns>
+__device__ __forceinline__ void load_queries(__half *queries, const AttentionArgs &a,
                                              const Columns &columns) {
-  constexpr int CHUNKS = HEAD_DIM / 8;
-  for (int i = threadIdx.x; i < COLUMNS * CHUNKS; i += THREADS) {
-    int column = i / CHUNKS, chunk = i % CHUNKS;
+  constexpr int kChunks = kHeadDim / 8;
+  for (int i = threadIdx.x; i < kColumns * kChunks; i += kThreads) {
+    int column = i / kChunks, chunk = i % kChunks;
     uint4 value = make_uint4(0, 0, 0, 0);
     if (column < columns.n)
-      value = *(const uint4 *)((const __half *)a.q + columns.head(a, column) * HEAD_DIM + chunk * 8);
-    *(uint4 *)(queries + column * padded_row(HEAD_DIM) + chunk * 8) = value;
+      value = *(const uint4 *)((const __half *)a.q + columns.head(a, column) * kHeadDim + chunk * 8);
+    *(uint4 *)(queries + column * padded_stride(kHeadDim) + chunk * 8) = value;
   }
 }
 
 /* A warp's online softmax of each column, in mma's layout: lane (g, t) has columns 8 n + 2 t + c. */
-template <int HEAD_DIM, int N_TILES> struct State {
-  static constexpr int STRIDE = padded_row(HEAD_DIM);
-  float o[HEAD_DIM / 16][N_TILES][4], maximum[N_TILES][2], sum[N_TILES][2];
+template <int kHeadDim, int kTiles> struct OnlineSoftmax {
+  static constexpr int kStride = padded_stride(kHeadDim);
+  float o[kHeadDim / 16][kTiles][4], maximum[kTiles][2], sum[kTiles][2];
 
   __device__ __forceinline__ void begin() {
 #pragma unroll
-    for (int n = 0; n < N_TILES; n++) {
+    for (int n = 0; n < kTiles; n++) {
       maximum[n][0] = maximum[n][1] = -INFINITY, sum[n][0] = sum[n][1] = 0;
 #pragma unroll
-      for (int d = 0; d < HEAD_DIM / 16; d++) o[d][n][0] = o[d][n][1] = o[d][n][2] = o[d][n][3] = 0;
+      for (int d = 0; d < kHeadDim / 16; d++) o[d][n][0] = o[d][n][1] = o[d][n][2] = o[d][n][3] = 0;
     }
   }
 
   /* s[n][2 h + c]: key g + 8 h of 16 with column 8 n + 2 t + c. */
   static __device__ __forceinline__ void score(const __half *queries, const __half *keys,
-                                               float (&s)[N_TILES][4], int lane) {
+                                               float (&s)[kTiles][4], int lane) {
 #pragma unroll
-    for (int d = 0; d < HEAD_DIM / 16; d++) {
+    for (int d = 0; d < kHeadDim / 16; d++) {
       uint32_t key[4], query[4];
-      ldmatrix_x4(key, shared_address(keys + (lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
+      ldmatrix_x4(key, shared_address(keys + (lane % 16) * kStride + d * 16 + lane / 16 * 8));
 #pragma unroll
-      for (int n = 0; n < N_TILES; n++) {
+      for (int n = 0; n < kTiles; n++) {
         /* Matrices 0 and 1 are the halves of the 16 dims; 2 and 3 repeat them, unused. */
-        ldmatrix_x4(query, shared_address(queries + (n * 8 + lane % 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
+        ldmatrix_x4(query,
+                    shared_address(queries + (n * 8 + lane % 8) * kStride + d * 16 + lane / 8 % 2 * 8));
         mma_f16_m16n8k16(s[n], key, query[0], query[1]);
       }
     }
   }
 
   /* Turns the scores of keys `position` and `position` + 8 into weights, operand b of the mma with values.
-   * The token at pos + row sees keys up to its own and to length - 1, inside its window. */
-  template <bool CAPPED>
-  __device__ __forceinline__ void weigh(const AttentionKernel &a, const float (&s)[N_TILES][4], int position,
-                                        int pos, int length, int group, uint32_t (&weights)[N_TILES][2],
-                                        int t) {
+   * A token sees keys up to its own and to length - 1, inside its window. */
+  template <bool kCapped>
+  __device__ __forceinline__ void softmax(const AttentionArgs &a, const float (&s)[kTiles][4], int position,
+                                          int pos, int length, int group, uint32_t (&weights)[kTiles][2],
+                                          int t) {
 #pragma unroll
-    for (int n = 0; n < N_TILES; n++) {
+    for (int n = 0; n < kTiles; n++) {
       float p[4];
 #pragma unroll
       for (int c = 0; c < 2; c++) {
-        int row = (n * 8 + 2 * t + c) / group, limit = min(pos + row, length - 1);
-        int oldest = a.window > 0 ? pos + row - a.window : -1; /* the newest outside the window */
+        int token = (n * 8 + 2 * t + c) / group, limit = min(pos + token, length - 1);
+        int oldest = a.window > 0 ? pos + token - a.window : -1; /* the newest outside the window */
         float high = -INFINITY;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           int key = position + 8 * h;
-          float score = key <= limit && key > oldest ? score_log2<CAPPED>(a, s[n][2 * h + c]) : -INFINITY;
+          float score = key <= limit && key > oldest ? score_log2<kCapped>(a, s[n][2 * h + c]) : -INFINITY;
           p[2 * h + c] = score;
           high = fmaxf(high, score);
         }
@@ -114,39 +107,40 @@ template <int HEAD_DIM, int N_TILES> struct State {
         p[c] = power_of_2(p[c] - r.shift), p[2 + c] = power_of_2(p[2 + c] - r.shift);
         sum[n][c] = sum[n][c] * r.keep + p[c] + p[2 + c];
 #pragma unroll
-        for (int d = 0; d < HEAD_DIM / 16; d++) o[d][n][c] *= r.keep, o[d][n][2 + c] *= r.keep;
+        for (int d = 0; d < kHeadDim / 16; d++) o[d][n][c] *= r.keep, o[d][n][2 + c] *= r.keep;
       }
       weights[n][0] = transpose_matrix(pack_half2(p[0], p[1]));
       weights[n][1] = transpose_matrix(pack_half2(p[2], p[3]));
     }
   }
 
-  __device__ __forceinline__ void add(const __half *values, const uint32_t (&weights)[N_TILES][2], int lane) {
+  __device__ __forceinline__ void accumulate(const __half *values, const uint32_t (&weights)[kTiles][2],
+                                             int lane) {
 #pragma unroll
-    for (int d = 0; d < HEAD_DIM / 16; d++) {
+    for (int d = 0; d < kHeadDim / 16; d++) {
       uint32_t value[4];
       ldmatrix_x4_transposed(
-          value, shared_address(values + (lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
+          value, shared_address(values + (lane % 8 + lane / 16 * 8) * kStride + d * 16 + lane / 8 % 2 * 8));
 #pragma unroll
-      for (int n = 0; n < N_TILES; n++) mma_f16_m16n8k16(o[d][n], value, weights[n][0], weights[n][1]);
+      for (int n = 0; n < kTiles; n++) mma_f16_m16n8k16(o[d][n], value, weights[n][0], weights[n][1]);
     }
   }
 
-  /* Writes to shared memory: outputs [WARPS][columns][HEAD_DIM], maxima and sums [WARPS][columns]. */
+  /* Writes to shared memory: outputs [kWarps][columns][kHeadDim], maxima and sums [kWarps][columns]. */
   __device__ __forceinline__ void store(float *outputs, float *maxima, float *sums, int warp,
                                         int lane) const {
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int n = 0; n < N_TILES; n++)
+    for (int n = 0; n < kTiles; n++)
 #pragma unroll
       for (int c = 0; c < 2; c++) {
         const float total = lanes_sum<4, 8, 16>(sum[n][c]);
-        const int at = warp * N_TILES * 8 + n * 8 + 2 * t + c;
+        const int at = warp * kTiles * 8 + n * 8 + 2 * t + c;
         if (g == 0) maxima[at] = maximum[n][c], sums[at] = total;
 #pragma unroll
-        for (int d = 0; d < HEAD_DIM / 16; d++)
-          outputs[at * HEAD_DIM + d * 16 + g] = o[d][n][c],
-                                           outputs[at * HEAD_DIM + d * 16 + 8 + g] = o[d][n][2 + c];
+        for (int d = 0; d < kHeadDim / 16; d++)
+          outputs[at * kHeadDim + d * 16 + g] = o[d][n][c],
+                                           outputs[at * kHeadDim + d * 16 + 8 + g] = o[d][n][2 + c];
       }
   }
 };
@@ -156,7 +150,7 @@ __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 val
 }
 
 /* Writes four dims of a column's output. */
-__device__ __forceinline__ void store_output(const AttentionKernel &a, const Columns &columns, int column,
+__device__ __forceinline__ void store_output(const AttentionArgs &a, const Columns &columns, int column,
                                              int dim, float4 value, float scale) {
   uint2 packed =
       make_uint2(pack_half2(value.x * scale, value.y * scale), pack_half2(value.z * scale, value.w * scale));
@@ -164,41 +158,41 @@ __device__ __forceinline__ void store_output(const AttentionKernel &a, const Col
 }
 
 /* Partial results of a KV head in device memory: {maximum, sum} [split][column], outputs
- * [split][column][HEAD_DIM]. */
+ * [split][column][kHeadDim]. */
 struct Partials {
   float2 *states;
   float4 *outputs;
 };
 
 /* Merges the warps' states into the output if this block has all of the keys, else into a partial result. */
-template <int HEAD_DIM, int COLUMNS>
-__device__ __forceinline__ void join_warps(const AttentionKernel &a, const Columns &columns,
-                                           const float *outputs, const float *maxima, const float *sums,
-                                           const Partials &to, int split, bool is_whole) {
-  for (int i = threadIdx.x; i < columns.n * (HEAD_DIM / 4); i += THREADS) {
-    int column = i / (HEAD_DIM / 4), chunk = i % (HEAD_DIM / 4);
+template <int kHeadDim, int kColumns>
+__device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Columns &columns,
+                                            const float *outputs, const float *maxima, const float *sums,
+                                            const Partials &to, int split, bool is_whole) {
+  for (int i = threadIdx.x; i < columns.n * (kHeadDim / 4); i += kThreads) {
+    int column = i / (kHeadDim / 4), chunk = i % (kHeadDim / 4);
     float high = -INFINITY, total = 0;
     float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) high = fmaxf(high, maxima[w * COLUMNS + column]);
+    for (int w = 0; w < kWarps; w++) high = fmaxf(high, maxima[w * kColumns + column]);
     float shift = high == -INFINITY ? 0 : high;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-      float weight = power_of_2(maxima[w * COLUMNS + column] - shift);
-      total += weight * sums[w * COLUMNS + column];
-      add_scaled(value, weight, ((float4 *)outputs)[(w * COLUMNS + column) * (HEAD_DIM / 4) + chunk]);
+    for (int w = 0; w < kWarps; w++) {
+      float weight = power_of_2(maxima[w * kColumns + column] - shift);
+      total += weight * sums[w * kColumns + column];
+      add_scaled(value, weight, ((float4 *)outputs)[(w * kColumns + column) * (kHeadDim / 4) + chunk]);
     }
     if (is_whole) {
       store_output(a, columns, column, chunk * 4, value, 1 / total);
     } else {
-      __stcg(&to.outputs[(split * COLUMNS + column) * (HEAD_DIM / 4) + chunk], value);
-      if (chunk == 0) __stcg(&to.states[split * COLUMNS + column], make_float2(high, total));
+      __stcg(&to.outputs[(split * kColumns + column) * (kHeadDim / 4) + chunk], value);
+      if (chunk == 0) __stcg(&to.states[split * kColumns + column], make_float2(high, total));
     }
   }
 }
 
 /* Whether this block is the last of its KV head to finish; if so, it sees what the others wrote. */
-__device__ __forceinline__ bool is_last(const AttentionKernel &a, int kv_head, int n_used) {
+__device__ __forceinline__ bool is_last(const AttentionArgs &a, int kv_head, int n_used) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
@@ -211,139 +205,136 @@ __device__ __forceinline__ bool is_last(const AttentionKernel &a, int kv_head, i
   return last;
 }
 
-/* Merges the splits, in the last block. First come their weights[COLUMNS][MAX_SPLITS]: a warp takes a column,
- * a lane two splits. */
-template <int HEAD_DIM, int COLUMNS>
-__device__ __forceinline__ void join_splits(const AttentionKernel &a, const Columns &columns,
-                                            const Partials &from, int n_used, float *weights) {
+/* Merges the splits, in the last block. First come their weights[kColumns][kMaxSplits]: a warp takes a
+ * column, a lane two splits. */
+template <int kHeadDim, int kColumns>
+__device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Columns &columns,
+                                             const Partials &from, int n_used, float *weights) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll 4
-  for (int column = warp; column < columns.n; column += WARPS) {
-    float2 pair[MAX_SPLITS / 32];
+  for (int column = warp; column < columns.n; column += kWarps) {
+    float2 pair[kMaxSplits / 32];
     float high = -INFINITY, total = 0;
 #pragma unroll
-    for (int i = 0; i < MAX_SPLITS / 32; i++) {
+    for (int i = 0; i < kMaxSplits / 32; i++) {
       int p = lane + 32 * i;
-      pair[i] = p < n_used ? __ldcg(&from.states[p * COLUMNS + column]) : make_float2(-INFINITY, 0);
+      pair[i] = p < n_used ? __ldcg(&from.states[p * kColumns + column]) : make_float2(-INFINITY, 0);
       high = fmaxf(high, pair[i].x);
     }
     high = lanes_max<16, 8, 4, 2, 1>(high);
 #pragma unroll
-    for (int i = 0; i < MAX_SPLITS / 32; i++) total += power_of_2(pair[i].x - high) * pair[i].y;
+    for (int i = 0; i < kMaxSplits / 32; i++) total += power_of_2(pair[i].x - high) * pair[i].y;
     total = warp_sum(total);
 #pragma unroll
-    for (int i = 0; i < MAX_SPLITS / 32; i++)
-      weights[column * MAX_SPLITS + lane + 32 * i] = power_of_2(pair[i].x - high) / total;
+    for (int i = 0; i < kMaxSplits / 32; i++)
+      weights[column * kMaxSplits + lane + 32 * i] = power_of_2(pair[i].x - high) / total;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < columns.n * (HEAD_DIM / 4); i += THREADS) {
-    int column = i / (HEAD_DIM / 4), chunk = i % (HEAD_DIM / 4);
-    const float4 *outputs = from.outputs + column * (HEAD_DIM / 4) + chunk;
+  for (int i = threadIdx.x; i < columns.n * (kHeadDim / 4); i += kThreads) {
+    int column = i / (kHeadDim / 4), chunk = i % (kHeadDim / 4);
+    const float4 *outputs = from.outputs + column * (kHeadDim / 4) + chunk;
     float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll 8
     for (int p = 0; p < n_used; p++)
-      add_scaled(value, weights[column * MAX_SPLITS + p], __ldcg(outputs + p * COLUMNS * (HEAD_DIM / 4)));
+      add_scaled(value, weights[column * kMaxSplits + p], __ldcg(outputs + p * kColumns * (kHeadDim / 4)));
     store_output(a, columns, column, chunk * 4, value, 1);
   }
 }
 
-/* One split of the keys of one KV head, N_TILES * 8 columns. With two STAGES the next tile loads while one is
+/* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
  * multiplied; one stage is for chips with little shared memory. */
-template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
-__global__ void __launch_bounds__(THREADS) attention_decode_kernel(AttentionKernel a, int n_tokens) {
+template <int kHeadDim, int kTiles, int kStages, bool kCapped>
+__global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
-  constexpr int STRIDE = padded_row(HEAD_DIM), COLUMNS = N_TILES * 8, STAGE = 2 * KEYS * STRIDE;
+  constexpr int kStride = padded_stride(kHeadDim), kColumns = kTiles * 8, kStage = 2 * kKeys * kStride;
   extern __shared__ __align__(16) unsigned char shared[];
-  __half *queries = (__half *)shared, *stages = queries + COLUMNS * STRIDE;
+  __half *queries = (__half *)shared, *stages = queries + kColumns * kStride;
 
   int group = a.n_heads / a.n_kv_heads, kv_head = blockIdx.x, split = blockIdx.y, n_splits = gridDim.y;
   const Columns columns = {n_tokens * group, group, kv_head};
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  int pos = *a.pos + a.first_row, length = pos + n_tokens;
-  int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / KEYS * KEYS : 0;
-  int tiles = (length - start + KEYS - 1) / KEYS, per_split = (tiles + n_splits - 1) / n_splits;
+  int pos = *a.pos + a.first_token, length = pos + n_tokens;
+  int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / kKeys * kKeys : 0;
+  int tiles = (length - start + kKeys - 1) / kKeys, per_split = (tiles + n_splits - 1) / n_splits;
   int n_used = (tiles + per_split - 1) / per_split; /* splits that have keys */
   if (split >= n_used) return;
-  int first = start + split * per_split * KEYS, end = min(length, first + per_split * KEYS);
+  int first = start + split * per_split * kKeys, end = min(length, first + per_split * kKeys);
 
-  const __half *k = (const __half *)a.k + (size_t)kv_head * a.n_ctx * HEAD_DIM;
-  const __half *v = (const __half *)a.v + (size_t)kv_head * a.n_ctx * HEAD_DIM;
-  load_tile<HEAD_DIM>(stages, k, v, first, end);
+  const __half *k = (const __half *)a.k + (size_t)kv_head * a.n_ctx * kHeadDim;
+  const __half *v = (const __half *)a.v + (size_t)kv_head * a.n_ctx * kHeadDim;
+  load_tile<kHeadDim, kKeys, kThreads>(stages, k, v, first, end);
   copy_async_commit();
-  load_queries<HEAD_DIM, COLUMNS>(queries, a, columns);
+  load_queries<kHeadDim, kColumns>(queries, a, columns);
 
-  State<HEAD_DIM, N_TILES> state;
+  OnlineSoftmax<kHeadDim, kTiles> state;
   state.begin();
   int stage = 0;
-  for (int tile = first; tile < end; tile += KEYS, stage ^= STAGES - 1) {
-    if (STAGES == 2 && tile + KEYS < end)
-      load_tile<HEAD_DIM>(stages + (stage ^ 1) * STAGE, k, v, tile + KEYS, end);
+  for (int tile = first; tile < end; tile += kKeys, stage ^= kStages - 1) {
+    if (kStages == 2 && tile + kKeys < end)
+      load_tile<kHeadDim, kKeys, kThreads>(stages + (stage ^ 1) * kStage, k, v, tile + kKeys, end);
     copy_async_commit();
-    copy_async_wait<STAGES - 1>();
+    copy_async_wait<kStages - 1>();
     __syncthreads();
 
-    const __half *keys = stages + stage * STAGE + warp * 16 * STRIDE;
-    float s[N_TILES][4] = {};
-    uint32_t weights[N_TILES][2];
+    const __half *keys = stages + stage * kStage + warp * 16 * kStride;
+    float s[kTiles][4] = {};
+    uint32_t weights[kTiles][2];
     state.score(queries, keys, s, lane);
-    state.template weigh<CAPPED>(a, s, tile + warp * 16 + lane / 4, pos, length, group, weights, lane % 4);
-    state.add(keys + KEYS * STRIDE, weights, lane);
+    state.template softmax<kCapped>(a, s, tile + warp * 16 + lane / 4, pos, length, group, weights, lane % 4);
+    state.accumulate(keys + kKeys * kStride, weights, lane);
     __syncthreads();
-    if (STAGES == 1 && tile + KEYS < end) load_tile<HEAD_DIM>(stages, k, v, tile + KEYS, end);
+    if (kStages == 1 && tile + kKeys < end)
+      load_tile<kHeadDim, kKeys, kThreads>(stages, k, v, tile + kKeys, end);
   }
 
   /* The warps' states, and later the splits' weights, overlay the stages, which are dead. */
-  float *joined = (float *)stages, *maxima = joined + WARPS * COLUMNS * HEAD_DIM,
-        *sums = maxima + WARPS * COLUMNS;
+  float *joined = (float *)stages, *maxima = joined + kWarps * kColumns * kHeadDim,
+        *sums = maxima + kWarps * kColumns;
   state.store(joined, maxima, sums, warp, lane);
   __syncthreads();
-  const size_t of_head = (size_t)kv_head * n_splits * COLUMNS;
+  const size_t of_head = (size_t)kv_head * n_splits * kColumns;
   float2 *all_states = (float2 *)a.partials;
   const Partials partials = {all_states + of_head,
-                             (float4 *)(all_states + (size_t)a.n_kv_heads * n_splits * COLUMNS) +
-                                 of_head * (HEAD_DIM / 4)};
-  join_warps<HEAD_DIM, COLUMNS>(a, columns, joined, maxima, sums, partials, split, n_used == 1);
+                             (float4 *)(all_states + (size_t)a.n_kv_heads * n_splits * kColumns) +
+                                 of_head * (kHeadDim / 4)};
+  merge_warps<kHeadDim, kColumns>(a, columns, joined, maxima, sums, partials, split, n_used == 1);
   if (n_used == 1 || !is_last(a, kv_head, n_used)) return;
-  join_splits<HEAD_DIM, COLUMNS>(a, columns, partials, n_used, joined);
-}
-
-template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
-Status launch_form(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
-  constexpr size_t bytes = shared_bytes(HEAD_DIM, N_TILES, STAGES);
-  auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES, STAGES, CAPPED>;
-  return launch(kernel, dim3(a.n_kv_heads, n_splits), THREADS, bytes, stream, true, "attention", err, a,
-                n_tokens);
+  merge_splits<kHeadDim, kColumns>(a, columns, partials, n_used, joined);
 }
 
 /* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
-template <int HEAD_DIM, int N_TILES, bool CAPPED>
-Status launch_stages(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
-  if constexpr (shared_bytes(HEAD_DIM, N_TILES, 2) > ATTENTION_LEAST_SHARED)
-    if (shared_bytes(HEAD_DIM, N_TILES, 2) > a.shared_limit)
-      return launch_form<HEAD_DIM, N_TILES, 1, CAPPED>(a, n_tokens, n_splits, stream, err);
-  return launch_form<HEAD_DIM, N_TILES, 2, CAPPED>(a, n_tokens, n_splits, stream, err);
+template <int kHeadDim, int kTiles, bool kCapped>
+Status launch_stages(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
+  auto kernel = attention_decode_kernel<kHeadDim, kTiles, 2, kCapped>;
+  size_t bytes = shared_bytes(kHeadDim, kTiles, 2);
+  if constexpr (shared_bytes(kHeadDim, kTiles, 2) > kLeastShared)
+    if (bytes > a.shared_limit) {
+      kernel = attention_decode_kernel<kHeadDim, kTiles, 1, kCapped>;
+      bytes = shared_bytes(kHeadDim, kTiles, 1);
+    }
+  return launch(kernel, dim3(a.n_kv_heads, n_splits), kThreads, bytes, stream, true, "attention", err, a,
+                n_tokens);
 }
 
-template <int HEAD_DIM, bool CAPPED>
-Status launch_columns(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
+template <int kHeadDim, bool kCapped>
+Status launch_columns(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
   switch (tiles_of(a, n_tokens)) {
-  case 1: return launch_stages<HEAD_DIM, 1, CAPPED>(a, n_tokens, n_splits, stream, err);
-  case 2: return launch_stages<HEAD_DIM, 2, CAPPED>(a, n_tokens, n_splits, stream, err);
+  case 1: return launch_stages<kHeadDim, 1, kCapped>(a, n_tokens, n_splits, stream, err);
+  case 2: return launch_stages<kHeadDim, 2, kCapped>(a, n_tokens, n_splits, stream, err);
   }
-  if constexpr (HEAD_DIM <= 128)
-    return launch_stages<HEAD_DIM, 4, CAPPED>(a, n_tokens, n_splits, stream, err);
-  return refuse_form(a, err);
+  if constexpr (kHeadDim <= 128)
+    return launch_stages<kHeadDim, 4, kCapped>(a, n_tokens, n_splits, stream, err);
+  return error_set(err, STATUS_FAILED, "attention: no kernel for %d tokens at once", n_tokens);
 }
 
 } // namespace
 
-size_t attention_decode_shared(const AttentionKernel &a, int n_tokens) {
+size_t attention_decode_shared(const AttentionArgs &a, int n_tokens) {
   return shared_bytes(a.head_dim, tiles_of(a, n_tokens), 1);
 }
 
-Status attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream,
-                        Error *err) {
+Status attention_decode(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
   return with_head_size(a, err, [&](auto size, auto capped) {
     return launch_columns<decltype(size)::value, decltype(capped)::value>(a, n_tokens, n_splits, stream, err);
   });

@@ -9,7 +9,7 @@
 #include "cuda/ptx/ptx.cuh"
 
 /* Attention (attention.h) as a kernel's argument, by value. */
-struct AttentionKernel {
+struct AttentionArgs {
   int n_heads, n_kv_heads, head_dim, n_ctx, window;
   float scale_log2; /* log2(e) * scale; with a cap: see score_log2() */
   const int *pos;
@@ -19,68 +19,71 @@ struct AttentionKernel {
   void *partials;      /* decode: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
-  int first_row;       /* decode: the launch's first token is at *pos + first_row */
+  int first_token;     /* decode: the launch's first token is at *pos + first_token */
 };
 
-/* A score times log2(e), from q k. CAPPED: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
+/* A score times log2(e), from q k. kCapped: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
  * u = 2 scale q k / cap = ln(2) scale_log2 q k; near 0 it errs by cap_log2 2^-24, some 1e-5 at Gemma's 50. */
-template <bool CAPPED> __device__ __forceinline__ float score_log2(const AttentionKernel &a, float q_k) {
-  if (!CAPPED) return q_k * a.scale_log2;
+template <bool kCapped> __device__ __forceinline__ float score_log2(const AttentionArgs &a, float q_k) {
+  if (!kCapped) return q_k * a.scale_log2;
   return a.cap_log2 - __fdividef(2 * a.cap_log2, 1 + exp2f(q_k * a.scale_log2));
 }
 
-constexpr int ATTENTION_MAX_SPLITS = 64; /* most splits of the keys in a decode launch */
+constexpr int kMaxSplits = 64; /* most splits of the keys in a decode launch */
 
 template <int N> using HeadSize = std::integral_constant<int, N>;
 
 /* Shared memory that a block can have on every chip since sm_75. */
-constexpr size_t ATTENTION_LEAST_SHARED = 64 << 10;
+constexpr size_t kLeastShared = 64 << 10;
 
-/* Unreachable after attention_can_run(). */
-inline Status refuse_form(const AttentionKernel &a, Error *err) {
-  return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
-}
-
-/* Calls run(head_dim, capped), both as integral_constant, so that they select a kernel's template. */
-template <class Run> Status with_head_size(const AttentionKernel &a, Error *err, Run run) {
+/* Calls run(head_dim, capped), both as integral_constant, so that they select a kernel's template. Kernels
+ * with a cap are compiled for the head sizes of models that cap scores (Gemma 2). */
+template <class Run> Status with_head_size(const AttentionArgs &a, Error *err, Run run) {
   std::false_type no;
   std::true_type yes;
   const bool capped = a.cap_log2 != 0;
-  switch (a.head_dim) {
+  switch (capped && a.head_dim < 128 ? 0 : a.head_dim) {
+  case 64: return run(HeadSize<64>(), no);
+  case 80: return run(HeadSize<80>(), no);
+  case 96: return run(HeadSize<96>(), no);
   case 128: return capped ? run(HeadSize<128>(), yes) : run(HeadSize<128>(), no);
   case 256: return capped ? run(HeadSize<256>(), yes) : run(HeadSize<256>(), no);
-  case 64: return capped ? refuse_form(a, err) : run(HeadSize<64>(), no);
-  case 80: return capped ? refuse_form(a, err) : run(HeadSize<80>(), no);
-  case 96: return capped ? refuse_form(a, err) : run(HeadSize<96>(), no);
-  default: return refuse_form(a, err);
   }
+  return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
 }
 
 /* Stride, in halves, of a head's rows in shared memory: 16-byte aligned, neighbours in different banks. */
-__host__ __device__ constexpr int padded_row(int head_dim) {
+__host__ __device__ constexpr int padded_stride(int head_dim) {
   return head_dim + 8;
 }
 
-/* All THREADS of a block copy N rows, from `first` on, into padded rows; rows from `end` on become zeros. */
-template <int HEAD_DIM, int N, int THREADS>
+/* All kThreads of a block copy N rows, from `first` on, into padded rows; rows from `end` on become zeros. */
+template <int kHeadDim, int N, int kThreads>
 __device__ __forceinline__ void load_rows(__half *shared, const __half *from, size_t from_stride, int first,
                                           int end) {
-  constexpr int CHUNKS = HEAD_DIM / 8;
-  for (int i = threadIdx.x; i < N * CHUNKS; i += THREADS) {
-    int row = i / CHUNKS, chunk = i % CHUNKS;
+  constexpr int kChunks = kHeadDim / 8;
+  for (int i = threadIdx.x; i < N * kChunks; i += kThreads) {
+    int row = i / kChunks, chunk = i % kChunks;
     bool valid = first + row < end;
-    copy_async_16(shared + row * padded_row(HEAD_DIM) + chunk * 8,
+    copy_async_16(shared + row * padded_stride(kHeadDim) + chunk * 8,
                   from + (size_t)(valid ? first + row : first) * from_stride + chunk * 8, valid ? 16 : 0);
   }
 }
 
-/* Bytes of shared memory that a family takes with one stage. */
-size_t attention_decode_shared(const AttentionKernel &a, int n_tokens);
-size_t attention_prefill_shared(const AttentionKernel &a);
+/* Loads N keys and, after them, N values. */
+template <int kHeadDim, int N, int kThreads>
+__device__ __forceinline__ void load_tile(__half *stage, const __half *k, const __half *v, int first,
+                                          int end) {
+  load_rows<kHeadDim, N, kThreads>(stage, k, kHeadDim, first, end);
+  load_rows<kHeadDim, N, kThreads>(stage + N * padded_stride(kHeadDim), v, kHeadDim, first, end);
+}
 
-Status attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream,
-                        Error *err);
-Status attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream, Error *err);
-Status attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
+/* Bytes of shared memory that a family takes with one stage. */
+size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
+size_t attention_prefill_shared(const AttentionArgs &a);
+
+Status attention_decode(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err);
+Status attention_prefill(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err);
+Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
 
 #endif

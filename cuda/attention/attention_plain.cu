@@ -10,74 +10,68 @@
 
 namespace {
 
-constexpr int WARPS = 4, MAX_PER_LANE = 8; /* 8 x 32 = 256 dims */
+constexpr int kWarps = 4, kMaxPerLane = 8; /* 8 x 32 = 256 dims */
 
-__device__ __forceinline__ float load(const __half *from) {
-  return __half2float(*from);
-}
-__device__ __forceinline__ float load(const float *from) {
-  return *from;
-}
-
-template <typename T, bool CAPPED>
-__global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKernel a) {
+template <typename T, bool kCapped>
+__global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionArgs a) {
   begin_overlapping();
-  int head = blockIdx.x, row = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
+  int head = blockIdx.x, token = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int limit = *a.pos + row, oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
+  int limit = *a.pos + token, oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
   const T *k = (const T *)a.k + (size_t)kv_head * a.n_ctx * a.head_dim;
   const T *v = (const T *)a.v + (size_t)kv_head * a.n_ctx * a.head_dim;
-  const __half *q = (const __half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
+  const __half *q = (const __half *)a.q + ((size_t)token * a.n_heads + head) * a.head_dim;
 
-  float query[MAX_PER_LANE], o[MAX_PER_LANE], maximum = -INFINITY, sum = 0;
+  float query[kMaxPerLane], o[kMaxPerLane], maximum = -INFINITY, sum = 0;
 #pragma unroll
-  for (int i = 0; i < MAX_PER_LANE; i++) {
+  for (int i = 0; i < kMaxPerLane; i++) {
     int dim = lane + 32 * i;
-    query[i] = dim < a.head_dim ? __half2float(q[dim]) * (CAPPED ? 1 : a.scale_log2) : 0;
+    query[i] = dim < a.head_dim ? __half2float(q[dim]) * (kCapped ? 1 : a.scale_log2) : 0;
     o[i] = 0;
   }
-  for (int key = oldest + warp; key <= limit; key += WARPS) {
+  for (int key = oldest + warp; key <= limit; key += kWarps) {
     float score = 0;
 #pragma unroll
-    for (int i = 0; i < MAX_PER_LANE; i++) {
+    for (int i = 0; i < kMaxPerLane; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) score += query[i] * load(k + (size_t)key * a.head_dim + dim);
+      if (dim < a.head_dim) score += query[i] * (float)k[(size_t)key * a.head_dim + dim];
     }
     score = warp_sum(score);
-    if (CAPPED) score = score_log2<CAPPED>(a, score);
+    if (kCapped) score = score_log2<kCapped>(a, score);
     const Rescale r = rescale<false>(maximum, score);
     const float p = power_of_2(score - r.shift);
     sum = sum * r.keep + p;
 #pragma unroll
-    for (int i = 0; i < MAX_PER_LANE; i++) {
+    for (int i = 0; i < kMaxPerLane; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * load(v + (size_t)key * a.head_dim + dim);
+      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * (float)v[(size_t)key * a.head_dim + dim];
     }
   }
 
-  __shared__ float outputs[WARPS][32 * MAX_PER_LANE], maxima[WARPS], sums[WARPS];
+  __shared__ float outputs[kWarps][32 * kMaxPerLane], maxima[kWarps], sums[kWarps];
 #pragma unroll
-  for (int i = 0; i < MAX_PER_LANE; i++) outputs[warp][lane + 32 * i] = o[i];
+  for (int i = 0; i < kMaxPerLane; i++) outputs[warp][lane + 32 * i] = o[i];
   if (lane == 0) maxima[warp] = maximum, sums[warp] = sum;
   __syncthreads();
   float high = -INFINITY, total = 0;
-  for (int w = 0; w < WARPS; w++) high = fmaxf(high, maxima[w]); /* finite: a token always sees its own key */
-  for (int w = 0; w < WARPS; w++) total += power_of_2(maxima[w] - high) * sums[w];
-  for (int dim = threadIdx.x; dim < a.head_dim; dim += WARPS * 32) {
+  for (int w = 0; w < kWarps; w++)
+    high = fmaxf(high, maxima[w]); /* finite: a token always sees its own key */
+  for (int w = 0; w < kWarps; w++) total += power_of_2(maxima[w] - high) * sums[w];
+  for (int dim = threadIdx.x; dim < a.head_dim; dim += kWarps * 32) {
     float value = 0;
-    for (int w = 0; w < WARPS; w++) value += power_of_2(maxima[w] - high) * outputs[w][dim];
-    a.out[((size_t)row * a.n_heads + head) * a.head_dim + dim] = __float2half_rn(value / total);
+    for (int w = 0; w < kWarps; w++) value += power_of_2(maxima[w] - high) * outputs[w][dim];
+    a.out[((size_t)token * a.n_heads + head) * a.head_dim + dim] = __float2half_rn(value / total);
   }
 }
 
 } // namespace
 
-Status attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err) {
+Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err) {
   dim3 grid(a.n_heads, n_tokens);
   const bool capped = a.cap_log2 != 0;
   auto kernel = kv == KV_F32
                     ? capped ? attention_plain_kernel<float, true> : attention_plain_kernel<float, false>
                 : capped ? attention_plain_kernel<__half, true>
                          : attention_plain_kernel<__half, false>;
-  return launch(kernel, grid, WARPS * 32, 0, stream, true, "attention", err, a);
+  return launch(kernel, grid, kWarps * 32, 0, stream, true, "attention", err, a);
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "cuda/bench/random_weights.h"
-#include "cuda/bench/streaming_read.h"
 #include "cuda/device.h"
 #include "cuda/weights.h"
 
@@ -17,9 +16,9 @@ enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 81
 
 static const double shortest_graph_us = 2e3,
                     longest_graph_us = 50e3, /* enough calls to make launch overhead negligible */
-    long_product_us = 1e3;
-static const size_t good_staging = (size_t)32 << 20;
-static const char library_row[] = "dense_cublas", library_name[] = "cublas fp16";
+    long_matmul_us = 1e3;
+static const size_t usual_staging = (size_t)32 << 20;
+static const char cublas_row[] = "dense_cublas", cublas_name[] = "cublas fp16";
 
 typedef struct {
   const BackendOptions *options;
@@ -29,7 +28,7 @@ typedef struct {
   cudaStream_t stream;
   LinearContext *linear;
   cudaEvent_t *events; /* [repetitions + 1] */
-  double *launches_us; /* [repetitions] */
+  double *runs_us;     /* [repetitions] */
   int n_sms, most_tokens;
   size_t cold_bytes;  /* copies of a matrix of this size in all do not stay in L2 */
   MachineRates rates; /* ceilings */
@@ -37,7 +36,7 @@ typedef struct {
 
 /* --- time */
 
-/* Enqueues call n of a graph. */
+/* Enqueues the n-th of the timed calls. */
 typedef Status (*Enqueue)(Bench *b, void *what, int n, Error *err);
 
 static int by_value(const void *a, const void *b) {
@@ -58,46 +57,40 @@ static Status capture(Bench *b, Enqueue enqueue, void *what, int n_calls, cudaGr
   return status;
 }
 
-/* Median of n launches after one warm-up. The host runs ahead, so the device never waits. */
-static Status time_launches(Bench *b, cudaGraphExec_t exec, int n, double *us, Error *err) {
-  TRY(cuda_status(cudaGraphLaunch(exec, b->stream), "cannot launch", err));
+static Status launch_graph(Bench *b, void *exec, int n, Error *err) {
+  (void)n;
+  return cuda_status(cudaGraphLaunch(exec, b->stream), "cannot launch", err);
+}
+
+/* Median of n runs, after one that loads the code. The host runs ahead, so the device never waits. */
+static Status time_runs(Bench *b, Enqueue run, void *what, int n, double *us, Error *err) {
+  TRY(run(b, what, 0, err));
   for (int i = 0; i <= n; i++) {
     TRY(cuda_status(cudaEventRecord(b->events[i], b->stream), "cannot take the time", err));
-    if (i < n) TRY(cuda_status(cudaGraphLaunch(exec, b->stream), "cannot launch", err));
+    if (i < n) TRY(run(b, what, 0, err));
   }
   TRY(cuda_status(cudaStreamSynchronize(b->stream), "a kernel failed", err));
   for (int i = 0; i < n; i++) {
     float ms;
     TRY(cuda_status(cudaEventElapsedTime(&ms, b->events[i], b->events[i + 1]), "cannot take the time", err));
-    b->launches_us[i] = ms * 1e3;
+    b->runs_us[i] = ms * 1e3;
   }
-  qsort(b->launches_us, (size_t)n, sizeof *b->launches_us, by_value);
-  *us = n % 2 ? b->launches_us[n / 2] : (b->launches_us[n / 2 - 1] + b->launches_us[n / 2]) / 2;
-  return STATUS_OK;
-}
-
-/* Times one call, after another that loads its code. */
-static Status estimate(Bench *b, Enqueue enqueue, void *what, double *us, Error *err) {
-  float ms;
-  TRY(enqueue(b, what, 0, err));
-  TRY(cuda_status(cudaEventRecord(b->events[0], b->stream), "cannot take the time", err));
-  TRY(enqueue(b, what, 0, err));
-  TRY(cuda_status(cudaEventRecord(b->events[1], b->stream), "cannot take the time", err));
-  TRY(cuda_status(cudaStreamSynchronize(b->stream), "a kernel failed", err));
-  TRY(cuda_status(cudaEventElapsedTime(&ms, b->events[0], b->events[1]), "cannot take the time", err));
-  *us = ms > 1e-4f ? ms * 1e3 : 0.1;
+  qsort(b->runs_us, (size_t)n, sizeof *b->runs_us, by_value);
+  *us = (b->runs_us[n / 2] + b->runs_us[(n - 1) / 2]) / 2;
   return STATUS_OK;
 }
 
 /* Microseconds per call; the calls of a graph cycle through n_different matrices. */
 static Status time_calls(Bench *b, Enqueue enqueue, void *what, int n_different, double *us, Error *err) {
   double about, graph;
-  TRY(estimate(b, enqueue, what, &about, err));
+  TRY(time_runs(b, enqueue, what, 1, &about, err));
+  about = fmax(about, 0.1);
   double n = fmax(n_different, shortest_graph_us / about);
   n = fmax(1, fmin(fmin(n, longest_graph_us / about), MAX_CALLS));
   cudaGraphExec_t exec = NULL;
   TRY(capture(b, enqueue, what, (int)n, &exec, err));
-  Status status = time_launches(b, exec, about > longest_graph_us ? 1 : b->times->repetitions, &graph, err);
+  const int n_runs = about > longest_graph_us ? 1 : b->times->repetitions;
+  Status status = time_runs(b, launch_graph, exec, n_runs, &graph, err);
   cudaGraphExecDestroy(exec);
   if (!status) *us = graph / (int)n;
   return status;
@@ -162,7 +155,7 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
   TRY(cuda_status(cudaMalloc(&m->x, x_bytes), "no memory for activations", err));
   TRY(cuda_status(cudaMalloc(&m->y, y_bytes), "no memory for products", err));
   const size_t least = random_staging_bytes(&m->copies[0]),
-               staging_bytes = least > good_staging ? least : good_staging;
+               staging_bytes = least > usual_staging ? least : usual_staging;
   TRY(cuda_status(cudaMalloc(&m->staging, staging_bytes), "no memory to make matrices in", err));
   TRY(cuda_status(cudaMemsetAsync(m->y, 0, y_bytes, b->stream), "cannot clear memory", err));
   TRY(random_numbers(m->x, WEIGHT_F16, x_bytes / 2, -1.7f, 1.7f, 1, b->stream, err));
@@ -178,18 +171,18 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
 typedef struct {
   const Matrices *matrices;
   LinearCall call;
-} Products;
+} MatmulCalls;
 
-static Status enqueue_product(Bench *b, void *what, int n, Error *err) {
-  const Products *p = what;
+static Status enqueue_matmul(Bench *b, void *what, int n, Error *err) {
+  const MatmulCalls *p = what;
   LinearCall call = p->call;
   call.weights = &p->matrices->copies[n % p->matrices->n];
   return linear_run(b->linear, &call, err);
 }
 
-static Status time_product(Bench *b, const Matrices *m, LinearOutput output, int n_tokens,
-                           const LinearEntry *row, double *us, Error *err) {
-  Products products = {m,
+static Status time_matmul(Bench *b, const Matrices *m, LinearOutput output, int n_tokens,
+                          const LinearRow *row, double *us, Error *err) {
+  MatmulCalls calls = {m,
                        {.x = m->x,
                         .x_stride = m->x_stride,
                         .n_tokens = n_tokens,
@@ -200,11 +193,11 @@ static Status time_product(Bench *b, const Matrices *m, LinearOutput output, int
                         .act = row->act,
                         .kernel = row->name}};
   TRY(linear_prepare(b->linear, &m->copies[0], row->act, n_tokens, row->name, err));
-  return time_calls(b, enqueue_product, &products, m->n, us, err);
+  return time_calls(b, enqueue_matmul, &calls, m->n, us, err);
 }
 
-static Status tell(Bench *b, const DeviceLinear *w, const char *layer, const char *kernel, int n_tokens,
-                   bool chosen, double us, Error *err) {
+static Status report(Bench *b, const DeviceLinear *w, const char *layer, const char *kernel, int n_tokens,
+                     bool chosen, double us, Error *err) {
   const double bytes = stored_bytes(w), flop = 2.0 * w->n_in * w->n_out * n_tokens;
   const double needed_us = fmax(bytes / b->rates.read_gbps * 1e-3, flop / b->rates.fp16_tflops * 1e-6);
   const KernelTime time = {.layer = layer,
@@ -244,17 +237,17 @@ static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOu
     bool chosen =
         linear_choice(b->linear, &m->copies[0], row->act, n_tokens, NULL, &choice, NULL) == STATUS_OK &&
         choice == row;
-    TRY(time_product(b, m, output, n_tokens, row, &us, err));
-    TRY(tell(b, &m->copies[0], layer, row->name, n_tokens, chosen, us, err));
+    TRY(time_matmul(b, m, output, n_tokens, row, &us, err));
+    TRY(report(b, &m->copies[0], layer, row->name, n_tokens, chosen, us, err));
   }
   return STATUS_OK;
 }
 
-/* The dispatch table's entry for cuBLAS. */
-static const LinearRow *library(void) {
+/* The dispatch table's row of this name, or NULL. */
+static const LinearRow *row_named(const char *name) {
   int i = 0;
-  while (linear_entry(i) && strcmp(linear_entry(i)->name, library_row) != 0) i++;
-  return linear_entry(i);
+  while (linear_row(i) && strcmp(linear_row(i)->name, name) != 0) i++;
+  return linear_row(i);
 }
 
 /* Lays out a plain fp16 matrix of this shape. */
@@ -267,15 +260,15 @@ typedef struct {
   const char *layer;
   const DeviceLinear *planned;
   LinearOutput output;
-} Layer;
+} LayerMatrix;
 
 /* Times, for each count of tokens, the table's kernels, and cuBLAS over a dense matrix of the same shape. */
-static Status time_layer(Bench *b, const Layer *layer, Matrices *stored, Matrices *dense, Error *err) {
+static Status time_layer(Bench *b, const LayerMatrix *layer, Matrices *stored, Matrices *dense, Error *err) {
   const DeviceLinear *w = layer->planned;
   TRY(matrices_make(b, w, b->most_tokens, stored, err));
   /* For a plain fp16 layer cuBLAS is one of the table's kernels. */
-  const bool beside = (w->type != WEIGHT_F16 || w->paired || w->has_bias) && !b->options->kernel;
-  if (beside) {
+  const bool with_cublas = (w->type != WEIGHT_F16 || w->paired || w->has_bias) && !b->options->kernel;
+  if (with_cublas) {
     DeviceLinear like;
     TRY(dense_like(w->name, w->n_in, w->n_out, &like, err));
     TRY(matrices_make(b, &like, b->most_tokens, dense, err));
@@ -284,15 +277,15 @@ static Status time_layer(Bench *b, const Layer *layer, Matrices *stored, Matrice
     const int n_tokens = b->times->n_tokens[i];
     double us;
     TRY(time_rows(b, stored, layer->layer, layer->output, n_tokens, err));
-    if (!beside) continue;
+    if (!with_cublas) continue;
     TRY(check_interrupted(b, err));
-    TRY(time_product(b, dense, LINEAR_TO_F16, n_tokens, library(), &us, err));
-    TRY(tell(b, &dense->copies[0], layer->layer, library_name, n_tokens, false, us, err));
+    TRY(time_matmul(b, dense, LINEAR_TO_F16, n_tokens, row_named(cublas_row), &us, err));
+    TRY(report(b, &dense->copies[0], layer->layer, cublas_name, n_tokens, false, us, err));
   }
   return STATUS_OK;
 }
 
-static Status time_layer_and_free(Bench *b, const Layer *layer, Error *err) {
+static Status time_layer_and_free(Bench *b, const LayerMatrix *layer, Error *err) {
   Matrices stored = {0}, dense = {0};
   Status status = time_layer(b, layer, &stored, &dense, err);
   matrices_free(&stored);
@@ -305,28 +298,28 @@ static Status time_layer_and_free(Bench *b, const Layer *layer, Error *err) {
 enum { MAX_MATRICES = 7 }; /* of a layer: q, k, v, o, gate, up, down */
 
 /* Lists the matrices of one layer as backend.c multiplies them; returns how many. */
-static int layer_matrices(const DeviceLayer *l, Layer out[MAX_MATRICES]) {
+static int layer_matrices(const DeviceLayer *l, LayerMatrix out[MAX_MATRICES]) {
   static const char *const qkv[] = {"q", "k", "v"}, *const gate_up[] = {"gate", "up"};
   int n = 0;
   for (int i = 0; i < l->qkv.n_parts; i++)
-    out[n++] = (Layer){l->qkv.n_parts == 1 ? "qkv" : qkv[i], &l->qkv.parts[i], LINEAR_TO_F32};
-  out[n++] = (Layer){"o", &l->o, LINEAR_ADD_F32};
+    out[n++] = (LayerMatrix){l->qkv.n_parts == 1 ? "qkv" : qkv[i], &l->qkv.parts[i], LINEAR_TO_F32};
+  out[n++] = (LayerMatrix){"o", &l->o, LINEAR_ADD_F32};
   for (int i = 0; i < l->gate_up.n_parts; i++)
-    out[n++] = (Layer){l->gate_up.n_parts == 1 ? "gate_up" : gate_up[i], &l->gate_up.parts[i],
-                       l->gate_up.parts[i].interleaved ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};
-  out[n++] = (Layer){"down", &l->down, LINEAR_ADD_F32};
+    out[n++] = (LayerMatrix){l->gate_up.n_parts == 1 ? "gate_up" : gate_up[i], &l->gate_up.parts[i],
+                             l->gate_up.parts[i].paired ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};
+  out[n++] = (LayerMatrix){"down", &l->down, LINEAR_ADD_F32};
   return n;
 }
 
-static bool alike(const Layer *a, const Layer *b) {
+static bool alike(const LayerMatrix *a, const LayerMatrix *b) {
   const DeviceLinear *x = a->planned, *y = b->planned;
   return strcmp(a->layer, b->layer) == 0 && x->type == y->type && x->n_in == y->n_in &&
          x->n_out == y->n_out && x->group == y->group && x->has_bias == y->has_bias;
 }
 
 /* Whether one of the first n layers has such a matrix. */
-static bool seen_before(const BackendModel *planned, int n, const Layer *matrix) {
-  Layer before[MAX_MATRICES];
+static bool seen_before(const BackendModel *planned, int n, const LayerMatrix *matrix) {
+  LayerMatrix before[MAX_MATRICES];
   for (int i = 0; i < n; i++) {
     int n_before = layer_matrices(&planned->layers[i], before);
     for (int j = 0; j < n_before; j++)
@@ -337,12 +330,12 @@ static bool seen_before(const BackendModel *planned, int n, const Layer *matrix)
 
 static Status time_model(Bench *b, const BackendModel *planned, Error *err) {
   for (int i = 0; i < planned->model->config.n_layers; i++) {
-    Layer matrices[MAX_MATRICES];
+    LayerMatrix matrices[MAX_MATRICES];
     int n = layer_matrices(&planned->layers[i], matrices);
     for (int j = 0; j < n; j++)
       if (!seen_before(planned, i, &matrices[j])) TRY(time_layer_and_free(b, &matrices[j], err));
   }
-  return time_layer_and_free(b, &(Layer){"head", &planned->head, LINEAR_TO_F32}, err);
+  return time_layer_and_free(b, &(LayerMatrix){"head", &planned->head, LINEAR_TO_F32}, err);
 }
 
 /* --- ceilings of the machine */
@@ -360,8 +353,8 @@ static Status enqueue_read(Bench *b, void *what, int n, Error *err) {
 
 /* Measures a streaming read of far more than L2 holds. */
 static Status measure_read(Bench *b, double *us, Error *err) {
-  size_t free_bytes;
-  TRY(device_free_bytes(&free_bytes, err));
+  size_t free_bytes, all_bytes;
+  TRY(device_bytes(&free_bytes, &all_bytes, err));
   const size_t far_more = 4 * b->cold_bytes;
   Reading r = {NULL, (far_more < free_bytes / 4 ? far_more : free_bytes / 4) / 256 * 256};
   TRY(cuda_status(cudaMalloc(&r.memory, r.bytes), "no memory to read", err));
@@ -372,14 +365,14 @@ static Status measure_read(Bench *b, double *us, Error *err) {
   return status;
 }
 
-/* Measures square matmuls by cuBLAS, each larger than the last, until one takes long_product_us. */
-static Status measure_product(Bench *b, DeviceLinear *like, double *us, Error *err) {
+/* Measures square matmuls by cuBLAS, each larger than the last, until one takes long_matmul_us. */
+static Status measure_matmul(Bench *b, DeviceLinear *like, double *us, Error *err) {
   *us = 0;
-  for (int n = LEAST_PEAK_SIZE; n <= PEAK_SIZE && *us < long_product_us; n *= 2) {
+  for (int n = LEAST_PEAK_SIZE; n <= PEAK_SIZE && *us < long_matmul_us; n *= 2) {
     Matrices m = {0};
     TRY(dense_like("a square matrix", n, n, like, err));
     Status status = matrices_make(b, like, n, &m, err);
-    if (!status) status = time_product(b, &m, LINEAR_TO_F16, n, library(), us, err);
+    if (!status) status = time_matmul(b, &m, LINEAR_TO_F16, n, row_named(cublas_row), us, err);
     matrices_free(&m);
     TRY(status);
     b->rates.fp16_tflops = 2.0 * n * n * n / *us * 1e-6;
@@ -399,8 +392,8 @@ static Status time_machine(Bench *b, Error *err) {
                            .gbps = b->rates.read_gbps,
                            .of_ceiling = 1};
   TRY(b->sink(b->user, &time, err));
-  TRY(measure_product(b, &like, &us, err));
-  return tell(b, &like, "machine", library_name, like.n_in, false, us, err);
+  TRY(measure_matmul(b, &like, &us, err));
+  return report(b, &like, "machine", cublas_name, like.n_in, false, us, err);
 }
 
 /* --- the whole bench */
@@ -410,15 +403,14 @@ static Status open_bench(Bench *b, Error *err) {
   const size_t n_events = (size_t)b->times->repetitions + 1;
   int l2_bytes = 0;
   TRY(device_use(gpu, err));
-  TRY(cuda_status(cudaDeviceGetAttribute(&b->n_sms, cudaDevAttrMultiProcessorCount, gpu), "cannot ask it",
-                  err));
-  TRY(cuda_status(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, gpu), "cannot ask it", err));
+  TRY(device_attribute(gpu, cudaDevAttrMultiProcessorCount, &b->n_sms, err));
+  TRY(device_attribute(gpu, cudaDevAttrL2CacheSize, &l2_bytes, err));
   b->cold_bytes = 4 * (size_t)l2_bytes;
   for (size_t i = 0; i < b->times->n_counts; i++)
     if (b->most_tokens < b->times->n_tokens[i]) b->most_tokens = b->times->n_tokens[i];
   b->events = mem_alloc(n_events, sizeof *b->events, "events", err);
-  b->launches_us = mem_alloc(n_events, sizeof *b->launches_us, "times", err);
-  if (!b->events || !b->launches_us) return STATUS_FAILED;
+  b->runs_us = mem_alloc(n_events, sizeof *b->runs_us, "times", err);
+  if (!b->events || !b->runs_us) return STATUS_FAILED;
   for (size_t i = 0; i < n_events; i++)
     TRY(cuda_status(cudaEventCreate(&b->events[i]), "cannot make an event", err));
   TRY(cuda_status(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "cannot make a stream", err));
@@ -431,20 +423,15 @@ static void close_bench(Bench *b) {
     if (b->events[i]) cudaEventDestroy(b->events[i]);
   if (b->stream) cudaStreamDestroy(b->stream);
   free(b->events);
-  free(b->launches_us);
-}
-
-static Status check_kernel(const char *name, Error *err) {
-  for (int i = 0; linear_entry(i); i++)
-    if (!name || strcmp(linear_entry(i)->name, name) == 0) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
+  free(b->runs_us);
 }
 
 Status kernel_bench(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
                     KernelTimeSink sink, void *user, Error *err) {
   Bench bench = {.options = options, .times = times, .sink = sink, .user = user};
   BackendModel planned = {0};
-  TRY(check_kernel(options->kernel, err));
+  if (options->kernel && !row_named(options->kernel))
+    return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", options->kernel);
   Status status = open_bench(&bench, err);
   if (!status) status = weights_plan(model, &planned, err);
   if (!status) status = time_machine(&bench, err);
@@ -461,7 +448,7 @@ Status kernel_bench_machine(const BackendOptions *options, MachineRates *rates, 
   double us;
   Status status = open_bench(&bench, err);
   if (!status) status = measure_read(&bench, &us, err);
-  if (!status) status = measure_product(&bench, &like, &us, err);
+  if (!status) status = measure_matmul(&bench, &like, &us, err);
   *rates = bench.rates;
   close_bench(&bench);
   return status;

@@ -8,8 +8,8 @@
 
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 2048; /* every kernel has a grid-stride loop */
-constexpr size_t kAlign = 256;                /* of arrays in the staging memory */
+constexpr int kThreads = 256, kBlocks = 2048, kStep = kBlocks * kThreads; /* of grid-stride loops */
+constexpr size_t kMostRows = 1 << 20;                                     /* that are made at once */
 
 /* splitmix64 (Vigna, public domain) at its i-th step. */
 __device__ __forceinline__ uint64_t random_bits(uint64_t seed, size_t i) {
@@ -19,20 +19,13 @@ __device__ __forceinline__ uint64_t random_bits(uint64_t seed, size_t i) {
   return z ^ z >> 31;
 }
 
-__device__ __forceinline__ size_t first_index() {
-  return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-}
-
-__device__ __forceinline__ size_t index_step() {
-  return (size_t)gridDim.x * blockDim.x;
-}
-
 __global__ void fill_words(uint64_t *to, size_t n, uint64_t seed) {
-  for (size_t i = first_index(); i < n; i += index_step()) to[i] = random_bits(seed, i);
+  for (size_t i = (size_t)blockIdx.x * kThreads + threadIdx.x; i < n; i += kStep)
+    to[i] = random_bits(seed, i);
 }
 
 __global__ void fill_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed) {
-  for (size_t i = first_index(); i < n; i += index_step()) {
+  for (size_t i = (size_t)blockIdx.x * kThreads + threadIdx.x; i < n; i += kStep) {
     float value = low + (high - low) * (float)(random_bits(seed, i) >> 40) * 0x1p-24f;
     if (type == WEIGHT_F32)
       ((float *)to)[i] = value;
@@ -52,18 +45,16 @@ Status run(void (*kernel)(Parameters...), cudaStream_t stream, Error *err, Argum
 struct Stored {
   bool quantised;                 /* 4 or 8 bits in groups */
   size_t row_bytes;               /* of weights: a row has all outputs if quantised, else all inputs */
+  size_t unit;                    /* rows are filled in multiples of it */
   size_t n_groups;                /* quantised: without padding */
-  size_t zero_bytes, scale_bytes; /* of all groups, rounded up to kAlign */
+  size_t zero_bytes, scale_bytes; /* of all groups, rounded up to 256 */
 };
-
-size_t aligned(size_t bytes) {
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
 
 Stored stored_of(const DeviceLinear *w) {
   Stored s = {};
   const size_t in = (size_t)w->n_in, out = (size_t)w->n_out;
   s.quantised = w->type == WEIGHT_AWQ4 || w->type == WEIGHT_AWQ8;
+  s.unit = s.quantised ? 64 : 8;
   if (!s.quantised) {
     s.row_bytes = in * (w->type == WEIGHT_F32 ? 4 : w->type == WEIGHT_INT8 ? 1 : 2);
     return s;
@@ -71,8 +62,8 @@ Stored stored_of(const DeviceLinear *w) {
   const size_t bits = w->type == WEIGHT_AWQ4 ? 4 : 8;
   s.row_bytes = out * bits / 8;
   s.n_groups = w->group >= w->n_in ? 1 : in / (size_t)w->group;
-  s.zero_bytes = aligned(s.n_groups * out * bits / 8);
-  s.scale_bytes = aligned(s.n_groups * out * 2);
+  s.zero_bytes = align_up(s.n_groups * out * bits / 8);
+  s.scale_bytes = align_up(s.n_groups * out * 2);
   return s;
 }
 
@@ -80,51 +71,39 @@ LinearPart all_rows(const DeviceLinear *w) {
   return LinearPart{w->n_out, 0, 1};
 }
 
-Status fill_quantised(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes,
-                      uint64_t seed, cudaStream_t stream, Error *err) {
-  const int rows = (int)std::min(staging_bytes / s.row_bytes / 64 * 64, (size_t)1 << 20);
-  for (int first = 0; first < w->n_in; first += rows) {
-    const int n = std::min(rows, w->n_in - first);
-    TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8,
-            seed + (uint64_t)first));
-    TRY(linear_fill_weights(w, all_rows(w), first, n, w->type == WEIGHT_AWQ4 ? 4 : 8, staging, stream, err));
-  }
-  /* q - z of independent uniform nibbles has the variance 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5. */
-  const float scale = 1 / sqrtf((w->type == WEIGHT_AWQ4 ? 42.5f : 10922.5f) * (float)w->n_in);
-  void *scales = staging + s.zero_bytes;
-  TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, ~seed));
-  TRY(random_numbers(scales, WEIGHT_F16, s.n_groups * (size_t)w->n_out, 0.9f * scale, 1.1f * scale, ~seed + 1,
-                     stream, err));
-  return linear_fill_groups(w, all_rows(w), staging, scales, false, stream, err);
-}
-
 /* Uniform numbers from -a to a have the variance a^2 / 3. */
-Status fill_dense(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes, uint64_t seed,
-                  cudaStream_t stream, Error *err) {
+Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes,
+                    uint64_t seed, cudaStream_t stream, Error *err) {
+  const bool int8 = w->type == WEIGHT_INT8;
+  const auto fill = s.quantised ? linear_fill_weights : int8 ? linear_fill_int8 : linear_fill_dense;
   const float most = sqrtf(3 / (float)w->n_in);
-  const int rows = (int)std::min(staging_bytes / s.row_bytes / 8 * 8, (size_t)1 << 20);
-  for (int first = 0; first < w->n_out; first += rows) {
-    const int n = std::min(rows, w->n_out - first);
-    TRY(random_numbers(staging, w->type, (size_t)n * (size_t)w->n_in, -most, most, seed + (uint64_t)first,
-                       stream, err));
-    TRY(linear_fill_dense(w, all_rows(w), first, n, staging, stream, err));
+  const int n_rows = s.quantised ? w->n_in : w->n_out;
+  const int rows = (int)std::min(staging_bytes / s.row_bytes / s.unit * s.unit, kMostRows);
+  for (int first = 0; first < n_rows; first += rows) {
+    const int n = std::min(rows, n_rows - first);
+    if (s.quantised || int8)
+      TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8, seed + first));
+    else
+      TRY(random_numbers(staging, w->type, (size_t)n * w->n_in, -most, most, seed + first, stream, err));
+    TRY(fill(w, all_rows(w), first, n, staging, stream, err));
   }
   return STATUS_OK;
 }
 
-/* Uniform integers of -128 .. 127 have the variance (256^2 - 1) / 12. */
-Status fill_int8(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes, uint64_t seed,
-                 cudaStream_t stream, Error *err) {
-  const float scale = 1 / sqrtf(5461.25f * (float)w->n_in);
-  const int rows = (int)std::min(staging_bytes / s.row_bytes / 8 * 8, (size_t)1 << 20);
-  for (int first = 0; first < w->n_out; first += rows) {
-    const int n = std::min(rows, w->n_out - first);
-    TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8,
-            seed + (uint64_t)first));
-    TRY(linear_fill_int8(w, all_rows(w), first, n, staging, stream, err));
+/* Scales to outputs of about the inputs' variance: q - z of independent uniform nibbles has the variance
+ * 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5; a uniform integer of -128 .. 127 has half of that. */
+Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64_t seed, cudaStream_t stream,
+                   Error *err) {
+  const float variance = w->type == WEIGHT_AWQ4 ? 42.5f : s.quantised ? 10922.5f : 5461.25f;
+  const float scale = 1 / sqrtf(variance * (float)w->n_in), low = 0.9f * scale, high = 1.1f * scale;
+  if (!s.quantised) {
+    TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, low, high, ~seed, stream, err));
+    return linear_fill_int8_scales(w, all_rows(w), (const float *)staging, stream, err);
   }
-  TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, 0.9f * scale, 1.1f * scale, ~seed, stream, err));
-  return linear_fill_floats(w, all_rows(w), w->scales, (const float *)staging, stream, err);
+  void *scales = staging + s.zero_bytes;
+  TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, ~seed));
+  TRY(random_numbers(scales, WEIGHT_F16, s.n_groups * w->n_out, low, high, ~seed + 1, stream, err));
+  return linear_fill_groups(w, all_rows(w), staging, scales, stream, err);
 }
 
 } // namespace
@@ -136,9 +115,9 @@ Status random_numbers(void *to, WeightType type, size_t n, float low, float high
 
 size_t random_staging_bytes(const DeviceLinear *w) {
   const Stored s = stored_of(w);
-  const size_t piece = aligned(s.row_bytes * (s.quantised ? 64 : 8));
+  const size_t piece = align_up(s.row_bytes * s.unit);
   const size_t floats = w->has_bias || w->type == WEIGHT_INT8 ? (size_t)w->n_out * 4 : 0;
-  return std::max({piece, s.zero_bytes + s.scale_bytes, aligned(floats)});
+  return std::max({piece, s.zero_bytes + s.scale_bytes, align_up(floats)});
 }
 
 Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes, uint64_t seed,
@@ -147,9 +126,9 @@ Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes,
   if (staging_bytes < random_staging_bytes(w))
     return error_set(err, STATUS_FAILED, "%s: %zu bytes are too few to make random weights in", w->name,
                      staging_bytes);
-  seed <<= 32; /* fill() adds the pieces' offsets */
-  const auto fill = s.quantised ? fill_quantised : w->type == WEIGHT_INT8 ? fill_int8 : fill_dense;
-  TRY(fill(w, s, (char *)staging, staging_bytes, seed, stream, err));
+  seed <<= 32; /* pieces add their first rows */
+  TRY(fill_weights(w, s, (char *)staging, staging_bytes, seed, stream, err));
+  if (s.quantised || w->type == WEIGHT_INT8) TRY(fill_scales(w, s, (char *)staging, seed, stream, err));
   if (!w->has_bias) return STATUS_OK;
   TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, -0.1f, 0.1f, ~seed + 2, stream, err));
   return linear_fill_floats(w, all_rows(w), w->bias, (const float *)staging, stream, err);

@@ -1,5 +1,5 @@
-/* streaming_read.cu - see streaming_read.h. Called by: kernel_bench.c. */
-#include "cuda/bench/streaming_read.h"
+/* streaming_read.cu - see kernel_bench.h. Called by: kernel_bench.c. */
+#include "cuda/bench/kernel_bench.h"
 #include "cuda/ptx/launch.cuh"
 
 namespace {

@@ -18,8 +18,8 @@
 extern "C" {
 #endif
 
+#include "cuda/device_model.h"
 #include "cuda/fused/plan.h"
-#include "cuda/weights.h"
 
 typedef struct {
   int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
@@ -35,8 +35,8 @@ typedef struct {
 
 /* Input and output of a step: pointers to device memory, and counts. */
 typedef struct {
-  const int *pos, *ids;   /* position of the first token; ids[n_tokens] */
-  const void *rope_table; /* float2 [n_tokens][head_dim / 2] (layer_rope_table) */
+  const int *pos, *ids;   /* position of the first row; ids[n_rows] */
+  const void *rope_table; /* float2 [n_rows][head_dim / 2] (ops_rope_table) */
   void *k, *v;            /* fp16 [n_layers][n_kv_heads][n_ctx][head_dim] */
   int n_ctx;
   int n_tokens;    /* 1 .. the plan's tokens */

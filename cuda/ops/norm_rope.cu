@@ -11,24 +11,20 @@
 
 namespace {
 
-template <typename T> __device__ __forceinline__ float number(T value) {
-  return (float)value;
-}
-
 __global__ void set_step_kernel(int *pos, int at, int *ids, int id) {
   begin_overlapping();
   *pos = at;
   if (id >= 0) ids[0] = id;
 }
 
-template <typename T, bool SCALED>
+template <typename T, bool kScaled>
 __global__ void embed_kernel(const T *table, int hidden, size_t stride, const int *ids, float *x,
                              float scale) {
   begin_overlapping();
   const T *from = table + ids[blockIdx.x] * stride;
   float *to = x + (size_t)blockIdx.x * hidden;
   for (int i = threadIdx.x; i < hidden; i += blockDim.x)
-    to[i] = SCALED ? number(from[i]) * scale : number(from[i]);
+    to[i] = kScaled ? (float)from[i] * scale : (float)from[i];
 }
 
 __global__ void rope_table_kernel(const float *frequencies, int half, float factor, const int *pos,
@@ -41,58 +37,63 @@ __global__ void rope_table_kernel(const float *frequencies, int half, float fact
   }
 }
 
-/* Sum over the block, the same in every thread; the order of additions depends on THREADS alone. */
-template <int THREADS> __device__ float block_sum(float value) {
-  __shared__ float sums[THREADS / 32];
+/* Sum over the block, the same in every thread; the order of additions depends on kThreads alone. */
+template <int kThreads> __device__ float block_sum(float value) {
+  __shared__ float sums[kThreads / 32];
   value = warp_sum(value);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();
   float total = 0;
 #pragma unroll
-  for (int w = 0; w < THREADS / 32; w++) total += sums[w];
+  for (int w = 0; w < kThreads / 32; w++) total += sums[w];
   return total;
 }
 
-template <int THREADS>
-__global__ void __launch_bounds__(THREADS)
-    norm_kernel(const float *x, const float *weight, float eps, int n, __half *out, int out_stride) {
+/* 1 / sqrt(mean of squares + eps) of a row, the same in every thread. */
+template <int kThreads> __device__ float rms_scale(const float *row, int n, float eps) {
+  float squares = 0;
+  for (int i = threadIdx.x; i < n; i += kThreads) squares += row[i] * row[i];
+  return rsqrtf(block_sum<kThreads>(squares) / n + eps);
+}
+
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_kernel(const float *x, const float *weight, float eps, int n, __half *out, int out_stride) {
   begin_overlapping();
   const float *from = x + (size_t)blockIdx.x * n;
   __half *to = out + (size_t)blockIdx.x * out_stride;
-  float squares = 0;
-  for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
-  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
-  for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
+  float scale = rms_scale<kThreads>(from, n, eps);
+  for (int i = threadIdx.x; i < n; i += kThreads) to[i] = __float2half_rn(from[i] * scale * weight[i]);
 }
 
-/* norm_kernel for rows that stay in registers: n % 4 == 0, n <= THREADS * 4 * CHUNKS. Weights are fetched
- * while the previous kernel ends, which hides one of two memory latencies. */
-template <int THREADS, int CHUNKS>
-__global__ void __launch_bounds__(THREADS)
-    norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,
-                             int out_stride) {
+/* rms_norm_kernel for rows that stay in registers: n % 4 == 0, n <= kThreads * 4 * kChunks. Weights are
+ * fetched while the previous kernel ends, which hides one of two memory latencies. */
+template <int kThreads, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,
+                                 int out_stride) {
   dependents_may_start();
-  float4 w[CHUNKS], v[CHUNKS];
+  float4 w[kChunks], v[kChunks];
   int pieces = n / 4;
 #pragma unroll
-  for (int c = 0; c < CHUNKS; c++) {
-    int i = c * THREADS + threadIdx.x;
+  for (int c = 0; c < kChunks; c++) {
+    int i = c * kThreads + threadIdx.x;
     w[c] = i < pieces ? weight[i] : make_float4(0, 0, 0, 0);
   }
   wait_for_previous();
   const float4 *from = x + (size_t)blockIdx.x * pieces;
   float squares = 0;
 #pragma unroll
-  for (int c = 0; c < CHUNKS; c++) {
-    int i = c * THREADS + threadIdx.x;
+  for (int c = 0; c < kChunks; c++) {
+    int i = c * kThreads + threadIdx.x;
     v[c] = i < pieces ? from[i] : make_float4(0, 0, 0, 0);
     squares += v[c].x * v[c].x + v[c].y * v[c].y + v[c].z * v[c].z + v[c].w * v[c].w;
   }
-  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  float scale = rsqrtf(block_sum<kThreads>(squares) / n + eps);
   __half *to = out + (size_t)blockIdx.x * out_stride;
 #pragma unroll
-  for (int c = 0; c < CHUNKS; c++) {
-    int i = c * THREADS + threadIdx.x;
+  for (int c = 0; c < kChunks; c++) {
+    int i = c * kThreads + threadIdx.x;
     if (i >= pieces) continue;
     __half2 pair[2] = {__floats2half2_rn(v[c].x * scale * w[c].x, v[c].y * scale * w[c].y),
                        __floats2half2_rn(v[c].z * scale * w[c].z, v[c].w * scale * w[c].w)};
@@ -107,29 +108,26 @@ __global__ void round_kernel(const float *x, float scale, int n, __half *out, in
   for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = clamp_half(from[i] * scale);
 }
 
-template <int THREADS>
-__global__ void __launch_bounds__(THREADS)
-    add_norm_kernel(const float *y, const float *weight, float eps, int n, float *x) {
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    add_rms_norm_kernel(const float *y, const float *weight, float eps, int n, float *x) {
   begin_overlapping();
   const float *from = y + (size_t)blockIdx.x * n;
-  float *to = x + (size_t)blockIdx.x * n, squares = 0;
-  for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
-  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
-  for (int i = threadIdx.x; i < n; i += THREADS) to[i] += from[i] * scale * weight[i];
+  float *to = x + (size_t)blockIdx.x * n, scale = rms_scale<kThreads>(from, n, eps);
+  for (int i = threadIdx.x; i < n; i += kThreads) to[i] += from[i] * scale * weight[i];
 }
 
 /* Block (row, 0) takes q, block (row, 1) k. */
-template <int THREADS>
-__global__ void __launch_bounds__(THREADS)
-    norm_q_k_kernel(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
-                    float eps) {
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_qk_kernel(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                       float eps) {
   begin_overlapping();
-  float *row = rows + (size_t)blockIdx.x * stride + (blockIdx.y ? n_q : 0), squares = 0;
+  float *row = rows + (size_t)blockIdx.x * stride + (blockIdx.y ? n_q : 0);
   const float *weight = blockIdx.y ? k_norm : q_norm;
   const int n = blockIdx.y ? n_k : n_q;
-  for (int i = threadIdx.x; i < n; i += THREADS) squares += row[i] * row[i];
-  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
-  for (int i = threadIdx.x; i < n; i += THREADS) row[i] *= scale * weight[i];
+  float scale = rms_scale<kThreads>(row, n, eps);
+  for (int i = threadIdx.x; i < n; i += kThreads) row[i] *= scale * weight[i];
 }
 
 __device__ __forceinline__ void store(__half *to, float value) {
@@ -139,38 +137,41 @@ __device__ __forceinline__ void store(float *to, float value) {
   *to = value;
 }
 
-constexpr int MAX_PAIRS = 4; /* per lane: head_dim <= 256 */
+constexpr int kMaxPairs = 4; /* per lane: head_dim <= 256 */
 
-/* Offsets from i to the two dimensions of pair i. Full rotation: (i, i + half), half = head_dim / 2. PART:
- * (i, i + turned), turned = rotary_dim / 2; then dimensions that are only copied, paired in the same way. */
-template <bool PART> struct Pairs {
-  int half, turned;
-  __device__ __forceinline__ int low(int pair) const { return PART && pair >= turned ? turned : 0; }
-  __device__ __forceinline__ int high(int pair) const { return PART && pair < turned ? turned : half; }
+/* Offsets from i to the two dimensions of pair i. Full rotation: (i, i + half), half = head_dim / 2.
+ * kPartial: (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in
+ * the same way. */
+template <bool kPartial> struct RopePairs {
+  int half, n_rotated;
+  __device__ __forceinline__ int low(int pair) const { return kPartial && pair >= n_rotated ? n_rotated : 0; }
+  __device__ __forceinline__ int high(int pair) const {
+    return kPartial && pair < n_rotated ? n_rotated : half;
+  }
 };
 
 /* A warp takes one head of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values. */
-template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
+template <typename T, bool kPartial> __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
       half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
-  const Pairs<PART> pairs = {half, PART ? a.rotary_dim / 2 : half};
+  const RopePairs<kPartial> pairs = {half, kPartial ? a.rotary_dim / 2 : half};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
-  float low_weight[MAX_PAIRS], high_weight[MAX_PAIRS]; /* fetched while the previous kernel ends */
+  float low_weight[kMaxPairs], high_weight[kMaxPairs]; /* fetched while the previous kernel ends */
 #pragma unroll
-  for (int i = 0; i < MAX_PAIRS; i++) {
+  for (int i = 0; i < kMaxPairs; i++) {
     int pair = lane + 32 * i;
     low_weight[i] = weight && pair < half ? weight[pair + pairs.low(pair)] : 1;
     high_weight[i] = weight && pair < half ? weight[pair + pairs.high(pair)] : 1;
   }
   wait_for_previous();
   const float *from = a.projections + ((size_t)row * n_all + head) * a.head_dim;
-  float low[MAX_PAIRS], high[MAX_PAIRS];
+  float low[kMaxPairs], high[kMaxPairs];
 #pragma unroll
-  for (int i = 0; i < MAX_PAIRS; i++) {
+  for (int i = 0; i < kMaxPairs; i++) {
     int pair = lane + 32 * i;
     low[i] = pair < half ? from[pair + pairs.low(pair)] : 0;
     high[i] = pair < half ? from[pair + pairs.high(pair)] : 0;
@@ -179,49 +180,43 @@ template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
     if (weight) {
       float squares = 0;
 #pragma unroll
-      for (int i = 0; i < MAX_PAIRS; i++) squares += low[i] * low[i] + high[i] * high[i];
+      for (int i = 0; i < kMaxPairs; i++) squares += low[i] * low[i] + high[i] * high[i];
       float scale = rsqrtf(warp_sum(squares) / a.head_dim + a.eps);
 #pragma unroll
-      for (int i = 0; i < MAX_PAIRS; i++) {
+      for (int i = 0; i < kMaxPairs; i++) {
         int pair = lane + 32 * i;
         if (pair < half) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
       }
     }
-    const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.turned;
+    const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.n_rotated;
 #pragma unroll
-    for (int i = 0; i < MAX_PAIRS; i++) {
+    for (int i = 0; i < kMaxPairs; i++) {
       int pair = lane + 32 * i;
-      if (pair >= pairs.turned) continue;
-      rotate(low[i], high[i], table[pair]);
+      if (pair < pairs.n_rotated) rotate(low[i], high[i], table[pair]);
     }
   }
-  if (is_query) {
-    __half *to = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
+  const auto store_head = [&](auto *to) {
 #pragma unroll
-    for (int i = 0; i < MAX_PAIRS; i++) {
+    for (int i = 0; i < kMaxPairs; i++) {
       int pair = lane + 32 * i;
       if (pair < half)
         store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
     }
-    return;
-  }
+  };
+  if (is_query) return store_head((__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim);
   int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
-  T *to = (T *)(is_value ? a.v_cache : a.k_cache) + ((size_t)kv_head * a.n_ctx + *a.pos + row) * a.head_dim;
-#pragma unroll
-  for (int i = 0; i < MAX_PAIRS; i++) {
-    int pair = lane + 32 * i;
-    if (pair < half) store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
-  }
+  store_head((T *)(is_value ? a.v_cache : a.k_cache) +
+             ((size_t)kv_head * a.n_ctx + *a.pos + row) * a.head_dim);
 }
 
-template <Activation ACTIVATION>
+template <Activation kActivation>
 __global__ void gated_kernel(const float *gate_up, int n, __half *out, int out_stride) {
   begin_overlapping();
   const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   float exponent = -gate[i];
-  if (ACTIVATION == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
+  if (kActivation == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
     exponent *= (1 + gate[i] * gate[i] * 0.044715f) * 1.5957691216f; /* 2 sqrt(2 / pi) */
   out[(size_t)blockIdx.y * out_stride + i] = clamp_half(gate[i] / (1 + expf(exponent)) * up[i]);
 }
@@ -236,7 +231,12 @@ __global__ void finish_logits_kernel(float *logits, size_t n, float divisor, flo
 
 } // namespace
 
-Status layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err) {
+cudaError_t ops_probe(void) {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, set_step_kernel);
+}
+
+Status ops_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err) {
   return launch(set_step_kernel, 1, 1, 0, stream, true, "set step", err, pos, at, ids, id);
 }
 
@@ -248,70 +248,71 @@ static Status embed(const void *table, int hidden, size_t stride, const int *ids
                 ids, x, scale);
 }
 
-Status layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
-                   float scale, float *x, cudaStream_t stream, Error *err) {
+Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
+                 float scale, float *x, cudaStream_t stream, Error *err) {
   auto of_type = dtype == DTYPE_F32   ? embed<float>
                  : dtype == DTYPE_F16 ? embed<__half>
                                       : embed<__nv_bfloat16>;
   return of_type(table, hidden, stride, ids, n_tokens, scale, x, stream, err);
 }
 
-Status layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
-                        int n_tokens, void *table, cudaStream_t stream, Error *err) {
+Status ops_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
+                      int n_tokens, void *table, cudaStream_t stream, Error *err) {
   return launch(rope_table_kernel, n_tokens, 64, 0, stream, true, "rope table", err, frequencies, half,
                 attention_factor, pos, (float2 *)table);
 }
 
-Status layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
-                  int out_stride, cudaStream_t stream, Error *err) {
+Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                    int out_stride, cudaStream_t stream, Error *err) {
   const float4 *rows = (const float4 *)x, *weights = (const float4 *)weight;
   if (n % 4 == 0 && n <= 4096)
-    return launch(norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, true, "norm", err, rows,
+    return launch(rms_norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, true, "norm", err, rows,
                   weights, eps, n, (__half *)out, out_stride);
   if (n % 4 == 0 && n <= 8192)
-    return launch(norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, true, "norm", err, rows,
+    return launch(rms_norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, true, "norm", err, rows,
                   weights, eps, n, (__half *)out, out_stride);
-  return launch(norm_kernel<256>, n_tokens, 256, 0, stream, true, "norm", err, x, weight, eps, n,
+  return launch(rms_norm_kernel<256>, n_tokens, 256, 0, stream, true, "norm", err, x, weight, eps, n,
                 (__half *)out, out_stride);
 }
 
-Status layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
-                   cudaStream_t stream, Error *err) {
+Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+                 cudaStream_t stream, Error *err) {
   return launch(round_kernel, n_tokens, 256, 0, stream, true, "rounding", err, x, scale, n, (__half *)out,
                 out_stride);
 }
 
-Status layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
-                      cudaStream_t stream, Error *err) {
-  return launch(add_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, y, weight, eps, n, x);
+Status ops_add_rms_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
+                        cudaStream_t stream, Error *err) {
+  return launch(add_rms_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, y, weight, eps, n, x);
 }
 
-Status layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
-                      float eps, int n_tokens, cudaStream_t stream, Error *err) {
-  return launch(norm_q_k_kernel<512>, dim3(n_tokens, 2), 512, 0, stream, true, "norm of q and k", err, rows,
-                stride, n_q, n_k, q_norm, k_norm, eps);
+Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                       float eps, int n_tokens, cudaStream_t stream, Error *err) {
+  return launch(rms_norm_qk_kernel<512>, dim3(n_tokens, 2), 512, 0, stream, true, "norm of q and k", err,
+                rows, stride, n_q, n_k, q_norm, k_norm, eps);
 }
 
-Status layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
+Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int warps = 4;
   dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
   const bool part = heads->rotary_dim != heads->head_dim;
-  auto kernel = heads->kv == KV_F32 ? part ? heads_kernel<float, true> : heads_kernel<float, false>
-                : part ? heads_kernel<__half, true>
-                                    : heads_kernel<__half, false>;
+  auto kernel = heads->kv == KV_F32 ? part ? qk_norm_rope_append_kernel<float, true>
+                                           : qk_norm_rope_append_kernel<float, false>
+                : part ? qk_norm_rope_append_kernel<__half, true>
+                                    : qk_norm_rope_append_kernel<__half, false>;
   return launch(kernel, grid, block, 0, stream, true, "rope", err, *heads);
 }
 
-Status layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
-                   int out_stride, cudaStream_t stream, Error *err) {
+Status ops_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out, int out_stride,
+                 cudaStream_t stream, Error *err) {
   auto kernel =
       activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU> : gated_kernel<ACTIVATION_GELU_TANH>;
   return launch(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, true, "gated product", err, gate_up,
                 n, (__half *)out, out_stride);
 }
 
-Status layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
-                           cudaStream_t stream, Error *err) {
+Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
+                         cudaStream_t stream, Error *err) {
   const size_t n = (size_t)n_rows * (size_t)vocab_size, blocks = (n + 1023) / 1024;
   return launch(finish_logits_kernel, (unsigned)(blocks < 65536 ? blocks : 65536), 256, 0, stream, true,
                 "logits", err, logits, n, divisor, cap);

@@ -12,37 +12,41 @@
 extern "C" {
 #endif
 
+/* An error such as cudaErrorNoKernelImageForDevice if the program has no code for the current GPU. Loads a
+ * kernel, which cudaFuncGetAttributes() does, and launches nothing. */
+cudaError_t ops_probe(void);
+
 /* *pos = at, and ids[0] = id unless id is negative; at and id are passed by value. */
-Status layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err);
+Status ops_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err);
 
 /* x[row][i] = scale * table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32
  * [n_tokens][hidden]. */
-Status layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
-                   float scale, float *x, cudaStream_t stream, Error *err);
+Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
+                 float scale, float *x, cudaStream_t stream, Error *err);
 
 /* table[row][i] = {cos, sin}((*pos + row) * frequencies[i]) * attention_factor, the angle rounded to fp32
  * first, as transformers does. Once a step for each rope, for all layers. frequencies fp32 [half], table
  * float2 [n_tokens][half]. */
-Status layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
-                        int n_tokens, void *table, cudaStream_t stream, Error *err);
+Status ops_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
+                      int n_tokens, void *table, cudaStream_t stream, Error *err);
 
 /* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
  * [n_tokens][out_stride]. */
-Status layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
-                  int out_stride, cudaStream_t stream, Error *err);
+Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                    int out_stride, cudaStream_t stream, Error *err);
 
-/* out = x * scale, clamped to fp16's range: for layers without this norm. Shapes as in layer_norm(). */
-Status layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
-                   cudaStream_t stream, Error *err);
+/* out = x * scale, clamped to fp16's range: for layers without this norm. Shapes as in ops_rms_norm(). */
+Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+                 cudaStream_t stream, Error *err);
 
 /* x += y * rsqrt(mean(y^2) + eps) * weight; x and y fp32 [n_tokens][n], weight fp32 [n]. */
-Status layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
-                      cudaStream_t stream, Error *err);
+Status ops_add_rms_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
+                        cudaStream_t stream, Error *err);
 
 /* RMSNorm in place over the first n_q and, separately, over the next n_k elements of each row; rows fp32
  * [n_tokens][stride], weights fp32 [n_q] and [n_k]. */
-Status layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
-                      float eps, int n_tokens, cudaStream_t stream, Error *err);
+Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                       float eps, int n_tokens, cudaStream_t stream, Error *err);
 
 /* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2), q to fp16
@@ -58,17 +62,17 @@ typedef struct {
   void *q;
   void *k_cache, *v_cache;
   int rotary_dim; /* even, 0 .. head_dim: dimensions from it on are not rotated */
-} LayerHeads;
-Status layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
+} QkvHeads;
+Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
 /* out = activation(gate) * up, clamped to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
  * [n_tokens][out_stride]. */
-Status layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
-                   int out_stride, cudaStream_t stream, Error *err);
+Status ops_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out, int out_stride,
+                 cudaStream_t stream, Error *err);
 
 /* logits = logits / divisor, and then cap * tanh(logits / cap) unless cap is 0; fp32 [n_rows][vocab_size]. */
-Status layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
-                           cudaStream_t stream, Error *err);
+Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
+                         cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* sample.cu - see sample.h. Built without fused multiply-add (-fmad=false), as sampler_math.h demands.
  *
- * A pick is a chain of small kernels over the vocabulary, each of BLOCKS blocks with equal runs of ids (a
+ * A pick is a chain of small kernels over the vocabulary, each of kBlocks blocks with equal runs of ids (a
  * small top-k is one kernel: sample_top_k.cu):
  *   scores      penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
@@ -10,9 +10,6 @@
  * weights, so top-k, top-p and min-p each keep a prefix of the ranking, and one key and one count describe
  * what stays. READS  vocab_size * 4 bytes from L2 in each kernel. */
 #include "cuda/ops/sample.h"
-
-#include <float.h>
-#include <new>
 
 #include "cuda/ops/sample.cuh"
 #include "cuda/ptx/lanes.cuh"
@@ -28,16 +25,17 @@ __device__ __forceinline__ int level_bits(int level) {
   return level == 2 ? 10 : 11;
 }
 
-__global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
+__global__ void __launch_bounds__(kThreads) scores_kernel(Pick p, bool greedy) {
   begin_overlapping();
   unsigned long long *bins = &p.control->bins[0][0][0];
-  for (int i = blockIdx.x * THREADS + threadIdx.x; !greedy && i < 2 * LEVELS * BINS; i += BLOCKS * THREADS)
+  for (int i = blockIdx.x * kThreads + threadIdx.x; !greedy && i < 2 * kLevels * kBins;
+       i += kBlocks * kThreads)
     bins[i] = 0;
   int first, end;
-  block_range(p.vocab_size, &first, &end);
+  run_range(p.vocab_size, kBlocks, blockIdx.x, &first, &end);
   unsigned long long greatest = 0;
   unsigned int lowest = 0xffffffffu;
-  for (int id = first + threadIdx.x; id < end; id += THREADS) {
+  for (int id = first + threadIdx.x; id < end; id += kThreads) {
     uint32_t key = sampler_key(make_score(p, id));
     unsigned long long number = ranked(key, id);
     greatest = number > greatest ? number : greatest;
@@ -57,17 +55,17 @@ __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
 
 /* Finds the bin in which the sum from the greatest bin down reaches `limit`, in all threads alike. `extra`
  * counts as part of bin `extra_bin`. PRECOND the sum of all >= limit > above. */
-__device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int bits,
+__device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int level,
                          int extra_bin, unsigned long long extra) {
-  constexpr int EACH = BINS / THREADS;
-  __shared__ unsigned long long sums[THREADS];
+  constexpr int kEach = kBins / kThreads;
+  __shared__ unsigned long long sums[kThreads];
   __shared__ Cut found;
   unsigned long long own = 0;
-  int high = BINS - 1 - (int)threadIdx.x * EACH; /* this thread's greatest bin */
-  for (int i = 0; i < EACH; i++) own += bins[high - i] + (high - i == extra_bin ? extra : 0);
+  int high = kBins - 1 - (int)threadIdx.x * kEach; /* this thread's greatest bin */
+  for (int i = 0; i < kEach; i++) own += bins[high - i] + (high - i == extra_bin ? extra : 0);
   sums[threadIdx.x] = own;
   __syncthreads();
-  for (int step = 1; step < THREADS; step *= 2) { /* inclusive prefix sums */
+  for (int step = 1; step < kThreads; step *= 2) { /* inclusive prefix sums */
     unsigned long long before = (int)threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
     __syncthreads();
     sums[threadIdx.x] += before;
@@ -81,7 +79,7 @@ __device__ void find_bin(const unsigned long long *bins, unsigned long long limi
       if (above + value >= limit) break;
       above += value;
     }
-    found.key = cut->key << bits | (uint32_t)bin, found.above = above;
+    found.key = cut->key << level_bits(level) | (uint32_t)bin, found.above = above;
   }
   __syncthreads();
   *cut = found;
@@ -90,14 +88,14 @@ __device__ void find_bin(const unsigned long long *bins, unsigned long long limi
 
 /* The sum of a first-level histogram: the number of candidates, or their weight. */
 __device__ unsigned long long sum_bins(const unsigned long long *bins) {
-  __shared__ unsigned long long sums[THREADS / 32];
+  __shared__ unsigned long long sums[kThreads / 32];
   unsigned long long own = 0;
-  for (int i = threadIdx.x; i < BINS; i += THREADS) own += bins[i];
+  for (int i = threadIdx.x; i < kBins; i += kThreads) own += bins[i];
   own = warp_sum(own);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
   __syncthreads();
   unsigned long long total = 0;
-  for (int w = 0; w < THREADS / 32; w++) total += sums[w];
+  for (int w = 0; w < kThreads / 32; w++) total += sums[w];
   __syncthreads();
   return total;
 }
@@ -114,57 +112,60 @@ __device__ Border count_border(const Pick &p) {
   if (p.top_k == 0) return border;
   unsigned long long candidates = sum_bins(p.control->bins[0][0]);
   if ((unsigned long long)p.top_k >= candidates) return border;
-  Cut cut = p.control->cuts[0][LEVELS - 1];
-  find_bin(p.control->bins[0][LEVELS - 1], p.top_k, &cut, level_bits(LEVELS - 1), -1, 0);
+  Cut cut = p.control->cuts[0][kLevels - 1];
+  find_bin(p.control->bins[0][kLevels - 1], p.top_k, &cut, kLevels - 1, -1, 0);
   border.key = cut.key, border.ties = (unsigned int)(p.top_k - cut.above);
   return border;
 }
 
-/* One level of top-k's or top-p's histogram. BY_WEIGHT is 0 or 1. */
-template <int BY_WEIGHT> __global__ void __launch_bounds__(THREADS) cut_kernel(Pick p, int level) {
+/* The weight of the ties that stay. */
+__device__ unsigned long long tied_weight(const Pick &p, const Border &border, double top) {
+  return border.ties ? border.ties * weight_of(border.key, top, p.temperature) : 0;
+}
+
+/* The bin of a level's histogram that counts `key`, or -1: the key's upper bits are not those of the cut. */
+__device__ __forceinline__ int bin_of(uint32_t key, const Cut &cut, int level) {
+  const int shift = level_shift(level), bits = level_bits(level);
+  return (uint64_t)key >> (shift + bits) == cut.key ? (int)(key >> shift & ((1u << bits) - 1)) : -1;
+}
+
+/* One level of top-k's or top-p's histogram. kByWeight is 0 or 1. */
+template <int kByWeight> __global__ void __launch_bounds__(kThreads) cut_kernel(Pick p, int level) {
   begin_overlapping();
-  __shared__ unsigned long long bins[BINS];
-  uint32_t greatest = greatest_key(p);
+  __shared__ unsigned long long bins[kBins];
+  uint32_t greatest = ranked_key(p.control->greatest);
   if (greatest >= SAMPLER_KEY_INFINITE || greatest <= SAMPLER_KEY_LOWEST) return; /* draw_kernel reports it */
   double top = (double)sampler_key_score(greatest);
   Border kept = {0, 0};
-  if (BY_WEIGHT) kept = count_border(p);
-  unsigned long long tied = BY_WEIGHT && kept.ties ? kept.ties * weight_of(kept.key, top, p.temperature) : 0;
+  if (kByWeight) kept = count_border(p);
+  unsigned long long tied = kByWeight ? tied_weight(p, kept, top) : 0;
 
   Cut cut = {0, 0, 0};
   if (level > 0) {
-    unsigned long long limit = p.top_k;
-    const unsigned long long *before = p.control->bins[BY_WEIGHT][level - 1];
-    int shift = level_shift(level - 1), bits = level_bits(level - 1);
-    if (level > 1) cut = p.control->cuts[BY_WEIGHT][level - 1];
-    unsigned long long total = sum_bins(p.control->bins[BY_WEIGHT][0]) + tied;
-    if (BY_WEIGHT) {
-      limit = sampler_part(total, sampler_share(p.top_p));
-      limit = limit ? limit : 1;
-    } else if (limit >= total) {
-      return; /* nothing to cut: count_border() sees it too */
-    }
-    int tied_bin = tied && (uint64_t)kept.key >> (shift + bits) == cut.key
-                       ? (int)(kept.key >> shift & ((1u << bits) - 1))
-                       : -1;
-    find_bin(before, limit, &cut, bits, tied_bin, tied);
-    if (blockIdx.x == 0 && threadIdx.x == 0) p.control->cuts[BY_WEIGHT][level] = cut;
+    if (level > 1) cut = p.control->cuts[kByWeight][level - 1];
+    unsigned long long total = sum_bins(p.control->bins[kByWeight][0]) + tied;
+    if (!kByWeight && (unsigned long long)p.top_k >= total)
+      return; /* nothing to cut, as count_border() says */
+    unsigned long long limit = kByWeight ? top_p_limit(p, total) : p.top_k;
+    find_bin(p.control->bins[kByWeight][level - 1], limit, &cut, level - 1,
+             tied ? bin_of(kept.key, cut, level - 1) : -1, tied);
+    if (blockIdx.x == 0 && threadIdx.x == 0) p.control->cuts[kByWeight][level] = cut;
   }
 
-  for (int i = threadIdx.x; i < BINS; i += THREADS) bins[i] = 0;
+  for (int i = threadIdx.x; i < kBins; i += kThreads) bins[i] = 0;
   __syncthreads();
-  int first, end, shift = level_shift(level), bits = level_bits(level);
-  block_range(p.vocab_size, &first, &end);
-  for (int id = first + threadIdx.x; id < end; id += THREADS) {
+  int first, end;
+  run_range(p.vocab_size, kBlocks, blockIdx.x, &first, &end);
+  for (int id = first + threadIdx.x; id < end; id += kThreads) {
     uint32_t key = key_of(p, id);
-    if (!can_weigh(key, top, p.temperature) || (uint64_t)key >> (shift + bits) != cut.key) continue;
-    if (BY_WEIGHT && kept.ties && key <= kept.key) continue; /* find_bin() adds the ties at top-k's border */
-    unsigned long long value = BY_WEIGHT ? weight_of(key, top, p.temperature) : 1;
-    atomicAdd(&bins[key >> shift & ((1u << bits) - 1)], value);
+    int bin = bin_of(key, cut, level);
+    if (bin < 0 || !can_weigh(key, top, p.temperature)) continue;
+    if (kByWeight && kept.ties && key <= kept.key) continue; /* find_bin() adds the ties at top-k's border */
+    atomicAdd(&bins[bin], kByWeight ? weight_of(key, top, p.temperature) : 1ull);
   }
   __syncthreads();
-  unsigned long long *to = p.control->bins[BY_WEIGHT][level];
-  for (int i = threadIdx.x; i < BINS; i += THREADS)
+  unsigned long long *to = p.control->bins[kByWeight][level];
+  for (int i = threadIdx.x; i < kBins; i += kThreads)
     if (bins[i]) atomicAdd(&to[i], bins[i]);
 }
 
@@ -172,14 +173,11 @@ template <int BY_WEIGHT> __global__ void __launch_bounds__(THREADS) cut_kernel(P
 __device__ Border final_border(const Pick &p, double top) {
   Border border = count_border(p);
   if (p.top_p < 1) {
-    unsigned long long tied = border.ties ? border.ties * weight_of(border.key, top, p.temperature) : 0;
-    unsigned long long total = sum_bins(p.control->bins[1][0]) + tied;
-    unsigned long long limit = sampler_part(total, sampler_share(p.top_p));
-    limit = limit ? limit : 1;
-    Cut cut = p.control->cuts[1][LEVELS - 1];
-    int bits = level_bits(LEVELS - 1);
-    int tied_bin = tied && border.key >> bits == cut.key ? (int)(border.key & ((1u << bits) - 1)) : -1;
-    find_bin(p.control->bins[1][LEVELS - 1], limit, &cut, bits, tied_bin, tied);
+    unsigned long long tied = tied_weight(p, border, top);
+    unsigned long long limit = top_p_limit(p, sum_bins(p.control->bins[1][0]) + tied);
+    Cut cut = p.control->cuts[1][kLevels - 1];
+    find_bin(p.control->bins[1][kLevels - 1], limit, &cut, kLevels - 1,
+             tied ? bin_of(border.key, cut, kLevels - 1) : -1, tied);
     unsigned long long weight = weight_of(cut.key, top, p.temperature);
     unsigned int ties = weight ? (unsigned int)((limit - cut.above + weight - 1) / weight) : 0;
     if (!(border.ties && cut.key == border.key && border.ties < ties)) border.ties = ties;
@@ -188,115 +186,113 @@ __device__ Border final_border(const Pick &p, double top) {
   return border;
 }
 
-__global__ void __launch_bounds__(THREADS) draw_kernel(Pick p) {
+/* The tokens that stay, and what they weigh. */
+struct Kept {
+  Border border;
+  double top;                   /* the greatest score */
+  unsigned long long least;     /* weight that min-p asks for */
+  unsigned long long at_border; /* weight of a token at the border */
+};
+
+/* The weight of a token above the border; 0: min-p drops it, or it is not above. */
+__device__ __forceinline__ unsigned long long weight_above(const Pick &p, const Kept &kept, uint32_t key) {
+  if (key <= kept.border.key || !can_weigh(key, kept.top, p.temperature)) return 0;
+  unsigned long long weight = weight_of(key, kept.top, p.temperature);
+  return weight >= kept.least ? weight : 0;
+}
+
+/* Sums the tokens of every step-th id. */
+__device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int first, int end, int step) {
+  Tally tally = {0, 0};
+  for (int id = first; id < end; id += step) {
+    uint32_t key = key_of(p, id);
+    if (kept.border.ties && key == kept.border.key) tally.ties++;
+    tally.weight += weight_above(p, kept, key);
+  }
+  return tally;
+}
+
+/* Finds the first of n runs of ids in which the weight passes `target`, or n. *place has the weight before
+ * the runs and the ties that stay from there on; both move to the run that is returned. */
+__device__ int find_run(const Kept &kept, const volatile Tally *runs, int n, unsigned long long target,
+                        Tally *place) {
+  for (int i = 0; i < n; i++) {
+    unsigned int here = min(place->ties, runs[i].ties);
+    unsigned long long more = runs[i].weight + here * kept.at_border;
+    if (place->weight + more > target) return i;
+    place->weight += more, place->ties -= here;
+  }
+  return n;
+}
+
+/* Sums the block's run of ids into Control. */
+__device__ void sum_block(const Pick &p, const Kept &kept, Tally *tallies) {
+  int first, end;
+  run_range(p.vocab_size, kBlocks, blockIdx.x, &first, &end);
+  tallies[threadIdx.x] = sum_ids(p, kept, first + threadIdx.x, end, kThreads);
+  __syncthreads();
+  for (int half = kThreads / 2; half; half /= 2) {
+    if ((int)threadIdx.x < half) {
+      tallies[threadIdx.x].weight += tallies[threadIdx.x + half].weight;
+      tallies[threadIdx.x].ties += tallies[threadIdx.x + half].ties;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) p.control->tallies[blockIdx.x] = tallies[0];
+}
+
+/* One thread draws the target, and finds the block in whose run of ids the token lies. */
+__device__ int find_block(const Pick &p, const Kept &kept, unsigned long long *target, Tally *place) {
+  Tally all = {0, kept.border.ties}, found = all;
+  find_run(kept, p.control->tallies, kBlocks, ~0ull, &all);
+  *target = sampler_multiply_high(sampler_random(p.seed, p.draw), all.weight);
+  int block = find_run(kept, p.control->tallies, kBlocks, *target, &found);
+  *place = found;
+  return block;
+}
+
+/* One thread walks the ids from `id` on to the token. */
+__device__ int find_token(const Pick &p, const Kept &kept, int id, unsigned long long target, Tally place) {
+  for (;; id++) {
+    uint32_t key = key_of(p, id);
+    if (kept.border.ties && key == kept.border.key && place.ties)
+      place.weight += kept.at_border, place.ties--;
+    else
+      place.weight += weight_above(p, kept, key);
+    if (place.weight > target) return id;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) draw_kernel(Pick p) {
   begin_overlapping();
-  __shared__ unsigned long long sums[THREADS];
-  __shared__ unsigned int ties[THREADS];
-  __shared__ unsigned long long target, block_before;
-  __shared__ unsigned int ties_before;
-  __shared__ int block_found;
-  uint32_t greatest = greatest_key(p);
+  __shared__ Tally tallies[kThreads], place;
+  __shared__ unsigned long long target;
+  __shared__ int block;
+  uint32_t greatest = ranked_key(p.control->greatest);
   SampledKind kind = kind_of(greatest, p.control->lowest);
   if (kind != SAMPLED_TOKEN) {
     if (is_last_block(&p.control->finished) && threadIdx.x == 0) finish(p, 0, kind);
     return;
   }
-  double top = (double)sampler_key_score(greatest);
-  Border border = final_border(p, top);
-  unsigned long long least = p.min_p > 0 ? sampler_share(p.min_p) << (SAMPLER_WEIGHT_BITS - 32) : 0;
-  unsigned long long border_weight = border.ties ? weight_of(border.key, top, p.temperature) : 0;
-  if (border_weight < least) border_weight = 0;
-
-  int first, end;
-  block_range(p.vocab_size, &first, &end);
-  unsigned long long sum = 0;
-  unsigned int at_border = 0;
-  for (int id = first + threadIdx.x; id < end; id += THREADS) {
-    uint32_t key = key_of(p, id);
-    if (border.ties && key == border.key) at_border++;
-    if (key <= border.key || !can_weigh(key, top, p.temperature)) continue;
-    unsigned long long weight = weight_of(key, top, p.temperature);
-    if (weight >= least) sum += weight;
-  }
-  sums[threadIdx.x] = sum, ties[threadIdx.x] = at_border;
-  __syncthreads();
-  for (int half = THREADS / 2; half; half /= 2) {
-    if ((int)threadIdx.x < half)
-      sums[threadIdx.x] += sums[threadIdx.x + half], ties[threadIdx.x] += ties[threadIdx.x + half];
-    __syncthreads();
-  }
-  if (threadIdx.x == 0) p.control->sums[blockIdx.x] = sums[0], p.control->ties[blockIdx.x] = ties[0];
+  Kept kept;
+  kept.top = (double)sampler_key_score(greatest);
+  kept.border = final_border(p, kept.top), kept.least = least_weight(p);
+  kept.at_border = kept.border.ties ? weight_of(kept.border.key, kept.top, p.temperature) : 0;
+  if (kept.at_border < kept.least) kept.at_border = 0;
+  sum_block(p, kept, tallies);
   if (!is_last_block(&p.control->finished)) return;
 
-  /* Finds the block in whose run of ids the token lies. */
-  if (threadIdx.x == 0) {
-    volatile Control *control = p.control;
-    unsigned long long total = 0;
-    unsigned int left = border.ties;
-    for (int b = 0; b < BLOCKS; b++) {
-      unsigned int here = min(left, control->ties[b]);
-      total += control->sums[b] + here * border_weight;
-      left -= here;
-    }
-    target = sampler_multiply_high(sampler_random(p.seed, p.draw), total);
-    unsigned long long before = 0;
-    left = border.ties;
-    int b = 0;
-    for (;; b++) {
-      unsigned int here = min(left, control->ties[b]);
-      unsigned long long more = control->sums[b] + here * border_weight;
-      if (before + more > target) break;
-      before += more, left -= here;
-    }
-    block_found = b, block_before = before, ties_before = left;
-  }
+  if (threadIdx.x == 0) block = find_block(p, kept, &target, &place);
   __syncthreads();
-
-  /* Finds the token itself: each thread sums a run of ids, then one thread walks the run in which the sum
-   * passes the target. */
-  int run = (p.vocab_size + BLOCKS - 1) / BLOCKS, each = (run + THREADS - 1) / THREADS;
-  int begin = block_found * run, stop = min(p.vocab_size, begin + run);
-  int mine = min(stop, begin + (int)threadIdx.x * each), mine_end = min(stop, mine + each);
-  sum = 0, at_border = 0;
-  for (int id = mine; id < mine_end; id++) {
-    uint32_t key = key_of(p, id);
-    if (border.ties && key == border.key) at_border++;
-    if (key <= border.key || !can_weigh(key, top, p.temperature)) continue;
-    unsigned long long weight = weight_of(key, top, p.temperature);
-    if (weight >= least) sum += weight;
-  }
-  sums[threadIdx.x] = sum, ties[threadIdx.x] = at_border;
+  /* Each thread sums a part of the block's run; one thread finds the part with the token, and the token. */
+  int run = (p.vocab_size + kBlocks - 1) / kBlocks, each = (run + kThreads - 1) / kThreads;
+  int begin = block * run, end = min(p.vocab_size, begin + run), first = begin + (int)threadIdx.x * each;
+  tallies[threadIdx.x] = sum_ids(p, kept, first, min(end, first + each), 1);
   __syncthreads();
   if (threadIdx.x) return;
-  unsigned long long before = block_before;
-  unsigned int left = ties_before;
-  int thread = 0;
-  for (;; thread++) {
-    unsigned int here = min(left, ties[thread]);
-    unsigned long long more = sums[thread] + here * border_weight;
-    if (before + more > target) break;
-    before += more, left -= here;
-  }
-  for (int id = begin + thread * each;; id++) {
-    uint32_t key = key_of(p, id);
-    unsigned long long weight = 0;
-    if (border.ties && key == border.key && left) {
-      weight = border_weight, left--;
-    } else if (key > border.key && can_weigh(key, top, p.temperature)) {
-      weight = weight_of(key, top, p.temperature);
-      if (weight < least) weight = 0;
-    }
-    before += weight;
-    if (before > target) {
-      finish(p, id, SAMPLED_TOKEN);
-      return;
-    }
-  }
-}
-
-__global__ void reset_kernel(Control *control) {
-  begin_overlapping();
-  control->greatest = 0, control->lowest = 0xffffffffu, control->finished = 0;
+  Tally found = place;
+  int thread = find_run(kept, tallies, kThreads, target, &found);
+  finish(p, find_token(p, kept, begin + thread * each, target, found), SAMPLED_TOKEN);
 }
 
 } // namespace
@@ -308,25 +304,29 @@ struct DeviceSampler {
   Control *control;
 };
 
+static Status allocate(DeviceSampler *s, Error *err) {
+  static const char what[] = "no memory to sample";
+  const size_t n = (size_t)s->vocab_size;
+  TRY(cuda_status(cudaMalloc(&s->scores, n * sizeof *s->scores), what, err));
+  TRY(cuda_status(cudaMalloc(&s->notes, n * sizeof *s->notes), what, err));
+  TRY(cuda_status(cudaMalloc(&s->control, sizeof *s->control), what, err));
+  TRY(cuda_status(cudaMemset(s->notes, 0, n * sizeof *s->notes), what, err));
+  TRY(cuda_status(cudaMemset(s->control, 0, sizeof *s->control), what, err));
+  TRY(cuda_status(cudaMemset(&s->control->lowest, 0xff, sizeof s->control->lowest), what, err));
+  return cuda_status(cudaDeviceSynchronize(), what, err);
+}
+
 Status device_sampler_open(int vocab_size, DeviceSampler **sampler, Error *err) {
   *sampler = NULL;
   DeviceSampler *s = (DeviceSampler *)mem_alloc(1, sizeof *s, "the sampler", err);
   if (!s) return STATUS_FAILED;
   s->vocab_size = vocab_size;
-  cudaError_t failed = cudaMalloc(&s->scores, (size_t)vocab_size * sizeof *s->scores);
-  if (failed == cudaSuccess) failed = cudaMalloc(&s->notes, (size_t)vocab_size * sizeof *s->notes);
-  if (failed == cudaSuccess) failed = cudaMalloc(&s->control, sizeof *s->control);
-  if (failed == cudaSuccess) failed = cudaMemset(s->control, 0, sizeof *s->control);
-  if (failed == cudaSuccess) failed = cudaMemset(s->notes, 0, (size_t)vocab_size * sizeof *s->notes);
-  if (failed == cudaSuccess) {
-    reset_kernel<<<1, 1>>>(s->control);
-    failed = cudaDeviceSynchronize();
-  }
-  *sampler = s;
-  if (failed == cudaSuccess) return STATUS_OK;
-  device_sampler_close(s);
-  *sampler = NULL;
-  return cuda_status(failed, "no memory to sample", err);
+  Status status = allocate(s, err);
+  if (status)
+    device_sampler_close(s);
+  else
+    *sampler = s;
+  return status;
 }
 
 void device_sampler_close(DeviceSampler *s) {
@@ -354,12 +354,12 @@ Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_
   p.draw = draw, p.token = token, p.slot = slot;
   p.penalties = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
   bool greedy = set->temperature == 0 || set->top_k == 1;
-  if (!greedy && p.top_k && p.top_k <= MOST_OF_FEW) return pick_of_few(p, stream, err);
-  TRY(launch(scores_kernel, BLOCKS, THREADS, 0, stream, true, "sampling", err, p, greedy));
+  if (!greedy && p.top_k && p.top_k <= kMostTopK) return pick_top_k(p, stream, err);
+  TRY(launch(scores_kernel, kBlocks, kThreads, 0, stream, true, "sampling", err, p, greedy));
   if (greedy) return STATUS_OK;
-  for (int level = 0; p.top_k && level < LEVELS; level++)
-    TRY(launch(cut_kernel<0>, BLOCKS, THREADS, 0, stream, true, "sampling", err, p, level));
-  for (int level = 0; p.top_p < 1 && level < LEVELS; level++)
-    TRY(launch(cut_kernel<1>, BLOCKS, THREADS, 0, stream, true, "sampling", err, p, level));
-  return launch(draw_kernel, BLOCKS, THREADS, 0, stream, true, "sampling", err, p);
+  for (int level = 0; p.top_k && level < kLevels; level++)
+    TRY(launch(cut_kernel<0>, kBlocks, kThreads, 0, stream, true, "sampling", err, p, level));
+  for (int level = 0; p.top_p < 1 && level < kLevels; level++)
+    TRY(launch(cut_kernel<1>, kBlocks, kThreads, 0, stream, true, "sampling", err, p, level));
+  return launch(draw_kernel, kBlocks, kThreads, 0, stream, true, "sampling", err, p);
 }

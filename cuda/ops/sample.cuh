@@ -11,10 +11,10 @@
 
 namespace sampling {
 
-constexpr int BLOCKS = 96, THREADS = 256, BINS = 2048, LEVELS = 3;
-constexpr int GROUPS = BLOCKS * THREADS / 32; /* runs of ids, one per warp, for sample_top_k.cu */
-constexpr int MOST_OF_FEW = 64;               /* the greatest top-k that sample_top_k.cu takes */
-constexpr uint32_t SEEN = SAMPLER_NOTE_SEEN;
+constexpr int kBlocks = 96, kThreads = 256, kBins = 2048, kLevels = 3;
+constexpr int kGroups = kBlocks * kThreads / 32; /* runs of ids, one per warp, for sample_top_k.cu */
+constexpr int kMostTopK = 64;                    /* the greatest top-k that sample_top_k.cu takes */
+constexpr uint32_t kSeen = SAMPLER_NOTE_SEEN;
 
 /* Where top-k or top-p cuts, as far as it is known: each level of histograms finds more bits of the key. */
 struct Cut {
@@ -23,15 +23,20 @@ struct Cut {
   unsigned long long above; /* sum over all keys with greater bits */
 };
 
+/* A set of tokens: their weight above the border of the cut, and how many are exactly at it. */
+struct Tally {
+  unsigned long long weight;
+  unsigned int ties;
+};
+
 struct Control {
-  unsigned long long greatest;     /* ranked() of the best token */
-  unsigned int lowest;             /* smallest key, to find NaN */
-  unsigned int finished;           /* blocks of a pick's last kernel that are done */
-  Cut cuts[2][LEVELS];             /* by count, by weight: the cut at the begin of each level */
-  unsigned long long sums[BLOCKS]; /* draw: each block's weight above the cut */
-  unsigned int ties[BLOCKS];       /* draw: each block's tokens exactly at the cut */
-  unsigned long long bins[2][LEVELS][BINS];
-  unsigned long long firsts[GROUPS]; /* sample_top_k.cu: ranked() of each group's best token */
+  unsigned long long greatest; /* ranked() of the best token */
+  unsigned int lowest;         /* smallest key, to find NaN */
+  unsigned int finished;       /* blocks of a pick's last kernel that are done */
+  Cut cuts[2][kLevels];        /* by count, by weight: the cut at the begin of each level */
+  Tally tallies[kBlocks];      /* draw: each block's run of ids */
+  unsigned long long bins[2][kLevels][kBins];
+  unsigned long long firsts[kGroups]; /* sample_top_k.cu: ranked() of each group's best token */
 };
 
 struct Pick {
@@ -48,10 +53,10 @@ struct Pick {
   bool penalties;
 };
 
-/* The run of ids of this block. */
-__device__ __forceinline__ void block_range(int n, int *first, int *end) {
-  int run = (n + BLOCKS - 1) / BLOCKS;
-  *first = min(n, (int)blockIdx.x * run), *end = min(n, *first + run);
+/* The i-th of n_runs runs of n ids. */
+__device__ __forceinline__ void run_range(int n, int n_runs, int i, int *first, int *end) {
+  int run = (n + n_runs - 1) / n_runs;
+  *first = min(n, i * run), *end = min(n, *first + run);
 }
 
 /* The score of a token; with penalties it is stored for key_of(). */
@@ -59,7 +64,7 @@ __device__ __forceinline__ float make_score(const Pick &p, int id) {
   float score = p.logits[id];
   if (!p.penalties) return score;
   uint32_t note = p.notes[id];
-  if (note) score = sampler_penalise(score, note & ~SEEN, p.repetition, p.presence, p.frequency);
+  if (note) score = sampler_penalise(score, note & ~kSeen, p.repetition, p.presence, p.frequency);
   p.scores[id] = score;
   return score;
 }
@@ -94,24 +99,34 @@ __device__ __forceinline__ SampledKind kind_of(uint32_t greatest, uint32_t lowes
   return greatest <= SAMPLER_KEY_LOWEST ? SAMPLED_NOTHING_FINITE : SAMPLED_TOKEN;
 }
 
-__device__ __forceinline__ uint32_t greatest_key(const Pick &p) {
-  return (uint32_t)(p.control->greatest >> 32);
-}
+/* exp(-29) * 2^40 is below a half: a score this many temperatures below the best one has the weight 0. */
+constexpr double kMaxTemperatures = 29.0;
 
 /* Whether the weight of a key can be above 0, compared in double as gather() of sampler.c does. */
 __device__ __forceinline__ bool can_weigh(uint32_t key, double top, double temperature) {
-  return (double)sampler_key_score(key) >= top - 29.0 * temperature;
+  return (double)sampler_key_score(key) >= top - kMaxTemperatures * temperature;
 }
 
 __device__ __forceinline__ unsigned long long weight_of(uint32_t key, double top, double temperature) {
   return sampler_weight(((double)sampler_key_score(key) - top) / temperature);
 }
 
+/* The least weight that min-p keeps; 0 without min-p. */
+__device__ __forceinline__ unsigned long long least_weight(const Pick &p) {
+  return p.min_p > 0 ? sampler_share(p.min_p) << (SAMPLER_WEIGHT_BITS - 32) : 0;
+}
+
+/* top-p keeps a token if the weights before it sum to less than this; `total` is the sum of all weights. */
+__device__ __forceinline__ unsigned long long top_p_limit(const Pick &p, unsigned long long total) {
+  const unsigned long long limit = sampler_part(total, sampler_share(p.top_p));
+  return limit ? limit : 1;
+}
+
 /* Ends a pick, in one thread: writes the token, counts it as seen, resets Control for the next pick. */
 __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   p.control->greatest = 0, p.control->lowest = 0xffffffffu, p.control->finished = 0;
   *p.token = id;
-  if (kind == SAMPLED_TOKEN) p.notes[id] = (p.notes[id] + 1) | SEEN;
+  if (kind == SAMPLED_TOKEN) p.notes[id] = (p.notes[id] + 1) | kSeen;
   if (p.slot) {
     volatile Sampled *slot = p.slot;
     slot->id = id;
@@ -125,14 +140,14 @@ __device__ inline bool is_last_block(unsigned int *finished) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(finished, 1) == BLOCKS - 1;
+  if (threadIdx.x == 0) last = atomicAdd(finished, 1) == kBlocks - 1;
   __syncthreads();
   __threadfence();
   return last;
 }
 
-/* Enqueues a pick with 1 < top_k <= MOST_OF_FEW and a temperature, as one kernel. */
-Status pick_of_few(const Pick &pick, cudaStream_t stream, Error *err);
+/* Enqueues a pick with 1 < top_k <= kMostTopK and a temperature, as one kernel. */
+Status pick_top_k(const Pick &pick, cudaStream_t stream, Error *err);
 
 } // namespace sampling
 

@@ -1,6 +1,6 @@
 /* sample_top_k.cu - a pick with a top-k of up to 64, the usual settings, as one kernel.
  *
- * Each warp finds the best token, the first, of its group: one of GROUPS runs of ids. The last block to
+ * Each warp finds the best token, the first, of its group: one of kGroups runs of ids. The last block to
  * finish continues. The k-th of the firsts is a lower bound of the k-th token, so only the k groups whose
  * firsts reach it can hold a token that stays. The block reads these groups again, puts the tokens that reach
  * the bound into shared memory (few more than k, unless the vocabulary is sorted by score), and ranks each by
@@ -21,34 +21,30 @@ using namespace sampling;
 
 typedef unsigned long long Number; /* ranked() */
 
-constexpr int WARPS = THREADS / 32;
-constexpr int ROOM = 1024;   /* tokens that can be ranked at once */
-constexpr int SAMPLES = 128; /* each is the maximum of GROUPS / SAMPLES firsts */
+constexpr int kWarps = kThreads / 32;
+constexpr int kCapacity = 1024; /* tokens that can be ranked at once */
+constexpr int kSamples = 128;   /* each is the maximum of kGroups / kSamples firsts */
 
 /* Shared memory of the last block. */
 struct Shared {
-  Number numbers[ROOM];        /* all firsts, later the tokens that reach the bound */
-  Number order[MOST_OF_FEW];   /* the top k, best first */
-  Number weights[MOST_OF_FEW]; /* of order[]; 0: dropped by top-p or min-p */
-  short groups[MOST_OF_FEW];   /* groups whose firsts reach the bound */
-  Number samples[SAMPLES];
-  Number firsts[GROUPS]; /* firsts that reach the samples' bound, of groups at[] */
-  short at[GROUPS];
+  Number numbers[kCapacity]; /* all firsts, later the tokens that reach the bound */
+  Number order[kMostTopK];   /* the top k, best first */
+  Number weights[kMostTopK]; /* of order[]; 0: dropped by top-p or min-p */
+  short groups[kMostTopK];   /* groups whose firsts reach the bound */
+  Number samples[kSamples];
+  Number firsts[kGroups]; /* firsts that reach the samples' bound, of groups at[] */
+  short at[kGroups];
   Number bound;
   int n, count;
   uint32_t lowest;
 };
-static_assert(GROUPS <= ROOM, "firsts fit");
-static_assert(GROUPS % SAMPLES == 0 && SAMPLES <= THREADS && MOST_OF_FEW <= SAMPLES, "of a sample a thread");
-
-__device__ __forceinline__ void group_range(int n, int group, int *first, int *end) {
-  int run = (n + GROUPS - 1) / GROUPS;
-  *first = min(n, group * run), *end = min(n, *first + run);
-}
+static_assert(kGroups <= kCapacity, "firsts fit");
+static_assert(kGroups % kSamples == 0 && kSamples <= kThreads && kMostTopK <= kSamples,
+              "of a sample a thread");
 
 /* Calls to(i, number, rank) with the rank, from 0, of each of n numbers, which differ; zeros are empty. */
 template <class To> __device__ __forceinline__ void rank_numbers(const Number *numbers, int n, To to) {
-  for (int i = threadIdx.x; i < n; i += THREADS) {
+  for (int i = threadIdx.x; i < n; i += kThreads) {
     Number own = numbers[i];
     int rank = 0;
 #pragma unroll 8
@@ -61,9 +57,9 @@ template <class To> __device__ __forceinline__ void rank_numbers(const Number *n
 template <class Take>
 __device__ __forceinline__ void read_groups(const Pick &p, const Shared &s, int n_groups, Number bound,
                                             double top, Take take) {
-  for (int i = threadIdx.x / 32; i < n_groups; i += WARPS) {
+  for (int i = threadIdx.x / 32; i < n_groups; i += kWarps) {
     int first, end;
-    group_range(p.vocab_size, s.groups[i], &first, &end);
+    run_range(p.vocab_size, kGroups, s.groups[i], &first, &end);
 #pragma unroll 4
     for (int id = first + threadIdx.x % 32; id < end; id += 32) {
       uint32_t key = key_of(p, id);
@@ -86,7 +82,7 @@ __device__ int count_tokens(const Pick &p, Shared &s, int n_groups, Number bound
   return s.count;
 }
 
-/* Finds the k-th token bit by bit: if more than ROOM tokens reach the bound. */
+/* Finds the k-th token bit by bit: if more than kCapacity tokens reach the bound. */
 __device__ Number kth_token(const Pick &p, Shared &s, int n_groups, double top) {
   Number kth = 0;
   for (int bit = 63; bit >= 0; bit--) {
@@ -96,14 +92,14 @@ __device__ Number kth_token(const Pick &p, Shared &s, int n_groups, double top) 
   return kth;
 }
 
-/* Fills s.numbers with the tokens that reach `bound`, at most ROOM; s.n counts all of them. */
+/* Fills s.numbers with the tokens that reach `bound`, at most kCapacity; s.n counts all of them. */
 __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, double top) {
   __syncthreads();
   if (threadIdx.x == 0) s.n = 0;
   __syncthreads();
   read_groups(p, s, n_groups, bound, top, [&](Number number) {
     int at = atomicAdd(&s.n, 1);
-    if (at < ROOM) s.numbers[at] = number;
+    if (at < kCapacity) s.numbers[at] = number;
   });
   __syncthreads();
 }
@@ -111,18 +107,18 @@ __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, do
 /* Copies the firsts of s.numbers that can be among the best top_k to s.firsts, s.at; returns how many. */
 __device__ int thin_out_firsts(const Pick &p, Shared &s) {
   if (threadIdx.x == 0) s.bound = 0, s.n = 0;
-  if (threadIdx.x < SAMPLES) {
+  if (threadIdx.x < kSamples) {
     Number greatest = 0;
 #pragma unroll
-    for (int i = threadIdx.x; i < GROUPS; i += SAMPLES) greatest = max(greatest, s.numbers[i]);
+    for (int i = threadIdx.x; i < kGroups; i += kSamples) greatest = max(greatest, s.numbers[i]);
     s.samples[threadIdx.x] = greatest;
   }
   __syncthreads();
-  rank_numbers(s.samples, SAMPLES, [&](int, Number number, int rank) {
+  rank_numbers(s.samples, kSamples, [&](int, Number number, int rank) {
     if (rank == p.top_k - 1) s.bound = number;
   });
   __syncthreads();
-  for (int i = threadIdx.x; i < GROUPS; i += THREADS) {
+  for (int i = threadIdx.x; i < kGroups; i += kThreads) {
     const Number number = s.numbers[i];
     if (!number || number < s.bound) continue;
     const int at = atomicAdd(&s.n, 1);
@@ -133,7 +129,7 @@ __device__ int thin_out_firsts(const Pick &p, Shared &s) {
 }
 
 /* Puts the best min(top_k, all) tokens into s.order; returns how many. */
-__device__ int take_first(const Pick &p, Shared &s, double top) {
+__device__ int take_top_k(const Pick &p, Shared &s, double top) {
   const int n_firsts = thin_out_firsts(p, s);
   if (threadIdx.x == 0) s.bound = 0, s.count = 0;
   __syncthreads();
@@ -147,7 +143,7 @@ __device__ int take_first(const Pick &p, Shared &s, double top) {
   int n_groups = s.count;
   Number bound = s.bound;
   collect(p, s, n_groups, bound, top);
-  if (s.n > ROOM) collect(p, s, n_groups, kth_token(p, s, n_groups, top), top);
+  if (s.n > kCapacity) collect(p, s, n_groups, kth_token(p, s, n_groups, top), top);
   rank_numbers(s.numbers, s.n, [&](int, Number number, int rank) {
     if (rank < p.top_k) s.order[rank] = number;
   });
@@ -156,7 +152,7 @@ __device__ int take_first(const Pick &p, Shared &s, double top) {
 }
 
 /* Weighs the n tokens of s.order, applies top-p and min-p, draws. Threads from n on only join barriers. */
-__device__ void draw_of_few(const Pick &p, Shared &s, int n, double top) {
+__device__ void draw_top_k(const Pick &p, Shared &s, int n, double top) {
   int i = threadIdx.x;
   Number own = i < n ? s.order[i] : 0, weight = i < n ? weight_of(ranked_key(own), top, p.temperature) : 0;
   if (i < n) s.weights[i] = weight;
@@ -166,11 +162,8 @@ __device__ void draw_of_few(const Pick &p, Shared &s, int n, double top) {
     before += j < i ? s.weights[j] : 0;
     sum += s.weights[j];
   }
-  if (p.top_p < 1) {
-    Number limit = sampler_part(sum, sampler_share(p.top_p));
-    if (before >= (limit ? limit : 1)) weight = 0;
-  }
-  if (p.min_p > 0 && weight < sampler_share(p.min_p) << (SAMPLER_WEIGHT_BITS - 32)) weight = 0;
+  if (p.top_p < 1 && before >= top_p_limit(p, sum)) weight = 0;
+  if (weight < least_weight(p)) weight = 0;
   __syncthreads();
   if (i < n) s.weights[i] = weight;
   __syncthreads();
@@ -185,11 +178,11 @@ __device__ void draw_of_few(const Pick &p, Shared &s, int n, double top) {
   if (earlier <= target && target < earlier + weight) finish(p, ranked_id(own), SAMPLED_TOKEN);
 }
 
-__global__ void __launch_bounds__(THREADS) few_kernel(Pick p) {
+__global__ void __launch_bounds__(kThreads) top_k_kernel(Pick p) {
   __shared__ Shared s;
   begin_overlapping();
-  int group = blockIdx.x * WARPS + threadIdx.x / 32, first, end;
-  group_range(p.vocab_size, group, &first, &end);
+  int group = blockIdx.x * kWarps + threadIdx.x / 32, first, end;
+  run_range(p.vocab_size, kGroups, group, &first, &end);
   Number greatest = 0;
   uint32_t lowest = 0xffffffffu;
 #pragma unroll 8
@@ -209,7 +202,7 @@ __global__ void __launch_bounds__(THREADS) few_kernel(Pick p) {
   if (threadIdx.x == 0) s.bound = 0;
   __syncthreads();
   greatest = 0;
-  for (int i = threadIdx.x; i < GROUPS; i += THREADS) {
+  for (int i = threadIdx.x; i < kGroups; i += kThreads) {
     Number number = __ldcg(&p.control->firsts[i]);
     s.numbers[i] = number;
     greatest = number > greatest ? number : greatest;
@@ -225,12 +218,12 @@ __global__ void __launch_bounds__(THREADS) few_kernel(Pick p) {
   }
   double top = (double)sampler_key_score(ranked_key(s.bound));
   __syncthreads();
-  int n = take_first(p, s, top);
-  draw_of_few(p, s, n, top);
+  int n = take_top_k(p, s, top);
+  draw_top_k(p, s, n, top);
 }
 
 } // namespace
 
-Status sampling::pick_of_few(const Pick &pick, cudaStream_t stream, Error *err) {
-  return launch(few_kernel, BLOCKS, THREADS, 0, stream, true, "sampling", err, pick);
+Status sampling::pick_top_k(const Pick &pick, cudaStream_t stream, Error *err) {
+  return launch(top_k_kernel, kBlocks, kThreads, 0, stream, true, "sampling", err, pick);
 }

@@ -12,10 +12,10 @@
 #include "base/output.h"
 #include "commands/common.h"
 #include "commands/threads.h"
+#include "cuda/backend.h"
 #include "engine/probe.h"
 
 #if AUK_CUDA
-#include "cuda/backend.h"
 #include "cuda/device.h"
 #endif
 
@@ -71,7 +71,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
     device->backend = &cuda_backend;
     return device_use(gpu, err);
   }
-  if (device_usable(gpu, &reason)) {
+  if (device_use(gpu, &reason) == STATUS_OK) {
     device->backend = &cuda_backend;
     return STATUS_OK;
   }

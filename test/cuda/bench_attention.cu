@@ -12,6 +12,8 @@
 #include "cuda/attention/attention.h"
 #include "test/cuda/check.cuh"
 
+static const char *const family_names[ATTENTION_FAMILIES] = {"attention_decode", "attention_prefill",
+                                                             "attention_plain"};
 static const int HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128;
 
 static void run_case(AttentionFamily family, int n_tokens, int pos) {
@@ -35,8 +37,10 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
-  Attention probe = {HEADS,      KV_HEADS, HEAD_DIM, n_ctx, 0,   KV_F16,    SIZE_MAX,
-                     pos_device, q,        k,        v,     out, workspace, 0.0884};
+  Attention probe = {};
+  probe.n_heads = HEADS, probe.n_kv_heads = KV_HEADS, probe.head_dim = HEAD_DIM, probe.n_ctx = n_ctx;
+  probe.kv = KV_F16, probe.shared_bytes = SIZE_MAX, probe.scale = 0.0884, probe.pos = pos_device;
+  probe.q = q, probe.k = k, probe.v = v, probe.out = out, probe.workspace = workspace;
   if (!attention_can_run(family, &probe, n_tokens)) return;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
@@ -63,7 +67,7 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   }
   std::sort(times.begin(), times.end());
   double us = times[times.size() / 2], pairs = (double)n_tokens * pos + 0.5 * n_tokens * (n_tokens + 1);
-  printf("| %-17s | %4d | %6d | %9.2f | %7.0f | %7.1f |\n", attention_family_name(family), n_tokens, pos, us,
+  printf("| %-17s | %4d | %6d | %9.2f | %7.0f | %7.1f |\n", family_names[family], n_tokens, pos, us,
          cache * 4 / us * 1e-3, 4.0 * pairs * HEADS * HEAD_DIM / us * 1e-6);
   fflush(stdout);
   for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)pos_device, workspace})

@@ -36,6 +36,13 @@ static void make_logits(std::vector<float> &logits, int kind) {
   }
 }
 
+static SamplerSettings settings_of(double temperature, int top_k, double top_p, double min_p) {
+  SamplerSettings settings = {};
+  settings.temperature = temperature, settings.top_k = top_k, settings.top_p = top_p, settings.min_p = min_p;
+  settings.repetition_penalty = 1, settings.seed = 42;
+  return settings;
+}
+
 static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   Error err = {{0}};
   Sampler *host = NULL;
@@ -70,9 +77,8 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
     good = status == STATUS_OK ? slot->kind == SAMPLED_TOKEN && slot->id == want && there == want
                                : slot->kind == SAMPLED_NOTHING_FINITE; /* kind 3 may make such logits */
     if (!good)
-      printf("FAILED vocab %d kind %d step %d temp %g top-k %d top-p %g min-p %g penalties %g %g %g: %d "
-             "(kind %d), "
-             "expected %d\n",
+      printf("FAILED vocab %d kind %d step %d temp %g top-k %d top-p %g min-p %g penalties %g %g %g: "
+             "%d (kind %d), expected %d\n",
              vocab, kind, step, settings.temperature, settings.top_k, settings.top_p, settings.min_p,
              settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty, slot->id,
              slot->kind, want);
@@ -90,7 +96,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
 
 /* Broken logits are reported as the host reports them, and the next pick works. */
 static void broken(float bad, bool everywhere, SampledKind want, double temperature, int top_k) {
-  SamplerSettings settings = {temperature, top_k, 1, 0, 1, 0, 0, 1};
+  SamplerSettings settings = settings_of(temperature, top_k, 1, 0);
   const int vocab = 1000;
   DeviceSampler *device = NULL;
   MUST(device_sampler_open(vocab, &device, &error));
@@ -134,23 +140,26 @@ int main(int argc, char **argv) {
               if (kind == 3 && vocab < 95) continue; /* nothing may be finite */
               if (temperature == 0 && (top_k || top_p < 1 || min_p > 0)) continue;
               bool penalties = (top_k + (int)(top_p * 100) + kind) % 2;
-              SamplerSettings settings = {
-                  temperature,         top_k, top_p, min_p, penalties ? 1.1 : 1, penalties ? 0.3 : 0,
-                  penalties ? 0.2 : 0, 42};
+              SamplerSettings settings = settings_of(temperature, top_k, top_p, min_p);
+              if (penalties)
+                settings.repetition_penalty = 1.1, settings.presence_penalty = 0.3,
+                settings.frequency_penalty = 0.2;
               run_case(vocab, settings, kind);
             }
   if (few) /* a top-k too large for sample_top_k.cu, with and without ties at the border */
     for (int kind = 0; kind < 6; kind++)
-      for (double min_p : {0.0, 0.3})
-        run_case(1000, {0.7, 100, kind % 2 ? 0.95 : 1, min_p, 1, 0, 0, 42}, kind);
+      for (double min_p : {0.0, 0.3}) run_case(1000, settings_of(0.7, 100, kind % 2 ? 0.95 : 1, min_p), kind);
   for (double frequency : {0.0, 0.2, -0.2}) /* few tokens, which are picked often: their counts matter */
-    for (double temperature : {0.0, 0.7})
-      run_case(4, {temperature, 0, 1, 0, frequency == 0 ? 1.1 : 1, frequency == 0 ? 0.3 : 0, frequency, 42},
-               4);
+    for (double temperature : {0.0, 0.7}) {
+      SamplerSettings settings = settings_of(temperature, 0, 1, 0);
+      settings.frequency_penalty = frequency;
+      if (frequency == 0) settings.repetition_penalty = 1.1, settings.presence_penalty = 0.3;
+      run_case(4, settings, 4);
+    }
   for (int top_k : {4, 8}) /* weights that reach top-p exactly: the next one is out */
-    for (double top_p : {0.25, 0.5, 0.75}) run_case(1000, {0.7, top_k, top_p, 0, 1, 0, 0, 42}, 4);
+    for (double top_p : {0.25, 0.5, 0.75}) run_case(1000, settings_of(0.7, top_k, top_p, 0), 4);
   for (int kind : {4, 5}) /* more than ROOM tokens reach sample_top_k.cu's bound */
-    run_case(20000, {0.7, 64, 0.95, 0, 1, 0, 0, 42}, kind);
+    run_case(20000, settings_of(0.7, 64, 0.95, 0), kind);
   struct {
     double temperature;
     int top_k;

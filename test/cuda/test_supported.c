@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cuda/supported.h"
+#include "cuda/backend.h"
 
 enum { N_LAYERS = 3 };
 

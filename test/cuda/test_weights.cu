@@ -217,13 +217,14 @@ static void expect_ropes(const BackendModel &loaded) {
 }
 
 /* The reported progress: it never falls, and reaches the total in the end. */
-struct Told {
+struct Progress {
   size_t done = 0, total = 0;
   bool proper = true;
   static void take(void *user, size_t done, size_t total) {
-    Told *told = (Told *)user;
-    told->proper &= done >= told->done && done <= total && (told->total == 0 || total == told->total);
-    told->done = done, told->total = total;
+    Progress *progress = (Progress *)user;
+    progress->proper &=
+        done >= progress->done && done <= total && (progress->total == 0 || total == progress->total);
+    progress->done = done, progress->total = total;
   }
 };
 
@@ -236,10 +237,10 @@ static Model *open_model(const std::string &path) {
 }
 
 /* Loads a model into `loaded`, which is all 0, and looks at its layers there. unload() ends it. */
-static void load(BackendModel *loaded, Model *model, Told *told) {
+static void load(BackendModel *loaded, Model *model, Progress *progress) {
   BackendOptions options = {};
   loaded->model = model;
-  options.n_threads = 1, options.progress = Told::take, options.progress_user = told;
+  options.n_threads = 1, options.progress = Progress::take, options.progress_user = progress;
   CHECK(cudaStreamCreate(&loaded->stream));
   MUST(weights_load(loaded, &options, &error));
   expect_layers(*loaded);
@@ -253,13 +254,14 @@ static void unload(BackendModel *loaded) {
 static void check_model(const std::string &path) {
   Model *model = open_model(path);
   BackendModel loaded = {};
-  Told told;
-  load(&loaded, model, &told);
+  Progress progress;
+  load(&loaded, model, &progress);
   expect_embedding(loaded);
   expect_ropes(loaded);
   /* The total counts some repacked tensors also as they were stored. */
-  const bool all = model->made_bytes > 0 ? 5 * told.done > 4 * told.total : told.done == told.total;
-  expect(told.proper && all && told.total > 0, "what was told", "the progress");
+  const bool all =
+      model->made_bytes > 0 ? 5 * progress.done > 4 * progress.total : progress.done == progress.total;
+  expect(progress.proper && all && progress.total > 0, "what was reported", "the progress");
   unload(&loaded);
   model_close(model);
 }
@@ -273,9 +275,9 @@ static void check_mixed_layers() {
   *k = model->head;
   k->name = before.name, k->n_out = before.n_out;
   BackendModel loaded = {};
-  Told told;
+  Progress progress;
   model_name = "mixed layers";
-  load(&loaded, model, &told);
+  load(&loaded, model, &progress);
   unload(&loaded);
   *k = before;
   model_close(model);

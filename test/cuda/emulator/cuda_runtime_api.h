@@ -39,7 +39,7 @@ typedef enum {
   cudaMemcpyDefault
 } cudaMemcpyKind;
 
-typedef enum {
+typedef enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrL2CacheSize = 38,
   cudaDevAttrComputeCapabilityMajor = 75,

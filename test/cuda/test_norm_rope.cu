@@ -1,4 +1,4 @@
-/* test_layer.cu - the operations of norm_rope.h against the same formulas in double on the host.
+/* test_norm_rope.cu - the operations of norm_rope.h against the same formulas in double on the host.
  *
  * Tolerances are relative to the largest number of a result: fp16 rounds to 2^-11 of each, fp32 sums and fast
  * functions err by some 2^-20; so 2^-10 for fp16 and 2^-17 for fp32. Memory after the results stays
@@ -113,12 +113,13 @@ static void test_norms() {
       added.push_back(sum[i] + normed[i]);
     }
     Rows norm(n, n_tokens), round(n, n_tokens);
-    MUST(layer_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.memory.at, norm.stride, 0, &error));
-    norm.expect_numbers("layer_norm", n, normed);
-    MUST(layer_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0, &error));
-    round.expect_numbers("layer_round", n, rounded);
-    MUST(layer_add_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0, &error));
-    expect("layer_add_norm", n, converted(sum_device.host()), added, SINGLE);
+    MUST(ops_rms_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.memory.at, norm.stride, 0,
+                      &error));
+    norm.expect_numbers("ops_rms_norm", n, normed);
+    MUST(ops_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0, &error));
+    round.expect_numbers("ops_round", n, rounded);
+    MUST(ops_add_rms_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0, &error));
+    expect("ops_add_rms_norm", n, converted(sum_device.host()), added, SINGLE);
   }
 }
 
@@ -128,7 +129,7 @@ static void test_norm_q_k() {
   const Floats rows = random_numbers((size_t)stride * n_tokens, -2, 2);
   const Floats q = random_numbers(n_q, 0.5f, 1.5f), k = random_numbers(n_k, 0.5f, 1.5f);
   Device<float> device(rows), q_device(q), k_device(k);
-  MUST(layer_norm_q_k(device.at, stride, n_q, n_k, q_device.at, k_device.at, eps, n_tokens, 0, &error));
+  MUST(ops_rms_norm_qk(device.at, stride, n_q, n_k, q_device.at, k_device.at, eps, n_tokens, 0, &error));
   Row want = converted(rows);
   for (int row = 0; row < n_tokens; row++) {
     const float *from = &rows[(size_t)row * stride];
@@ -136,7 +137,7 @@ static void test_norm_q_k() {
       want[(size_t)row * stride + i] *=
           i < n_q ? scale_of(from, n_q, eps) * q[i] : scale_of(from + n_q, n_k, eps) * k[i - n_q];
   }
-  expect("layer_norm_q_k", n_q, converted(device.host()), want, SINGLE);
+  expect("ops_rms_norm_qk", n_q, converted(device.host()), want, SINGLE);
 }
 
 template <class T> static void test_embed(Dtype dtype, float scale) {
@@ -148,24 +149,24 @@ template <class T> static void test_embed(Dtype dtype, float scale) {
   Device<T> device(table);
   Device<int> ids_device(ids);
   Device<float> x(Floats(hidden * ids.size() + 16, UNTOUCHED));
-  MUST(layer_embed(device.at, dtype, hidden, stride, ids_device.at, (int)ids.size(), scale, x.at, 0, &error));
+  MUST(ops_embed(device.at, dtype, hidden, stride, ids_device.at, (int)ids.size(), scale, x.at, 0, &error));
   Row want;
   for (int id : ids)
     for (int i = 0; i < hidden; i++) want.push_back((double)(float)table[(size_t)id * stride + i] * scale);
   want.insert(want.end(), 16, UNTOUCHED);
-  expect("layer_embed", (int)dtype, converted(x.host()), want, 0x1p-23);
+  expect("ops_embed", (int)dtype, converted(x.host()), want, 0x1p-23);
 }
 
 static void test_place_and_rope() {
   Device<int> pos({1}), ids({2});
-  MUST(layer_set_step(pos.at, 41, ids.at, -1, 0, &error));
-  expect("layer_set_step, no id", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {41, 2}, 0);
-  MUST(layer_set_step(pos.at, 1000, ids.at, 7, 0, &error));
-  expect("layer_set_step", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {1000, 7}, 0);
+  MUST(ops_set_step(pos.at, 41, ids.at, -1, 0, &error));
+  expect("ops_set_step, no id", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {41, 2}, 0);
+  MUST(ops_set_step(pos.at, 1000, ids.at, 7, 0, &error));
+  expect("ops_set_step", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {1000, 7}, 0);
   const int half = 70, n_tokens = 3;
   const Floats frequencies = random_numbers(half, 0.0001f, 1);
   Device<float> device(frequencies), table(Floats(2 * half * n_tokens + 2, UNTOUCHED));
-  MUST(layer_rope_table(device.at, half, 1.25f, pos.at, n_tokens, table.at, 0, &error));
+  MUST(ops_rope_table(device.at, half, 1.25f, pos.at, n_tokens, table.at, 0, &error));
   Row want;
   for (int row = 0; row < n_tokens; row++)
     for (int i = 0; i < half; i++) {
@@ -173,7 +174,7 @@ static void test_place_and_rope() {
       want.push_back(cos((double)angle) * 1.25), want.push_back(sin((double)angle) * 1.25);
     }
   want.push_back(UNTOUCHED), want.push_back(UNTOUCHED);
-  expect("layer_rope_table", half, converted(table.host()), want, SINGLE);
+  expect("ops_rope_table", half, converted(table.host()), want, SINGLE);
 }
 
 /* One head after norm and rope; weight NULL: no norm. */
@@ -203,10 +204,13 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   Device<int> pos_device({pos});
   const size_t width = (size_t)n_heads * head_dim;
   Device<__half> q(untouched_halves(n_tokens * width));
-  LayerHeads heads = {n_heads,         n_kv,          head_dim,       n_ctx, eps,     kv,        NULL,  NULL,
-                      turns_device.at, pos_device.at, from_device.at, q.at,  keys.at, values.at, rotary};
+  QkvHeads heads = {};
+  heads.n_heads = n_heads, heads.n_kv_heads = n_kv, heads.head_dim = head_dim, heads.n_ctx = n_ctx;
+  heads.eps = eps, heads.kv = kv, heads.rotary_dim = rotary, heads.rope_table = turns_device.at;
+  heads.pos = pos_device.at, heads.projections = from_device.at, heads.q = q.at;
+  heads.k_cache = keys.at, heads.v_cache = values.at;
   if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
-  MUST(layer_heads(&heads, n_tokens, 0, &error));
+  MUST(ops_qk_norm_rope_append(&heads, n_tokens, 0, &error));
   Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
   for (int row = 0; row < n_tokens; row++)
     for (int h = 0; h < all; h++) {
@@ -227,9 +231,9 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   const std::vector<T> k = keys.host(), v = values.host();
   Row got_k, got_v;
   for (size_t i = 0; i < cache; i++) got_k.push_back((float)k[i]), got_v.push_back((float)v[i]);
-  expect("layer_heads, queries of", head_dim, got_q, want_q, HALF);
-  expect("layer_heads, keys of", head_dim, got_k, want_k, tolerance);
-  expect("layer_heads, values of", head_dim, got_v, want_v, tolerance);
+  expect("ops_qk_norm_rope_append, queries of", head_dim, got_q, want_q, HALF);
+  expect("ops_qk_norm_rope_append, keys of", head_dim, got_k, want_k, tolerance);
+  expect("ops_qk_norm_rope_append, values of", head_dim, got_v, want_v, tolerance);
 }
 
 static void test_gated() {
@@ -239,7 +243,7 @@ static void test_gated() {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
       Device<float> device(x);
       Rows out(n, n_tokens);
-      MUST(layer_gated(activation, device.at, n, n_tokens, out.memory.at, out.stride, 0, &error));
+      MUST(ops_gated(activation, device.at, n, n_tokens, out.memory.at, out.stride, 0, &error));
       Row want;
       for (int row = 0; row < n_tokens; row++)
         for (int i = 0; i < n; i++) {
@@ -248,7 +252,7 @@ static void test_gated() {
                        gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
           want.push_back((activation == ACTIVATION_SILU ? silu : gelu) * up);
         }
-      out.expect_numbers("layer_gated", n, want);
+      out.expect_numbers("ops_gated", n, want);
     }
 }
 
@@ -257,20 +261,20 @@ static void test_limits() {
   const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
   Device<float> device(x);
   Rows out(6, 1);
-  MUST(layer_round(device.at, 1, 6, 1, out.memory.at, out.stride, 0, &error));
+  MUST(ops_round(device.at, 1, 6, 1, out.memory.at, out.stride, 0, &error));
   const std::vector<__half> got = out.memory.host();
   const double expected[] = {65504, -65504, 65504, -65504, 0, 3};
   Row numbers, want;
   for (int i : {0, 1, 2, 3, 5}) numbers.push_back(__half2float(got[i])), want.push_back(expected[i]);
-  expect("layer_round, limits of", 6, numbers, want, 0);
-  expect("layer_round, NaN of", 6, {(double)std::isnan(__half2float(got[4]))}, {1}, 0);
+  expect("ops_round, limits of", 6, numbers, want, 0);
+  expect("ops_round, NaN of", 6, {(double)std::isnan(__half2float(got[4]))}, {1}, 0);
   for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
     Device<float> gate_up(Floats{300, 300, -300, NAN, 300, -300, 300, 1});
     Rows gated(4, 1);
-    MUST(layer_gated(activation, gate_up.at, 4, 1, gated.memory.at, gated.stride, 0, &error));
+    MUST(ops_gated(activation, gate_up.at, 4, 1, gated.memory.at, gated.stride, 0, &error));
     const std::vector<__half> of = gated.memory.host();
     const double nan = std::isnan(__half2float(of[3]));
-    expect("layer_gated, limits of", 4, {__half2float(of[0]), __half2float(of[1]), __half2float(of[2]), nan},
+    expect("ops_gated, limits of", 4, {__half2float(of[0]), __half2float(of[1]), __half2float(of[2]), nan},
            {65504, -65504, 0, 1}, 0);
   }
 }
@@ -279,10 +283,10 @@ static void test_logits() {
   for (float cap : {0.0f, 5.0f}) {
     const Floats logits = random_numbers(3 * 1111, -20, 20);
     Device<float> device(logits);
-    MUST(layer_finish_logits(device.at, 1111, 3, 1.5f, cap, 0, &error));
+    MUST(ops_finish_logits(device.at, 1111, 3, 1.5f, cap, 0, &error));
     Row want;
     for (float v : logits) want.push_back(cap != 0 ? cap * tanh(v / 1.5 / cap) : v / 1.5);
-    expect("layer_finish_logits", (int)cap, converted(device.host()), want, SINGLE);
+    expect("ops_finish_logits", (int)cap, converted(device.host()), want, SINGLE);
   }
 }
 

@@ -1,0 +1,54 @@
+/* device_model.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
+ *
+ * Filled by: weights.c. Read by: backend.c, fused/, bench/kernel_bench.c. Projections of the same input are
+ * one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if no matmul epilogue
+ * has their activation. */
+#ifndef AUK_CUDA_DEVICE_MODEL_H
+#define AUK_CUDA_DEVICE_MODEL_H
+
+#include "cuda/linear/linear.h"
+#include "engine/backend.h"
+#include "model/model.h"
+
+typedef struct {
+  DeviceLinear parts[3]; /* all in one matrix, or one matrix each */
+  int n_parts;
+  int first[3]; /* each part's first output among all */
+} DeviceProjections;
+
+typedef struct {
+  /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
+  const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
+  const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
+  DeviceProjections qkv;
+  DeviceLinear o, down;
+  DeviceProjections gate_up; /* one part: interleaved, or gate before up; two parts: gate, up */
+} DeviceLayer;
+
+typedef struct {
+  const float *frequencies; /* [rotary_dim / 2] rope_frequencies() */
+  float attention_factor;
+} DeviceRope;
+
+enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's global one for long texts */
+
+struct BackendModel {
+  const Model *model;
+  int gpu;
+  ActType act;
+  const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
+  bool graphs;
+  DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens if the cache is fp16 */
+  size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
+  cudaStream_t stream;
+  LinearContext *linear;
+  void *memory;        /* all weights */
+  DeviceLayer *layers; /* [n_layers] */
+  DeviceLinear head;
+  const void *embedding;   /* [vocab_size][embedding_stride] of the checkpoint's type */
+  size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
+  const float *final_norm; /* [hidden] */
+  DeviceRope ropes[N_ROPES];
+};
+
+#endif
