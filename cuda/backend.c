@@ -89,11 +89,8 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 
 /* DECODE_AUTO takes the fused step for models on which it was measured to be faster (STEP.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
-  loaded->decode_step = wanted;
-  if (wanted == DECODE_FUSED) return fused_check(loaded, err);
-  if (wanted == DECODE_AUTO && fused_preferred(loaded)) return STATUS_OK;
-  loaded->decode_step = DECODE_KERNELS;
-  return STATUS_OK;
+  loaded->decode_step = wanted == DECODE_AUTO && !fused_leads(loaded) ? DECODE_KERNELS : wanted;
+  return wanted == DECODE_CLUSTER ? fused_check(loaded, err) : STATUS_OK;
 }
 
 static Status open_model(BackendModel *loaded, const BackendOptions *options, Error *err) {
@@ -530,11 +527,8 @@ static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error 
   TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits, s->ids,
                           &s->ring[s->n_enqueued % RING], s->loaded->stream, err));
   s->n_enqueued++;
-  if (!id) {
-    s->ahead = true;
-    return STATUS_OK;
-  }
-  return cuda_wait_token(s, id, err);
+  s->ahead = s->ahead || !id;
+  return id ? cuda_take_token(s, id, err) : STATUS_OK;
 }
 
 static Status cuda_settle(BackendState *s, Error *err) {

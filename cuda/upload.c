@@ -29,9 +29,8 @@ void upload_close(Uploader *u) {
 }
 
 Status upload_begin(Uploader *u, Error *err) {
-  u->used = 0;
-  return cuda_status(cudaEventSynchronize(u->done[u->next]), "loading failed",
-                     err); /* does not wait for an event that was never recorded */
+  u->used = 0; /* an event that was never recorded does not wait */
+  return cuda_status(cudaEventSynchronize(u->done[u->next]), "loading failed", err);
 }
 
 /* Copies `bytes` in rows that are `step` bytes apart in `from`; the last row may be shorter. One

@@ -171,13 +171,11 @@ static Status lay_out(Loader *loader, Error *err) {
   return visit(loader, &pass, err);
 }
 
-static const size_t usual_slot_bytes = (size_t)8 << 20;
-
 static Status measure(Loader *loader, Error *err) {
   BackendModel *loaded = loader->loaded;
   loaded->layers = mem_alloc((size_t)loaded->model->config.n_layers, sizeof *loaded->layers, "layers", err);
   if (!loaded->layers) return STATUS_FAILED;
-  loader->slot_bytes = usual_slot_bytes;
+  loader->slot_bytes = (size_t)8 << 20; /* usually enough */
   TRY(lay_out(loader, err));
   if (loader->arena.used == SIZE_MAX)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");

@@ -195,18 +195,23 @@ template <typename T, bool kPartial> __global__ void qk_norm_rope_append_kernel(
       if (pair < pairs.n_rotated) rotate(low[i], high[i], table[pair]);
     }
   }
-  const auto store_head = [&](auto *to) {
+  if (is_query) {
+    __half *to = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
       int pair = lane + 32 * i;
       if (pair < half)
         store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
     }
-  };
-  if (is_query) return store_head((__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim);
+    return;
+  }
   int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
-  store_head((T *)(is_value ? a.v_cache : a.k_cache) +
-             ((size_t)kv_head * a.n_ctx + *a.pos + row) * a.head_dim);
+  T *to = (T *)(is_value ? a.v_cache : a.k_cache) + ((size_t)kv_head * a.n_ctx + *a.pos + row) * a.head_dim;
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; i++) {
+    int pair = lane + 32 * i;
+    if (pair < half) store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
+  }
 }
 
 template <Activation kActivation>
