@@ -53,7 +53,8 @@ struct BackendState {
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the ring: logits or notes in a copy */
 
-  cudaGraphExec_t graphs[2];  /* a one-token step with logits, by Span.long_text; NULL: not captured yet */
+  cudaGraphExec_t
+      graphs[2]; /* a one-token step with logits, by TokenRange.long_rope; NULL: not captured yet */
   cudaGraphExec_t *capturing; /* the one that is being captured, or NULL */
   int n_logit_rows;           /* rows of logits that the last step left */
 };
@@ -90,7 +91,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 /* DECODE_AUTO takes the fused step for models on which it was measured to be faster (STEP.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted == DECODE_AUTO && !fused_leads(loaded) ? DECODE_KERNELS : wanted;
-  return wanted == DECODE_CLUSTER ? fused_check(loaded, err) : STATUS_OK;
+  return wanted == DECODE_FUSED ? fused_check(loaded, err) : STATUS_OK;
 }
 
 static Status open_model(BackendModel *loaded, const BackendOptions *options, Error *err) {
@@ -195,7 +196,7 @@ static Status open_state(BackendState *s, Error *err) {
   const ModelConfig *config = &loaded->model->config;
   bool separate = false;
   for (int i = 0; i < config->n_layers; i++)
-    separate = separate || !loaded->layers[i].gate_up.parts[0].paired;
+    separate = separate || !loaded->layers[i].gate_up.parts[0].interleaved;
   DeviceArena arena = {0};
   place(s, config, separate, &arena);
   if (arena.used == SIZE_MAX)
@@ -209,7 +210,7 @@ static Status open_state(BackendState *s, Error *err) {
                   err));
   memset(s->ring, 0, ring);
   s->staging = s->ring + RING;
-  if (loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
+  if (loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
     TRY(fused_open(loaded, options, &s->fused, err));
   return cuda_status(cudaMemsetAsync(s->workspace, 0,
                                      attention_workspace_bytes(config->n_kv_heads, config->head_dim),
@@ -236,7 +237,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 /* --- a step */
 
 /* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
-static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *err) {
+static Status set_step(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
   cudaStream_t stream = s->loaded->stream;
   if (span.n_tokens == 1) return ops_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream, err);
   TRY(ops_set_step(s->pos, span.pos, s->ids, -1, stream, err));
@@ -246,15 +247,15 @@ static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *er
 }
 
 /* Fills a rope's table for the step's positions. A long text has a global rope of its own. */
-static Status fill_rope_table(BackendState *s, Span span, LayerRope which, Error *err) {
+static Status fill_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
   const BackendModel *m = s->loaded;
-  const DeviceRope *rope = &m->ropes[which == ROPE_GLOBAL && span.long_text ? ROPE_OF_LONG_TEXTS : which];
+  const DeviceRope *rope = &m->ropes[which == ROPE_GLOBAL && span.long_rope ? ROPE_OF_LONG_TEXTS : which];
   return ops_rope_table(rope->frequencies, m->model->config.rotary_dim / 2, rope->attention_factor, s->pos,
                         span.n_tokens, s->rope_tables[which], m->stream, err);
 }
 
 /* Enqueues the whole step. PRECOND set_step() was enqueued. */
-static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error *err) {
+static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   TRY(fill_rope_table(s, span, ROPE_GLOBAL, err));
   const StepCall call = {.pos = s->pos,
                          .ids = s->ids,
@@ -269,8 +270,8 @@ static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error 
 }
 
 /* Launches the graph of a one-token step, or begins to capture it if it does not exist yet. */
-static Status replay(BackendState *s, Span span, bool *replayed, Error *err) {
-  cudaGraphExec_t *step = &s->graphs[span.long_text];
+static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
+  cudaGraphExec_t *step = &s->graphs[span.long_rope];
   *replayed = *step != NULL;
   if (*step) return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
   s->capturing = step;
@@ -313,7 +314,7 @@ static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *i
 }
 
 /* x is the residual stream divided by residual_scale, so that layers add to it without a factor. */
-static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *err) {
+static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
   (void)ids; /* set_step put them into device memory */
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -447,7 +448,7 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
   const DeviceLayer *l = &m->layers[layer];
   const int n = m->model->config.intermediate;
   TRY(norm(s, s->x, l->mlp_norm, span.n_tokens, s->h, err));
-  if (l->gate_up.parts[0].paired) /* the epilogue computes activation(gate) * up */
+  if (l->gate_up.parts[0].interleaved) /* the epilogue computes activation(gate) * up */
     return matmul(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens, LINEAR_SWIGLU_F16, s->g,
                   s->g_stride, err);
   TRY(project(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
@@ -493,7 +494,7 @@ static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
     return STATUS_OK;
   TRY(synchronise(s, err)); /* the last copy may still read the staging memory */
-  sampler_export_notes(sampler, s->staging);
+  sampler_token_counts(sampler, s->staging);
   s->notes_version = sampler_version(sampler);
   return device_sampler_set_notes(s->sampler, s->staging, s->loaded->stream, err);
 }
@@ -528,10 +529,10 @@ static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error 
                           &s->ring[s->n_enqueued % RING], s->loaded->stream, err));
   s->n_enqueued++;
   s->ahead = s->ahead || !id;
-  return id ? cuda_take_token(s, id, err) : STATUS_OK;
+  return id ? cuda_wait_token(s, id, err) : STATUS_OK;
 }
 
-static Status cuda_settle(BackendState *s, Error *err) {
+static Status cuda_drain(BackendState *s, Error *err) {
   Status status = synchronise(s, err);
   while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % RING].kind = SAMPLED_NOTHING;
   s->ahead = false;
@@ -543,7 +544,7 @@ static Status cuda_settle(BackendState *s, Error *err) {
 
 /* Copies a layer's keys and then its values: per KV head a run of rows, n_ctx rows apart in the cache,
  * n_stored on the host. Any thread may call this, so it sets the thread's device. Waits for the copy. */
-static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, char *host, bool to_host,
+static Status copy_layer(BackendState *s, TokenRange span, int layer, int n_stored, char *host, bool to_host,
                          Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   void *const caches[] = {s->k, s->v};

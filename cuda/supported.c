@@ -32,7 +32,7 @@ Status cuda_check_model(const Model *model, Error *err) {
   bool fit = model->dummy || scales_fit_fp16(&model->head);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++)
-      fit = fit && scales_fit_fp16(layer_linear_const(&model->layers[i], which));
+      fit = fit && scales_fit_fp16(layer_linear(&model->layers[i], which));
   if (fit) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s has scales that fp16 cannot hold, which GPUs do not compute yet",
                    model->config.architecture);

@@ -98,7 +98,7 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
     const ModelLayer *from = &model->layers[i];
     DeviceLayer *to = &loaded->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++)
-      TRY(pass->vector(loader, norm_of(to, which), layer_norm_const(from, which), err));
+      TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), err));
     TRY(visit_projections(loader, pass, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, false,
                           err));
     TRY(pass->matrix(loader, &to->o, (const Linear *[]){&from->o}, 1, false, err));

@@ -181,7 +181,7 @@ static Status enqueue_matmul(Bench *b, void *what, int n, Error *err) {
 }
 
 static Status time_matmul(Bench *b, const Matrices *m, LinearOutput output, int n_tokens,
-                          const LinearRow *row, double *us, Error *err) {
+                          const LinearEntry *row, double *us, Error *err) {
   MatmulCalls calls = {m,
                        {.x = m->x,
                         .x_stride = m->x_stride,
@@ -244,10 +244,10 @@ static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOu
 }
 
 /* The dispatch table's row of this name, or NULL. */
-static const LinearRow *row_named(const char *name) {
+static const LinearEntry *row_named(const char *name) {
   int i = 0;
-  while (linear_row(i) && strcmp(linear_row(i)->name, name) != 0) i++;
-  return linear_row(i);
+  while (linear_entry(i) && strcmp(linear_entry(i)->name, name) != 0) i++;
+  return linear_entry(i);
 }
 
 /* Lays out a plain fp16 matrix of this shape. */
@@ -267,7 +267,7 @@ static Status time_layer(Bench *b, const LayerMatrix *layer, Matrices *stored, M
   const DeviceLinear *w = layer->planned;
   TRY(matrices_make(b, w, b->most_tokens, stored, err));
   /* For a plain fp16 layer cuBLAS is one of the table's kernels. */
-  const bool with_cublas = (w->type != WEIGHT_F16 || w->paired || w->has_bias) && !b->options->kernel;
+  const bool with_cublas = (w->type != WEIGHT_F16 || w->interleaved || w->has_bias) && !b->options->kernel;
   if (with_cublas) {
     DeviceLinear like;
     TRY(dense_like(w->name, w->n_in, w->n_out, &like, err));
@@ -306,7 +306,7 @@ static int layer_matrices(const DeviceLayer *l, LayerMatrix out[MAX_MATRICES]) {
   out[n++] = (LayerMatrix){"o", &l->o, LINEAR_ADD_F32};
   for (int i = 0; i < l->gate_up.n_parts; i++)
     out[n++] = (LayerMatrix){l->gate_up.n_parts == 1 ? "gate_up" : gate_up[i], &l->gate_up.parts[i],
-                             l->gate_up.parts[i].paired ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};
+                             l->gate_up.parts[i].interleaved ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};
   out[n++] = (LayerMatrix){"down", &l->down, LINEAR_ADD_F32};
   return n;
 }

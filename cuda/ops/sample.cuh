@@ -14,7 +14,7 @@ namespace sampling {
 constexpr int kBlocks = 96, kThreads = 256, kBins = 2048, kLevels = 3;
 constexpr int kGroups = kBlocks * kThreads / 32; /* runs of ids, one per warp, for sample_top_k.cu */
 constexpr int kMostTopK = 64;                    /* the greatest top-k that sample_top_k.cu takes */
-constexpr uint32_t kSeen = SAMPLER_NOTE_SEEN;
+constexpr uint32_t kSeen = SAMPLER_TOKEN_SEEN;
 
 /* Where top-k or top-p cuts, as far as it is known: each level of histograms finds more bits of the key. */
 struct Cut {

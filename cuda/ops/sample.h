@@ -19,7 +19,7 @@ typedef struct DeviceSampler DeviceSampler; /* scores, notes of seen tokens and 
 Status device_sampler_open(int vocab_size, DeviceSampler **sampler, Error *err);
 void device_sampler_close(DeviceSampler *sampler);
 
-/* Enqueues a copy of notes[vocab_size], which sampler_export_notes() made, from pinned host memory that stays
+/* Enqueues a copy of notes[vocab_size], which sampler_token_counts() made, from pinned host memory that stays
  * unchanged until the copy is complete. */
 Status device_sampler_set_notes(DeviceSampler *sampler, const uint32_t *notes, cudaStream_t stream,
                                 Error *err);

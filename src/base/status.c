@@ -58,7 +58,7 @@ Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const c
   if (__builtin_mul_overflow(wanted, size, &bytes) || bytes > PTRDIFF_MAX)
     return error_set(err, STATUS_FAILED, "out of memory: %s needs %zu times %zu bytes", what, wanted, size);
   void *grown;
-  memcpy(&grown, items, sizeof grown);
+  memcpy(&grown, items, sizeof grown); /* the caller's pointer is of any type */
   grown = realloc(grown, bytes);
   if (!grown) return error_set(err, STATUS_FAILED, "out of memory: %s needs %zu bytes", what, bytes);
   memcpy(items, &grown, sizeof grown);

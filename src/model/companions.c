@@ -1,7 +1,7 @@
 /* companions.c - the files beside a checkpoint's weights, and whether a file belongs to a checkpoint.
  *
- * Called by: commands (pack, and every command that writes a file).   Calls: base/file.h.
- * The names are those of config.c, model.c (tokenizer.json) and tokenizer/chat/chat_open.c. */
+ * Called by: the loaders, commands (pack, and every command that writes a file).   Calls: base/file.h.
+ * The names are those of config.c and tokenizer/chat/chat_open.c. */
 #include <stdlib.h>
 #include <sys/stat.h>
 
