@@ -119,7 +119,7 @@ OBJECTS_terminal  := $(call objects,src/terminal)
 OBJECTS_engine    := $(call objects,src/engine)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(HOST)/src/cpu/kernels.%.o)
 OBJECTS_cuda      := $(foreach in,$(CUDA_FOLDERS),$(call objects,$(in)) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard $(in)/*.cu)))
-OBJECTS_model     := $(call objects,src/model)
+OBJECTS_model     := $(call objects,src/model) $(call objects,src/model/*)
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/*)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU

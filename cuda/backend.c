@@ -90,7 +90,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 
 /* DECODE_AUTO takes the fused step for models on which it was measured to be faster (STEP.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
-  loaded->decode_step = wanted == DECODE_AUTO && !fused_leads(loaded) ? DECODE_KERNELS : wanted;
+  loaded->decode_step = wanted == DECODE_AUTO && !fused_preferred(loaded) ? DECODE_KERNELS : wanted;
   return wanted == DECODE_FUSED ? fused_check(loaded, err) : STATUS_OK;
 }
 

@@ -213,12 +213,11 @@ static Status fill_vector(Loader *l, const float **to, const Vector *from, Error
   return STATUS_OK;
 }
 
-typedef Status (*FillRows)(const DeviceLinear *to, LinearPart part, int first, int n, const void *staged,
-                           cudaStream_t stream, Error *err);
-
-/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. */
-static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, FillRows fill, const void *from,
+/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. Weights in groups have
+ * `bits` bits in the checkpoint; 0 for those without groups. */
+static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, int bits, const void *from,
                         int n_rows, size_t row_bytes, size_t step, size_t unit, Error *err) {
+  const bool int8 = to->type == WEIGHT_INT8;
   Uploader *u = &l->uploader;
   const size_t fit = u->slot_bytes / row_bytes / unit * unit;
   const int rows = fit < (size_t)n_rows ? (int)fit : n_rows;
@@ -228,7 +227,10 @@ static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, Fill
     TRY(upload_begin(u, err));
     TRY(upload_add_rows(u, (const char *)from + (size_t)first * step, (size_t)n, row_bytes, step, &staged,
                         err));
-    TRY(fill(to, part, first, n, staged, u->stream, err));
+    if (bits)
+      TRY(linear_fill_weights(to, part, first, n, bits, staged, u->stream, err));
+    else
+      TRY((int8 ? linear_fill_int8 : linear_fill_dense)(to, part, first, n, staged, u->stream, err));
     TRY(upload_end(u, err));
     advance(l, (size_t)n * row_bytes);
   }
@@ -250,16 +252,14 @@ static Status fill_groups(Loader *l, const DeviceLinear *to, LinearPart part, co
   return STATUS_OK;
 }
 
-typedef Status (*FillFloats)(const DeviceLinear *to, LinearPart part, const float *staged,
-                             cudaStream_t stream, Error *err);
-
-/* Uploads a float per output, which `stored` bytes of the checkpoint hold. */
-static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, FillFloats fill,
+/* Uploads a float per output to `at`, the scales or the bias of the matrix; the checkpoint holds them in `stored`
+ * bytes. */
+static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, const void *at,
                           const void *from, size_t stored, Error *err) {
   void *staged;
   TRY(upload_begin(&l->uploader, err));
   TRY(upload_add(&l->uploader, from, (size_t)part.n_out * sizeof(float), &staged, err));
-  TRY(fill(to, part, staged, l->uploader.stream, err));
+  TRY(linear_fill_floats(to, part, at, staged, l->uploader.stream, err));
   TRY(upload_end(&l->uploader, err));
   advance(l, stored);
   return STATUS_OK;
@@ -268,21 +268,18 @@ static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, Fi
 static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
   const size_t n_out = (size_t)from->n_out, bits = (size_t)from->bits;
   if (has_groups(from)) {
-    const bool widened = from->kind == LINEAR_GROUPED && bits == 4;
-    TRY(fill_rows(l, to, part, widened ? linear_fill_widened : linear_fill_weights, from->qweight, from->n_in,
-                  n_out * bits / 8, (n_out + (size_t)from->skip) * bits / 8, 64, err));
+    TRY(fill_rows(l, to, part, from->bits, from->qweight, from->n_in, n_out * bits / 8,
+                  (n_out + (size_t)from->skip) * bits / 8, 64, err));
     TRY(fill_groups(l, to, part, from, err));
   } else { /* whole slabs of 8 rows */
     const bool int8 = from->kind == LINEAR_INT8;
     const size_t row_bytes = (size_t)from->n_in * (int8 ? 1 : dtype_bytes(from->dtype));
-    TRY(fill_rows(l, to, part, int8 ? linear_fill_int8 : linear_fill_dense, from->weight, from->n_out,
-                  row_bytes, row_bytes, 8, err));
-    if (int8)
-      TRY(fill_floats(l, to, part, linear_fill_int8_scales, from->scales, n_out * sizeof(float), err));
+    TRY(fill_rows(l, to, part, 0, from->weight, from->n_out, row_bytes, row_bytes, 8, err));
+    if (int8) TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));
   }
   if (!from->bias.data) return STATUS_OK;
   floats_read(from->bias.data, from->bias.dtype, 0, n_out, l->floats);
-  return fill_floats(l, to, part, linear_fill_bias, l->floats, n_out * dtype_bytes(from->bias.dtype), err);
+  return fill_floats(l, to, part, to->bias, l->floats, n_out * dtype_bytes(from->bias.dtype), err);
 }
 
 static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,

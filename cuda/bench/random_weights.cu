@@ -75,7 +75,6 @@ LinearPart all_rows(const DeviceLinear *w) {
 Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes,
                     uint64_t seed, cudaStream_t stream, Error *err) {
   const bool int8 = w->type == WEIGHT_INT8;
-  const auto fill = s.quantised ? linear_fill_weights : int8 ? linear_fill_int8 : linear_fill_dense;
   const float most = sqrtf(3 / (float)w->n_in);
   const int n_rows = s.quantised ? w->n_in : w->n_out;
   const int rows = (int)std::min(staging_bytes / s.row_bytes / s.unit * s.unit, kMostRows);
@@ -85,7 +84,11 @@ Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_
       TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8, seed + first));
     else
       TRY(random_numbers(staging, w->type, (size_t)n * w->n_in, -most, most, seed + first, stream, err));
-    TRY(fill(w, all_rows(w), first, n, staging, stream, err));
+    if (s.quantised)
+      TRY(linear_fill_weights(w, all_rows(w), first, n, w->type == WEIGHT_AWQ4 ? 4 : 8, staging, stream,
+                              err));
+    else
+      TRY((int8 ? linear_fill_int8 : linear_fill_dense)(w, all_rows(w), first, n, staging, stream, err));
   }
   return STATUS_OK;
 }
@@ -98,12 +101,12 @@ Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64
   const float scale = 1 / sqrtf(variance * (float)w->n_in), low = 0.9f * scale, high = 1.1f * scale;
   if (!s.quantised) {
     TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, low, high, ~seed, stream, err));
-    return linear_fill_int8_scales(w, all_rows(w), (const float *)staging, stream, err);
+    return linear_fill_floats(w, all_rows(w), w->scales, (const float *)staging, stream, err);
   }
   void *scales = staging + s.zero_bytes;
   TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, ~seed));
   TRY(random_numbers(scales, WEIGHT_F16, s.n_groups * w->n_out, low, high, ~seed + 1, stream, err));
-  return linear_fill_groups(w, all_rows(w), staging, scales, stream, err);
+  return linear_fill_groups(w, all_rows(w), staging, scales, false, stream, err);
 }
 
 } // namespace

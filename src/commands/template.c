@@ -14,7 +14,6 @@
 #include "commands/common.h"
 #include "commands/input_text.h"
 #include "commands/model_flags.h"
-#include "commands/texts.h"
 #include "tokenizer/chat/chat.h"
 
 typedef struct {

@@ -5,7 +5,7 @@
 
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
-#include "cuda/supported.h"
+#include "cuda/backend.h"
 #include "model/layers.h"
 
 /* Appends an item to a line: "LABEL  item, item". */

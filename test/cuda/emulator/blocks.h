@@ -92,7 +92,8 @@ struct Meeting {
 };
 
 struct Warp {
-  unsigned lanes; /* mask of those that exist */
+  unsigned lanes;         /* mask of those that exist */
+  int n_live, at_barrier; /* lanes that have not ended, and those of them that wait in __syncthreads */
   int n_meetings;
   Meeting meetings[kMostMeetings];
 };
