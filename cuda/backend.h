@@ -1,6 +1,5 @@
 /* backend.h - the CUDA backend, which programs built with CUDA have, and the models it computes. */
-#ifndef AUK_CUDA_BACKEND_H
-#define AUK_CUDA_BACKEND_H
+#pragma once
 
 #include "engine/backend.h"
 
@@ -9,5 +8,3 @@ extern const Backend cuda_backend;
 /* STATUS_MODEL with the reason if some layer has no kernel: only the scales of a linear layer can be refused.
  * Host only (supported.c): programs built without CUDA have it too. */
 Status cuda_check_model(const Model *model, Error *err);
-
-#endif

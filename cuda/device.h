@@ -1,6 +1,5 @@
 /* device.h - choosing a GPU, its properties, and CUDA's errors as Status. */
-#ifndef AUK_CUDA_DEVICE_H
-#define AUK_CUDA_DEVICE_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -36,5 +35,4 @@ void *arena_take(DeviceArena *arena, size_t n, size_t size);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

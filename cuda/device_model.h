@@ -3,8 +3,7 @@
  * Filled by: weights.c. Read by: backend.c, fused/, bench/kernel_bench.c. Projections of the same input are
  * one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if no matmul epilogue
  * has their activation. */
-#ifndef AUK_CUDA_DEVICE_MODEL_H
-#define AUK_CUDA_DEVICE_MODEL_H
+#pragma once
 
 #include "cuda/linear/linear.h"
 #include "engine/backend.h"
@@ -50,5 +49,3 @@ struct BackendModel {
   const float *final_norm; /* [hidden] */
   DeviceRope ropes[N_ROPES];
 };
-
-#endif

@@ -3,8 +3,7 @@
  * All CPU threads copy a piece from the page cache into a pinned buffer, the copy engine copies it into
  * staging memory on the device, and a kernel lays it out there; the next piece overlaps. The host never holds
  * a second copy of the file: it pins only UPLOAD_SLOTS buffers of some MB (pinning costs 0.6 ms per MB). */
-#ifndef AUK_CUDA_UPLOAD_H
-#define AUK_CUDA_UPLOAD_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ Status upload_end(Uploader *uploader, Error *err);
 
 /* Copies an array to its final place on the device, piece by piece. */
 Status upload_array(Uploader *uploader, const void *from, size_t bytes, void *to, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* weights.h - brings a model's weights to the device. Called by: backend.c, kernel_bench.c. */
-#ifndef AUK_CUDA_WEIGHTS_H
-#define AUK_CUDA_WEIGHTS_H
+#pragma once
 
 #include "cuda/device_model.h"
 
@@ -16,5 +15,3 @@ Status weights_plan(const Model *model, BackendModel *planned, Error *err);
  * loaded->stream. Returns after everything is on the device. */
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
-
-#endif

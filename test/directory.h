@@ -1,8 +1,7 @@
 /* directory.h - temporary directories for the tests in C: as many as one likes, or one that all tests of a
  * program share (own_directory, by the fixtures of cmocka_run_group_tests()). Everything static, failures are
  * assertions. */
-#ifndef AUK_TEST_DIRECTORY_H
-#define AUK_TEST_DIRECTORY_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,5 +61,3 @@ static inline int remove_own_directory(void **state) {
   remove_directory(own_directory);
   return 0;
 }
-
-#endif

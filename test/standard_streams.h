@@ -1,7 +1,6 @@
 /* standard_streams.h - what the code under test reads from standard input and writes to standard error.
  * Everything static, failures are assertions. */
-#ifndef AUK_TEST_STANDARD_STREAMS_H
-#define AUK_TEST_STANDARD_STREAMS_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,5 +49,3 @@ static inline void put_input(const char *text, size_t size) {
   __fpurge(stdin);
   clearerr(stdin);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* added.h - added tokens: strings that are cut out of a text before it is split and encoded. */
-#ifndef AUK_TOKENIZER_ADDED_H
-#define AUK_TOKENIZER_ADDED_H
+#pragma once
 
 #include "tokenizer/matcher.h"
 #include "tokenizer/normalize.h"
@@ -65,5 +64,3 @@ void added_parts_release(AddedParts *parts);
  * time linear in the text, however many tokens there are. `interrupted`: see tokenizer_heed(). */
 Status added_cut(const AddedTokens *added, const Matcher *matcher, const Traced *text, size_t shift,
                  const Trust *trust, const volatile int *interrupted, AddedParts *parts, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* bpe.h - the model: byte-pair encoding of one piece of text at a time. */
-#ifndef AUK_TOKENIZER_BPE_H
-#define AUK_TOKENIZER_BPE_H
+#pragma once
 
 #include "tokenizer/vocab.h"
 #include "tokenizer/word_cache.h"
@@ -71,5 +70,3 @@ void bpe_scratch_release(BpeScratch *scratch);
 /* Appends the ids of a piece. */
 Status bpe_encode(const Bpe *bpe, BpeScratch *scratch, const char *piece, size_t size, IdList *ids,
                   Error *err);
-
-#endif

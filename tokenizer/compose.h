@@ -1,6 +1,5 @@
 /* compose.h - NFC, NFD, NFKC and NFKD as the reference implements them. */
-#ifndef AUK_TOKENIZER_COMPOSE_H
-#define AUK_TOKENIZER_COMPOSE_H
+#pragma once
 
 #include "tokenizer/normalize.h"
 
@@ -10,5 +9,3 @@ Status form_load(const char *where, NormalStep *step, Error *err);
 /* Appends the normal form to `out`; if the text is already in it, appends nothing and clears *changed. */
 Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* decode.h - the decoders ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip, chained over tokens
  * as they arrive. */
-#ifndef AUK_TOKENIZER_DECODE_H
-#define AUK_TOKENIZER_DECODE_H
+#pragma once
 
 #include "tokenizer/regex/pattern.h"
 #include "tokenizer/split.h"
@@ -65,5 +64,3 @@ Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer 
 /* Appends the rest and prepares for a new text. */
 Status decoding_end(Decoding *decoding, Buffer *out, Error *err);
 void decoding_release(Decoding *decoding);
-
-#endif

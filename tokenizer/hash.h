@@ -1,6 +1,5 @@
 /* hash.h - hashes for open-addressing tables, keyed by a seed that files and texts cannot know. */
-#ifndef AUK_TOKENIZER_HASH_H
-#define AUK_TOKENIZER_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ static inline uint64_t hash_bytes(uint64_t seed, const void *bytes, size_t size)
   memcpy(&word, (const unsigned char *)bytes + size - tail, tail);
   return hash_fold(hash ^ word, 0xe7037ed1a0b428dbu ^ seed << 1);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* internal.h - private to tokenizer/: the parts of a Tokenizer. */
-#ifndef AUK_TOKENIZER_INTERNAL_H
-#define AUK_TOKENIZER_INTERNAL_H
+#pragma once
 
 #include "tokenizer/added.h"
 #include "tokenizer/bpe.h"
@@ -27,5 +26,3 @@ struct Tokenizer {
 
 /* Fills a zeroed tokenizer from JSON text. */
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err);
-
-#endif

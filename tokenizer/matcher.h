@@ -1,6 +1,5 @@
 /* matcher.h - finds many strings at once: the longest one that begins at each place of a text. */
-#ifndef AUK_TOKENIZER_MATCHER_H
-#define AUK_TOKENIZER_MATCHER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ void match_list_release(MatchList *list);
  * PRECOND size <= UINT32_MAX */
 Status matcher_find(const Matcher *matcher, const char *text, size_t size, const volatile int *interrupted,
                     MatchList *list, Error *err);
-
-#endif

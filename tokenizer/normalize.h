@@ -1,7 +1,6 @@
 /* normalize.h - the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace and Strip, applied in
  * order. */
-#ifndef AUK_TOKENIZER_NORMALIZE_H
-#define AUK_TOKENIZER_NORMALIZE_H
+#pragma once
 
 #include "tokenizer/load/fields.h"
 #include "tokenizer/regex/kinds.h"
@@ -85,5 +84,3 @@ void normal_scratch_release(NormalScratch *scratch);
 /* Replaces *text by its normalized form, which belongs to the scratch (or is the text itself). */
 Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err);
-
-#endif

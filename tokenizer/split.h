@@ -1,7 +1,6 @@
 /* split.h - the pre-tokenizers ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit and
  * Punctuation, applied in order. They cut a text into the pieces that the model encodes one by one. */
-#ifndef AUK_TOKENIZER_SPLIT_H
-#define AUK_TOKENIZER_SPLIT_H
+#pragma once
 
 #include "tokenizer/normalize.h"
 
@@ -80,5 +79,3 @@ static inline int byte_level_byte(uint32_t code) {
     return code <= 288 ? (int)code - 256 : code <= 322 ? (int)code - 162 : code == 323 ? 173 : -1;
   return code <= 32 || (code >= 127 && code <= 160) || code == 173 ? -1 : (int)code;
 }
-
-#endif

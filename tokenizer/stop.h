@@ -1,6 +1,5 @@
 /* stop.h - checks whether work in this folder is interrupted. */
-#ifndef AUK_TOKENIZER_STOP_H
-#define AUK_TOKENIZER_STOP_H
+#pragma once
 
 #include "base/status.h"
 
@@ -11,5 +10,3 @@
 static inline Status stop_check(const volatile int *interrupted, Error *err) {
   return interrupted && *interrupted ? error_set(err, STATUS_INTERRUPTED, "interrupted") : STATUS_OK;
 }
-
-#endif

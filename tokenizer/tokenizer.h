@@ -3,8 +3,7 @@
  * The reference is Hugging Face's tokenizers (0.23): the same text always gets the same ids; anything in a
  * file that is not known here is refused by name. A Tokenizer is read-only after loading and can be
  * shared; encoding takes time linear in its input (n log n inside one word), whatever the input. */
-#ifndef AUK_TOKENIZER_TOKENIZER_H
-#define AUK_TOKENIZER_TOKENIZER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, Toke
 Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, Error *err);
 Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err); /* ready for a new text */
 void tokenizer_stream_close(TokenizerStream *stream);
-
-#endif

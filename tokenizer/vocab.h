@@ -1,7 +1,6 @@
 /* vocab.h - strings to ids and back, in flat arrays and one hash table: the model's vocabulary, the added
  * tokens, and the variables of a template. */
-#ifndef AUK_TOKENIZER_VOCAB_H
-#define AUK_TOKENIZER_VOCAB_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -65,5 +64,3 @@ const char *vocab_content(const Vocab *vocab, int32_t id, size_t *size);
  * else into `unescaped`. *is_string is false if there is none. */
 Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, size_t *size, bool *is_string,
                    Error *err);
-
-#endif

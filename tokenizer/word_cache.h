@@ -1,6 +1,5 @@
 /* word_cache.h - a bounded cache of encoded words, for one encoding. */
-#ifndef AUK_TOKENIZER_WORD_CACHE_H
-#define AUK_TOKENIZER_WORD_CACHE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -29,5 +28,3 @@ WordSlot *word_cache_seek(WordCache *cache, const char *word, size_t size, uint6
 /* Stores the ids of the word, if they fit. */
 void word_cache_fill(WordCache *cache, WordSlot *slot, const char *word, size_t size, uint64_t hash,
                      const int32_t *ids, size_t n_ids);
-
-#endif

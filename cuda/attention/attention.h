@@ -6,8 +6,7 @@
  *   prefill  many tokens; tensor cores; FlashAttention-2, one block for 64 tokens of a head
  *   plain    any even head_dim up to 256, any number of tokens, either type of cache; the reference
  * Kernels read the position from device memory, so a captured launch serves every step. */
-#ifndef AUK_CUDA_ATTENTION_ATTENTION_H
-#define AUK_CUDA_ATTENTION_ATTENTION_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -54,5 +53,4 @@ Status attention_run(AttentionFamily family, const Attention *attention, int n_t
 
 #ifdef __cplusplus
 }
-#endif
 #endif

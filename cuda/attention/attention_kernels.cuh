@@ -1,6 +1,5 @@
 /* attention_kernels.cuh - argument, head sizes and entry points of the attention kernels. */
-#ifndef AUK_CUDA_ATTENTION_ATTENTION_KERNELS_CUH
-#define AUK_CUDA_ATTENTION_ATTENTION_KERNELS_CUH
+#pragma once
 
 #include <cuda_fp16.h>
 #include <type_traits>
@@ -85,5 +84,3 @@ size_t attention_prefill_shared(const AttentionArgs &a);
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err);
 Status attention_prefill(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Scores are multiplied by log2(e), so that weights are powers of 2. A higher maximum scales a state down by
  * rescale(); states of different keys are merged relative to the highest of their maxima. */
-#ifndef AUK_CUDA_ATTENTION_ONLINE_SOFTMAX_CUH
-#define AUK_CUDA_ATTENTION_ONLINE_SOFTMAX_CUH
+#pragma once
 
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/ptx.cuh"
@@ -22,5 +21,3 @@ template <bool kMayBeEmpty> __device__ __forceinline__ Rescale rescale(float &ma
   maximum = now;
   return r;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * backend.c has these functions in its BackendProbe (contracts: engine/probe.h). A random matrix gets more
  * copies than L2 holds, a captured graph cycles through the copies, and the median over launches of the graph
  * is reported. Very small matrices stay in L2 even so. */
-#ifndef AUK_CUDA_BENCH_KERNEL_BENCH_H
-#define AUK_CUDA_BENCH_KERNEL_BENCH_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -27,6 +26,4 @@ Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

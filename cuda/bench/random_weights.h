@@ -3,8 +3,7 @@
  * Called by: weights.c for a model made from a config alone, kernel_bench.c. Numbers are made as a checkpoint
  * would store them and laid out by linear_fill_*(), with the usual padding. A seed gives the same numbers on
  * any device. Outputs of a matmul have about the variance of its inputs, as with model/dummy.c. */
-#ifndef AUK_CUDA_BENCH_RANDOM_WEIGHTS_H
-#define AUK_CUDA_BENCH_RANDOM_WEIGHTS_H
+#pragma once
 
 #include "cuda/linear/linear.h"
 
@@ -26,5 +25,4 @@ Status random_numbers(void *to, WeightType type, size_t n, float low, float high
 
 #ifdef __cplusplus
 }
-#endif
 #endif

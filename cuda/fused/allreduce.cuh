@@ -23,8 +23,7 @@
  * 2^23 and more are added as 2^28. With 1 to 16 of them the sum (modulo 2^33 in a word) is beyond 2^27,
  * where no sum of proper values is, and is read as NaN. So NaN reaches the logits, and the words stay
  * valid. */
-#ifndef AUK_CUDA_FUSED_ALLREDUCE_CUH
-#define AUK_CUDA_FUSED_ALLREDUCE_CUH
+#pragma once
 
 #include "cuda/fused/plan.h"
 #include "cuda/ptx/cluster.cuh"
@@ -62,5 +61,3 @@ __device__ __forceinline__ float sum_since(uint64_t total, uint64_t last, int co
 }
 
 } // namespace step
-
-#endif

@@ -8,8 +8,7 @@
  * a of steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in
  * a bank. From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j
  * of the two vectors is rows g and g + 8 of mma j. */
-#ifndef AUK_CUDA_FUSED_ATTEND_CUH
-#define AUK_CUDA_FUSED_ATTEND_CUH
+#pragma once
 
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/fused/plan.h"
@@ -194,5 +193,3 @@ __device__ __forceinline__ MergedState merge_states(const States &from, int n, i
 }
 
 } // namespace step
-
-#endif

@@ -3,8 +3,7 @@
  *
  * kDebug: a wait that lasts too long ends the kernel and reports its place, and marks record the clock
  * (StepDebug). */
-#ifndef AUK_CUDA_FUSED_BLOCK_CUH
-#define AUK_CUDA_FUSED_BLOCK_CUH
+#pragma once
 
 #include "cuda/fused/step.h"
 #include "cuda/linear/quantise.cuh"
@@ -347,5 +346,3 @@ __device__ __forceinline__ int zeros_stride(int n_groups) {
 }
 
 } // namespace step
-
-#endif

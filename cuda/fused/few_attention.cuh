@@ -7,8 +7,7 @@
  * turn, stage i to rank i % 8, and in a block to four sets of warps in turn. A block merges its warps'
  * states and sends query i's to block i % 8. That block merges all eight with the new keys and values,
  * and sends the quantised output, x of o, to the cluster. All orders are fixed. */
-#ifndef AUK_CUDA_FUSED_FEW_ATTENTION_CUH
-#define AUK_CUDA_FUSED_FEW_ATTENTION_CUH
+#pragma once
 
 #include "cuda/fused/attend.cuh"
 #include "cuda/fused/few_residual.cuh"
@@ -156,5 +155,3 @@ template <class B> __device__ __forceinline__ void attend(B &b) {
 }
 
 } // namespace step::few
-
-#endif

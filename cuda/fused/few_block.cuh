@@ -1,7 +1,6 @@
 /* few_block.cuh - per-thread context of a fused step of several tokens (few_tokens.cu), and the layout of
  * activations in shared memory. block.cuh has what both kernels share. */
-#ifndef AUK_CUDA_FUSED_FEW_BLOCK_CUH
-#define AUK_CUDA_FUSED_FEW_BLOCK_CUH
+#pragma once
 
 #include "cuda/fused/stages.cuh"
 
@@ -122,5 +121,3 @@ template <class B> __device__ __forceinline__ StageTiles stage_of(const B &, con
 }
 
 } // namespace step::few
-
-#endif

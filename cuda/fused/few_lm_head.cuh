@@ -7,8 +7,7 @@
  * row of lm_head, 8 t .. 8 t + 7 of 32 inputs, as operand b of two mma. The warps of a warpgroup take
  * every fourth 32 inputs of each stage, and add up after a row's last stage. READS  2 * hidden *
  * vocab_size bytes in all. */
-#ifndef AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
-#define AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
+#pragma once
 
 #include "cuda/fused/few_residual.cuh"
 #include "cuda/fused/weight_ring.cuh"
@@ -124,5 +123,3 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
 }
 
 } // namespace step::few
-
-#endif

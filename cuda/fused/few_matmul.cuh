@@ -17,8 +17,7 @@
  * token t (with two tokens t % 2), or of tokens 2 t and 2 t + 1. A warp takes all groups of a tile row
  * from one stage after another, two at a time to hide latency, and sends the result without a barrier of
  * the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). */
-#ifndef AUK_CUDA_FUSED_FEW_MATMUL_CUH
-#define AUK_CUDA_FUSED_FEW_MATMUL_CUH
+#pragma once
 
 #include "cuda/fused/attend.cuh"
 #include "cuda/fused/few_residual.cuh"
@@ -386,5 +385,3 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 }
 
 } // namespace step::few
-
-#endif

@@ -8,8 +8,7 @@
  * clusters have contributed to down of layer l - 1, and so have read the sums of layer l - 2. That
  * buffer is then cleared for layer l + 2, to which a cluster contributes only after it has received this
  * cluster's part of layer l + 1. */
-#ifndef AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
-#define AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
+#pragma once
 
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/few_block.cuh"
@@ -221,5 +220,3 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
 }
 
 } // namespace step::few
-
-#endif

@@ -1,8 +1,7 @@
 /* fused.h - the fused steps (step.h) of up to eight tokens of a loaded model, for one session.
  *
  * Called by: backend.c. */
-#ifndef AUK_CUDA_FUSED_FUSED_H
-#define AUK_CUDA_FUSED_FUSED_H
+#pragma once
 
 #include "cuda/fused/step.h"
 
@@ -30,5 +29,3 @@ bool fused_takes(const FusedStep *fused, int n_tokens);
 
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);
-
-#endif

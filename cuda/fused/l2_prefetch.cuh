@@ -5,8 +5,7 @@
  * That is the SM's own half of L2. Data stays there after a load, but not after a prefetch (of either
  * kind) or cp.async (STEP.md), so this warp loads a word of each 32 bytes into a register. It brings one
  * stage at a time, since the exchange between clusters queues after the loads. */
-#ifndef AUK_CUDA_FUSED_L2_PREFETCH_CUH
-#define AUK_CUDA_FUSED_L2_PREFETCH_CUH
+#pragma once
 
 #include "cuda/fused/stages.cuh"
 #include "cuda/ptx/lanes.cuh"
@@ -81,5 +80,3 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
 }
 
 } // namespace step::one
-
-#endif

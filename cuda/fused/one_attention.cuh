@@ -8,8 +8,7 @@
  * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
  * where each block merges the eight. The last block takes the new key and value as one more warp's
  * state, and also appends them to the cache. All orders are fixed. READS  2 * pos * 256 bytes a cluster. */
-#ifndef AUK_CUDA_FUSED_ONE_ATTENTION_CUH
-#define AUK_CUDA_FUSED_ONE_ATTENTION_CUH
+#pragma once
 
 #include "cuda/fused/attend.cuh"
 #include "cuda/fused/one_matmul.cuh"
@@ -225,5 +224,3 @@ template <class B> __device__ __forceinline__ void attend(B &b) {
 }
 
 } // namespace step::one
-
-#endif

@@ -1,7 +1,6 @@
 /* one_block.cuh - per-thread context of a fused step of one token (one_token.cu); block.cuh has what both
  * kernels share. */
-#ifndef AUK_CUDA_FUSED_ONE_BLOCK_CUH
-#define AUK_CUDA_FUSED_ONE_BLOCK_CUH
+#pragma once
 
 #include "cuda/fused/stages.cuh"
 
@@ -95,5 +94,3 @@ template <class B> __device__ __forceinline__ StageTiles stage_of(const B &, con
 }
 
 } // namespace step::one
-
-#endif

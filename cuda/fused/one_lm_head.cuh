@@ -5,8 +5,7 @@
  * A stage belongs to a warpgroup. Its warps divide each row into spans of 256 inputs, hold x of their
  * spans in registers for all rows, and add up through shared memory, with one barrier of the warpgroup a
  * stage. READS  2 * hidden * vocab_size bytes in all. */
-#ifndef AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
-#define AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
+#pragma once
 
 #include "cuda/fused/one_residual.cuh"
 #include "cuda/fused/weight_ring.cuh"
@@ -92,5 +91,3 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
 }
 
 } // namespace step::one
-
-#endif

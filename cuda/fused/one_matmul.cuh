@@ -17,8 +17,7 @@
  * which have these columns, use the result; lane t scales group t. A warp keeps x as long as its stages
  * are of the same part of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and
  * with row g's nibble below: subtracting row g's sum at the end saves the mask. */
-#ifndef AUK_CUDA_FUSED_ONE_MATMUL_CUH
-#define AUK_CUDA_FUSED_ONE_MATMUL_CUH
+#pragma once
 
 #include "cuda/fused/one_residual.cuh"
 
@@ -220,5 +219,3 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 }
 
 } // namespace step::one
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms
  * follows after the matmul. */
-#ifndef AUK_CUDA_FUSED_ONE_RESIDUAL_CUH
-#define AUK_CUDA_FUSED_ONE_RESIDUAL_CUH
+#pragma once
 
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/one_block.cuh"
@@ -136,5 +135,3 @@ template <class B> __device__ __forceinline__ void send_gated(B &b) {
 }
 
 } // namespace step::one
-
-#endif

@@ -33,8 +33,7 @@
  * A stage of lm_head is 8 rows, shared by the warps of a warpgroup, by lm_head_width inputs.
  *
  * Called by: step.cu, fused.c, tests. */
-#ifndef AUK_CUDA_FUSED_PLAN_H
-#define AUK_CUDA_FUSED_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -218,5 +217,3 @@ Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err)
  * attention and the FFN only, 4 bits in groups of 128, head_dim 128, an fp16 lm_head, no caps and no
  * windows. */
 Status step_supports(const Model *model, Error *err);
-
-#endif

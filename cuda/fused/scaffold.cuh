@@ -1,7 +1,6 @@
 /* scaffold.cuh - the frame of the fused kernels: how they begin and end, which warp does what, and a layer
  * from top to bottom. one_*.cuh and few_*.cuh have its parts. */
-#ifndef AUK_CUDA_FUSED_SCAFFOLD_CUH
-#define AUK_CUDA_FUSED_SCAFFOLD_CUH
+#pragma once
 
 #include "cuda/fused/weight_ring.cuh"
 
@@ -118,5 +117,3 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
 }
 
 } // namespace step
-
-#endif

@@ -5,8 +5,7 @@
  *
  * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles,
  * 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows. */
-#ifndef AUK_CUDA_FUSED_STAGES_CUH
-#define AUK_CUDA_FUSED_STAGES_CUH
+#pragma once
 
 #include "cuda/fused/block.cuh"
 
@@ -48,5 +47,3 @@ template <class B> __device__ __forceinline__ void make_stages(const B &b) {
 }
 
 } // namespace step
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
  * few_tokens.cu, and STEP.md. */
-#ifndef AUK_CUDA_FUSED_STEP_H
-#define AUK_CUDA_FUSED_STEP_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -124,5 +123,4 @@ Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -8,8 +8,7 @@
  * way, because the exchange between blocks and clusters queues after them. The ring fills while the
  * other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
  * (l2_prefetch.cuh). */
-#ifndef AUK_CUDA_FUSED_WEIGHT_RING_CUH
-#define AUK_CUDA_FUSED_WEIGHT_RING_CUH
+#pragma once
 
 #include "cuda/fused/stages.cuh"
 
@@ -125,5 +124,3 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
 }
 
 } // namespace step
-
-#endif

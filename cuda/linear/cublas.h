@@ -1,7 +1,6 @@
 /* cublas.h - NVIDIA's cuBLAS, loaded when a shape first needs it: without it the program still starts, and
  * commands and models that never need it save 80 ms and 100 MB of memory (on an H200 machine, 2026-11-20). */
-#ifndef AUK_CUDA_LINEAR_CUBLAS_H
-#define AUK_CUDA_LINEAR_CUBLAS_H
+#pragma once
 
 #include <cublas_v2.h>
 
@@ -42,5 +41,4 @@ void cublas_close(Cublas *cublas); /* may be zeroed */
 
 #ifdef __cplusplus
 }
-#endif
 #endif

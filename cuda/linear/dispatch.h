@@ -4,8 +4,7 @@
  * includes or links CUDA, so that both sides of every threshold are tested without a GPU
  * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load), commands that
  * list kernels. */
-#ifndef AUK_CUDA_LINEAR_DISPATCH_H
-#define AUK_CUDA_LINEAR_DISPATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -120,5 +119,3 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
 /* The next token count to ask about, from 1: these counts include the last one of every interval with one
  * choice. */
 int linear_next_count(int n_tokens);
-
-#endif

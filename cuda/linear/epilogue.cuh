@@ -2,8 +2,7 @@
  *
  * Every kernel ends with rows g and g + 8 of a tile in one thread: in an interleaved matrix (linear.h) gate
  * and up of the same output. */
-#ifndef AUK_CUDA_LINEAR_EPILOGUE_CUH
-#define AUK_CUDA_LINEAR_EPILOGUE_CUH
+#pragma once
 
 #include "cuda/linear/layout.cuh"
 #include "cuda/linear/linear.h"
@@ -94,5 +93,3 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
       }
   }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* int8_x.cuh - x as int8 in the workspace of the int8 tile kernels. */
-#ifndef AUK_CUDA_LINEAR_INT8_X_CUH
-#define AUK_CUDA_LINEAR_INT8_X_CUH
+#pragma once
 
 #include "cuda/linear/quantise.cuh"
 #include "cuda/linear/tile_kernel.cuh"
@@ -44,5 +43,3 @@ Int8Scratch int8_scratch(const DeviceLinear *w, int n_tokens, const DeviceLimits
   return {(int)padded, align_up(padded * align_up((size_t)w->n_in, kPadIn)), align_up(padded * token_scales),
           stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4)};
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * linear.cu maps dispatch.h's LinearLaunch to LinearKernels. Included by the .cu files of linear/ and by
  * tests. */
-#ifndef AUK_CUDA_LINEAR_KERNEL_CUH
-#define AUK_CUDA_LINEAR_KERNEL_CUH
+#pragma once
 
 #include "cuda/linear/cublas.h"
 #include "cuda/linear/epilogue.cuh"
@@ -66,5 +65,3 @@ struct QuantArgs {
 inline QuantArgs quant_args(const LinearArgs &args) {
   return {quant_view(*args.w), args.x, args.x_stride, args.n_tokens, args.out};
 }
-
-#endif

@@ -20,8 +20,7 @@
  * groups have scale 0, and every kernel takes x as 0 for padded inputs. Bytes are ordered so that a word
  * masked by 0x000f000f is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the natural
  * order of ldmatrix and wgmma operands. */
-#ifndef AUK_CUDA_LINEAR_LAYOUT_CUH
-#define AUK_CUDA_LINEAR_LAYOUT_CUH
+#pragma once
 
 #include "cuda/ptx/ptx.cuh"
 
@@ -163,5 +162,3 @@ struct Bits8 {
     a[3] = bits_half2(__hsub2(half2_bits(prmt<0x4341>(high, 0x64646464u)), z.high));
   }
 };
-
-#endif

@@ -11,8 +11,7 @@
  *   interleaved  slab i of gate is slab 2i, of up slab 2i + 1: a tile is 8 rows of gate and the same 8 of up
  *
  * The same input gives the same bits on the same device. One context serves one stream at a time. */
-#ifndef AUK_CUDA_LINEAR_LINEAR_H
-#define AUK_CUDA_LINEAR_LINEAR_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -134,5 +133,4 @@ Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -11,8 +11,7 @@
  *     sum_k (q - z) s x = s (d * sum_k q X - z * d * sum_k X)
  * Bytes of 64 inputs are permuted like the weights (layout.cuh): byte 16t + 4j + i holds k = tile_k(j, t, i),
  * so the operands of a lane are 16 contiguous bytes. */
-#ifndef AUK_CUDA_LINEAR_QUANTISE_CUH
-#define AUK_CUDA_LINEAR_QUANTISE_CUH
+#pragma once
 
 #include "cuda/linear/layout.cuh"
 
@@ -113,5 +112,3 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
   *sum = segment_sum<kBlockIn / 4>(total);
   return top * (1.0f / kLargest);
 }
-
-#endif

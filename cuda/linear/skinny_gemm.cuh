@@ -23,8 +23,7 @@
  *
  * PRECOND  group % kBlockIn == 0, kTokens >= n_tokens, all as skinny_plan.h says.
  * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
-#ifndef AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
-#define AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
+#pragma once
 
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/quantise.cuh"
@@ -499,5 +498,3 @@ template <template <class, int, int, int> class Loop, int kIntBytes>
 constexpr LinearKernel skinny_kernel = {workspace<kIntBytes>, launch_plan<Loop, kIntBytes>, false};
 
 } // namespace skinny_gemm
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Host only, C and C++. Called by: dispatch.c (can this entry run?), skinny_gemm.cuh (launch). The numbers
  * are the layout of shared memory in skinny_gemm.cuh's kernel. */
-#ifndef AUK_CUDA_LINEAR_SKINNY_PLAN_H
-#define AUK_CUDA_LINEAR_SKINNY_PLAN_H
+#pragma once
 
 #include <string.h>
 
@@ -98,5 +97,3 @@ static inline SkinnyPlan skinny_plan(const LinearQuery *query, int int_bytes) {
   }
   return best;
 }
-
-#endif

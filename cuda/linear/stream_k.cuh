@@ -10,8 +10,7 @@
  * A block with a part of a tile writes its sums to the workspace. The last block to finish a tile adds all
  * parts in the order of k, its own among them, and stores the result. No block waits for another, and the
  * bits do not depend on which block was last. */
-#ifndef AUK_CUDA_LINEAR_STREAM_K_CUH
-#define AUK_CUDA_LINEAR_STREAM_K_CUH
+#pragma once
 
 #include "cuda/linear/dispatch.h"
 #include "cuda/ptx/ceil_div.h"
@@ -170,5 +169,3 @@ __device__ __forceinline__ void run(const Work &w, int n_token_tiles, unsigned c
 }
 
 } // namespace stream_k
-
-#endif

@@ -1,7 +1,6 @@
 /* tile_kernel.cuh - what the stream-K tile kernels on mma fragments share: the warps of a block, and the
  * table of tile shapes that a LinearKernel chooses from. */
-#ifndef AUK_CUDA_LINEAR_TILE_KERNEL_CUH
-#define AUK_CUDA_LINEAR_TILE_KERNEL_CUH
+#pragma once
 
 #include <algorithm>
 
@@ -78,5 +77,3 @@ size_t tiles_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &
 
 template <const auto &kShapes>
 constexpr LinearKernel tile_kernel = {tiles_workspace<kShapes>, launch_tiles<kShapes>, false};
-
-#endif

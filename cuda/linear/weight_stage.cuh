@@ -5,8 +5,7 @@
  * A thread copies the same place of every kThreads / kRowVectors-th tile row in every stage, so its source is
  * one pointer that advances. Tile rows past the matrix become zero.
  * PRECOND  kThreads % kRowVectors == 0; n_tiles_in % kK == 0 (it is even, kK is 1 or 2). */
-#ifndef AUK_CUDA_LINEAR_WEIGHT_STAGE_CUH
-#define AUK_CUDA_LINEAR_WEIGHT_STAGE_CUH
+#pragma once
 
 #include "cuda/linear/layout.cuh"
 
@@ -83,5 +82,3 @@ template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct We
     *zero = *(const typename W::Zero *)(meta + 32 + sizeof(typename W::Zero) * g);
   }
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* elementwise.cuh - formulas that several kernels share: rounding to fp16, SiLU, rope, embedding lookup. */
-#ifndef AUK_CUDA_OPS_ELEMENTWISE_CUH
-#define AUK_CUDA_OPS_ELEMENTWISE_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -36,5 +35,3 @@ __device__ __forceinline__ float embedding_at(const void *table, Dtype type, siz
          : type == DTYPE_F32 ? ((const float *)table)[i]
                              : (float)((const __nv_bfloat16 *)table)[i];
 }
-
-#endif

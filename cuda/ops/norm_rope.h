@@ -1,8 +1,7 @@
 /* norm_rope.h - a step's operations beside matmuls and attention: embedding, norms, rope, activation.
  *
  * All only enqueue. Kernels read position and ids from device memory, so a graph serves every step. */
-#ifndef AUK_CUDA_OPS_NORM_ROPE_H
-#define AUK_CUDA_OPS_NORM_ROPE_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -76,5 +75,4 @@ Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float diviso
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -2,8 +2,7 @@
  * takes a top-k that is small enough for one block to rank the candidates.
  *
  * Both are built without fused multiply-add (-fmad=false), as engine/sampler_math.h demands. */
-#ifndef AUK_CUDA_OPS_SAMPLE_CUH
-#define AUK_CUDA_OPS_SAMPLE_CUH
+#pragma once
 
 #include "cuda/ops/sample.h"
 #include "cuda/ptx/launch.cuh"
@@ -150,5 +149,3 @@ __device__ inline bool is_last_block(unsigned int *finished) {
 Status pick_top_k(const Pick &pick, cudaStream_t stream, Error *err);
 
 } // namespace sampling
-
-#endif

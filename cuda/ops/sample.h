@@ -2,8 +2,7 @@
  *
  * The arithmetic is that of engine/sampler_math.h. All sums are of integers, so the order in which blocks add
  * does not matter. The token goes to device memory, for the next step's embedding, and to the host's ring. */
-#ifndef AUK_CUDA_OPS_SAMPLE_H
-#define AUK_CUDA_OPS_SAMPLE_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -39,5 +38,4 @@ Status device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settin
 
 #ifdef __cplusplus
 }
-#endif
 #endif

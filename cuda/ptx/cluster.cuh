@@ -5,8 +5,7 @@
  * are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory, 8-byte aligned. Its phase completes
  * when all arrivals of barrier_init and all announced bytes have come; the next phase begins at once. Bytes
  * may come before they are announced while an arrival is still missing. */
-#ifndef AUK_CUDA_PTX_CLUSTER_CUH
-#define AUK_CUDA_PTX_CLUSTER_CUH
+#pragma once
 
 #include "cuda/ptx/ptx.cuh"
 
@@ -193,5 +192,3 @@ template <int kN> __device__ __forceinline__ void registers_down_to() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kN));
 #endif
 }
-
-#endif

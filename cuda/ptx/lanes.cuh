@@ -1,7 +1,6 @@
 /* lanes.cuh - reductions over the lanes of a warp: the result is in every lane, the order of the sum is
  * fixed. */
-#ifndef AUK_CUDA_PTX_LANES_CUH
-#define AUK_CUDA_PTX_LANES_CUH
+#pragma once
 
 /* Sum over the lanes whose numbers differ in these bits, one bit after the other: <4, 8, 16> joins the eight
  * lanes that hold the same column of an mma result. */
@@ -18,5 +17,3 @@ template <int... kBits> __device__ __forceinline__ float lanes_max(float v) {
 template <class T> __device__ __forceinline__ T warp_sum(T v) {
   return lanes_sum<16, 8, 4, 2, 1>(v);
 }
-
-#endif

@@ -5,8 +5,7 @@
  * nothing that an earlier kernel writes or still reads. Every kernel of a stream waits for the one before it,
  * so all earlier ones are complete then. This hides the launch latency between small kernels, and lets a
  * matmul fetch its first weights while a norm runs. */
-#ifndef AUK_CUDA_PTX_LAUNCH_CUH
-#define AUK_CUDA_PTX_LAUNCH_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <utility>
@@ -46,5 +45,3 @@ __device__ __forceinline__ void begin_overlapping() {
   dependents_may_start();
   wait_for_previous();
 }
-
-#endif

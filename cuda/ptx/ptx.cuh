@@ -3,8 +3,7 @@
  *
  * Chips before sm_80 have neither cp.async nor the larger mma shapes: there the same functions copy at once
  * and build an mma from smaller ones, so a kernel written with them runs on sm_75 too. */
-#ifndef AUK_CUDA_PTX_PTX_CUH
-#define AUK_CUDA_PTX_PTX_CUH
+#pragma once
 
 #include <cuda_fp16.h>
 #include <stdint.h>
@@ -253,5 +252,3 @@ __device__ __forceinline__ void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* wgmma.cuh - the instructions of sm_90a alone: warpgroup matmuls and tensor copies.
  *
  * PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". */
-#ifndef AUK_CUDA_PTX_WGMMA_CUH
-#define AUK_CUDA_PTX_WGMMA_CUH
+#pragma once
 
 #include "cuda/ptx/cluster.cuh"
 
@@ -82,5 +81,4 @@ WGMMA_F16(256, SUMS_128, NINETY ", " TEN(9) ", " TEN(10) ", " TEN(11)
           ", %120, %121, %122, %123, %124, %125, %126, %127", "%128, %129, %130, %131", "%132", "%133")
 /* clang-format on */
 
-#endif
 #endif

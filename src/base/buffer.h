@@ -1,6 +1,5 @@
 /* buffer.h - growable arrays of bytes (NULs too) and of token ids. Zero-initialise, append, release. */
-#ifndef AUK_BASE_BUFFER_H
-#define AUK_BASE_BUFFER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ typedef struct {
 
 Status id_list_append(IdList *list, int32_t id, Error *err);
 void id_list_release(IdList *list);
-
-#endif

@@ -1,6 +1,5 @@
 /* clock.h - a monotonic clock for measuring. */
-#ifndef AUK_BASE_CLOCK_H
-#define AUK_BASE_CLOCK_H
+#pragma once
 
 #include <time.h>
 
@@ -9,5 +8,3 @@ static inline double clock_ms(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
-
-#endif

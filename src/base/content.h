@@ -1,6 +1,5 @@
 /* content.h - 128-bit hash of a file's content; the hashes of large files are cached on disk. */
-#ifndef AUK_BASE_CONTENT_H
-#define AUK_BASE_CONTENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ bool content_cache_find(const char *directory, const FileStamp *stamp, ContentHa
 Status content_cache_store(const char *directory, const FileStamp *stamp, int64_t started_ns,
                            const ContentHash *hash, bool *stored, Error *err);
 int64_t content_clock_ns(void);
-
-#endif

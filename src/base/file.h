@@ -1,6 +1,5 @@
 /* file.h - files that are mapped or read, and files written atomically. */
-#ifndef AUK_BASE_FILE_H
-#define AUK_BASE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -84,5 +83,3 @@ Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, a
 /* Commits without replacing: *placed is false if `path` exists already. */
 Status atomic_file_place(AtomicFile *file, bool *placed, Error *err);
 void atomic_file_abort(AtomicFile *file); /* does nothing to a zeroed or committed one */
-
-#endif

@@ -1,7 +1,6 @@
 /* half.h - portable scalar conversions: fp16 and bf16 to fp32, which is exact, and fp32 to fp16, rounding to
  * nearest even. The CPU kernels have vector forms of their own. */
-#ifndef AUK_BASE_HALF_H
-#define AUK_BASE_HALF_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -39,5 +38,3 @@ static inline uint16_t float_to_f16(float value) {
   }
   return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
 }
-
-#endif

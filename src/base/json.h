@@ -8,8 +8,7 @@
  * arrays of tokenizer.json and for safetensors headers. json_parse() can leave named members as text ("skip")
  * for a cursor: it has validated that text, so the cursor cannot fail on syntax. Limits: nesting 512 deep; a
  * text of 1 GiB; a tree of 2^20 values. */
-#ifndef AUK_BASE_JSON_H
-#define AUK_BASE_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,5 +97,3 @@ const char *json_cursor_describe(JsonCursor cursor, char text[64]);
 /* Appends text[0..size) as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; characters that steer
  * a terminal (terminal_text.h) are written as \n, \t and the like or as \uXXXX, all others unchanged. */
 Status json_write_string(Buffer *out, const char *text, size_t size, Error *err);
-
-#endif

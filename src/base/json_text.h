@@ -1,6 +1,5 @@
 /* json_text.h - declarations shared by json*.c. Private to src/base. */
-#ifndef AUK_BASE_JSON_TEXT_H
-#define AUK_BASE_JSON_TEXT_H
+#pragma once
 
 #include <string.h>
 
@@ -57,5 +56,3 @@ Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, 
 /* Pops the keys above `mark`; *duplicate is the offset in the text of a repeated one, or SIZE_MAX. */
 Status json_keys_close(JsonKeys *keys, size_t mark, const char *text, size_t *duplicate, Error *err);
 void json_keys_release(JsonKeys *keys);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A closed pipe gives STATUS_PIPE with an empty message (the program ends quietly with 141; output_begin()
  * ignores SIGPIPE); any other failure (a full disk) gives STATUS_FAILED naming the descriptor. */
-#ifndef AUK_BASE_OUTPUT_H
-#define AUK_BASE_OUTPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ Status output_printf(Error *err, const char *format, ...) __attribute__((format(
 bool output_is_terminal(void);
 bool progress_is_terminal(void); /* of standard error, where progress and statistics go */
 void progress_clear(void);       /* erases the line of progress, if standard error is a terminal */
-
-#endif

@@ -1,6 +1,5 @@
 /* private_file.h - private files of the user, such as caches: written atomically, validated when opened. */
-#ifndef AUK_BASE_PRIVATE_FILE_H
-#define AUK_BASE_PRIVATE_FILE_H
+#pragma once
 
 #include "base/file.h"
 
@@ -18,5 +17,3 @@ Status private_file_read(int descriptor, const char *path, uint64_t offset, void
 /* Opens a file of mode 0600, to be written and committed (base/file.h); it replaces anything at `path` but a
  * directory. */
 Status private_file_create(const char *path, AtomicFile *file, Error *err);
-
-#endif

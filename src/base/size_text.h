@@ -1,6 +1,5 @@
 /* size_text.h - a number of bytes as readable text: "12.3 MiB", "900 bytes". */
-#ifndef AUK_BASE_SIZE_TEXT_H
-#define AUK_BASE_SIZE_TEXT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ SizeText size_text(uint64_t bytes);
 
 /* The size in the largest unit ("bytes", "KiB", ... "EiB") that keeps it at 1 or more. */
 double size_in_unit(uint64_t bytes, const char **unit);
-
-#endif

@@ -3,8 +3,7 @@
  * A function that can fail returns a Status and, unless that is STATUS_OK, has filled the caller's Error with
  * one line that names the file, the place, what was expected and what was found. The command prints that
  * line once; nothing below src/commands prints. The values are the program's exit codes. */
-#ifndef AUK_BASE_STATUS_H
-#define AUK_BASE_STATUS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -50,6 +49,4 @@ Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const c
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * A control character, such as the first of an escape sequence, steers the terminal; a bidirectional control
  * or a separator of lines or paragraphs makes a line read otherwise than it is. They are replaced by visible
  * characters. */
-#ifndef AUK_BASE_TERMINAL_TEXT_H
-#define AUK_BASE_TERMINAL_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ bool steers_terminal(uint32_t code);
 /* Appends text[0..size) of whole characters: newlines and tabs stay, carriage returns are dropped, other
  * characters that steer a terminal become control pictures (U+2400..) or U+FFFD, invalid bytes U+FFFD. */
 Status terminal_text(Buffer *out, const char *text, size_t size, Error *err);
-
-#endif

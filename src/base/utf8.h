@@ -1,6 +1,5 @@
 /* utf8.h - UTF-8 after RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
-#ifndef AUK_BASE_UTF8_H
-#define AUK_BASE_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ size_t utf8_before(const void *text, size_t at);
 /* Length 1..3 of the maximal ill-formed part at text[0..size), which one U+FFFD replaces (Unicode, section
  * 3.9, "substitution of maximal subparts"), as in Rust, Python and browsers. PRECOND utf8_decode() <= 0 */
 size_t utf8_bad_length(const void *text, size_t size);
-
-#endif

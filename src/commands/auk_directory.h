@@ -1,11 +1,8 @@
 /* auk_directory.h - the directories of auk's own files, by the XDG Base Directory Specification. */
-#ifndef AUK_COMMANDS_AUK_DIRECTORY_H
-#define AUK_COMMANDS_AUK_DIRECTORY_H
+#pragma once
 
 #include "base/status.h"
 
 /* "$VARIABLE/auk", else "$HOME/BELOW/auk", in new memory; NULL if neither variable is an absolute path.
  * Creates nothing. */
 Status auk_directory(const char *variable, const char *below, char **path, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* commands.h - the commands. completions and the man page are generated from the table, too. */
-#ifndef AUK_COMMANDS_COMMANDS_H
-#define AUK_COMMANDS_COMMANDS_H
+#pragma once
 
 #include "commands/flags.h"
 
@@ -27,5 +26,3 @@ extern const Interface pack_interface;
 extern const Interface cache_interface;
 extern const Interface completions_interface;
 extern const Interface man_interface;
-
-#endif

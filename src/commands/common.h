@@ -1,7 +1,6 @@
 /* common.h - shared by all commands: exit status, notes, signals, seeds, what a terminal can show, file
  * names. */
-#ifndef AUK_COMMANDS_COMMON_H
-#define AUK_COMMANDS_COMMON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ Status system_error(const char *path, const char *what, Error *err);
  * a second one ends the program. */
 const volatile int *interrupt_catch(void);
 bool interrupt_came(void); /* whether the flag is set */
-
-#endif

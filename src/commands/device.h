@@ -1,6 +1,5 @@
 /* device.h - the device of a command: the backend that its flags name, its memory, loading with progress. */
-#ifndef AUK_COMMANDS_DEVICE_H
-#define AUK_COMMANDS_DEVICE_H
+#pragma once
 
 #include "commands/flags.h"
 #include "engine/backend.h"
@@ -53,5 +52,3 @@ Status device_check_memory(const Device *device, const Model *model, const State
 /* Loads the weights, with a progress bar if standard error is a terminal. */
 Status device_load(Device *device, Model *model, Error *err);
 void device_release(Device *device); /* after its sessions are closed; a zeroed device is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* did_you_mean.h - suggests the word that a mistyped one probably meant. */
-#ifndef AUK_COMMANDS_DID_YOU_MEAN_H
-#define AUK_COMMANDS_DID_YOU_MEAN_H
+#pragma once
 
 #include <stddef.h>
 
@@ -20,5 +19,3 @@ Suggestion suggestion_begin(const char *text, size_t size);
  * rarely mistyped. Case is ignored. Leading dashes only break ties, but a flag of two dashes never means one
  * of a single letter. */
 void suggestion_consider(Suggestion *nearest, const char *word, size_t size);
-
-#endif

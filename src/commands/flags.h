@@ -13,8 +13,7 @@
  * full ('_' equals '-'). The value is the next argument, whatever it begins with, or follows '=' after a name
  * with two dashes. If a flag is repeated, the last one counts; lists collect, and FLAG_STRING_ONCE refuses.
  * "--" ends the flags; a lone "-" is an operand. Flags that are not given leave the defaults in place. */
-#ifndef AUK_COMMANDS_FLAGS_H
-#define AUK_COMMANDS_FLAGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -186,5 +185,3 @@ void flags_release(const Interface *interface, void *options);
 
 /* Sets -m to an operand. Two models are STATUS_USAGE. */
 Status flags_take_model(const Interface *interface, void *options, const char *operand, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* foreign_words.h - advice for commands and flags of other LLM programs that auk does not have. */
-#ifndef AUK_COMMANDS_FOREIGN_WORDS_H
-#define AUK_COMMANDS_FOREIGN_WORDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -8,5 +7,3 @@
 const char *foreign_command(const char *word);
 /* The same for a flag, flag[0 .. size). */
 const char *foreign_flag(const char *flag, size_t size);
-
-#endif

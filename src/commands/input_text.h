@@ -1,6 +1,5 @@
 /* input_text.h - texts, lines and ids that a user gives in files, on standard input and as arguments. */
-#ifndef AUK_COMMANDS_INPUT_TEXT_H
-#define AUK_COMMANDS_INPUT_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ Status lines_take(const char *path, LineSink take, void *user, const char *what,
 /* Appends ids that are separated by white space, commas or brackets. `name` is for messages
  * (STATUS_USAGE). */
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err);
-
-#endif

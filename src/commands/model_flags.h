@@ -1,7 +1,6 @@
 /* model_flags.h - the model that a command's flags name: its path, opening it, its tokenizer. Environment:
  * AUK_MODEL names the model if no flag does. */
-#ifndef AUK_COMMANDS_MODEL_FLAGS_H
-#define AUK_COMMANDS_MODEL_FLAGS_H
+#pragma once
 
 #include "base/status.h"
 #include "commands/flags.h"
@@ -47,5 +46,3 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
 typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
 Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
                  Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* threads.h - compute threads: their number, stack size and spin time; and the stack of the main thread. */
-#ifndef AUK_COMMANDS_THREADS_H
-#define AUK_COMMANDS_THREADS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -15,5 +14,3 @@ int threads_run(int (*program)(int argc, char **argv), int argc, char **argv);
  * OpenMP's threads here, because libgomp ends the program if it cannot. If the system allows fewer, a given
  * number is refused (STATUS_FAILED), and the default is lowered with a note on standard error. */
 Status threads_choose(int asked, int *n_threads, Error *err);
-
-#endif

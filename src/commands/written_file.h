@@ -1,8 +1,7 @@
 /* written_file.h - checks that a file about to be written is not one that the command reads, which would
  * destroy the input and its mappings. Files are compared by device and inode, so links are recognised. Each
  * check passes if the path does not exist, or is a pipe, terminal or device. */
-#ifndef AUK_COMMANDS_WRITTEN_FILE_H
-#define AUK_COMMANDS_WRITTEN_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ WrittenFile written_standard_output(void);
 Status written_file_is_not(const WrittenFile *file, const char *flag, const char *path, Error *err);
 /* Refuses a file of the model (model_has_file()). */
 Status written_file_is_not_model(const WrittenFile *file, const Model *model, Error *err);
-
-#endif

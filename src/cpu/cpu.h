@@ -2,8 +2,7 @@
  *
  * The drivers split work among threads so that no sum depends on the split: any number of threads gives the
  * same bits. */
-#ifndef AUK_CPU_CPU_H
-#define AUK_CPU_CPU_H
+#pragma once
 
 #include "cpu/kernels.h"
 #include "engine/probe.h"
@@ -98,5 +97,3 @@ Status kv_rows_write(BackendState *state, TokenRange range, int layer, int n_sto
 
 /* BackendProbe.measure_machine: memory bandwidth only. */
 Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, Error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * is loaded. Called by: linear.c, attention.c, backend.c and the tests. A kernel is single-threaded,
  * allocates nothing (it takes less than 100 KB of stack) and gives a row the same bits whatever other rows it
  * computes. */
-#ifndef AUK_CPU_KERNELS_H
-#define AUK_CPU_KERNELS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -146,5 +145,3 @@ extern const Kernels kernels_avx2, kernels_avx512;
 
 /* The *n tables that this machine can run, slowest first. */
 const Kernels *const *kernels_usable(int *n);
-
-#endif

@@ -3,8 +3,7 @@
  * Part of kernels.c. Two matmuls of outer.h with a softmax between them, over the whole segment at once: 256
  * scores per query fit into the L1 cache, so nothing is rescaled inside a segment. Keys that a query of the
  * tile may not see get probability 0, which leaves sums unchanged. */
-#ifndef AUK_CPU_KERNELS_ATTENTION_H
-#define AUK_CPU_KERNELS_ATTENTION_H
+#pragma once
 
 #include "cpu/outer.h"
 
@@ -127,5 +126,3 @@ static void softmax_merge(SoftmaxSum *sum, float *out, SoftmaxSum later, const f
     vf_store(out + d, kept + vf_load(later_out + d) * take);
   }
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Part of kernels.c. Lanes hold inputs, so each block of inputs ends with a sum across lanes:
  *   y = sum over blocks of DENSE_BLOCK inputs, in order, of vf_sum(chain over vectors of inputs). */
-#ifndef AUK_CPU_KERNELS_DENSE_H
-#define AUK_CPU_KERNELS_DENSE_H
+#pragma once
 
 #include "base/half.h"
 #include "cpu/kernels.h"
@@ -162,5 +161,3 @@ static void dense_matmul_rows(const Linear *w, const float *x, size_t x_stride, 
     }
   }
 }
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Sums: y = sum over splits of inputs (matmul_splits), in order, of a chain of fused multiply-adds over the
  * split's inputs, in order. Chains may be stored between bands of inputs: fp32 in memory loses nothing. */
-#ifndef AUK_CPU_KERNELS_GROUPED_H
-#define AUK_CPU_KERNELS_GROUPED_H
+#pragma once
 
 #include "base/half.h"
 #include "cpu/outer.h"
@@ -401,5 +400,3 @@ static void grouped_matmul_rows(const Linear *w, const float *x, size_t x_stride
   else
     grouped_rows(GROUPED8, w, x, x_stride, n_rows, first, n, panel, chains, y, y_stride);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Part of kernels.c. The sums are exact in 32 bits in any order: at most 2^14 times the number of inputs,
  * which hf_quantised.c limits to less than 2^17. Activations are kept as int16 and weights widened to it, so
  * that one instruction multiplies and adds pairs. */
-#ifndef AUK_CPU_KERNELS_INT8_H
-#define AUK_CPU_KERNELS_INT8_H
+#pragma once
 
 #include <float.h>
 
@@ -148,5 +147,3 @@ static float round_row(const float *x, int n, int16_t *out) {
 }
 
 #undef ROUND
-
-#endif

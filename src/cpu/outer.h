@@ -2,8 +2,7 @@
  *
  * Part of kernels.c. A is fp32 rows; B is fp32 or fp16, vectors of LANES columns for each k. Each element of
  * C is one chain of fused multiply-adds over k in order: the same bits in a tile of any shape. */
-#ifndef AUK_CPU_OUTER_H
-#define AUK_CPU_OUTER_H
+#pragma once
 
 #include "cpu/kernels.h"
 #include "cpu/vector.h"
@@ -112,5 +111,3 @@ static __attribute__((noinline)) void outer_matmul(const float *a, size_t a_stri
   else
     outer_columns(KV_F32, a, a_stride, n_rows, b, n_vectors, n_k, c);
 }
-
-#endif

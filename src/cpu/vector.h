@@ -4,8 +4,7 @@
  * vector extensions if they suffice, so that any other machine has vectors of four. Sums of products use
  * vf_fma(), and contraction is off (see the Makefile), so that the same row gives the same bits in every
  * kernel of one instruction set. */
-#ifndef AUK_CPU_VECTOR_H
-#define AUK_CPU_VECTOR_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -214,5 +213,3 @@ INLINE vf vf_tanh(vf x) {
   vf near = vf_fma(p * square, x, x), far = 1 - 2 / (vf_exp(size + size) + 1);
   return vf_select(size < 0.625f, near, (vf)((vi)far | ((vi)x & INT32_MIN)));
 }
-
-#endif

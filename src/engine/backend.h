@@ -10,8 +10,7 @@
  *   x     [n_tokens][hidden] fp32   the residual stream
  *   q     [n_tokens][n_heads][head_dim], the KV cache at positions pos .. pos + n_tokens - 1
  *   logits [max_logit_rows][vocab_size] fp32 */
-#ifndef AUK_ENGINE_BACKEND_H
-#define AUK_ENGINE_BACKEND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -140,5 +139,3 @@ typedef struct Backend {
 } Backend;
 
 extern const Backend cpu_backend;
-
-#endif

@@ -1,6 +1,5 @@
 /* forward.h - the transformer over the backend's eight operations. */
-#ifndef AUK_ENGINE_FORWARD_H
-#define AUK_ENGINE_FORWARD_H
+#pragma once
 
 #include "engine/backend.h"
 
@@ -8,5 +7,3 @@
  * n_logit_rows rows of the step (0: none) become rows 0 .. n_logit_rows - 1 of the state's logits. */
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                const int32_t *ids, int n_logit_rows, Error *err);
-
-#endif

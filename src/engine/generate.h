@@ -1,7 +1,6 @@
 /* generate.h - the loop of sampling a token, passing it to the caller and decoding it. It knows ids only:
  * text, stop strings and printing are the caller's. */
-#ifndef AUK_ENGINE_GENERATE_H
-#define AUK_ENGINE_GENERATE_H
+#pragma once
 
 #include "engine/session.h"
 
@@ -47,5 +46,3 @@ typedef struct {
  * PRECOND the session holds a prompt and its logits (session_sync). */
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err);
-
-#endif

@@ -6,8 +6,7 @@
  *   lock                                                    locked by the process that removes files
  *
  * Files with other names are never touched. */
-#ifndef AUK_ENGINE_PREFIX_DIRECTORY_H
-#define AUK_ENGINE_PREFIX_DIRECTORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void prefix_mark_used(const char *path, int64_t used_ns);
 /* Removes the least recently used files until the rest takes at most `limit` bytes; *n_removed counts them.
  * Does nothing while another process does the same. */
 Status prefix_directory_shrink(const char *directory, uint64_t limit, int *n_removed, Error *err);
-
-#endif

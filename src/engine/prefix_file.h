@@ -19,8 +19,7 @@
  * Numbers have the machine's byte order; those of the other order are out of range. The file is used if every
  * field is as this program would have written it for this text, a layer if its hash is right. Files are read
  * and never mapped, so that a truncated one makes a read fail instead of raising SIGBUS. */
-#ifndef AUK_ENGINE_PREFIX_FILE_H
-#define AUK_ENGINE_PREFIX_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,5 +75,3 @@ typedef struct {
   char label[PREFIX_LABEL];
 } PrefixSummary;
 bool prefix_file_summary(const char *path, PrefixSummary *summary);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Whole blocks are found by name. After the last of them, the block with the most tokens in common is used up
  * to the first different token. So two texts share exactly their common prefix, without any marks in them. */
-#ifndef AUK_ENGINE_PREFIX_STORE_H
-#define AUK_ENGINE_PREFIX_STORE_H
+#pragma once
 
 #include "engine/prefix_file.h"
 #include "engine/session.h"
@@ -51,5 +50,3 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
 /* Saves those of the session's first n tokens that the store lacks, except short rests and what exceeds the
  * limit. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* probe.h - measurements and a description of a device and its kernels, for `auk bench` and `auk inspect`. */
-#ifndef AUK_ENGINE_PROBE_H
-#define AUK_ENGINE_PROBE_H
+#pragma once
 
 #include "engine/backend.h"
 
@@ -46,5 +45,3 @@ struct BackendProbe {
   /* Free and total bytes of the device's own memory. NULL: it uses the host's. */
   Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
 };
-
-#endif

@@ -6,8 +6,7 @@
  * order of the filters is that of transformers: penalties, temperature, top-k, top-p, min-p.
  *
  * Called by: session.c, the CPU backend's sample operation; cuda/ops/sample.cu repeats it to the bit. */
-#ifndef AUK_ENGINE_SAMPLER_H
-#define AUK_ENGINE_SAMPLER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,6 +59,4 @@ double log_probability(const float *logits, int vocab_size, int32_t id);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -17,8 +17,7 @@
  *                   t = floor(r * S / 2^64); the token is the first in order of ids at which the running sum
  *                   of weights passes t
  * All sums are integers of at most 2^63 (at most 2^23 tokens), so the order of summation does not matter. */
-#ifndef AUK_ENGINE_SAMPLER_MATH_H
-#define AUK_ENGINE_SAMPLER_MATH_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -153,5 +152,3 @@ SAMPLER_FUNCTION uint64_t sampler_random(uint64_t seed, uint64_t step) {
   sampler_philox(words, (uint32_t)seed, (uint32_t)(seed >> 32));
   return (uint64_t)words[1] << 32 | words[0];
 }
-
-#endif

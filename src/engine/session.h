@@ -2,8 +2,7 @@
  *
  * Always true: session_ids()[0 .. session_length()) are exactly the tokens whose keys and values are in the
  * cache; session_length() <= n_ctx; nothing allocates after session_open(). */
-#ifndef AUK_ENGINE_SESSION_H
-#define AUK_ENGINE_SESSION_H
+#pragma once
 
 #include "engine/backend.h"
 
@@ -94,5 +93,3 @@ int session_in_flight(const Session *session);
 Status session_drain(Session *session, Error *err);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
-
-#endif

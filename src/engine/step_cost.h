@@ -1,8 +1,7 @@
 /* step_cost.h - the bytes a step must read and the flops it must compute on any device: a roofline.
  *
  * Called by: commands/measure/bench_roofline.c. */
-#ifndef AUK_ENGINE_STEP_COST_H
-#define AUK_ENGINE_STEP_COST_H
+#pragma once
 
 #include "engine/backend.h"
 
@@ -18,5 +17,3 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
 
 /* Bytes of n tokens in the KV cache, all layers together. */
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n);
-
-#endif

@@ -1,6 +1,5 @@
 /* identity.h - a hash that identifies an open model by its content. */
-#ifndef AUK_MODEL_IDENTITY_H
-#define AUK_MODEL_IDENTITY_H
+#pragma once
 
 #include "base/content.h"
 #include "model/model.h"
@@ -17,5 +16,3 @@ bool model_is_unchanged(const Model *model);
 /* Fails (STATUS_FAILED) if a file of weights was written to in place since it was opened, which changes the
  * mapped weights. Costs one stat() per file. */
 Status model_check_weights(const Model *model, Error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* layers.h - the seven linear layers and six norms of a transformer layer as tables: place, name, size.
  * Linear layers are in the order of an ak48 file. */
-#ifndef AUK_MODEL_LAYERS_H
-#define AUK_MODEL_LAYERS_H
+#pragma once
 
 #include "model/model.h"
 
@@ -43,5 +42,3 @@ enum {
 Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the config has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int which, int *width);
-
-#endif

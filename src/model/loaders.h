@@ -1,6 +1,5 @@
 /* loaders.h - the loaders of the two layouts and what they share. Private to src/model. */
-#ifndef AUK_MODEL_LOADERS_H
-#define AUK_MODEL_LOADERS_H
+#pragma once
 
 #include "model/files/weight_files.h"
 #include "model/layers.h"
@@ -76,5 +75,3 @@ Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error 
 
 /* Sets model->tokenizer_path to the flag's, or to DIRECTORY/tokenizer.json if that exists. */
 Status find_tokenizer(Model *model, const char *directory, const ModelOverrides *overrides, Error *err);
-
-#endif

@@ -3,8 +3,7 @@
  * A Hugging Face directory and the packed ak48 file both become a Model, which is read-only and shared. Every
  * shape is checked against the config, every offset against its file. Pointers into mapped files have NO
  * alignment: read them with memcpy or unaligned vector loads. */
-#ifndef AUK_MODEL_MODEL_H
-#define AUK_MODEL_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -166,5 +165,3 @@ const char *model_path(const Model *model); /* as given to model_open() */
 char *model_directory(const Model *model, Error *err);
 /* Whether this file is one of the model's weights, companions or its tokenizer. */
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err);
-
-#endif

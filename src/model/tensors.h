@@ -1,6 +1,5 @@
 /* tensors.h - the tensors of a checkpoint's files, for the loaders and for `auk inspect`. */
-#ifndef AUK_MODEL_TENSORS_H
-#define AUK_MODEL_TENSORS_H
+#pragma once
 
 #include "model/model.h"
 
@@ -30,5 +29,3 @@ typedef struct {
   char text[MAX_RANK * 21 + 3];
 } ShapeText;
 ShapeText shape_text(int rank, const int64_t *shape);
-
-#endif

@@ -7,8 +7,7 @@
  * a code point from the proxies' range, it gets a proxy, so that every text comes back unchanged.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
-#ifndef AUK_TERMINAL_CELLS_H
-#define AUK_TERMINAL_CELLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <wchar.h>
@@ -57,5 +56,3 @@ int cells_width(const Cells *cells, wchar_t cell, int column);
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);
 
 bool cells_is_joined(uint32_t code); /* it has no width */
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SIGINT sets the flag that stops answers and is an event for the editor; three without console_attend() end
  * the program. SIGTERM and SIGHUP stop the answer and end the chat; a second one ends the program. */
-#ifndef AUK_TERMINAL_CONSOLE_H
-#define AUK_TERMINAL_CONSOLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -41,5 +40,3 @@ ConsoleEvent console_wait(void);
 
 int console_columns(void); /* of the screen; 80 if unknown */
 int console_rows(void);    /* 24 if unknown */
-
-#endif

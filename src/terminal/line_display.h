@@ -3,8 +3,7 @@
  * libedit's own drawing loses the cursor's position if a character of two columns replaces another one, and
  * if a line is higher than the screen. So this draws the line that libedit edits: the prompt and the cells,
  * wrapped where the terminal itself wraps; of a line higher than the screen, the part around the cursor. */
-#ifndef AUK_TERMINAL_LINE_DISPLAY_H
-#define AUK_TERMINAL_LINE_DISPLAY_H
+#pragma once
 
 #include <stdio.h>
 
@@ -38,5 +37,3 @@ void line_display_release(LineDisplay *display);
 
 /* The number of rows that a line would take. */
 int line_display_height(const LineDisplay *display, const wchar_t *line, size_t n);
-
-#endif

@@ -3,8 +3,7 @@
  * Pasted text is inserted unchanged, newlines included, and waits for Enter; a long one is shown as
  * "[120 lines]". Alt-Enter inserts a newline, Ctrl-R searches, the arrows move through the rows of the line
  * and then through the history, Tab completes. ~/.editrc applies. */
-#ifndef AUK_TERMINAL_LINE_EDITOR_H
-#define AUK_TERMINAL_LINE_EDITOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,5 +35,3 @@ bool line_editor_was_early(const LineEditor *editor);
 
 /* Appends text[0..size) to the history. */
 Status line_editor_remember(LineEditor *editor, const char *text, size_t size, Error *err);
-
-#endif

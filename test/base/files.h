@@ -1,6 +1,5 @@
 /* files.h - texts in files and what a test's own directory holds. */
-#ifndef AUK_TEST_BASE_FILES_H
-#define AUK_TEST_BASE_FILES_H
+#pragma once
 
 #include <dirent.h>
 
@@ -37,5 +36,3 @@ static inline void assert_message(const Error *err, const char *path, const char
   if (!strstr(err->text, path) || !strstr(err->text, reason))
     fail_msg("\"%s\" names not both %s and \"%s\"", err->text, path, reason);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* cpu_test.h - what the tests of src/cpu share: seeded numbers, matrices and their exact values. */
-#ifndef AUK_TEST_CPU_TEST_H
-#define AUK_TEST_CPU_TEST_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -191,5 +190,3 @@ static inline float *test_rows(int n_rows, int n, size_t *stride, uint64_t seed)
   }
   return rows;
 }
-
-#endif

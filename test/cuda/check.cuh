@@ -1,6 +1,5 @@
 /* check.cuh - CHECK for calls of CUDA and MUST for calls that return Status: a failure ends the program. */
-#ifndef AUK_TEST_CUDA_CHECK_CUH
-#define AUK_TEST_CUDA_CHECK_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -27,5 +26,3 @@
       exit(1);                                                                                               \
     }                                                                                                        \
   } while (0)
-
-#endif

@@ -1,7 +1,6 @@
 /* linear_reference.cuh - the matmul that test_linear.cu compares kernels with: weights as the checkpoint
  * stores them, activations as each kernel takes them, both in double, multiplied in the plainest way. */
-#ifndef AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
-#define AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
+#pragma once
 
 #include "test/cuda/random_linear.cuh"
 
@@ -76,5 +75,3 @@ static __global__ void expand_x(const __half *x, int stride, double *to, int n_i
     }
   }
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* random_linear.cuh - random matrices and activations on the device, for test_linear.cu and bench_linear.cu.
  *
  * Everything is a function of (seed, index), so that the host can make the same numbers where it checks. */
-#ifndef AUK_TEST_CUDA_RANDOM_LINEAR_CUH
-#define AUK_TEST_CUDA_RANDOM_LINEAR_CUH
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,5 +183,3 @@ inline std::vector<LinearEntry> every_entry() {
   for (int i = 0; linear_entry(i); i++) entries.push_back(*linear_entry(i));
   return entries;
 }
-
-#endif

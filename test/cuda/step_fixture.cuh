@@ -1,7 +1,6 @@
 /* step_fixture.cuh - random models of shapes that fused steps serve, on the device and in double on the
  * host, for their tests. */
-#ifndef AUK_TEST_CUDA_STEP_FIXTURE_CUH
-#define AUK_TEST_CUDA_STEP_FIXTURE_CUH
+#pragma once
 
 #include <cmath>
 #include <string.h>
@@ -426,5 +425,3 @@ static int without_clusters() {
     printf("1 skipped: needs a GPU with clusters (compute capability 9.0)\n0 passed, 0 failed, 1 skipped\n");
   return major == 9;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * positions and on the order, so that whatever a session gets wrong about its cache shows in them. It checks
  * the promises of backend.h as it is called (positions within the context, rows within the chunk, the order
  * of the operations) and counts what it was asked to do. */
-#ifndef AUK_TEST_FAKE_BACKEND_H
-#define AUK_TEST_FAKE_BACKEND_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -257,5 +256,3 @@ static const Backend fake_ahead_backend = {.name = "fake ahead",
                                            .drain = fake_drain,
                                            BACKEND_OPERATIONS(FAKE_OPERATION)};
 #undef FAKE_OPERATION
-
-#endif

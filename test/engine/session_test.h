@@ -1,7 +1,6 @@
 /* session_test.h - what the tests of sessions share: a model whose backend is a hash of its cache
  * (fake_backend.h), one whose long texts have other positions, and the logits that either has to give. */
-#ifndef AUK_TEST_SESSION_TEST_H
-#define AUK_TEST_SESSION_TEST_H
+#pragma once
 
 #include "fake_backend.h"
 
@@ -81,5 +80,3 @@ static inline void assert_holds_long(Session *session, const int32_t *ids, int n
   long_logits(ids, n, n, want);
   assert_memory_equal(got, want, sizeof got);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* memory_files.h - files of a fuzz target that live in memory, in a directory whose names are links to them:
  * what opens files by name is fed some thousand times a second, and no disk is written. */
-#ifndef AUK_TEST_FUZZ_MEMORY_FILES_H
-#define AUK_TEST_FUZZ_MEMORY_FILES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ static inline int memory_file(int slot, const char *name, const void *bytes, siz
   require(symlink(target, memory_path(name)) == 0);
   return descriptor;
 }
-
-#endif

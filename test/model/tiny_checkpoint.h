@@ -1,8 +1,7 @@
 /* tiny_checkpoint.h - checkpoints of a few kilobytes, made in memory and written to a temporary directory,
  * for tests that then break one thing of them. Included by test/model/test_*.c; everything static, failures
  * are assertions. */
-#ifndef AUK_TEST_TINY_CHECKPOINT_H
-#define AUK_TEST_TINY_CHECKPOINT_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -358,5 +357,3 @@ static inline void assert_refused(const char *path, const ModelOverrides *overri
     remove_directory(refused_directory);                                                                     \
     tiny_free(tiny);                                                                                         \
   } while (0)
-
-#endif

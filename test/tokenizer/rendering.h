@@ -1,6 +1,5 @@
 /* rendering.h - shared by the tests of templates: a template's text and variables in, its output out. */
-#ifndef AUK_TEST_TOKENIZER_RENDERING_H
-#define AUK_TEST_TOKENIZER_RENDERING_H
+#pragma once
 
 #include "small.h"
 #include "tokenizer/jinja/template.h"
@@ -55,5 +54,3 @@ static inline void mark(const TrustedText *text, char *out, size_t size) {
   }
   out[n] = '\0';
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* small.h - shared by the tests of this room: small tokenizers from JSON, and ids as text. */
-#ifndef AUK_TEST_TOKENIZER_SMALL_H
-#define AUK_TEST_TOKENIZER_SMALL_H
+#pragma once
 
 #include <malloc.h>
 #include <setjmp.h>
@@ -152,5 +151,3 @@ static inline void assert_nothing_stays(const char *what, void (*once)(void *), 
 }
 
 #define PLAIN ((EncodeOptions){.add_special = false, .parse_special = true})
-
-#endif

@@ -1,6 +1,5 @@
 /* chat.h - how a checkpoint's conversations become prompts: its chat template and its special tokens. */
-#ifndef AUK_TOKENIZER_CHAT_H
-#define AUK_TOKENIZER_CHAT_H
+#pragma once
 
 #include "tokenizer/jinja/template.h"
 #include "tokenizer/tokenizer.h"
@@ -82,5 +81,3 @@ typedef struct {
   bool can_switch;          /* the template asks for enable_thinking */
 } ChatThinking;
 ChatThinking chat_thinking(const Chat *chat, const Tokenizer *tokenizer);
-
-#endif

@@ -1,6 +1,5 @@
 /* chat_internal.h - private to chat*.c: the parts of a Chat, and the built-in templates. */
-#ifndef AUK_TOKENIZER_CHAT_INTERNAL_H
-#define AUK_TOKENIZER_CHAT_INTERNAL_H
+#pragma once
 
 #include "tokenizer/chat/chat.h"
 
@@ -24,5 +23,3 @@ struct Chat {
   const ChatBuiltin *builtin; /* NULL: not a built-in template */
   const volatile int *interrupted;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* eval.h - private to this folder: the state of a rendering, and the built-in functions. */
-#ifndef AUK_JINJA_EVAL_H
-#define AUK_JINJA_EVAL_H
+#pragma once
 
 #include "tokenizer/jinja/syntax.h"
 
@@ -165,5 +164,3 @@ Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind
 bool code_is_cased(uint32_t code); /* a letter in upper, lower or title case */
 Status iterator_make(Render *render, const char *type_name, Value source,
                      Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out);
-
-#endif

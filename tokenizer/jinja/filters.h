@@ -1,6 +1,5 @@
 /* filters.h - private to filters.c and sequences.c: the filters of the one table. */
-#ifndef AUK_JINJA_FILTERS_H
-#define AUK_JINJA_FILTERS_H
+#pragma once
 
 #include "tokenizer/jinja/eval.h"
 
@@ -13,5 +12,3 @@ enum { EACH_MAP, EACH_SELECT, EACH_REJECT, EACH_BY_ATTRIBUTE = 4 }; /* modes of 
 BuiltinCall filter_batch, filter_dictsort, filter_each, filter_extreme, filter_first, filter_groupby,
     filter_items, filter_join, filter_last, filter_length, filter_list, filter_reverse, filter_slice,
     filter_sort, filter_sum, filter_unique;
-
-#endif

@@ -1,6 +1,5 @@
 /* parse.h - private to parse.c and parse_expression.c: the parser. */
-#ifndef AUK_JINJA_PARSE_H
-#define AUK_JINJA_PARSE_H
+#pragma once
 
 #include "tokenizer/jinja/syntax.h"
 
@@ -43,5 +42,3 @@ Status parse_tuple(Parser *parser, bool conditional, Node **node);
 Status parse_target(Parser *parser, bool member, Node **node);
 /* Parses "| filter | filter" of a block; `begun`: the first name comes next. NULL if there is no filter. */
 Status parse_filters(Parser *parser, bool begun, Node **node);
-
-#endif

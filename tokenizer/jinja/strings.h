@@ -1,6 +1,5 @@
 /* strings.h - private to this folder: Python's string operations, for methods and filters. */
-#ifndef AUK_JINJA_STRINGS_H
-#define AUK_JINJA_STRINGS_H
+#pragma once
 
 #include "tokenizer/jinja/eval.h"
 
@@ -23,5 +22,3 @@ BuiltinCall string_capitalize, string_case, string_has_case, string_pad, string_
 bool string_is_alnum(uint32_t code);
 bool string_to_int(Text text, int base, int64_t *out);
 bool string_to_float(Text text, double *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* syntax.h - private to this folder: a parsed template. */
-#ifndef AUK_JINJA_SYNTAX_H
-#define AUK_JINJA_SYNTAX_H
+#pragma once
 
 #include "tokenizer/jinja/value.h"
 #include "tokenizer/vocab.h"
@@ -170,5 +169,3 @@ struct Template {
 
 /* The line of an offset in the source, from 1. */
 int template_line(const Template *template, size_t at);
-
-#endif

@@ -11,8 +11,7 @@
  * A template is hostile input like any file. Its text is limited to 1 MB and 100 open brackets; a
  * rendering to 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation, which
  * together end every rendering within about a second. */
-#ifndef AUK_JINJA_TEMPLATE_H
-#define AUK_JINJA_TEMPLATE_H
+#pragma once
 
 #include "base/json.h"
 
@@ -57,5 +56,3 @@ bool template_mentions(const Template *parsed, const char *variable);
 
 /* Whether its text holds this string anywhere ("<|im_end|>"). */
 bool template_writes(const Template *parsed, const char *string);
-
-#endif

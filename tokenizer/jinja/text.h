@@ -2,8 +2,7 @@
  *
  * A Text is a view: its bytes live in an arena, in the input or in a literal, and never change. Its runs
  * mark each byte as the template's own (trusted) or as from outside. */
-#ifndef AUK_JINJA_TEXT_H
-#define AUK_JINJA_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,5 +71,3 @@ Text text_strip_some(Text text, const Text *characters, int sides, size_t most);
 /* Appends to a TrustedText. */
 Status trusted_text_append(TrustedText *out, Text text, Error *err);
 void trusted_text_truncate(TrustedText *out, size_t size);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A value is two words. Its data lives in the arena of the template or of the rendering, or belongs to the
  * input, and does not change, except for a namespace's members and the position of an iterator. */
-#ifndef AUK_JINJA_VALUE_H
-#define AUK_JINJA_VALUE_H
+#pragma once
 
 #include "tokenizer/jinja/text.h"
 
@@ -201,5 +200,3 @@ void float_text(double number, char text[32]); /* as Python's repr */
 
 /* str(value) as a text. */
 Status value_string(Render *render, Value value, Text *text);
-
-#endif

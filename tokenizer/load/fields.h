@@ -1,8 +1,7 @@
 /* fields.h - private to the loaders: reads members of a component's JSON by name and type.
  *
  * `where` names file and component ("FILE: decoder.Sequence[1]"). All failures are STATUS_MODEL. */
-#ifndef AUK_TOKENIZER_FIELDS_H
-#define AUK_TOKENIZER_FIELDS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -44,5 +43,3 @@ Status field_components(const char *where, const Json *json, const char *list, i
 
 /* Refuses the component, naming its type. */
 Status field_unknown_type(const char *where, const char *type, Error *err);
-
-#endif

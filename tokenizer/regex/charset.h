@@ -1,6 +1,5 @@
 /* charset.h - sets of code points, as regular expressions build them. */
-#ifndef AUK_TOKENIZER_CHARSET_H
-#define AUK_TOKENIZER_CHARSET_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ Status charset_fold(CharSet *set, Error *err);
 /* PRECOND all are tidy */
 bool charset_contains(const CharSet *set, uint32_t code);
 bool charset_equal(const CharSet *a, const CharSet *b);
-
-#endif

@@ -6,8 +6,7 @@
  *
  *   text   l'étè ...        kinds of /'(?i:s)|\p{L}+/:  0 all else, 1 ', 2 s S U+017F, 3 other letters
  *   kinds  3 1 3 3 3 */
-#ifndef AUK_TOKENIZER_KINDS_H
-#define AUK_TOKENIZER_KINDS_H
+#pragma once
 
 #include "tokenizer/regex/charset.h"
 
@@ -39,5 +38,3 @@ static inline uint8_t kind_of(const KindMap *map, uint32_t code) {
 /* Writes the kinds of text[0 .. size), valid UTF-8, to kinds (room for size); returns the number of
  * characters. */
 size_t kinds_of_text(const KindMap *map, const char *text, size_t size, uint8_t *kinds);
-
-#endif

@@ -1,6 +1,5 @@
 /* pattern.h - the patterns of Split and Replace: a literal string or a regular expression. */
-#ifndef AUK_TOKENIZER_PATTERN_H
-#define AUK_TOKENIZER_PATTERN_H
+#pragma once
 
 #include "base/json.h"
 #include "tokenizer/regex/regex.h"
@@ -36,5 +35,3 @@ Status growth_refused(Growth growth, Error *err); /* STATUS_MODEL */
 /* Appends text[0 .. size) with every match replaced; refused if `out` exceeds the limit. */
 Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
                        const char *content, size_t content_size, Growth growth, Buffer *out, Error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * expression is parsed by that language's rules, its character sets are computed from our own tables, and
  * PCRE2 gets an expression over kinds (kinds.h), one byte per character, without any Unicode. Constructs
  * that PCRE2 lacks are refused with their place. */
-#ifndef AUK_TOKENIZER_REGEX_H
-#define AUK_TOKENIZER_REGEX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ bool regex_matches_empty(const Regex *regex);
  * of its text, in CPU time of this thread. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    ByteSpanList *spans, Error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* regex_parse.h - private to regex*.c: translates Oniguruma's language to PCRE2's, over sets that are not
  * divided yet. */
-#ifndef AUK_TOKENIZER_REGEX_PARSE_H
-#define AUK_TOKENIZER_REGEX_PARSE_H
+#pragma once
 
 #include "tokenizer/regex/charset.h"
 
@@ -44,5 +43,3 @@ Status regex_escape(RegexParser *parser, uint32_t letter, bool in_class, bool *i
 
 /* Parses a class after its '[' into `set`, with case folded if asked. */
 Status regex_class(RegexParser *parser, bool ignore_case, CharSet *set, Error *err);
-
-#endif

@@ -7,8 +7,7 @@
  * other libraries would match one of the four at most.
  *
  * A table of runs is sorted by code point; a run reaches to the beginning of the next one. */
-#ifndef AUK_TOKENIZER_UNICODE_H
-#define AUK_TOKENIZER_UNICODE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -89,5 +88,3 @@ static inline int digit_value(char c) {
 uint32_t unicode_value(const RunTable *table, uint32_t code);
 /* The code point that `code` is mapped to, or itself. */
 uint32_t unicode_case(const CaseTable *table, uint32_t code);
-
-#endif

@@ -6,8 +6,7 @@
  *   assistant_encode()   conversations to ids; assistant_context() says whether they fit
  *   assistant_start()    memory, weights, session
  *   assistant_answer()   any number of times */
-#ifndef AUK_COMMANDS_ANSWER_ASSISTANT_H
-#define AUK_COMMANDS_ANSWER_ASSISTANT_H
+#pragma once
 
 #include <limits.h>
 #include <math.h>
@@ -182,5 +181,3 @@ double answer_per_second(long long n, double ms); /* 0 if either is 0 */
 
 /* Prints the statistics of an answer to standard error, for -v and -u. */
 void answer_print_usage(const AnswerResult *result);
-
-#endif

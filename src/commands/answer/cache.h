@@ -1,8 +1,7 @@
 /* cache.h - the prefix cache of a command: its directory, key, lookups and stores. Environment:
  * XDG_CACHE_HOME, else HOME/.cache, contains the directory auk/ if no flag names one. A problem with the
  * cache never fails an answer: -v reports it, and the prompt is prefilled. */
-#ifndef AUK_COMMANDS_ANSWER_CACHE_H
-#define AUK_COMMANDS_ANSWER_CACHE_H
+#pragma once
 
 #include "base/content.h"
 #include "commands/device.h"
@@ -53,5 +52,3 @@ const char *cache_known_directory(const Cache *cache);
 
 /* The directory from the flags or the environment, in new memory. */
 Status cache_directory(const char *flag, char **directory, Error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * of the natural log-probabilities of its tokens after the prompt, in the assistant's turn. Prompt and answer
  * are encoded as one text, since the tokenizer may merge across their border; scored are the tokens after the
  * prefix that the prompt and all answers share. End tokens are not scored, and thinking is switched off. */
-#ifndef AUK_COMMANDS_ANSWER_CHOOSE_H
-#define AUK_COMMANDS_ANSWER_CHOOSE_H
+#pragma once
 
 #include "commands/answer/assistant.h"
 #include "commands/answer/prompt.h"
@@ -64,5 +63,3 @@ Status choices_json(const Choices *choices, const char *model, Buffer *out, Erro
  * and up. */
 Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,
                   const AssistantFlags *assistant_flags, Assistant *assistant, Error *err);
-
-#endif

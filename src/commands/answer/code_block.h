@@ -5,8 +5,7 @@
  * models indent blocks in lists at will). The output is the lines between, with their newlines and without
  * the indentation of the first fence. It does not depend on how the text is cut into pieces. Each line
  * appears as soon as it cannot be a fence. */
-#ifndef AUK_COMMANDS_ANSWER_CODE_BLOCK_H
-#define AUK_COMMANDS_ANSWER_CODE_BLOCK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -29,5 +28,3 @@ Status code_block_push(CodeBlock *block, const char *text, size_t size, Buffer *
 /* At the end of the text: appends what was held back. */
 Status code_block_end(CodeBlock *block, Buffer *out, Error *err);
 void code_block_release(CodeBlock *block);
-
-#endif

@@ -1,6 +1,5 @@
 /* prompt.h - the text of a prompt from -p, files and standard input, and its truncation. */
-#ifndef AUK_COMMANDS_ANSWER_PROMPT_H
-#define AUK_COMMANDS_ANSWER_PROMPT_H
+#pragma once
 
 #include "commands/answer/assistant.h"
 #include "commands/written_file.h"
@@ -51,5 +50,3 @@ Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer 
  * half); standard error reports the cut. */
 Status prompt_encode(const Prompt *prompt, const Assistant *assistant, Truncation truncation, IdList *ids,
                      Error *err);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * The bounds are high because a wrong cut is worse than a long loop: a row of dashes, a list of a hundred
  * zeros and a table of ten equal lines pass. An explicit limit (-n) allows longer loops. */
-#ifndef AUK_COMMANDS_ANSWER_REPETITION_H
-#define AUK_COMMANDS_ANSWER_REPETITION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ typedef struct {
 } Repetition;                          /* starts zeroed */
 
 bool repetition_push(Repetition *repetition, int32_t id);
-
-#endif

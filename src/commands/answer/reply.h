@@ -5,8 +5,7 @@
  *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each streamed piece, then the object of --json
  * A file (-o) is created or emptied only when the answer can begin, so that an earlier refusal leaves it
  * unchanged. An interrupted answer keeps what was written. */
-#ifndef AUK_COMMANDS_ANSWER_REPLY_H
-#define AUK_COMMANDS_ANSWER_REPLY_H
+#pragma once
 
 #include "commands/answer/code_block.h"
 #include "commands/answer/prompt.h"
@@ -61,5 +60,3 @@ typedef struct {
   const char *model; /* name of the model */
 } AnswerText;
 Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err);
-
-#endif

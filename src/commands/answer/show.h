@@ -2,8 +2,7 @@
  * unchanged, terminals get terminal_text()'s form. A thought is dim on a terminal with colours; elsewhere
  * (NO_COLOR, TERM=dumb, a pipe) it stands between the model's marks. Each write resets the dimness itself, so
  * that the terminal is in order whenever the program ends. */
-#ifndef AUK_COMMANDS_ANSWER_SHOW_H
-#define AUK_COMMANDS_ANSWER_SHOW_H
+#pragma once
 
 #include "commands/answer/assistant.h"
 
@@ -34,5 +33,3 @@ void show_begin(Show *show);
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err);
 Status show_end(Show *show, Error *err);
 void show_release(Show *show);
-
-#endif

@@ -1,8 +1,7 @@
 /* stop.h - finds stop strings in streamed text. Text passes through except a suffix that could begin a stop
  * string, which is held until the next piece decides. The first complete match counts (the longest of several
  * that end at the same byte), so the result does not depend on how the text is cut into pieces. */
-#ifndef AUK_COMMANDS_ANSWER_STOP_H
-#define AUK_COMMANDS_ANSWER_STOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ Status stop_filter_push(StopFilter *filter, const char *text, size_t size, Buffe
 /* At the end of the text: appends what was held back; nothing after a stop. */
 Status stop_filter_end(StopFilter *filter, Buffer *out, Error *err);
 void stop_filter_release(StopFilter *filter);
-
-#endif

@@ -5,8 +5,7 @@
  *   thought   without the marks and without white space at both ends
  *   answer    the text after it, without leading white space; the whole text if there is no thought
  * Later marks are part of the answer, since a user may ask about them. */
-#ifndef AUK_COMMANDS_ANSWER_THINKING_H
-#define AUK_COMMANDS_ANSWER_THINKING_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ Status thinking_push(ThinkingSplitter *splitter, const char *text, size_t size, 
 /* At the end of the text: appends what was held back. */
 Status thinking_end(ThinkingSplitter *splitter, Buffer *thought, Buffer *answer, Error *err);
 void thinking_release(ThinkingSplitter *splitter);
-
-#endif

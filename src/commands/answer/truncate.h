@@ -1,6 +1,5 @@
 /* truncate.h - cuts whole tokens from a text until the prompt around it fits. */
-#ifndef AUK_COMMANDS_ANSWER_TRUNCATE_H
-#define AUK_COMMANDS_ANSWER_TRUNCATE_H
+#pragma once
 
 #include "tokenizer/tokenizer.h"
 
@@ -25,5 +24,3 @@ typedef struct {
  * does not fit even without the text. */
 Status truncate_text(const Truncator *truncator, const char *text, size_t size, IdList *ids,
                      TruncationResult *result, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* chat.h - a conversation on a terminal. */
-#ifndef AUK_COMMANDS_CHAT_CHAT_H
-#define AUK_COMMANDS_CHAT_CHAT_H
+#pragma once
 
 #include "commands/answer/assistant.h"
 
@@ -20,5 +19,3 @@ bool chat_is_interactive(void);
 /* Runs a chat until the user leaves or standard input ends. Unless chat_is_interactive(), lines of standard
  * input are messages and commands, and standard output gets only the answers. */
 Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, Error *err);
-
-#endif

@@ -1,10 +1,7 @@
 /* chat_complete.h - Tab completion: names of commands and settings, and files if a command takes one. */
-#ifndef AUK_COMMANDS_CHAT_CHAT_COMPLETE_H
-#define AUK_COMMANDS_CHAT_CHAT_COMPLETE_H
+#pragma once
 
 #include "base/buffer.h"
 
 /* A LineCompleter (line_editor.h); `user` is ignored. */
 Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Error *err);
-
-#endif

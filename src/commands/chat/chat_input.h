@@ -1,7 +1,6 @@
 /* chat_input.h - the user's input: lines from the editor on a terminal, or from a pipe; blocks between """;
  * and the history. */
-#ifndef AUK_COMMANDS_CHAT_CHAT_INPUT_H
-#define AUK_COMMANDS_CHAT_CHAT_INPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -37,5 +36,3 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
 /* Asks a yes/no question. Ctrl-C, Ctrl-D and input from a pipe mean no. After any other line the question is
  * repeated; a line typed before the question appeared is saved and read next. */
 Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *err);
-
-#endif

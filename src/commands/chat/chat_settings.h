@@ -1,6 +1,5 @@
 /* chat_settings.h - the settings that /set changes, with the names and ranges of the flags. */
-#ifndef AUK_COMMANDS_CHAT_CHAT_SETTINGS_H
-#define AUK_COMMANDS_CHAT_CHAT_SETTINGS_H
+#pragma once
 
 #include "commands/answer/assistant.h"
 
@@ -24,5 +23,3 @@ Status chat_settings_seed(ChatSettings *settings, Error *err);
  * alone it appends a line with the value, for an empty text one line per setting. Mistakes are STATUS_USAGE
  * and change nothing. */
 Status chat_settings_take(ChatSettings *settings, const char *text, size_t size, Buffer *out, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* chat_words.h - the table of chat commands, and parsing a line. */
-#ifndef AUK_COMMANDS_CHAT_CHAT_WORDS_H
-#define AUK_COMMANDS_CHAT_CHAT_WORDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ typedef struct {
  * Other lines are text: "/usr/bin/env is what?", " /help", "/foo bar". A single word that resembles a command
  * is WORD_UNKNOWN. */
 ChatLine chat_parse(const char *line, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* conversation.h - the messages of a chat, and reuse of the ids that the session already holds. */
-#ifndef AUK_COMMANDS_CHAT_CONVERSATION_H
-#define AUK_COMMANDS_CHAT_CONVERSATION_H
+#pragma once
 
 #include "base/buffer.h"
 #include "tokenizer/chat/chat.h"
@@ -49,5 +48,3 @@ Status conversation_view(const Conversation *conversation, size_t first, ChatMes
  * with equal text by the held ids, so that only new tokens are computed. A special token equals only
  * itself. */
 Status ids_splice(const Tokenizer *tokenizer, const IdList *held, IdList *ids, Error *err);
-
-#endif

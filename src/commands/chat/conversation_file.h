@@ -1,7 +1,6 @@
 /* conversation_file.h - conversations as JSON files: {"model": ..., "messages": [{"role": ..., "content":
  * ...}, ...]}, the format of tools for OpenAI's API. */
-#ifndef AUK_COMMANDS_CHAT_CONVERSATION_FILE_H
-#define AUK_COMMANDS_CHAT_CONVERSATION_FILE_H
+#pragma once
 
 #include "commands/chat/conversation.h"
 
@@ -13,5 +12,3 @@ Status conversation_save(const Conversation *conversation, const char *model, co
  * assistant and tool; content is a string or a list of parts of type "text". Content that cannot be kept
  * (tool calls, images) is refused by name (STATUS_USAGE). */
 Status conversation_load(const char *path, Conversation *conversation, Error *err);
-
-#endif

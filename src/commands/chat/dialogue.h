@@ -1,7 +1,6 @@
 /* dialogue.h - a running chat: its messages, the session's ids, and how an answer is made. Private to chat.c,
  * chat_commands.c and dialogue.c. */
-#ifndef AUK_COMMANDS_CHAT_DIALOGUE_H
-#define AUK_COMMANDS_CHAT_DIALOGUE_H
+#pragma once
 
 #include "commands/answer/show.h"
 #include "commands/chat/chat.h"
@@ -70,5 +69,3 @@ Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
 Status chat_command(Dialogue *dialogue, const ChatLine *line, Error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * entry per line: a newline in it is written \n, a backslash \\. Entries are added one by one under a lock,
  * so that concurrent chats lose none; a file that exceeds HISTORY_BYTES is cut to its later half. If the file
  * is a symbolic link, its target is the history. */
-#ifndef AUK_COMMANDS_CHAT_HISTORY_H
-#define AUK_COMMANDS_CHAT_HISTORY_H
+#pragma once
 
 #include "base/buffer.h"
 
@@ -22,5 +21,3 @@ Status history_read(const char *path, HistorySink take, void *user, Error *err);
 
 /* Adds an entry, unless it is longer than HISTORY_ENTRY_BYTES or contains a NUL. */
 Status history_add(const char *path, const char *text, size_t size, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* text_editor.h - edits a text in the user's editor. */
-#ifndef AUK_COMMANDS_CHAT_TEXT_EDITOR_H
-#define AUK_COMMANDS_CHAT_TEXT_EDITOR_H
+#pragma once
 
 #include "base/buffer.h"
 
@@ -8,5 +7,3 @@
  * that the text did not have. STATUS_FAILED if the editor failed or left invalid UTF-8: the text is then
  * unchanged. */
 Status text_edit(Buffer *text, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* user_path.h - a file name that a user types in a chat. */
-#ifndef AUK_COMMANDS_CHAT_USER_PATH_H
-#define AUK_COMMANDS_CHAT_USER_PATH_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -9,5 +8,3 @@
 /* The path named by text[0..size), in new memory: "~/" is the home directory, and enclosing quotes (as from a
  * file dropped on a terminal) are removed. STATUS_USAGE if it is empty or contains a NUL. */
 Status user_path(const char *text, size_t size, char **path, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* map.h - answers the records of a file or pipe one after another (--map). */
-#ifndef AUK_COMMANDS_MAP_MAP_H
-#define AUK_COMMANDS_MAP_MAP_H
+#pragma once
 
 #include "commands/answer/choose.h"
 
@@ -29,5 +28,3 @@ typedef struct {
  * becomes an error in its place, also reported on standard error. Any error, including those that --resume
  * found, makes the final status STATUS_FAILED. */
 Status map_run(const MapJob *job, Assistant *assistant, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* map_answer.h - turns one record of --map into one result. */
-#ifndef AUK_COMMANDS_MAP_MAP_ANSWER_H
-#define AUK_COMMANDS_MAP_MAP_ANSWER_H
+#pragma once
 
 #include "commands/map/map.h"
 #include "commands/map/map_prompt.h"
@@ -42,5 +41,3 @@ Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *e
 /* Writes the result of a record that failed. */
 Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);
 void mapping_release(Mapping *mapping); /* except the assistant */
-
-#endif

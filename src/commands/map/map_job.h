@@ -1,7 +1,6 @@
 /* map_job.h - collects the settings of a --map run: everything in the model and flags that determines the
  * result of a record. */
-#ifndef AUK_COMMANDS_MAP_MAP_JOB_H
-#define AUK_COMMANDS_MAP_MAP_JOB_H
+#pragma once
 
 #include "commands/map/map.h"
 #include "commands/map/map_settings.h"
@@ -10,5 +9,3 @@
  * is open, and choices_prepare() was called if there are choices. */
 Status map_job_settings(const MapJob *job, const Assistant *assistant, const Choices *choices,
                         MapSettings *settings, Error *err);
-
-#endif

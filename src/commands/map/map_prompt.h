@@ -2,8 +2,7 @@
  * pattern {} is the record; for JSON records {NAME} is a member of the object and {} the whole record (a JSON
  * string: its content). A name consists of letters, digits, '_', '-', '.' and non-ASCII characters. Doubled
  * braces stand for single ones: {{}} is {}, {{NAME}} is {NAME}. Other braces are literal. */
-#ifndef AUK_COMMANDS_MAP_MAP_PROMPT_H
-#define AUK_COMMANDS_MAP_MAP_PROMPT_H
+#pragma once
 
 #include "base/json.h"
 #include "commands/map/map_records.h"
@@ -47,5 +46,3 @@ Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPr
  * pattern. */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
 void map_prompt_release(MapPrompt *prompt);
-
-#endif

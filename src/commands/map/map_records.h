@@ -1,8 +1,7 @@
 /* map_records.h - reads the records of --map: lines, or texts that end in NUL.
  * Always true: at most one record is in memory, and no more of it than the limit, so that the input may be
  *              endless and lines of any length. */
-#ifndef AUK_COMMANDS_MAP_MAP_RECORDS_H
-#define AUK_COMMANDS_MAP_MAP_RECORDS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -59,5 +58,3 @@ void record_reader_close(RecordReader *reader);
 /* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
  * wait (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
-
-#endif

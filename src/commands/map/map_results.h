@@ -3,8 +3,7 @@
  * off on --resume. The record of a result is identified in the result itself for JSON ("input", the record's
  * hash, and "settings"), and always in OUT.resume (map_resume.h). The file is locked, so that one process
  * writes it, and checked before each write for changes by other programs. */
-#ifndef AUK_COMMANDS_MAP_MAP_RESULTS_H
-#define AUK_COMMANDS_MAP_MAP_RESULTS_H
+#pragma once
 
 #include "base/file.h"
 #include "commands/map/map_records.h"
@@ -60,5 +59,3 @@ Status result_object(size_t index, uint64_t input, uint64_t settings, Buffer *ou
 
 /* Refuses (STATUS_FAILED) an open file that no longer has this name and size. */
 Status results_check_file(int descriptor, const char *path, uint64_t size, Error *err);
-
-#endif

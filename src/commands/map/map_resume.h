@@ -10,8 +10,7 @@
  *
  * A result's line is written before the result. A result of --retry-errors has dashes in place of its hash:
  * its line is written while OUT still holds the error that it replaces, and must be valid for both. */
-#ifndef AUK_COMMANDS_MAP_MAP_RESUME_H
-#define AUK_COMMANDS_MAP_MAP_RESUME_H
+#pragma once
 
 #include <stdint.h>
 
@@ -51,5 +50,3 @@ Status map_resume_write(MapResume *resume, size_t index, uint64_t record, uint64
 Status map_resume_write_any(MapResume *resume, size_t index, uint64_t record, Error *err);
 /* Refuses (STATUS_FAILED) a file that another program has changed: it must list exactly n results. */
 Status map_resume_check(const MapResume *resume, size_t n, Error *err);
-
-#endif

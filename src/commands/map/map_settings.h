@@ -4,8 +4,7 @@
  * A line holds the hash of the exact value, the name of the flag, and the value as messages show it:
  *
  *     0123456789abcdef NAME WHAT\n          such as   5f70bf18a0860070 -n 4 */
-#ifndef AUK_COMMANDS_MAP_MAP_SETTINGS_H
-#define AUK_COMMANDS_MAP_MAP_SETTINGS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -25,5 +24,3 @@ void map_settings_release(MapSettings *settings);
  * difference. `path` is the file of results. -c may differ if `context_may_differ`. */
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size,
                             bool context_may_differ, const char *path, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* bench_kernels.h - times single kernels for `auk bench`. */
-#ifndef AUK_COMMANDS_MEASURE_BENCH_KERNELS_H
-#define AUK_COMMANDS_MEASURE_BENCH_KERNELS_H
+#pragma once
 
 #include "commands/device.h"
 #include "commands/measure/bench_table.h"
@@ -10,5 +9,3 @@
  * (STATUS_FAILED) if the device has no choice of kernels. */
 Status bench_kernels(const Device *device, const Model *model, const char *model_name,
                      const KernelTimesOptions *times, TableForm form, Error *err);
-
-#endif

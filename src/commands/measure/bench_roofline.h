@@ -1,6 +1,5 @@
 /* bench_roofline.h - compares a test of `auk bench` with the limits of the machine. */
-#ifndef AUK_COMMANDS_MEASURE_BENCH_ROOFLINE_H
-#define AUK_COMMANDS_MEASURE_BENCH_ROOFLINE_H
+#pragma once
 
 #include "engine/probe.h"
 
@@ -16,5 +15,3 @@ typedef struct {
 TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
                                  int max_chunk);
 TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n);
-
-#endif

@@ -6,8 +6,7 @@
  *   table_end(&table, err);
  *
  * The caller passes every cell of every column, in order; cells that the form does not show are dropped. */
-#ifndef AUK_COMMANDS_MEASURE_BENCH_TABLE_H
-#define AUK_COMMANDS_MEASURE_BENCH_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -41,5 +40,3 @@ Status table_mark(Table *table, bool value, Error *err); /* "*" in Markdown */
 Status table_end_row(Table *table, Error *err); /* writes the row to standard output */
 Status table_end(Table *table, Error *err);
 void table_release(Table *table);
-
-#endif

@@ -1,6 +1,5 @@
 /* npy.h - a float32 matrix written row by row as a NumPy .npy file, complete or not at all. */
-#ifndef AUK_COMMANDS_MEASURE_NPY_H
-#define AUK_COMMANDS_MEASURE_NPY_H
+#pragma once
 
 #include "base/file.h"
 
@@ -13,5 +12,3 @@ typedef struct {
  * it. */
 Status npy_open(const char *path, size_t n_rows, size_t n_columns, NpyFile *npy, Error *err);
 Status npy_write_row(NpyFile *npy, const float *row /* [n_columns] */, Error *err);
-
-#endif

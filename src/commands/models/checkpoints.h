@@ -1,6 +1,5 @@
 /* checkpoints.h - finds checkpoints below a directory and in the Hugging Face cache. */
-#ifndef AUK_COMMANDS_MODELS_CHECKPOINTS_H
-#define AUK_COMMANDS_MODELS_CHECKPOINTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ void checkpoints_release(Checkpoints *list);
  * same weights, -1 is not a weight file. */
 enum { CHECKPOINTS_WEIGHT_RANKS = 4 };
 int checkpoints_weight_rank(const char *name);
-
-#endif

@@ -1,7 +1,6 @@
 /* companions.h - copies the files that a packed file needs (config.json, the tokenizer and the rest of
  * model_companions[]) to its folder. They appear together with it or not at all. */
-#ifndef AUK_COMMANDS_MODELS_COMPANIONS_H
-#define AUK_COMMANDS_MODELS_COMPANIONS_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -34,5 +33,3 @@ void companions_undo(Companions *copies);
 
 /* Appends the names of the companions that the model has, separated by commas. */
 Status companions_list(const Model *model, Buffer *names, Error *err);
-
-#endif

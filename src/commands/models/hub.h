@@ -7,8 +7,7 @@
  *     HUB/models--ORG--NAME/blobs/HASH(.incomplete)     contents; incomplete downloads
  * HUB is the first that is set of $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  * $XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub. */
-#ifndef AUK_COMMANDS_MODELS_HUB_H
-#define AUK_COMMANDS_MODELS_HUB_H
+#pragma once
 
 #include "base/status.h"
 
@@ -44,5 +43,3 @@ typedef struct {
  * cache. Release the list also after a failure. */
 Status hub_list(HubModels *list, Error *err);
 void hub_models_release(HubModels *list);
-
-#endif

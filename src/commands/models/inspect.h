@@ -1,6 +1,5 @@
 /* inspect.h - private to inspect*.c: the facts and their printers. */
-#ifndef AUK_COMMANDS_MODELS_INSPECT_H
-#define AUK_COMMANDS_MODELS_INSPECT_H
+#pragma once
 
 #include "base/json.h"
 #include "model/layers.h"
@@ -27,5 +26,3 @@ Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
 /* Prints the report as one JSON object and a newline; `tensors`: with a list of all tensors. */
 Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* known_names.h - short model names: the last part of a name that `auk models` lists, if it is unique; and
  * suggestions for names that do not exist. */
-#ifndef AUK_COMMANDS_MODELS_KNOWN_NAMES_H
-#define AUK_COMMANDS_MODELS_KNOWN_NAMES_H
+#pragma once
 
 #include "base/status.h"
 
@@ -13,5 +12,3 @@ Status known_name(const char *text, char **name, Error *err);
 /* Refuses (STATUS_MODEL) a name that does not exist, if a similar one does. Ignores names of organisations
  * that are not folders here: such a model has to be fetched. */
 Status known_name_suggest(const char *text, Error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* names.h - sorted file names of a directory. */
-#ifndef AUK_COMMANDS_MODELS_NAMES_H
-#define AUK_COMMANDS_MODELS_NAMES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ typedef struct {
 Status names_read(const char *directory, Names *names, Error *err);
 Status names_add(Names *names, const char *name, Error *err); /* appends a copy */
 void names_release(Names *names);
-
-#endif

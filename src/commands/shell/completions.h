@@ -1,6 +1,5 @@
 /* completions.h - private to completions*.c: a script for each shell, generated from the command table. */
-#ifndef AUK_COMMANDS_SHELL_COMPLETIONS_H
-#define AUK_COMMANDS_SHELL_COMPLETIONS_H
+#pragma once
 
 #include "base/buffer.h"
 #include "commands/flags.h"
@@ -27,5 +26,3 @@ Status completions_put_words(Buffer *out, const char *choice, Error *err);
 
 /* Appends a flag's help up to its first aside, with a backslash before each character in `escaped`. */
 Status completions_put_help(Buffer *out, const char *help, const char *escaped, Error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* guide.h - the sections of auk(1) that explain how flags work together: chat, pipes, --map, the prompt
  * cache, devices, and the flags of other programs. */
-#ifndef AUK_COMMANDS_SHELL_GUIDE_H
-#define AUK_COMMANDS_SHELL_GUIDE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ typedef struct {
 } GuideSection;
 extern const GuideSection guide[];
 extern const size_t n_guide;
-
-#endif

@@ -3,8 +3,7 @@
  * architectures.c is the only table with names of models: config.c turns a row of it and a config.json into
  * the fields of ModelConfig, and only these decide what loaders and backends do. A model family that needs
  * nothing new is one more row. */
-#ifndef AUK_MODEL_CONFIG_ARCHITECTURES_H
-#define AUK_MODEL_CONFIG_ARCHITECTURES_H
+#pragma once
 
 #include "model/config/config.h"
 #include "model/config/reader.h"
@@ -80,5 +79,3 @@ void architecture_names(char *out, size_t size);
 
 /* Fills rope, local_rope, rotary_dim, windows and layer_ropes (positions.c). PRECOND sizes are filled. */
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Read from config.json and generation_config.json in the spellings of transformers 4 and 5 and validated to
  * the ranges below; unknown features are refused by name. Nothing here reads weights. */
-#ifndef AUK_MODEL_CONFIG_CONFIG_H
-#define AUK_MODEL_CONFIG_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -132,5 +131,3 @@ void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_rope, fl
 
 /* Texts of more tokens than this are `long_rope`; INT32_MAX without longrope. */
 int rope_original_context(const ModelConfig *config);
-
-#endif

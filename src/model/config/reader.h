@@ -1,6 +1,5 @@
 /* reader.h - typed members of JSON objects, with messages that name the file. Private to src/model. */
-#ifndef AUK_MODEL_CONFIG_READER_H
-#define AUK_MODEL_CONFIG_READER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ const char *reader_first_key(const Json *object, const char *const *keys);
 
 /* Whether the member is there and null, for members where that differs from absence. */
 bool reader_is_null(const ConfigReader *r, const char *key);
-
-#endif

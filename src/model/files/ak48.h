@@ -10,8 +10,7 @@
  *       24  i32   n_kv_heads                      256        body
  *
  * Little-endian throughout. The body, without gaps: models.md, "ak48". */
-#ifndef AUK_MODEL_FILES_AK48_H
-#define AUK_MODEL_FILES_AK48_H
+#pragma once
 
 #include "model/tensors.h"
 
@@ -67,5 +66,3 @@ Vector *ak48_norm(Model *model, const Ak48Tensor *tensor);
 /* The tensor's name in a Hugging Face directory. */
 #define AK48_NAME_SIZE 64
 void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]);
-
-#endif

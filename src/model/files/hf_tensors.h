@@ -1,7 +1,6 @@
 /* hf_tensors.h - finds and checks tensors of a Hugging Face directory by name. Private to src/model; used by
  * hf_directory.c and hf_quantised.c. */
-#ifndef AUK_MODEL_FILES_HF_TENSORS_H
-#define AUK_MODEL_FILES_HF_TENSORS_H
+#pragma once
 
 #include "model/loaders.h"
 
@@ -31,5 +30,3 @@ Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 /* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name: they are its outputs
  * from first_out on, of n_out in all. PRECOND the Linear's name and sizes are set. */
 Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear);
-
-#endif

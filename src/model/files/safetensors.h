@@ -6,8 +6,7 @@
  * Validated as by the reference implementation (huggingface/safetensors, src/tensor.rs): the header is at
  * most 100,000,000 bytes, offsets count from the end of the header, every byte of the data belongs to exactly
  * one tensor, and a tensor's bytes agree with its dtype and shape. */
-#ifndef AUK_MODEL_FILES_SAFETENSORS_H
-#define AUK_MODEL_FILES_SAFETENSORS_H
+#pragma once
 
 #include "base/file.h"
 #include "model/tensors.h"
@@ -30,5 +29,3 @@ void safetensors_close(Safetensors *file);
 Status safetensors_parse(const char *name, const void *bytes, size_t size, Safetensors *file, Error *err);
 
 StoredTensor *safetensors_find(const Safetensors *file, const char *name); /* or NULL */
-
-#endif

@@ -1,7 +1,6 @@
 /* weight_files.h - all tensors of a directory by name: those of model.safetensors, or of the shards that
  * model.safetensors.index.json names. */
-#ifndef AUK_MODEL_FILES_WEIGHT_FILES_H
-#define AUK_MODEL_FILES_WEIGHT_FILES_H
+#pragma once
 
 #include "model/files/safetensors.h"
 
@@ -23,5 +22,3 @@ void weight_files_close(WeightFiles *files);
 Status weight_files_refuse(const char *directory, bool without_config, Error *err);
 
 StoredTensor *weight_files_find(const WeightFiles *files, const char *name); /* or NULL */
-
-#endif

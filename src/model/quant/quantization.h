@@ -4,8 +4,7 @@
  * One scheme holds for all layers but those that a rule matches, which are dense or have other bits or
  * groups. Rules match names, parts of names and regular expressions, as in the producer's software. The
  * tensors decide whether a layer is quantised (hf_quantised.c); the scheme says how to read them. */
-#ifndef AUK_MODEL_QUANT_QUANTIZATION_H
-#define AUK_MODEL_QUANT_QUANTIZATION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file,
  * expression that takes more than max_steps; `file` is for the message. */
 Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
                        Error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* rules.h - rules of quantization_config that give single layers another scheme. Private to src/model;
  * quantization.c and compressed.c add them. */
-#ifndef AUK_MODEL_QUANT_RULES_H
-#define AUK_MODEL_QUANT_RULES_H
+#pragma once
 
 #include "model/config/reader.h"
 #include "model/quant/quantization.h"
@@ -25,5 +24,3 @@ Status quant_rules_add_list(const ConfigReader *r, const char *key, QuantConfig 
 
 /* Reads compressed-tensors' quantization_config (compressed.c). */
 Status quant_compressed_parse(const ConfigReader *r, QuantConfig *quant);
-
-#endif

@@ -3,8 +3,7 @@
  * For emulator.cpp (fibers and their turns), cluster.cpp (barriers, delayed copies, peers) and resident.cpp.
  * Always true: only the resident block that has the turn runs, on a host thread of its own (so its __shared__
  * variables are that thread's); no other host thread touches this state. */
-#ifndef EMULATOR_BLOCKS_H
-#define EMULATOR_BLOCKS_H
+#pragma once
 
 #include <deque>
 #include <map>
@@ -207,5 +206,3 @@ void land_due(Residents &home);
 void leave_cluster(Worker *w, Fiber &fiber);
 
 } // namespace emulator
-
-#endif

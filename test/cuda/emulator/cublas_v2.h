@@ -1,6 +1,5 @@
 /* cublas_v2.h - the emulator's part of cuBLAS's types. */
-#ifndef EMULATOR_CUBLAS_V2_H
-#define EMULATOR_CUBLAS_V2_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 
@@ -24,5 +23,4 @@ const char *cublasGetStatusString(cublasStatus_t status);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* cuda.h - the emulator's part of the driver's types: tensor maps, with CUDA's names and numbers. */
-#ifndef EMULATOR_CUDA_H
-#define EMULATOR_CUDA_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ extern "C" CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType
                                            const cuuint32_t *box, const cuuint32_t *step,
                                            CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                            CUtensorMapFloatOOBfill);
-
-#endif

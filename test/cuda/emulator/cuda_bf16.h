@@ -1,6 +1,5 @@
 /* cuda_bf16.h - the emulator's bf16: the upper half of a float, rounded to nearest even. */
-#ifndef EMULATOR_CUDA_BF16_H
-#define EMULATOR_CUDA_BF16_H
+#pragma once
 
 #include "cuda_fp16.h"
 
@@ -29,5 +28,3 @@ inline float __bfloat162float(__nv_bfloat16 v) {
 inline float2 __bfloat1622float2(__nv_bfloat162 v) {
   return {(float)v.x, (float)v.y};
 }
-
-#endif

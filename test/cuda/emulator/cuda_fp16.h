@@ -1,7 +1,6 @@
 /* cuda_fp16.h - the emulator's fp16: rounded to nearest even after every operation, as the hardware does
  * it. */
-#ifndef EMULATOR_CUDA_FP16_H
-#define EMULATOR_CUDA_FP16_H
+#pragma once
 
 #include "cuda_runtime.h"
 
@@ -74,5 +73,3 @@ inline __half emulated_hfma(__half a, __half b, __half c) {
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
   return {emulated_hfma(a.x, b.x, c.x), emulated_hfma(a.y, b.y, c.y)};
 }
-
-#endif

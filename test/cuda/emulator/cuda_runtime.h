@@ -1,6 +1,5 @@
 /* cuda_runtime.h - the emulator's keywords of CUDA C++, vector types, and the functions that kernels call. */
-#ifndef EMULATOR_CUDA_RUNTIME_H
-#define EMULATOR_CUDA_RUNTIME_H
+#pragma once
 
 #include <math.h>
 #include <time.h>
@@ -337,5 +336,3 @@ cudaError_t cudaFuncSetAttribute(Kernel kernel, cudaFuncAttribute attribute, int
 template <class Kernel> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, Kernel) {
   return cudaSuccess;
 }
-
-#endif

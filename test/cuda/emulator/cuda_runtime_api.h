@@ -1,7 +1,6 @@
 /* cuda_runtime_api.h - the emulator's part of CUDA's runtime: the functions that this project calls, for C
  * and C++, with CUDA's names, types and visible numbers (driver_types.h). */
-#ifndef EMULATOR_CUDA_RUNTIME_API_H
-#define EMULATOR_CUDA_RUNTIME_API_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -136,6 +135,4 @@ template <class T> cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned 
 template <class T> cudaError_t cudaMallocHost(T **memory, size_t bytes) {
   return cudaMallocHost((void **)memory, bytes);
 }
-#endif
-
 #endif

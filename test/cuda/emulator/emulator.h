@@ -28,8 +28,7 @@
  * request on; a barrier in shared memory that is not initialised, or counts below zero, aborts. wgmma reads
  * and adds when it is waited for; its sums are NaN until then. Not emulated: timing, and memory order between
  * blocks other than through atomics. */
-#ifndef EMULATOR_H
-#define EMULATOR_H
+#pragma once
 
 #include <functional>
 #include <stddef.h>
@@ -141,5 +140,3 @@ inline Launcher launcher(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t 
 }
 
 } // namespace emulator
-
-#endif

@@ -1,6 +1,5 @@
 /* cluster.cuh - the emulator's form of cuda/ptx/cluster.cuh; the work is in cluster.cpp. */
-#ifndef AUK_CUDA_CLUSTER_CUH
-#define AUK_CUDA_CLUSTER_CUH
+#pragma once
 
 #include "cuda/ptx/ptx.cuh"
 
@@ -118,5 +117,3 @@ template <int n> void registers_down_to() {
   static_assert(n >= 24 && n <= 256 && n % 8 == 0, "9.7.18 setmaxnreg");
   emulator::registers_down_to(n);
 }
-
-#endif

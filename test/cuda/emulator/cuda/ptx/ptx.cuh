@@ -1,6 +1,5 @@
 /* ptx.cuh - the emulator's form of cuda/ptx/ptx.cuh, as its comments and the PTX ISA 9.0 define it. */
-#ifndef AUK_CUDA_PTX_CUH
-#define AUK_CUDA_PTX_CUH
+#pragma once
 
 #include <cuda_fp16.h>
 #include <stdint.h>
@@ -201,5 +200,3 @@ inline unsigned count_up(unsigned *counter) {
 
 inline void dependents_may_start() {}
 inline void wait_for_previous() {}
-
-#endif

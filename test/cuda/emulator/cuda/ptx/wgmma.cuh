@@ -1,6 +1,5 @@
 /* wgmma.cuh - the emulator's form of cuda/ptx/wgmma.cuh; the work is in tensor.cpp. */
-#ifndef AUK_CUDA_WGMMA_CUH
-#define AUK_CUDA_WGMMA_CUH
+#pragma once
 
 #include "cuda/ptx/cluster.cuh"
 
@@ -29,5 +28,3 @@ template <int columns> void wgmma_f16(float (&c)[columns / 2], const uint32_t (&
   static_assert(columns >= 8 && columns <= 256 && columns % 8 == 0, "m64nNk16");
   emulator::wgmma(c, columns, a, b, add != 0);
 }
-
-#endif
