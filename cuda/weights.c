@@ -213,8 +213,8 @@ static Status fill_vector(Loader *l, const float **to, const Vector *from, Error
   return STATUS_OK;
 }
 
-/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. Weights in groups have
- * `bits` bits in the checkpoint; 0 for those without groups. */
+/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. `bits` is that of
+ * weights in groups as the checkpoint has them, 0 for weights without groups. */
 static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, int bits, const void *from,
                         int n_rows, size_t row_bytes, size_t step, size_t unit, Error *err) {
   const bool int8 = to->type == WEIGHT_INT8;
@@ -252,8 +252,8 @@ static Status fill_groups(Loader *l, const DeviceLinear *to, LinearPart part, co
   return STATUS_OK;
 }
 
-/* Uploads a float per output to `at`, the scales or the bias of the matrix; the checkpoint holds them in `stored`
- * bytes. */
+/* Uploads a float per output to `at`, the scales or the bias of the matrix; `stored` is their bytes in the
+ * checkpoint. */
 static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, const void *at,
                           const void *from, size_t stored, Error *err) {
   void *staged;

@@ -32,8 +32,8 @@ typedef enum { KV_F16, KV_F32 } KvType;
 typedef struct {
   int pos;      /* >= 0; pos + n_tokens <= n_ctx */
   int n_tokens; /* 1 .. max_chunk */
-  /* LongRoPE: the whole text is longer than the original context (rope_original_context()), so every position uses
-   * the long factors. Cached keys stay valid only while this does not change. */
+  /* LongRoPE: the whole text is longer than the original context (rope_original_context()), so every position
+   * uses the long factors. Cached keys stay valid only while this does not change. */
   bool long_rope;
 } TokenRange;
 

@@ -6,7 +6,7 @@
  *       12  i32                   n: tokens of this block, 1 .. PREFIX_BLOCK
  *       16  i32                   n_layers
  *       20  i32                   key_size
- *       24  i32                   long_rope: 1 if the keys use LongRoPE's long factors (rope_original_context())
+ *       24  i32                   long_rope: 1 if the keys use LongRoPE's long factors
  *       28                        zeros
  *       32  u64                   layer_bytes: bytes of the block's keys and values in one layer
  *       40  u64                   hash64() of all other bytes before the data

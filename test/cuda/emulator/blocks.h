@@ -47,8 +47,8 @@ struct Sums {
   std::vector<float> values;
 };
 
-/* A thread waits while (*watched & mask) == old, or, where watched is NULL, while all of its `polls` is as it was.
- * These lie apart from the fibers, since each turn asks many of them. */
+/* A thread waits while (*watched & mask) == old, or, if watched is NULL, while all of its `polls` is as it was.
+ * These lie apart from the fibers, since each turn looks at many of them. */
 struct Wait {
   const unsigned *watched;
   unsigned mask, old;
