@@ -213,8 +213,8 @@ static Status fill_vector(Loader *l, const float **to, const Vector *from, Error
   return STATUS_OK;
 }
 
-/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. `bits` is that of
- * weights in groups as the checkpoint has them, 0 for weights without groups. */
+/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. `bits` is the
+ * width of weights in groups as the checkpoint has them, 0 for weights without groups. */
 static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, int bits, const void *from,
                         int n_rows, size_t row_bytes, size_t step, size_t unit, Error *err) {
   const bool int8 = to->type == WEIGHT_INT8;

@@ -86,8 +86,9 @@ static Status read_specials(const char *directory, const Json *config, Chat *cha
 static Status parse_as(Chat *chat, const char *source, const char *text, size_t size, Error *err) {
   chat->source = strdup(source);
   if (!chat->source) return error_set(err, STATUS_FAILED, "out of memory: a chat template");
+  TRY(template_parse(source, text, size, &chat->template, err));
   chat->hash = hash64(text, size, chat->hash);
-  return template_parse(source, text, size, &chat->template, err);
+  return STATUS_OK;
 }
 
 static Status parse_builtin(Chat *chat, const ChatBuiltin *builtin, Error *err) {
