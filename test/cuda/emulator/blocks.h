@@ -47,7 +47,7 @@ struct Sums {
   std::vector<float> values;
 };
 
-/* A thread waits while (*watched & mask) == old, or, if watched is NULL, while none of its `polls` has changed.
+/* A thread waits while (*watched & mask) == old, or, if watched is NULL, while none of its `polls` changed.
  * These lie apart from the fibers, since each turn looks at many of them. */
 struct Wait {
   const unsigned *watched;
