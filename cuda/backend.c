@@ -88,7 +88,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
 }
 
-/* DECODE_AUTO takes the fused step for models on which it was measured to be faster (STEP.md). */
+/* DECODE_AUTO takes the fused step for models on which it was measured to be faster (LOG.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted == DECODE_AUTO && !fused_preferred(loaded) ? DECODE_KERNELS : wanted;
   return wanted == DECODE_FUSED ? fused_check(loaded, err) : STATUS_OK;

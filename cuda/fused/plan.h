@@ -168,7 +168,7 @@ typedef struct {
 
 /* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one
  * at most, and the clusters without a KV head, which wait while the others attend, have the larger ones.
- * Giving clusters with a KV head fewer, so that all read the same number of bytes, is slower (STEP.md),
+ * Giving clusters with a KV head fewer, so that all read the same number of bytes, is slower (LOG.md),
  * because the others cannot begin before attention has ended. */
 STEP_BOTH static inline int step_first_ffn_block(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;

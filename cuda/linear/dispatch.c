@@ -28,7 +28,7 @@
 #define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
-/* The first match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
+/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
   {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
