@@ -1,5 +1,4 @@
-/* device.c - see device.h.   Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c.   Calls: the
- * backends. */
+/* device.c - see device.h. Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c. */
 #include "commands/device.h"
 
 #include <inttypes.h>

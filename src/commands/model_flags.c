@@ -1,5 +1,4 @@
-/* model_flags.c - see model_flags.h.   Called by: every command that takes a model.   Calls: models/hub.c,
- * model/model.h, the tokenizer. */
+/* model_flags.c - see model_flags.h. Called by: every command that takes a model. */
 #include "commands/model_flags.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* template.c - `auk template`: renders conversations, one JSON object a line, by a chat template. Called by:
- * main.c. Calls: chat.h.
+/* template.c - `auk template`: renders conversations, one JSON object a line, by a chat template.
  * Always true: every input line has one output line; of a checkpoint only the files with its template and
  *              special tokens are read. */
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* tokenize.c - `auk tokenize`: text to token ids, ids to text, and both for lines of JSON. Called by:
- * main.c. Calls: the tokenizer.
+/* tokenize.c - `auk tokenize`: text to token ids, ids to text, and both for lines of JSON.
  * Always true: standard output carries only ids and text; the input text is used unchanged, to its last
  *              newline. */
 #include <errno.h>
@@ -198,14 +197,12 @@ static Status take_line(void *user, const char *name, size_t number, const Buffe
 /* --- the command */
 
 static const char about[] =
-    "Writes the ids of a text on one line: of TEXT, -p TEXT, -f FILE or standard input, taken as it is, to "
-    "the\n"
-    "last newline. What the tokenizer adds around a text (BOS, ...) is added, and special tokens in it are\n"
-    "recognised, as Hugging Face's encode() does; two flags turn that off.\n"
+    "Writes the ids of a text on one line: of TEXT, -p TEXT, -f FILE or standard input, taken as it is,\n"
+    "to the last newline. What the tokenizer adds around a text (BOS, ...) is added, and special tokens\n"
+    "in it are recognised, as Hugging Face's encode() does; two flags turn that off.\n"
     "\n"
-    "--decode writes the text of ids (numbers between spaces or commas), nothing behind it but a newline on "
-    "a\n"
-    "terminal.\n"
+    "--decode writes the text of ids (numbers between spaces or commas), nothing behind it but a newline\n"
+    "on a terminal.\n"
     "\n"
     "--jsonl answers each line of JSON as it comes:\n"
     "  {\"text\": \"Hi\", \"add_special\": false, \"parse_special\": true}    (both flags may be left out)\n"

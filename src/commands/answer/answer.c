@@ -1,6 +1,5 @@
-/* answer.c - assistant_answer(): generates tokens and splits them into thought and answer; see assistant.h.
- * Called by: run.c, map_answer.c, dialogue.c. Calls: session.c, generate.c, thinking.c, stop.c, the
- * tokenizer.
+/* answer.c - assistant_answer(): generates tokens and splits them into thought and answer; see
+ * assistant.h. Called by: run.c, map_answer.c, dialogue.c.
  * Always true: a token's text passes through the stream (whole characters), the splitter (thought or
  *              answer), the stop strings (answers only) and the sink; each stage holds back only what the
  *              next token may change. */

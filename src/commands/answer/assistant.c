@@ -1,5 +1,4 @@
-/* assistant.c - see assistant.h: opening, prompts, context.   Called by: run.c, map.c, choose.c, chat.c.
- * Calls: model, tokenizer, chat template, device, session. */
+/* assistant.c - see assistant.h: opening, prompts, context. Called by: run.c, map.c, choose.c, chat.c. */
 #include "commands/answer/assistant.h"
 
 #include <stdio.h>

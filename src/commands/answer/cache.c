@@ -1,5 +1,4 @@
-/* cache.c - see cache.h. Called by: assistant.c, answer.c, choose.c, map.c, cache_list.c. Calls:
- * prefix_store.c, model/identity.c.
+/* cache.c - see cache.h. Called by: assistant.c, answer.c, choose.c, map.c, cache_list.c.
  * Always true: no file is used before the hash of the weights is known. Computing it reads all weights
  *              once; the first use of a checkpoint does so at the end, when the answer is complete. */
 #include "commands/answer/cache.h"

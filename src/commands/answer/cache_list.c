@@ -1,6 +1,5 @@
-/* cache_list.c - `auk cache`: lists or clears the prefix cache.   Called by: main.c.   Calls: cache.c,
- * prefix_directory.c, prefix_file.c. A line covers all files of one key, i.e. one checkpoint, program and
- * device, which can serve one prompt. */
+/* cache_list.c - `auk cache`: lists or clears the prefix cache. A line covers all files of one key, i.e.
+ * one checkpoint, program and device, which can serve one prompt. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

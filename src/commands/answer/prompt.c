@@ -1,5 +1,4 @@
-/* prompt.c - see prompt.h.   Called by: run.c, choose.c, map.c, map_answer.c.   Calls: input_text.c,
- * truncate.c. */
+/* prompt.c - see prompt.h. Called by: run.c, choose.c, map.c, map_answer.c. */
 #include "commands/answer/prompt.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
-/* reply.c - see reply.h. Called by: run.c; in part by choose.c and map_answer.c. Calls: show.c,
- * code_block.c, output.c.
+/* reply.c - see reply.h. Called by: run.c; in part by choose.c and map_answer.c.
  * Always true: only the answer goes to standard output or the file; everything about it goes to standard
  *              error. */
 #include "commands/answer/reply.h"

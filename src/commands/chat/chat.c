@@ -148,14 +148,13 @@ static Status run(CommandCall *call, Error *err) {
 const Interface chat_interface = {
     .usage = "auk chat -m MODEL [FLAGS]\nauk -m MODEL [FLAGS]",
     .about =
-        "A conversation on a terminal. Lines are edited as with readline; what is pasted comes in whole and\n"
-        "waits for Enter; Alt-Enter puts a newline into a message, and so do lines between \"\"\" and "
-        "\"\"\".\n"
-        "Ctrl-C stops an answer and keeps what came, Ctrl-D leaves, /help lists what can be done. A line\n"
-        "that begins with a blank is text, whatever follows. Where standard input is no terminal, each of\n"
-        "its lines is a message or a command, answers go to standard output, and the first error ends the\n"
-        "chat: text of strangers is for auk run. Exit status: 0 done, 1 failed, 2 usage, 3 model refused,\n"
-        "130 interrupted, 141 the reader of the output went away.",
+        "A conversation on a terminal. Lines are edited as with readline; what is pasted comes in whole\n"
+        "and waits for Enter; Alt-Enter puts a newline into a message, and so do lines between \"\"\" and\n"
+        "\"\"\". Ctrl-C stops an answer and keeps what came, Ctrl-D leaves, /help lists what can be done.\n"
+        "A line that begins with a blank is text, whatever follows. Where standard input is no terminal,\n"
+        "each of its lines is a message or a command, answers go to standard output, and the first error\n"
+        "ends the chat: text of strangers is for auk run. Exit status: 0 done, 1 failed, 2 usage, 3 model\n"
+        "refused, 130 interrupted, 141 the reader of the output went away.",
     .examples = "auk chat -m MODEL -sys \"Answer in one sentence.\"\n"
                 "auk chat -m MODEL --context-overflow slide        # forgets the oldest turns, and says so\n"
                 "auk chat -m MODEL < lines.txt                     # each line a message",

@@ -1,5 +1,4 @@
-/* chat_commands.c - the commands of a chat.   Called by: chat.c.   Calls: dialogue.c, conversation_file.c,
- * text_editor.c. */
+/* chat_commands.c - the commands of a chat. Called by: chat.c. */
 #include <stdlib.h>
 #include <string.h>
 

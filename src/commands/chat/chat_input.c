@@ -1,5 +1,4 @@
-/* chat_input.c - see chat_input.h.   Called by: chat.c, chat_commands.c, dialogue.c.   Calls: line_editor.c,
- * history.c. */
+/* chat_input.c - see chat_input.h. Called by: chat.c, chat_commands.c, dialogue.c. */
 #include "commands/chat/chat_input.h"
 
 #include <stdlib.h>

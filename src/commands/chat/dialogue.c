@@ -1,5 +1,4 @@
-/* dialogue.c - see dialogue.h. Called by: chat.c, chat_commands.c. Calls: assistant.c, conversation.c,
- * show.c.
+/* dialogue.c - see dialogue.h. Called by: chat.c, chat_commands.c.
  * Always true: the session holds a prefix of `held`; dropping turns from a conversation is always
  *              reported. */
 #include "commands/chat/dialogue.h"

@@ -1,6 +1,5 @@
 /* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records one after another.
- *
- * Called by: commands/run.c.   Calls: map_records.c, map_answer.c, map_results.c, map_job.c.
+ * Called by: commands/run.c.
  * Always true: one record and its answer are held at a time; results are in the order of the records; each
  *              result is written in full.
  *

@@ -1,5 +1,4 @@
-/* map_answer.c - see map_answer.h.   Called by: commands/map/map.c.   Calls: map_prompt.c, assistant.c,
- * choose.c, show.c. */
+/* map_answer.c - see map_answer.h. Called by: commands/map/map.c. */
 #include "commands/map/map_answer.h"
 
 #include <string.h>

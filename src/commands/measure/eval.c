@@ -1,5 +1,4 @@
-/* eval.c - `auk eval`: the logits and perplexity of given tokens. Called by: main.c. Calls: the tokenizer,
- * session.c (session_evaluate), npy.c.
+/* eval.c - `auk eval`: the logits and perplexity of given tokens.
  * Always true: logits are written as they are computed, never all held; the file appears complete or not
  *              at all. */
 #include <limits.h>

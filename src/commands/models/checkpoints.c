@@ -1,6 +1,5 @@
 /* checkpoints.c - see checkpoints.h.
- *
- * Called by: models.c.   Calls: hub.c, model/model.h (ak48_is).
+ * Called by: models.c.
  * Always true: every directory is listed once, whatever links lead to it, and no deeper than the limits. */
 #include "commands/models/checkpoints.h"
 

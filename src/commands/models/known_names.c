@@ -1,5 +1,4 @@
-/* known_names.c - see known_names.h.   Called by: model_flags.c.   Calls: checkpoints.c, hub.c,
- * did_you_mean.c. Opens no checkpoint. */
+/* known_names.c - see known_names.h. Called by: model_flags.c. Opens no checkpoint. */
 #include "commands/models/known_names.h"
 
 #include <errno.h>

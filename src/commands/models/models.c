@@ -1,5 +1,4 @@
-/* models.c - `auk models [DIR...]`: lists the checkpoints on this machine and whether they will run. Called
- * by: main.c. Calls: checkpoints.c, hub.c, model/model.h, the tokenizer.
+/* models.c - `auk models [DIR...]`: lists the checkpoints on this machine and whether they will run.
  * Always true: of the weights only norms are read; files are mapped and headers checked as for an answer.
  *              Facts of a refused checkpoint come from its config.json. Each line is written once its
  *              checkpoint was examined. */
@@ -363,16 +362,12 @@ static Status run(CommandCall *call, Error *err) {
 const Interface models_interface = {
     .usage = "auk models [DIR...] [FLAGS]",
     .about =
-        "Lists the checkpoints in the Hugging Face cache and below the directories (where none is "
-        "given: below\n"
-        "./models), each with what -m takes as its name, whether it will run, the size of its weights, "
-        "the longest\n"
-        "context, architecture and quantisation. Under one that will not run stands why. No weight is "
-        "read. A\n"
-        "directory is a checkpoint where it holds a config.json and a file of weights; what lies below "
-        "it, and\n"
-        "names beginning with a dot, are passed over. AUK_MODEL's model is listed too, and marked as the "
-        "default.",
+        "Lists the checkpoints in the Hugging Face cache and below the directories (where none is given:\n"
+        "below ./models), each with what -m takes as its name, whether it will run, the size of its\n"
+        "weights, the longest context, architecture and quantisation. Under one that will not run stands\n"
+        "why. No weight is read. A directory is a checkpoint where it holds a config.json and a file of\n"
+        "weights; what lies below it, and names beginning with a dot, are passed over. AUK_MODEL's model\n"
+        "is listed too, and marked as the default.",
     .examples = "auk models                            # what is here\n"
                 "auk models ~/checkpoints /data/llms   # and there\n"
                 "auk models --json | jq -r '.[] | select(.runs) | .name'",

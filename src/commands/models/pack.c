@@ -126,14 +126,11 @@ static Status run(CommandCall *call, Error *err) {
 const Interface pack_interface = {
     .usage = "auk pack MODEL -o FILE",
     .about =
-        "Writes the weights of an AWQ checkpoint as one packed file (ak48), and copies beside it what it "
-        "needs to run:\n"
-        "config.json, generation_config.json, the tokenizer and the chat template. Of these nothing that "
-        "is there\n"
-        "already is replaced: the same files are fine, others refuse the packing. What a packed file cannot "
-        "hold is\n"
-        "refused by name: biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot "
-        "hold exactly.",
+        "Writes the weights of an AWQ checkpoint as one packed file (ak48), and copies beside it what it\n"
+        "needs to run: config.json, generation_config.json, the tokenizer and the chat template. Of these\n"
+        "nothing that is there already is replaced: the same files are fine, others refuse the packing.\n"
+        "What a packed file cannot hold is refused by name: biases, dense layers, rope scaling, sliding\n"
+        "windows, numbers that fp16 cannot hold exactly.",
     .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
     INTERFACE_GROUPS(groups),
     INTERFACE_MODEL_OPERAND,
