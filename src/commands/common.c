@@ -63,8 +63,6 @@ bool interrupt_came(void) {
   return interrupted;
 }
 
-/* --- seeds */
-
 Status random_seed(uint64_t *seed, Error *err) {
   if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
     return error_set(err, STATUS_FAILED, "cannot get a random seed (give one with --seed)");

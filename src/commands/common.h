@@ -1,5 +1,4 @@
-/* common.h - shared by all commands: exit status, notes, signals, seeds, what a terminal can show, file
- * names. */
+/* common.h - shared by all commands: exit status, notes, signals, seeds, terminals, file names. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,8 +11,7 @@
  * a message. A closed pipe and an interruption print nothing. */
 int command_finish(Status status, const Error *err);
 
-/* Prints "auk: ..." to standard error as one line without control characters, as file names may contain
- * some. */
+/* Prints "auk: ..." to standard error as one line without control characters. */
 void print_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A random seed below 2^53, which every JSON reader represents exactly. */

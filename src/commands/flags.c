@@ -14,9 +14,7 @@
 /* --- lists */
 
 Status string_list_add(StringList *list, const char *item, Error *err) {
-  void *items = list->items;
-  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
-  list->items = items;
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
   list->items[list->count++] = item;
   return STATUS_OK;
 }

@@ -29,6 +29,5 @@ typedef Status (*LineSink)(void *user, const char *name, size_t number, const Bu
                            Error *err);
 Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err);
 
-/* Appends ids that are separated by white space, commas or brackets. `name` is for messages
- * (STATUS_USAGE). */
+/* Appends ids that are separated by white space, commas or brackets; `name` is for messages. */
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err);

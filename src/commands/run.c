@@ -74,8 +74,6 @@ static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
   return run_one(o, assistant, err);
 }
 
-/* --- the flags */
-
 static const char usage[] =
     "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]\n"
     "auk -m MODEL [-p TEXT] --map FILE [--resume OUT] [FLAGS]\nauk -m MODEL -p TEXT --choose A,B [FLAGS]\n"

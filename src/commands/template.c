@@ -86,8 +86,6 @@ static Status take_line(void *user, const char *name, size_t number, const Buffe
   return status;
 }
 
-/* --- the command */
-
 static const char about[] =
     "Renders conversations by a checkpoint's chat template, as Hugging Face's apply_chat_template() does.\n"
     "Each line of standard input is a JSON object with what the template is given:\n"

@@ -194,8 +194,6 @@ static Status take_line(void *user, const char *name, size_t number, const Buffe
   return status;
 }
 
-/* --- the command */
-
 static const char about[] =
     "Writes the ids of a text on one line: of TEXT, -p TEXT, -f FILE or standard input, taken as it is,\n"
     "to the last newline. What the tokenizer adds around a text (BOS, ...) is added, and special tokens\n"

@@ -122,7 +122,7 @@ static bool obeys_repetition(const Answer *answer) {
 
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
   Answer *answer = user;
-  if (answer->sink->token) TRY(answer->sink->token(answer->sink->user, id, err));
+  if (answer->sink->ids) TRY(id_list_append(answer->sink->ids, id, err));
   bool inside = answer->splitter.state == THINKING_INSIDE;
   if (has_text(answer->assistant, id)) TRY(tokenizer_stream_push(answer->stream, id, &answer->text, err));
   TRY(take_text(answer, false, err));

@@ -10,8 +10,6 @@
 #include "commands/input_text.h"
 #include "model/identity.h"
 
-/* --- the flags */
-
 const Flag chat_flags[] = {
     FLAG_STRING("-sys, --system, --system-prompt", "TEXT", ChatFlags, system,
                 "what the model is told before the prompt"),

@@ -1,11 +1,7 @@
 /* assistant.h - an open model that can answer: checkpoint, tokenizer, chat template, device, session and
  * sampler; and the single path from a prompt to an answer. The caller decides where the text goes.
- *
- * Called by: run.c (one shot), map.c, choose.c, chat.c.
- *   assistant_open()     refuses all that can be refused before weights are read
- *   assistant_encode()   conversations to ids; assistant_context() says whether they fit
- *   assistant_start()    memory, weights, session
- *   assistant_answer()   any number of times */
+ * In order: assistant_open() refuses all that can be refused before weights are read; assistant_encode();
+ * assistant_start() reads the weights; assistant_answer(), any number of times. */
 #pragma once
 
 #include <limits.h>
@@ -127,8 +123,7 @@ size_t assistant_messages(const Assistant *assistant, const char *text, size_t s
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
 
-/* Chooses the context: -c, or what fits into memory, but at least n_prompt and 256 more if the model allows
- * it. */
+/* Chooses the context: -c, or what fits into memory, but at least n_prompt and 256 more if the model can. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
@@ -136,8 +131,7 @@ Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n
  * not apply to devices with their own memory. */
 Status assistant_check_weights(const Assistant *assistant, Error *err);
 
-/* Chooses the context, in which the prompt must fit, then checks memory, loads weights and opens the
- * session. */
+/* Chooses the context, which the prompt must fit, checks memory, loads weights, opens the session. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
 typedef enum { TEXT_ANSWER, TEXT_THOUGHT } TextKind;
@@ -146,8 +140,7 @@ typedef struct {
   /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
    * FINISH_STOP. Excludes the marks of a thought and white space around them. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
-  /* Receives each token's id before its text; may be NULL. */
-  Status (*token)(void *user, int32_t id, Error *err);
+  IdList *ids; /* receives each token's id before its text; may be NULL */
   /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens
    * done and in total; may be NULL. */
   void (*prefilling)(void *user, int done, int total);

@@ -45,8 +45,6 @@ struct Cache {
   int n_prefilled;   /* prompt tokens in the session that are worth storing */
 };
 
-/* --- flags */
-
 /* Parses a number with an optional K, M, G or T (powers of 1024), then B or iB. */
 static Status parse_limit(const char *text, uint64_t *bytes, Error *err) {
   static const char letters[] = "KMGT";

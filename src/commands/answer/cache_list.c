@@ -36,9 +36,7 @@ static Status group_of(Groups *groups, const char *name, Group **out, Error *err
     *out = &groups->items[i];
     if (strncmp((*out)->key, name, 16) == 0) return STATUS_OK;
   }
-  void *items = groups->items;
-  TRY(mem_grow(&items, &groups->capacity, groups->count + 1, sizeof(Group), "a list of files", err));
-  groups->items = items;
+  TRY(mem_grow(&groups->items, &groups->capacity, groups->count + 1, sizeof(Group), "a list of files", err));
   *out = &groups->items[groups->count++];
   **out = (Group){.tokens = 0};
   memcpy((*out)->key, name, 16);

@@ -40,9 +40,7 @@ static Status add_choice(Choices *choices, const char *text, size_t size, size_t
   for (size_t i = 0; i < choices->n; i++)
     if (choices->items[i].size == size && memcmp(choices->items[i].text, text, size) == 0)
       return error_set(err, STATUS_USAGE, "--choose: \"%.*s\" is there twice", (int)size, text);
-  void *items = choices->items;
-  TRY(mem_grow(&items, capacity, choices->n + 1, sizeof *choices->items, "answers", err));
-  choices->items = items;
+  TRY(mem_grow(&choices->items, capacity, choices->n + 1, sizeof *choices->items, "answers", err));
   choices->items[choices->n++] = (Choice){.text = text, .size = size};
   return STATUS_OK;
 }
@@ -185,9 +183,7 @@ static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
     if (choice->ids.count > longest) longest = choice->ids.count;
   }
   TRY(assistant_check_prompt(a, longest - 1, session_context(a->session), err));
-  void *log_p = choices->log_p;
-  TRY(mem_grow(&log_p, &choices->n_log_p, longest - common, sizeof *choices->log_p, "scores", err));
-  choices->log_p = log_p;
+  TRY(mem_grow(&choices->log_p, &choices->n_log_p, longest - common, sizeof *choices->log_p, "scores", err));
   return STATUS_OK;
 }
 

@@ -175,11 +175,6 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
   return take_part(reply, err);
 }
 
-static Status take_id(void *user, int32_t id, Error *err) {
-  Reply *reply = user;
-  return id_list_append(&reply->ids, id, err);
-}
-
 static void end_progress(Reply *reply) {
   if (reply->progress) progress_clear();
   reply->progress = false;
@@ -201,7 +196,7 @@ static void show_progress(void *user, int done, int total) {
 
 AnswerSink reply_sink(Reply *reply) {
   return (AnswerSink){.text = take_text,
-                      .token = reply->flags->ids ? take_id : NULL,
+                      .ids = reply->flags->ids ? &reply->ids : NULL,
                       .prefilling = show_progress,
                       .user = reply};
 }

@@ -24,8 +24,7 @@ typedef struct {
   Buffer out;     /* buffer for one write */
 } Show;           /* set the upper part, zero the lower one; release with show_release() */
 
-/* Configures Show from the flags and the descriptor. The caller sets `write` and `user` (NULL: standard
- * output). */
+/* Configures Show from the flags and the descriptor; the caller sets `write` and `user`. */
 Show show_to(const Assistant *assistant, int descriptor);
 
 /* Begin an answer, take its texts, end its last line on a terminal. */

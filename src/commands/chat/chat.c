@@ -129,8 +129,6 @@ Status chat_run(const AssistantFlags *flags, const TalkFlags *talk_values, Error
   return status;
 }
 
-/* --- the command */
-
 typedef struct {
   AssistantFlags assistant;
   TalkFlags talk;

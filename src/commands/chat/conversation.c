@@ -23,9 +23,7 @@ bool role_find(const char *text, size_t size, Role *role) {
 /* --- messages */
 
 static Status insert(Conversation *c, size_t at, Role role, const char *text, size_t size, Error *err) {
-  void *messages = c->messages;
-  TRY(mem_grow(&messages, &c->capacity, c->count + 1, sizeof *c->messages, "a conversation", err));
-  c->messages = messages;
+  TRY(mem_grow(&c->messages, &c->capacity, c->count + 1, sizeof *c->messages, "a conversation", err));
   Message message = {.role = role};
   if (size) TRY(buffer_append(&message.text, text, size, err));
   memmove(c->messages + at + 1, c->messages + at, (c->count - at) * sizeof *c->messages);

@@ -225,11 +225,6 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
   return show_text(&d->show, kind, text, size, err);
 }
 
-static Status take_id(void *user, int32_t id, Error *err) {
-  Dialogue *d = user;
-  return id_list_append(&d->held, id, err);
-}
-
 static void clear_progress(Dialogue *d) {
   if (!d->in_progress) return;
   fputs("\r\033[K", d->screen);
@@ -304,7 +299,7 @@ static Status end_line(Dialogue *d, Error *err) {
 }
 
 static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
-  const AnswerSink sink = {.text = take_text, .token = take_id, .prefilling = prefilling, .user = d};
+  const AnswerSink sink = {.text = take_text, .ids = &d->held, .prefilling = prefilling, .user = d};
   d->held.count = d->text.size = d->thinking.size = 0;
   for (size_t i = 0; i < prompt->count; i++) TRY(id_list_append(&d->held, prompt->ids[i], err));
   TRY(chat_settings_seed(&d->settings, err));

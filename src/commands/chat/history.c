@@ -17,8 +17,6 @@
 #include "commands/auk_directory.h"
 #include "commands/common.h"
 
-/* --- the path */
-
 Status history_path(char **path, Error *err) {
   char *directory;
   *path = NULL;

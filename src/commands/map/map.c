@@ -34,8 +34,7 @@ const Flag map_flags[] = {
                 "with --resume: records whose results are errors again"),
 };
 
-/* --- combinations of flags (those of flags alone: run.c) */
-
+/* Refuses combinations of flags with the job; run.c has the rules among flags alone. */
 static Status check(const MapJob *job, Error *err) {
   if (strcmp(job->map->input, "-") == 0 && prompt_asks_for_input(job->prompt))
     return error_set(err, STATUS_USAGE, "-f - does not go with --map -");

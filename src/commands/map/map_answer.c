@@ -13,10 +13,8 @@ static Status add_system(Mapping *m, Error *err) {
   MapPrompt *prompt = &m->prompt;
   if (!a->has_system || (prompt->is_chat && strcmp(prompt->messages[0].role, "system") == 0))
     return STATUS_OK;
-  void *messages = prompt->messages;
-  TRY(mem_grow(&messages, &prompt->capacity, prompt->n_messages + 1, sizeof *prompt->messages,
+  TRY(mem_grow(&prompt->messages, &prompt->capacity, prompt->n_messages + 1, sizeof *prompt->messages,
                "a conversation", err));
-  prompt->messages = messages;
   memmove(prompt->messages + 1, prompt->messages, prompt->n_messages * sizeof *prompt->messages);
   prompt->messages[0] =
       (ChatMessage){.role = "system", .text = a->system.data ? a->system.data : "", .size = a->system.size};
@@ -25,10 +23,8 @@ static Status add_system(Mapping *m, Error *err) {
 }
 
 static Status add_user(MapPrompt *prompt, Error *err) {
-  void *messages = prompt->messages;
   if (prompt->is_chat) return STATUS_OK;
-  TRY(mem_grow(&messages, &prompt->capacity, 1, sizeof *prompt->messages, "a conversation", err));
-  prompt->messages = messages;
+  TRY(mem_grow(&prompt->messages, &prompt->capacity, 1, sizeof *prompt->messages, "a conversation", err));
   prompt->messages[0] = (ChatMessage){
       .role = "user", .text = prompt->text.data ? prompt->text.data : "", .size = prompt->text.size};
   prompt->n_messages = 1;
@@ -120,11 +116,6 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
   return STATUS_OK;
 }
 
-static Status take_id(void *user, int32_t id, Error *err) {
-  Mapping *m = user;
-  return id_list_append(&m->answer_ids, id, err);
-}
-
 static void begin_answer(Mapping *m, size_t index) {
   m->text.size = m->thinking.size = m->answer_ids.count = 0;
   m->block.state = BLOCK_BEFORE;
@@ -149,7 +140,7 @@ static void count(Mapping *m) {
 }
 
 static Status write_answer(Mapping *m, const Record *record, Error *err) {
-  const AnswerSink sink = {.text = take_text, .token = m->job->reply->ids ? take_id : NULL, .user = m};
+  const AnswerSink sink = {.text = take_text, .ids = m->job->reply->ids ? &m->answer_ids : NULL, .user = m};
   begin_answer(m, record->index);
   if (m->reproducible) TRY(hold_prefix(m, err));
   TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));

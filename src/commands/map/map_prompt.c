@@ -12,9 +12,8 @@
 
 static Status add_part(PromptPattern *pattern, PartKind kind, const char *text, size_t size, Error *err) {
   if (kind == PART_TEXT && size == 0) return STATUS_OK;
-  void *parts = pattern->parts;
-  TRY(mem_grow(&parts, &pattern->capacity, pattern->n_parts + 1, sizeof *pattern->parts, "a prompt", err));
-  pattern->parts = parts;
+  TRY(mem_grow(&pattern->parts, &pattern->capacity, pattern->n_parts + 1, sizeof *pattern->parts, "a prompt",
+               err));
   pattern->parts[pattern->n_parts++] = (PatternPart){kind, text, size};
   return STATUS_OK;
 }
@@ -160,9 +159,8 @@ static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
   TRY(find_member(message, "role", 4, &role, err));
   TRY(find_member(message, "content", 7, &content, err));
   TRY(find_member(message, "reasoning_content", 17, &thinking, err));
-  void *messages = prompt->messages;
-  TRY(mem_grow(&messages, &prompt->capacity, index + 1, sizeof *prompt->messages, "a conversation", err));
-  prompt->messages = messages;
+  TRY(mem_grow(&prompt->messages, &prompt->capacity, index + 1, sizeof *prompt->messages, "a conversation",
+               err));
   TRY(append_role(role, index, &prompt->text, err));
   size_t start = prompt->text.size;
   TRY(append_content(content, index, &prompt->text, err));

@@ -456,8 +456,6 @@ static Status run(CommandCall *call, Error *err) {
   return status;
 }
 
-/* --- the flags */
-
 static const char usage[] = "auk bench -m MODEL [-p N,N,...] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
                             "auk bench -m MODEL --kernels [-p N,N,...] [FLAGS]";
 

@@ -182,8 +182,6 @@ static Status run(CommandCall *call, Error *err) {
   return status;
 }
 
-/* --- the flags */
-
 static const char usage[] = "auk eval -m MODEL (--ids-file FILE | -f FILE) [--logits-out FILE.npy] [FLAGS]";
 
 static const char about[] = "Feeds tokens to the model one after the other as given and looks at what it "

@@ -17,8 +17,7 @@
 
 /* Appends an entry; takes ownership of name and path, also after a failure. */
 static Status add(Checkpoints *list, char *name, char *path, bool from_hub, Error *err) {
-  void *items = list->items;
-  Status status = name && path ? mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items,
+  Status status = name && path ? mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items,
                                           "checkpoints", err)
                                : STATUS_FAILED;
   if (status != STATUS_OK) {
@@ -26,7 +25,6 @@ static Status add(Checkpoints *list, char *name, char *path, bool from_hub, Erro
     free(path);
     return status;
   }
-  list->items = items;
   list->items[list->count++] = (Checkpoint){.name = name, .path = path, .from_hub = from_hub};
   return STATUS_OK;
 }
@@ -45,9 +43,7 @@ static Status mark_seen(Checkpoints *list, const struct stat *info, bool *first,
     list->cut = true;
     return STATUS_OK;
   }
-  void *seen = list->seen;
-  TRY(mem_grow(&seen, &list->seen_capacity, list->n_seen + 1, sizeof *list->seen, "directories", err));
-  list->seen = seen;
+  TRY(mem_grow(&list->seen, &list->seen_capacity, list->n_seen + 1, sizeof *list->seen, "directories", err));
   list->seen[list->n_seen].device = info->st_dev;
   list->seen[list->n_seen++].inode = info->st_ino;
   *first = true;

@@ -35,11 +35,6 @@ typedef struct {
   int n;
 } Differing; /* files that exist with other bytes than the model's */
 
-static Status add_differing(Differing *differing, const char *path, Error *err) {
-  differing->n++;
-  return add_name(&differing->names, path, err);
-}
-
 /* Prepares a copy, or compares the file that is there (`copy` NULL: always). */
 static Status copy_one(const char *from, const char *to, AtomicFile *copy, Differing *differing, Error *err) {
   MappedFile file;
@@ -47,7 +42,10 @@ static Status copy_one(const char *from, const char *to, AtomicFile *copy, Diffe
   TRY(file_map(from, STATUS_MODEL, &file, err));
   Status status =
       !copy || file_is_named(to) ? has_same_bytes(&file, to, &same, err) : write_copy(&file, to, copy, err);
-  if (status == STATUS_OK && !same) status = add_differing(differing, to, err);
+  if (status == STATUS_OK && !same) {
+    differing->n++;
+    status = add_name(&differing->names, to, err);
+  }
   file_unmap(&file);
   return status;
 }

@@ -350,9 +350,7 @@ Status hub_check(const char *text, const char *path, Error *err) {
 /* --- listing */
 
 static Status add_model(HubModels *list, char *name, char *path, Error *err) {
-  void *models = list->models;
-  TRY(mem_grow(&models, &list->capacity, list->count + 1, sizeof *list->models, "models", err));
-  list->models = models;
+  TRY(mem_grow(&list->models, &list->capacity, list->count + 1, sizeof *list->models, "models", err));
   list->models[list->count++] = (HubModel){name, path};
   return STATUS_OK;
 }

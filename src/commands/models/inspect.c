@@ -270,8 +270,6 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   return buffer_append_string(out, "\n", err);
 }
 
-/* --- the command */
-
 typedef struct {
   ModelFlags model;
   bool json, tensors;

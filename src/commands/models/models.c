@@ -103,8 +103,6 @@ static Status read_configs(const char *directory, Facts *facts, Error *err) {
   return status;
 }
 
-/* --- size of unreadable checkpoints */
-
 static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
   uint64_t bytes[CHECKPOINTS_WEIGHT_RANKS] = {0};
   Names names = {0};
@@ -276,8 +274,6 @@ static Status write_lines(const Checkpoints *list, Buffer *out, Error *err) {
   }
   return STATUS_OK;
 }
-
-/* --- the command */
 
 static const Flag flags[] = {
     FLAG_SWITCH("--json", Options, json, "one JSON list of objects in place of lines"),

@@ -10,9 +10,7 @@
 #include "commands/common.h"
 
 Status names_add(Names *names, const char *name, Error *err) {
-  void *items = names->items;
-  TRY(mem_grow(&items, &names->capacity, names->count + 1, sizeof *names->items, "a directory", err));
-  names->items = items;
+  TRY(mem_grow(&names->items, &names->capacity, names->count + 1, sizeof *names->items, "a directory", err));
   char *copy = path_join("", name, err);
   if (!copy) return STATUS_FAILED;
   names->items[names->count++] = copy;

@@ -1,5 +1,4 @@
 /* completions.c - `auk completions SHELL`: prints a script that completes auk's commands, flags and values.
- * Called by: main.c. Calls: completions_bash.c, completions_zsh.c, completions_fish.c.
  * Always true: the completions come from the tables of commands.c alone. */
 #include "commands/shell/completions.h"
 
@@ -44,8 +43,6 @@ Status completions_put_help(Buffer *out, const char *help, const char *escaped, 
   }
   return STATUS_OK;
 }
-
-/* --- the command */
 
 static const struct {
   const char *name;

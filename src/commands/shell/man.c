@@ -89,8 +89,6 @@ static Status put_paragraphs(Buffer *out, const char *text, Error *err) {
   return verbatim ? buffer_append_string(out, ".fi\n", err) : STATUS_OK;
 }
 
-/* --- flags */
-
 static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
   TRY(buffer_append_string(out, ".TP\n\\fB", err));
   TRY(put_text(out, flag->names, strlen(flag->names), err));
@@ -281,8 +279,6 @@ static Status put_page(Buffer *out, Error *err) {
   TRY(buffer_append_string(out, ".SH EXAMPLES\n", err));
   return put_verbatim(out, examples, err);
 }
-
-/* --- the command */
 
 static Status run(CommandCall *call, Error *err) {
   return put_page(&call->out, err);

@@ -265,8 +265,8 @@ static void answer_in_form(size_t index, const Form *form, const char *path) {
   assistant_flags.chat.show_thinking = form->show;
   assert_int_equal(reply_begin(&flags, &assistant, &reply, &err), STATUS_OK);
   const AnswerSink sink = reply_sink(&reply);
-  assert_int_equal(sink.token != NULL, flags.ids);
-  if (sink.token) assert_int_equal(sink.token(sink.user, 40, NULL), STATUS_OK);
+  assert_int_equal(sink.ids != NULL, flags.ids);
+  if (sink.ids) assert_int_equal(id_list_append(sink.ids, 40, NULL), STATUS_OK);
   for (const Piece *piece = form->pieces; piece->kind; piece++) {
     bool stop = false;
     assert_int_equal(sink.text(sink.user, piece->kind == 't' ? TEXT_THOUGHT : TEXT_ANSWER, piece->text,
