@@ -48,9 +48,7 @@ static bool is_left_behind(const char *name, const struct stat *info) {
 }
 
 static Status add(PrefixList *list, const char *name, const struct stat *info, Error *err) {
-  void *items = list->items;
-  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "cached files", err));
-  list->items = items;
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "cached files", err));
   PrefixEntry *entry = &list->items[list->count++];
   *entry = (PrefixEntry){.block = is_block(name),
                          .bytes = (uint64_t)info->st_size,

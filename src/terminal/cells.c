@@ -33,9 +33,7 @@ bool cells_begin(void) {
 /* --- strings of cells */
 
 Status cell_string_append(CellString *string, wchar_t cell, Error *err) {
-  void *data = string->data;
-  TRY(mem_grow(&data, &string->capacity, string->size + 2, sizeof *string->data, "a line", err));
-  string->data = data;
+  TRY(mem_grow(&string->data, &string->capacity, string->size + 2, sizeof *string->data, "a line", err));
   string->data[string->size++] = cell;
   string->data[string->size] = 0;
   return STATUS_OK;
