@@ -67,12 +67,6 @@ static Status lowercase(const Traced *text, TracedBuffer *out, Error *err) {
   return STATUS_OK;
 }
 
-static Status prepend(const NormalStep *step, const Traced *text, TracedBuffer *out, Error *err) {
-  if (text->size == 0) return STATUS_OK;
-  TRY(traced_put(out, step->content, step->content_size, text, 0, false, err));
-  return traced_put(out, text->text, text->size, text, 0, true, err);
-}
-
 static Status replace(const NormalStep *step, RegexScratch *regex, const Traced *text, TracedBuffer *out,
                       Error *err) {
   if (!text->origin)
@@ -121,7 +115,10 @@ static Status run_step(const NormalStep *step, NormalScratch *scratch, RegexScra
   case NORMAL_NFKC:
   case NORMAL_NFKD: return form_apply(step, scratch, text, out, changed, err);
   case NORMAL_LOWERCASE: return lowercase(text, out, err);
-  case NORMAL_PREPEND: return prepend(step, text, out, err);
+  case NORMAL_PREPEND:
+    if (text->size == 0) break;
+    TRY(traced_put(out, step->content, step->content_size, text, 0, false, err));
+    return traced_put(out, text->text, text->size, text, 0, true, err);
   case NORMAL_REPLACE: return replace(step, regex, text, out, err);
   case NORMAL_STRIP: break; /* needs no buffer */
   }
@@ -147,8 +144,6 @@ Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScra
   }
   return STATUS_OK;
 }
-
-/* --- loading */
 
 void normalizer_release(Normalizer *normalizer) {
   for (size_t i = 0; i < normalizer->count; i++) {

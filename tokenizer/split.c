@@ -122,16 +122,13 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* --- steps that write a new text */
 
-static bool begins_with(const Traced *text, ByteSpan piece, const char *prefix, size_t size) {
-  return piece.end - piece.start >= size && memcmp(text->text + piece.start, prefix, size) == 0;
-}
-
 /* Replaces spaces by the mark and, if the scheme says so, puts it before the piece. */
 static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;
   size_t size = step->pattern.size;
-  bool marked = begins_with(text, piece, mark, size) || text->text[piece.start] == ' ';
+  bool marked = piece.end - piece.start >= size && memcmp(text->text + piece.start, mark, size) == 0;
+  marked |= text->text[piece.start] == ' ';
   bool wanted = step->scheme == PREPEND_ALWAYS ||
                 (step->scheme == PREPEND_FIRST && text->origin && text->origin[piece.start] == 0);
   if (wanted && !marked) TRY(traced_put(out, mark, size, text, piece.start, false, err));
@@ -226,8 +223,6 @@ Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, Re
   *pieces = &scratch->lists[run.list];
   return STATUS_OK;
 }
-
-/* --- loading */
 
 void pre_tokenizer_release(PreTokenizer *pre_tokenizer) {
   for (size_t i = 0; i < pre_tokenizer->count; i++) {

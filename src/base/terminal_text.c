@@ -11,11 +11,6 @@ bool steers_terminal(uint32_t code) {
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-/* U+0000 to U+001F have the control pictures U+2400 to U+241F, U+007F has U+2421, others have none. */
-static uint32_t picture(uint32_t code) {
-  return code < 0x20 ? 0x2400 + code : code == 0x7f ? 0x2421 : 0xfffd;
-}
-
 Status terminal_text(Buffer *out, const char *text, size_t size, Error *err) {
   size_t start = 0, at = 0;
   while (at < size) {
@@ -26,8 +21,9 @@ Status terminal_text(Buffer *out, const char *text, size_t size, Error *err) {
       length = 1;
     }
     if (steers_terminal(code) && code != '\n' && code != '\t') {
-      char shown[4];
-      int n = code == '\r' ? 0 : utf8_encode(picture(code), shown);
+      char shown[4]; /* U+0000 to U+001F and U+007F have control pictures, others have none */
+      uint32_t picture = code < 0x20 ? 0x2400 + code : code == 0x7f ? 0x2421 : 0xfffd;
+      int n = code == '\r' ? 0 : utf8_encode(picture, shown);
       TRY(buffer_append(out, text + start, at - start, err));
       TRY(buffer_append(out, shown, (size_t)n, err));
       start = at + (size_t)length;

@@ -17,12 +17,6 @@ const char *finish_name(FinishReason reason) {
   return names[reason];
 }
 
-static bool is_end(const GenerateOptions *options, int32_t id) {
-  for (int i = 0; i < options->n_eos; i++)
-    if (options->eos[i] == id) return !options->ignore_eos;
-  return false;
-}
-
 /* The next token. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the device computes one token
  * while the host shows another, and waits for the oldest. The last wanted token is sampled and not decoded,
  * since its logits have no use. */
@@ -57,7 +51,9 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
     }
     if (result->n_generated == 0) *first_ms = clock_ms();
     result->reason = FINISH_EOS;
-    if (!is_forced && is_end(options, id)) break;
+    bool ends = false;
+    for (int i = 0; i < options->n_eos; i++) ends |= options->eos[i] == id;
+    if (ends && !is_forced && !options->ignore_eos) break;
     TokenReply reply = {0};
     TRY(sink(user, id, &reply, err));
     if (reply.n_forced > 0) {

@@ -38,22 +38,13 @@ static bool is_block(const char *name) {
   return is_like(name, "xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx.kv");
 }
 
-static bool is_ours(const char *name) {
-  return is_block(name) || is_like(name, "known-xxxxxxxxxxxxxxxx");
-}
-
-/* A temporary file of a killed process, on a file system without unnamed files (base/file.c). */
-static bool is_left_behind(const char *name, const struct stat *info) {
-  return fnmatch(".auk-*.tmp", name, 0) == 0 && time(NULL) - info->st_mtime > 24 * 60 * 60;
-}
-
 static Status add(PrefixList *list, const char *name, const struct stat *info, Error *err) {
   TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "cached files", err));
   PrefixEntry *entry = &list->items[list->count++];
   *entry = (PrefixEntry){.block = is_block(name),
                          .bytes = (uint64_t)info->st_size,
                          .used_ns = (int64_t)info->st_mtim.tv_sec * SECOND_NS + info->st_mtim.tv_nsec};
-  memcpy(entry->name, name, strlen(name) + 1); /* it fits: is_ours() */
+  memcpy(entry->name, name, strlen(name) + 1); /* it fits: its form is known */
   list->bytes += entry->bytes;
   return STATUS_OK;
 }
@@ -75,13 +66,15 @@ static Status list_names(const char *directory, const char *prefix, size_t most,
   const struct dirent *entry;
   while (status == STATUS_OK && list->count < most && (entry = readdir(listing))) {
     struct stat info;
-    bool ours = is_ours(entry->d_name) && strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    bool ours = is_block(entry->d_name) || is_like(entry->d_name, "known-xxxxxxxxxxxxxxxx");
+    ours = ours && strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
     if ((!ours && !(clean && entry->d_name[0] == '.')) ||
         fstatat(dirfd(listing), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
       continue;
     if (ours)
       status = add(list, entry->d_name, &info, err);
-    else if (is_left_behind(entry->d_name, &info))
+    else if (fnmatch(".auk-*.tmp", entry->d_name, 0) == 0 && time(NULL) - info.st_mtime > 24 * 60 * 60)
+      /* a temporary file of a killed process, on a file system without unnamed files (base/file.c) */
       unlinkat(dirfd(listing), entry->d_name, 0);
   }
   closedir(listing);

@@ -64,12 +64,6 @@ int64_t chat_now(void) {
   return localtime_r(&now, &parts) ? (int64_t)now + parts.tm_gmtoff : (int64_t)now;
 }
 
-static Status say_raised(Status status, bool raised, Error *err) {
-  if (!raised || !err) return status;
-  Error message = *err;
-  return error_set(err, STATUS_USAGE, "the chat template says: %s", message.text);
-}
-
 static Status append_rendered(TrustedText *out, const TrustedText *rendered, bool trusted, Error *err) {
   Text text = text_of(rendered->text.data, rendered->text.size, true);
   if (!trusted && rendered->n_runs) {
@@ -93,7 +87,9 @@ Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messa
   json_free(variables);
   if (status == STATUS_OK) status = append_rendered(out, &rendered, options.trusted, err);
   trusted_text_release(&rendered);
-  return say_raised(status, raised, err);
+  if (!raised || !err) return status;
+  Error message = *err;
+  return error_set(err, STATUS_USAGE, "the chat template says: %s", message.text);
 }
 
 Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, TrustedText *out, bool *raised,

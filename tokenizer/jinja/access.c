@@ -30,12 +30,6 @@ static int word_index(const char *words, Text name) {
   return -1;
 }
 
-static int count_parameters(const char *parameters) {
-  int n = *parameters ? 1 : 0;
-  for (const char *at = parameters; *at; at++) n += *at == ' ';
-  return n;
-}
-
 enum { MAX_PARAMETERS = 8 };
 
 static Status bind(Render *render, const Builtin *builtin, const CallArgs *args, Value *bound, int n) {
@@ -67,7 +61,9 @@ Status builtin_call(Render *render, const Builtin *builtin, Value self, const Ca
   CallArgs args = *given;
   Value bound[MAX_PARAMETERS];
   if (builtin->parameters) {
-    int n = count_parameters(builtin->parameters + (builtin->parameters[0] == '/'));
+    const char *at = builtin->parameters + (builtin->parameters[0] == '/');
+    int n = *at ? 1 : 0;
+    for (; *at; at++) n += *at == ' ';
     TRY(bind(render, builtin, given, bound, n));
     args = (CallArgs){.items = bound, .count = (size_t)n};
   }
@@ -76,14 +72,8 @@ Status builtin_call(Render *render, const Builtin *builtin, Value self, const Ca
   return builtin->call(render, &args, out);
 }
 
-/* Gives "" on the first call, the separator afterwards. */
-static Status call_joiner(Render *render, Joiner *joiner, Value *out) {
-  bool first = !joiner->called;
-  joiner->called = true;
-  return first ? value_text(render, text_literal(""), out) : value_text(render, joiner->separator, out);
-}
-
 Status value_call(Render *render, Value callee, const CallArgs *args, Value *out) {
+  bool first;
   switch ((ValueKind)callee.kind) {
   case VALUE_FUNCTION:
     return builtin_call(render, callee.function->builtin, callee.function->self, args, out);
@@ -92,7 +82,10 @@ Status value_call(Render *render, Value callee, const CallArgs *args, Value *out
   case VALUE_LOOP:
     if (args->count != 1) return render_fail(render, "loop() takes 1 argument (%zu given)", args->count);
     return loop_call(render, callee.loop, args->items[0], out);
-  case VALUE_JOINER: return call_joiner(render, callee.joiner, out);
+  case VALUE_JOINER: /* "" on the first call, the separator afterwards */
+    first = !callee.joiner->called;
+    callee.joiner->called = true;
+    return value_text(render, first ? text_literal("") : callee.joiner->separator, out);
   default: return render_fail(render, "'%s' object is not callable", value_type(callee));
   }
 }
@@ -102,16 +95,16 @@ Status value_call(Render *render, Value callee, const CallArgs *args, Value *out
 /* Makes an Undefined that remembers the lookup, for its message. */
 static Status make_undefined(Render *render, Value owner, Value name, Value *out) {
   bool is_none = owner.kind == VALUE_NONE;
-  char *label = render_alloc(render, 64, 1);
-  if (!label) return render_no_memory(render);
+  char *label;
+  TRY(render_alloc(render, &label, 64, 1));
   snprintf(label, 64, "%s%s", is_none ? "None" : value_type(owner), is_none ? "" : " object");
   Undefined undefined = {.owner = label, .name = name};
   return value_object(render, VALUE_UNDEFINED, &undefined, sizeof undefined, out);
 }
 
 static Status make_unsafe(Render *render, Value owner, Text name, Value *out) {
-  char *hint = render_alloc(render, 200, 1);
-  if (!hint) return render_no_memory(render);
+  char *hint;
+  TRY(render_alloc(render, &hint, 200, 1));
   snprintf(hint, 200, "access to attribute '%.*s' of '%s' object is unsafe.",
            name.size > 80 ? 80 : (int)name.size, name.data, value_type(owner));
   return value_undefined(render, hint, out);

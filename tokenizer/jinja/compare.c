@@ -3,12 +3,6 @@
  * Called by: value.c (keys), eval.c, filters and tests. */
 #include "tokenizer/jinja/eval.h"
 
-static Status lists_equal(Render *render, const List *a, const List *b, bool *out) {
-  *out = a->count == b->count;
-  for (size_t i = 0; *out && i < a->count; i++) TRY(value_equal(render, a->items[i], b->items[i], out));
-  return STATUS_OK;
-}
-
 static Status dicts_equal(Render *render, const Dict *a, const Dict *b, bool *out) {
   *out = a->count == b->count;
   for (size_t i = 0; *out && i < a->count; i++) {
@@ -74,7 +68,12 @@ static Status equal_inside(Render *render, Value a, Value b, bool *out) {
   if (a.kind != b.kind) return STATUS_OK;
   if (a.kind == VALUE_STRING)
     TRY(render_charge_bytes(render, a.text->size == b.text->size ? a.text->size : 0));
-  if (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE) return lists_equal(render, a.list, b.list, out);
+  if (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE) {
+    *out = a.list->count == b.list->count;
+    for (size_t i = 0; *out && i < a.list->count; i++)
+      TRY(value_equal(render, a.list->items[i], b.list->items[i], out));
+    return STATUS_OK;
+  }
   if (a.kind == VALUE_DICT) return dicts_equal(render, a.dict, b.dict, out);
   *out = a.kind == VALUE_RANGE ? ranges_equal(a.range, b.range) : value_same(a, b);
   return STATUS_OK;

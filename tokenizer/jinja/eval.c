@@ -107,11 +107,6 @@ Status eval_arguments(Render *render, const Node *node, CallArgs *args) {
 
 /* --- operators */
 
-static Status eval_and_or(Render *render, const Node *node, Value *out) {
-  TRY(eval(render, node->a, out));
-  return value_truth(*out) == (node->kind == NODE_AND) ? eval(render, node->b, out) : STATUS_OK;
-}
-
 static Status eval_conditional(Render *render, const Node *node, Value *out) {
   TRY(eval(render, node->a, out));
   if (value_truth(*out)) return eval(render, node->b, out);
@@ -235,7 +230,9 @@ static Status eval_inside(Render *render, const Node *node, Value *out) {
   case NODE_DICT: return eval_dict(render, node, out);
   case NODE_COND: return eval_conditional(render, node, out);
   case NODE_OR:
-  case NODE_AND: return eval_and_or(render, node, out);
+  case NODE_AND:
+    TRY(eval(render, node->a, out));
+    return value_truth(*out) == (node->kind == NODE_AND) ? eval(render, node->b, out) : STATUS_OK;
   case NODE_NOT:
     TRY(eval(render, node->a, &a));
     *out = value_bool(!value_truth(a));

@@ -46,8 +46,7 @@ struct Render {
   TrustedText *out;
   size_t begin; /* where the output of this rendering begins */
   Scope *scope;
-  Value
-      *globals; /* [symbols.count] names outside all scopes: the input's, else built-in ones, else MISSING */
+  Value *globals; /* [symbols.count] outside all scopes: the input's, else built-in ones, else MISSING */
   uint64_t hash_seed;
   size_t steps; /* steps left */
   int depth;
@@ -62,9 +61,8 @@ Status render_charge(Render *render, size_t steps);
 static inline Status render_charge_bytes(Render *render, size_t bytes) {
   return render_charge(render, bytes / BYTES_OF_STEP + 1);
 }
-void *render_alloc(Render *render, size_t n,
-                   size_t size); /* NULL with the error set: return render_no_memory() */
-Status render_no_memory(const Render *render);
+/* Allocates n items in the arena; `items` is the address of the pointer to them. */
+Status render_alloc(Render *render, void *items, size_t n, size_t size);
 /* Makes room for one more item in an array in the arena; `items` is the address of its pointer. */
 Status render_grow(Render *render, void *items, size_t count, size_t *capacity, size_t size);
 /* repr(value), shortened for a message. */
@@ -138,7 +136,7 @@ Text macro_name(const Macro *macro);
 
 /* Python's "%" on strings, and str.format(). */
 Status format_percent(Render *render, Text format, Value args, Value *out);
-Status format_braces(Render *render, Text format, const CallArgs *args, Value *out);
+BuiltinCall format_braces; /* of its object */
 /* Appends json.dumps(value). `indent` NULL: on one line. */
 typedef struct {
   const Text *indent;

@@ -538,9 +538,9 @@ static Status put_braces(Render *render, Braces *braces, Text format, int depth)
   return put_text(render, text_slice(format, from, format.size));
 }
 
-Status format_braces(Render *render, Text format, const CallArgs *args, Value *out) {
+Status format_braces(Render *render, const CallArgs *args, Value *out) {
   Braces braces = {.args = args};
   size_t mark = put_mark(render);
-  TRY(put_braces(render, &braces, format, 0));
+  TRY(put_braces(render, &braces, *args->self.text, 0));
   return put_take(render, mark, out);
 }

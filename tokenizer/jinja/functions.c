@@ -80,17 +80,13 @@ static Status add_pairs(Render *render, Dict *dict, Value source) {
   }
 }
 
+/* The mode is the kind of the result: a dict or a namespace. */
 static Status function_dict(Render *render, const CallArgs *args, Value *out) {
   if (args->count > 1) return render_fail(render, "dict expected at most 1 argument, got %zu", args->count);
   TRY(value_dict(render, args->n_keywords, out));
+  out->kind = (uint8_t)args->mode;
   if (args->count) TRY(add_pairs(render, out->dict, args->items[0]));
   return dict_add_keywords(render, out->dict, args);
-}
-
-static Status function_namespace(Render *render, const CallArgs *args, Value *out) {
-  TRY(function_dict(render, args, out));
-  out->kind = VALUE_NAMESPACE;
-  return STATUS_OK;
 }
 
 /* --- cycler, joiner */
@@ -180,8 +176,8 @@ static Status function_strftime_now(Render *render, const CallArgs *args, Value 
 
 const Builtin template_functions[] = {
     {"range", NULL, 0, function_range, 0},
-    {"dict", NULL, 0, function_dict, 0},
-    {"namespace", NULL, 0, function_namespace, 0},
+    {"dict", NULL, 0, function_dict, VALUE_DICT},
+    {"namespace", NULL, 0, function_dict, VALUE_NAMESPACE},
     {"cycler", NULL, 0, function_cycler, 0},
     {"joiner", "sep", 0, function_joiner, 0},
     {"raise_exception", "message", 1, function_raise_exception, 0},

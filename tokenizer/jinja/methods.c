@@ -370,10 +370,6 @@ static Status string_expandtabs(Render *render, const CallArgs *args, Value *out
   return put_take(render, mark, out);
 }
 
-static Status string_format(Render *render, const CallArgs *args, Value *out) {
-  return format_braces(render, *args->self.text, args, out);
-}
-
 const Builtin template_string_methods[] = {
     {"capitalize", "/", 0, string_capitalize, 0},
     {"casefold", "/", 0, string_case, CASE_FOLDED},
@@ -382,7 +378,7 @@ const Builtin template_string_methods[] = {
     {"endswith", "/suffix start end", 1, string_affix, FROM_END},
     {"expandtabs", "tabsize", 0, string_expandtabs, 0},
     {"find", "/sub start end", 1, string_search, 0},
-    {"format", NULL, 0, string_format, 0},
+    {"format", NULL, 0, format_braces, 0},
     {"index", "/sub start end", 1, string_search, MUST_FIND},
     {"isalnum", "/", 0, string_is, IS_ALNUM},
     {"isalpha", "/", 0, string_is, IS_ALPHA},

@@ -8,9 +8,8 @@
 
 #include "tokenizer/jinja/parse.h"
 
-enum {
-  NODE_MAX_DEPTH = 300
-}; /* each operand of "a + b + c" is one deeper; no template written by hand comes close */
+/* Each operand of "a + b + c" is one deeper; no template written by hand comes close. */
+enum { NODE_MAX_DEPTH = 300 };
 
 /* --- tokens and nodes */
 

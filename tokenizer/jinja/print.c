@@ -40,8 +40,8 @@ static Status take_runs(Render *render, size_t mark, Text *text) {
     *text = text_of(text->data, text->size, n == 0 || out->runs[first].trusted);
     return STATUS_OK;
   }
-  TextRun *runs = render_alloc(render, n, sizeof *runs);
-  if (!runs) return render_no_memory(render);
+  TextRun *runs;
+  TRY(render_alloc(render, &runs, n, sizeof *runs));
   for (size_t i = 0; i < n; i++)
     runs[i] = (TextRun){out->runs[first + i].end - mark, out->runs[first + i].trusted};
   text->runs = runs;
@@ -53,8 +53,8 @@ static Status take_runs(Render *render, size_t mark, Text *text) {
 Status put_take(Render *render, size_t mark, Value *out) {
   size_t size = render->out->text.size - mark;
   TRY(render_charge_bytes(render, size));
-  char *copy = render_alloc(render, size, 1);
-  if (!copy) return render_no_memory(render);
+  char *copy;
+  TRY(render_alloc(render, &copy, size, 1));
   if (size) memcpy(copy, render->out->text.data + mark, size);
   Text text = text_of(copy, size, true);
   if (size) TRY(take_runs(render, mark, &text));
@@ -185,13 +185,6 @@ static Status put_macro_repr(Render *render, const Macro *macro) {
   return put_trusted(render, ">");
 }
 
-/* Python prints an address here, which is omitted. */
-static Status put_object_repr(Render *render, Value value) {
-  TRY(put_trusted(render, "<"));
-  TRY(put_trusted(render, value_type(value)));
-  return put_trusted(render, " object>");
-}
-
 static Status put_repr_inside(Render *render, Value value) {
   switch ((ValueKind)value.kind) {
   case VALUE_MISSING:
@@ -216,7 +209,10 @@ static Status put_repr_inside(Render *render, Value value) {
     TRY(put_dict_repr(render, value.dict));
     return put_trusted(render, ">");
   case VALUE_MACRO: return put_macro_repr(render, value.macro);
-  default: return put_object_repr(render, value);
+  default: /* Python prints an address too, which is omitted */
+    TRY(put_trusted(render, "<"));
+    TRY(put_trusted(render, value_type(value)));
+    return put_trusted(render, " object>");
   }
 }
 
@@ -274,11 +270,6 @@ static Status put_json_string(Render *render, Text text, bool ascii) {
   return put_trusted(render, "\"");
 }
 
-static Status put_json_number(Render *render, Value value) {
-  if (value.kind != VALUE_FLOAT || isfinite(value.number)) return put_number(render, value);
-  return put_trusted(render, isnan(value.number) ? "NaN" : value.number < 0 ? "-Infinity" : "Infinity");
-}
-
 static Status put_json_at(Render *render, Value value, const JsonStyle *style, int level);
 
 /* Writes a key: a string, or a number, bool or none as a string. */
@@ -310,8 +301,7 @@ static Status put_json_items(Render *render, const Value *items, const DictEntry
 static Status put_json_dict(Render *render, const Dict *dict, const JsonStyle *style, int level) {
   DictEntry *entries = dict->entries;
   if (style->sorted) {
-    entries = render_alloc(render, dict->count, 2 * sizeof *entries);
-    if (!entries) return render_no_memory(render);
+    TRY(render_alloc(render, &entries, dict->count, 2 * sizeof *entries));
     if (dict->count) memcpy(entries, dict->entries, dict->count * sizeof *entries);
     TRY(sort_entries(render, entries, entries + dict->count, dict->count, false));
   }
@@ -323,7 +313,9 @@ static Status put_json_inside(Render *render, Value value, const JsonStyle *styl
   case VALUE_NONE: return put_trusted(render, "null");
   case VALUE_BOOL: return put_trusted(render, value.boolean ? "true" : "false");
   case VALUE_INT:
-  case VALUE_FLOAT: return put_json_number(render, value);
+  case VALUE_FLOAT:
+    if (value.kind == VALUE_INT || isfinite(value.number)) return put_number(render, value);
+    return put_trusted(render, isnan(value.number) ? "NaN" : value.number < 0 ? "-Infinity" : "Infinity");
   case VALUE_HUGE: return put_text(render, *value.text);
   case VALUE_STRING: return put_json_string(render, *value.text, style->ascii);
   case VALUE_LIST:

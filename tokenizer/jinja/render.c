@@ -52,18 +52,20 @@ Status render_charge(Render *render, size_t steps) {
   return render_fail(render, "takes more than %d steps", RENDER_MAX_STEPS);
 }
 
-void *render_alloc(Render *render, size_t n, size_t size) {
-  return arena_alloc(&render->arena, n, size, render->err);
+/* The arena's limit is the template's fault, a failed malloc is not. */
+static Status no_memory(const Render *render) {
+  return strncmp(render->err->text, "out of memory", 13) == 0 ? STATUS_FAILED : STATUS_MODEL;
+}
+
+Status render_alloc(Render *render, void *items, size_t n, size_t size) {
+  void *memory = arena_alloc(&render->arena, n, size, render->err);
+  memcpy(items, &memory, sizeof memory);
+  return memory ? STATUS_OK : no_memory(render);
 }
 
 Status render_grow(Render *render, void *items, size_t count, size_t *capacity, size_t size) {
   bool grown = arena_grow(&render->arena, items, count, capacity, size, render->err);
-  return grown ? STATUS_OK : render_no_memory(render);
-}
-
-/* The arena's limit is the template's fault, a failed malloc is not. */
-Status render_no_memory(const Render *render) {
-  return strncmp(render->err->text, "out of memory", 13) == 0 ? STATUS_FAILED : STATUS_MODEL;
+  return grown ? STATUS_OK : no_memory(render);
 }
 
 Status render_placed(Render *render, const Node *node, Status status) {
@@ -85,8 +87,8 @@ const char *render_shown(Render *render, Value value) {
   if (put_repr(render, value) != STATUS_OK || put_take(render, mark, &text) != STATUS_OK) return "?";
   size_t size = text.text->size > 100 ? 100 : text.text->size;
   while (size > 0 && size < text.text->size && ((unsigned char)text.text->data[size] & 0xc0) == 0x80) size--;
-  char *copy = render_alloc(render, size + 1, 1);
-  if (!copy) return "?";
+  char *copy;
+  if (render_alloc(render, &copy, size + 1, 1) != STATUS_OK) return "?";
   memcpy(copy, text.text->data, size);
   copy[size] = '\0';
   return copy;
@@ -104,8 +106,7 @@ Status render_undefined(Render *render, Value undefined) {
 /* --- scopes */
 
 static Status scope_open(Render *render, Scope *parent, Scope **scope) {
-  *scope = render_alloc(render, 1, sizeof **scope);
-  if (!*scope) return render_no_memory(render);
+  TRY(render_alloc(render, scope, 1, sizeof **scope));
   **scope = (Scope){.parent = parent};
   return STATUS_OK;
 }
@@ -334,8 +335,8 @@ static Status run_round(Render *render, const Node *node, Loop *loop, Scope **sc
 }
 
 static Status run_loop(Render *render, const Node *node, Scope *scope, Value items, int depth) {
-  Loop *loop = render_alloc(render, 1, sizeof *loop);
-  if (!loop) return render_no_memory(render);
+  Loop *loop;
+  TRY(render_alloc(render, &loop, 1, sizeof *loop));
   *loop = (Loop){.node = node, .filter = node->c, .scope = scope, .index = -1, .depth = depth};
   TRY(cursor_begin(render, items, &loop->cursor));
   Scope *round = NULL;
@@ -351,12 +352,6 @@ static Status run_loop(Render *render, const Node *node, Scope *scope, Value ite
   }
   if (round) round->count = 0; /* as in jinja2, a macro that outlives the loop sees none of its variables */
   return !completed ? run_inside(render, scope, &node->others) : STATUS_OK;
-}
-
-static Status run_for(Render *render, const Node *node) {
-  Value items;
-  TRY(eval(render, node->b, &items));
-  return run_loop(render, node, render->scope, items, 1);
 }
 
 Status loop_call(Render *render, Loop *loop, Value items, Value *out) {
@@ -399,8 +394,8 @@ static Status default_of(Render *render, const Node *param, Value *out) {
   char hint[200];
   snprintf(hint, sizeof hint, "parameter '%.*s' was not provided",
            (int)(param->text.size > 100 ? 100 : param->text.size), param->text.data);
-  char *kept = render_alloc(render, strlen(hint) + 1, 1);
-  if (!kept) return render_no_memory(render);
+  char *kept;
+  TRY(render_alloc(render, &kept, strlen(hint) + 1, 1));
   return value_undefined(render, strcpy(kept, hint), out);
 }
 
@@ -458,8 +453,8 @@ Status macro_call(Render *render, const Macro *macro, const CallArgs *args, Valu
   const Node *node = macro->node;
   if (++render->depth > RENDER_MAX_DEPTH) return render_fail(render, "macros are nested too deep");
   Scope *before = render->scope;
-  bool *taken = render_alloc(render, args->n_keywords, sizeof *taken);
-  if (!taken) return render_no_memory(render);
+  bool *taken;
+  TRY(render_alloc(render, &taken, args->n_keywords, sizeof *taken));
   for (size_t i = 0; i < args->n_keywords; i++) taken[i] = false;
   TRY(scope_open(render, macro->scope, &render->scope));
   TRY(bind_parameters(render, node, args, taken));
@@ -472,20 +467,14 @@ Status macro_call(Render *render, const Macro *macro, const CallArgs *args, Valu
   return put_take(render, mark, out);
 }
 
-static Status run_macro(Render *render, const Node *node) {
-  Value macro;
-  TRY(make_macro(render, node, &macro));
-  return scope_set(render, render->scope, node->symbol, macro);
-}
-
 /* {% call f(x) %}: f gets the body as its caller. */
 static Status run_call_block(Render *render, const Node *node) {
   Value callee, result;
   CallArgs args;
   TRY(eval(render, node->a->a, &callee));
   TRY(eval_arguments(render, node->a, &args));
-  Keyword *keywords = render_alloc(render, args.n_keywords + 1, sizeof *keywords);
-  if (!keywords) return render_no_memory(render);
+  Keyword *keywords;
+  TRY(render_alloc(render, &keywords, args.n_keywords + 1, sizeof *keywords));
   for (size_t i = 0; i < args.n_keywords; i++) keywords[i] = args.keywords[i];
   keywords[args.n_keywords].name = text_literal("caller");
   TRY(make_macro(render, node, &keywords[args.n_keywords++].value));
@@ -508,24 +497,11 @@ static Status run_if(Render *render, const Node *node) {
   }
 }
 
-static Status run_set(Render *render, const Node *node) {
-  Value value;
-  TRY(eval(render, node->b, &value));
-  return assign(render, node->a, value);
-}
-
 static Status run_capture(Render *render, const Node *node) {
   Value value;
   TRY(capture(render, render->scope, &node->items, &value));
   if (node->b) TRY(eval_block_filter(render, node->b, value, &value));
-  return assign(render, node->a, value);
-}
-
-static Status run_filtered(Render *render, const Node *node) {
-  Value value;
-  TRY(capture(render, render->scope, &node->items, &value));
-  TRY(eval_block_filter(render, node->b, value, &value));
-  return put_string(render, value);
+  return node->kind == NODE_FILTERED ? put_string(render, value) : assign(render, node->a, value);
 }
 
 /* The values are evaluated in the enclosing scope. */
@@ -545,23 +521,20 @@ static Status run_with(Render *render, const Node *node) {
   return STATUS_OK;
 }
 
-static Status run_output(Render *render, const Node *node) {
-  Value value;
-  TRY(eval(render, node->a, &value));
-  return put_string(render, value);
-}
-
 static Status run_inside_tag(Render *render, const Node *node) {
+  Value value;
   switch (node->kind) {
   case NODE_DATA: return put_text(render, node->text);
-  case NODE_OUTPUT: return run_output(render, node);
+  case NODE_OUTPUT: TRY(eval(render, node->a, &value)); return put_string(render, value);
   case NODE_IF: return run_if(render, node);
-  case NODE_FOR: return run_for(render, node);
-  case NODE_SET: return run_set(render, node);
-  case NODE_CAPTURE: return run_capture(render, node);
-  case NODE_MACRO: return run_macro(render, node);
+  case NODE_FOR: TRY(eval(render, node->b, &value)); return run_loop(render, node, render->scope, value, 1);
+  case NODE_SET: TRY(eval(render, node->b, &value)); return assign(render, node->a, value);
+  case NODE_CAPTURE:
+  case NODE_FILTERED: return run_capture(render, node);
+  case NODE_MACRO:
+    TRY(make_macro(render, node, &value));
+    return scope_set(render, render->scope, node->symbol, value);
   case NODE_CALL_BLOCK: return run_call_block(render, node);
-  case NODE_FILTERED: return run_filtered(render, node);
   case NODE_WITH: return run_with(render, node);
   case NODE_BREAK: render->signal = SIGNAL_BREAK; return STATUS_OK;
   case NODE_CONTINUE: render->signal = SIGNAL_CONTINUE; return STATUS_OK;
@@ -583,8 +556,7 @@ static Status run(Render *render, const Node *node) {
 /* Sets the built-in functions, then the special tokens, then the variables: the last one counts. */
 static Status set_globals(Render *render) {
   const Vocab *symbols = &render->template->symbols;
-  render->globals = render_alloc(render, symbols->count, sizeof *render->globals);
-  if (!render->globals) return render_no_memory(render);
+  TRY(render_alloc(render, &render->globals, symbols->count, sizeof *render->globals));
   for (size_t i = 0; i < symbols->count; i++) {
     render->globals[i] = (Value){.kind = VALUE_MISSING};
     Text name = text_of(symbols->bytes.data + symbols->tokens[i].offset, symbols->tokens[i].size, true);
@@ -603,12 +575,6 @@ static Status set_globals(Render *render) {
   return STATUS_OK;
 }
 
-static Status render_all(Render *render) {
-  TRY(set_globals(render));
-  TRY(scope_open(render, NULL, &render->scope));
-  return run_all(render, &render->template->body);
-}
-
 Status template_render(const Template *parsed, const TemplateInput *input, TrustedText *out, bool *raised,
                        Error *err) {
   Error own = {{0}};
@@ -622,7 +588,9 @@ Status template_render(const Template *parsed, const TemplateInput *input, Trust
       .steps = RENDER_MAX_STEPS,
       .err = err ? err : &own,
   };
-  Status status = render_all(&render);
+  Status status = set_globals(&render);
+  if (status == STATUS_OK) status = scope_open(&render, NULL, &render.scope);
+  if (status == STATUS_OK) status = run_all(&render, &parsed->body);
   if (status != STATUS_OK && !render.raised) trusted_text_truncate(out, render.begin);
   if (status == STATUS_MODEL && !render.placed) {
     Error reason = *render.err;

@@ -59,8 +59,7 @@ static Status path_make(Render *render, Value attribute, AttributePath *path) {
   if (!is_given(attribute) || attribute.kind == VALUE_NONE) return STATUS_OK;
   bool is_text = attribute.kind == VALUE_STRING;
   path->count = is_text ? count_parts(*attribute.text, '.') : 1;
-  path->parts = render_alloc(render, path->count, sizeof *path->parts);
-  if (!path->parts) return render_no_memory(render);
+  TRY(render_alloc(render, &path->parts, path->count, sizeof *path->parts));
   path->parts[0] = attribute;
   for (size_t from = 0, i = 0; is_text && i < path->count; i++)
     TRY(path_part(render, next_part(*attribute.text, ".", &from), &path->parts[i]));
@@ -97,9 +96,10 @@ typedef struct {
 } Calling;
 
 static Status copy_args(Render *render, const CallArgs *args, CallArgs *out) {
-  Value *items = render_alloc(render, args->count, sizeof *items);
-  Keyword *keywords = render_alloc(render, args->n_keywords, sizeof *keywords);
-  if (!items || !keywords) return render_no_memory(render);
+  Value *items;
+  Keyword *keywords;
+  TRY(render_alloc(render, &items, args->count, sizeof *items));
+  TRY(render_alloc(render, &keywords, args->n_keywords, sizeof *keywords));
   if (args->count) memcpy(items, args->items, args->count * sizeof *items);
   if (args->n_keywords) memcpy(keywords, args->keywords, args->n_keywords * sizeof *keywords);
   *out =
@@ -172,8 +172,8 @@ static Status next_called(Render *render, Iterator *iterator, Value *out, bool *
 /* An empty or undefined value yields nothing and leaves the arguments unchecked. */
 Status filter_each(Render *render, const CallArgs *args, Value *out) {
   Value source = args->self, *items;
-  Calling *calling = render_alloc(render, 1, sizeof *calling);
-  if (!calling) return render_no_memory(render);
+  Calling *calling;
+  TRY(render_alloc(render, &calling, 1, sizeof *calling));
   *calling = (Calling){.kind = args->mode & ~EACH_BY_ATTRIBUTE,
                        .by_attribute = args->mode & EACH_BY_ATTRIBUTE,
                        .fallback = {.kind = VALUE_MISSING}};
@@ -340,8 +340,8 @@ static Status next_unique(Render *render, Iterator *iterator, Value *out, bool *
 }
 
 Status filter_unique(Render *render, const CallArgs *args, Value *out) {
-  Uniqueness *state = render_alloc(render, 1, sizeof *state);
-  if (!state) return render_no_memory(render);
+  Uniqueness *state;
+  TRY(render_alloc(render, &state, 1, sizeof *state));
   *state = (Uniqueness){.case_sensitive = given_truth(args->items[0])};
   TRY(path_make(render, args->items[1], &state->path));
   return iterator_make(render, "generator", args->self, next_unique, state, out);
@@ -366,8 +366,7 @@ Status sort_entries(Render *render, DictEntry *entries, DictEntry *scratch, size
 
 /* Entries to sort, and as many for scratch. */
 static Status entries_alloc(Render *render, size_t n, DictEntry **entries) {
-  *entries = render_alloc(render, n, 2 * sizeof **entries);
-  return *entries ? STATUS_OK : render_no_memory(render);
+  return render_alloc(render, entries, n, 2 * sizeof **entries);
 }
 
 static Status sorted_values(Render *render, DictEntry *entries, size_t n, bool reverse, Value *out) {
@@ -382,8 +381,7 @@ static Status sorted_values(Render *render, DictEntry *entries, size_t n, bool r
 static Status paths_make(Render *render, Value attribute, AttributePath **paths, size_t *count) {
   bool is_text = attribute.kind == VALUE_STRING;
   *count = is_text ? count_parts(*attribute.text, ',') : 1;
-  *paths = render_alloc(render, *count, sizeof **paths);
-  if (!*paths) return render_no_memory(render);
+  TRY(render_alloc(render, paths, *count, sizeof **paths));
   if (!is_text) return path_make(render, attribute, *paths);
   for (size_t i = 0, from = 0; i < *count; i++) {
     Value part;

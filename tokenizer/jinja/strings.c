@@ -47,8 +47,8 @@ Status string_appended(Render *render, Text a, Text b, Text *out) {
   bool grows = tail->data && a.data == tail->data && a.size == tail->size && size <= tail->capacity;
   if (!grows) {
     size_t capacity = size < APPENDED_IN_PLACE ? size : 2 * size;
-    char *data = render_alloc(render, capacity, 1);
-    if (!data) return render_no_memory(render);
+    char *data;
+    TRY(render_alloc(render, &data, capacity, 1));
     *tail = (Tail){.data = data, .capacity = capacity};
     TRY(tail_append(render, a));
   }
@@ -101,8 +101,8 @@ Status string_repeated(Render *render, Text text, size_t times, Text *out) {
   if (__builtin_mul_overflow(text.size, times, &size) || size > RENDER_MAX_TEXT)
     return render_fail(render, "a text would have more than %zu MB", RENDER_MAX_TEXT >> 20);
   TRY(render_charge_bytes(render, size));
-  char *copies = render_alloc(render, size, 1);
-  if (!copies) return render_no_memory(render);
+  char *copies;
+  TRY(render_alloc(render, &copies, size, 1));
   memcpy(copies, text.data, text.size);
   for (size_t done = text.size; done < size; done += done <= size - done ? done : size - done)
     memcpy(copies + done, copies, done <= size - done ? done : size - done);

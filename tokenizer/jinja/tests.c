@@ -46,16 +46,11 @@ static Status test_sameas(Render *render, const CallArgs *args, Value *out) {
   return answer(out, value_same(args->self, args->items[0]));
 }
 
-static Status test_filter(Render *render, const CallArgs *args, Value *out) {
+/* The mode says whether filters are meant, or tests. */
+static Status test_name(Render *render, const CallArgs *args, Value *out) {
   Text name;
-  TRY(argument_text(render, "the name of a filter", args->self, &name));
-  return answer(out, builtin_find(template_filters, name));
-}
-
-static Status test_test(Render *render, const CallArgs *args, Value *out) {
-  Text name;
-  TRY(argument_text(render, "the name of a test", args->self, &name));
-  return answer(out, builtin_find(template_tests, name));
+  TRY(argument_text(render, args->mode ? "the name of a filter" : "the name of a test", args->self, &name));
+  return answer(out, builtin_find(args->mode ? template_filters : template_tests, name));
 }
 
 enum {
@@ -86,8 +81,8 @@ const Builtin template_tests[] = {
     {"upper", "", 0, string_has_case, CHAR_UPPERCASE},
     {"sameas", "other", 1, test_sameas, 0},
     {"in", "seq", 1, test_comparison, OP_IN},
-    {"filter", "", 0, test_filter, 0},
-    {"test", "", 0, test_test, 0},
+    {"filter", "", 0, test_name, true},
+    {"test", "", 0, test_name, false},
     {"eq", "other", 1, test_comparison, OP_EQ},
     {"equalto", "other", 1, test_comparison, OP_EQ},
     {"==", "other", 1, test_comparison, OP_EQ},

@@ -56,8 +56,8 @@ bool value_truth(Value value) {
 /* --- making */
 
 Status value_object(Render *render, ValueKind kind, const void *object, size_t size, Value *out) {
-  void *kept = render_alloc(render, 1, size);
-  if (!kept) return render_no_memory(render);
+  void *kept;
+  TRY(render_alloc(render, &kept, 1, size));
   *out = (Value){.kind = (uint8_t)kind, .object = memcpy(kept, object, size)};
   return STATUS_OK;
 }
@@ -68,11 +68,11 @@ Status value_text(Render *render, Text text, Value *out) {
 
 Status value_list(Render *render, size_t count, Value **items, Value *out) {
   TRY(render_charge(render, count / 4 + 1));
-  List *list = render_alloc(render, 1, sizeof *list);
-  if (!list) return render_no_memory(render);
+  List *list;
+  TRY(render_alloc(render, &list, 1, sizeof *list));
   list->count = count;
-  list->items = *items = render_alloc(render, count, sizeof **items);
-  if (!*items) return render_no_memory(render);
+  TRY(render_alloc(render, items, count, sizeof **items));
+  list->items = *items;
   *out = (Value){.kind = VALUE_LIST, .list = list};
   return STATUS_OK;
 }
@@ -98,8 +98,9 @@ Status value_undefined(Render *render, const char *hint, Value *out) {
 }
 
 Status value_dict(Render *render, size_t capacity, Value *out) {
-  Dict dict = {.capacity = capacity, .entries = render_alloc(render, capacity, sizeof *dict.entries)};
-  return dict.entries ? value_object(render, VALUE_DICT, &dict, sizeof dict, out) : render_no_memory(render);
+  Dict dict = {.capacity = capacity};
+  TRY(render_alloc(render, &dict.entries, capacity, sizeof *dict.entries));
+  return value_object(render, VALUE_DICT, &dict, sizeof dict, out);
 }
 
 /* A number is an int unless its text has a fraction or an exponent, as in Python's json. */
@@ -126,8 +127,8 @@ static Status json_number_value(Render *render, const Json *json, Value *out) {
 static Status json_key_value(Render *render, const char *key, bool trusted, Value *out) {
   size_t size = strlen(key), n = 0;
   if (!memchr(key, 0xc0, size)) return value_text(render, text_of(key, size, trusted), out);
-  char *copy = render_alloc(render, size, 1);
-  if (!copy) return render_no_memory(render);
+  char *copy;
+  TRY(render_alloc(render, &copy, size, 1));
   for (size_t i = 0; i < size; i++) {
     bool is_nul = (unsigned char)key[i] == 0xc0;
     copy[n++] = is_nul ? '\0' : key[i];
@@ -238,8 +239,7 @@ Status dict_find_text(Render *render, const Dict *dict, Text key, const Value **
 static Status dict_index(Render *render, Dict *dict) {
   dict->n_slots = dict->n_slots ? 2 * dict->n_slots : 4 * DICT_INDEXED;
   while (dict->n_slots & (dict->n_slots - 1)) dict->n_slots += dict->n_slots & -dict->n_slots;
-  dict->slots = render_alloc(render, dict->n_slots, sizeof *dict->slots);
-  if (!dict->slots) return render_no_memory(render);
+  TRY(render_alloc(render, &dict->slots, dict->n_slots, sizeof *dict->slots));
   memset(dict->slots, 0, dict->n_slots * sizeof *dict->slots);
   for (size_t i = 0; i < dict->count; i++) {
     size_t at = dict->entries[i].hash & (dict->n_slots - 1);
@@ -308,22 +308,17 @@ Status view_at(Render *render, const View *view, size_t index, Value *out) {
   return STATUS_OK;
 }
 
-static Status next_character(Render *render, Cursor *cursor, Value *out) {
-  const Text *text = cursor->source.text;
-  size_t end = cursor->at + text_step(*text, cursor->at);
-  TRY(value_text(render, text_slice(*text, cursor->at, end), out));
-  cursor->at = end;
-  return STATUS_OK;
-}
-
 Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more) {
   TRY(render_charge(render, 1));
   Value source = cursor->source;
   size_t count = 0;
   if (source.kind == VALUE_ITERATOR) return source.iterator->next(render, source.iterator, out, more);
   if (source.kind == VALUE_STRING) {
-    *more = cursor->at < source.text->size;
-    return *more ? next_character(render, cursor, out) : STATUS_OK;
+    size_t begin = cursor->at;
+    *more = begin < source.text->size;
+    if (!*more) return STATUS_OK;
+    cursor->at += text_step(*source.text, begin);
+    return value_text(render, text_slice(*source.text, begin, cursor->at), out);
   }
   if (!value_length(source, &count))
     return render_fail(render, "'%s' object is not iterable", value_type(source));
@@ -344,8 +339,8 @@ Status value_elements(Render *render, Value source, const List **list) {
   }
   Cursor cursor;
   TRY(cursor_begin(render, source, &cursor));
-  List *elements = render_alloc(render, 1, sizeof *elements);
-  if (!elements) return render_no_memory(render);
+  List *elements;
+  TRY(render_alloc(render, &elements, 1, sizeof *elements));
   *elements = (List){0};
   size_t capacity = 0;
   for (;;) {

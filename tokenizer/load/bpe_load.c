@@ -219,19 +219,16 @@ static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol)
   return byte >= 0;
 }
 
-static bool is_fallback_token(const Bpe *bpe, int32_t id) {
-  for (int b = 0; b < 256; b++)
-    if (bpe->fallback_ids[b] == id) return true;
-  return false;
-}
-
 /* Returns whether the token matches its own text. If a rule uses unk or a byte-fallback token, nothing is
  * known about neighbours. */
 static bool stands_for_itself(const Bpe *bpe, int32_t id) {
   if (bpe->has_unk && id == bpe->unk_id) return false;
   size_t size;
   const char *content = vocab_content(&bpe->vocab, id, &size);
-  return !(bpe->byte_fallback && size == 6 && memcmp(content, "<0x", 3) == 0 && is_fallback_token(bpe, id));
+  if (!bpe->byte_fallback || size != 6 || memcmp(content, "<0x", 3) != 0) return true;
+  for (int b = 0; b < 256; b++)
+    if (bpe->fallback_ids[b] == id) return false;
+  return true;
 }
 
 static Status add_far(Bpe *bpe, uint64_t joint, Error *err) {

@@ -5,11 +5,6 @@
 #include "tokenizer/decode.h"
 #include "tokenizer/load/fields.h"
 
-static Status load_byte_level(const char *where, const Json *json, DecodeStep *step, Error *err) {
-  (void)step; /* the options are the pre-tokenizer's */
-  return field_known(where, json, "add_prefix_space trim_offsets use_regex", err);
-}
-
 static Status load_metaspace(const char *where, const Json *json, DecodeStep *step, Error *err) {
   PrependScheme scheme;
   bool split;
@@ -19,34 +14,27 @@ static Status load_metaspace(const char *where, const Json *json, DecodeStep *st
 }
 
 static Status load_replace(const char *where, const Json *json, DecodeStep *step, Error *err) {
-  TRY(field_known(where, json, "pattern content", err));
   TRY(field_string(where, json, "content", &step->content, &step->content_size, err));
   return pattern_load(where, json_member(json, "pattern"), &step->pattern, err);
 }
 
 static Status load_strip(const char *where, const Json *json, DecodeStep *step, Error *err) {
-  TRY(field_known(where, json, "content start stop", err));
   TRY(field_character(where, json, "content", step->mark, &step->mark_size, err));
   TRY(field_count(where, json, "start", INT32_MAX, &step->start, err));
   return field_count(where, json, "stop", INT32_MAX, &step->stop, err);
 }
 
-static Status load_plain(const char *where, const Json *json, DecodeStep *step, Error *err) {
-  (void)step;
-  return field_known(where, json, "", err);
-}
-
 static const struct {
-  const char *type;
+  const char *type, *members; /* NULL: load() refuses unknown ones */
   DecodeKind kind;
   Status (*load)(const char *where, const Json *json, DecodeStep *step, Error *err);
 } types[] = {
-    {"ByteLevel", DECODE_BYTE_LEVEL, load_byte_level},
-    {"Metaspace", DECODE_METASPACE, load_metaspace},
-    {"Replace", DECODE_REPLACE, load_replace},
-    {"ByteFallback", DECODE_BYTE_FALLBACK, load_plain},
-    {"Fuse", DECODE_FUSE, load_plain},
-    {"Strip", DECODE_STRIP, load_strip},
+    {"ByteLevel", "add_prefix_space trim_offsets use_regex", DECODE_BYTE_LEVEL, NULL},
+    {"Metaspace", NULL, DECODE_METASPACE, load_metaspace},
+    {"Replace", "pattern content", DECODE_REPLACE, load_replace},
+    {"ByteFallback", "", DECODE_BYTE_FALLBACK, NULL},
+    {"Fuse", "", DECODE_FUSE, NULL},
+    {"Strip", "content start stop", DECODE_STRIP, load_strip},
 };
 
 static Status add_decoder(void *owner, const char *where, const char *type, const Json *json, Error *err) {
@@ -60,7 +48,9 @@ static Status add_decoder(void *owner, const char *where, const char *type, cons
     DecodeStep *step = &decoder->steps[decoder->count++];
     memset(step, 0, sizeof *step);
     step->kind = types[i].kind;
-    return types[i].load(where_in(where, type, 0).text, json, step, err);
+    Where here = where_in(where, type, 0);
+    if (types[i].members) TRY(field_known(here.text, json, types[i].members, err));
+    return types[i].load ? types[i].load(here.text, json, step, err) : STATUS_OK;
   }
   return field_unknown_type(where, type, err);
 }

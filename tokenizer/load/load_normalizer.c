@@ -5,7 +5,6 @@
 #include "tokenizer/load/fields.h"
 
 static Status load_replace(const char *where, const Json *json, NormalStep *step, Error *err) {
-  TRY(field_known(where, json, "pattern content", err));
   TRY(field_string(where, json, "content", &step->content, &step->content_size, err));
   TRY(pattern_load(where, json_member(json, "pattern"), &step->pattern, err));
   /* The reference then loses its count of characters and doubles text later. */
@@ -15,39 +14,32 @@ static Status load_replace(const char *where, const Json *json, NormalStep *step
 }
 
 static Status load_strip(const char *where, const Json *json, NormalStep *step, Error *err) {
-  TRY(field_known(where, json, "strip_left strip_right", err));
   TRY(field_bool(where, json, "strip_left", &step->left, err));
   return field_bool(where, json, "strip_right", &step->right, err);
 }
 
 static Status load_prepend(const char *where, const Json *json, NormalStep *step, Error *err) {
-  TRY(field_known(where, json, "prepend", err));
   return field_string(where, json, "prepend", &step->content, &step->content_size, err);
 }
 
 static Status load_form(const char *where, const Json *json, NormalStep *step, Error *err) {
-  TRY(field_known(where, json, "", err));
+  (void)json;
   return form_load(where, step, err);
 }
 
-static Status load_lowercase(const char *where, const Json *json, NormalStep *step, Error *err) {
-  (void)step;
-  return field_known(where, json, "", err);
-}
-
 static const struct {
-  const char *type;
+  const char *type, *members;
   NormalKind kind;
   Status (*load)(const char *where, const Json *json, NormalStep *step, Error *err);
 } types[] = {
-    {"NFC", NORMAL_NFC, load_form},
-    {"NFD", NORMAL_NFD, load_form},
-    {"NFKC", NORMAL_NFKC, load_form},
-    {"NFKD", NORMAL_NFKD, load_form},
-    {"Lowercase", NORMAL_LOWERCASE, load_lowercase},
-    {"Prepend", NORMAL_PREPEND, load_prepend},
-    {"Replace", NORMAL_REPLACE, load_replace},
-    {"Strip", NORMAL_STRIP, load_strip},
+    {"NFC", "", NORMAL_NFC, load_form},
+    {"NFD", "", NORMAL_NFD, load_form},
+    {"NFKC", "", NORMAL_NFKC, load_form},
+    {"NFKD", "", NORMAL_NFKD, load_form},
+    {"Lowercase", "", NORMAL_LOWERCASE, NULL},
+    {"Prepend", "prepend", NORMAL_PREPEND, load_prepend},
+    {"Replace", "pattern content", NORMAL_REPLACE, load_replace},
+    {"Strip", "strip_left strip_right", NORMAL_STRIP, load_strip},
 };
 
 static Status add_normalizer(void *owner, const char *where, const char *type, const Json *json, Error *err) {
@@ -60,7 +52,9 @@ static Status add_normalizer(void *owner, const char *where, const char *type, c
     NormalStep *step = &n->steps[n->count++];
     memset(step, 0, sizeof *step);
     step->kind = types[i].kind;
-    return types[i].load(where_in(where, type, 0).text, json, step, err);
+    Where here = where_in(where, type, 0);
+    TRY(field_known(here.text, json, types[i].members, err));
+    return types[i].load ? types[i].load(here.text, json, step, err) : STATUS_OK;
   }
   return field_unknown_type(where, type, err);
 }

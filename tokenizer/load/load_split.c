@@ -40,7 +40,6 @@ static Status load_map(const char *where, uint32_t flag, uint32_t second, SplitS
 
 static Status load_split(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_PATTERN;
-  TRY(field_known(where, json, "pattern behavior invert", err));
   TRY(field_bool(where, json, "invert", &step->invert, err));
   TRY(load_behavior(where, json, &step->behavior, err));
   return pattern_load(where, json_member(json, "pattern"), &step->pattern, err);
@@ -49,7 +48,6 @@ static Status load_split(const char *where, const Json *json, SplitStep *step, E
 static Status load_digits(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_CHARACTERS;
   bool individual;
-  TRY(field_known(where, json, "individual_digits", err));
   TRY(field_bool(where, json, "individual_digits", &individual, err));
   step->behavior = individual ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS;
   return load_map(where, CHAR_NUMERIC, 0, step, err);
@@ -58,7 +56,6 @@ static Status load_digits(const char *where, const Json *json, SplitStep *step, 
 static Status load_punctuation(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_CHARACTERS;
   step->behavior = BEHAVIOR_ISOLATED;
-  TRY(field_known(where, json, "behavior", err));
   if (json_member(json, "behavior")) TRY(load_behavior(where, json, &step->behavior, err));
   return load_map(where, CHAR_PUNCTUATION, 0, step, err);
 }
@@ -66,7 +63,7 @@ static Status load_punctuation(const char *where, const Json *json, SplitStep *s
 static Status load_whitespace_split(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_CHARACTERS;
   step->behavior = BEHAVIOR_REMOVED;
-  TRY(field_known(where, json, "", err));
+  (void)json;
   return load_map(where, CHAR_SPACE, 0, step, err);
 }
 
@@ -74,7 +71,7 @@ static Status load_whitespace_split(const char *where, const Json *json, SplitSt
  * space. */
 static Status load_whitespace(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_RUNS;
-  TRY(field_known(where, json, "", err));
+  (void)json;
   TRY(load_map(where, CHAR_RUST_WORD, CHAR_SPACE, step, err));
   for (int k = 0; k < 4; k++) step->role[k] = step->role[k] & 1 ? 1 : step->role[k] & 2 ? 0 : 2;
   return STATUS_OK;
@@ -119,7 +116,6 @@ static Status load_byte_level(const char *where, const Json *json, SplitStep *st
   step->kind = SPLIT_BYTE_LEVEL;
   step->behavior = BEHAVIOR_ISOLATED;
   bool ignored, use_regex;
-  TRY(field_known(where, json, "add_prefix_space trim_offsets use_regex", err));
   TRY(field_bool(where, json, "add_prefix_space", &step->add_prefix_space, err));
   TRY(field_bool(where, json, "trim_offsets", &ignored, err));
   TRY(field_bool_or(where, json, "use_regex", true, &use_regex, err));
@@ -128,16 +124,16 @@ static Status load_byte_level(const char *where, const Json *json, SplitStep *st
 }
 
 static const struct {
-  const char *type;
+  const char *type, *members; /* NULL: load() refuses unknown ones */
   Status (*load)(const char *where, const Json *json, SplitStep *step, Error *err);
 } types[] = {
-    {"ByteLevel", load_byte_level},
-    {"Digits", load_digits},
-    {"Metaspace", load_metaspace},
-    {"Punctuation", load_punctuation},
-    {"Split", load_split},
-    {"Whitespace", load_whitespace},
-    {"WhitespaceSplit", load_whitespace_split},
+    {"ByteLevel", "add_prefix_space trim_offsets use_regex", load_byte_level},
+    {"Digits", "individual_digits", load_digits},
+    {"Metaspace", NULL, load_metaspace},
+    {"Punctuation", "behavior", load_punctuation},
+    {"Split", "pattern behavior invert", load_split},
+    {"Whitespace", "", load_whitespace},
+    {"WhitespaceSplit", "", load_whitespace_split},
 };
 
 static Status add_pre_tokenizer(void *owner, const char *where, const char *type, const Json *json,
@@ -150,7 +146,9 @@ static Status add_pre_tokenizer(void *owner, const char *where, const char *type
     TRY(mem_grow(&p->steps, &p->capacity, p->count + 1, sizeof *p->steps, "pre-tokenizers", err));
     SplitStep *step = &p->steps[p->count++];
     memset(step, 0, sizeof *step);
-    return types[i].load(where_in(where, type, 0).text, json, step, err);
+    Where here = where_in(where, type, 0);
+    if (types[i].members) TRY(field_known(here.text, json, types[i].members, err));
+    return types[i].load(here.text, json, step, err);
   }
   return field_unknown_type(where, type, err);
 }

@@ -254,11 +254,9 @@ Status regex_escape(RegexParser *p, uint32_t letter, bool in_class, bool *is_set
   case 'u': return parse_hex(p, letter, code, err);
   case '0': return parse_octal(p, code);
   case 'b':
-    if (in_class) {
-      *code = '\b';
-      return STATUS_OK;
-    }
-    break;
+    if (!in_class) break;
+    *code = '\b';
+    return STATUS_OK;
   default: break;
   }
   if (letter < 0x80 && isalnum((int)letter))
@@ -312,10 +310,6 @@ static Status parse_range(RegexParser *p, uint32_t first, CharSet *set, Error *e
   return charset_add(set, first, last, err);
 }
 
-static bool range_follows(const RegexParser *p) {
-  return regex_looking_at(p, '-') && p->at + 1 < p->size && p->text[p->at + 1] != ']';
-}
-
 /* Parses the body of a class up to its ']', without negation: unions between "&&". */
 static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool *intersected, Error *err) {
   for (bool first = true;; first = false) {
@@ -341,7 +335,7 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
     bool is_set;
     uint32_t code;
     TRY(parse_member(p, &is_set, &code, current, err));
-    if (range_follows(p)) {
+    if (regex_looking_at(p, '-') && p->at + 1 < p->size && p->text[p->at + 1] != ']') {
       if (is_set) return regex_refuse(p, err, "a set at the beginning of a range");
       TRY(parse_range(p, code, current, err));
     } else if (!is_set) {

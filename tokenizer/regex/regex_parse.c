@@ -84,15 +84,10 @@ static Status emit_built(RegexParser *p, Status built, CharSet *set, Error *err)
   return built;
 }
 
-/* Emits the set [first, last]. */
-static Status emit_range(RegexParser *p, uint32_t first, uint32_t last, Error *err) {
+static Status emit_character(RegexParser *p, uint32_t code, Error *err) {
   CharSet set = {0};
-  TRY(charset_add(&set, first, last, err));
+  TRY(charset_add(&set, code, code, err));
   return emit_set(p, &set, err);
-}
-
-static Status emit_newline(RegexParser *p, Error *err) {
-  return emit_range(p, '\n', '\n', err);
 }
 
 /* Makes units[start ..] one group, so that a quantifier can follow. */
@@ -129,14 +124,14 @@ static Status note_literal(RegexParser *p, uint32_t code, Error *err) {
 }
 
 static Status emit_literal(RegexParser *p, uint32_t code, RegexOptions options, Error *err) {
-  CharSet set = {0};
-  TRY(charset_add(&set, code, code, err));
-  if (options.ignore_case) {
-    Status status = note_literal(p, code, err);
-    return emit_built(p, status == STATUS_OK ? charset_fold(&set, err) : status, &set, err);
+  if (!options.ignore_case) {
+    p->n_literals = 0;
+    return emit_character(p, code, err);
   }
-  p->n_literals = 0;
-  return emit_set(p, &set, err);
+  CharSet set = {0};
+  TRY(note_literal(p, code, err));
+  TRY(charset_add(&set, code, code, err));
+  return emit_built(p, charset_fold(&set, err), &set, err);
 }
 
 static Status emit_dot(RegexParser *p, bool newline_too, Error *err) {
@@ -166,8 +161,8 @@ static Status emit_boundary(RegexParser *p, bool negated, Error *err) {
 /* \R: CR LF as one, else any of LF VT FF CR NEL LS PS. */
 static Status emit_linebreak(RegexParser *p, Error *err) {
   TRY(emit(p, "(?>", err));
-  TRY(emit_range(p, '\r', '\r', err));
-  TRY(emit_newline(p, err));
+  TRY(emit_character(p, '\r', err));
+  TRY(emit_character(p, '\n', err));
   TRY(emit(p, "|", err));
   CharSet set = {0};
   Status status = charset_add(&set, '\n', '\r', err);
@@ -191,7 +186,7 @@ static Status parse_escape(RegexParser *p, RegexOptions options, Atom *atom, Err
   case 'z': return emit(p, "\\z", err);
   case 'Z':
     TRY(emit(p, "(?=", err));
-    TRY(emit_newline(p, err));
+    TRY(emit_character(p, '\n', err));
     return emit(p, "?\\z)", err);
   case 'b':
   case 'B': return emit_boundary(p, letter == 'B', err);
@@ -300,12 +295,12 @@ static Status parse_atom(RegexParser *p, RegexOptions options, Atom *atom, Error
   case '^':
     *atom = ATOM_ANCHOR;
     TRY(emit(p, "(?:\\A|(?<=", err));
-    TRY(emit_newline(p, err));
+    TRY(emit_character(p, '\n', err));
     return emit(p, ")(?!\\z))", err);
   case '$':
     *atom = ATOM_ANCHOR;
     TRY(emit(p, "(?=", err));
-    TRY(emit_newline(p, err));
+    TRY(emit_character(p, '\n', err));
     return emit(p, "|\\z)", err);
   case '[': {
     p->n_literals = 0;

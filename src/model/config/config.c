@@ -140,12 +140,6 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
   return reader_refuse(r, "%s %s is not supported, expected silu or gelu_pytorch_tanh", key, name);
 }
 
-static Status parse_biases(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  if (arch->members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
-  config->qkv_bias = arch->qkv_bias || config->o_bias;
-  return arch->members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
-}
-
 enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
 
 /* An absent member gives `fallback`, null gives no cap. */
@@ -187,7 +181,9 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->fused = arch->fused;
   TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
   TRY(parse_activation(r, arch, config));
-  TRY(parse_biases(r, arch, config));
+  if (arch->members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
+  config->qkv_bias = arch->qkv_bias || config->o_bias;
+  if (arch->members & HAS_MLP_BIAS) TRY(reader_bool(r, "mlp_bias", false, &config->mlp_bias));
   return parse_factors(r, arch, config);
 }
 
@@ -235,12 +231,6 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 
 /* --- files */
 
-/* Reads the members of a multimodal model's config that override its text_config. */
-static Status parse_beside_text(const ConfigReader *r, ModelConfig *config) {
-  TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
-  return parse_tokens(r, config);
-}
-
 /* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
  * compressed-tensors used in 2024. MLX calls it quantization, and is refused. */
 static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
@@ -264,7 +254,10 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   TRY(config_parse_positions(&text, arch, config));
   TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, arch->bos, arch->eos, config));
-  if (config->text_part) TRY(parse_beside_text(r, config));
+  if (config->text_part) { /* these members of a multimodal model's config override its text_config */
+    TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
+    TRY(parse_tokens(r, config));
+  }
   TRY(find_quantization(r, &text, &quant));
   return quant.object ? quantization_parse(&quant, NULL, &config->quant) : STATUS_OK;
 }

@@ -8,11 +8,6 @@
 
 #include "model/config/config.h"
 
-/* powf() differs between C libraries; pow() rounded to float does not. */
-static float power(float base, float exponent) {
-  return (float)pow((double)base, (double)exponent);
-}
-
 /* --- llama3: long waves are slowed by `factor`, short ones stay, waves between are interpolated. */
 
 static float llama3_frequency(const RopeConfig *rope, float frequency) {
@@ -83,7 +78,8 @@ void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_rope, fl
                       : rope->kind == ROPE_LONGROPE ? (float)long_attention_factor(rope)
                                                     : 1.0f;
   for (int pair = 0; pair < rotary_dim / 2; pair++) {
-    float wave = power((float)rope->theta, (float)(2 * pair) / (float)rotary_dim);
+    /* powf() differs between C libraries; pow() rounded to float does not. */
+    float wave = (float)pow((float)rope->theta, (float)(2 * pair) / (float)rotary_dim);
     float frequency = 1.0f / wave;
     switch (rope->kind) {
     case ROPE_PLAIN: break;

@@ -20,8 +20,6 @@ typedef struct {
   int per_word; /* weights per 32-bit word */
 } QuantLayer;
 
-/* --- dense */
-
 static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTensor *tensor, Linear *linear) {
   TRY(hf_check_float(loader, tensor));
   TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){n_out, linear->n_in}, ""));

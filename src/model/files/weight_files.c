@@ -127,10 +127,6 @@ static Status open_index(Opener *opener) {
   return status;
 }
 
-static bool begins(const char *name, const char *prefix) {
-  return strncmp(name, prefix, strlen(prefix)) == 0;
-}
-
 static bool ends(const char *name, const char *suffix) {
   size_t n = strlen(name), m = strlen(suffix);
   return n >= m && strcmp(name + n - m, suffix) == 0;
@@ -168,10 +164,9 @@ static const struct {
 
 /* Index of the format of a file, or N_INSTEAD. */
 static size_t kind_of(const char *name) {
-  size_t kind = 0;
-  while (kind < N_INSTEAD && !(begins(name, instead[kind].prefix) && ends(name, instead[kind].suffix)))
-    kind++;
-  return kind;
+  for (size_t kind = 0; kind < N_INSTEAD; kind++)
+    if (strstr(name, instead[kind].prefix) == name && ends(name, instead[kind].suffix)) return kind;
+  return N_INSTEAD;
 }
 
 /* Index of the first format with a file in the directory, or N_INSTEAD; `found` is the first such file by
