@@ -11,7 +11,7 @@ static const int kMaxColumns = 32;
 static const double kLog2E = 1.4426950408889634;
 
 /* Costs of decode in past positions of prefill: of a column, if all fit one launch; else of a launch, plus a
- * share of the positions. Measured on an H200 with Qwen3-8B's heads (cuda/NOTES.md), where prefill of up to
+ * share of the positions. Measured on an H200 with Qwen3-8B's heads (cuda/LOG.md), where prefill of up to
  * 64 tokens takes 4 us plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 

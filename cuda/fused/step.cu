@@ -118,7 +118,7 @@ size_t step_bytes(const StepShape *s, int tokens) {
 }
 
 /* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
- * from 4% to -8% with 8 of 15, depending on the number of stages and the machine (STEP.md). */
+ * from 4% to -8% with 8 of 15, depending on the number of stages and the machine (LOG.md). */
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;

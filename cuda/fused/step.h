@@ -7,7 +7,7 @@
  * tokens cost only arithmetic. The same input, device and number of clusters give the same bits.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
- * few_tokens.cu, and STEP.md. */
+ * few_tokens.cu, and LOG.md. */
 #pragma once
 
 #include <cuda_runtime_api.h>

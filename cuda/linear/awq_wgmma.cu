@@ -57,7 +57,7 @@ struct Args {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
- * because a copy of tokens past the end takes longer (cuda/NOTES.md). */
+ * because a copy of tokens past the end takes longer (cuda/LOG.md). */
 template <class S> __device__ __forceinline__ int first_token(const Args &a, int token_tile) {
   return max(0, min(token_tile * S::kTokens, a.n_tokens - S::kTokens));
 }
@@ -296,7 +296,7 @@ template <int kTokens, int kK, int kStages> constexpr TimedShape shape(double fi
   return {launch_shape<Shape<kTokens, kK, kStages>>, kTokens, kK, fixup_us, step_us};
 }
 
-/* Times as measured on an H200 (cuda/NOTES.md). */
+/* Times as measured on an H200 (cuda/LOG.md). */
 constexpr TimedShape shapes[] = {
     /* kTokens, kK, kStages; fixup_us, step_us */
     shape<64, 2, 7>(6, 0.36),   shape<96, 2, 6>(7, 0.38),   shape<128, 2, 5>(8, 0.465),

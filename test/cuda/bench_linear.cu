@@ -12,7 +12,7 @@
  *
  * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
  * "wall" is the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, the rates measured on an H200
- * (NOTES.md). */
+ * (LOG.md). */
 #include <algorithm>
 #include <string.h>
 #include <string>
