@@ -376,7 +376,10 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
 
 void line_editor_close(LineEditor *e) {
   if (!e) return;
-  if (e->line) el_end(e->line);
+  if (e->line) {
+    el_wset(e->line, EL_BIND, L"-r", L"\\e\r", NULL); /* el_end() does not free the strings of bindings */
+    el_end(e->line);
+  }
   if (e->history) history_wend(e->history);
   if (e->drawn) fclose(e->drawn);
   line_display_release(&e->display);
