@@ -175,7 +175,7 @@ static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *op
   BackendState measured = {.options = *options};
   DeviceArena arena = {0};
   place(&measured, config, true, &arena);
-  return arena.used + fused_bytes(config);
+  return arena.used == SIZE_MAX ? SIZE_MAX : arena.used + fused_bytes(config);
 }
 
 static void cuda_close(BackendState *s) {

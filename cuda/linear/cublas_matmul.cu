@@ -88,9 +88,14 @@ Slices slices_of(const DeviceLinear *w, int n_tokens, size_t slice_bytes) {
           needs_sums(w) ? (size_t)rows * tokens * sizeof(float) : 0};
 }
 
+/* A bound that never falls as the tokens grow, since linear_prepare() asks for some counts only. More tokens
+ * may make the slices smaller, so each part is bounded by itself: the weights by a slice for one token, the
+ * sums by kSliceBytes and the rounding of a slice up to 256 rows. */
 size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
-  const Slices s = slices_of(w, n_tokens, kSliceBytes);
-  return s.weights + s.x + s.sums;
+  const size_t token_bytes = (size_t)n_tokens * sizeof(float);
+  const size_t sums = std::min((size_t)w->n_out * token_bytes, kSliceBytes + 255 * token_bytes);
+  return slices_of(w, 1, kSliceBytes).weights + slices_of(w, n_tokens, kSliceBytes).x +
+         (needs_sums(w) ? sums : 0);
 }
 
 __global__ void bf16_to_f16(const __nv_bfloat162 *from, __half2 *to, size_t n) {

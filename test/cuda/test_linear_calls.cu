@@ -105,6 +105,31 @@ static void check_calls(void) {
   cudaFree(y);
 }
 
+/* linear_prepare() asks a kernel for its workspace at some counts of tokens only, so more tokens must never
+ * need less of it. The shapes are those of models whose sums take several slices. */
+static void check_workspace_of_cublas(void) {
+  const struct {
+    WeightType type;
+    int n_in, n_out, group;
+  } cases[] = {{WEIGHT_BF16, 2048, 22016, 0},
+               {WEIGHT_F16, 4096, 28672, 0},
+               {WEIGHT_F32, 2048, 12288, 0},
+               {WEIGHT_AWQ8, 1536, 17920, 128}};
+  for (auto c : cases) {
+    DeviceLinear w;
+    size_t bytes, before = 0, falls = 0;
+    MUST(linear_lay_out(&w, "gate_up", c.type, c.n_in, c.n_out, c.group, true, false, &bytes, &error));
+    for (int n = 1; n <= 4096; n++) {
+      const size_t now = cublas_kernel.workspace(&w, n, DeviceLimits{});
+      falls += now < before;
+      before = now;
+    }
+    falls ? failed++ : passed++;
+    if (falls)
+      printf("FAIL %d -> %d: the workspace shrinks %zu times as tokens grow\n", c.n_in, c.n_out, falls);
+  }
+}
+
 /* 4 bits laid out as they are, or as 8 bits with scales of fp32; zero points given (bytes for 8-bit weights),
  * or left out by the checkpoint: 8, and 128. */
 static void check_fills(void) {
@@ -173,6 +198,7 @@ int main(void) {
   CHECK(cudaStreamCreate(&stream));
   check_layouts();
   check_calls();
+  check_workspace_of_cublas();
   check_fills();
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   require(npy_open(path, n_rows, n_columns, &npy, &err) == STATUS_OK);
   for (size_t i = 0; i < n_rows; i++)
     require(npy_write_row(&npy, numbers + i * n_columns, &err) == STATUS_OK);
-  require(npy_commit(&npy, &err) == STATUS_OK);
+  require(atomic_file_commit(&npy.file, &err) == STATUS_OK);
   check(path, n_rows, n_columns, numbers);
   unlink(path);
   return 0;

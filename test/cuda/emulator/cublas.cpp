@@ -30,7 +30,7 @@ const char *status_string(cublasStatus_t) {
   return "the emulator's cuBLAS cannot do this";
 }
 
-/* c[n][ldc] = a[m][lda] b[n][ldb] + beta c: column-major with a transposed, as cublas.cuh asks for it. One
+/* c[n][ldc] = a[m][lda] b[n][ldb] + beta c: column-major with a transposed, as cublas_matmul.cu asks for it. One
  * block of one thread for each row of c. */
 cublasStatus_t gemm_ex(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
                        const void *, const void *a, cudaDataType type, int lda, const void *b, cudaDataType,
