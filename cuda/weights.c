@@ -346,7 +346,7 @@ static Status fill_at_random(Loader *l, Error *err) {
 
 /* --- rope frequencies */
 
-/* Copies all of them, although most models use one. From pageable memory a copy returns after reading it. */
+/* Copies all of them, although most models use one. */
 static Status copy_ropes(BackendModel *loaded, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   const size_t n = (size_t)c->rotary_dim / 2;
@@ -359,6 +359,8 @@ static Status copy_ropes(BackendModel *loaded, Error *err) {
     status = cuda_status(cudaMemcpyAsync((void *)rope->frequencies, host, n * sizeof *host,
                                          cudaMemcpyHostToDevice, loaded->stream),
                          "cannot copy rotary frequencies", err);
+    if (!status)
+      status = cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err);
   }
   free(host);
   return status;

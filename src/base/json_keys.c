@@ -74,11 +74,11 @@ static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error
 /* Looks each key up in a hash table with open addressing, at most half full; a slot holds a key's index plus
  * 1, 0: free. */
 Status json_keys_close(JsonKeys *all, size_t mark, const char *text, size_t *duplicate, Error *err) {
-  const JsonKey *keys = all->keys + mark;
   size_t n = all->n_keys - mark, n_slots = 16;
   *duplicate = SIZE_MAX;
   all->n_keys = mark;
   if (n < 2) return STATUS_OK;
+  const JsonKey *keys = all->keys + mark;
   while (n_slots < 2 * n) n_slots *= 2;
   TRY(mem_grow(&all->slots, &all->slot_capacity, n_slots, sizeof *all->slots, "the keys of a JSON object",
                err));

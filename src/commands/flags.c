@@ -363,8 +363,9 @@ static Status parse(const Interface *interface, void *options, int argc, char **
     }
   }
   if (n_operands) *n_operands = n;
-  if (n && interface->operands == VALUE_MODEL) TRY(flags_take_model(interface, options, operands[0], err));
-  return check_rules(interface, given, err);
+  TRY(check_rules(interface, given, err));
+  return n && interface->operands == VALUE_MODEL ? flags_take_model(interface, options, operands[0], err)
+                                                 : STATUS_OK;
 }
 
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,

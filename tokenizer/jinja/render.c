@@ -442,7 +442,7 @@ static Status bind_rest(Render *render, const Macro *macro, const CallArgs *args
   if (more && !node->uses_varargs)
     return render_fail(render, "macro '%.*s' takes not more than %zu argument(s)", (int)name.size, name.data,
                        n);
-  TRY(value_copies(render, args->items + (more ? n : 0), more, &varargs));
+  TRY(value_copies(render, more ? args->items + n : NULL, more, &varargs));
   varargs.kind = VALUE_TUPLE;
   if (node->uses_kwargs) TRY(scope_set(render, render->scope, render->template->kwargs, kwargs));
   return node->uses_varargs ? scope_set(render, render->scope, render->template->varargs, varargs)
