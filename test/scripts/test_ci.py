@@ -36,7 +36,7 @@ def test_all_steps_run_and_are_added_up(run):
     assert status == 0, lines
     assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture TORTURE=--every 2", "fuzz FUZZ_SECONDS=5", *BUILT]
     assert sorted(calls[7:9]) == KERNELS  # side by side
-    assert calls[9:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=-Ofast-compile max"]
+    assert calls[9:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"]
     assert lines[-1] == "35 passed, 0 failed, 0 skipped"
 
 
