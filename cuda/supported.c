@@ -5,9 +5,9 @@
 #include "cuda/backend.h"
 #include "model/layers.h"
 
-/* Whether fp16, as which kernels read scales, holds a Linear's fp32 scales: rounding errs by at most 1e-7 of
- * the sum of squares, a fifth of the tolerance of fp16 matmuls. Numbers in fp16's normal range err by 4.3e-8
- * on average, subnormal ones by more, and those above 65504 do not fit. */
+/* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the error is at most 1e-7 of the
+ * sum of squares, a fifth of the tolerance of fp16 matmuls. Numbers in fp16's normal range err by 4.3e-8 on
+ * average, subnormal ones by more, and numbers above 65504 do not fit. */
 static bool scales_fit_fp16(const Linear *linear) {
   if (linear->kind != LINEAR_GROUPED || !linear->scales) return true; /* NULL until model_prepare() */
   const double most = 1e-7;

@@ -41,7 +41,7 @@ static size_t scale_bytes(const Linear *linear, size_t n) {
   return linear->kind == LINEAR_AWQ ? n * 2 : n * 4;
 }
 
-/* Whether two layers can be stacked in one matrix: the same type and group, outputs in whole slabs of 8. */
+/* True if two layers can be stacked in one matrix: the same type and group, outputs in whole slabs of 8. */
 static bool can_join(const Linear *a, const Linear *b) {
   return weight_type(a) == weight_type(b) && linear_group(a) == linear_group(b) && a->n_out % 8 == 0 &&
          b->n_out % 8 == 0;

@@ -191,7 +191,7 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
   }
 }
 
-/* Whether this block is the last of its KV head to finish; if so, it sees what the others wrote. */
+/* Returns true in the block that finishes last for its KV head. It then sees what the other blocks wrote. */
 __device__ __forceinline__ bool is_last(const AttentionArgs &a, int kv_head, int n_used) {
   __shared__ bool last;
   __threadfence();

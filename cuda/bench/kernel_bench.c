@@ -317,7 +317,7 @@ static bool alike(const LayerMatrix *a, const LayerMatrix *b) {
          x->n_out == y->n_out && x->group == y->group && x->has_bias == y->has_bias;
 }
 
-/* Whether one of the first n layers has such a matrix. */
+/* True if one of the first n layers has a matrix of the same name, type and shape, which is timed already. */
 static bool seen_before(const BackendModel *planned, int n, const LayerMatrix *matrix) {
   LayerMatrix before[MAX_MATRICES];
   for (int i = 0; i < n; i++) {

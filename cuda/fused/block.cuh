@@ -246,7 +246,7 @@ template <bool kDebug> struct Thread {
     return stage_address(cursor);
   }
 
-  /* Whether it is loaded; the same in all lanes. */
+  /* True once the stage at the cursor is loaded. All lanes of a warp get the same answer. */
   __device__ __forceinline__ bool stage_is_full(const RingCursor &cursor) const {
     return __all_sync(~0u, barrier_test(&barriers().full[cursor.slot], cursor.parity));
   }
@@ -332,8 +332,8 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
   if (lane == 0) *scale = make_float2(d, d * (float)sum);
 }
 
-/* Whether the zeros of a tile row begin at an odd multiple of 8 bytes at the share's group g0. It is the
- * same for all tile rows, since matrices have an even number of groups. */
+/* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
+ * rows agree, since every matrix has an even number of groups. */
 __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return (share.group + g0) % 2 != 0;
 }

@@ -12,8 +12,8 @@ typedef struct FusedStep FusedStep;
  * shared_bytes, but no weights. */
 Status fused_check(const BackendModel *loaded, Error *err);
 
-/* Whether they serve the model, and were measured to be faster than separate kernels on such a GPU with
- * so few KV heads. */
+/* True if the fused step supports the model on this GPU and was measured there to be faster than separate
+ * kernels for models with so few KV heads. */
 bool fused_preferred(const BackendModel *loaded);
 
 /* The most bytes of device memory that a session takes for them, whether or not they serve the model. */
@@ -24,7 +24,7 @@ size_t fused_bytes(const ModelConfig *config);
 Status fused_open(const BackendModel *loaded, const StateOptions *options, FusedStep **fused, Error *err);
 void fused_close(FusedStep *fused);
 
-/* Whether there is a kernel for a step of so many tokens; false for NULL. */
+/* True if a kernel is open for a step of n_tokens tokens; false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, int n_tokens);
 
 /* Enqueues a step. */

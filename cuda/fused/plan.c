@@ -8,16 +8,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cuda/ptx/ceil_div.h"
+
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
   PLANES = 2 * STEP_GROUP,           /* bytes of a token's group */
   X_SCALES = 8,
   STATE = STEP_HEAD_DIM * 2 + 8,
 };
-
-static int ceil_div(int a, int b) {
-  return (a + b - 1) / b;
-}
 
 static int align_up(int n, int to) {
   return ceil_div(n, to) * to;

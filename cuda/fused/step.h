@@ -105,7 +105,7 @@ typedef struct Step Step;
  * chip without clusters. */
 int step_clusters(int gpu, size_t shared_bytes);
 
-/* Whether the one-token kernel was measured on this GPU's chip, and was faster: compute capability 9.0. */
+/* True on compute capability 9.0: there the one-token kernel was measured, and beat separate kernels. */
 bool step_measured(int gpu);
 
 /* Bytes of device memory that step_open() needs. */

@@ -34,8 +34,7 @@ constexpr int kLoadRegisters = 40, kMultiplyRegisters = 232, kRegisters = 65536 
 static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
 
 template <int kTokens_, int kK_, int kStages_> struct Shape {
-  static constexpr int kTokens = kTokens_, kK = kK_, kStages = kStages_,
-                       kSums = kTokens / 2; /* of a thread */
+  static constexpr int kTokens = kTokens_, kK = kK_, kStages = kStages_;
   static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kStageBytes =
       (kXBytes + kWBytes + kTileRows * kK * 2 * kMetaBytes + 1023) / 1024 * 1024;
@@ -55,6 +54,9 @@ struct Args {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Sums of one consumer thread: kConsumers threads share 128 rows by S::kTokens. */
+template <typename S> constexpr int kSums = S::kTokens / 2;
 
 /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
  * because a copy of tokens past the end takes longer (cuda/LOG.md). */
@@ -163,7 +165,7 @@ __device__ __forceinline__ int warp_tile_row() {
 
 /* Adds n_steps steps to acc. */
 template <class S, int kBlockIn>
-__device__ __forceinline__ void multiply_steps(float (&acc)[S::kSums], unsigned char *stages,
+__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
                                                const Barriers &bar, Ring &ring, int n_steps) {
   uint32_t q[2][4];
   for (int step = 0; step < n_steps; step++) {
@@ -193,13 +195,13 @@ template <class S, int kBlockIn>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                                int begin, int end) {
   __shared__ int last;
-  float acc[S::kSums];
+  float acc[kSums<S>];
   Ring ring = {0, 0};
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
   while (begin < end) {
     int n_steps = min(end - begin, a.work.n_steps - at.step);
     multiply_steps<S, kBlockIn>(acc, stages, bar, ring, n_steps);
-    if (stream_k::combine<S::kSums, kConsumers>(acc, a.work, blockIdx.x, at.tile, begin, begin + n_steps,
+    if (stream_k::combine<kSums<S>, kConsumers>(acc, a.work, blockIdx.x, at.tile, begin, begin + n_steps,
                                                 threadIdx.x, a.partial, a.counters, &last,
                                                 [] { named_barrier_sync<1, kConsumers>(); }))
       store_fragments<S::kTokens / 8>(a.out, at.out_tile * kTileRows + warp_tile_row(),

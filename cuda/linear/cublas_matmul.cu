@@ -38,7 +38,8 @@ Status gemm(const LinearArgs &args, const Gemm &g, void *y, cudaDataType y_type,
            : STATUS_OK;
 }
 
-/* Whether cuBLAS cannot write the output itself (nor fp16 results of fp32 operands). */
+/* True if cuBLAS writes fp32 sums that a kernel finishes: with a bias, for SwiGLU, and for fp32 operands,
+ * whose results cuBLAS cannot write as fp16. */
 bool needs_sums(const DeviceLinear *w) {
   return w->has_bias || w->interleaved || w->type == WEIGHT_F32;
 }

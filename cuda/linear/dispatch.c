@@ -64,7 +64,7 @@ const LinearEntry *linear_entry(int i) {
   return i < (int)COUNT(entries) ? &entries[i] : NULL;
 }
 
-/* Whether x as fp16 fits; dense_rows pads the inputs to a multiple of 2048. */
+/* True if the tokens' x fits in shared memory as fp16. dense_rows pads the inputs to a multiple of 2048. */
 static bool f16_fits(const LinearQuery *query) {
   const size_t padded = ((size_t)query->n_in + 2047) / 2048 * 2048;
   return padded * (size_t)skinny_held_tokens(query->n_tokens) * 2 + 1024 <= query->device.shared_bytes;
@@ -87,9 +87,9 @@ bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
 
-/* Whether the whole tiles of awq_wgmma divide evenly over blocks that occupy nearly all SMs, as even_work()
- * of stream_k.cuh would cut them. Otherwise blocks hand over parts of two tiles each, which for a small
- * matrix costs more than dequantising it. */
+/* True if every block of awq_wgmma gets the same number of whole tiles, and these blocks occupy nearly all
+ * SMs (even_work() of stream_k.cuh). If not, each block computes parts of two tiles and passes one on, which
+ * costs more than dequantising a small matrix. */
 static bool tiles_come_out_even(const LinearQuery *query) {
   int tiles = ceil_div(query->n_out, DISPATCH_TILE_OUT) * ceil_div(query->n_tokens, DISPATCH_TILE_TOKENS);
   int blocks = ceil_div(tiles, ceil_div(tiles, query->device.n_sms));

@@ -63,7 +63,7 @@ typedef enum {
 #define DISPATCH_TILE_TOKENS 256
 #define DISPATCH_TILE_IN     2048
 
-/* Whether idle SMs cost less than blocks with parts of two tiles: if at least 85% of n are busy. */
+/* True if at least 85% of n SMs are busy. The idle ones cost less than blocks with parts of two tiles. */
 static inline bool dispatch_busy_enough(int busy, int n) {
   return 20 * busy >= 17 * n;
 }
@@ -109,7 +109,7 @@ typedef struct {
 /* Entry i of the table in the order of choice; NULL past the last. */
 const LinearEntry *linear_entry(int i);
 
-/* Whether the entry can run the shape at all, also outside the token range it is chosen for. */
+/* True if the entry's kernel can run the shape, also outside the token range it is chosen for. */
 bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query);
 
 /* The first entry that fits, or the entry named `forced` if it can run the shape; otherwise STATUS_MODEL with

@@ -101,7 +101,7 @@ __device__ __forceinline__ SampledKind kind_of(uint32_t greatest, uint32_t lowes
 /* exp(-29) * 2^40 is below a half: a score this many temperatures below the best one has the weight 0. */
 constexpr double kMaxTemperatures = 29.0;
 
-/* Whether the weight of a key can be above 0, compared in double as gather() of sampler.c does. */
+/* True if the weight of a key can be above 0, compared in double as gather() of sampler.c does. */
 __device__ __forceinline__ bool can_weigh(uint32_t key, double top, double temperature) {
   return (double)sampler_key_score(key) >= top - kMaxTemperatures * temperature;
 }
@@ -134,7 +134,7 @@ __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   }
 }
 
-/* Whether this block is the last to arrive; if so, it sees what the others wrote. */
+/* Returns true in the last of kBlocks blocks to arrive. It then sees what the other blocks wrote. */
 __device__ inline bool is_last_block(unsigned int *finished) {
   __shared__ bool last;
   __threadfence();

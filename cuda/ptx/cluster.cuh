@@ -48,7 +48,7 @@ __device__ __forceinline__ void barrier_arrive_after_copies(SharedBarrier barrie
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.address) : "memory");
 }
 
-/* Whether the phase of this parity is complete. Only the current phase and the one before it can be asked
+/* True if the phase of this parity is complete. Only the current phase and the one before it can be asked
  * for. */
 __device__ __forceinline__ bool barrier_test(SharedBarrier barrier, int parity) {
   uint32_t done;

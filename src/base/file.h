@@ -26,9 +26,9 @@ typedef struct {
  * of failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
-/* Whether the file at `path` now has this stamp. */
+/* True if the file at `path` now has this stamp. */
 bool file_has_stamp(const char *path, const FileStamp *stamp);
-/* Whether the file was written to in place since it had this stamp, so that a mapping of it holds other
+/* True if the file was written to in place since it had this stamp, so that a mapping of it holds other
  * bytes now. False for a file that was replaced, renamed or removed: its mapping stays as it was. */
 bool file_was_overwritten(const char *path, const FileStamp *stamp);
 
@@ -74,7 +74,7 @@ typedef struct {
 
 Status atomic_file_open(const char *path, AtomicFile *file, Error *err);
 Status atomic_file_hide(AtomicFile *file, Error *err); /* its mode will be 0600, whatever the umask is */
-/* Whether a new file will be at `path`; false for a device, a fifo or a redirection, written directly. */
+/* True if a new file will be at `path`; false for a device, a fifo or a redirection, written directly. */
 bool atomic_file_is_new(const AtomicFile *file);
 Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err);
 /* Syncs the data written so far to the disk, so that only the renaming is left to commit. */

@@ -60,7 +60,7 @@ Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, 
   return STATUS_OK;
 }
 
-/* Whether two keys with the same hash are equal. */
+/* Reports whether two keys with the same hash are equal. */
 static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error *err) {
   Buffer one = {0}, other = {0};
   Status status = json_unescape(text + a.at, a.size, &one, err);

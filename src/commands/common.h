@@ -17,7 +17,7 @@ void print_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A random seed below 2^53, which every JSON reader represents exactly. */
 Status random_seed(uint64_t *seed, Error *err);
 
-/* Whether the descriptor is a terminal that understands escape sequences: TERM is set and not "dumb". Only
+/* True if the descriptor is a terminal that understands escape sequences: TERM is set and not "dumb". Only
  * such a terminal shows progress, which is erased afterwards. */
 bool terminal_takes_escapes(int descriptor);
 

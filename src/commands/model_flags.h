@@ -34,7 +34,7 @@ Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model
  * Qwen3's rope_theta or epsilon is assumed. */
 Status model_place_open_known(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
 
-/* Whether a checkpoint is at the path, or in the Hugging Face cache under the name. */
+/* True if a checkpoint is at the path, or in the Hugging Face cache under the name. */
 bool model_is_there(const char *name);
 
 /* Opens the tokenizer of an open model, or refuses with advice if it has none. */

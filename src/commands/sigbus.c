@@ -36,7 +36,7 @@ static void pass_word(const char **at) {
   while (**at == ' ') ++*at;
 }
 
-/* Whether the line's mapping contains the address; if so, sets the file's path and the byte's offset in
+/* True if the line's mapping contains the address; if so, sets the file's path and the byte's offset in
  * it. */
 static bool line_has(const char *line, uint64_t address, const char **path, uint64_t *byte) {
   const char *at = line;

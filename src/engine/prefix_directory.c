@@ -25,7 +25,7 @@ void prefix_block_name(uint64_t key, uint64_t before, uint64_t own, char out[PRE
            (unsigned long long)before, (unsigned long long)own);
 }
 
-/* Whether `name` matches `pattern`; an x matches a hexadecimal digit. */
+/* True if `name` matches `pattern`; an x matches a hexadecimal digit. */
 static bool is_like(const char *name, const char *pattern) {
   for (; *pattern; name++, pattern++) {
     bool digit = (*name >= '0' && *name <= '9') || (*name >= 'a' && *name <= 'f');

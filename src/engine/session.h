@@ -61,7 +61,7 @@ Status session_kv_write(Session *session, TokenRange range, int layer, int n_sto
                         Error *err);
 size_t session_kv_bytes(const Session *session); /* of one token in one layer; 0: not supported */
 int session_layers(const Session *session);
-/* Whether the cached keys use LongRoPE's long factors (rope_original_context()). */
+/* True if the cached keys use LongRoPE's long factors (rope_original_context()). */
 bool session_has_long_rope(const Session *session);
 
 /* Computes ids[0..n) on an empty timeline and calls sink(row, logits[vocab_size]) for each of rows 0 .. n-1

@@ -10,7 +10,7 @@
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
-/* Whether the files at the model's paths still are those that were opened. */
+/* True if the files at the model's paths still are those that were opened. */
 bool model_is_unchanged(const Model *model);
 
 /* Fails (STATUS_FAILED) if a file of weights was written to in place since it was opened, which changes the

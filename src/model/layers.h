@@ -13,7 +13,7 @@ const char *layer_linear_name(int which); /* "self_attn.q_proj" */
 /* Inputs and outputs of linear layer `which`: far below 2^31 within the ranges of config.h. */
 void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
 
-/* Whether the config requires a bias. */
+/* True if the config requires a bias. */
 bool layer_linear_needs_bias(const ModelConfig *config, int which);
 
 /* The stored matrix that holds a linear layer; with config->fused it also holds others. */
@@ -26,7 +26,7 @@ typedef struct {
 /* Room for "model.language_model.layers.4095.self_attn.qkv_proj". */
 #define LINEAR_NAME_SIZE 64
 StoredLinear layer_linear_stored(const ModelConfig *config, int which);
-/* Whether it is the first of its stored matrix: true for one layer of each matrix. */
+/* True if the linear layer is the first in its stored matrix, which holds one such layer. */
 bool layer_linear_is_first(const ModelConfig *config, int which);
 
 enum {

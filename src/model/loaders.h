@@ -17,7 +17,7 @@ typedef struct {
   int first_out;               /* [first_out, first_out + linear->n_out) */
 } StoredWeights;
 
-/* Whether the weights, or the zero points and scales, are used in place. */
+/* True if the weights, or the zero points and scales, are used in place. */
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 

@@ -94,7 +94,7 @@ float stored_float(const void *data, Dtype dtype, size_t index) {
 
 enum { FINITE_CHUNK = 1024 };
 
-/* Whether n <= FINITE_CHUNK numbers are finite. fp32 has its exponent in the upper two bytes, like bf16. */
+/* True if n <= FINITE_CHUNK numbers are finite. fp32 has its exponent in the upper two bytes, like bf16. */
 static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
   const size_t size = dtype_bytes(dtype);
   const char *from = (const char *)data + first * size;

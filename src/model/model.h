@@ -135,7 +135,7 @@ Status model_prepare(Model *model, int n_threads, Error *err);
  * refuse them before the weights are repacked. */
 Status model_prepare_scales(Model *model, int n_threads, Error *err);
 
-/* Whether the file at `path` begins with ak48's magic; fails (STATUS_MODEL) if it cannot be read. */
+/* Reports whether the file at `path` begins with ak48's magic; fails (STATUS_MODEL) if it cannot be read. */
 Status ak48_is(const char *path, bool *packed, Error *err);
 
 /* Refuses, with advice, a directory that has no tokenizer.json but a tokenizer in another format
@@ -163,5 +163,5 @@ extern const char *const model_companions[N_MODEL_COMPANIONS];
 const char *model_path(const Model *model); /* as given to model_open() */
 /* The model's directory, a packed file's own, in new memory; NULL after a failure. */
 char *model_directory(const Model *model, Error *err);
-/* Whether this file is one of the model's weights, companions or its tokenizer. */
+/* Reports whether this file is one of the model's weights, companions or its tokenizer. */
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err);

@@ -66,7 +66,7 @@ static Status move(LineDisplay *d, Place from, Place to, Error *err) {
   return to.column ? buffer_printf(&d->out, err, "\033[%dC", to.column) : STATUS_OK;
 }
 
-/* Whether the cells line[first..n), which end at `at`, fill a row of the screen: then the terminal leaves the
+/* True if the cells line[first..n), which end at `at`, fill a row of the screen: then the terminal leaves the
  * cursor in that row until another character follows. */
 static bool keeps_cursor(const LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place at) {
   return n > first && line[n - 1] != L'\n' && at.column == 0 && at.row > d->top &&

@@ -29,8 +29,9 @@ typedef enum {
 /* Shows `prompt` (ASCII) and reads a line into `line`, without its newline. */
 Status line_editor_read(LineEditor *editor, const char *prompt, Buffer *line, LineResult *result, Error *err);
 
-/* Whether typing of the last line had begun before line_editor_mark() was called. */
+/* Remembers how much has been typed by now. */
 void line_editor_mark(LineEditor *editor);
+/* True if the user began to type the last line before line_editor_mark() was called. */
 bool line_editor_was_early(const LineEditor *editor);
 
 /* Appends text[0..size) to the history. */

@@ -51,8 +51,8 @@ typedef struct {
 Status template_render(const Template *parsed, const TemplateInput *input, TrustedText *out, bool *raised,
                        Error *err);
 
-/* Whether the template mentions a variable of this name anywhere ("enable_thinking"). */
+/* True if the template mentions a variable of this name anywhere ("enable_thinking"). */
 bool template_mentions(const Template *parsed, const char *variable);
 
-/* Whether its text holds this string anywhere ("<|im_end|>"). */
+/* True if the template's text holds this string anywhere ("<|im_end|>"). */
 bool template_writes(const Template *parsed, const char *string);

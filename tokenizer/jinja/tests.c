@@ -26,7 +26,7 @@ static Status test_escaped(Render *render, const CallArgs *args, Value *out) {
   return answer(out, args->self.kind == VALUE_STRING && args->self.is_safe);
 }
 
-/* Whether the division by the argument, or by 2, leaves the mode. */
+/* odd, even, divisibleby: reports whether the remainder of dividing by the argument, or by 2, is the mode. */
 static Status test_remainder(Render *render, const CallArgs *args, Value *out) {
   Value rest;
   bool equal;

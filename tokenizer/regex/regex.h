@@ -56,7 +56,7 @@ void regex_pause(RegexScratch *scratch);
 Status regex_compile(const char *where, const char *pattern, size_t size, Regex **regex, Error *err);
 void regex_free(Regex *regex);
 
-/* Whether it can match the empty string. */
+/* True if the expression can match the empty string. */
 bool regex_matches_empty(const Regex *regex);
 
 /* Appends the matches in text[0 .. size) and the text between them, in order, so that they cover the text;

@@ -30,7 +30,7 @@ typedef struct {
 
 /* --- thoughts */
 
-/* Whether the prompt ends in an opened thought: its text ends with the opening mark and white space. */
+/* Reports whether the prompt ends in an open thought: its text ends with the opening mark and white space. */
 static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, bool *inside, Error *err) {
   *inside = false;
   if (!a->thinking.open) return STATUS_OK;

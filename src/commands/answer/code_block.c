@@ -26,13 +26,13 @@ static Fence read_fence(const Buffer *buffer) {
   return fence;
 }
 
-/* Whether a line with this beginning can still open a block. */
+/* True if a line with this beginning can still open a block. */
 static bool could_begin(const Fence *fence) {
   if (fence->rest_size && fence->length < 3) return false;
   return fence->fence != '`' || !memchr(fence->rest, '`', fence->rest_size);
 }
 
-/* Whether the line can still end the block. */
+/* True if the line can still end the block. */
 static bool could_end(const CodeBlock *block, const Fence *fence) {
   if (fence->fence && fence->fence != block->fence) return false;
   return fence->rest_size == 0 ||

@@ -25,7 +25,7 @@ const Flag prompt_flags[] = {
 
 /* --- available input */
 
-/* Whether standard input should be read although no flag names it. Beside -p this needs a deliberate
+/* True if standard input should be read although no flag names it. Beside -p this needs a deliberate
  * connection: a pipe, a socket or a file. */
 static bool input_is_piped(bool beside_others) {
   struct stat kind;

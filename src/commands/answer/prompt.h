@@ -36,10 +36,10 @@ void prompt_release(Prompt *prompt);
 /* Refuses an output that is one of the files or standard input, which the answer would overwrite. */
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err);
 
-/* Whether "-" is among the files. */
+/* True if "-" is among the files. */
 bool prompt_asks_for_input(const PromptFlags *flags);
 
-/* Whether there is a prompt: -p, a file, or piped input. */
+/* True if there is a prompt: -p, a file, or piped input. */
 bool prompt_is_given(const PromptFlags *flags);
 
 /* Appends the prompt with input[0..size) as its input. */

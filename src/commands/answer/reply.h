@@ -37,8 +37,8 @@ typedef struct {
   double began_ms;       /* start of the prefill */
 } Reply;                 /* starts zeroed; release with reply_release() */
 
-/* Whether to print statistics: on request, and if both outputs are terminals. Beside a pipe they would garble
- * the screen of its reader (a pager). */
+/* True if statistics are to be printed: on request, and if both outputs are terminals. With standard output
+ * in a pipe they would garble the screen of its reader (a pager). */
 bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
 Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
                           Error *err);

@@ -6,7 +6,7 @@
 
 #include "commands/answer/assistant.h"
 
-/* Whether the descriptor is a terminal that may get colours: NO_COLOR is unset or empty, TERM is not "dumb"
+/* True if the descriptor is a terminal that may get colours: NO_COLOR is unset or empty, TERM is not "dumb"
  * (https://no-color.org). */
 bool terminal_has_colours(int descriptor);
 

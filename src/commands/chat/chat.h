@@ -13,7 +13,7 @@ extern const Flag talk_flags[3];
 #define TALK_FLAG_GROUP(Struct, member)                                                                      \
   FLAG_GROUP_IN("Chat on a terminal", talk_flags, Struct, member, TalkFlags)
 
-/* Whether standard input and standard output are both terminals. */
+/* True if standard input and standard output are both terminals. */
 bool chat_is_interactive(void);
 
 /* Runs a chat until the user leaves or standard input ends. Unless chat_is_interactive(), lines of standard

@@ -145,7 +145,7 @@ static Status begin_object(size_t index, Buffer *out, Error *err) {
   return buffer_printf(out, err, "{\"index\": %zu, \"input\": \"", index);
 }
 
-/* Whether an incomplete line can be the beginning of our next object. */
+/* True if an incomplete line can be the beginning of our next object. */
 static bool begins_object(const Record *line, Error *err) {
   Buffer object = {0};
   bool ours = begin_object(line->index, &object, err) == STATUS_OK;

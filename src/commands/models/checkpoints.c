@@ -34,7 +34,7 @@ static Status add_path(Checkpoints *list, const char *path, Error *err) {
   return add(list, name, copy, false, err);
 }
 
-/* Whether a directory is new; marks it as seen. */
+/* Reports whether a directory is new; marks it as seen. */
 static Status mark_seen(Checkpoints *list, const struct stat *info, bool *first, Error *err) {
   *first = false;
   for (size_t i = 0; i < list->n_seen; i++)

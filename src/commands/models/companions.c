@@ -17,7 +17,7 @@ static Status write_copy(const MappedFile *file, const char *to, AtomicFile *cop
   return atomic_file_sync(copy, err);
 }
 
-/* Whether `to` holds the same bytes as the mapped file. */
+/* Reports whether `to` holds the same bytes as the mapped file. */
 static Status has_same_bytes(const MappedFile *file, const char *to, bool *same, Error *err) {
   MappedFile there;
   TRY(file_map(to, STATUS_FAILED, &there, err));

@@ -20,7 +20,7 @@ enum { MAX_NAME = 96, MAX_REVISION = 128 }; /* limits for names on the site, and
 
 /* --- names */
 
-/* Whether text[0..size) is valid as part of a name or revision: a file name that cannot lead upwards. */
+/* True if text[0..size) is valid as part of a name or revision: a file name that cannot lead upwards. */
 static bool is_part(const char *text, size_t size) {
   static const char plain[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.";
   for (size_t i = 0; i < size; i++)
@@ -101,7 +101,7 @@ Status hub_directory(char **path, Error *err) {
 
 /* --- completeness of a snapshot */
 
-/* Whether DIRECTORY/NAME can be read; a link into blobs/ may be dangling. */
+/* Reports whether DIRECTORY/NAME can be read; a link into blobs/ may be dangling. */
 static Status has_file(const char *directory, const char *name, bool *has, Error *err) {
   char *path = path_join(directory, name, err);
   if (!path) return STATUS_FAILED;

@@ -88,7 +88,7 @@ Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *e
   return print_other_ropes(out, config, err);
 }
 
-/* Whether a 4-bit matrix has fp32 scales, whose values decide when loading if it is AWQ. */
+/* True if a 4-bit matrix has fp32 scales, whose values decide when loading if it is AWQ. */
 static bool has_wide_scales(const Model *model) {
   const Linear *head = &model->head;
   bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;

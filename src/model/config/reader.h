@@ -31,5 +31,5 @@ Status reader_string(const ConfigReader *r, const char *key, const char **out); 
 /* The first of `keys`, a list that ends with NULL, that the object has, or NULL. */
 const char *reader_first_key(const Json *object, const char *const *keys);
 
-/* Whether the member is there and null, for members where that differs from absence. */
+/* True if the member is there and null, for members where that differs from absence. */
 bool reader_is_null(const ConfigReader *r, const char *key);

@@ -322,7 +322,7 @@ static Status refuse_foreign(const HfLoader *loader, const char *name) {
   return hf_missing(loader, name, ".weight", why);
 }
 
-/* Whether `weight` is compressed-tensors' int-quantized; find_scheme() checks that the config agrees. */
+/* True if `weight` is compressed-tensors' int-quantized; find_scheme() checks that the config agrees. */
 static bool is_bytes(const HfLoader *loader, const char *name, const StoredTensor *weight) {
   return weight->dtype == DTYPE_I8 && hf_find(loader, name, ".weight_scale") &&
          loader->model->config.quant.scheme.method != QUANT_NONE;

@@ -275,7 +275,7 @@ static void read_scales(const Repacker *r, const StoredWeights *stored, float *s
   }
 }
 
-/* Whether the scales may be stored as F16: rounding changes none by more than 2^-14 of the largest. F16 holds
+/* True if the scales may be stored as F16: rounding changes none by more than 2^-14 of the largest. F16 holds
  * every bf16 number of normal F16 range exactly; smaller ones are rounded to within 2^-25, which is
  * negligible beside 4-bit weights with a larger scale. */
 static bool fit_f16(const Repacker *r, const float *scales, size_t n) {
