@@ -37,7 +37,7 @@ struct BackendState {
   void *g;            /* f16 [max_chunk][g_stride] activation(gate) * up */
   void *lm_head_in;   /* f16 [max_logit_rows][h_stride] */
   float *logits;      /* [max_logit_rows][vocab_size] */
-  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][rotary_dim / 2] of the step; or NULL */
+  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   int *pos;             /* position of the step's first token */
   int *ids;             /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
   void *k, *v;          /* [n_layers][n_kv_heads][n_ctx][head_dim] */
@@ -136,7 +136,7 @@ static int padded(int n) {
 
 static bool has_local_rope(const ModelConfig *c) {
   for (int layer = 0; layer < c->n_layers; layer++)
-    if (config_layer_rope(c, layer) == ROPE_LOCAL) return true;
+    if (config_layer(c, layer).rope == ROPE_LOCAL) return true;
   return false;
 }
 
@@ -159,9 +159,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   if (mlp.used > m->used) m->used = mlp.used;
   s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
   s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
-  const size_t angles = chunk * ((size_t)c->rotary_dim / 2);
+  const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
+               local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
   s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
-  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? arena_take(m, angles, 2 * sizeof(float)) : NULL;
+  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? arena_take(m, local_angles, 2 * sizeof(float)) : NULL;
   s->pos = arena_take(m, 1, sizeof(int));
   s->ids = arena_take(m, chunk, sizeof(int));
   s->workspace = arena_take(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
@@ -250,8 +251,8 @@ static Status set_step(BackendState *s, TokenRange span, const int32_t *ids, Err
 static Status fill_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceRope *rope = &m->ropes[which == ROPE_GLOBAL && span.long_rope ? ROPE_OF_LONG_TEXTS : which];
-  return ops_rope_table(rope->frequencies, m->model->config.rotary_dim / 2, rope->attention_factor, s->pos,
-                        span.n_tokens, s->rope_tables[which], m->stream, err);
+  return ops_rope_table(rope->frequencies, rope->n_pairs, rope->attention_factor, s->pos, span.n_tokens,
+                        s->rope_tables[which], m->stream, err);
 }
 
 /* Enqueues the whole step. PRECOND set_step() was enqueued. */
@@ -381,7 +382,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
               err));
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   if (whole) TRY(norm_q_k(s, l, span.n_tokens, err));
-  const LayerRope rope = config_layer_rope(c, layer);
+  const LayerRope rope = config_layer(c, layer).rope;
   const QkvHeads heads = {
       .n_heads = c->n_heads,
       .n_kv_heads = c->n_kv_heads,
@@ -397,7 +398,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
       .q = s->q,
       .k_cache = kv_layer(s, s->k, layer),
       .v_cache = kv_layer(s, s->v, layer),
-      .rotary_dim = rope == ROPE_NONE ? 0 : c->rotary_dim,
+      .rotary_dim = rope == ROPE_NONE ? 0 : 2 * m->ropes[rope].n_pairs,
   };
   return ops_qk_norm_rope_append(&heads, span.n_tokens, m->stream, err);
 }
@@ -409,7 +410,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
       .n_kv_heads = c->n_kv_heads,
       .head_dim = c->head_dim,
       .n_ctx = s->options.n_ctx,
-      .window = c->windows[layer],
+      .window = config_layer(c, layer).window,
       .kv = s->options.kv,
       .shared_bytes = s->loaded->shared_bytes,
       .pos = s->pos,

@@ -25,7 +25,8 @@ typedef struct {
 } DeviceLayer;
 
 typedef struct {
-  const float *frequencies; /* [rotary_dim / 2] rope_frequencies() */
+  const float *frequencies; /* [n_pairs] rope_frequencies() */
+  int n_pairs;              /* rotary_dim / 2 */
   float attention_factor;
 } DeviceRope;
 

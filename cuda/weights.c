@@ -161,13 +161,20 @@ static Status place_embedding(Loader *loader, const Matrix *from, Error *err) {
   return STATUS_OK;
 }
 
+static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
+  const ModelConfig *config = &loaded->model->config;
+  return which == ROPE_LOCAL ? &config->local_rope : &config->rope;
+}
+
 /* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
 static Status lay_out(Loader *loader, Error *err) {
   static const Pass pass = {place_vector, place_matrix, place_embedding};
   BackendModel *loaded = loader->loaded;
-  for (int i = 0; i < N_ROPES; i++)
+  for (int i = 0; i < N_ROPES; i++) {
+    loaded->ropes[i].n_pairs = rope_config(loaded, i)->rotary_dim / 2;
     loaded->ropes[i].frequencies =
-        arena_take(&loader->arena, (size_t)loaded->model->config.rotary_dim / 2, sizeof(float));
+        arena_take(&loader->arena, (size_t)loaded->ropes[i].n_pairs, sizeof(float));
+  }
   return visit(loader, &pass, err);
 }
 
@@ -348,17 +355,15 @@ static Status fill_at_random(Loader *l, Error *err) {
 
 /* Copies all of them, although most models use one. */
 static Status copy_ropes(BackendModel *loaded, Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  const size_t n = (size_t)c->rotary_dim / 2;
-  float *host = mem_alloc(n, sizeof *host, "rotary frequencies", err);
+  float *host = mem_alloc(MAX_HEAD_DIM / 2, sizeof *host, "rotary frequencies", err);
   Status status = host ? STATUS_OK : STATUS_FAILED;
   for (int i = 0; i < N_ROPES && !status; i++) {
     DeviceRope *rope = &loaded->ropes[i];
-    rope_frequencies(i == ROPE_LOCAL ? &c->local_rope : &c->rope, c->rotary_dim, i == ROPE_OF_LONG_TEXTS,
-                     host, &rope->attention_factor);
-    status = cuda_status(cudaMemcpyAsync((void *)rope->frequencies, host, n * sizeof *host,
-                                         cudaMemcpyHostToDevice, loaded->stream),
-                         "cannot copy rotary frequencies", err);
+    rope_frequencies(rope_config(loaded, i), i == ROPE_OF_LONG_TEXTS, host, &rope->attention_factor);
+    status =
+        cuda_status(cudaMemcpyAsync((void *)rope->frequencies, host, (size_t)rope->n_pairs * sizeof *host,
+                                    cudaMemcpyHostToDevice, loaded->stream),
+                    "cannot copy rotary frequencies", err);
     if (!status)
       status = cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err);
   }

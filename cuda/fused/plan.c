@@ -231,12 +231,13 @@ static const char *unsupported_layer(const ModelConfig *c, const ModelLayer *l, 
       return "layers that are not 4 bits in groups of 128";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
   }
-  if (c->windows[layer] != 0) return "sliding windows";
-  return config_layer_rope(c, layer) == ROPE_GLOBAL ? NULL : "layers with another rope";
+  if (config_layer(c, layer).window != 0) return "sliding windows";
+  return config_layer(c, layer).rope == ROPE_GLOBAL ? NULL : "layers with another rope";
 }
 
 static const char *unsupported_config(const ModelConfig *c) {
-  if (c->head_dim != STEP_HEAD_DIM || c->rotary_dim != c->head_dim) return "heads of another size than 128";
+  if (c->head_dim != STEP_HEAD_DIM || c->rope.rotary_dim != c->head_dim)
+    return "heads of another size than 128";
   if (c->norms != NORM_BEFORE) return "norms of what is added";
   if (c->qk_norm == QK_NORM_WHOLE) return "a norm over all heads";
   if (c->activation != ACTIVATION_SILU) return "another activation than silu";

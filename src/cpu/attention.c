@@ -120,7 +120,7 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
   AttentionWork work = {state,
                         range,
                         layer,
-                        config->windows[layer],
+                        config_layer(config, layer).window,
                         config->n_heads / config->n_kv_heads,
                         config->head_dim,
                         state->plan.v_width,

@@ -67,20 +67,21 @@ static void cpu_unload(BackendModel *loaded) {
   free(loaded);
 }
 
-static CpuRope make_rope(const RopeConfig *rope, int rotary_dim, bool long_rope, float *place) {
-  CpuRope made = {.frequencies = place};
-  rope_frequencies(rope, rotary_dim, long_rope, place, &made.attention_factor);
+static CpuRope make_rope(const RopeConfig *rope, bool long_rope, float *place) {
+  CpuRope made = {.frequencies = place, .n_pairs = rope->rotary_dim / 2};
+  rope_frequencies(rope, long_rope, place, &made.attention_factor);
   return made;
 }
 
 /* All three ropes in one block of memory; most models use only the first. */
 static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error *err) {
-  const size_t half = (size_t)config->rotary_dim / 2;
-  float *place = mem_alloc(3 * half, sizeof *place, "rotary frequencies", err);
+  const size_t global = (size_t)config->rope.rotary_dim / 2,
+               local = (size_t)config->local_rope.rotary_dim / 2;
+  float *place = mem_alloc(2 * global + local, sizeof *place, "rotary frequencies", err);
   if (!place) return STATUS_FAILED;
-  loaded->ropes[ROPE_GLOBAL] = make_rope(&config->rope, config->rotary_dim, false, place);
-  loaded->ropes[ROPE_LOCAL] = make_rope(&config->local_rope, config->rotary_dim, false, place + half);
-  loaded->long_rope = make_rope(&config->rope, config->rotary_dim, true, place + 2 * half);
+  loaded->ropes[ROPE_GLOBAL] = make_rope(&config->rope, false, place);
+  loaded->long_rope = make_rope(&config->rope, true, place + global);
+  loaded->ropes[ROPE_LOCAL] = make_rope(&config->local_rope, false, place + 2 * global);
   return STATUS_OK;
 }
 
@@ -165,8 +166,11 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
                       .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
                       .n_ropes = 1};
   for (int layer = 0; layer < config->n_layers; layer++)
-    if (config_layer_rope(config, layer) == ROPE_LOCAL) plan->n_ropes = 2;
-  const size_t angles = product_of(product_of((size_t)plan->n_ropes, rows), (size_t)config->rotary_dim / 2);
+    if (config_layer(config, layer).rope == ROPE_LOCAL) plan->n_ropes = 2;
+  plan->angles = config->rope.rotary_dim / 2;
+  if (plan->n_ropes > 1 && config->local_rope.rotary_dim > config->rope.rotary_dim)
+    plan->angles = config->local_rope.rotary_dim / 2;
+  const size_t angles = product_of(product_of((size_t)plan->n_ropes, rows), (size_t)plan->angles);
   state->x = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->h = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->q = take(&arena, product_of(rows, (size_t)plan->heads), sizeof(float));
@@ -252,7 +256,7 @@ static Status cpu_read_logits(BackendState *state, int row, float *out, Error *e
 /* The offset of a row's angles in state->cosines and state->sines. */
 static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
   size_t rows = (size_t)rope * (size_t)state->options.max_chunk + (size_t)row;
-  return rows * ((size_t)state->loaded->model->config.rotary_dim / 2);
+  return rows * (size_t)state->plan.angles;
 }
 
 /* The angles of transformers: position times frequency in fp32, then cos and sin of it, then the attention
@@ -262,7 +266,7 @@ static void set_angles(BackendState *state, LayerRope which, TokenRange range, i
   const CpuRope *rope = range.long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
   float *cosines = state->cosines + angles_at(state, which, row),
         *sines = state->sines + angles_at(state, which, row);
-  for (int i = 0; i < loaded->model->config.rotary_dim / 2; i++) {
+  for (int i = 0; i < rope->n_pairs; i++) {
     float angle = (float)(range.pos + row) * rope->frequencies[i];
     cosines[i] = (float)cos((double)angle) * rope->attention_factor;
     sines[i] = (float)sin((double)angle) * rope->attention_factor;
@@ -329,7 +333,7 @@ static void norm_rope_heads(const BackendState *state, LayerRope rope, const flo
                             int n_heads, float scale, float *heads) {
   const ModelConfig *config = &state->loaded->model->config;
   const Kernels *kernels = state->loaded->kernels;
-  int half = rope == ROPE_NONE ? 0 : config->rotary_dim / 2;
+  int half = rope == ROPE_NONE ? 0 : state->loaded->ropes[rope].n_pairs;
   size_t at = half ? angles_at(state, rope, row) : 0;
   if (norm && config->qk_norm == QK_NORM_WHOLE)
     kernels->rms_norm(heads, norm, n_heads * config->head_dim, config->norm_eps, heads);
@@ -344,7 +348,7 @@ static void norm_rope_heads(const BackendState *state, LayerRope rope, const flo
 static void rotate_append(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const LayerRope rope = config_layer_rope(config, layer);
+  const LayerRope rope = config_layer(config, layer).rope;
   size_t dim = (size_t)config->head_dim;
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {

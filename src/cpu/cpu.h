@@ -20,7 +20,8 @@ typedef struct {
 } CpuLayer;
 
 typedef struct {
-  float *frequencies; /* [rotary_dim / 2] rope_frequencies(); belongs to the model */
+  float *frequencies; /* [n_pairs] rope_frequencies(); belongs to the model */
+  int n_pairs;        /* rotary_dim / 2 */
   float attention_factor;
 } CpuRope;
 
@@ -39,7 +40,7 @@ struct BackendModel {
 /* The sizes of a session's rows and cache. */
 typedef struct {
   int hidden, heads, kv_heads, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
-  int n_segments, n_ropes;
+  int n_segments, n_ropes, angles;                    /* angles: of a row of one rope */
   size_t head_k_bytes, head_bytes; /* cache of one KV head of one layer: K alone, K and V */
 } StatePlan;
 
@@ -60,7 +61,7 @@ struct BackendState {
   float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's output */
   float *k, *v;           /* [max_chunk][plan.kv_heads] */
   float *g;               /* [max_chunk][plan.intermediate] */
-  float *cosines, *sines; /* [n_ropes][max_chunk][rotary_dim / 2] of the step's positions, set by embed */
+  float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */

@@ -68,7 +68,7 @@ typedef struct {
   X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
-  /* q, k = rope(pos + row) of the layer's kind (config_layer_rope); k and v go to the cache */              \
+  /* q, k = rope(pos + row) of the layer's kind (config_layer()); k and v go to the cache */                 \
   X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
   /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window) v; */                        \
   /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \

@@ -25,7 +25,7 @@ static double linear_flop(const Linear *l, int n_rows) {
 
 /* The number of the n_past earlier tokens that a token sees in this layer; a window includes the token. */
 static int seen_before(const ModelConfig *config, int layer, int n_past) {
-  int window = config->windows ? config->windows[layer] : 0;
+  const int window = config_layer(config, layer).window;
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
 }
 

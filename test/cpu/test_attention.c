@@ -248,16 +248,16 @@ static void steps_attend_however_they_are_shared(void **state) {
     for (int i = 0; i < 3; i++)
       caches[i] = cache_of(tables[isa], KV_F32, STEP_DIM, STEP_CONTEXT, (uint64_t)i);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-      int windows[2] = {3, steps[i].window};
+      LayerConfig windows[2] = {{.window = 3}, {.window = steps[i].window}};
       const Model model = {.config = {.hidden = 16,
                                       .intermediate = 16,
                                       .n_layers = 2,
                                       .n_heads = steps[i].heads,
                                       .n_kv_heads = steps[i].kv_heads,
                                       .head_dim = STEP_DIM,
-                                      .rotary_dim = 2,
+                                      .rope = {.rotary_dim = 2},
                                       .vocab_size = 1,
-                                      .windows = windows,
+                                      .layers = windows,
                                       .attention_cap = (double)steps[i].cap}};
       BackendModel loaded = {.model = &model, .kernels = tables[isa]};
       BackendState *session;

@@ -36,8 +36,7 @@ typedef struct {
 typedef struct {
   Model model;
   ModelLayer layers[N_LAYERS];
-  int windows[N_LAYERS];
-  uint8_t ropes[N_LAYERS];
+  LayerConfig layer_configs[N_LAYERS];
   bool long_rope;
   TestLinear linears[LINEARS];
   int n_linears;
@@ -76,6 +75,7 @@ static double scale_or(double scale, double usual) {
 static TestModel *model_of(const Shape *shape) {
   TestModel *t = need(1, sizeof *t);
   t->seed = 11;
+  const int rotary_dim = shape->rotary_dim ? shape->rotary_dim : HEAD_DIM;
   t->model.config = (ModelConfig){.hidden = HIDDEN,
                                   .intermediate = INTER,
                                   .n_layers = N_LAYERS,
@@ -87,7 +87,7 @@ static TestModel *model_of(const Shape *shape) {
                                   .norm_eps = 1e-5,
                                   .tied_embeddings = shape->tied,
                                   .qk_norm = shape->qk_norm,
-                                  .windows = t->windows,
+                                  .layers = t->layer_configs,
                                   .norms = shape->norms,
                                   .norm_plus_one = shape->norm_plus_one,
                                   .activation = shape->activation,
@@ -97,18 +97,16 @@ static TestModel *model_of(const Shape *shape) {
                                   .logit_divisor = scale_or(shape->logit_divisor, 1),
                                   .attention_cap = shape->attention_cap,
                                   .logit_cap = shape->logit_cap,
-                                  .rotary_dim = shape->rotary_dim ? shape->rotary_dim : HEAD_DIM,
-                                  .layer_ropes = t->ropes,
-                                  .local_rope = {.kind = ROPE_PLAIN, .theta = 7},
+                                  .local_rope = {.kind = ROPE_PLAIN, .rotary_dim = rotary_dim, .theta = 7},
                                   .rope = {.kind = shape->rope,
+                                           .rotary_dim = rotary_dim,
                                            .theta = 100,
                                            .factor = 4,
                                            .original_max_position = 64,
                                            .beta_fast = 32,
                                            .beta_slow = 1,
                                            .truncate = true}};
-  t->windows[1] = shape->window;
-  t->ropes[1] = shape->second_rope;
+  t->layer_configs[1] = (LayerConfig){.window = shape->window, .rope = shape->second_rope};
   t->long_rope = shape->long_rope;
   for (int i = 0; i < HEAD_DIM / 2; i++) {
     t->model.config.rope.short_factors[i] = 1 + 0.1f * (float)i;
@@ -215,11 +213,11 @@ static void exact_product(Errors *errors, const TestModel *t, const Linear *line
 /* The angle is a product in fp32 (rope_frequencies), all else in double. */
 static void exact_turn(Errors *errors, const TestModel *t, int layer, int position, double *head) {
   const ModelConfig *config = &t->model.config;
-  const LayerRope which = config_layer_rope(config, layer);
+  const LayerRope which = config_layer(config, layer).rope;
   const RopeConfig *rope = which == ROPE_LOCAL ? &config->local_rope : &config->rope;
   float frequencies[HEAD_DIM / 2], factor;
-  int half = which == ROPE_NONE ? 0 : config->rotary_dim / 2;
-  rope_frequencies(rope, config->rotary_dim, t->long_rope, frequencies, &factor);
+  int half = which == ROPE_NONE ? 0 : rope->rotary_dim / 2;
+  rope_frequencies(rope, t->long_rope, frequencies, &factor);
   for (int i = 0; i < half; i++) {
     double angle = (double)((float)position * frequencies[i]), a = head[i], b = head[i + half];
     double size = (fabs(a) + fabs(b)) * (double)factor;
@@ -247,7 +245,8 @@ typedef struct {
 
 static void exact_attention(Errors *errors, const TestModel *t, const ExactCache *cache, int layer,
                             int position, double q[HEADS][HEAD_DIM], double out[HEADS][HEAD_DIM]) {
-  int low = t->windows[layer] && position >= t->windows[layer] ? position - t->windows[layer] + 1 : 0;
+  const int window = t->layer_configs[layer].window;
+  const int low = window && position >= window ? position - window + 1 : 0;
   for (int head = 0; head < HEADS; head++) {
     double p[N_TOKENS], sizes[HEAD_DIM] = {0}, sum = 0, largest = -INFINITY;
     int kv_head = head / (HEADS / KV_HEADS);

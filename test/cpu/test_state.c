@@ -49,8 +49,8 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
                kv_heads = up_to((size_t)c->n_kv_heads * (size_t)c->head_dim, 16),
                intermediate = up_to((size_t)c->intermediate, 16), width = up_to((size_t)c->head_dim, 16),
                segments = ((size_t)o->n_ctx + 255) / 256, item = o->kv == KV_F16 ? 2 : 4;
-  const size_t n_ropes = c->layer_ropes && c->layer_ropes[LAYERS - 1] == ROPE_LOCAL ? 2 : 1;
-  const size_t angles = n_ropes * rows * (size_t)c->rotary_dim / 2 * 4;
+  const size_t n_ropes = config_layer(c, LAYERS - 1).rope == ROPE_LOCAL ? 2 : 1;
+  const size_t angles = n_ropes * rows * (size_t)c->rope.rotary_dim / 2 * 4;
   size_t outputs = larger(larger(heads + 2 * kv_heads, hidden), 2 * intermediate);
   if (c->quant.head) outputs = larger(outputs, (size_t)c->vocab_size);
   has_room(&layout, s->x, rows * hidden * 4);
@@ -104,26 +104,27 @@ static void check_layout(const ModelConfig *config, StateOptions options) {
 
 static void every_array_has_its_room(void **state) {
   (void)state;
-  static uint8_t ropes[LAYERS] = {ROPE_GLOBAL, ROPE_NONE, ROPE_LOCAL};
+  static LayerConfig ropes[LAYERS] = {{.rope = ROPE_GLOBAL}, {.rope = ROPE_NONE}, {.rope = ROPE_LOCAL}};
   const ModelConfig plain = {.hidden = 48,
                              .intermediate = 40,
                              .n_layers = LAYERS,
                              .n_heads = 6,
                              .n_kv_heads = 2,
                              .head_dim = 18,
-                             .rotary_dim = 18,
+                             .rope = {.rotary_dim = 18},
+                             .local_rope = {.rotary_dim = 18},
                              .vocab_size = 61};
   ModelConfig configs[6] = {plain, plain, plain, plain, plain, plain};
   configs[1].intermediate = 500; /* each of what parts hold is the largest once */
   configs[1].quant.int8_activations = true;
   configs[2].hidden = 1000;
   configs[2].quant.int8_activations = true;
-  configs[2].layer_ropes = ropes;
+  configs[2].layers = ropes;
   configs[3].quant.head = configs[3].quant.int8_activations = true;
   configs[3].vocab_size = 5000;
   configs[4].vocab_size = 5000; /* a dense head has no parts */
-  configs[4].rotary_dim = 10;
-  configs[5].head_dim = configs[5].rotary_dim = 64;
+  configs[4].rope.rotary_dim = 10;
+  configs[5].head_dim = configs[5].rope.rotary_dim = 64;
   configs[5].n_heads = 7;
   configs[5].n_kv_heads = 7;
   static const int contexts[] = {1, 15, 16, 17, 255, 256, 257, 1000};
@@ -151,9 +152,10 @@ static void threads_and_kernels_are_chosen_when_loading(void **state) {
   static const int threads[][2] = {{1, 1},       {5, 5},       {1023, 1023},
                                    {1024, 1024}, {1025, 1024}, {INT32_MAX, 1024}};
   ModelLayer layers[1] = {{.attn_norm = {.n = 0}}};
-  const Model model = {
-      .config = {.n_layers = 1, .rotary_dim = 2, .rope = {.theta = 100}, .local_rope = {.theta = 10}},
-      .layers = layers};
+  const Model model = {.config = {.n_layers = 1,
+                                  .rope = {.rotary_dim = 2, .theta = 100},
+                                  .local_rope = {.rotary_dim = 2, .theta = 10}},
+                       .layers = layers};
   for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
     BackendModel *loaded = load(&model, threads[i][0]);
     assert_int_equal(loaded->n_threads, threads[i][1]);
@@ -190,9 +192,8 @@ static void vectors_are_widened(void **state) {
       layers[1].gate.bias = layers[1].up.bias = layers[1].down.bias = all[(type + 2) % 3];
       const Model model = {.config = {.n_layers = 2,
                                       .norm_plus_one = plus_one,
-                                      .rotary_dim = 2,
-                                      .rope = {.theta = 100},
-                                      .local_rope = {.theta = 10}},
+                                      .rope = {.rotary_dim = 2, .theta = 100},
+                                      .local_rope = {.rotary_dim = 2, .theta = 10}},
                            .layers = layers,
                            .final_norm = all[type]};
       BackendModel *loaded = load(&model, 1);
@@ -229,13 +230,12 @@ static void only_rows_that_were_made_are_read(void **state) {
                  .n_heads = 1,
                  .n_kv_heads = 1,
                  .head_dim = 16,
-                 .rotary_dim = 2,
                  .vocab_size = VOCAB,
                  .norm_eps = 1e-5,
                  .embedding_scale = 1,
                  .logit_divisor = 1,
-                 .rope = {.theta = 100},
-                 .local_rope = {.theta = 10}},
+                 .rope = {.rotary_dim = 2, .theta = 100},
+                 .local_rope = {.rotary_dim = 2, .theta = 10}},
       .embedding = {weights, DTYPE_F32, VOCAB, HIDDEN},
       .final_norm = {norm, DTYPE_F32, HIDDEN},
       .head = {.kind = LINEAR_DENSE, .n_in = HIDDEN, .n_out = VOCAB, .dtype = DTYPE_F32, .weight = weights}};

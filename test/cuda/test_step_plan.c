@@ -517,7 +517,7 @@ static void models_it_is_not_for_are_told_why(void **state) {
   ModelConfig *c = &model->config;
   assert_int_equal(step_supports(model, NULL), STATUS_OK);
   REFUSED_WITH(model, c->head_dim, 64, "heads of another size");
-  REFUSED_WITH(model, c->rotary_dim, 64, "heads of another size");
+  REFUSED_WITH(model, c->rope.rotary_dim, 64, "heads of another size");
   REFUSED_WITH(model, c->norms, NORM_AROUND, "norms");
   REFUSED_WITH(model, c->norms, NORM_AFTER, "norms");
   REFUSED_WITH(model, c->qk_norm, QK_NORM_WHOLE, "norm over all heads");
@@ -526,11 +526,11 @@ static void models_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, c->logit_cap, 30, "capped");
   REFUSED_WITH(model, c->logit_divisor, 8, "divided");
   REFUSED_WITH(model, c->residual_scale, 0.5, "scaled residual stream");
-  REFUSED_WITH(model, c->windows[3], 4096, "windows");
+  REFUSED_WITH(model, c->layers[3].window, 4096, "windows");
   REFUSED_WITH(model, model->head.kind, LINEAR_AWQ, "head");
   REFUSED_WITH(model, model->head.dtype, DTYPE_BF16, "head");
-  assert_non_null(c->layer_ropes);
-  REFUSED_WITH(model, c->layer_ropes[5], ROPE_NONE, "another rope");
+  assert_non_null(c->layers);
+  REFUSED_WITH(model, c->layers[5].rope, ROPE_NONE, "another rope");
   model_close(model);
 }
 

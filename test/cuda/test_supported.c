@@ -13,26 +13,22 @@
 
 enum { N_LAYERS = 3 };
 
-static int windows[N_LAYERS];
-static uint8_t ropes[N_LAYERS];
+static LayerConfig layer_configs[N_LAYERS];
 static ModelLayer layers[N_LAYERS]; /* dense by default */
 
 /* Qwen3's config with a window and YaRN. */
 static ModelConfig like_qwen3(void) {
-  windows[1] = 4096;
-  for (int i = 0; i < N_LAYERS; i++) ropes[i] = ROPE_GLOBAL;
+  for (int i = 0; i < N_LAYERS; i++) layer_configs[i] = (LayerConfig){.window = i == 1 ? 4096 : 0};
   return (ModelConfig){.architecture = "Qwen3ForCausalLM",
                        .n_layers = N_LAYERS,
                        .head_dim = 128,
-                       .rotary_dim = 128,
                        .qk_norm = QK_NORM_HEADS,
                        .embedding_scale = 1,
                        .attention_scale = 1 / sqrt(128),
                        .residual_scale = 1,
                        .logit_divisor = 1,
-                       .rope = {.kind = ROPE_YARN, .theta = 1e6, .factor = 4},
-                       .layer_ropes = ropes,
-                       .windows = windows};
+                       .rope = {.kind = ROPE_YARN, .rotary_dim = 128, .theta = 1e6, .factor = 4},
+                       .layers = layer_configs};
 }
 
 static void refused(ModelConfig config, const char *words) {
@@ -68,11 +64,11 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(attention_cap, 50);
   TAKEN(logit_cap, 30);
   TAKEN(fused, true);
-  TAKEN(rotary_dim, 96);
+  TAKEN(rope.rotary_dim, 96);
   TAKEN(rope.kind, ROPE_LONGROPE);
-  ropes[1] = ROPE_NONE, ropes[2] = ROPE_LOCAL;
   Error err;
   const Model model = {.config = like_qwen3(), .layers = layers};
+  layer_configs[1].rope = ROPE_NONE, layer_configs[2].rope = ROPE_LOCAL;
   assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
 }
 

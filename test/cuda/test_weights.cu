@@ -204,9 +204,9 @@ static void expect_ropes(const BackendModel &loaded) {
     bool long_text;
   } ropes[] = {{&c->rope, false}, {&c->local_rope, false}, {&c->rope, true}};
   for (int i = 0; i < N_ROPES; i++) {
-    std::vector<float> want((size_t)c->rotary_dim / 2);
+    std::vector<float> want((size_t)ropes[i].rope->rotary_dim / 2);
     float factor;
-    rope_frequencies(ropes[i].rope, c->rotary_dim, ropes[i].long_text, want.data(), &factor);
+    rope_frequencies(ropes[i].rope, ropes[i].long_text, want.data(), &factor);
     const DeviceRope &got = loaded.ropes[i];
     expect(got.attention_factor == factor && to_host<float>(got.frequencies, want.size()) == want,
            "frequencies",

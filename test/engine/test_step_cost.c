@@ -83,14 +83,14 @@ static void all_stored_weights_are_read(void **state) {
 static void windows_hide_what_is_far(void **state) {
   (void)state;
   static const float one = 1;
-  int windows[] = {0, 4};
+  LayerConfig windows[] = {{0}, {.window = 4}};
   const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
   ModelLayer layers[2];
   for (int i = 0; i < 2; i++)
     layers[i] = (ModelLayer){
         .q = matrix, .k = matrix, .v = matrix, .o = matrix, .gate = matrix, .up = matrix, .down = matrix};
   const Model model = {
-      .config = {.n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 2, .windows = windows},
+      .config = {.n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 2, .layers = windows},
       .embedding = {&one, DTYPE_F32, 1, 1},
       .layers = layers,
       .head = matrix};

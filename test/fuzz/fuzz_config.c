@@ -15,21 +15,23 @@ static bool in_range(int value, int low, int high) {
   return value >= low && value <= high;
 }
 
-static void check_rope(const RopeConfig *rope, int rotary_dim, bool long_rope) {
+static void check_rope(const RopeConfig *rope, int head_dim, bool long_rope) {
+  require(in_range(rope->rotary_dim, 2, head_dim) && rope->rotary_dim % 2 == 0);
   float frequencies[MAX_HEAD_DIM / 2], attention_factor;
-  rope_frequencies(rope, rotary_dim, long_rope, frequencies, &attention_factor);
+  rope_frequencies(rope, long_rope, frequencies, &attention_factor);
   require(isfinite(attention_factor));
-  for (int i = 0; i < rotary_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
+  for (int i = 0; i < rope->rotary_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
 }
 
 static void check_ropes(const ModelConfig *c) {
-  require(in_range(c->rotary_dim, 2, c->head_dim) && c->rotary_dim % 2 == 0 && rope_original_context(c) >= 1);
-  check_rope(&c->rope, c->rotary_dim, false);
-  if (c->rope.kind == ROPE_LONGROPE) check_rope(&c->rope, c->rotary_dim, true);
+  require(rope_original_context(c) >= 1);
+  check_rope(&c->rope, c->head_dim, false);
+  if (c->rope.kind == ROPE_LONGROPE) check_rope(&c->rope, c->head_dim, true);
   for (int i = 0; i < c->n_layers; i++) {
-    LayerRope rope = config_layer_rope(c, i);
-    require(rope == ROPE_GLOBAL || rope == ROPE_NONE || (rope == ROPE_LOCAL && c->windows[i] > 0));
-    if (rope == ROPE_LOCAL && i < 8) check_rope(&c->local_rope, c->rotary_dim, false);
+    const LayerRope rope = config_layer(c, i).rope;
+    require(rope == ROPE_GLOBAL || rope == ROPE_NONE ||
+            (rope == ROPE_LOCAL && config_layer(c, i).window > 0));
+    if (rope == ROPE_LOCAL && i < 8) check_rope(&c->local_rope, c->head_dim, false);
   }
 }
 
@@ -42,7 +44,7 @@ static void check(const ModelConfig *c) {
   require(in_range(c->head_dim, 2, 256) && c->head_dim % 2 == 0);
   require(in_range(c->vocab_size, 1, 1 << 23) && in_range(c->max_position, 1, 1 << 30));
   require(c->norm_eps >= 0 && c->norm_eps <= 1 && c->rope.theta >= 1);
-  for (int i = 0; i < c->n_layers; i++) require(c->windows[i] >= 0);
+  for (int i = 0; i < c->n_layers; i++) require(config_layer(c, i).window >= 0);
   const QuantScheme *scheme = &c->quant.scheme;
   if (scheme->method != QUANT_NONE) {
     require(scheme->bits == 4 || (scheme->bits == 8 && scheme->method != QUANT_AWQ));

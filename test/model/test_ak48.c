@@ -180,7 +180,8 @@ static void reads_what_the_specification_says(void **state) {
     assert_int_equal(model->config.quant.scheme.group, tiny.group);
     assert_int_equal(model->config.n_eos, 0);
     assert_int_equal(model->config.bos, -1);
-    for (int layer = 0; layer < tiny.n_layers; layer++) assert_int_equal(model->config.windows[layer], 0);
+    for (int layer = 0; layer < tiny.n_layers; layer++)
+      assert_int_equal(config_layer(&model->config, layer).window, 0);
     assert_reads_back(&tiny, model);
     assert_views(&tiny, model);
     Error err = {{0}}; /* and it packs to itself, over the file it is mapped from */
@@ -553,7 +554,7 @@ static void believes_the_config_beside_it(void **state) {
   tiny.max_position = 128; /* the file was made for a shorter context */
   write_config(&tiny, directory);
   Model *model = open_fine(in_directory(directory, "m.ak48"), NULL);
-  assert_int_equal(model->config.windows[1], 16);
+  assert_int_equal(model->config.layers[1].window, 16);
   assert_int_equal(model->config.rope.kind, ROPE_LINEAR);
   assert_int_equal(model->config.max_position, 64);
   model_close(model);

@@ -227,15 +227,15 @@ static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
   CANNOT_HOLD(c->logit_divisor = 2, "a divisor of logits");
   CANNOT_HOLD(c->attention_cap = 50, "a soft cap");
   CANNOT_HOLD(c->logit_cap = 30, "a soft cap");
-  CANNOT_HOLD(c->rotary_dim = 10, "rotary positions of a part of each head");
-  CANNOT_HOLD(c->layer_ropes[1] = ROPE_NONE, "rotary positions that differ by layer");
-  CANNOT_HOLD(c->layer_ropes[0] = ROPE_LOCAL, "rotary positions that differ by layer");
+  CANNOT_HOLD(c->rope.rotary_dim = 10, "rotary positions of a part of each head");
+  CANNOT_HOLD(c->layers[1].rope = ROPE_NONE, "rotary positions that differ by layer");
+  CANNOT_HOLD(c->layers[0].rope = ROPE_LOCAL, "rotary positions that differ by layer");
   CANNOT_HOLD(c->rope.kind = ROPE_LINEAR, "rope scaling \"linear\"");
   CANNOT_HOLD(c->rope.kind = ROPE_LLAMA3, "rope scaling \"llama3\"");
   CANNOT_HOLD(c->rope.kind = ROPE_YARN, "rope scaling \"yarn\"");
   CANNOT_HOLD(c->rope.kind = ROPE_LONGROPE, "rope scaling \"longrope\"");
-  CANNOT_HOLD(c->windows[1] = 63, "the sliding window of 63 positions (layer 1) cannot be written");
-  CANNOT_HOLD(c->windows[0] = 1, "the sliding window of 1 positions (layer 0) cannot be written");
+  CANNOT_HOLD(c->layers[1].window = 63, "the sliding window of 63 positions (layer 1) cannot be written");
+  CANNOT_HOLD(c->layers[0].window = 1, "the sliding window of 1 positions (layer 0) cannot be written");
   CANNOT_HOLD(c->max_position = 0, "max_seq_len is 0, expected 1 to 1073741824"); /* what would not be read */
   remove_directory(directory);
   tiny_free(&tiny);
@@ -334,12 +334,13 @@ static void a_file_alone_has_neutral_settings(void **state) {
   assert_true(c->attention_scale == 1 / sqrt(12) && c->attention_cap == 0 && c->logit_cap == 0);
   assert_true(c->norms == NORM_BEFORE && !c->norm_plus_one && c->activation == ACTIVATION_SILU);
   assert_true(!c->qkv_bias && !c->o_bias && !c->mlp_bias && !c->fused && !c->text_part);
-  assert_true(c->rotary_dim == 12 && c->rope.kind == ROPE_PLAIN && rope_original_context(c) == INT32_MAX);
+  assert_true(c->rope.rotary_dim == 12 && c->rope.kind == ROPE_PLAIN &&
+              rope_original_context(c) == INT32_MAX);
   assert_true(c->generation.temperature == 1 && c->generation.top_p == 1 && c->generation.min_p == 0);
   assert_true(c->generation.repetition_penalty == 1 && c->generation.top_k == 0 && !c->generation.do_sample);
   assert_true(c->bos == -1 && c->n_eos == 0 && !c->tied_embeddings);
   for (int layer = 0; layer < c->n_layers; layer++) {
-    assert_int_equal(config_layer_rope(c, layer), ROPE_GLOBAL);
+    assert_int_equal(config_layer(c, layer).rope, ROPE_GLOBAL);
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[layer], which);
       int n_in, n_out;

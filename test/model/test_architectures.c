@@ -37,8 +37,8 @@ static ModelConfig accepted(const char *text) {
 static void assert_layers(const ModelConfig *c, const char *expected) {
   char found[64] = "";
   for (int i = 0; i < c->n_layers && i < 63; i++) {
-    found[i] = "gln"[config_layer_rope(c, i)];
-    if (c->windows[i]) found[i] = (char)(found[i] - 'a' + 'A');
+    found[i] = "gln"[config_layer(c, i).rope];
+    if (config_layer(c, i).window) found[i] = (char)(found[i] - 'a' + 'A');
   }
   assert_string_equal(found, expected);
 }
@@ -98,7 +98,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.n_heads, defaults[at].n_heads);
     assert_int_equal(c.n_kv_heads, defaults[at].n_kv_heads);
     assert_int_equal(c.head_dim, defaults[at].head_dim);
-    assert_int_equal(c.rotary_dim, defaults[at].head_dim);
+    assert_int_equal(c.rope.rotary_dim, defaults[at].head_dim);
     assert_int_equal(c.max_position, defaults[at].max_position);
     assert_true(c.norm_eps == defaults[at].norm_eps && c.rope.theta == defaults[at].rope_theta);
     assert_int_equal(c.bos, defaults[at].bos);
@@ -107,7 +107,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_string_equal(activation_name(c.activation), defaults[at].activation);
     assert_false(c.o_bias || c.mlp_bias || c.text_part);
     config_release(&c);
-    assert_true(c.windows == NULL && c.layer_ropes == NULL);
+    assert_null(c.layers);
   }
 }
 
@@ -207,7 +207,7 @@ static void gemma2(void **state) {
   assert_true(c.embedding_scale == sqrt(4608) && c.attention_scale == 1 / sqrt(144));
   assert_true(c.attention_cap == 50 && c.logit_cap == 30);
   assert_layers(&c, "GgGgGg");
-  assert_int_equal(c.windows[0], 4096);
+  assert_int_equal(c.layers[0].window, 4096);
   config_release(&c);
   c = accepted("{'model_type': 'gemma2', 'attn_logit_softcapping': null, 'final_logit_softcapping': null}");
   assert_true(c.attention_cap == 0 && c.logit_cap == 0);
@@ -299,13 +299,13 @@ static void phi3(void **state) {
       "'max_position_embeddings': 131072, 'original_max_position_embeddings': 4096, 'sliding_window': 262144,"
       "'rope_scaling': {'type': 'longrope', " FACTORS
       "}, 'tie_word_embeddings': true, 'rope_theta': 10000.0}");
-  assert_true(c.fused && c.rope.kind == ROPE_LONGROPE && c.head_dim == 8 && c.rotary_dim == 6);
+  assert_true(c.fused && c.rope.kind == ROPE_LONGROPE && c.head_dim == 8 && c.rope.rotary_dim == 6);
   assert_true(c.rope.factor == 32 && c.rope.original_max_position == 4096 && c.rope.attention_factor == 0);
   assert_true(c.rope.short_factors[1] == 1.5f && c.rope.long_factors[2] == 6.5f);
   assert_int_equal(rope_original_context(&c), 4096);
   assert_layers(&c, "GG");
   float frequencies[3], factor;
-  rope_frequencies(&c.rope, c.rotary_dim, true, frequencies, &factor);
+  rope_frequencies(&c.rope, true, frequencies, &factor);
   assert_true(factor == (float)sqrt(1 + log(32) / log(4096)) && frequencies[0] == 0.25f);
   config_release(&c);
 
@@ -334,7 +334,7 @@ static void phi3(void **state) {
       snprintf(text, sizeof text, "{'model_type': 'phi3', 'head_dim': 8, %s}", cases[i].text);
     c = accepted(text);
     assert_int_equal(c.rope.kind, cases[i].longrope ? ROPE_LONGROPE : ROPE_PLAIN);
-    assert_int_equal(c.rotary_dim, cases[i].longrope ? 6 : 4);
+    assert_int_equal(c.rope.rotary_dim, cases[i].longrope ? 6 : 4);
     assert_true(c.rope.original_max_position == cases[i].original && c.rope.factor == cases[i].factor);
     assert_layers(&c, "gggggggggggggggggggggggggggggggg");
     config_release(&c);

@@ -73,7 +73,7 @@ static void what_a_config_leaves_out_is_as_in_transformers(void **state) {
     assert_true(c.rope.theta == 10000);
     assert_false(c.tied_embeddings);
     assert_int_equal(c.qk_norm, cases[i % 4].qk_norm);
-    for (int layer = 0; layer < 32; layer++) assert_int_equal(c.windows[layer], cases[i % 4].window);
+    for (int layer = 0; layer < 32; layer++) assert_int_equal(c.layers[layer].window, cases[i % 4].window);
     assert_int_equal(c.quant.scheme.method, QUANT_NONE);
     assert_int_equal(c.bos, cases[i % 4].bos);
     assert_int_equal(c.n_eos, cases[i % 4].n_eos);
@@ -82,7 +82,7 @@ static void what_a_config_leaves_out_is_as_in_transformers(void **state) {
     assert_true(c.generation.temperature == 1 && c.generation.top_k == 0 && c.generation.top_p == 1);
     assert_true(c.generation.min_p == 0 && c.generation.repetition_penalty == 1);
     config_release(&c);
-    assert_null(c.windows);
+    assert_null(c.layers);
   }
 }
 
@@ -121,7 +121,7 @@ static void null_means_what_it_means_in_transformers(void **state) {
                "'eos_token_id': null, 'bos_token_id': null, 'quantization_config': null}");
   assert_int_equal(c.head_dim, 64);
   assert_int_equal(c.n_kv_heads, 10);
-  assert_int_equal(c.windows[0], 0);
+  assert_int_equal(c.layers[0].window, 0);
   assert_int_equal(c.n_eos, 0);
   assert_int_equal(c.bos, -1);
   assert_int_equal(c.quant.scheme.method, QUANT_NONE);
@@ -162,7 +162,7 @@ static void sliding_windows_are_given_by_layer(void **state) {
     snprintf(text, sizeof text, "{'num_hidden_layers': 4, %s}", cases[i].text);
     ModelConfig c = accepted(text);
     for (int layer = 0; layer < 4; layer++)
-      if (c.windows[layer] != cases[i].windows[layer]) fail_msg("%s: layer %d", text, layer);
+      if (c.layers[layer].window != cases[i].windows[layer]) fail_msg("%s: layer %d", text, layer);
     config_release(&c);
   }
 }
@@ -222,12 +222,12 @@ static void frequencies_are_those_of_transformers(void **state) {
     float got[128], attention_factor;
     if (config_parse("config.json", text, strlen(text), &c, &err) != STATUS_OK)
       fail_msg("%s: %s", text, err.text);
-    assert_int_equal(c.rotary_dim, 2 * rope_references[i].n);
-    rope_frequencies(&c.rope, c.rotary_dim, rope_references[i].long_rope, got, &attention_factor);
+    assert_int_equal(c.rope.rotary_dim, 2 * rope_references[i].n);
+    rope_frequencies(&c.rope, rope_references[i].long_rope, got, &attention_factor);
     assert_true(attention_factor == rope_references[i].attention_factor);
     for (int pair = 0; pair < rope_references[i].n; pair++) {
       double want = rope_references[i].frequencies[pair];
-      double unscaled = pow(c.rope.theta, -2.0 * pair / c.rotary_dim);
+      double unscaled = pow(c.rope.theta, -2.0 * pair / c.rope.rotary_dim);
       if (!(fabs(got[pair] - want) <= units[c.rope.kind] * 0x1p-23 * unscaled))
         fail_msg("%s: frequency %d is %a, expected %a", text, pair, (double)got[pair], want);
     }
@@ -249,7 +249,7 @@ static void one_mscale_of_yarn_counts_for_nothing_without_the_other(void **state
              givens[i]);
     ModelConfig c = accepted(text);
     float frequencies[32], attention_factor;
-    rope_frequencies(&c.rope, c.rotary_dim, false, frequencies, &attention_factor);
+    rope_frequencies(&c.rope, false, frequencies, &attention_factor);
     if (attention_factor != (float)(0.1 * log(40) + 1))
       fail_msg("%s: the attention factor is %g", text, (double)attention_factor);
     config_release(&c);

@@ -228,8 +228,8 @@ static void an_empty_generation_config_changes_nothing(void **state) {
 static void layers_of(const ModelConfig *c, char found[64]) {
   memset(found, 0, 64);
   for (int i = 0; i < c->n_layers && i < 63; i++) {
-    found[i] = "gln"[config_layer_rope(c, i)];
-    if (c->windows[i]) found[i] = (char)(found[i] - 'a' + 'A');
+    found[i] = "gln"[config_layer(c, i).rope];
+    if (config_layer(c, i).window) found[i] = (char)(found[i] - 'a' + 'A');
   }
 }
 
@@ -282,7 +282,7 @@ static void each_architecture_computes_its_own(void **state) {
     layers_of(&c, layers);
     assert_string_equal(layers, computed[i].layers);
     for (int layer = 0; layer < c.n_layers; layer++)
-      assert_int_equal(c.windows[layer], layers[layer] < 'a' ? computed[i].window : 0);
+      assert_int_equal(c.layers[layer].window, layers[layer] < 'a' ? computed[i].window : 0);
     assert_int_equal(c.norms, computed[i].norms);
     assert_int_equal(c.norm_plus_one, computed[i].norm_plus_one);
     assert_int_equal(c.qk_norm, computed[i].qk_norm);
@@ -480,9 +480,10 @@ static void frequencies_follow_the_formulas(void **state) {
     const RopeKind kind = (RopeKind)(i % 5);
     const int dim = dims[i / 5 % 6];
     const bool long_rope = i % 2;
-    const RopeConfig rope = any_rope(&random, kind, dim);
+    RopeConfig rope = any_rope(&random, kind, dim);
+    rope.rotary_dim = dim;
     float got[128], attention;
-    rope_frequencies(&rope, dim, long_rope, got, &attention);
+    rope_frequencies(&rope, long_rope, got, &attention);
     assert_true(attention == (float)expected_attention(&rope));
     for (int pair = 0; pair < dim / 2; pair++) {
       const double want = expected_frequency(&rope, dim, long_rope, pair);

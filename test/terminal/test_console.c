@@ -181,6 +181,8 @@ static int end_by(const int *numbers, int n) {
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
+    /* A shell script's background job inherits them ignored. */
+    signal(SIGINT, SIG_DFL), signal(SIGQUIT, SIG_DFL);
     int main_side = open_terminal();
     if (console_begin(STDIN_FILENO, false, NULL) != STATUS_OK) _exit(99);
     console_mode(CONSOLE_ANSWERING);

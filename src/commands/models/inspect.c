@@ -93,14 +93,15 @@ static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
 static Status print_windows(Buffer *out, const ModelConfig *config, Error *err) {
   bool some = false;
   for (int from = 0, to; from < config->n_layers; from = to) {
-    for (to = from; to < config->n_layers && config->windows[to] == config->windows[from];) to++;
-    if (!config->windows[from]) continue;
+    const int window = config_layer(config, from).window;
+    for (to = from; to < config->n_layers && config_layer(config, to).window == window;) to++;
+    if (!window) continue;
     if (some)
       TRY(buffer_append_string(out, ", ", err));
     else
       TRY(inspect_begin_line(out, "windows", err));
     some = true;
-    TRY(buffer_printf(out, err, "%d positions in layers %d to %d", config->windows[from], from, to - 1));
+    TRY(buffer_printf(out, err, "%d positions in layers %d to %d", window, from, to - 1));
   }
   return STATUS_OK;
 }

@@ -48,8 +48,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
 static Status print_layers(Buffer *out, const ModelConfig *config, LayerRope rope, Error *err) {
   const char *before = "in layers ";
   for (int from = 0, to; from < config->n_layers; from = to + 1) {
-    if (config_layer_rope(config, to = from) != rope) continue;
-    while (to + 1 < config->n_layers && config_layer_rope(config, to + 1) == rope) to++;
+    if (config_layer(config, to = from).rope != rope) continue;
+    while (to + 1 < config->n_layers && config_layer(config, to + 1).rope == rope) to++;
     TRY(buffer_printf(out, err, from < to ? "%s%d to %d" : "%s%d", before, from, to));
     before = ", ";
   }
@@ -58,15 +58,15 @@ static Status print_layers(Buffer *out, const ModelConfig *config, LayerRope rop
 
 static bool has_layers(const ModelConfig *config, LayerRope rope) {
   for (int layer = 0; layer < config->n_layers; layer++)
-    if (config_layer_rope(config, layer) == rope) return true;
+    if (config_layer(config, layer).rope == rope) return true;
   return false;
 }
 
 static Status print_other_ropes(Buffer *out, const ModelConfig *config, Error *err) {
   const RopeConfig *local = &config->local_rope;
-  if (config->rotary_dim < config->head_dim) {
+  if (config->rope.rotary_dim < config->head_dim) {
     TRY(inspect_begin_line(out, "turned", err));
-    TRY(buffer_printf(out, err, "the first %d of %d numbers of each head", config->rotary_dim,
+    TRY(buffer_printf(out, err, "the first %d of %d numbers of each head", config->rope.rotary_dim,
                       config->head_dim));
   }
   if (has_layers(config, ROPE_LOCAL)) {

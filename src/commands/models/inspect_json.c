@@ -112,7 +112,7 @@ static Status put_factors(Writer *w, const char *name, const float *factors, int
   return close_member(w, "]");
 }
 
-static Status put_scaling(Writer *w, const char *name, const RopeConfig *rope, int rotary_dim) {
+static Status put_scaling(Writer *w, const char *name, const RopeConfig *rope) {
   TRY(open_member(w, name, "{"));
   TRY(put_string(w, "rope_type", rope_kind_name(rope->kind)));
   if (rope->kind != ROPE_PLAIN) TRY(put_double(w, "factor", rope->factor));
@@ -125,8 +125,8 @@ static Status put_scaling(Writer *w, const char *name, const RopeConfig *rope, i
     TRY(put_double(w, "beta_slow", rope->beta_slow));
   }
   if (rope->kind == ROPE_LONGROPE) {
-    TRY(put_factors(w, "short_factor", rope->short_factors, rotary_dim / 2));
-    TRY(put_factors(w, "long_factor", rope->long_factors, rotary_dim / 2));
+    TRY(put_factors(w, "short_factor", rope->short_factors, rope->rotary_dim / 2));
+    TRY(put_factors(w, "long_factor", rope->long_factors, rope->rotary_dim / 2));
   }
   if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE)
     TRY(put_double(w, "original_max_position_embeddings", rope->original_max_position));
@@ -138,24 +138,24 @@ static Status put_layer_ropes(Writer *w, const ModelConfig *config) {
   bool local = false;
   TRY(open_member(w, "layer_ropes", "["));
   for (int layer = 0; layer < config->n_layers; layer++) {
-    TRY(put_string(w, NULL, names[config_layer_rope(config, layer)]));
-    local = local || config_layer_rope(config, layer) == ROPE_LOCAL;
+    TRY(put_string(w, NULL, names[config_layer(config, layer).rope]));
+    local = local || config_layer(config, layer).rope == ROPE_LOCAL;
   }
   TRY(close_member(w, "]"));
   if (!local) return STATUS_OK;
   TRY(put_double(w, "local_rope_theta", config->local_rope.theta));
-  return put_scaling(w, "local_rope_scaling", &config->local_rope, config->rotary_dim);
+  return put_scaling(w, "local_rope_scaling", &config->local_rope);
 }
 
 static Status put_positions(Writer *w, const Model *model) {
   const ModelConfig *config = &model->config;
   TRY(put_double(w, "rope_theta", config->rope.theta));
   TRY(put_string(w, "rope_theta_source", model->theta_source));
-  TRY(put_scaling(w, "rope_scaling", &config->rope, config->rotary_dim));
-  TRY(put_int(w, "rotary_dim", config->rotary_dim));
+  TRY(put_scaling(w, "rope_scaling", &config->rope));
+  TRY(put_int(w, "rotary_dim", config->rope.rotary_dim));
   TRY(put_layer_ropes(w, config));
   TRY(open_member(w, "sliding_windows", "["));
-  for (int i = 0; i < config->n_layers; i++) TRY(put_int(w, NULL, config->windows[i]));
+  for (int i = 0; i < config->n_layers; i++) TRY(put_int(w, NULL, config_layer(config, i).window));
   return close_member(w, "]");
 }
 

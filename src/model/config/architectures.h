@@ -77,5 +77,5 @@ const Architecture *architecture_find(const char *architecture, const char *mode
 /* "LlamaForCausalLM, ... or Olmo2ForCausalLM", for messages. */
 void architecture_names(char *out, size_t size);
 
-/* Fills rope, local_rope, rotary_dim, windows and layer_ropes (positions.c). PRECOND sizes are filled. */
+/* Fills rope, local_rope, and the windows and ropes of layers (positions.c). PRECOND sizes are filled. */
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);

@@ -320,7 +320,6 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
 
 void config_release(ModelConfig *config) {
   quantization_release(&config->quant);
-  free(config->windows);
-  free(config->layer_ropes);
+  free(config->layers);
   *config = (ModelConfig){0};
 }

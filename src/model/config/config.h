@@ -29,6 +29,7 @@ enum {
 /* Rotary positions and their scaling (transformers, modeling_rope_utils.py); see rope_frequencies(). */
 typedef struct {
   RopeKind kind;
+  int rotary_dim;                /* even, 2..head_dim: the first dimensions of a head that are rotated */
   double theta;                  /* rope_theta */
   double factor;                 /* all but ROPE_PLAIN: > 0 */
   double low_freq_factor;        /* llama3 */
@@ -45,6 +46,14 @@ typedef struct {
 
 /* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
+
+/* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
+ * model's own; config_layer() fills it in. */
+typedef struct {
+  int n_kv_heads, head_dim, intermediate;
+  int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
+  LayerRope rope;
+} LayerConfig;
 
 /* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
  * before they are added to the residual stream. */
@@ -93,14 +102,12 @@ typedef struct {
 
   RopeConfig rope;
   RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3) */
-  int rotary_dim;        /* even, 2..head_dim: the first dimensions of a head that are rotated (Phi-4-mini) */
-  uint8_t *layer_ropes;  /* [n_layers] LayerRope; NULL: all are ROPE_GLOBAL */
 
   bool tied_embeddings;            /* lm_head is the embedding */
   bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
   bool fused;                      /* q, k, v are stored as one matrix, gate and up as another (Phi-3) */
   bool text_part;                  /* the text part of a multimodal model */
-  int *windows; /* [n_layers] sliding window: a position sees itself and the window - 1 before; 0: all */
+  LayerConfig *layers;             /* [n_layers], read by config_layer(); NULL: no layer differs */
 
   QuantConfig quant; /* storage of linear layers */
 
@@ -119,15 +126,15 @@ Status config_load(const char *directory, ModelConfig *config, Error *err);
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
 void config_release(ModelConfig *config);
 
-LayerRope config_layer_rope(const ModelConfig *config, int layer);
+/* The sizes, window and rope of a layer. */
+LayerConfig config_layer(const ModelConfig *config, int layer);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of rotary pair (i, i + rotary_dim / 2), in fp32
  * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
  * yarn and longrope). long_rope: use longrope's long factors, as for all positions of a text longer than
  * original_max_position. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071);
  * Ding et al., LongRoPE (arXiv:2402.13753). */
-void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_rope, float *out,
-                      float *attention_factor);
+void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float *attention_factor);
 
 /* Texts of more tokens than this are `long_rope`; INT32_MAX without longrope. */
 int rope_original_context(const ModelConfig *config);

@@ -97,8 +97,8 @@ static Status parse_factors(const ConfigReader *r, const char *key, int n, float
 }
 
 static Status parse_longrope(const ConfigReader *r, const ModelConfig *config, RopeConfig *rope) {
-  TRY(parse_factors(r, "short_factor", config->rotary_dim / 2, rope->short_factors));
-  TRY(parse_factors(r, "long_factor", config->rotary_dim / 2, rope->long_factors));
+  TRY(parse_factors(r, "short_factor", rope->rotary_dim / 2, rope->short_factors));
+  TRY(parse_factors(r, "long_factor", rope->rotary_dim / 2, rope->long_factors));
   TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
                     &rope->factor));
   TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
@@ -135,18 +135,18 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
 /* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters, which takes
  * precedence. */
 static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
-                               ModelConfig *config) {
+                               const ModelConfig *config, RopeConfig *rope) {
   double part;
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, 1, &part));
   TRY(reader_double(scaling, "partial_rotary_factor", 0, 1, part, &part));
-  config->rotary_dim = (int)(config->head_dim * part);
+  rope->rotary_dim = (int)(config->head_dim * part);
   if (part != 1 && !(arch->members & HAS_PARTIAL_ROTARY))
     return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
-  if (config->rotary_dim < 2 || config->rotary_dim % 2 != 0)
+  if (rope->rotary_dim < 2 || rope->rotary_dim % 2 != 0)
     return reader_refuse(r,
                          "partial_rotary_factor %g turns %d of head_dim %d numbers, expected an even number "
                          "from 2",
-                         part, config->rotary_dim, config->head_dim);
+                         part, rope->rotary_dim, config->head_dim);
   return STATUS_OK;
 }
 
@@ -170,7 +170,7 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
     return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", key);
   double theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
-  TRY(parse_rotary_dim(r, &scaling, arch, config));
+  TRY(parse_rotary_dim(r, &scaling, arch, config, &config->rope));
   return parse_scaling(&scaling, r, arch, theta, config, &config->rope);
 }
 
@@ -195,8 +195,8 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   double theta, local_theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, arch->local_rope_theta, &local_theta));
-  TRY(parse_rotary_dim(r, &full, arch, config));
-  TRY(parse_rotary_dim(r, &local, arch, config));
+  TRY(parse_rotary_dim(r, &full, arch, config, &config->rope));
+  TRY(parse_rotary_dim(r, &local, arch, config, &config->local_rope));
   TRY(parse_scaling(&full, NULL, arch, theta, config, &config->rope));
   TRY(parse_scaling(&local, NULL, arch, local_theta, config, &config->local_rope));
   if (config->rope.kind == ROPE_LONGROPE || config->local_rope.kind == ROPE_LONGROPE)
@@ -219,7 +219,7 @@ static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
     if (list && (!json_int64(item, &rotated) || rotated < 0 || rotated > 1))
       return reader_refuse(r, "no_rope_layers[%d] is %s, expected 0 or 1", layer, json_describe(item, found));
     if (list) item = json_next(item);
-    config->layer_ropes[layer] = rotated ? ROPE_GLOBAL : ROPE_NONE;
+    config->layers[layer].rope = rotated ? ROPE_GLOBAL : ROPE_NONE;
   }
   return STATUS_OK;
 }
@@ -233,8 +233,8 @@ static Status default_windows(const ConfigReader *r, const Architecture *arch, i
     TRY(reader_int(r, "sliding_window_pattern", 1, INT32_MAX, period, &period));
   for (int layer = first; layer < config->n_layers; layer++) {
     bool full = (arch->windows == WINDOW_PERIODIC && (layer + 1) % period == 0) ||
-                (arch->windows == WINDOW_NOPE && config->layer_ropes[layer] != ROPE_NONE);
-    config->windows[layer] = full ? 0 : window;
+                (arch->windows == WINDOW_NOPE && config->layers[layer].rope != ROPE_NONE);
+    config->layers[layer].window = full ? 0 : window;
   }
   return STATUS_OK;
 }
@@ -253,12 +253,12 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
     if (!sliding && !json_string_is(type, "full_attention"))
       return reader_refuse(r, "layer_types[%d] is %s, expected full_attention or sliding_attention", layer,
                            json_describe(type, found));
-    if (mixed ? sliding && !window : sliding != (config->windows[layer] > 0))
+    if (mixed ? sliding && !window : sliding != (config->layers[layer].window > 0))
       return reader_refuse(
           r, "layer_types[%d] is %s, expected %s: %s %s", layer,
           sliding ? "sliding_attention" : "full_attention", sliding ? "full_attention" : "sliding_attention",
           mixed ? "there is no sliding window in this" : "all layers are alike in", config->architecture);
-    config->windows[layer] = sliding ? window : 0;
+    config->layers[layer].window = sliding ? window : 0;
   }
   return STATUS_OK;
 }
@@ -284,14 +284,13 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
 
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   size_t n = (size_t)config->n_layers;
-  config->windows = mem_alloc(n, sizeof *config->windows, "sliding windows", r->err);
-  config->layer_ropes = mem_alloc(n, sizeof *config->layer_ropes, "ropes of layers", r->err);
-  if (!config->windows || !config->layer_ropes) return STATUS_FAILED;
+  config->layers = mem_alloc(n, sizeof *config->layers, "sizes of layers", r->err);
+  if (!config->layers) return STATUS_FAILED;
   const bool two_ropes = arch->members & HAS_LOCAL_ROPE;
   TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
   TRY(parse_windows(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
-    config->layer_ropes[layer] = config->windows[layer] ? ROPE_LOCAL : ROPE_GLOBAL;
+    config->layers[layer].rope = config->layers[layer].window ? ROPE_LOCAL : ROPE_GLOBAL;
   return STATUS_OK;
 }

@@ -70,8 +70,8 @@ static double long_attention_factor(const RopeConfig *rope) {
   return rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_max_position));
 }
 
-void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_rope, float *out,
-                      float *attention_factor) {
+void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float *attention_factor) {
+  const int rotary_dim = rope->rotary_dim;
   const float *factors = long_rope ? rope->long_factors : rope->short_factors;
   YarnRamp ramp = rope->kind == ROPE_YARN ? yarn_ramp(rope, rotary_dim) : (YarnRamp){0};
   *attention_factor = rope->kind == ROPE_YARN       ? (float)yarn_attention_factor(rope)
@@ -92,8 +92,12 @@ void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_rope, fl
   }
 }
 
-LayerRope config_layer_rope(const ModelConfig *config, int layer) {
-  return config->layer_ropes ? (LayerRope)config->layer_ropes[layer] : ROPE_GLOBAL;
+LayerConfig config_layer(const ModelConfig *config, int layer) {
+  LayerConfig own = config->layers ? config->layers[layer] : (LayerConfig){0};
+  if (!own.n_kv_heads) own.n_kv_heads = config->n_kv_heads;
+  if (!own.head_dim) own.head_dim = config->head_dim;
+  if (!own.intermediate) own.intermediate = config->intermediate;
+  return own;
 }
 
 int rope_original_context(const ModelConfig *config) {

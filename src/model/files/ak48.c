@@ -133,7 +133,7 @@ Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t s
     if (bytes[i] != 0)
       return error_set(err, STATUS_MODEL, "%s: byte %d of the header is %d, expected 0", path, i, bytes[i]);
   config->tied_embeddings = bytes[SHARED_OFFSET];
-  config->rotary_dim = config->head_dim;
+  config->rope.rotary_dim = config->head_dim;
   config->attention_scale = 1 / sqrt(config->head_dim);
   config->quant.scheme = (QuantScheme){.method = QUANT_AWQ, .bits = 4, .group = config->quant.scheme.group};
   return check_sizes(path, config, err);
@@ -167,9 +167,9 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->residual_scale != 1) return "a factor of what layers add";
   if (config->logit_divisor != 1) return "a divisor of logits";
   if (config->attention_cap != 0 || config->logit_cap != 0) return "a soft cap";
-  if (config->rotary_dim != config->head_dim) return "rotary positions of a part of each head";
+  if (config->rope.rotary_dim != config->head_dim) return "rotary positions of a part of each head";
   for (int layer = 0; layer < config->n_layers; layer++)
-    if (config_layer_rope(config, layer) != ROPE_GLOBAL) return "rotary positions that differ by layer";
+    if (config_layer(config, layer).rope != ROPE_GLOBAL) return "rotary positions that differ by layer";
   return NULL;
 }
 

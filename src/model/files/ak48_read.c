@@ -93,7 +93,7 @@ static Status check_beside(const char *config_path, const char *path, const Mode
 }
 
 /* Makes a config without a config.json; ak48_header_decode() adds the sizes. */
-static Status make_config(const ModelConfig *header, bool qk_norm, ModelConfig *config, Error *err) {
+static void make_config(bool qk_norm, ModelConfig *config) {
   *config = (ModelConfig){.qk_norm = qk_norm ? QK_NORM_HEADS : QK_NORM_NONE, .bos = -1};
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   snprintf(config->architecture, sizeof config->architecture, "%s",
@@ -101,8 +101,6 @@ static Status make_config(const ModelConfig *header, bool qk_norm, ModelConfig *
   config->norm_eps = QWEN3_NORM_EPS;
   config->rope = (RopeConfig){.kind = ROPE_PLAIN, .theta = QWEN3_ROPE_THETA};
   config->generation = (GenerationDefaults){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
-  config->windows = mem_alloc((size_t)header->n_layers, sizeof *config->windows, "windows", err);
-  return config->windows ? STATUS_OK : STATUS_FAILED;
 }
 
 static Status find_config(const char *path, const char *directory, const ModelConfig *header, bool qk_norm,
@@ -110,9 +108,9 @@ static Status find_config(const char *path, const char *directory, const ModelCo
   model->theta_source = model->eps_source = from_qwen3;
   char *config_path = path_join(directory, "config.json", err);
   if (!config_path) return STATUS_FAILED;
-  Status status;
+  Status status = STATUS_OK;
   if (!file_is_named(config_path)) {
-    status = make_config(header, qk_norm, &model->config, err);
+    make_config(qk_norm, &model->config);
   } else if ((status = config_load(directory, &model->config, err)) == STATUS_OK) {
     model->theta_source = model->eps_source = "config.json beside the file";
     status = check_beside(config_path, path, &model->config, header, qk_norm, err);

@@ -26,11 +26,12 @@ static Status check_positions(const Model *model, const char *path, Error *err) 
                      rope_kind_name(config->rope.kind));
   for (int i = 0; i < config->n_layers; i++) {
     /* A window of max_position or more never cuts anything off. */
-    if (config->windows[i] > 0 && config->windows[i] < config->max_position)
+    const int window = config_layer(config, i).window;
+    if (window > 0 && window < config->max_position)
       return error_set(
           err, STATUS_MODEL,
           "%s: the sliding window of %d positions (layer %d) cannot be written into a packed file", path,
-          config->windows[i], i);
+          window, i);
   }
   return STATUS_OK;
 }
