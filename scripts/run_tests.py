@@ -2,9 +2,10 @@
 
 usage: run_tests.py BUILD [--only-c] PROGRAM...
 
-Called by `make test`. PROGRAMs are cmocka programs, read in their TAP form; each core runs one after the other until
-there is none left, then a pytest over test/ with AUK=BUILD/auk (unless AUK already names another program). The pytests
-take the tests in turns (pytest_turns.py), so that all cores are done at about the same time. Skipped tests are named,
+Called by `make test`. PROGRAMs are cmocka programs, read in their TAP form, of which as many run at a time as there
+are cores, and half as many more. Then as many pytests run over test/ with AUK=BUILD/auk (unless AUK already names
+another program): tests of terminals and signals mostly wait. The pytests take the tests in turns (pytest_turns.py), so
+that all are done at about the same time. Skipped tests are named,
 failed ones shown whole. The last lines are one "N skipped: REASON" for each reason and "N passed, N failed, N skipped".
 A program that crashes, that runs fewer tests than it announced, or that leaves a sanitizer's report behind (see
 Reports) is a failure even where every test in it passed, and so is a run in which no test passed.
@@ -148,11 +149,11 @@ def main():
     build, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
     only_c = programs[:1] == ["--only-c"]
     totals, reports = Totals(), Reports(build / "reports")
-    environment, n_cores = reports.environment(), len(os.sched_getaffinity(0))
+    environment, n_at_a_time = reports.environment(), (3 * len(os.sched_getaffinity(0)) + 1) // 2
     sys.stdout.reconfigure(line_buffering=True)
-    with tempfile.TemporaryDirectory() as turns, concurrent.futures.ThreadPoolExecutor(n_cores) as cores:
-        runs = [cores.submit(run_c, program, environment) for program in programs[only_c:]]
-        runs += [cores.submit(run_pytest, build, environment, turns, i) for i in range(0 if only_c else n_cores)]
+    with tempfile.TemporaryDirectory() as turns, concurrent.futures.ThreadPoolExecutor(n_at_a_time) as pool:
+        runs = [pool.submit(run_c, program, environment) for program in programs[only_c:]]
+        runs += [pool.submit(run_pytest, build, environment, turns, i) for i in range(0 if only_c else n_at_a_time)]
         for run in runs:
             totals.add(run.result())
     reports.show(totals)

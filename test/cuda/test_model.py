@@ -27,9 +27,11 @@ DATA = ROOT / "test" / "data"
 DEMO = ROOT / "models" / "smollm2-135m-awq"
 MINIATURES = DATA / "miniatures"
 MODELS = sorted([*MINIATURES.iterdir(), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
-if os.environ.get("AUK_TEST_SIZE") == "few":  # an emulated GPU: each kind of arithmetic once
+EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # it takes about a second for a step of one token
+if EMULATED:  # each kind of arithmetic once
     MODELS = [DATA / "stories260K-awq", *(MINIATURES / name for name in (
         "gemma2-awq", "gemma3-layer-types", "granite-biases", "olmo2-awq", "phi3-longrope-long", "smollm3-awq"))]
+SINGLE_TOKENS = "40" if EMULATED else "200"  # tokens that are decoded one by one
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes
 BOUND = 2e-5
 # Random models whose attention is sharp: x and weights of the product qkv in fp16 cost 8.3e-5, 2.7e-5, 2.0e-5 there,
@@ -87,14 +89,14 @@ def test_two_runs_are_the_same_bits(model):
 @over(MODELS)
 def test_graphs_change_nothing(model):
     """Single tokens go through the captured graph, or kernel by kernel: the same bits."""
-    flags = ["--device", "cuda", "--chunk", "1", "--max-tokens", "200"]
+    flags = ["--device", "cuda", "--chunk", "1", "--max-tokens", SINGLE_TOKENS]
     assert model.logits(*flags).tobytes() == model.logits(*flags, "--no-graphs").tobytes()
 
 
 @over(MODELS)
 def test_single_tokens_equal_cpu(model):
     """Other kernels serve one row than many, which test_gpu_equals_cpu() has."""
-    flags = ["--max-tokens", "200"]
+    flags = ["--max-tokens", SINGLE_TOKENS]
     mean, worst, same, decided = compare.report(model.logits("--device", "cpu", *flags),
                                                 model.logits("--device", "cuda", "--chunk", "1", *flags))
     print(f"{model.directory.name}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
@@ -140,7 +142,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_answers_repeat_and_graphs_do_not_show(auk, settings):
-    flags = ["-p", "Once upon a time", "-n", "100", "--device", "cuda", *settings]
+    flags = ["-p", "Once upon a time", "-n", SINGLE_TOKENS, "--device", "cuda", *settings]
     text = answer(auk, DATA / "stories260K-awq", *flags)
     assert len(text) > 50
     assert text == answer(auk, DATA / "stories260K-awq", *flags)
@@ -210,7 +212,7 @@ def test_records_do_not_depend_on_those_before(auk, tmp_path):
         assert scores() == whole
 
 
-@pytest.mark.skipif(os.environ.get("AUK_TEST_SIZE") == "few", reason="an emulated GPU counts no context")
+@pytest.mark.skipif(EMULATED, reason="an emulated GPU counts no context")
 def test_memory_beside_weights_and_cache_is_at_most_600_mb(auk):
     """On a GPU that nobody else uses: what other programs take would count. The largest steps there are, 2,048 rows."""
     command = [*auk, "bench", "-m", DATA / "configs" / "Qwen3-8B-AWQ", "--dummy-weights", "-p", "2048", "-n", "1",

@@ -45,7 +45,8 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
                 mine(&got[row * c.vocab], &got[row * c.vocab] + c.vocab);
       expect_row(f, name, TOLERANCE, mine, want, keys, values, pos + row);
     }
-    expect(device_step(f, usual, pos, ids, 0, few && pos == 0) == got, name, "two runs differ at", pos);
+    if (!few || pos == 0)
+      expect(device_step(f, usual, pos, ids, 0, few) == got, name, "two runs differ at", pos);
     const Row last(&got[(n - 1) * c.vocab], &got[(n - 1) * c.vocab] + c.vocab);
     expect(device_step(f, narrow, pos, ids, n - 1, false) == last, name,
            "with one load at a time it differs at", pos);
@@ -62,8 +63,7 @@ int main(int argc, char **argv) {
   CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   const int clusters = step_clusters(0, (size_t)shared);
   if (!clusters) return without_clusters();
-  const std::vector<int> positions =
-      few ? std::vector<int>{0, 70} : std::vector<int>{0, 1, 31, 32, 255, 256, 700, 2100};
+  const std::vector<int> positions = {0, 1, 31, 32, 255, 256, 700, 2100}, of_few[] = {{0, 70}, {70}};
   /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots */
   const struct {
     Case c;
@@ -96,7 +96,10 @@ int main(int argc, char **argv) {
       {"Qwen3-1.7B, one layer, bias", 2048, 6144, 1, 16, 8, 1003, 15, true, true, 0},
   };
   for (const auto &s : small)
-    if (s.c.clusters <= clusters) run_case(s.c, s.rows, s.n, positions, positions.back() + 12, shared);
+    if (s.c.clusters <= clusters) {
+      const std::vector<int> &some = few ? of_few[(&s - small) % 2] : positions;
+      run_case(s.c, s.rows, s.n, some, some.back() + 12, shared);
+    }
   /* More stages of keys than sets of warps and slots; tile rows of more than one wave, with few slots. */
   run_case({"keys of many pieces", 1024, 512, 1, 6, 1, 9, 1, true, true, 5}, 4, 4, {1100}, 1112, shared);
   run_case({"keys of many pieces", 1024, 512, 1, 4, 1, 9, 1, true, true, 5}, 8, 8, {1100}, 1112, shared);

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-CORES = 3
+CORES = 2  # three pytests
 # Tests that say where they ran, and that their file's fixture was there: set up before them, and not torn down.
 SLOW = """
 import os, pathlib, time, pytest
