@@ -183,23 +183,26 @@ template <class B> __device__ __forceinline__ float inverse_of(const B &b, int t
   return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args.norm_eps);
 }
 
+/* Before lm_head: adds the output of the last layer's down to the residual stream, and sends x to the
+ * cluster. */
+template <class B> __device__ __forceinline__ void send_lm_head_input(B &b) {
+  const StepOffsets &off = b.plan.off;
+  uint64_t &barrier = b.barriers().x;
+  add_sums(b, DOWN, b.layer() - 1, b.vectors().attn_norm, true,
+           [&](int group, int token, const float(&v)[4], float squares) {
+             if (b.lane() < STEP_BLOCKS)
+               send_4(peer_address(b.square_of(token, group), b.lane()), __float_as_uint(squares),
+                      peer_address(&barrier, b.lane()));
+             send_group(b, v, off.x, off.x_scales, group, token, barrier);
+           });
+}
+
 /* Before qkv and before gate and up: adds the output of down or o to the residual stream, keeps the
- * quantised x of this block's columns, and sends the sums of squares to the blocks of the token. Before
- * lm_head: sends x to the cluster. */
-template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool is_lm_head, bool wanted) {
+ * quantised x of this block's columns, and sends the sums of squares to the blocks of the token. */
+template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
   const StepOffsets &off = b.plan.off;
   const int of = matrix == QKV ? DOWN : O, layer = matrix == QKV ? b.layer() - 1 : b.layer();
   const float *norm = matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm;
-  if (is_lm_head) {
-    uint64_t &barrier = b.barriers().x;
-    add_sums(b, of, layer, norm, true, [&](int group, int token, const float(&v)[4], float squares) {
-      if (b.lane() < STEP_BLOCKS)
-        send_4(peer_address(b.square_of(token, group), b.lane()), __float_as_uint(squares),
-               peer_address(&barrier, b.lane()));
-      send_group(b, v, off.x, off.x_scales, group, token, barrier);
-    });
-    return;
-  }
   const int first = b.first_columns();
   uint64_t &barrier = b.barriers().squares[of == O];
   add_sums(b, of, layer, norm, wanted, [&](int group, int token, const float(&v)[4], float squares) {

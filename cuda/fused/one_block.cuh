@@ -9,6 +9,7 @@ namespace step::one {
 constexpr int kColumns = 32; /* columns of hidden that a warp normalises at once */
 
 template <bool kDebug> struct Block : Thread<kDebug> {
+  static constexpr int kTokens = 1;
   using Base = Thread<kDebug>;
   using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head;
 

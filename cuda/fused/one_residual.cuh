@@ -75,7 +75,7 @@ __device__ __forceinline__ uint4 bits_of(const float4 &v) {
 
 /* Before qkv (and lm_head) and before gate and up: adds the output of down or o to the residual stream, which
  * the embedding begins, and if `wanted`, sends x = residual * norm of this block's columns to the cluster. */
-template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool, bool wanted) {
+template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
   const int layer = matrix == QKV ? b.layer() - 1 : b.layer(); /* of down or o; -1: before the first */
   const int norm = b.layer() * b.args.vectors_stride + (matrix == QKV ? 0 : b.plan.shape.hidden);
   const int spans = b.plan.slice / kColumns, first_column = b.rank() * b.plan.slice + b.lane();

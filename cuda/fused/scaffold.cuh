@@ -55,7 +55,8 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  *     GATE_UP  normalise(): residual += o, x;                            gated product
  *     DOWN     x is the gated product;                                   all-reduce
  *
- * A cluster without a KV head has only the last two, but its residual stream takes every sum. */
+ * A cluster without a KV head has only the last two, but its residual stream takes every sum. With several
+ * tokens x of lm_head comes from a function of its own, so that its 560 instructions are outside the loop. */
 template <class B> __device__ __forceinline__ void run_layers(B &b) {
   constexpr StepMark kDone[] = {STEP_MARK_QKV, STEP_MARK_O, STEP_MARK_GATE_UP, STEP_MARK_DOWN};
   const int n_layers = b.plan.shape.n_layers;
@@ -67,7 +68,13 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
       const bool wanted = matrix == GATE_UP || is_lm_head || b.has_kv_head();
       if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
       if (is_lm_head) b.mark_whole(1);
-      normalise(b, matrix, is_lm_head, wanted);
+      if constexpr (B::kTokens > 1) {
+        if (is_lm_head) {
+          send_lm_head_input(b);
+          break;
+        }
+      }
+      normalise(b, matrix, wanted);
       if (!wanted) {
         b.go_to(GATE_UP);
         continue;
