@@ -28,12 +28,30 @@ static bool scales_fit_fp16(const Linear *linear) {
   return lost <= most * all;
 }
 
+/* A part of the transformer that no kernel computes, or NULL. */
+static const char *unsupported_part(const ModelConfig *config) {
+  const struct {
+    bool there;
+    const char *words;
+  } parts[] = {
+      {config->attn_gate != ATTN_GATE_NONE, "a gate of attention's output"},
+  };
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (parts[i].there) return parts[i].words;
+  return NULL;
+}
+
+static Status refuse(const Model *model, const char *words, Error *err) {
+  return error_set(err, STATUS_MODEL, "%s has %s, which GPUs do not compute yet", model->config.architecture,
+                   words);
+}
+
 Status cuda_check_model(const Model *model, Error *err) {
+  const char *part = unsupported_part(&model->config);
+  if (part) return refuse(model, part, err);
   bool fit = model->dummy || scales_fit_fp16(&model->head);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++)
       fit = fit && scales_fit_fp16(layer_linear(&model->layers[i], which));
-  if (fit) return STATUS_OK;
-  return error_set(err, STATUS_MODEL, "%s has scales that fp16 cannot hold, which GPUs do not compute yet",
-                   model->config.architecture);
+  return fit ? STATUS_OK : refuse(model, "scales that fp16 cannot hold", err);
 }

@@ -30,6 +30,7 @@ static const float *take_vector(const Vector *vector, float plus, float *place, 
 }
 
 static CpuLinear take_linear(const Linear *linear, float *place, size_t *next) {
+  if (linear->n_out == 0) return (CpuLinear){0};
   return (CpuLinear){linear, take_vector(&linear->bias, 0, place, next)};
 }
 
@@ -49,6 +50,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .k = take_linear(&from->k, place, &next),
         .v = take_linear(&from->v, place, &next),
         .o = take_linear(&from->o, place, &next),
+        .attn_gate = take_linear(&from->attn_gate, place, &next),
         .gate = take_linear(&from->gate, place, &next),
         .up = take_linear(&from->up, place, &next),
         .down = take_linear(&from->down, place, &next),
@@ -151,6 +153,12 @@ static size_t widest_input(const StatePlan *plan) {
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
+/* The number of attn_gate's outputs. */
+static int64_t n_gates(const ModelConfig *config) {
+  if (config->attn_gate == ATTN_GATE_NONE) return 0;
+  return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : (int64_t)config->n_heads * config->head_dim;
+}
+
 /* Sets the plan and the pointers of a state with these options and returns the bytes that they take. */
 static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *start) {
   const StateOptions *options = &state->options;
@@ -161,6 +169,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   *plan = (StatePlan){.hidden = padded(config->hidden),
                       .heads = padded((int64_t)config->n_heads * config->head_dim),
                       .kv_heads = padded((int64_t)config->n_kv_heads * config->head_dim),
+                      .gates = padded(n_gates(config)),
                       .intermediate = padded(config->intermediate),
                       .v_width = padded(config->head_dim),
                       .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
@@ -176,11 +185,12 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->q = take(&arena, product_of(rows, (size_t)plan->heads), sizeof(float));
   state->k = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->v = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
+  state->gates = take(&arena, product_of(rows, (size_t)plan->gates), sizeof(float));
   state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
   state->sines = take(&arena, angles, sizeof(float));
   /* The most outputs of one run_matmuls(); a dense lm_head needs no parts. */
-  size_t widest = (size_t)plan->heads + 2 * (size_t)plan->kv_heads;
+  size_t widest = (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates;
   if (widest < (size_t)plan->hidden) widest = (size_t)plan->hidden;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
   if (config->quant.head && widest < vocab) widest = vocab;
@@ -371,16 +381,33 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
       {.w = weights->q, .y = state->q, .y_stride = (size_t)state->plan.heads},
       {.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},
       {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
+      {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)state->plan.gates},
   };
   const float *from = normalised(state, range.n_tokens, weights->attn_norm);
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls, 3);
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls,
+              weights->attn_gate.linear ? 4 : 3);
   rotate_append(state, range, layer);
   return STATUS_OK;
+}
+
+/* Multiplies attention's output by the sigmoid of its gates, one for each number or for each head. */
+static void apply_gates(BackendState *state, int n_rows) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const int n = (int)n_gates(config), width = config->attn_gate == ATTN_GATE_HEADS ? config->head_dim : 1;
+#pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) {
+    float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
+    float *out = state->q + (size_t)r * (size_t)state->plan.heads;
+    state->loaded->kernels->sigmoid(gates, n);
+    for (int i = 0; i < n; i++)
+      for (int d = 0; d < width; d++) out[i * width + d] *= gates[i];
+  }
 }
 
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
+  if (weights->attn_gate.linear) apply_gates(state, range.n_tokens);
   matmul_residual(state, weights->o, state->q, state->plan.heads, range.n_tokens, weights->attn_post_norm);
   return STATUS_OK;
 }

@@ -15,8 +15,8 @@ typedef struct {
 
 typedef struct {
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
-  const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
-  CpuLinear q, k, v, o, gate, up, down;
+  const float *q_norm, *k_norm;                    /* [head_dim] or [heads * head_dim]; NULL: no such norm */
+  CpuLinear q, k, v, o, attn_gate, gate, up, down; /* attn_gate.linear NULL: no such gate */
 } CpuLayer;
 
 typedef struct {
@@ -39,8 +39,8 @@ struct BackendModel {
 
 /* The sizes of a session's rows and cache. */
 typedef struct {
-  int hidden, heads, kv_heads, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
-  int n_segments, n_ropes, angles;                    /* angles: of a row of one rope */
+  int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
+  int n_segments, n_ropes, angles;                           /* angles: of a row of one rope */
   size_t head_k_bytes, head_bytes; /* cache of one KV head of one layer: K alone, K and V */
 } StatePlan;
 
@@ -60,6 +60,7 @@ struct BackendState {
   float *h;               /* [max_chunk][plan.hidden] normalised */
   float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's output */
   float *k, *v;           /* [max_chunk][plan.kv_heads] */
+  float *gates;           /* [max_chunk][plan.gates] attn_gate's outputs */
   float *g;               /* [max_chunk][plan.intermediate] */
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */

@@ -86,6 +86,12 @@ static void gelu_multiply(float *gate, const float *up, int n) {
   }
 }
 
+static void sigmoid(float *x, int n) {
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_set(1) / (vf_exp(-vf_load(x + i)) + 1));
+  for (; i < n; i++) x[i] = 1 / (exp_of(-x[i]) + 1);
+}
+
 static void soft_cap(float *x, int n, float cap) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_tanh(vf_load(x + i) / cap) * cap);
@@ -125,6 +131,7 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .matmul_int8 = matmul_int8,
     .rms_norm = rms_norm,
     .activate = {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU_TANH] = gelu_multiply},
+    .sigmoid = sigmoid,
     .soft_cap = soft_cap,
     .rotate = rotate,
     .append = kv_append,

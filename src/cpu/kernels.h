@@ -120,6 +120,9 @@ typedef struct {
   /* gate[i] = f(gate[i]) * up[i], f by Activation. */
   void (*activate[2])(float *gate, const float *up, int n);
 
+  /* x[i] = 1 / (1 + e^-x[i]) */
+  void (*sigmoid)(float *x, int n);
+
   /* x[i] = cap * tanh(x[i] / cap) */
   void (*soft_cap)(float *x, int n, float cap);
 

@@ -40,7 +40,7 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
   }
 }
 
-enum { MAX_MATRICES = 6 };
+enum { MAX_MATRICES = 8 };
 
 /* The arguments of run_matmuls(), and the matrices of matmul p: 2 p is its w, 2 p + 1 its gate or NULL. */
 typedef struct {

@@ -73,6 +73,7 @@ typedef struct {
   /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window) v; */                        \
   /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \
   X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                              \
+  /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */         \
   /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm */                \
   X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \
   /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h) */                 \

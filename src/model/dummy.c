@@ -69,6 +69,7 @@ static Status place_linears(Arena *arena, const Model *model, ModelLayer *layer,
   const ModelConfig *config = &model->config;
   Linear whole[N_LAYER_LINEARS];
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    if (!layer_linear_exists(config, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, which);
     Linear *linear = layer_linear(layer, which);
     int n_in, n_out;
@@ -227,6 +228,7 @@ static void fill_matrix(const Linear *linear, uint64_t *random) {
 static void fill_linears(const ModelConfig *config, const ModelLayer *layer, uint64_t *random) {
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     const Linear *linear = layer_linear(layer, which);
+    if (!layer_linear_exists(config, which)) continue;
     if (!linear->skip || layer_linear_is_first(config, which)) fill_matrix(linear, random);
     fill_vector(&linear->bias, -0.1f, 0.1f, random);
   }

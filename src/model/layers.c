@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-typedef enum { WIDTH_HIDDEN, WIDTH_HEADS, WIDTH_KV_HEADS, WIDTH_INTERMEDIATE } Width;
+typedef enum { WIDTH_HIDDEN, WIDTH_HEADS, WIDTH_KV_HEADS, WIDTH_INTERMEDIATE, WIDTH_GATE } Width;
 
 static const struct {
   const char *name; /* module in transformers, the same in all models but fused ones */
@@ -19,6 +19,7 @@ static const struct {
   [LAYER_GATE] = { "mlp.gate_proj",    offsetof(ModelLayer, gate), WIDTH_HIDDEN,       WIDTH_INTERMEDIATE },
   [LAYER_DOWN] = { "mlp.down_proj",    offsetof(ModelLayer, down), WIDTH_INTERMEDIATE, WIDTH_HIDDEN       },
   [LAYER_UP]   = { "mlp.up_proj",      offsetof(ModelLayer, up),   WIDTH_HIDDEN,       WIDTH_INTERMEDIATE },
+  [LAYER_ATTN_GATE] = { "self_attn.gate_proj", offsetof(ModelLayer, attn_gate), WIDTH_HIDDEN, WIDTH_GATE },
     /* clang-format on */
 };
 
@@ -40,11 +41,16 @@ const char *layer_linear_name(int which) {
 }
 
 static int width_of(const ModelConfig *config, Width width) {
-  const int widths[] = {[WIDTH_HIDDEN] = config->hidden,
-                        [WIDTH_HEADS] = config->n_heads * config->head_dim,
-                        [WIDTH_KV_HEADS] = config->n_kv_heads * config->head_dim,
-                        [WIDTH_INTERMEDIATE] = config->intermediate};
-  return widths[width];
+  switch (width) {
+  case WIDTH_HEADS: return config->n_heads * config->head_dim;
+  case WIDTH_KV_HEADS: return config->n_kv_heads * config->head_dim;
+  case WIDTH_INTERMEDIATE: return config->intermediate;
+  case WIDTH_GATE:
+    if (config->attn_gate == ATTN_GATE_NONE) return 0;
+    return config->n_heads * (config->attn_gate == ATTN_GATE_HEADS ? 1 : config->head_dim);
+  case WIDTH_HIDDEN: break;
+  }
+  return config->hidden;
 }
 
 void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out) {
@@ -52,8 +58,13 @@ void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_
   *n_out = width_of(config, linears[which].out);
 }
 
+bool layer_linear_exists(const ModelConfig *config, int which) {
+  return width_of(config, linears[which].out) > 0;
+}
+
 bool layer_linear_needs_bias(const ModelConfig *config, int which) {
   if (which <= LAYER_V) return config->qkv_bias;
+  if (which == LAYER_ATTN_GATE) return false;
   return which == LAYER_O ? config->o_bias : config->mlp_bias;
 }
 
@@ -71,7 +82,7 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int which) {
 }
 
 bool layer_linear_is_first(const ModelConfig *config, int which) {
-  return layer_linear_stored(config, which).first_part == which;
+  return layer_linear_exists(config, which) && layer_linear_stored(config, which).first_part == which;
 }
 
 /* --- norms */

@@ -1,14 +1,28 @@
-/* layers.h - the seven linear layers and six norms of a transformer layer as tables: place, name, size.
- * Linear layers are in the order of an ak48 file. */
+/* layers.h - the linear layers and norms of a transformer layer as tables: place, name, size. Linear layers
+ * are in the order of an ak48 file; those that only some models have follow. */
 #pragma once
 
 #include "model/model.h"
 
-enum { LAYER_Q, LAYER_K, LAYER_V, LAYER_O, LAYER_GATE, LAYER_DOWN, LAYER_UP, N_LAYER_LINEARS };
+enum {
+  LAYER_Q,
+  LAYER_K,
+  LAYER_V,
+  LAYER_O,
+  LAYER_GATE,
+  LAYER_DOWN,
+  LAYER_UP,
+  N_COMMON_LINEARS, /* those before are in every layer */
+  LAYER_ATTN_GATE = N_COMMON_LINEARS,
+  N_LAYER_LINEARS
+};
 
-/* Linear layer `which` (LAYER_Q .. LAYER_UP) of a layer; const is dropped, as strchr() does. */
+/* Linear layer `which` (LAYER_Q ..) of a layer; const is dropped, as strchr() does. */
 Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj" */
+
+/* True if layers of this model have linear layer `which`; the Linear of another has n_out 0. */
+bool layer_linear_exists(const ModelConfig *config, int which);
 
 /* Inputs and outputs of linear layer `which`: far below 2^31 within the ranges of config.h. */
 void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
@@ -26,7 +40,8 @@ typedef struct {
 /* Room for "model.language_model.layers.4095.self_attn.qkv_proj". */
 #define LINEAR_NAME_SIZE 64
 StoredLinear layer_linear_stored(const ModelConfig *config, int which);
-/* True if the linear layer is the first in its stored matrix, which holds one such layer. */
+/* True if the linear layer is the first in its stored matrix, which holds one such layer; false if
+ * the model has no such linear layer. */
 bool layer_linear_is_first(const ModelConfig *config, int which);
 
 enum {

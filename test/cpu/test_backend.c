@@ -15,7 +15,7 @@ enum {
   KV_HEADS = 2,
   HEAD_DIM = 18
 };
-enum { LINEARS = 7 * N_LAYERS + 1 };
+enum { LINEARS = 8 * N_LAYERS + 1 };
 
 typedef struct {
   bool awq, biases, tied;
@@ -24,6 +24,7 @@ typedef struct {
   KvType kv;
   /* As in ModelConfig; a scale of 0 is the usual one. */
   QkNorm qk_norm;
+  AttnGate attn_gate;
   NormPlacement norms;
   bool norm_plus_one;
   Activation activation;
@@ -87,6 +88,7 @@ static TestModel *model_of(const Shape *shape) {
                                   .norm_eps = 1e-5,
                                   .tied_embeddings = shape->tied,
                                   .qk_norm = shape->qk_norm,
+                                  .attn_gate = shape->attn_gate,
                                   .layers = t->layer_configs,
                                   .norms = shape->norms,
                                   .norm_plus_one = shape->norm_plus_one,
@@ -126,6 +128,9 @@ static TestModel *model_of(const Shape *shape) {
     layer->gate = linear_of(t, shape, HIDDEN, INTER);
     layer->up = linear_of(t, shape, HIDDEN, INTER);
     layer->down = linear_of(t, shape, INTER, HIDDEN);
+    if (!layer_linear_exists(&t->model.config, LAYER_ATTN_GATE)) continue;
+    layer->attn_gate =
+        linear_of(t, shape, HIDDEN, HEADS * (shape->attn_gate == ATTN_GATE_HEADS ? 1 : HEAD_DIM));
   }
   t->model.final_norm = norm_of(t, HIDDEN);
   t->linears[t->n_linears] = test_dense(HIDDEN, VOCAB, DTYPE_F16, 5);
@@ -287,6 +292,18 @@ static double exact_gated(Errors *errors, const TestModel *t, double gate, doubl
              : inexact(errors, silu_value, 6, fabs(silu_value));
 }
 
+/* The sigmoid errs by 4 units (test_rows.c), the product by one. PRECOND layer has such a gate */
+static void exact_gate(Errors *errors, const TestModel *t, const Linear *gate, const double *in,
+                       double out[HEADS][HEAD_DIM]) {
+  double gates[HEADS * HEAD_DIM];
+  exact_product(errors, t, gate, in, gates);
+  for (int head = 0; head < HEADS; head++)
+    for (int d = 0; d < HEAD_DIM; d++) {
+      const double value = gate->n_out == HEADS ? gates[head] : gates[head * HEAD_DIM + d];
+      out[head][d] = inexact(errors, out[head][d] / (1 + exp(-value)), 5, fabs(out[head][d]));
+    }
+}
+
 static void exact_layer(Errors *errors, const TestModel *t, KvType type, ExactCache *cache, int layer,
                         int position, double *x) {
   const ModelLayer *w = &t->layers[layer];
@@ -305,6 +322,7 @@ static void exact_layer(Errors *errors, const TestModel *t, KvType type, ExactCa
     }
   }
   exact_attention(errors, t, cache, layer, position, q, out);
+  if (w->attn_gate.n_out) exact_gate(errors, t, &w->attn_gate, in, out);
   exact_product(errors, t, &w->o, out[0], y);
   exact_add(errors, t, &w->attn_post_norm, y, x);
   in = exact_input(errors, t, x, &w->mlp_norm, h);
@@ -444,6 +462,13 @@ static void norms_behind_only(void **state) {
   check_model((Shape){.kv = KV_F32, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .residual_scale = 0.7});
 }
 
+static void gates_of_attentions_output(void **state) {
+  (void)state;
+  check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
+  check_model((Shape){.awq = true, .biases = true, .kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS});
+  check_model((Shape){.awq = true, .kv = KV_F32, .attn_gate = ATTN_GATE_HEADS, .qk_norm = QK_NORM_HEADS});
+}
+
 static void a_layer_without_positions_and_a_part_turned(void **state) {
   (void)state;
   check_model((Shape){.awq = true, .kv = KV_F32, .second_rope = ROPE_NONE, .rotary_dim = 10});
@@ -552,6 +577,7 @@ int main(void) {
       cmocka_unit_test(norms_around_caps_and_two_ropes),
       cmocka_unit_test(factors_of_everything),
       cmocka_unit_test(norms_behind_only),
+      cmocka_unit_test(gates_of_attentions_output),
       cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
       cmocka_unit_test(refusals),
       cmocka_unit_test(the_sampled_token_stays),

@@ -102,6 +102,27 @@ static void gelu_multiply(void **state) {
   }
 }
 
+/* e^-x errs by 2 eps, the sum and the quotient by one each: 4 eps. */
+static void sigmoid(void **state) {
+  (void)state;
+  enum { N = 4003 };
+  static float x[N], out[N];
+  for (int i = 0; i < N; i++) x[i] = (float)(i - N / 2) * 0.06f;
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    memcpy(out, x, sizeof out);
+    kernels->sigmoid(out, N);
+    for (int i = 0; i < N; i++) {
+      double want = 1 / (1 + exp(-(double)x[i]));
+      assert_near(kernels, out[i], want, x[i] < -88 ? 1e-37 : 4.5 * EPSILON * want);
+    }
+    float odd[3] = {NAN, INFINITY, -INFINITY};
+    kernels->sigmoid(odd, 3);
+    assert_true(isnan(odd[0]) && odd[1] == 1 && odd[2] < 1e-37f);
+  }
+}
+
 /* The quotient and the product round once each, and tanh errs by 4 eps (vector.h: 2 ulp); its result depends
  * on its argument at most in proportion: 6 eps. */
 static void soft_cap(void **state) {
@@ -198,13 +219,10 @@ static void merge_of_nothing_and_something(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rms_norm),
-      cmocka_unit_test(silu_multiply),
-      cmocka_unit_test(gelu_multiply),
-      cmocka_unit_test(soft_cap),
-      cmocka_unit_test(rotate),
-      cmocka_unit_test(join_in_order),
-      cmocka_unit_test(merge_of_nothing_and_something),
+      cmocka_unit_test(rms_norm),      cmocka_unit_test(silu_multiply),
+      cmocka_unit_test(gelu_multiply), cmocka_unit_test(sigmoid),
+      cmocka_unit_test(soft_cap),      cmocka_unit_test(rotate),
+      cmocka_unit_test(join_in_order), cmocka_unit_test(merge_of_nothing_and_something),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,19 @@ static void every_architecture_has_its_kernels(void **state) {
   assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
 }
 
+#define REFUSED(member, value, words)                                                                        \
+  do {                                                                                                       \
+    ModelConfig config = like_qwen3();                                                                       \
+    config.member = (value);                                                                                 \
+    refused(config, words);                                                                                  \
+  } while (0)
+
+static void parts_without_a_kernel_are_refused_by_name(void **state) {
+  (void)state;
+  REFUSED(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
+  REFUSED(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
+}
+
 static Status with_scales(float last, bool dummy, Error *err) {
   float scales[2][8];
   for (int i = 0; i < 16; i++) scales[i / 8][i % 8] = 0.01f;
@@ -150,6 +163,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_architecture_has_its_kernels),
       cmocka_unit_test(every_kind_of_weights_has_a_kernel),
+      cmocka_unit_test(parts_without_a_kernel_are_refused_by_name),
       cmocka_unit_test(scales_beyond_fp16_are_refused),
       cmocka_unit_test(scales_of_a_part_of_a_matrix_are_its_own),
   };

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/file.h"
+#include "model/files/ak48.h"
 
 /* --- the file as the specification has it */
 
@@ -152,7 +153,7 @@ static void assert_views(Tiny *tiny, const Model *model) {
       assert_data(tiny, base, ".self_attn.k_norm.weight", layer->k_norm.data);
     else
       assert_null(layer->q_norm.data);
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    for (int which = 0; which < N_COMMON_LINEARS; which++) {
       const Linear *linear = layer_linear(layer, which);
       assert_int_equal(linear->kind, LINEAR_AWQ);
       assert_int_equal(linear->group, tiny->group);
@@ -278,6 +279,25 @@ static void refuses_what_the_file_cannot_hold(void **state) {
   tiny.model_type = "mistral";
   tiny.extra_config = ", \"sliding_window\": 63";
   pack_refused(&tiny, "sliding window of 63 positions (layer 0)", "cannot be written");
+}
+
+#define CANNOT_HOLD(member, value, words)                                                                    \
+  do {                                                                                                       \
+    ModelConfig config = {.head_dim = 16,                                                                    \
+                          .embedding_scale = 1,                                                              \
+                          .attention_scale = 0.25,                                                           \
+                          .residual_scale = 1,                                                               \
+                          .logit_divisor = 1,                                                                \
+                          .rope = {.rotary_dim = 16}};                                                       \
+    assert_null(ak48_cannot_hold(&config));                                                                  \
+    config.member = (value);                                                                                 \
+    assert_string_equal(ak48_cannot_hold(&config), words);                                                   \
+  } while (0)
+
+static void names_the_parts_that_the_file_cannot_hold(void **state) {
+  (void)state;
+  CANNOT_HOLD(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
+  CANNOT_HOLD(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
 }
 
 /* A window that reaches as far as the context is none. */
@@ -665,6 +685,7 @@ int main(void) {
       cmocka_unit_test(reads_what_the_specification_says),
       cmocka_unit_test(converts_exact_numbers),
       cmocka_unit_test(refuses_what_the_file_cannot_hold),
+      cmocka_unit_test(names_the_parts_that_the_file_cannot_hold),
       cmocka_unit_test(takes_a_window_that_changes_nothing),
       cmocka_unit_test(refuses_numbers_that_fp16_cannot_hold),
       cmocka_unit_test(leaves_nothing_half_written),

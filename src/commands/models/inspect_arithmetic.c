@@ -36,6 +36,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->attention_cap != 0, "scores capped at ", c->attention_cap},
       {c->logit_divisor != 1, "logits divided by ", c->logit_divisor},
       {c->logit_cap != 0, "logits capped at ", c->logit_cap},
+      {c->attn_gate == ATTN_GATE_NUMBERS, "a gate for each number of attention's output", 0},
+      {c->attn_gate == ATTN_GATE_HEADS, "a gate for each head of attention", 0},
       {c->fused, "q, k and v stored as one matrix, gate and up too", 0},
   };
   bool begun = false;

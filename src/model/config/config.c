@@ -262,9 +262,10 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   return quant.object ? quantization_parse(&quant, NULL, &config->quant) : STATUS_OK;
 }
 
-/* Counts seven linear layers in each layer, and lm_head. */
+/* Counts seven or eight linear layers in each layer, and lm_head. */
 static Status limit_rules(const char *file, ModelConfig *config, Error *err) {
-  return quantization_limit(&config->quant, 7 * (size_t)config->n_layers + 1, file, err);
+  const size_t linears = config->attn_gate == ATTN_GATE_NONE ? 7 : 8;
+  return quantization_limit(&config->quant, linears * (size_t)config->n_layers + 1, file, err);
 }
 
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err) {

@@ -65,6 +65,10 @@ typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
 typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
 
+/* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its
+ * outputs, one for each number or one for each head, before o. */
+typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS } AttnGate;
+
 const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh" */
 
 #define MAX_EOS 64
@@ -92,6 +96,7 @@ typedef struct {
   NormPlacement norms;
   bool norm_plus_one; /* norms multiply by 1 + weight, not by weight (Gemma) */
   QkNorm qk_norm;
+  AttnGate attn_gate;
   Activation activation;
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */

@@ -40,6 +40,7 @@ static Status take_bias(HfLoader *loader, bool required, const StoredLinear *sto
 static Status take_linears(HfLoader *loader, ModelLayer *layer) {
   const ModelConfig *config = &loader->model->config;
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    if (!layer_linear_exists(config, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, which);
     Linear *linear = layer_linear(layer, which);
     layer_linear_sizes(config, which, &linear->n_in, &linear->n_out);
