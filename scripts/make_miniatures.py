@@ -93,6 +93,13 @@ def olmo2(**config):
                     "pad_token_id": 96, **config})
 
 
+def olmo3(**config):
+    """Layers of both kinds; the window cuts, and YaRN changes both frequencies and sharpness."""
+    return olmo2(**{"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "num_hidden_layers": 4,
+                    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
+                    "sliding_window": 16, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -204,6 +211,10 @@ PHI4_MINI = longrope(original_max_position_embeddings=32, num_key_value_heads=1,
                      quantization_config=AWQ32)
 GEMMA3_ROPES = {"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+OLMO3_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 32,
+              "beta_slow": 1, "attention_factor": 1.2079441541679836}
+OLMO3_ROPES = {"full_attention": {**OLMO3_YARN, "rope_theta": 1000.0},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
           "image_size": 28, "patch_size": 14}
 # Of the architectures that are not Llama's children: rows of src/model/config/architectures.c.
@@ -257,6 +268,15 @@ MINIATURES.update({
                                           intermediate_size=64, tie_word_embeddings=False), bias="qkvogud",
                            matters=[]),
     "olmo2-awq": dict(config=olmo2(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
+    "olmo3-yarn": dict(config=olmo3(rope_theta=1000.0, rope_scaling=OLMO3_YARN, quantization_config=AWQ32), matters=[
+        {"sliding_window": 17}, {"sliding_window": 15}, {"rope_scaling": None}, {"rope_theta": 10000.0},
+        {"layer_types": ["full_attention"] * 4}, {"layer_types": ["full_attention"] + ["sliding_attention"] * 3}]),
+    "olmo3-layer-types": dict(config={key: value for key, value in olmo3(
+        num_hidden_layers=2, layer_types=["full_attention", "sliding_attention"], torch_dtype="bfloat16",
+        rope_parameters=OLMO3_ROPES).items() if key != "rope_theta"}, matters=[
+            {"layer_types": ["sliding_attention"] * 2},
+            {"rope_parameters": {**OLMO3_ROPES, "full_attention": OLMO3_ROPES["sliding_attention"]}},
+            {"rope_parameters": {**OLMO3_ROPES, "sliding_attention": OLMO3_ROPES["full_attention"]}}]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
@@ -296,15 +316,15 @@ def norm_widths(config):
     """name -> width of a layer's norms"""
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
-    norms = ["post_attention_layernorm"] if kind == "olmo2" else ["input_layernorm", "post_attention_layernorm"]
+    norms = ["post_attention_layernorm"] if kind in ("olmo2", "olmo3") else ["input_layernorm", "post_attention_layernorm"]
     if kind in ("gemma2", "gemma3_text"):
         norms.append("pre_feedforward_layernorm")
-    if kind in ("gemma2", "gemma3_text", "olmo2"):
+    if kind in ("gemma2", "gemma3_text", "olmo2", "olmo3"):
         norms.append("post_feedforward_layernorm")
     widths = {norm: hidden for norm in norms}
     if kind in ("qwen3", "gemma3_text"):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
-    if kind == "olmo2":
+    if kind in ("olmo2", "olmo3"):
         widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
     return widths
 

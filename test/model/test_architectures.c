@@ -75,6 +75,8 @@ static const struct {
    1e4, "silu"},
   {"Olmo2ForCausalLM", "olmo2", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
    1e4, "silu"},
+  {"Olmo3ForCausalLM", "olmo3", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
+   5e5, "silu"},
     /* clang-format on */
 };
 
@@ -159,11 +161,11 @@ static void biases_are_asked_for_by_name(void **state) {
  * layers; windows and layers that are not turned as assert_layers() has them. */
 static void each_member_is_for_some_architectures(void **state) {
   (void)state;
-  static const char *const cases[][3] = {{"llama", "am", "gggg"},    {"mistral", "", "GGGG"},
-                                         {"qwen2", "", "ggGG"},      {"qwen3", "a", "ggGG"},
-                                         {"smollm3", "am", "Nggg"},  {"phi3", "", "GGGG"},
-                                         {"gemma2", "aqcl", "GgGg"}, {"gemma3_text", "aqlr", "LLgL"},
-                                         {"granite", "amf", "gggg"}, {"olmo2", "a", "gggg"}};
+  static const char *const cases[][3] = {
+      {"llama", "am", "gggg"},    {"mistral", "", "GGGG"},         {"qwen2", "", "ggGG"},
+      {"qwen3", "a", "ggGG"},     {"smollm3", "am", "Nggg"},       {"phi3", "", "GGGG"},
+      {"gemma2", "aqcl", "GgGg"}, {"gemma3_text", "aqlr", "LLgL"}, {"granite", "amf", "gggg"},
+      {"olmo2", "a", "gggg"},     {"olmo3", "a", "LLLg"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -256,6 +258,40 @@ static void gemma3(void **state) {
       fail_msg("%s: theta %g, %g, factor %g, %g", text, c.rope.theta, c.local_rope.theta, c.rope.factor,
                c.local_rope.factor);
     assert_true(c.qk_norm == QK_NORM_HEADS && c.norms == NORM_AROUND && c.norm_plus_one);
+    config_release(&c);
+  }
+}
+
+/* As allenai/Olmo-3-1025-7B has it, and in the spelling of transformers 5. A rope_theta beside the objects is
+ * that of the layers without a window alone. */
+static void olmo3(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *layers;
+    RopeKind kind;
+    double theta, local_theta, factor;
+  } cases[] = {
+      {"'num_hidden_layers': 8", "LLLgLLLg", ROPE_PLAIN, 5e5, 5e5, 0},
+      {"'num_hidden_layers': 2, 'layer_types': ['full_attention', 'sliding_attention']", "gL", ROPE_PLAIN,
+       5e5, 5e5, 0},
+      {"'num_hidden_layers': 4, 'rope_theta': 70, 'rope_local_base_freq': 90, 'sliding_window_pattern': 2,"
+       "'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0, 'original_max_position_embeddings': 8192,"
+       "'attention_factor': 1.2079441541679836, 'beta_fast': 32, 'beta_slow': 1}",
+       "LLLg", ROPE_YARN, 70, 5e5, 8},
+      {"'num_hidden_layers': 4, 'rope_parameters': {'full_attention': {'rope_type': 'yarn', 'rope_theta': "
+       "60, 'factor': 4}, 'sliding_attention': {'rope_type': 'default', 'rope_theta': 50}}",
+       "LLLg", ROPE_YARN, 60, 50, 4},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[500];
+    snprintf(text, sizeof text, "{'model_type': 'olmo3', %s}", cases[i].text);
+    ModelConfig c = accepted(text);
+    assert_layers(&c, cases[i].layers);
+    assert_true(c.norms == NORM_AFTER && c.qk_norm == QK_NORM_WHOLE && c.local_rope.kind == ROPE_PLAIN);
+    assert_int_equal(c.rope.kind, cases[i].kind);
+    if (c.rope.theta != cases[i].theta || c.local_rope.theta != cases[i].local_theta ||
+        c.rope.factor != cases[i].factor)
+      fail_msg("%s: theta %g, %g, factor %g", text, c.rope.theta, c.local_rope.theta, c.rope.factor);
     config_release(&c);
   }
 }
@@ -476,6 +512,10 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"olmo2", "'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
        "layer_types[0] is sliding_attention, expected full_attention: all layers are alike in "
        "Olmo2ForCausalLM"},
+      {"olmo3", "'sliding_window': null", "sliding_window is null, expected a number of positions"},
+      {"olmo3", "'rope_parameters': {'rope_type': 'default', 'rope_theta': 5}",
+       "rope_parameters: rope_theta is in no object for a kind of layer"},
+      {"olmo3", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
       {"phi3", "'sliding_window': -1", "sliding_window is -1"},
       /* ropes by kind of layer */
       {"gemma3_text", "'rope_parameters': {'rope_type': 'default', 'rope_theta': 5}",
@@ -579,6 +619,7 @@ int main(void) {
       cmocka_unit_test(each_member_is_for_some_architectures),
       cmocka_unit_test(gemma2),
       cmocka_unit_test(gemma3),
+      cmocka_unit_test(olmo3),
       cmocka_unit_test(smollm3),
       cmocka_unit_test(phi3),
       cmocka_unit_test(granite_and_olmo2),

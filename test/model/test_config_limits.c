@@ -271,6 +271,8 @@ static const struct {
      "gggggggggggggggggggggggggggggggg", 0},
     {"olmo2", NORM_AFTER, false, QK_NORM_WHOLE, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
      "gggggggggggggggggggggggggggggggg", 0},
+    {"olmo3", NORM_AFTER, false, QK_NORM_WHOLE, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
+     "LLLgLLLgLLLgLLLgLLLgLLLgLLLgLLLg", 4096},
 };
 
 static void each_architecture_computes_its_own(void **state) {
@@ -293,7 +295,10 @@ static void each_architecture_computes_its_own(void **state) {
     assert_int_equal(c.qkv_bias, computed[i].qkv_bias);
     assert_int_equal(c.fused, computed[i].fused);
     assert_false(c.o_bias || c.mlp_bias || c.text_part);
-    assert_true(c.local_rope.theta == (strcmp(computed[i].model_type, "gemma3_text") == 0 ? 1e4 : 0));
+    const double theta = strcmp(computed[i].model_type, "gemma3_text") == 0 ? 1e4
+                         : strcmp(computed[i].model_type, "olmo3") == 0     ? 5e5
+                                                                            : 0;
+    assert_true(c.local_rope.theta == theta);
     assert_int_equal(rope_original_context(&c), INT32_MAX);
     config_release(&c);
   }

@@ -43,7 +43,8 @@ const Architecture architectures[] = {
     .norms = NORM_AROUND, .norm_plus_one = true, .scaled_embedding = true, .tied = true,
     .multimodal = "Gemma3ForConditionalGeneration", .multimodal_type = "gemma3", .qk_norm = QK_NORM_HEADS,
     .windows = WINDOW_PERIODIC, .window = 4096, .period = 6,
-    .members = HAS_ATTENTION_BIAS | HAS_QUERY_SCALAR | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_PATTERN,
+    .members = HAS_ATTENTION_BIAS | HAS_QUERY_SCALAR | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LOCAL_THETA |
+               HAS_PATTERN,
     .query_scalar = 256, .local_rope_theta = 10000,
     .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
   { .architecture = "GraniteForCausalLM", .model_type = "granite", /* Granite 3 */
@@ -52,6 +53,10 @@ const Architecture architectures[] = {
   { .architecture = "Olmo2ForCausalLM", .model_type = "olmo2", /* OLMo-2 */
     {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,   10000 },
     .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .members = HAS_ATTENTION_BIAS },
+  { .architecture = "Olmo3ForCausalLM", .model_type = "olmo3", /* Olmo 3, 3.1 */
+    {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,  500000 },
+    .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE,
+    .windows = WINDOW_PERIODIC, .window = 4096, .period = 4, .local_rope_theta = 500000 },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

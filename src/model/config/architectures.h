@@ -27,8 +27,9 @@ enum {
   HAS_LOGIT_CAP = 1 << 5,      /* final_logit_softcapping */
   HAS_NOPE = 1 << 6,           /* no_rope_layers, else every no_rope_layer_interval-th: NoPE layers */
   HAS_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor */
-  HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_local_base_freq, rope_parameters */
+  HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_parameters has one for each kind */
   HAS_PATTERN = 1 << 9,        /* sliding_window_pattern */
+  HAS_LOCAL_THETA = 1 << 10,   /* rope_local_base_freq: that rope's theta */
 };
 
 typedef struct {

@@ -51,7 +51,7 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
                          "%s %.60s is not supported: it is a model of several parts (%s); take a model of "
                          "text alone",
                          kind, name, sign);
-  char names[400];
+  char names[800];
   architecture_names(names, sizeof names);
   return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
 }

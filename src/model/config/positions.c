@@ -175,8 +175,8 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
 }
 
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
- * former by rope_scaling and has the latter's theta in rope_local_base_freq; 5 has an object for each in
- * rope_parameters. */
+ * former by rope_scaling and has the latter's theta in rope_local_base_freq (Gemma 3) or its default (Olmo
+ * 3); 5 has an object for each in rope_parameters. */
 static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *key = NULL;
   ConfigReader scaling, parameters, full, local;
@@ -192,9 +192,10 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   if (json_count(scaling.object) > 0 && full.object)
     return reader_refuse(r, "rope_scaling and rope_parameters are both given, expected one of them");
   if (json_count(scaling.object) > 0) full = scaling;
-  double theta, local_theta;
+  double theta, local_theta = arch->local_rope_theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
-  TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, arch->local_rope_theta, &local_theta));
+  if (arch->members & HAS_LOCAL_THETA)
+    TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(parse_rotary_dim(r, &full, arch, config, &config->rope));
   TRY(parse_rotary_dim(r, &local, arch, config, &config->local_rope));
   TRY(parse_scaling(&full, NULL, arch, theta, config, &config->rope));
