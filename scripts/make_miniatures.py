@@ -100,6 +100,13 @@ def olmo3(**config):
                     "sliding_window": 16, **config})
 
 
+def seed_oss(**config):
+    return llama(**{"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "attention_bias": True,
+                    "attention_out_bias": False, "mlp_bias": False, "head_dim": 16, "hidden_size": 32,
+                    "intermediate_size": 64, "num_attention_heads": 4, "pad_token_id": 96,
+                    "tie_word_embeddings": False, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -277,6 +284,7 @@ MINIATURES.update({
             {"layer_types": ["sliding_attention"] * 2},
             {"rope_parameters": {**OLMO3_ROPES, "full_attention": OLMO3_ROPES["sliding_attention"]}},
             {"rope_parameters": {**OLMO3_ROPES, "sliding_attention": OLMO3_ROPES["full_attention"]}}]),
+    "seed-oss-awq": dict(config=seed_oss(quantization_config=AWQ32), bias="qkv", matters=[{"rope_theta": 100.0}]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),

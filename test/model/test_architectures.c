@@ -77,6 +77,8 @@ static const struct {
    1e4, "silu"},
   {"Olmo3ForCausalLM", "olmo3", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
    5e5, "silu"},
+  {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
+   1e4, "silu"},
     /* clang-format on */
 };
 
@@ -146,6 +148,9 @@ static void biases_are_asked_for_by_name(void **state) {
       {"{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true}", true, true, true},
       {"{'model_type': 'olmo2', 'attention_bias': true, 'mlp_bias': true}", true, true, false},
       {"{'model_type': 'gemma2', 'attention_bias': true}", true, true, false},
+      {"{'model_type': 'seed_oss'}", true, false, false},
+      {"{'model_type': 'seed_oss', 'attention_bias': false, 'mlp_bias': true}", false, false, true},
+      {"{'model_type': 'seed_oss', 'attention_bias': false, 'attention_out_bias': true}", false, true, false},
       {"{'model_type': 'smollm3', 'attention_bias': true, 'mlp_bias': true}", true, true, true},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -165,7 +170,7 @@ static void each_member_is_for_some_architectures(void **state) {
       {"llama", "am", "gggg"},    {"mistral", "", "GGGG"},         {"qwen2", "", "ggGG"},
       {"qwen3", "a", "ggGG"},     {"smollm3", "am", "Nggg"},       {"phi3", "", "GGGG"},
       {"gemma2", "aqcl", "GgGg"}, {"gemma3_text", "aqlr", "LLgL"}, {"granite", "amf", "gggg"},
-      {"olmo2", "a", "gggg"},     {"olmo3", "a", "LLLg"}};
+      {"olmo2", "a", "gggg"},     {"olmo3", "a", "LLLg"},          {"seed_oss", "m", "gggg"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -469,6 +474,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"gemma2", "'hidden_activation': 5", "hidden_activation is 5"},
       {"granite", "'hidden_act': 'relu'", "hidden_act relu is not supported"},
       {"granite", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
+      {"seed_oss", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
+      {"seed_oss", "'attention_out_bias': 'x'", "attention_out_bias is \"x\", expected true or false"},
       {"smollm3", "'mlp_bias': 'yes'", "mlp_bias is \"yes\""},
       /* factors and caps */
       {"gemma2", "'query_pre_attn_scalar': 0", "query_pre_attn_scalar is 0"},

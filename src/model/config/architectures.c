@@ -57,6 +57,9 @@ const Architecture architectures[] = {
     {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,  500000 },
     .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE,
     .windows = WINDOW_PERIODIC, .window = 4096, .period = 4, .local_rope_theta = 500000 },
+  { .architecture = "SeedOssForCausalLM", .model_type = "seed_oss", /* Seed-OSS 36B */
+    { 155136, 4096, 27648, 64, 80,  8, 128, 524288,      0,      2, 1e-6,   10000 },
+    .qkv_bias = true, .members = HAS_QKV_BIAS | HAS_OUT_BIAS | HAS_MLP_BIAS },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

@@ -29,6 +29,8 @@ enum {
   HAS_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor */
   HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_parameters has one for each kind */
   HAS_PATTERN = 1 << 9,        /* sliding_window_pattern */
+  HAS_QKV_BIAS = 1 << 11,      /* attention_bias: q, k and v have one; absent: as qkv_bias below */
+  HAS_OUT_BIAS = 1 << 12,      /* attention_out_bias: o has one */
   HAS_LOCAL_THETA = 1 << 10,   /* rope_local_base_freq: that rope's theta */
 };
 
@@ -51,7 +53,7 @@ typedef struct {
   NormPlacement norms;
   bool norm_plus_one; /* norms multiply by 1 + weight */
   QkNorm qk_norm;
-  bool qkv_bias;         /* q, k and v have a bias, whatever the config says */
+  bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
   bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
   bool scaled_embedding; /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;    /* rope scaling is longrope, also under the names "su" and "yarn" */

@@ -174,6 +174,15 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
              : STATUS_OK;
 }
 
+static Status parse_biases(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  const unsigned members = arch->members;
+  if (members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
+  if (members & HAS_OUT_BIAS) TRY(reader_bool(r, "attention_out_bias", false, &config->o_bias));
+  config->qkv_bias = arch->qkv_bias || (config->o_bias && !(members & HAS_OUT_BIAS));
+  if (members & HAS_QKV_BIAS) TRY(reader_bool(r, "attention_bias", arch->qkv_bias, &config->qkv_bias));
+  return members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
+}
+
 static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   config->norms = arch->norms;
   config->norm_plus_one = arch->norm_plus_one;
@@ -181,9 +190,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->fused = arch->fused;
   TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
   TRY(parse_activation(r, arch, config));
-  if (arch->members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
-  config->qkv_bias = arch->qkv_bias || config->o_bias;
-  if (arch->members & HAS_MLP_BIAS) TRY(reader_bool(r, "mlp_bias", false, &config->mlp_bias));
+  TRY(parse_biases(r, arch, config));
   return parse_factors(r, arch, config);
 }
 

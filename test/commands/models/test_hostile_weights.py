@@ -441,8 +441,8 @@ CASES = [
           ("experts", config(model_type="mixtral", architectures=["MixtralForCausalLM"]),
            "DIR/config.json: architecture MixtralForCausalLM is not supported, expected LlamaForCausalLM, "
            "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, "
-           "Gemma2ForCausalLM, Gemma3ForCausalLM, GraniteForCausalLM, Olmo2ForCausalLM or "
-           "Olmo3ForCausalLM")),
+           "Gemma2ForCausalLM, Gemma3ForCausalLM, GraniteForCausalLM, Olmo2ForCausalLM, "
+           "Olmo3ForCausalLM or SeedOssForCausalLM")),
     *kind("positions in a config",
           ("a base of 0", config(rope_theta=0),
            "DIR/config.json: rope_theta is 0, expected a number from 1 to 1e+18"),
