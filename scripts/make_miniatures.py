@@ -107,6 +107,12 @@ def seed_oss(**config):
                     "tie_word_embeddings": False, **config})
 
 
+def ministral3(**config):
+    return llama(**{"architectures": ["Ministral3ForCausalLM"], "model_type": "ministral3", "head_dim": 16,
+                    "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 96, "sliding_window": None,
+                    "rope_parameters": MINISTRAL3, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -137,6 +143,9 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 YARN_MSCALE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 2.0,
                "beta_slow": 0.5, "mscale": 3.0, "mscale_all_dim": 0.5, "truncate": False}
+MINISTRAL3 = {"rope_type": "yarn", "type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
+              "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16,
+              "llama_4_scaling_beta": 0.5}
 PLAIN = {"rope_type": "default"}
 
 # name: config, and what else there is to it:
@@ -285,6 +294,17 @@ MINIATURES.update({
             {"rope_parameters": {**OLMO3_ROPES, "full_attention": OLMO3_ROPES["sliding_attention"]}},
             {"rope_parameters": {**OLMO3_ROPES, "sliding_attention": OLMO3_ROPES["full_attention"]}}]),
     "seed-oss-awq": dict(config=seed_oss(quantization_config=AWQ32), bias="qkv", matters=[{"rope_theta": 100.0}]),
+    "ministral3-awq": dict(config={key: value for key, value in ministral3(
+        quantization_config=AWQ32).items() if key != "rope_theta"}, matters=[
+            {"rope_parameters": {**MINISTRAL3, "llama_4_scaling_beta": 0.0}},
+            {"rope_parameters": {**MINISTRAL3, "llama_4_scaling_beta": 0.4}},
+            {"rope_parameters": {**MINISTRAL3, "original_max_position_embeddings": 17}},
+            {"rope_parameters": {**MINISTRAL3, "factor": 2.0}}]),
+    "ministral3-text-part": dict(config=with_vision(
+        "Mistral3ForConditionalGeneration", "mistral3", {key: value for key, value in ministral3(
+            torch_dtype="bfloat16").items() if key != "rope_theta"},
+        {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
+        names=("language_model.model.", "language_model.lm_head"), matters=[]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),

@@ -355,6 +355,14 @@ static void norm_rope_heads(const BackendState *state, LayerRope rope, const flo
   }
 }
 
+/* The factor of a query at this position, in fp32 as transformers computes it. */
+static float query_scale(const ModelConfig *config, int position) {
+  const float scale = (float)config->attention_scale;
+  if (config->query_scale_beta == 0) return scale;
+  const float steps = floorf((float)position / (float)config->query_scale_step);
+  return scale * (1 + (float)config->query_scale_beta * (float)log((double)(1 + steps)));
+}
+
 static void rotate_append(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
@@ -364,7 +372,7 @@ static void rotate_append(BackendState *state, TokenRange range, int layer) {
   for (int r = 0; r < range.n_tokens; r++) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
-    norm_rope_heads(state, rope, weights->q_norm, r, config->n_heads, (float)config->attention_scale,
+    norm_rope_heads(state, rope, weights->q_norm, r, config->n_heads, query_scale(config, range.pos + r),
                     state->q + (size_t)r * (size_t)state->plan.heads);
     norm_rope_heads(state, rope, weights->k_norm, r, config->n_kv_heads, 1, k);
     for (size_t i = 0; i < (size_t)config->n_kv_heads; i++) {

@@ -58,7 +58,7 @@ struct BackendState {
   MatmulScratch scratch;  /* run_matmuls()'s */
   float *x;               /* [max_chunk][plan.hidden] the residual stream */
   float *h;               /* [max_chunk][plan.hidden] normalised */
-  float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's output */
+  float *q;               /* [max_chunk][plan.heads] queries, scaled; then attention's output */
   float *k, *v;           /* [max_chunk][plan.kv_heads] */
   float *gates;           /* [max_chunk][plan.gates] attn_gate's outputs */
   float *g;               /* [max_chunk][plan.intermediate] */

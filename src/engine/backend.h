@@ -70,6 +70,7 @@ typedef struct {
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
   /* q, k = rope(pos + row) of the layer's kind (config_layer()); k and v go to the cache */                 \
   X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
+  /* q is multiplied by config.query_scale_beta's factor of its position */                                  \
   /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window) v; */                        \
   /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \
   X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                              \

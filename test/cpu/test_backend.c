@@ -28,6 +28,7 @@ typedef struct {
   NormPlacement norms;
   bool norm_plus_one;
   Activation activation;
+  double query_scale_beta; /* with a step of 37 positions */
   double embedding_scale, attention_scale, residual_scale, logit_divisor, attention_cap, logit_cap;
   int rotary_dim;
   LayerRope second_rope; /* of the second layer */
@@ -95,6 +96,8 @@ static TestModel *model_of(const Shape *shape) {
                                   .activation = shape->activation,
                                   .embedding_scale = scale_or(shape->embedding_scale, 1),
                                   .attention_scale = scale_or(shape->attention_scale, 1 / sqrt(HEAD_DIM)),
+                                  .query_scale_beta = shape->query_scale_beta,
+                                  .query_scale_step = 37,
                                   .residual_scale = scale_or(shape->residual_scale, 1),
                                   .logit_divisor = scale_or(shape->logit_divisor, 1),
                                   .attention_cap = shape->attention_cap,
@@ -250,6 +253,9 @@ typedef struct {
 
 static void exact_attention(Errors *errors, const TestModel *t, const ExactCache *cache, int layer,
                             int position, double q[HEADS][HEAD_DIM], double out[HEADS][HEAD_DIM]) {
+  const ModelConfig *config = &t->model.config;
+  const double scale =
+      config->attention_scale * (1 + config->query_scale_beta * log(1 + position / 37)); /* whole steps */
   const int window = t->layer_configs[layer].window;
   const int low = window && position >= window ? position - window + 1 : 0;
   for (int head = 0; head < HEADS; head++) {
@@ -260,11 +266,13 @@ static void exact_attention(Errors *errors, const TestModel *t, const ExactCache
       double size = 0;
       p[key] = 0;
       for (int d = 0; d < HEAD_DIM; d++) {
-        double product = q[head][d] * cache->k[layer][key][kv_head][d] * t->model.config.attention_scale;
+        double product = q[head][d] * cache->k[layer][key][kv_head][d] * scale;
         p[key] += product;
         size += fabs(product);
       }
-      p[key] = capped(errors, inexact(errors, p[key], HEAD_DIM + 2, size), t->model.config.attention_cap);
+      p[key] =
+          capped(errors, inexact(errors, p[key], HEAD_DIM + 2 + 3 * (config->query_scale_beta != 0), size),
+                 t->model.config.attention_cap);
       largest = fmax(largest, p[key]);
     }
     for (int key = low; key <= position; key++) {
@@ -462,6 +470,11 @@ static void norms_behind_only(void **state) {
   check_model((Shape){.kv = KV_F32, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .residual_scale = 0.7});
 }
 
+static void queries_that_grow_with_their_position(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true, .kv = KV_F32, .rope = ROPE_YARN, .query_scale_beta = 0.7});
+}
+
 static void gates_of_attentions_output(void **state) {
   (void)state;
   check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
@@ -577,6 +590,7 @@ int main(void) {
       cmocka_unit_test(norms_around_caps_and_two_ropes),
       cmocka_unit_test(factors_of_everything),
       cmocka_unit_test(norms_behind_only),
+      cmocka_unit_test(queries_that_grow_with_their_position),
       cmocka_unit_test(gates_of_attentions_output),
       cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
       cmocka_unit_test(refusals),

@@ -59,6 +59,8 @@ static const struct {
   {"LlamaForCausalLM", "llama", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false, 1e4, "silu"},
   {"MistralForCausalLM", "mistral", 32000, 4096, 14336, 32, 32, 8, 128, 131072, 1e-6, 1, 2, false,
    1e4, "silu"},
+  {"Ministral3ForCausalLM", "ministral3", 131072, 4096, 14336, 34, 32, 8, 128, 262144, 1e-5, 1, 2, false,
+   1e6, "silu"},
   {"Qwen2ForCausalLM", "qwen2", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false,
    1e4, "silu"},
   {"Qwen3ForCausalLM", "qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false,
@@ -167,10 +169,11 @@ static void biases_are_asked_for_by_name(void **state) {
 static void each_member_is_for_some_architectures(void **state) {
   (void)state;
   static const char *const cases[][3] = {
-      {"llama", "am", "gggg"},    {"mistral", "", "GGGG"},         {"qwen2", "", "ggGG"},
-      {"qwen3", "a", "ggGG"},     {"smollm3", "am", "Nggg"},       {"phi3", "", "GGGG"},
-      {"gemma2", "aqcl", "GgGg"}, {"gemma3_text", "aqlr", "LLgL"}, {"granite", "amf", "gggg"},
-      {"olmo2", "a", "gggg"},     {"olmo3", "a", "LLLg"},          {"seed_oss", "m", "gggg"}};
+      {"llama", "am", "gggg"},    {"mistral", "", "GGGG"},    {"ministral3", "", "GGGG"},
+      {"qwen2", "", "ggGG"},      {"qwen3", "a", "ggGG"},     {"smollm3", "am", "Nggg"},
+      {"phi3", "", "GGGG"},       {"gemma2", "aqcl", "GgGg"}, {"gemma3_text", "aqlr", "LLgL"},
+      {"granite", "amf", "gggg"}, {"olmo2", "a", "gggg"},     {"olmo3", "a", "LLLg"},
+      {"seed_oss", "m", "gggg"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -402,6 +405,31 @@ static void granite_and_olmo2(void **state) {
   config_release(&c);
 }
 
+/* As mistralai/Ministral-3-8B-Instruct-2512 has it, and what a config without any rope has. */
+static void ministral3(void **state) {
+  (void)state;
+  ModelConfig c = accepted("{'model_type': 'ministral3', 'num_hidden_layers': 2, 'rope_theta': 5}");
+  assert_true(c.rope.kind == ROPE_YARN && c.rope.theta == 1e6 && c.rope.factor == 16);
+  assert_true(c.rope.original_max_position == 16384 && c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
+  assert_true(c.query_scale_beta == 0.1 && c.query_scale_step == 16384 && c.rope.truncate);
+  assert_layers(&c, "gg");
+  float frequencies[64], factor;
+  rope_frequencies(&c.rope, false, frequencies, &factor);
+  assert_true(factor == 1 && frequencies[0] == 1);
+  config_release(&c);
+  c = accepted(
+      "{'architectures': ['Mistral3ForConditionalGeneration'], 'model_type': 'mistral3', 'text_config': "
+      "{'model_type': 'ministral3', 'num_hidden_layers': 2, 'sliding_window': null, 'rope_parameters': "
+      "{'rope_theta': 1000000.0, 'rope_type': 'yarn', 'type': 'yarn', 'factor': 8.0, 'beta_fast': 16.0, "
+      "'llama_4_scaling_beta': 0.25, 'mscale': 1.0, 'mscale_all_dim': 1.0, "
+      "'original_max_position_embeddings': 8192}}, 'vision_config': {}}");
+  assert_string_equal(c.architecture, "Mistral3ForConditionalGeneration");
+  assert_true(c.text_part && c.head_dim == 128 && c.max_position == 262144);
+  assert_true(c.rope.kind == ROPE_YARN && c.rope.factor == 8 && c.rope.beta_fast == 16);
+  assert_true(c.query_scale_beta == 0.25 && c.query_scale_step == 8192);
+  config_release(&c);
+}
+
 /* --- a model of several parts */
 
 static void the_text_part_has_its_own_config(void **state) {
@@ -461,8 +489,17 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {NULL, "{'model_type': 'gemma3'}",
        "text_config is missing, expected the config of Gemma3ForConditionalGeneration's text part"},
       {NULL, "{'model_type': 'gemma3', 'text_config': [1]}", "text_config is an array, expected an object"},
-      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'ministral3'}}",
-       "text_config: model_type ministral3 is not supported, expected mistral"},
+      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'mistral4'}}",
+       "text_config: model_type mistral4 is not supported in Mistral3ForConditionalGeneration"},
+      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'llama'}}",
+       "text_config: model_type llama is not supported in Mistral3ForConditionalGeneration"},
+      {NULL, "{'architectures': ['Mistral4ForCausalLM'], 'model_type': 'mistral4', 'n_routed_experts': 128}",
+       "architecture Mistral4ForCausalLM is not supported: it is a mixture of experts (n_routed_experts)"},
+      {"ministral3", "'rope_parameters': {'rope_type': 'yarn', 'factor': 4}",
+       "rope_parameters: llama_4_scaling_beta is missing"},
+      {"ministral3", "'rope_parameters': {'rope_type': 'yarn', 'factor': 4, 'llama_4_scaling_beta': 0.1}",
+       "rope_parameters: original_max_position_embeddings is missing"},
+      {"ministral3", "'rope_parameters': {'llama_4_scaling_beta': -1}", "llama_4_scaling_beta is -1"},
       {NULL, "{'model_type': 'mistral3', 'text_config': {'head_dim': 63}}",
        "config.json: text_config: head_dim is 63"},
       {NULL,
@@ -630,6 +667,7 @@ int main(void) {
       cmocka_unit_test(smollm3),
       cmocka_unit_test(phi3),
       cmocka_unit_test(granite_and_olmo2),
+      cmocka_unit_test(ministral3),
       cmocka_unit_test(the_text_part_has_its_own_config),
       cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
   };

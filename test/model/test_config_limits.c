@@ -249,6 +249,8 @@ static const struct {
      "gggggggggggggggggggggggggggggggg", 0},
     {"mistral", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
      "GGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGG", 4096},
+    {"ministral3", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
+     "gggggggggggggggggggggggggggggggggg", 0},
     {"qwen2", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "gggggggggggggggggggggggggggggggg", 0},
     {"qwen2', 'use_sliding_window': true, 'x': '", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0,

@@ -33,6 +33,8 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->embedding_scale != 1, "embedding times ", c->embedding_scale},
       {c->residual_scale != 1, "what layers add times ", c->residual_scale},
       {c->attention_scale != 1 / sqrt(c->head_dim), "scores times ", c->attention_scale},
+      {c->query_scale_beta != 0, "queries scaled by position, every ", c->query_scale_step},
+      {c->query_scale_beta != 0, "by a logarithm times ", c->query_scale_beta},
       {c->attention_cap != 0, "scores capped at ", c->attention_cap},
       {c->logit_divisor != 1, "logits divided by ", c->logit_divisor},
       {c->logit_cap != 0, "logits capped at ", c->logit_cap},

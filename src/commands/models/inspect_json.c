@@ -86,13 +86,18 @@ static Status put_arithmetic(Writer *w, const Model *model) {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
   static const char *const qk_norms[] = {
       [QK_NORM_NONE] = NULL, [QK_NORM_HEADS] = "heads", [QK_NORM_WHOLE] = "whole"};
+  static const char *const attn_gates[] = {
+      [ATTN_GATE_NONE] = NULL, [ATTN_GATE_NUMBERS] = "numbers", [ATTN_GATE_HEADS] = "heads"};
   const ModelConfig *config = &model->config;
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
+  TRY(put_string(w, "attn_gate", attn_gates[config->attn_gate]));
   TRY(put_string(w, "activation", activation_name(config->activation)));
   TRY(put_double(w, "embedding_scale", config->embedding_scale));
   TRY(put_double(w, "attention_scale", config->attention_scale));
+  TRY(put_double(w, "query_scale_beta", config->query_scale_beta));
+  TRY(put_double(w, "query_scale_step", config->query_scale_step));
   TRY(put_double(w, "residual_scale", config->residual_scale));
   TRY(put_double(w, "logit_divisor", config->logit_divisor));
   TRY(config->attention_cap != 0 ? put_double(w, "attention_cap", config->attention_cap)

@@ -18,6 +18,10 @@ const Architecture architectures[] = {
     {  32000, 4096, 14336, 32, 32,  8,   0, 131072,      1,      2, 1e-6,   10000 },
     .multimodal = "Mistral3ForConditionalGeneration", .multimodal_type = "mistral3",
     .windows = WINDOW_ALL, .window = 4096 },
+  { .architecture = "Ministral3ForCausalLM", .model_type = "ministral3", /* Ministral 3, Devstral 2 */
+    { 131072, 4096, 14336, 34, 32,  8, 128, 262144,      1,      2, 1e-5,   10000 },
+    .multimodal = "Mistral3ForConditionalGeneration", .multimodal_type = "mistral3",
+    .windows = WINDOW_ALL, .members = HAS_QUERY_SCALE },
   { .architecture = "Qwen2ForCausalLM", .model_type = "qwen2", /* Qwen2, Qwen2.5, QwQ, R1-Distill */
     { 151936, 4096, 22016, 32, 32, 32,   0,  32768,     -1,     -1, 1e-6,   10000 },
     .qkv_bias = true, .windows = WINDOW_BY_LAYER, .window = 4096 },
@@ -75,6 +79,16 @@ const Architecture *architecture_find(const char *architecture, const char *mode
     const char *name = *text_part ? row->multimodal : row->architecture;
     const char *type = *text_part ? row->multimodal_type : row->model_type;
     if (name && (architecture ? strcmp(architecture, name) : strcmp(model_type, type)) == 0) return row;
+  }
+  return NULL;
+}
+
+const Architecture *architecture_of_text(const Architecture *whole, const char *model_type) {
+  for (size_t i = 0; i < n_architectures; i++) {
+    const Architecture *row = &architectures[i];
+    if (row->multimodal && strcmp(row->multimodal, whole->multimodal) == 0 &&
+        strcmp(row->model_type, model_type) == 0)
+      return row;
   }
   return NULL;
 }

@@ -31,7 +31,8 @@ enum {
   HAS_PATTERN = 1 << 9,        /* sliding_window_pattern */
   HAS_QKV_BIAS = 1 << 11,      /* attention_bias: q, k and v have one; absent: as qkv_bias below */
   HAS_OUT_BIAS = 1 << 12,      /* attention_out_bias: o has one */
-  HAS_LOCAL_THETA = 1 << 10,   /* rope_local_base_freq: that rope's theta */
+  HAS_QUERY_SCALE = 1 << 13, /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
+  HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
 };
 
 typedef struct {
@@ -46,7 +47,8 @@ typedef struct {
     double norm_eps, rope_theta;
   };
 
-  /* The multimodal model that has this as its text part, in the member text_config, or NULL. */
+  /* The multimodal model that has this as its text part, in the member text_config, or NULL. Of rows with the
+   * same one, the first is meant where text_config has no model_type. */
   const char *multimodal, *multimodal_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
 
   /* Differences from Llama: zero means as in Llama. */
@@ -76,6 +78,9 @@ extern const size_t n_architectures;
 /* The row of this architecture or, if that is NULL, of this model_type; *text_part: it is the multimodal one.
  * NULL if there is no such row. */
 const Architecture *architecture_find(const char *architecture, const char *model_type, bool *text_part);
+
+/* The row of the same multimodal model whose text part has this model_type; NULL if there is none. */
+const Architecture *architecture_of_text(const Architecture *whole, const char *model_type);
 
 /* "LlamaForCausalLM, ... or Olmo2ForCausalLM", for messages. */
 void architecture_names(char *out, size_t size);

@@ -56,16 +56,18 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
   return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
 }
 
-static Status enter_text(const ConfigReader *r, const Architecture *arch, ConfigReader *text) {
+/* Finds the text part's config, and in *arch its row. */
+static Status enter_text(const ConfigReader *r, const Architecture **arch, ConfigReader *text) {
+  const Architecture *whole = *arch;
   const char *type;
   TRY(reader_object(r, "text_config", text));
   if (!text->object)
     return reader_refuse(r, "text_config is missing, expected the config of %s's text part",
-                         arch->multimodal);
+                         whole->multimodal);
   TRY(reader_string(text, "model_type", &type));
-  if (type && strcmp(type, arch->model_type) != 0)
-    return reader_refuse(text, "model_type %.60s is not supported, expected %s", type, arch->model_type);
-  return STATUS_OK;
+  if (type) *arch = architecture_of_text(whole, type);
+  return *arch ? STATUS_OK
+               : reader_refuse(text, "model_type %.60s is not supported in %s", type, whole->multimodal);
 }
 
 /* *text: the reader of the text part's config, a copy of *r unless the model is multimodal. */
@@ -82,7 +84,7 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
                          own_name);
   snprintf(config->architecture, sizeof config->architecture, "%s", own_name);
   *text = *r;
-  return config->text_part ? enter_text(r, arch, text) : STATUS_OK;
+  return config->text_part ? enter_text(r, out, text) : STATUS_OK;
 }
 
 /* --- sizes */

@@ -158,6 +158,29 @@ static bool holds_objects(const Json *object, const char **key) {
   return false;
 }
 
+/* llama_4_scaling_beta and the YaRN that a config without any parameters has. */
+static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config) {
+  RopeConfig *rope = &config->rope;
+  if (json_count(scaling->object) == 0) {
+    *rope = (RopeConfig){.kind = ROPE_YARN,
+                         .rotary_dim = rope->rotary_dim,
+                         .theta = 1e6,
+                         .factor = 16,
+                         .original_max_position = 16384,
+                         .beta_fast = 32,
+                         .beta_slow = 1,
+                         .mscale = 1,
+                         .mscale_all_dim = 1,
+                         .truncate = true};
+    config->query_scale_beta = 0.1;
+    config->query_scale_step = 16384;
+    return STATUS_OK;
+  }
+  TRY(rope_required(scaling, "llama_4_scaling_beta", 0, 1e3, &config->query_scale_beta));
+  return rope_required(scaling, "original_max_position_embeddings", 1, MAX_POSITION,
+                       &config->query_scale_step);
+}
+
 /* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Precedence is that of
  * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict(): an original context length beside the object
  * takes precedence over one inside. */
@@ -171,7 +194,8 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   double theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   TRY(parse_rotary_dim(r, &scaling, arch, config, &config->rope));
-  return parse_scaling(&scaling, r, arch, theta, config, &config->rope);
+  TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
+  return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the

@@ -38,6 +38,7 @@ UNSAYABLE = {"llama-gelu": "an activation other than silu", "smollm3-awq": "rota
              "phi3-awq": "q, k and v as one matrix", "gemma2-awq": "norms of what comes out of attention",
              "gemma3-text-part": "the text part of a larger model", "granite-awq": "a factor of the embedding",
              "olmo2-awq": "norms of what comes out of attention",
+             "ministral3-awq": "queries scaled by position",
              "olmo3-yarn": "norms of what comes out of attention"}
 
 SHORT = ["--max-tokens", "130"]  # two chunks of 64 and a rest

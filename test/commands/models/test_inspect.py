@@ -138,7 +138,8 @@ def scaling_of(rope):
 def arithmetic_of(report):
     """How it differs from Llama."""
     short = {key: f"{float(report[key]):.6g}" for key in ("embedding_scale", "residual_scale", "attention_scale",
-                                                          "attention_cap", "logit_divisor", "logit_cap") if report[key]}
+                                                          "attention_cap", "logit_divisor", "logit_cap",
+                                                          "query_scale_beta", "query_scale_step") if report[key]}
     items = [
         (report["norms"] == "around", "norms before and behind attention and the gated product"),
         (report["norms"] == "after", "norms behind attention and the gated product only"),
@@ -148,9 +149,13 @@ def arithmetic_of(report):
         (float(report["residual_scale"]) != 1, f"what layers add times {short['residual_scale']}"),
         (float(report["attention_scale"]) != 1 / math.sqrt(report["head_dim"]),
          f"scores times {short['attention_scale']}"),
+        (float(report["query_scale_beta"]), f"queries scaled by position, every {short.get('query_scale_step')}, by a "
+         f"logarithm times {short.get('query_scale_beta')}"),
         (report["attention_cap"], f"scores capped at {short.get('attention_cap')}"),
         (float(report["logit_divisor"]) != 1, f"logits divided by {short['logit_divisor']}"),
         (report["logit_cap"], f"logits capped at {short.get('logit_cap')}"),
+        (report["attn_gate"] == "numbers", "a gate for each number of attention's output"),
+        (report["attn_gate"] == "heads", "a gate for each head of attention"),
         (report["fused"], "q, k and v stored as one matrix, gate and up too")]
     return ", ".join(text for there, text in items if there)
 
