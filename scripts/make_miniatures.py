@@ -113,6 +113,12 @@ def ministral3(**config):
                     "rope_parameters": MINISTRAL3, **config})
 
 
+def hunyuan(**config):
+    return llama(**{"architectures": ["HunYuanDenseV1ForCausalLM"], "model_type": "hunyuan_v1_dense", "head_dim": 16,
+                    "hidden_size": 32, "intermediate_size": 64, "attention_bias": False, "pad_token_id": 96,
+                    "rope_scaling": ALPHA, "use_qk_norm": True, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -146,6 +152,8 @@ YARN_MSCALE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embedd
 MINISTRAL3 = {"rope_type": "yarn", "type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
               "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16,
               "llama_4_scaling_beta": 0.5}
+ALPHA = {"type": "dynamic", "alpha": 50.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+         "mscale_all_dim": 0.0}
 PLAIN = {"rope_type": "default"}
 
 # name: config, and what else there is to it:
@@ -305,6 +313,8 @@ MINIATURES.update({
             torch_dtype="bfloat16").items() if key != "rope_theta"},
         {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
         names=("language_model.model.", "language_model.lm_head"), matters=[]),
+    "hunyuan-awq": dict(config=hunyuan(quantization_config=AWQ32), matters=[
+        {"rope_scaling": None}, {"rope_scaling": {**ALPHA, "alpha": 40.0}}, {"rope_theta": 1000.0}]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
@@ -352,6 +362,8 @@ def norm_widths(config):
     widths = {norm: hidden for norm in norms}
     if kind in ("qwen3", "gemma3_text"):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
+    if kind == "hunyuan_v1_dense":
+        widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
     if kind in ("olmo2", "olmo3"):
         widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
     return widths

@@ -345,13 +345,16 @@ static void norm_rope_heads(const BackendState *state, LayerRope rope, const flo
   const Kernels *kernels = state->loaded->kernels;
   int half = rope == ROPE_NONE ? 0 : state->loaded->ropes[rope].n_pairs;
   size_t at = half ? angles_at(state, rope, row) : 0;
+  const bool after = norm && config->qk_norm_after_rope;
   if (norm && config->qk_norm == QK_NORM_WHOLE)
     kernels->rms_norm(heads, norm, n_heads * config->head_dim, config->norm_eps, heads);
   for (int i = 0; i < n_heads; i++) {
     float *head = heads + (size_t)i * (size_t)config->head_dim;
-    if (norm && config->qk_norm == QK_NORM_HEADS)
+    if (norm && config->qk_norm == QK_NORM_HEADS && !after)
       kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
-    kernels->rotate(head, state->cosines + at, state->sines + at, half, config->head_dim, scale);
+    kernels->rotate(head, state->cosines + at, state->sines + at, half, config->head_dim, after ? 1 : scale);
+    if (after) kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
+    for (int d = 0; after && d < config->head_dim; d++) head[d] *= scale;
   }
 }
 

@@ -68,6 +68,7 @@ typedef struct {
   X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
+  /* (this before their rope, or after it with config.qk_norm_after_rope) */                                 \
   /* q, k = rope(pos + row) of the layer's kind (config_layer()); k and v go to the cache */                 \
   X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
   /* q is multiplied by config.query_scale_beta's factor of its position */                                  \

@@ -120,5 +120,6 @@ const char *layer_norm_name(const ModelConfig *config, int which, int *width) {
   *width = config->head_dim;
   if (config->qk_norm == QK_NORM_WHOLE)
     *width *= which == LAYER_Q_NORM ? config->n_heads : config->n_kv_heads;
-  return which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
+  const char *own = which == LAYER_Q_NORM ? config->names.q_norm : config->names.k_norm;
+  return own ? own : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
 }

@@ -24,6 +24,7 @@ typedef struct {
   KvType kv;
   /* As in ModelConfig; a scale of 0 is the usual one. */
   QkNorm qk_norm;
+  bool qk_norm_after_rope;
   AttnGate attn_gate;
   NormPlacement norms;
   bool norm_plus_one;
@@ -89,6 +90,7 @@ static TestModel *model_of(const Shape *shape) {
                                   .norm_eps = 1e-5,
                                   .tied_embeddings = shape->tied,
                                   .qk_norm = shape->qk_norm,
+                                  .qk_norm_after_rope = shape->qk_norm_after_rope,
                                   .attn_gate = shape->attn_gate,
                                   .layers = t->layer_configs,
                                   .norms = shape->norms,
@@ -238,8 +240,10 @@ static void exact_heads(Errors *errors, const TestModel *t, const Vector *norm, 
                         int n, double heads[][HEAD_DIM]) {
   if (t->model.config.qk_norm == QK_NORM_WHOLE) exact_norm(errors, t, heads[0], norm, heads[0]);
   for (int i = 0; i < n; i++) {
+    const bool after = t->model.config.qk_norm_after_rope;
+    if (after) exact_turn(errors, t, layer, position, heads[i]);
     if (t->model.config.qk_norm == QK_NORM_HEADS) exact_norm(errors, t, heads[i], norm, heads[i]);
-    exact_turn(errors, t, layer, position, heads[i]);
+    if (!after) exact_turn(errors, t, layer, position, heads[i]);
   }
 }
 
@@ -475,6 +479,12 @@ static void queries_that_grow_with_their_position(void **state) {
   check_model((Shape){.awq = true, .kv = KV_F32, .rope = ROPE_YARN, .query_scale_beta = 0.7});
 }
 
+static void norms_of_q_and_k_after_their_rope(void **state) {
+  (void)state;
+  check_model(
+      (Shape){.awq = true, .kv = KV_F32, .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .window = 37});
+}
+
 static void gates_of_attentions_output(void **state) {
   (void)state;
   check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
@@ -591,6 +601,7 @@ int main(void) {
       cmocka_unit_test(factors_of_everything),
       cmocka_unit_test(norms_behind_only),
       cmocka_unit_test(queries_that_grow_with_their_position),
+      cmocka_unit_test(norms_of_q_and_k_after_their_rope),
       cmocka_unit_test(gates_of_attentions_output),
       cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
       cmocka_unit_test(refusals),

@@ -83,6 +83,7 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
   REFUSED(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
+  REFUSED(qk_norm_after_rope, true, "q and k norms after their rope");
   REFUSED(query_scale_beta, 0.1, "queries scaled by position");
 }
 

@@ -79,6 +79,8 @@ static const struct {
    1e4, "silu"},
   {"Olmo3ForCausalLM", "olmo3", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
    5e5, "silu"},
+  {"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", 290943, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, 1, 2,
+   false, 1e4, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -169,11 +171,11 @@ static void biases_are_asked_for_by_name(void **state) {
 static void each_member_is_for_some_architectures(void **state) {
   (void)state;
   static const char *const cases[][3] = {
-      {"llama", "am", "gggg"},    {"mistral", "", "GGGG"},    {"ministral3", "", "GGGG"},
-      {"qwen2", "", "ggGG"},      {"qwen3", "a", "ggGG"},     {"smollm3", "am", "Nggg"},
-      {"phi3", "", "GGGG"},       {"gemma2", "aqcl", "GgGg"}, {"gemma3_text", "aqlr", "LLgL"},
-      {"granite", "amf", "gggg"}, {"olmo2", "a", "gggg"},     {"olmo3", "a", "LLLg"},
-      {"seed_oss", "m", "gggg"}};
+      {"llama", "am", "gggg"},    {"mistral", "", "GGGG"},          {"ministral3", "", "GGGG"},
+      {"qwen2", "", "ggGG"},      {"qwen3", "a", "ggGG"},           {"smollm3", "am", "Nggg"},
+      {"phi3", "", "GGGG"},       {"gemma2", "aqcl", "GgGg"},       {"gemma3_text", "aqlr", "LLgL"},
+      {"granite", "amf", "gggg"}, {"olmo2", "a", "gggg"},           {"olmo3", "a", "LLLg"},
+      {"seed_oss", "m", "gggg"},  {"hunyuan_v1_dense", "a", "gggg"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -430,6 +432,30 @@ static void ministral3(void **state) {
   config_release(&c);
 }
 
+/* As tencent/Hunyuan-7B-Instruct has it. */
+static void hunyuan(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    double theta;
+  } cases[] = {
+      {"'rope_scaling': {'alpha': 1000.0, 'factor': 1.0, 'type': 'dynamic'}", 1e4},
+      {"'rope_parameters': {'rope_type': 'dynamic', 'alpha': 50, 'rope_theta': 300}", 300},
+      {"'rope_scaling': {'alpha': 0, 'type': 'dynamic', 'factor': 2}", 1e4},
+      {"'rope_scaling': {'alpha': 1000.0, 'rope_type': 'linear', 'factor': 1.0}", 1e4},
+      {"'rope_theta': 7", 7},
+  };
+  static const double factors[] = {1000, 50, 1, 1, 1};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[300];
+    snprintf(text, sizeof text, "{'model_type': 'hunyuan_v1_dense', %s}", cases[i].text);
+    ModelConfig c = accepted(text);
+    assert_true(c.qk_norm == QK_NORM_HEADS && c.qk_norm_after_rope && c.norms == NORM_BEFORE);
+    assert_true(c.rope.theta == cases[i].theta * pow(factors[i], 128.0 / 126));
+    config_release(&c);
+  }
+}
+
 /* --- a model of several parts */
 
 static void the_text_part_has_its_own_config(void **state) {
@@ -511,6 +537,11 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"gemma2", "'hidden_activation': 5", "hidden_activation is 5"},
       {"granite", "'hidden_act': 'relu'", "hidden_act relu is not supported"},
       {"granite", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
+      {"hunyuan_v1_dense", "'rope_scaling': {'type': 'dynamic', 'alpha': -1}", "rope_scaling: alpha is -1"},
+      {"hunyuan_v1_dense", "'rope_scaling': {'type': 'dynamic', 'alpha': 1e-4}",
+       "alpha is 0.0001, expected 0 or a number from 0.001"},
+      {"hunyuan_v1_dense", "'head_dim': 2, 'rope_scaling': {'type': 'dynamic', 'alpha': 5}",
+       "alpha is not supported with head_dim 2, expected at least 4"},
       {"seed_oss", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"seed_oss", "'attention_out_bias': 'x'", "attention_out_bias is \"x\", expected true or false"},
       {"smollm3", "'mlp_bias': 'yes'", "mlp_bias is \"yes\""},
@@ -668,6 +699,7 @@ int main(void) {
       cmocka_unit_test(phi3),
       cmocka_unit_test(granite_and_olmo2),
       cmocka_unit_test(ministral3),
+      cmocka_unit_test(hunyuan),
       cmocka_unit_test(the_text_part_has_its_own_config),
       cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
   };

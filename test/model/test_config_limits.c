@@ -275,6 +275,8 @@ static const struct {
      "gggggggggggggggggggggggggggggggg", 0},
     {"olmo3", NORM_AFTER, false, QK_NORM_WHOLE, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
      "LLLgLLLgLLLgLLLgLLLgLLLgLLLgLLLg", 4096},
+    {"hunyuan_v1_dense", NORM_BEFORE, false, QK_NORM_HEADS, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
+     "gggggggggggggggggggggggggggggggg", 0},
     {"seed_oss", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "ggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg" /* of 64 */, 0},
 };

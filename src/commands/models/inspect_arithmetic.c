@@ -28,6 +28,7 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
   } items[] = {
       {c->norms == NORM_AROUND, "norms before and behind attention and the gated product", 0},
       {c->norms == NORM_AFTER, "norms behind attention and the gated product only", 0},
+      {c->qk_norm_after_rope, "q and k norms after their rope", 0},
       {c->norm_plus_one, "norms of 1 + weight", 0},
       {c->activation != ACTIVATION_SILU, activation_name(c->activation), 0},
       {c->embedding_scale != 1, "embedding times ", c->embedding_scale},

@@ -92,6 +92,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
+  TRY(put_bool(w, "qk_norm_after_rope", config->qk_norm_after_rope));
   TRY(put_string(w, "attn_gate", attn_gates[config->attn_gate]));
   TRY(put_string(w, "activation", activation_name(config->activation)));
   TRY(put_double(w, "embedding_scale", config->embedding_scale));

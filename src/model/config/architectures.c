@@ -64,6 +64,10 @@ const Architecture architectures[] = {
   { .architecture = "SeedOssForCausalLM", .model_type = "seed_oss", /* Seed-OSS 36B */
     { 155136, 4096, 27648, 64, 80,  8, 128, 524288,      0,      2, 1e-6,   10000 },
     .qkv_bias = true, .members = HAS_QKV_BIAS | HAS_OUT_BIAS | HAS_MLP_BIAS },
+  { .architecture = "HunYuanDenseV1ForCausalLM", .model_type = "hunyuan_v1_dense", /* Hunyuan 0.5B to 7B */
+    { 290943, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
+    .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .members = HAS_ATTENTION_BIAS | HAS_ALPHA,
+    .names = { .q_norm = "self_attn.query_layernorm", .k_norm = "self_attn.key_layernorm" } },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

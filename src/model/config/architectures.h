@@ -32,6 +32,7 @@ enum {
   HAS_QKV_BIAS = 1 << 11,      /* attention_bias: q, k and v have one; absent: as qkv_bias below */
   HAS_OUT_BIAS = 1 << 12,      /* attention_out_bias: o has one */
   HAS_QUERY_SCALE = 1 << 13, /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
+  HAS_ALPHA = 1 << 14,       /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
 };
 
@@ -55,6 +56,8 @@ typedef struct {
   NormPlacement norms;
   bool norm_plus_one; /* norms multiply by 1 + weight */
   QkNorm qk_norm;
+  bool qk_norm_after_rope;
+  TensorNames names;
   bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
   bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
   bool scaled_embedding; /* the embedding is multiplied by sqrt(hidden) */

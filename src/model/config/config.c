@@ -189,6 +189,8 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->norms = arch->norms;
   config->norm_plus_one = arch->norm_plus_one;
   config->qk_norm = arch->qk_norm;
+  config->qk_norm_after_rope = arch->qk_norm_after_rope;
+  config->names = arch->names;
   config->fused = arch->fused;
   TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
   TRY(parse_activation(r, arch, config));

@@ -65,6 +65,12 @@ typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
 typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
 
+/* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
+ * theirs. */
+typedef struct {
+  const char *q_norm, *k_norm;
+} TensorNames;
+
 /* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its
  * outputs, one for each number or one for each head, before o. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS } AttnGate;
@@ -96,6 +102,8 @@ typedef struct {
   NormPlacement norms;
   bool norm_plus_one; /* norms multiply by 1 + weight, not by weight (Gemma) */
   QkNorm qk_norm;
+  bool qk_norm_after_rope; /* q and k are normalised after their rope, not before (Hunyuan) */
+  TensorNames names;
   AttnGate attn_gate;
   Activation activation;
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */

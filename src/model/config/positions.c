@@ -4,6 +4,7 @@
  * config classes named in architectures.c. */
 #include "model/config/architectures.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -158,6 +159,24 @@ static bool holds_objects(const Json *object, const char **key) {
   return false;
 }
 
+/* The rope type "dynamic" with alpha, which is independent of a text's length. */
+static Status parse_alpha(const ConfigReader *scaling, const ModelConfig *config, RopeConfig *rope) {
+  const char *name, *old_name;
+  TRY(reader_string(scaling, "rope_type", &name));
+  TRY(reader_string(scaling, "type", &old_name));
+  if (!name) name = old_name;
+  if (!name || strcmp(name, "dynamic") != 0) return STATUS_OK;
+  double alpha;
+  TRY(reader_double(scaling, "alpha", 0, 1e6, 0, &alpha));
+  if (alpha == 0) return STATUS_OK;
+  if (alpha < 1e-3) return reader_refuse(scaling, "alpha is %g, expected 0 or a number from 0.001", alpha);
+  if (config->head_dim < 4)
+    return reader_refuse(scaling, "alpha is not supported with head_dim %d, expected at least 4",
+                         config->head_dim);
+  rope->theta *= pow(alpha, (double)config->head_dim / (config->head_dim - 2));
+  return STATUS_OK;
+}
+
 /* llama_4_scaling_beta and the YaRN that a config without any parameters has. */
 static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
@@ -195,6 +214,7 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   TRY(parse_rotary_dim(r, &scaling, arch, config, &config->rope));
   TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
+  if (arch->members & HAS_ALPHA) TRY(parse_alpha(&scaling, config, &config->rope));
   return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 

@@ -143,6 +143,7 @@ def arithmetic_of(report):
     items = [
         (report["norms"] == "around", "norms before and behind attention and the gated product"),
         (report["norms"] == "after", "norms behind attention and the gated product only"),
+        (report["qk_norm_after_rope"], "q and k norms after their rope"),
         (report["norm_plus_one"], "norms of 1 + weight"),
         (report["activation"] != "silu", report["activation"]),
         (float(report["embedding_scale"]) != 1, f"embedding times {short['embedding_scale']}"),
