@@ -119,6 +119,16 @@ def hunyuan(**config):
                     "rope_scaling": ALPHA, "use_qk_norm": True, **config})
 
 
+def glm(**config):
+    return llama(**{"architectures": ["GlmForCausalLM"], "model_type": "glm", "head_dim": 16, "hidden_size": 32,
+                    "intermediate_size": 64, "attention_bias": True, "pad_token_id": 96,
+                    "tie_word_embeddings": False, **config})
+
+
+def glm4(**config):
+    return glm(**{"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "partial_rotary_factor": 0.5, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -315,6 +325,10 @@ MINIATURES.update({
         names=("language_model.model.", "language_model.lm_head"), matters=[]),
     "hunyuan-awq": dict(config=hunyuan(quantization_config=AWQ32), matters=[
         {"rope_scaling": None}, {"rope_scaling": {**ALPHA, "alpha": 40.0}}, {"rope_theta": 1000.0}]),
+    "glm-awq": dict(config=glm(quantization_config=AWQ32), bias="qkv", matters=[
+        {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
+    "glm4-awq": dict(config=glm4(quantization_config=AWQ32), bias="qkv", matters=[
+        {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
@@ -339,6 +353,10 @@ def linear_shapes(config):
     if config["model_type"] == "phi3":
         return {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q),
                 "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
+    if config["model_type"] in ("glm", "glm4"):
+        return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
+                "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
+                "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
             "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
             "mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
@@ -359,6 +377,8 @@ def norm_widths(config):
         norms.append("pre_feedforward_layernorm")
     if kind in ("gemma2", "gemma3_text", "olmo2", "olmo3"):
         norms.append("post_feedforward_layernorm")
+    if kind == "glm4":
+        norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     widths = {norm: hidden for norm in norms}
     if kind in ("qwen3", "gemma3_text"):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})

@@ -70,7 +70,7 @@ static void cpu_unload(BackendModel *loaded) {
 }
 
 static CpuRope make_rope(const RopeConfig *rope, bool long_rope, float *place) {
-  CpuRope made = {.frequencies = place, .n_pairs = rope->rotary_dim / 2};
+  CpuRope made = {.frequencies = place, .n_pairs = rope->rotary_dim / 2, .neighbours = rope->neighbours};
   rope_frequencies(rope, long_rope, place, &made.attention_factor);
   return made;
 }
@@ -343,7 +343,9 @@ static void norm_rope_heads(const BackendState *state, LayerRope rope, const flo
                             int n_heads, float scale, float *heads) {
   const ModelConfig *config = &state->loaded->model->config;
   const Kernels *kernels = state->loaded->kernels;
-  int half = rope == ROPE_NONE ? 0 : state->loaded->ropes[rope].n_pairs;
+  const bool none = rope == ROPE_NONE;
+  const int half = none ? 0 : state->loaded->ropes[rope].n_pairs;
+  const bool neighbours = !none && state->loaded->ropes[rope].neighbours;
   size_t at = half ? angles_at(state, rope, row) : 0;
   const bool after = norm && config->qk_norm_after_rope;
   if (norm && config->qk_norm == QK_NORM_WHOLE)
@@ -352,7 +354,8 @@ static void norm_rope_heads(const BackendState *state, LayerRope rope, const flo
     float *head = heads + (size_t)i * (size_t)config->head_dim;
     if (norm && config->qk_norm == QK_NORM_HEADS && !after)
       kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
-    kernels->rotate(head, state->cosines + at, state->sines + at, half, config->head_dim, after ? 1 : scale);
+    (neighbours ? kernels->rotate_neighbours : kernels->rotate)(head, state->cosines + at, state->sines + at,
+                                                                half, config->head_dim, after ? 1 : scale);
     if (after) kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
     for (int d = 0; after && d < config->head_dim; d++) head[d] *= scale;
   }

@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
   float *frequencies; /* [n_pairs] rope_frequencies(); belongs to the model */
   int n_pairs;        /* rotary_dim / 2 */
+  bool neighbours;    /* as in RopeConfig */
   float attention_factor;
 } CpuRope;
 

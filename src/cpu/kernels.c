@@ -117,6 +117,16 @@ static void rotate(float *head, const float *cosines, const float *sines, int ha
   for (i = 2 * half; i < dim; i++) head[i] *= scale;
 }
 
+static void rotate_neighbours(float *head, const float *cosines, const float *sines, int half, int dim,
+                              float scale) {
+  for (int i = 0; i < half; i++) {
+    float a = head[2 * i], b = head[2 * i + 1];
+    head[2 * i] = (a * cosines[i] - b * sines[i]) * scale;
+    head[2 * i + 1] = (b * cosines[i] + a * sines[i]) * scale;
+  }
+  for (int i = 2 * half; i < dim; i++) head[i] *= scale;
+}
+
 #define TABLE_NAMED(isa) kernels_##isa
 #define TABLE_OF(isa)    TABLE_NAMED(isa)
 #define NAME_OF(isa)     #isa
@@ -134,6 +144,7 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .sigmoid = sigmoid,
     .soft_cap = soft_cap,
     .rotate = rotate,
+    .rotate_neighbours = rotate_neighbours,
     .append = kv_append,
     .attend = attend_segment,
     .merge = softmax_merge,

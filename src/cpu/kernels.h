@@ -130,6 +130,10 @@ typedef struct {
    * rotation. */
   void (*rotate)(float *head, const float *cosines, const float *sines, int half, int dim, float scale);
 
+  /* The same for the pairs (2 i, 2 i + 1), i < half. */
+  void (*rotate_neighbours)(float *head, const float *cosines, const float *sines, int half, int dim,
+                            float scale);
+
   /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);
 

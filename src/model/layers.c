@@ -23,7 +23,7 @@ static const struct {
     /* clang-format on */
 };
 
-/* Matrices stored with config->fused, with their parts in the order of outputs. */
+/* Matrices stored with config->fused, the last one also with config->fused_gate_up, with their parts in the order of outputs. */
 static const struct {
   const char *name;
   int n_parts, parts[3];
@@ -70,7 +70,8 @@ bool layer_linear_needs_bias(const ModelConfig *config, int which) {
 
 StoredLinear layer_linear_stored(const ModelConfig *config, int which) {
   StoredLinear stored = {linears[which].name, which, 0, width_of(config, linears[which].out)};
-  for (size_t i = 0; config->fused && i < sizeof fused / sizeof *fused; i++) {
+  for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
+    if (!config->fused && !(config->fused_gate_up && fused[i].parts[0] == LAYER_GATE)) continue;
     int n_out = 0, first = -1;
     for (int part = 0; part < fused[i].n_parts; part++) {
       if (fused[i].parts[part] == which) first = n_out;
@@ -111,15 +112,25 @@ Vector *layer_norm_of(const ModelLayer *layer, int which) {
   return (Vector *)((char *)layer + norms[which]);
 }
 
+/* The model's own name of a norm, or NULL. */
+static const char *own_norm_name(const TensorNames *names, int which) {
+  const char *const own[N_LAYER_NORMS] = {[LAYER_ATTN_POST_NORM] = names->attn_post_norm,
+                                          [LAYER_MLP_NORM] = names->mlp_norm,
+                                          [LAYER_MLP_POST_NORM] = names->mlp_post_norm,
+                                          [LAYER_Q_NORM] = names->q_norm,
+                                          [LAYER_K_NORM] = names->k_norm};
+  return own[which];
+}
+
 const char *layer_norm_name(const ModelConfig *config, int which, int *width) {
+  const char *own = own_norm_name(&config->names, which);
   if (which < LAYER_Q_NORM) {
     *width = config->hidden;
-    return norm_names[config->norms][which];
+    return own ? own : norm_names[config->norms][which];
   }
   if (config->qk_norm == QK_NORM_NONE) return NULL;
   *width = config->head_dim;
   if (config->qk_norm == QK_NORM_WHOLE)
     *width *= which == LAYER_Q_NORM ? config->n_heads : config->n_kv_heads;
-  const char *own = which == LAYER_Q_NORM ? config->names.q_norm : config->names.k_norm;
   return own ? own : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
 }

@@ -30,7 +30,8 @@ void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_
 /* True if the config requires a bias. */
 bool layer_linear_needs_bias(const ModelConfig *config, int which);
 
-/* The stored matrix that holds a linear layer; with config->fused it also holds others. */
+/* The stored matrix that holds a linear layer; with config->fused or fused_gate_up it may
+ * also hold others. */
 typedef struct {
   const char *name; /* "self_attn.qkv_proj" */
   int first_part;   /* the linear layer (LAYER_Q ..) with the first outputs of the matrix */

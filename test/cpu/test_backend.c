@@ -32,6 +32,7 @@ typedef struct {
   double query_scale_beta; /* with a step of 37 positions */
   double embedding_scale, attention_scale, residual_scale, logit_divisor, attention_cap, logit_cap;
   int rotary_dim;
+  bool neighbours;
   LayerRope second_rope; /* of the second layer */
   bool long_rope;
 } Shape;
@@ -107,6 +108,7 @@ static TestModel *model_of(const Shape *shape) {
                                   .local_rope = {.kind = ROPE_PLAIN, .rotary_dim = rotary_dim, .theta = 7},
                                   .rope = {.kind = shape->rope,
                                            .rotary_dim = rotary_dim,
+                                           .neighbours = shape->neighbours,
                                            .theta = 100,
                                            .factor = 4,
                                            .original_max_position = 64,
@@ -229,10 +231,12 @@ static void exact_turn(Errors *errors, const TestModel *t, int layer, int positi
   int half = which == ROPE_NONE ? 0 : rope->rotary_dim / 2;
   rope_frequencies(rope, t->long_rope, frequencies, &factor);
   for (int i = 0; i < half; i++) {
-    double angle = (double)((float)position * frequencies[i]), a = head[i], b = head[i + half];
+    double *first = rope->neighbours ? head + 2 * i : head + i,
+           *second = first + (rope->neighbours ? 1 : half);
+    double angle = (double)((float)position * frequencies[i]), a = *first, b = *second;
     double size = (fabs(a) + fabs(b)) * (double)factor;
-    head[i] = inexact(errors, (a * cos(angle) - b * sin(angle)) * (double)factor, 5, size);
-    head[i + half] = inexact(errors, (b * cos(angle) + a * sin(angle)) * (double)factor, 5, size);
+    *first = inexact(errors, (a * cos(angle) - b * sin(angle)) * (double)factor, 5, size);
+    *second = inexact(errors, (b * cos(angle) + a * sin(angle)) * (double)factor, 5, size);
   }
 }
 
@@ -485,6 +489,12 @@ static void norms_of_q_and_k_after_their_rope(void **state) {
       (Shape){.awq = true, .kv = KV_F32, .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .window = 37});
 }
 
+static void pairs_of_neighbours(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true, .kv = KV_F32, .neighbours = true, .rotary_dim = 10});
+  check_model((Shape){.biases = true, .kv = KV_F32, .neighbours = true, .second_rope = ROPE_LOCAL});
+}
+
 static void gates_of_attentions_output(void **state) {
   (void)state;
   check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
@@ -602,6 +612,7 @@ int main(void) {
       cmocka_unit_test(norms_behind_only),
       cmocka_unit_test(queries_that_grow_with_their_position),
       cmocka_unit_test(norms_of_q_and_k_after_their_rope),
+      cmocka_unit_test(pairs_of_neighbours),
       cmocka_unit_test(gates_of_attentions_output),
       cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
       cmocka_unit_test(refusals),

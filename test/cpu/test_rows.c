@@ -147,8 +147,7 @@ static void soft_cap(void **state) {
   }
 }
 
-static void rotate(void **state) {
-  (void)state;
+static void check_rotate(bool neighbours) {
   static const int halves[] = {0, 1, 17, 32, 40, 64, 128};
   int n_tables;
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
@@ -162,17 +161,24 @@ static void rotate(void **state) {
         cosines[i] = cosf((float)i);
         sines[i] = sinf((float)i);
       }
-      kernels->rotate(head, cosines, sines, half, dim, 0.125f);
+      (neighbours ? kernels->rotate_neighbours : kernels->rotate)(head, cosines, sines, half, dim, 0.125f);
       for (int i = 0; i < half; i++) {
-        double a = (double)before[i], b = (double)before[half + i], c = (double)cosines[i],
+        const int first = neighbours ? 2 * i : i, second = neighbours ? 2 * i + 1 : half + i;
+        double a = (double)before[first], b = (double)before[second], c = (double)cosines[i],
                s = (double)sines[i];
         /* Two rounded products and their sum, of numbers below 1, times 1/8. */
-        assert_near(kernels, head[i], (a * c - b * s) / 8, 4 * EPSILON / 8);
-        assert_near(kernels, head[half + i], (b * c + a * s) / 8, 4 * EPSILON / 8);
+        assert_near(kernels, head[first], (a * c - b * s) / 8, 4 * EPSILON / 8);
+        assert_near(kernels, head[second], (b * c + a * s) / 8, 4 * EPSILON / 8);
       }
       for (int i = 2 * half; i < dim; i++) assert_true(head[i] == before[i] / 8);
     }
   }
+}
+
+static void rotate(void **state) {
+  (void)state;
+  check_rotate(false);
+  check_rotate(true);
 }
 
 static void join_in_order(void **state) {

@@ -64,6 +64,7 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(attention_cap, 50);
   TAKEN(logit_cap, 30);
   TAKEN(fused, true);
+  TAKEN(fused_gate_up, true);
   TAKEN(rope.rotary_dim, 96);
   TAKEN(rope.kind, ROPE_LONGROPE);
   Error err;
@@ -84,6 +85,7 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   REFUSED(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
   REFUSED(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
   REFUSED(qk_norm_after_rope, true, "q and k norms after their rope");
+  REFUSED(rope.neighbours, true, "rotary pairs of neighbours");
   REFUSED(query_scale_beta, 0.1, "queries scaled by position");
 }
 

@@ -81,6 +81,10 @@ static const struct {
    5e5, "silu"},
   {"HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", 290943, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, 1, 2,
    false, 1e4, "silu"},
+  {"GlmForCausalLM", "glm", 151552, 4096, 13696, 40, 32, 2, 128, 131072, 0.00000015625, -1, 151329,
+   false, 1e4, "silu"},
+  {"Glm4ForCausalLM", "glm4", 151552, 4096, 13696, 40, 32, 2, 128, 131072, 0.00000015625, -1, 151329,
+   false, 1e4, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -106,7 +110,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.n_heads, defaults[at].n_heads);
     assert_int_equal(c.n_kv_heads, defaults[at].n_kv_heads);
     assert_int_equal(c.head_dim, defaults[at].head_dim);
-    assert_int_equal(c.rope.rotary_dim, defaults[at].head_dim);
+    assert_int_equal(c.rope.rotary_dim,
+                     defaults[at].head_dim / (strncmp(defaults[at].model_type, "glm", 3) == 0 ? 2 : 1));
     assert_int_equal(c.max_position, defaults[at].max_position);
     assert_true(c.norm_eps == defaults[at].norm_eps && c.rope.theta == defaults[at].rope_theta);
     assert_int_equal(c.bos, defaults[at].bos);
@@ -153,6 +158,8 @@ static void biases_are_asked_for_by_name(void **state) {
       {"{'model_type': 'olmo2', 'attention_bias': true, 'mlp_bias': true}", true, true, false},
       {"{'model_type': 'gemma2', 'attention_bias': true}", true, true, false},
       {"{'model_type': 'seed_oss'}", true, false, false},
+      {"{'model_type': 'glm4', 'mlp_bias': true, 'attention_out_bias': true}", true, false, false},
+      {"{'model_type': 'glm', 'attention_bias': false}", false, false, false},
       {"{'model_type': 'seed_oss', 'attention_bias': false, 'mlp_bias': true}", false, false, true},
       {"{'model_type': 'seed_oss', 'attention_bias': false, 'attention_out_bias': true}", false, true, false},
       {"{'model_type': 'smollm3', 'attention_bias': true, 'mlp_bias': true}", true, true, true},
@@ -170,12 +177,22 @@ static void biases_are_asked_for_by_name(void **state) {
  * layers; windows and layers that are not turned as assert_layers() has them. */
 static void each_member_is_for_some_architectures(void **state) {
   (void)state;
-  static const char *const cases[][3] = {
-      {"llama", "am", "gggg"},    {"mistral", "", "GGGG"},          {"ministral3", "", "GGGG"},
-      {"qwen2", "", "ggGG"},      {"qwen3", "a", "ggGG"},           {"smollm3", "am", "Nggg"},
-      {"phi3", "", "GGGG"},       {"gemma2", "aqcl", "GgGg"},       {"gemma3_text", "aqlr", "LLgL"},
-      {"granite", "amf", "gggg"}, {"olmo2", "a", "gggg"},           {"olmo3", "a", "LLLg"},
-      {"seed_oss", "m", "gggg"},  {"hunyuan_v1_dense", "a", "gggg"}};
+  static const char *const cases[][3] = {{"llama", "am", "gggg"},
+                                         {"mistral", "", "GGGG"},
+                                         {"ministral3", "", "GGGG"},
+                                         {"qwen2", "", "ggGG"},
+                                         {"qwen3", "a", "ggGG"},
+                                         {"smollm3", "am", "Nggg"},
+                                         {"phi3", "", "GGGG"},
+                                         {"gemma2", "aqcl", "GgGg"},
+                                         {"gemma3_text", "aqlr", "LLgL"},
+                                         {"granite", "amf", "gggg"},
+                                         {"olmo2", "a", "gggg"},
+                                         {"olmo3", "a", "LLLg"},
+                                         {"seed_oss", "m", "gggg"},
+                                         {"hunyuan_v1_dense", "a", "gggg"},
+                                         {"glm", "", "gggg"},
+                                         {"glm4", "", "gggg"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -456,6 +473,37 @@ static void hunyuan(void **state) {
   }
 }
 
+/* As THUDM/glm-4-9b-chat-hf and THUDM/GLM-4-9B-0414 have it. */
+static void glm(void **state) {
+  (void)state;
+  for (int is_glm4 = 0; is_glm4 < 2; is_glm4++) {
+    char text[300];
+    const char *type = is_glm4 ? "glm4" : "glm";
+    snprintf(text, sizeof text, "{'model_type': '%s', 'eos_token_id': null}", type);
+    ModelConfig c = accepted(text);
+    assert_true(c.rope.neighbours && c.rope.rotary_dim == 64 && c.fused_gate_up && !c.fused);
+    assert_true(c.norms == (is_glm4 ? NORM_AROUND : NORM_BEFORE) && c.qkv_bias && !c.o_bias);
+    assert_true(c.n_eos == 3 && c.eos[0] == 151329 && c.eos[1] == 151336 && c.eos[2] == 151338);
+    config_release(&c);
+    snprintf(text, sizeof text,
+             "{'model_type': '%s', 'eos_token_id': [7, 8], 'partial_rotary_factor': 0.25, 'rope_theta': 9}",
+             type);
+    c = accepted(text);
+    assert_true(c.rope.rotary_dim == 32 && c.n_eos == 2 && c.eos[1] == 8 && c.rope.theta == 9);
+    config_release(&c);
+    snprintf(
+        text, sizeof text,
+        "{'model_type': '%s', 'rope_parameters': {'rope_type': 'default', 'partial_rotary_factor': 1.0}}",
+        type);
+    c = accepted(text);
+    assert_true(c.rope.rotary_dim == 128 && c.rope.neighbours);
+    config_release(&c);
+  }
+  ModelConfig c = accepted("{'model_type': 'llama'}");
+  assert_false(c.rope.neighbours || c.fused_gate_up);
+  config_release(&c);
+}
+
 /* --- a model of several parts */
 
 static void the_text_part_has_its_own_config(void **state) {
@@ -542,6 +590,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
        "alpha is 0.0001, expected 0 or a number from 0.001"},
       {"hunyuan_v1_dense", "'head_dim': 2, 'rope_scaling': {'type': 'dynamic', 'alpha': 5}",
        "alpha is not supported with head_dim 2, expected at least 4"},
+      {"glm4", "'head_dim': 6", "partial_rotary_factor 0.5 turns 3 of head_dim 6 numbers"},
+      {"glm", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"seed_oss", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"seed_oss", "'attention_out_bias': 'x'", "attention_out_bias is \"x\", expected true or false"},
       {"smollm3", "'mlp_bias': 'yes'", "mlp_bias is \"yes\""},
@@ -700,6 +750,7 @@ int main(void) {
       cmocka_unit_test(granite_and_olmo2),
       cmocka_unit_test(ministral3),
       cmocka_unit_test(hunyuan),
+      cmocka_unit_test(glm),
       cmocka_unit_test(the_text_part_has_its_own_config),
       cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
   };

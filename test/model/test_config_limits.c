@@ -277,6 +277,10 @@ static const struct {
      "LLLgLLLgLLLgLLLgLLLgLLLgLLLgLLLg", 4096},
     {"hunyuan_v1_dense", NORM_BEFORE, false, QK_NORM_HEADS, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
      "gggggggggggggggggggggggggggggggg", 0},
+    {"glm", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
+     "gggggggggggggggggggggggggggggggggggggggg", 0},
+    {"glm4", NORM_AROUND, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
+     "gggggggggggggggggggggggggggggggggggggggg", 0},
     {"seed_oss", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "ggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg" /* of 64 */, 0},
 };

@@ -68,6 +68,16 @@ const Architecture architectures[] = {
     { 290943, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
     .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .members = HAS_ATTENTION_BIAS | HAS_ALPHA,
     .names = { .q_norm = "self_attn.query_layernorm", .k_norm = "self_attn.key_layernorm" } },
+  { .architecture = "GlmForCausalLM", .model_type = "glm", /* GLM-4 9B, GLM-Edge */
+    { 151552, 4096, 13696, 40, 32,  2, 128, 131072,     -1, 151329, 1.5625e-7, 10000 },
+    .more_eos = { 151336, 151338 }, .qkv_bias = true, .fused_gate_up = true, .neighbours = true,
+    .rotary_part = 0.5, .members = HAS_QKV_BIAS | HAS_PARTIAL_ROTARY },
+  { .architecture = "Glm4ForCausalLM", .model_type = "glm4", /* GLM-4-0414, GLM-Z1 */
+    { 151552, 4096, 13696, 40, 32,  2, 128, 131072,     -1, 151329, 1.5625e-7, 10000 },
+    .more_eos = { 151336, 151338 }, .qkv_bias = true, .fused_gate_up = true, .neighbours = true,
+    .rotary_part = 0.5, .members = HAS_QKV_BIAS | HAS_PARTIAL_ROTARY, .norms = NORM_AROUND,
+    .names = { .attn_post_norm = "post_self_attn_layernorm", .mlp_norm = "post_attention_layernorm",
+               .mlp_post_norm = "post_mlp_layernorm" } },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

@@ -60,6 +60,8 @@ typedef struct {
   TensorNames names;
   bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
   bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
+  bool fused_gate_up;    /* gate and up are stored as one matrix; q, k and v are not */
+  bool neighbours;       /* rotary pairs are (2 i, 2 i + 1) */
   bool scaled_embedding; /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;    /* rope scaling is longrope, also under the names "su" and "yarn" */
   WindowRule windows;
@@ -69,6 +71,8 @@ typedef struct {
   /* Defaults of members that Llama does not have, or has with zero as default. */
   int original_max_position; /* 0: max_position */
   int window;                /* 0: none */
+  int more_eos[2];           /* besides eos; they also stand for an eos_token_id of null. 0: none */
+  double rotary_part;        /* partial_rotary_factor; 0: 1 */
   int period;                /* WINDOW_PERIODIC */
   bool tied;
   Activation activation;

@@ -192,6 +192,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->qk_norm_after_rope = arch->qk_norm_after_rope;
   config->names = arch->names;
   config->fused = arch->fused;
+  config->fused_gate_up = arch->fused_gate_up;
   TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
   TRY(parse_activation(r, arch, config));
   TRY(parse_biases(r, arch, config));
@@ -219,10 +220,12 @@ static Status parse_tokens(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-static Status parse_special_tokens(const ConfigReader *r, int bos, int eos, ModelConfig *config) {
-  config->bos = reader_is_null(r, "bos_token_id") ? -1 : bos;
+static Status parse_special_tokens(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  config->bos = reader_is_null(r, "bos_token_id") ? -1 : arch->bos;
   config->n_eos = 0;
-  if (eos >= 0 && !reader_is_null(r, "eos_token_id")) config->eos[config->n_eos++] = eos;
+  if (arch->eos >= 0 && (arch->more_eos[0] || !reader_is_null(r, "eos_token_id")))
+    config->eos[config->n_eos++] = arch->eos;
+  for (int i = 0; i < 2 && arch->more_eos[i]; i++) config->eos[config->n_eos++] = arch->more_eos[i];
   return parse_tokens(r, config);
 }
 
@@ -264,7 +267,7 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   TRY(parse_arithmetic(&text, arch, config));
   TRY(config_parse_positions(&text, arch, config));
   TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));
-  TRY(parse_special_tokens(&text, arch->bos, arch->eos, config));
+  TRY(parse_special_tokens(&text, arch, config));
   if (config->text_part) { /* these members of a multimodal model's config override its text_config */
     TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
     TRY(parse_tokens(r, config));

@@ -30,6 +30,7 @@ enum {
 typedef struct {
   RopeKind kind;
   int rotary_dim;                /* even, 2..head_dim: the first dimensions of a head that are rotated */
+  bool neighbours;               /* pairs are (2 i, 2 i + 1), not (i, i + rotary_dim / 2) */
   double theta;                  /* rope_theta */
   double factor;                 /* all but ROPE_PLAIN: > 0 */
   double low_freq_factor;        /* llama3 */
@@ -68,6 +69,7 @@ typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
  * theirs. */
 typedef struct {
+  const char *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
 } TensorNames;
 
@@ -122,6 +124,7 @@ typedef struct {
   bool tied_embeddings;            /* lm_head is the embedding */
   bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
   bool fused;                      /* q, k, v are stored as one matrix, gate and up as another (Phi-3) */
+  bool fused_gate_up;              /* gate and up are stored as one matrix; q, k and v are not (GLM) */
   bool text_part;                  /* the text part of a multimodal model */
   LayerConfig *layers;             /* [n_layers], read by config_layer(); NULL: no layer differs */
 
@@ -145,7 +148,7 @@ void config_release(ModelConfig *config);
 /* The sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
 
-/* out[i], i in [0, rotary_dim / 2): the angle per position of rotary pair (i, i + rotary_dim / 2), in fp32
+/* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32
  * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
  * yarn and longrope). long_rope: use longrope's long factors, as for all positions of a text longer than
  * original_max_position. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071);

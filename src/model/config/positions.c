@@ -138,7 +138,8 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
 static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                                const ModelConfig *config, RopeConfig *rope) {
   double part;
-  TRY(reader_double(r, "partial_rotary_factor", 0, 1, 1, &part));
+  const double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
+  TRY(reader_double(r, "partial_rotary_factor", 0, 1, usual, &part));
   TRY(reader_double(scaling, "partial_rotary_factor", 0, 1, part, &part));
   rope->rotary_dim = (int)(config->head_dim * part);
   if (part != 1 && !(arch->members & HAS_PARTIAL_ROTARY))
@@ -333,6 +334,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (!config->layers) return STATUS_FAILED;
   const bool two_ropes = arch->members & HAS_LOCAL_ROPE;
   TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
+  config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
   TRY(parse_windows(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)

@@ -158,6 +158,7 @@ Status ak48_header_compare(const ModelConfig *header, const char *path, const Mo
 const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->text_part) return "the text part of a larger model";
   if (config->fused) return "q, k and v as one matrix";
+  if (config->fused_gate_up) return "gate and up as one matrix";
   if (config->norms != NORM_BEFORE) return "norms of what comes out of attention";
   if (config->norm_plus_one) return "norms that multiply by 1 + weight";
   if (config->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";
@@ -166,6 +167,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->embedding_scale != 1) return "a factor of the embedding";
   if (config->attention_scale != 1 / sqrt(config->head_dim)) return "a factor of attention's scores";
   if (config->qk_norm_after_rope) return "q and k norms after their rope";
+  if (config->rope.neighbours) return "rotary pairs of neighbours";
   if (config->query_scale_beta != 0) return "queries scaled by position";
   if (config->residual_scale != 1) return "a factor of what layers add";
   if (config->logit_divisor != 1) return "a divisor of logits";

@@ -442,7 +442,8 @@ CASES = [
            "DIR/config.json: architecture MixtralForCausalLM is not supported, expected LlamaForCausalLM, "
            "MistralForCausalLM, Ministral3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, "
            "Gemma2ForCausalLM, Gemma3ForCausalLM, GraniteForCausalLM, Olmo2ForCausalLM, "
-           "Olmo3ForCausalLM, SeedOssForCausalLM or HunYuanDenseV1ForCausalLM")),
+           "Olmo3ForCausalLM, SeedOssForCausalLM, HunYuanDenseV1ForCausalLM, "
+           "GlmForCausalLM or Glm4ForCausalLM")),
     *kind("positions in a config",
           ("a base of 0", config(rope_theta=0),
            "DIR/config.json: rope_theta is 0, expected a number from 1 to 1e+18"),

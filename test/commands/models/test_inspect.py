@@ -91,7 +91,7 @@ def test_says_what_the_files_say(run, directory):
     assert len(report["sliding_windows"]) == len(report["layer_ropes"]) == report["num_hidden_layers"]
     assert {*report["sliding_windows"]} <= {0, text.get("sliding_window")}
     linear = report["linear_layers"]
-    assert linear["quantised"] + linear["dense"] == (4 if report["fused"] else 7) * report["num_hidden_layers"]
+    assert linear["quantised"] + linear["dense"] == (4 if report["fused"] else 6 if report["fused_gate_up"] else 7) * report["num_hidden_layers"]
     quantised = {name.rsplit(".", 1)[0] for name in stored
                  if name.endswith((".qweight", ".weight_packed")) or stored[name][0] == "I8"} - {"lm_head"}
     assert linear["quantised"] == len(quantised)
@@ -157,6 +157,8 @@ def arithmetic_of(report):
         (report["logit_cap"], f"logits capped at {short.get('logit_cap')}"),
         (report["attn_gate"] == "numbers", "a gate for each number of attention's output"),
         (report["attn_gate"] == "heads", "a gate for each head of attention"),
+        (report["rope_neighbours"], "neighbouring numbers turned together"),
+        (report["fused_gate_up"], "gate and up stored as one matrix"),
         (report["fused"], "q, k and v stored as one matrix, gate and up too")]
     return ", ".join(text for there, text in items if there)
 
