@@ -129,6 +129,11 @@ def glm4(**config):
     return glm(**{"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "partial_rotary_factor": 0.5, **config})
 
 
+def ernie(**config):
+    return llama(**{"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "head_dim": 16,
+                    "hidden_size": 32, "intermediate_size": 64, "use_bias": False, "pad_token_id": 0, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -329,6 +334,8 @@ MINIATURES.update({
         {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
     "glm4-awq": dict(config=glm4(quantization_config=AWQ32), bias="qkv", matters=[
         {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
+    "ernie-awq": dict(config=ernie(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
+    "ernie-biases": dict(config=ernie(use_bias=True, torch_dtype="bfloat16"), bias="qkvogud", matters=[]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),

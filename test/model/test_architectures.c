@@ -85,6 +85,7 @@ static const struct {
    false, 1e4, "silu"},
   {"Glm4ForCausalLM", "glm4", 151552, 4096, 13696, 40, 32, 2, 128, 131072, 0.00000015625, -1, 151329,
    false, 1e4, "silu"},
+  {"Ernie4_5ForCausalLM", "ernie4_5", 103424, 1024, 3072, 18, 16, 2, 128, 131072, 1e-5, 1, 2, true, 5e5, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -158,6 +159,8 @@ static void biases_are_asked_for_by_name(void **state) {
       {"{'model_type': 'olmo2', 'attention_bias': true, 'mlp_bias': true}", true, true, false},
       {"{'model_type': 'gemma2', 'attention_bias': true}", true, true, false},
       {"{'model_type': 'seed_oss'}", true, false, false},
+      {"{'model_type': 'ernie4_5', 'use_bias': true}", true, true, true},
+      {"{'model_type': 'ernie4_5', 'attention_bias': true, 'mlp_bias': true}", false, false, false},
       {"{'model_type': 'glm4', 'mlp_bias': true, 'attention_out_bias': true}", true, false, false},
       {"{'model_type': 'glm', 'attention_bias': false}", false, false, false},
       {"{'model_type': 'seed_oss', 'attention_bias': false, 'mlp_bias': true}", false, false, true},
@@ -192,7 +195,8 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"seed_oss", "m", "gggg"},
                                          {"hunyuan_v1_dense", "a", "gggg"},
                                          {"glm", "", "gggg"},
-                                         {"glm4", "", "gggg"}};
+                                         {"glm4", "", "gggg"},
+                                         {"ernie4_5", "", "gggg"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -474,7 +478,7 @@ static void hunyuan(void **state) {
 }
 
 /* As THUDM/glm-4-9b-chat-hf and THUDM/GLM-4-9B-0414 have it. */
-static void glm(void **state) {
+static void glm_and_ernie(void **state) {
   (void)state;
   for (int is_glm4 = 0; is_glm4 < 2; is_glm4++) {
     char text[300];
@@ -499,7 +503,10 @@ static void glm(void **state) {
     assert_true(c.rope.rotary_dim == 128 && c.rope.neighbours);
     config_release(&c);
   }
-  ModelConfig c = accepted("{'model_type': 'llama'}");
+  ModelConfig c = accepted("{'model_type': 'ernie4_5'}");
+  assert_true(c.rope.neighbours && c.rope.rotary_dim == 128 && !c.fused_gate_up);
+  config_release(&c);
+  c = accepted("{'model_type': 'llama'}");
   assert_false(c.rope.neighbours || c.fused_gate_up);
   config_release(&c);
 }
@@ -592,6 +599,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
        "alpha is not supported with head_dim 2, expected at least 4"},
       {"glm4", "'head_dim': 6", "partial_rotary_factor 0.5 turns 3 of head_dim 6 numbers"},
       {"glm", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
+      {"ernie4_5", "'use_bias': 1", "use_bias is 1, expected true or false"},
+      {"ernie4_5", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
       {"seed_oss", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"seed_oss", "'attention_out_bias': 'x'", "attention_out_bias is \"x\", expected true or false"},
       {"smollm3", "'mlp_bias': 'yes'", "mlp_bias is \"yes\""},
@@ -750,7 +759,7 @@ int main(void) {
       cmocka_unit_test(granite_and_olmo2),
       cmocka_unit_test(ministral3),
       cmocka_unit_test(hunyuan),
-      cmocka_unit_test(glm),
+      cmocka_unit_test(glm_and_ernie),
       cmocka_unit_test(the_text_part_has_its_own_config),
       cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
   };

@@ -281,6 +281,8 @@ static const struct {
      "gggggggggggggggggggggggggggggggggggggggg", 0},
     {"glm4", NORM_AROUND, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "gggggggggggggggggggggggggggggggggggggggg", 0},
+    {"ernie4_5", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
+     "gggggggggggggggggg", 0},
     {"seed_oss", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "ggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg" /* of 64 */, 0},
 };

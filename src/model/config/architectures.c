@@ -78,6 +78,9 @@ const Architecture architectures[] = {
     .rotary_part = 0.5, .members = HAS_QKV_BIAS | HAS_PARTIAL_ROTARY, .norms = NORM_AROUND,
     .names = { .attn_post_norm = "post_self_attn_layernorm", .mlp_norm = "post_attention_layernorm",
                .mlp_post_norm = "post_mlp_layernorm" } },
+  { .architecture = "Ernie4_5ForCausalLM", .model_type = "ernie4_5", /* ERNIE 4.5 0.3B */
+    { 103424, 1024,  3072, 18, 16,  2, 128, 131072,      1,      2, 1e-5,  500000 },
+    .neighbours = true, .members = HAS_USE_BIAS, .tied = true },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

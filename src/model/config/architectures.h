@@ -33,6 +33,7 @@ enum {
   HAS_OUT_BIAS = 1 << 12,      /* attention_out_bias: o has one */
   HAS_QUERY_SCALE = 1 << 13, /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
   HAS_ALPHA = 1 << 14,       /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
+  HAS_USE_BIAS = 1 << 15,    /* use_bias: all linear layers have one */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
 };
 

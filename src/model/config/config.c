@@ -182,6 +182,10 @@ static Status parse_biases(const ConfigReader *r, const Architecture *arch, Mode
   if (members & HAS_OUT_BIAS) TRY(reader_bool(r, "attention_out_bias", false, &config->o_bias));
   config->qkv_bias = arch->qkv_bias || (config->o_bias && !(members & HAS_OUT_BIAS));
   if (members & HAS_QKV_BIAS) TRY(reader_bool(r, "attention_bias", arch->qkv_bias, &config->qkv_bias));
+  if (members & HAS_USE_BIAS) {
+    TRY(reader_bool(r, "use_bias", false, &config->o_bias));
+    config->qkv_bias = config->mlp_bias = config->o_bias;
+  }
   return members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
 }
 
