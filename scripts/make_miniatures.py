@@ -134,6 +134,12 @@ def ernie(**config):
                     "hidden_size": 32, "intermediate_size": 64, "use_bias": False, "pad_token_id": 0, **config})
 
 
+def exaone4(**config):
+    return llama(**{"architectures": ["Exaone4ForCausalLM"], "model_type": "exaone4", "head_dim": 16,
+                    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "pad_token_id": 0,
+                    "sliding_window": 16, "sliding_window_pattern": 4, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -336,6 +342,12 @@ MINIATURES.update({
         {"rope_theta": 100.0}, {"partial_rotary_factor": 0.75}]),
     "ernie-awq": dict(config=ernie(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
     "ernie-biases": dict(config=ernie(use_bias=True, torch_dtype="bfloat16"), bias="qkvogud", matters=[]),
+    "exaone4-awq": dict(config=exaone4(rope_scaling=LLAMA3, quantization_config=AWQ32), matters=[
+        {"sliding_window": 17}, {"sliding_window": 15}, {"rope_scaling": None}, {"sliding_window_pattern": 2},
+        {"sliding_window": None, "layer_types": ["full_attention"] * 4}]),
+    "exaone4-no-window": dict(config=exaone4(
+        num_hidden_layers=2, sliding_window=None, sliding_window_pattern=None, torch_dtype="bfloat16",
+        layer_types=["full_attention"] * 2), matters=[{"sliding_window": 16}, {"rope_theta": 100.0}]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
@@ -375,19 +387,23 @@ def linear_shapes(config):
 LARGER = ["self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "post_feedforward_layernorm"]
 
 
+# Kinds whose norms all come after attention and the gated product.
+AFTER = ("olmo2", "olmo3", "exaone4")
+
+
 def norm_widths(config):
     """name -> width of a layer's norms"""
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
-    norms = ["post_attention_layernorm"] if kind in ("olmo2", "olmo3") else ["input_layernorm", "post_attention_layernorm"]
+    norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
     if kind in ("gemma2", "gemma3_text"):
         norms.append("pre_feedforward_layernorm")
-    if kind in ("gemma2", "gemma3_text", "olmo2", "olmo3"):
+    if kind in ("gemma2", "gemma3_text", *AFTER):
         norms.append("post_feedforward_layernorm")
     if kind == "glm4":
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     widths = {norm: hidden for norm in norms}
-    if kind in ("qwen3", "gemma3_text"):
+    if kind in ("qwen3", "gemma3_text", "exaone4"):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
     if kind == "hunyuan_v1_dense":
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})

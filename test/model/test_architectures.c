@@ -86,6 +86,7 @@ static const struct {
   {"Glm4ForCausalLM", "glm4", 151552, 4096, 13696, 40, 32, 2, 128, 131072, 0.00000015625, -1, 151329,
    false, 1e4, "silu"},
   {"Ernie4_5ForCausalLM", "ernie4_5", 103424, 1024, 3072, 18, 16, 2, 128, 131072, 1e-5, 1, 2, true, 5e5, "silu"},
+  {"Exaone4ForCausalLM", "exaone4", 102400, 4096, 16384, 32, 32, 32, 128, 2048, 1e-5, 0, 2, false, 1e4, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -196,7 +197,8 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"hunyuan_v1_dense", "a", "gggg"},
                                          {"glm", "", "gggg"},
                                          {"glm4", "", "gggg"},
-                                         {"ernie4_5", "", "gggg"}};
+                                         {"ernie4_5", "", "gggg"},
+                                         {"exaone4", "", "GGnG"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -323,6 +325,31 @@ static void olmo3(void **state) {
     if (c.rope.theta != cases[i].theta || c.local_rope.theta != cases[i].local_theta ||
         c.rope.factor != cases[i].factor)
       fail_msg("%s: theta %g, %g, factor %g", text, c.rope.theta, c.local_rope.theta, c.rope.factor);
+    config_release(&c);
+  }
+}
+
+/* As LGAI-EXAONE/EXAONE-4.0-32B and EXAONE-4.0-1.2B have it. */
+static void exaone4(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"'num_hidden_layers': 9", "GGGnGGGnG"},
+      {"'num_hidden_layers': 5, 'sliding_window_pattern': 2", "GnGnG"},
+      {"'num_hidden_layers': 3, 'sliding_window_pattern': 'LLLG', 'layer_types': ['sliding_attention', "
+       "'full_attention', 'sliding_attention']",
+       "GnG"},
+      {"'num_hidden_layers': 2, 'layer_types': ['full_attention', 'full_attention']", "nn"},
+      {"'num_hidden_layers': 2, 'sliding_window': null, 'sliding_window_pattern': null, 'layer_types': "
+       "['full_attention', 'full_attention']",
+       "gg"},
+      {"'num_hidden_layers': 4, 'sliding_window': null", "gggg"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[500];
+    snprintf(text, sizeof text, "{'model_type': 'exaone4', %s}", cases[i][0]);
+    ModelConfig c = accepted(text);
+    assert_true(c.norms == NORM_AFTER && c.qk_norm == QK_NORM_HEADS);
+    assert_layers(&c, cases[i][1]);
     config_release(&c);
   }
 }
@@ -601,6 +628,10 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"glm", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"ernie4_5", "'use_bias': 1", "use_bias is 1, expected true or false"},
       {"ernie4_5", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"exaone4", "'sliding_window_pattern': 'LLLG'", "sliding_window_pattern is \"LLLG\", expected"},
+      {"exaone4", "'sliding_window_pattern': 0", "sliding_window_pattern is 0"},
+      {"exaone4", "'sliding_window': null, 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
+       "there is no sliding window"},
       {"seed_oss", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"seed_oss", "'attention_out_bias': 'x'", "attention_out_bias is \"x\", expected true or false"},
       {"smollm3", "'mlp_bias': 'yes'", "mlp_bias is \"yes\""},
@@ -754,6 +785,7 @@ int main(void) {
       cmocka_unit_test(gemma2),
       cmocka_unit_test(gemma3),
       cmocka_unit_test(olmo3),
+      cmocka_unit_test(exaone4),
       cmocka_unit_test(smollm3),
       cmocka_unit_test(phi3),
       cmocka_unit_test(granite_and_olmo2),

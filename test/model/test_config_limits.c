@@ -283,6 +283,8 @@ static const struct {
      "gggggggggggggggggggggggggggggggggggggggg", 0},
     {"ernie4_5", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
      "gggggggggggggggggg", 0},
+    {"exaone4", NORM_AFTER, false, QK_NORM_HEADS, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
+     "GGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGn", 4096},
     {"seed_oss", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "ggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg" /* of 64 */, 0},
 };

@@ -81,6 +81,10 @@ const Architecture architectures[] = {
   { .architecture = "Ernie4_5ForCausalLM", .model_type = "ernie4_5", /* ERNIE 4.5 0.3B */
     { 103424, 1024,  3072, 18, 16,  2, 128, 131072,      1,      2, 1e-5,  500000 },
     .neighbours = true, .members = HAS_USE_BIAS, .tied = true },
+  { .architecture = "Exaone4ForCausalLM", .model_type = "exaone4", /* EXAONE 4.0 1.2B, 32B */
+    { 102400, 4096, 16384, 32, 32, 32,   0,   2048,      0,      2, 1e-5,   10000 },
+    .norms = NORM_AFTER, .qk_norm = QK_NORM_HEADS, .windows = WINDOW_OR_NOPE, .window = 4096, .period = 4,
+    .members = HAS_PATTERN },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

@@ -14,7 +14,8 @@ typedef enum {
   WINDOW_ALL,      /* all layers, if sliding_window is given */
   WINDOW_BY_LAYER, /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
   WINDOW_PERIODIC, /* by layer_types, else all but every n-th, n being sliding_window_pattern */
-  WINDOW_NOPE,     /* if use_sliding_window: by layer_types, else the NoPE layers */
+  WINDOW_OR_NOPE, /* as WINDOW_PERIODIC, and layers without a window have no rope; null: no windows, all ropes */
+  WINDOW_NOPE,    /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
 /* Members of config.json that only some architectures have; the others ignore them, as transformers does. */

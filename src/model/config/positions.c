@@ -275,10 +275,11 @@ static Status default_windows(const ConfigReader *r, const Architecture *arch, i
                               ModelConfig *config) {
   int first = 0, period = arch->period;
   if (arch->windows == WINDOW_BY_LAYER) TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
-  if (arch->members & HAS_PATTERN)
+  if (arch->members & HAS_PATTERN && !json_member(r->object, "layer_types"))
     TRY(reader_int(r, "sliding_window_pattern", 1, INT32_MAX, period, &period));
   for (int layer = first; layer < config->n_layers; layer++) {
-    bool full = (arch->windows == WINDOW_PERIODIC && (layer + 1) % period == 0) ||
+    bool full = ((arch->windows == WINDOW_PERIODIC || arch->windows == WINDOW_OR_NOPE) &&
+                 (layer + 1) % period == 0) ||
                 (arch->windows == WINDOW_NOPE && config->layers[layer].rope != ROPE_NONE);
     config->layers[layer].window = full ? 0 : window;
   }
@@ -311,8 +312,8 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
 
 static Status parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   WindowRule rule = arch->windows;
-  bool use = rule == WINDOW_ALL || rule == WINDOW_PERIODIC, mixed = rule >= WINDOW_BY_LAYER,
-       both_ways = false;
+  bool use = rule == WINDOW_ALL || rule == WINDOW_PERIODIC || rule == WINDOW_OR_NOPE,
+       mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
   if (mixed && !use) TRY(reader_bool(r, "use_sliding_window", false, &use));
   int window = 0;
   if (use && !reader_is_null(r, "sliding_window") &&
@@ -325,7 +326,10 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
     if (!window) return reader_refuse(r, "sliding_window is null, expected a number of positions");
   }
   TRY(default_windows(r, arch, window, config));
-  return apply_layer_types(r, mixed, window, config);
+  TRY(apply_layer_types(r, mixed, window, config));
+  for (int layer = 0; rule == WINDOW_OR_NOPE && window && layer < config->n_layers; layer++)
+    if (!config->layers[layer].window) config->layers[layer].rope = ROPE_NONE;
+  return STATUS_OK;
 }
 
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {

@@ -39,6 +39,7 @@ UNSAYABLE = {"llama-gelu": "an activation other than silu", "smollm3-awq": "rota
              "gemma3-text-part": "the text part of a larger model", "granite-awq": "a factor of the embedding",
              "olmo2-awq": "norms of what comes out of attention",
              "ministral3-awq": "queries scaled by position",
+             "exaone4-awq": "norms of what comes out of attention",
              "ernie-awq": "rotary pairs of neighbours", "glm-awq": "gate and up as one matrix",
              "hunyuan-awq": "q and k norms after their rope",
              "olmo3-yarn": "norms of what comes out of attention"}

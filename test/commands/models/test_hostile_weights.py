@@ -443,7 +443,7 @@ CASES = [
            "MistralForCausalLM, Ministral3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, "
            "Gemma2ForCausalLM, Gemma3ForCausalLM, GraniteForCausalLM, Olmo2ForCausalLM, "
            "Olmo3ForCausalLM, SeedOssForCausalLM, HunYuanDenseV1ForCausalLM, "
-           "GlmForCausalLM, Glm4ForCausalLM or Ernie4_5ForCausalLM")),
+           "GlmForCausalLM, Glm4ForCausalLM, Ernie4_5ForCausalLM or Exaone4ForCausalLM")),
     *kind("positions in a config",
           ("a base of 0", config(rope_theta=0),
            "DIR/config.json: rope_theta is 0, expected a number from 1 to 1e+18"),
