@@ -23,7 +23,8 @@ static const struct {
     /* clang-format on */
 };
 
-/* Matrices stored with config->fused, the last one also with config->fused_gate_up, with their parts in the order of outputs. */
+/* Matrices stored with config->fused, the last one also with config->fused_gate_up, with their parts in the
+ * order of outputs. */
 static const struct {
   const char *name;
   int n_parts, parts[3];

@@ -85,8 +85,10 @@ static const struct {
    false, 1e4, "silu"},
   {"Glm4ForCausalLM", "glm4", 151552, 4096, 13696, 40, 32, 2, 128, 131072, 0.00000015625, -1, 151329,
    false, 1e4, "silu"},
-  {"Ernie4_5ForCausalLM", "ernie4_5", 103424, 1024, 3072, 18, 16, 2, 128, 131072, 1e-5, 1, 2, true, 5e5, "silu"},
-  {"Exaone4ForCausalLM", "exaone4", 102400, 4096, 16384, 32, 32, 32, 128, 2048, 1e-5, 0, 2, false, 1e4, "silu"},
+  {"Ernie4_5ForCausalLM", "ernie4_5", 103424, 1024, 3072, 18, 16, 2, 128, 131072, 1e-5, 1, 2, true, 5e5,
+   "silu"},
+  {"Exaone4ForCausalLM", "exaone4", 102400, 4096, 16384, 32, 32, 32, 128, 2048, 1e-5, 0, 2, false, 1e4,
+   "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */

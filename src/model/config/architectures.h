@@ -14,8 +14,8 @@ typedef enum {
   WINDOW_ALL,      /* all layers, if sliding_window is given */
   WINDOW_BY_LAYER, /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
   WINDOW_PERIODIC, /* by layer_types, else all but every n-th, n being sliding_window_pattern */
-  WINDOW_OR_NOPE, /* as WINDOW_PERIODIC, and layers without a window have no rope; null: no windows, all ropes */
-  WINDOW_NOPE,    /* if use_sliding_window: by layer_types, else the NoPE layers */
+  WINDOW_OR_NOPE,  /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
+  WINDOW_NOPE,     /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
 /* Members of config.json that only some architectures have; the others ignore them, as transformers does. */
@@ -50,8 +50,8 @@ typedef struct {
     double norm_eps, rope_theta;
   };
 
-  /* The multimodal model that has this as its text part, in the member text_config, or NULL. Of rows with the
-   * same one, the first is meant where text_config has no model_type. */
+  /* The multimodal model that has this as its text part, in the member text_config, or NULL. The first
+   * row with that name is meant where text_config has no model_type. */
   const char *multimodal, *multimodal_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
 
   /* Differences from Llama: zero means as in Llama. */

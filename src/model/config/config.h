@@ -110,8 +110,8 @@ typedef struct {
   Activation activation;
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */
-  /* q is also multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)), after its rope;
-   * 0: it is not (all but Ministral 3). */
+  /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
+   * beta of 0: it is not (all but Ministral 3). */
   double query_scale_beta, query_scale_step;
   double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite */
   double logit_divisor;  /* logits are divided by this; 1 but for Granite */

@@ -91,7 +91,8 @@ def test_says_what_the_files_say(run, directory):
     assert len(report["sliding_windows"]) == len(report["layer_ropes"]) == report["num_hidden_layers"]
     assert {*report["sliding_windows"]} <= {0, text.get("sliding_window")}
     linear = report["linear_layers"]
-    assert linear["quantised"] + linear["dense"] == (4 if report["fused"] else 6 if report["fused_gate_up"] else 7) * report["num_hidden_layers"]
+    matrices = 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
+    assert linear["quantised"] + linear["dense"] == matrices * report["num_hidden_layers"]
     quantised = {name.rsplit(".", 1)[0] for name in stored
                  if name.endswith((".qweight", ".weight_packed")) or stored[name][0] == "I8"} - {"lm_head"}
     assert linear["quantised"] == len(quantised)
