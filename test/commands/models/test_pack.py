@@ -37,7 +37,8 @@ def can_be_packed(report):
             and report["rope_scaling"]["rope_type"] == "default" and not report["fused"]
             and report["norms"] == "before" and report["activation"] == "silu" and report["qk_norm"] != "whole"
             and report["embedding_scale"] == 1 and "language_model" not in report["tensors"][0]["name"]
-            and "none" not in report["layer_ropes"]
+            and "none" not in report["layer_ropes"] and not report["rope_neighbours"]
+            and not report["qk_norm_after_rope"] and not report["attn_gate"] and report["query_scale_beta"] == 0
             and not any(0 < window < report["max_position_embeddings"] for window in report["sliding_windows"]))
 
 
