@@ -399,6 +399,10 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
       .k_cache = kv_layer(s, s->k, layer),
       .v_cache = kv_layer(s, s->v, layer),
       .rotary_dim = rope == ROPE_NONE ? 0 : 2 * m->ropes[rope].n_pairs,
+      .neighbours = c->rope.neighbours,
+      .norm_after_rope = c->qk_norm_after_rope,
+      .query_scale_beta = (float)c->query_scale_beta,
+      .query_scale_step = (float)c->query_scale_step,
   };
   return ops_qk_norm_rope_append(&heads, span.n_tokens, m->stream, err);
 }

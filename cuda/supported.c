@@ -35,9 +35,6 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->attn_gate != ATTN_GATE_NONE, "a gate of attention's output"},
-      {config->qk_norm_after_rope, "q and k norms after their rope"},
-      {config->rope.neighbours, "rotary pairs of neighbours"},
-      {config->query_scale_beta != 0, "queries scaled by position"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;

@@ -139,25 +139,33 @@ __device__ __forceinline__ void store(float *to, float value) {
 
 constexpr int kMaxPairs = 4; /* per lane: head_dim <= 256 */
 
-/* Offsets from i to the two dimensions of pair i. Full rotation: (i, i + half), half = head_dim / 2.
- * kPartial: (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in
- * the same way. */
-template <bool kPartial> struct RopePairs {
+/* Offsets from i to the two dimensions of pair i. kWhole: (i, i + half), half = head_dim / 2. kPart:
+ * (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in the same
+ * way. kNeighbours: (2 i, 2 i + 1). */
+enum Pairing { kWhole, kPart, kNeighbours };
+template <Pairing kPairing> struct RopePairs {
   int half, n_rotated;
-  __device__ __forceinline__ int low(int pair) const { return kPartial && pair >= n_rotated ? n_rotated : 0; }
+  __device__ __forceinline__ int low(int pair) const {
+    return kPairing == kNeighbours ? pair : kPairing == kPart && pair >= n_rotated ? n_rotated : 0;
+  }
   __device__ __forceinline__ int high(int pair) const {
-    return kPartial && pair < n_rotated ? n_rotated : half;
+    return kPairing == kNeighbours ? pair + 1 : kPairing == kPart && pair < n_rotated ? n_rotated : half;
   }
 };
 
+/* The factor of a query at this position: 1 + beta ln(1 + floor(position / step)). */
+__device__ __forceinline__ float query_factor(const QkvHeads &a, int position) {
+  return 1 + a.query_scale_beta * logf(1 + floorf((float)position / a.query_scale_step));
+}
+
 /* A warp takes one head of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values. */
-template <typename T, bool kPartial> __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
+template <typename T, Pairing kPairing> __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
       half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
-  const RopePairs<kPartial> pairs = {half, kPartial ? a.rotary_dim / 2 : half};
+  const RopePairs<kPairing> pairs = {half, kPairing == kWhole ? half : a.rotary_dim / 2};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
   float low_weight[kMaxPairs], high_weight[kMaxPairs]; /* fetched while the previous kernel ends */
@@ -176,24 +184,28 @@ template <typename T, bool kPartial> __global__ void qk_norm_rope_append_kernel(
     low[i] = pair < half ? from[pair + pairs.low(pair)] : 0;
     high[i] = pair < half ? from[pair + pairs.high(pair)] : 0;
   }
+  const auto normalise = [&] {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxPairs; i++) squares += low[i] * low[i] + high[i] * high[i];
+    float scale = rsqrtf(warp_sum(squares) / a.head_dim + a.eps);
+#pragma unroll
+    for (int i = 0; i < kMaxPairs; i++) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
+  };
   if (!is_value) {
-    if (weight) {
-      float squares = 0;
-#pragma unroll
-      for (int i = 0; i < kMaxPairs; i++) squares += low[i] * low[i] + high[i] * high[i];
-      float scale = rsqrtf(warp_sum(squares) / a.head_dim + a.eps);
-#pragma unroll
-      for (int i = 0; i < kMaxPairs; i++) {
-        int pair = lane + 32 * i;
-        if (pair < half) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
-      }
-    }
+    if (weight && !a.norm_after_rope) normalise();
     const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.n_rotated;
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
       int pair = lane + 32 * i;
       if (pair < pairs.n_rotated) rotate(low[i], high[i], table[pair]);
     }
+    if (weight && a.norm_after_rope) normalise();
+  }
+  if (is_query && a.query_scale_beta != 0) {
+    const float factor = query_factor(a, *a.pos + row);
+#pragma unroll
+    for (int i = 0; i < kMaxPairs; i++) low[i] *= factor, high[i] *= factor;
   }
   if (is_query) {
     __half *to = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
@@ -300,11 +312,13 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int warps = 4;
   dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
-  const bool part = heads->rotary_dim != heads->head_dim;
-  auto kernel = heads->kv == KV_F32 ? part ? qk_norm_rope_append_kernel<float, true>
-                                           : qk_norm_rope_append_kernel<float, false>
-                : part ? qk_norm_rope_append_kernel<__half, true>
-                                    : qk_norm_rope_append_kernel<__half, false>;
+  const bool wide = heads->kv == KV_F32;
+  auto kernel = wide ? qk_norm_rope_append_kernel<float, kWhole> : qk_norm_rope_append_kernel<__half, kWhole>;
+  if (heads->neighbours)
+    kernel = wide ? qk_norm_rope_append_kernel<float, kNeighbours>
+                  : qk_norm_rope_append_kernel<__half, kNeighbours>;
+  else if (heads->rotary_dim != heads->head_dim)
+    kernel = wide ? qk_norm_rope_append_kernel<float, kPart> : qk_norm_rope_append_kernel<__half, kPart>;
   return launch(kernel, grid, block, 0, stream, true, "rope", err, *heads);
 }
 

@@ -48,8 +48,9 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
                        float eps, int n_tokens, cudaStream_t stream, Error *err);
 
 /* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
- * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2), q to fp16
- * [n_tokens][n_heads][head_dim], k and v to the cache [n_kv_heads][n_ctx][head_dim] from position *pos on. */
+ * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times its
+ * position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to the cache [n_kv_heads][n_ctx][head_dim]
+ * from position *pos on. */
 typedef struct {
   int n_heads, n_kv_heads, head_dim, n_ctx;
   float eps;
@@ -60,7 +61,9 @@ typedef struct {
   const float *projections;
   void *q;
   void *k_cache, *v_cache;
-  int rotary_dim; /* even, 0 .. head_dim: dimensions from it on are not rotated */
+  int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
+  bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
+  float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 

@@ -37,7 +37,7 @@ BOUND = 2e-5
 # Random models whose attention is sharp: x and weights of the product qkv in fp16 cost 8.3e-5, 2.7e-5, 2.0e-5 there,
 # by cuda/LOG.md, "Three miniatures" (an fp16 cache alone, on the CPU, up to 8.8e-6).
 # Theirs is the bound of all layouts and architectures on GPUs.
-SHARP = dict.fromkeys(["gemma3-awq", "phi3-longrope-long", "smollm3-awq"], 1e-4)
+SHARP = dict.fromkeys(["gemma3-awq", "ministral3-text-part", "phi3-longrope-long", "smollm3-awq"], 1e-4)
 FP16_KERNELS = {"awq_planes": ["--chunk", "8"], "awq_tensorcore": [], "awq_wgmma": []}
 
 

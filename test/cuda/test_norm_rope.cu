@@ -177,23 +177,37 @@ static void test_place_and_rope() {
   expect("ops_rope_table", half, converted(table.host()), want, SINGLE);
 }
 
+/* How heads differ from Qwen3's: rotary pairs of neighbours, norms after the rope, queries scaled by position. */
+struct Kind {
+  bool neighbours, norm_after;
+  float beta;
+};
+
+static void normalise(Row &head, const float *weight, double eps) {
+  double squares = 0;
+  for (double v : head) squares += v * v;
+  const double scale = 1 / sqrt(squares / (double)head.size() + eps);
+  for (size_t i = 0; i < head.size(); i++) head[i] *= scale * weight[i];
+}
+
 /* One head after norm and rope; weight NULL: no norm. */
 static Row head_of(const float *from, int head_dim, int rotary, const float *weight, double eps,
-                   const float *turns) {
+                   const float *turns, const Kind &kind) {
   Row head(from, from + head_dim);
-  const double scale = scale_of(from, head_dim, eps);
-  for (int i = 0; weight && i < head_dim; i++) head[i] *= scale * weight[i];
+  if (weight && !kind.norm_after) normalise(head, weight, eps);
   for (int i = 0; i < rotary / 2; i++) {
-    const double low = head[i], high = head[i + rotary / 2], c = turns[2 * i], s = turns[2 * i + 1];
-    head[i] = low * c - high * s;
-    head[i + rotary / 2] = high * c + low * s;
+    const int one = kind.neighbours ? 2 * i : i, other = kind.neighbours ? 2 * i + 1 : i + rotary / 2;
+    const double low = head[one], high = head[other], c = turns[2 * i], s = turns[2 * i + 1];
+    head[one] = low * c - high * s;
+    head[other] = high * c + low * s;
   }
+  if (weight && kind.norm_after) normalise(head, weight, eps);
   return head;
 }
 
 /* Two query heads per KV head; the cache has positions before and after the step's. */
-template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms) {
-  const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3;
+template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind) {
+  const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3, step = 4;
   const float eps = 0.5f;
   const Floats from = random_numbers((size_t)n_tokens * all * head_dim, -2, 2),
                turns = random_numbers((size_t)n_tokens * rotary + 1, -1, 1),
@@ -209,6 +223,8 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   heads.eps = eps, heads.kv = kv, heads.rotary_dim = rotary, heads.rope_table = turns_device.at;
   heads.pos = pos_device.at, heads.projections = from_device.at, heads.q = q.at;
   heads.k_cache = keys.at, heads.v_cache = values.at;
+  heads.neighbours = kind.neighbours, heads.norm_after_rope = kind.norm_after;
+  heads.query_scale_beta = kind.beta, heads.query_scale_step = step;
   if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
   MUST(ops_qk_norm_rope_append(&heads, n_tokens, 0, &error));
   Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
@@ -217,8 +233,10 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
       const bool is_q = h < n_heads, is_v = h >= n_heads + n_kv;
       const float *in = &from[((size_t)row * all + h) * head_dim];
       const float *weight = !norms ? NULL : is_q ? q_norm.data() : k_norm.data();
-      const Row head = is_v ? Row(in, in + head_dim)
-                            : head_of(in, head_dim, rotary, weight, eps, &turns[(size_t)row * rotary]);
+      Row head = Row(in, in + head_dim);
+      if (!is_v) head = head_of(in, head_dim, rotary, weight, eps, &turns[(size_t)row * rotary], kind);
+      for (double &v : head)
+        if (is_q) v *= 1 + (double)kind.beta * log(1 + floor((double)(pos + row) / step));
       const int kv_head = h - n_heads - (is_v ? n_kv : 0);
       if (is_q)
         want_q.insert(want_q.end(), head.begin(), head.end());
@@ -302,8 +320,11 @@ int main() {
   for (bool norms : {false, true})
     for (int head_dim : {2, 64, 80, 250, 256})
       for (int rotary : {head_dim, head_dim / 4 * 2, 0}) {
-        test_heads<__half>(KV_F16, head_dim, rotary, norms);
-        test_heads<float>(KV_F32, head_dim, rotary, norms);
+        for (const Kind &kind :
+             {Kind{}, Kind{true, false, 0}, Kind{false, true, 0.5f}, Kind{true, true, 2}}) {
+          test_heads<__half>(KV_F16, head_dim, rotary, norms, kind);
+          test_heads<float>(KV_F32, head_dim, rotary, norms, kind);
+        }
       }
   test_gated();
   test_limits();

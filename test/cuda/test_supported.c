@@ -67,6 +67,9 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(fused_gate_up, true);
   TAKEN(rope.rotary_dim, 96);
   TAKEN(rope.kind, ROPE_LONGROPE);
+  TAKEN(rope.neighbours, true);
+  TAKEN(qk_norm_after_rope, true);
+  TAKEN(query_scale_beta, 0.1);
   Error err;
   const Model model = {.config = like_qwen3(), .layers = layers};
   layer_configs[1].rope = ROPE_NONE, layer_configs[2].rope = ROPE_LOCAL;
@@ -84,9 +87,6 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
   REFUSED(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
-  REFUSED(qk_norm_after_rope, true, "q and k norms after their rope");
-  REFUSED(rope.neighbours, true, "rotary pairs of neighbours");
-  REFUSED(query_scale_beta, 0.1, "queries scaled by position");
 }
 
 static Status with_scales(float last, bool dummy, Error *err) {
