@@ -19,6 +19,8 @@ static WeightType weight_type(const Linear *linear) {
   case LINEAR_AWQ: return WEIGHT_AWQ4;
   case LINEAR_GROUPED: return WEIGHT_AWQ8;
   case LINEAR_INT8: return WEIGHT_INT8;
+  case LINEAR_FP8: /* cuda_check_model() refuses both */
+  case LINEAR_FP4:
   case LINEAR_DENSE: break;
   }
   return linear->dtype == DTYPE_F16 ? WEIGHT_F16 : linear->dtype == DTYPE_BF16 ? WEIGHT_BF16 : WEIGHT_F32;

@@ -3,8 +3,9 @@
 
     python3 scripts/check_layouts.py test/data/layouts [--autogptq DIR] [--autoawq DIR]
 
-What lies in each is taken apart by compressed-tensors' own decompress(), AutoGPTQ's QuantLinear and AutoAWQ's
-dequantize_gemm(), and has to be what layouts.py makes of it, weight for weight; what layouts.py packs has to be what
+What lies in each is taken apart by compressed-tensors' own decompress() and dequantize(), AutoGPTQ's QuantLinear,
+AutoAWQ's dequantize_gemm() and torch's FP8, and has to be what layouts.py makes of it, weight for weight; what
+layouts.py packs has to be what
 compressed-tensors' compress() and AutoGPTQ's pack() make of the same weights, word for word; and the rounding of
 activations is compared with compressed-tensors' own. DIR is an unpacked auto_gptq wheel (0.7.1) or autoawq source
 (0.2.9), from which single files are loaded; without one, those checkpoints are skipped by name. Needs torch,
@@ -19,10 +20,13 @@ import types
 
 import numpy as np
 import torch
+from compressed_tensors.compressors.mxfp4.base import MXFP4PackedCompressor
+from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationScheme
-from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+from compressed_tensors.quantization.lifecycle.forward import dequantize, fake_quantize
 from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 
 import checkpoint
@@ -46,7 +50,8 @@ def load_file(root, module):
 
 def as_torch(array):
     tensor = torch.from_numpy(np.array(array))
-    return tensor.view(torch.bfloat16) if isinstance(array, checkpoint.Bf16) else tensor
+    kinds = {checkpoint.Bf16: torch.bfloat16, checkpoint.E4m3: torch.float8_e4m3fn}
+    return tensor.view(kinds[type(array)]) if type(array) in kinds else tensor
 
 
 def same(what, ours, theirs):
@@ -89,6 +94,53 @@ def check_int8(name, parts, config, bits):
     state["weight_scale"] = state["weight_scale"].float()
     theirs = NaiveQuantizationCompressor.decompress(state, scheme_of(config, name, bits))["weight"]
     same(name, parts["weight"].astype(np.float32) * checkpoint.to_f32(parts["weight_scale"]), theirs)
+
+
+def check_floats(name, parts, config):
+    """FP8 and FP4: compressed-tensors' own numbers where the checkpoint is one of its, else torch's FP8."""
+    state = {part: as_torch(array) for part, array in parts.items() if not part.startswith("input")}
+    ours, compressor = float_values(parts), None
+    if "weight_packed" in parts:
+        compressor = MXFP4PackedCompressor if parts["weight_scale"].dtype == np.uint8 and not isinstance(
+            parts["weight_scale"], checkpoint.E4m3) else NVFP4PackedCompressor
+        # unpack_fp4_from_uint8() gives bf16, which holds E2M1; its products are to be fp32
+        unpacked = unpack_fp4_from_uint8(state["weight_packed"], *ours.shape, dtype=torch.float32)
+        scale = compressor._decompress_scale(state["weight_scale"], torch.float32)
+        theirs = dequantize(unpacked, scale, args=scheme_of(config, name, 4).weights, dtype=torch.float32,
+                            global_scale=state.get("weight_global_scale"))
+    elif config["quantization_config"]["quant_method"] == "compressed-tensors":
+        theirs = dequantize(state["weight"].float(), state["weight_scale"].float(), dtype=torch.float32,
+                            args=scheme_of(config, name, 8).weights)
+    elif "weight_scale_2" in parts:
+        theirs = unpack_fp4_from_uint8(state["weight"], *ours.shape, dtype=torch.float32)
+        theirs *= (state["weight_scale"].float() * state["weight_scale_2"]).repeat_interleave(16, dim=1)
+    else:
+        scale = state.get("weight_scale_inv", state.get("weight_scale")).float()
+        block = config["quantization_config"].get("weight_block_size")
+        if block:
+            scale = scale.repeat_interleave(block[0], dim=0).repeat_interleave(block[1], dim=1)
+            scale = scale[:ours.shape[0], :ours.shape[1]]
+        theirs = state["weight"].float() * scale
+    same(name, ours, theirs)
+
+
+def float_values(parts):
+    """The weights of a layer in FP8 or FP4 by layouts.py."""
+    scales = parts.get("weight_scale", parts.get("weight_scale_inv"))
+    weights = parts.get("weight_packed", parts.get("weight"))
+    if isinstance(weights, checkpoint.E4m3):
+        rows, columns = scales.shape if scales.ndim == 2 else (1, 1)
+        sizes = [{1: size}.get(n, 48) for n, size in zip((rows, columns), weights.shape)]
+        sizes[0] = 1 if rows == weights.shape[0] else sizes[0]
+        return checkpoint.to_f32(weights) * layouts.spread(scales.reshape(rows, columns), *sizes, weights.shape)
+    codes = layouts.fp4_unpack(weights)
+    if "weight_global_scale" in parts:
+        wide = checkpoint.to_f32(scales) / parts["weight_global_scale"]
+    elif "weight_scale_2" in parts:
+        wide = checkpoint.to_f32(scales) * parts["weight_scale_2"]
+    else:
+        wide = (2.0 ** (scales.astype(np.float64) - 127)).astype(np.float32)
+    return layouts.fp4_values(codes) * np.repeat(wide, codes.shape[1] // wide.shape[1], axis=1)
 
 
 def check_gptq(name, parts, bits, less_one, quant_linear):
@@ -146,7 +198,9 @@ def main():
         config = how["config"]
         for layer, parts in layers_of(checkpoint.read_checkpoint(directory)):
             bits = how.get("bits", 4)
-            if "weight_packed" in parts:
+            if any(isinstance(array, checkpoint.E4m3) or array.dtype == np.uint8 for array in parts.values()):
+                check_floats(f"{name}: {layer}", parts, config)
+            elif "weight_packed" in parts:
                 bits = parts["weight_packed"].shape[1] * 32 // int(parts["weight_shape"][1])
                 check_packed(f"{name}: {layer}", parts, config, bits)
             elif "qweight" in parts and how["layout"].startswith("gptq") and gptq:

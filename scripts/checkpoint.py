@@ -14,11 +14,33 @@ import numpy as np
 # Column 8c + ORDER[k] of a row sits in bits 4k .. 4k+3 of word c (AutoAWQ, pack order of its gemm version).
 ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"), "I32": np.dtype("<i4"),
-          "I8": np.dtype("<i1"), "I64": np.dtype("<i8")}
+          "I8": np.dtype("<i1"), "I64": np.dtype("<i8"), "U8": np.dtype("<u1"), "F8_E4M3": np.dtype("<u1")}
 
 
 class Bf16(np.ndarray):
     """uint16 words that are bf16 numbers: numpy has no such type, safetensors has."""
+
+
+class E4m3(np.ndarray):
+    """uint8 codes that are FP8 numbers, F8_E4M3 of safetensors: E4M3_VALUES has what they stand for."""
+
+
+def e4m3_values():
+    codes = np.arange(256)
+    exponent, fraction = codes >> 3 & 15, codes & 7
+    sizes = np.where(exponent == 0, fraction * 2.0**-9, (8 + fraction) * 2.0**(exponent - 10.0))
+    sizes[[0x7F, 0xFF]] = np.nan
+    return np.where(codes & 0x80, -sizes, sizes).astype(np.float32)
+
+
+E4M3_VALUES = e4m3_values()
+
+
+def to_e4m3(values):
+    """Rounds fp32 to the nearest number of E4M3; magnitudes above 448 become 448."""
+    sizes = E4M3_VALUES[:0x7F]
+    codes = np.searchsorted((sizes[1:] + sizes[:-1]) / 2, np.abs(values))
+    return (codes | np.signbit(values) * 0x80).astype(np.uint8).view(E4m3)
 
 
 def to_bf16(values):
@@ -30,6 +52,8 @@ def to_bf16(values):
 def to_f32(values):
     if isinstance(values, Bf16):
         return (np.asarray(values).astype(np.uint32) << 16).view(np.float32)
+    if isinstance(values, E4m3):
+        return E4M3_VALUES[np.asarray(values)]
     return np.asarray(values, np.float32)
 
 
@@ -39,7 +63,9 @@ def to_f32(values):
 def dtype_of(array):
     if isinstance(array, Bf16):
         return "BF16"
-    return next(name for name, dtype in DTYPES.items() if name != "BF16" and dtype == array.dtype)
+    if isinstance(array, E4m3):
+        return "F8_E4M3"
+    return next(name for name, dtype in DTYPES.items() if name not in ("BF16", "F8_E4M3") and dtype == array.dtype)
 
 
 def write_safetensors(path, tensors):
@@ -79,7 +105,7 @@ def read_safetensors(path):
             continue
         begin, end = entry["data_offsets"]
         array = raw[8 + size + begin:8 + size + end].view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        tensors[name] = array.view(Bf16) if entry["dtype"] == "BF16" else array
+        tensors[name] = array.view({"BF16": Bf16, "F8_E4M3": E4m3}.get(entry["dtype"], np.ndarray))
     return tensors
 
 

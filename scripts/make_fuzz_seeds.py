@@ -9,7 +9,8 @@ import struct
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "test" / "fuzz" / "corpus"
 LAYOUTS = ["awq-symmetric", "awq-head", "gptq-symmetric", "gptq-8-v2", "gptq-phi3", "autoround-awq", "packed-4-128",
-           "packed-8-channel", "packed-mixed", "int8-activations", "int8-weights"]
+           "packed-8-channel", "packed-mixed", "int8-activations", "int8-weights", "nvfp4-packed",
+           "modelopt-mixed", "mxfp4-packed", "fp8-blocks", "fp8-channel"]
 MINIATURES = ["gemma3-layer-types", "granite-biases", "llama-bf16"]
 
 HI = '{"role": "user", "content": "Hi"}'

@@ -56,13 +56,41 @@ def autoround(group, packing, symmetric=True, **more):
             "packing_format": packing, "block_name_to_quantize": "model.layers", "iters": 200, **more}
 
 
+def ct_float(bits, group=None, strategy="tensor_group", block=None, activations=True, **more):
+    """A group of compressed-tensors' config_groups with weights in floating point."""
+    numbers = {"num_bits": bits, "type": "float", "symmetric": True, "observer": "minmax"}
+    inputs = {**numbers, "group_size": group, "strategy": strategy if bits == 4 else "token",
+              "dynamic": "local" if strategy == "tensor_group" else True, "block_structure": None}
+    return {"targets": ["Linear"], "weights": {**numbers, "group_size": group, "strategy": strategy, "dynamic": False,
+                                               "block_structure": block},
+            "input_activations": inputs if activations else None, "output_activations": None, **more}
+
+
+def modelopt_file(algorithm, **more):
+    """hf_quant_config.json"""
+    return {"quant_method": "modelopt", "producer": {"name": "modelopt", "version": "0.33.0"}, "quantization": {
+        "quant_algo": algorithm, "kv_cache_quant_algo": "FP8", **more}}
+
+
+def mixed_layers(n_layers, **algorithms):
+    """quantized_layers: every layer's linear layers of these names; _N: those of layer N alone."""
+    return {f"model.layers.{layer}.{'mlp' if name in ('gate_proj', 'up_proj', 'down_proj') else 'self_attn'}.{name}":
+            how for layer in range(n_layers) for name, how in algorithms.items()}
+
+
+NVFP4, W4A16, PLAIN_FP8 = ({"quant_algo": "NVFP4", "group_size": 16}, {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+                           {"quant_algo": "FP8"})
+
 WIDE = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 1}
 BF16 = {"torch_dtype": "bfloat16"}
 
 # name: config, and how its linear layers lie:
-#   layout    of its tensors: awq, awq-no-zeros, gptq (version 1), gptq-v2, packed, int8
+#   layout    of its tensors: awq, awq-no-zeros, gptq (version 1), gptq-v2, packed, int8; of layouts.float_tensors():
+#             fp8 (weight_scale without a side), fp8-packed, fp8-inv (weight_scale_inv), nvfp4, nvfp4-packed, mxfp4
+#   block     [outputs, inputs] of FP8's blocks, or channel or tensor
 #   bits, group, symmetric, scales ("float16" and so on)
-#   dense     layers left dense; more: {pattern: other bits}; both as regular expressions, on the whole name
+#   dense     layers left dense; more: {pattern: other bits, or another layout}; both as regular expressions, on the
+#             whole name
 #   head      the output head is quantised
 #   file      the config lies in a file of this name
 #   bias      layers that have one
@@ -107,6 +135,8 @@ LAYOUTS = {
                         symmetric=False),
     "packed-4-64": dict(config=qwen3(head_dim=32, intermediate_size=128, **BF16, quantization_config=compressed(
         ct(4, 64))), layout="packed", group=64, symmetric=True, scales="bfloat16"),
+    "packed-4-32-bf16": dict(config=qwen3(head_dim=32, num_hidden_layers=1, **BF16, quantization_config=compressed(
+        ct(4, 32))), layout="packed", group=32, symmetric=True, scales="bfloat16"),
     "packed-4-128": dict(config=mistral(sliding_window=None, **WIDE, quantization_config=compressed(ct(4, 128))),
                          layout="packed", group=128, symmetric=True),
     "packed-4-channel": dict(config=qwen2(use_sliding_window=False, **BF16, quantization_config=compressed(
@@ -135,6 +165,28 @@ LAYOUTS = {
                                                 quantization_config=compressed(ct(
                                                     8, -1, activations=INT8_TOKENS), format="int-quantized")),
                                    layout="int8", bits=8, group=-1, symmetric=True, scales="bfloat16", bias="qkv"),
+    "nvfp4-packed": dict(config=qwen3(head_dim=32, **BF16, quantization_config=compressed(
+        ct_float(4, 16), format="nvfp4-pack-quantized")), layout="nvfp4-packed"),
+    "nvfp4-modelopt": dict(config=llama(**BF16, tie_word_embeddings=False, quantization_config=modelopt_file(
+        "NVFP4", group_size=16, exclude_modules=["lm_head", "model.layers.1.self_attn*"])), layout="nvfp4",
+        file="hf_quant_config.json", dense=".*layers.1.self_attn.*"),
+    "modelopt-mixed": dict(config=qwen3(head_dim=32, **BF16, tie_word_embeddings=False, quantization_config={
+        "quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "ignore": ["model.layers.*.k_proj"],
+        "quantized_layers": {"lm_head": W4A16, **mixed_layers(
+            2, q_proj=PLAIN_FP8, v_proj=PLAIN_FP8, o_proj=PLAIN_FP8, gate_proj=NVFP4, up_proj=NVFP4,
+            down_proj=W4A16)}}), layout="nvfp4", more={".*self_attn.*": "fp8"}, block="tensor",
+        dense=".*k_proj", head=True),
+    "mxfp4-packed": dict(config=llama(**BF16, quantization_config=compressed(
+        ct_float(4, 32, "group", activations=False), format="mxfp4-pack-quantized")), layout="mxfp4"),
+    "fp8-blocks": dict(config=phi3(**BF16, quantization_config={
+        "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [48, 48]}),
+        layout="fp8-inv", block=[48, 48], scales="bfloat16"),
+    "fp8-channel": dict(config=qwen2(use_sliding_window=False, **BF16, quantization_config=compressed(
+        ct_float(8, strategy="channel"), format="float-quantized")), layout="fp8-packed", block="channel",
+        scales="bfloat16", bias="qkv"),
+    "fp8-tensor": dict(config=llama(head_dim=34, **BF16, quantization_config={
+        "quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}), layout="fp8-packed",
+        block="tensor", scales="float32"),
 }
 
 
@@ -162,8 +214,8 @@ def convert(name, weight, layout, bits, group, symmetric, scales, zeros):
     return layouts.int8_tensors(name, q, steps), dense
 
 
-def make_tensors(name, config, layout, group, symmetric, bits=4, scales=None, dense=None, more=None, head=False,
-                 zeros=0, bias=""):
+def make_tensors(name, config, layout, group=0, symmetric=True, bits=4, scales=None, dense=None, more=None,
+                 head=False, zeros=0, bias="", block=None):
     """-> the checkpoint's tensors, and those of the dense one that means the same"""
     dtype = config.get("torch_dtype")
     plain = {**config, "torch_dtype": "float32"}
@@ -178,7 +230,12 @@ def make_tensors(name, config, layout, group, symmetric, bits=4, scales=None, de
             continue
         own = next((other for pattern, other in (more or {}).items()
                     if layouts.matches(layer, ["re:(" + pattern + ")$"])), bits)
-        parts, meant[tensor] = convert(layer, values, layout, own, group, symmetric, scales or "float16", zeros)
+        its = own if isinstance(own, str) else layout
+        if its.startswith(("fp8", "nvfp4", "mxfp4")):
+            parts, meant[tensor] = layouts.float_tensors(layer, values, its, block,
+                                                         lambda some: stored(some, scales or "float32"))
+        else:
+            parts, meant[tensor] = convert(layer, values, layout, own, group, symmetric, scales or "float16", zeros)
         tensors.update(parts)
     return tensors, meant
 

@@ -49,6 +49,7 @@ SCENARIOS = [
     ("pack", ["pack", MODEL, "-o", "{out}"], None),
     ("rules", ["eval", "-m", LAYOUTS / "packed-mixed", "-f", "{dir}/text", "--logits-out", "{out}"], None),
     ("repack", ["pack", LAYOUTS / "gptq-asymmetric", "-o", "{out}"], None),
+    ("floats", ["eval", "-m", LAYOUTS / "modelopt-mixed", "-f", "{dir}/text", "--logits-out", "{out}"], None),
     ("inspect", ["inspect", MODEL, "--json"], None),
     ("name", ["tokenize", "-m", "auk/stories", "-p", "Once upon a time"], None),
     ("models", ["models", "--names", MODEL], None),

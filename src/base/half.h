@@ -1,5 +1,5 @@
-/* half.h - portable scalar conversions: fp16 and bf16 to fp32, which is exact, and fp32 to fp16, rounding to
- * nearest even. The CPU kernels have vector forms of their own. */
+/* half.h - portable scalar conversions: fp16, bf16 and FP8 to fp32, which is exact, and fp32 to fp16,
+ * rounding to nearest even. The CPU kernels have vector forms of their own. */
 #pragma once
 
 #include <stdint.h>
@@ -37,4 +37,19 @@ static inline uint16_t float_to_f16(float value) {
     return (uint16_t)(sign | (float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000));
   }
   return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
+}
+
+/* E4M3 without infinities (F8_E4M3 of safetensors): sign, 4 bits of exponent, 3 of mantissa; 0x7f and 0xff
+ * are NaN. */
+static inline float e4m3_to_float(uint8_t code) {
+  uint32_t sign = (uint32_t)(code & 0x80) << 24, magnitude = code & 0x7f;
+  if (magnitude == 0x7f) return bits_float(sign | 0x7fc00000);
+  if (magnitude >= 8) return bits_float(sign | ((magnitude << 20) + 0x3c000000));
+  return bits_float(sign | float_bits((float)magnitude * 0x1p-9f));
+}
+
+/* E8M0, an exponent alone: 2^(code - 127), 0xff is NaN. */
+static inline float e8m0_to_float(uint8_t code) {
+  if (code == 0xff) return bits_float(0x7fc00000);
+  return code == 0 ? 0x1p-127f : bits_float((uint32_t)code << 23);
 }

@@ -7,24 +7,29 @@
 #include "base/half.h"
 #include "cpu/kernels_attention.h"
 #include "cpu/kernels_dense.h"
+#include "cpu/kernels_float.h"
 #include "cpu/kernels_grouped.h"
 #include "cpu/kernels_int8.h"
 #include "cpu/vector.h"
 
 static void matmul_row(const Linear *w, const float *x, int split, int splits_end, int first, int n,
                        const void *next, float *y, size_t y_stride) {
-  if (w->kind != LINEAR_DENSE)
+  if (!matmul_by_outputs(w))
     grouped_matmul_row(w, x, split, splits_end, first, n, next, y, y_stride);
-  else if (split < splits_end)
+  else if (split < splits_end && w->kind == LINEAR_DENSE)
     dense_matmul_row(w, x, first, n, y);
+  else if (split < splits_end)
+    float_matmul_row(w, x, first, n, y);
 }
 
 static void matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
                         float *y, size_t y_stride) {
-  if (w->kind != LINEAR_DENSE)
+  if (!matmul_by_outputs(w))
     grouped_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
-  else
+  else if (w->kind == LINEAR_DENSE)
     dense_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
+  else
+    float_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
 }
 
 static void join(const float *parts, size_t stride, int n_parts, int n, float *y) {

@@ -6,6 +6,7 @@
  * computes. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,12 +30,18 @@ enum {
 };
 _Static_assert(MATMUL_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
-/* The number of splits into which the inputs are split (split-K) when one row meets a quantised matrix, whose
- * weights lie input by input: threads share its splits. Dense and int8 matrices are shared by outputs and are
- * one split. The split decides the order of sums, so it depends on the matrix only: splits of at most 1,024
- * inputs until there are 16, and at least four (of whole PIECE_UNITs) if the matrix has that many. */
+/* True if the weights lie output by output: threads share the matrix by outputs. AWQ's and grouped ones lie
+ * input by input. */
+static inline bool matmul_by_outputs(const Linear *w) {
+  return w->kind != LINEAR_AWQ && w->kind != LINEAR_GROUPED;
+}
+
+/* The number of splits into which the inputs are split (split-K) when one row meets a matrix whose weights
+ * lie input by input: threads share its splits. Others are one split. The split decides the order of sums, so
+ * it depends on the matrix only: splits of at most 1,024 inputs until there are 16, and at least four (of
+ * whole SPLIT_UNITs) if the matrix has that many. */
 static inline int matmul_splits(const Linear *w) {
-  if (w->kind == LINEAR_DENSE || w->kind == LINEAR_INT8) return 1;
+  if (matmul_by_outputs(w)) return 1;
   int n_units = (w->n_in - 1) / SPLIT_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
   n = n < 4 ? 4 : n > MAX_SPLITS ? MAX_SPLITS : n;
   return n < n_units ? n : n_units;

@@ -7,7 +7,8 @@
  *     split 0      split 1      split 2      split 3
  *     |------- thread 0 -------|------- thread 1 -------| ...
  *
- * When all threads are done, the splits of each output are summed. A dense matrix has one split. */
+ * When all threads are done, the splits of each output are summed. A matrix whose weights lie
+ * output by output has one split. */
 #include <stdbool.h>
 
 #include "cpu/cpu.h"
@@ -99,7 +100,7 @@ static int cut_work(const MatmulWork *work, int me, int n_threads, Stretch *stre
 
 static const void *start_of(const Stretch *stretch) {
   const Linear *w = stretch->w;
-  if (w->kind == LINEAR_DENSE || w->kind == LINEAR_INT8) return NULL;
+  if (matmul_by_outputs(w)) return NULL;
   size_t row = (size_t)matmul_split_begin(w, stretch->split);
   size_t width = (size_t)w->n_out + (size_t)w->skip, at = row * width + (size_t)stretch->first;
   return (const uint8_t *)w->qweight + (w->kind == LINEAR_AWQ || w->bits == 4 ? at / 2 : at);
@@ -155,8 +156,13 @@ static void run_row(const MatmulWork *work) {
   }
 }
 
-/* One dense matmul of one row: the lm_head. */
-static void run_dense_row(const BackendModel *loaded, const float *x, const Matmul *matmul) {
+/* True for one row of x as it is: int8 kernels take it rounded. */
+static bool is_shared_by_outputs(const Linear *w) {
+  return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
+}
+
+/* One matmul of one row by outputs: a dense lm_head. */
+static void run_output_row(const BackendModel *loaded, const float *x, const Matmul *matmul) {
   const Linear *w = matmul->w.linear;
   int n_units = blocks(w->n_out, JOIN_COLUMNS);
 #pragma omp parallel for num_threads(loaded->n_threads)
@@ -246,8 +252,8 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
   round_rows(&work);
   if (n_rows > 1)
     run_rows(&work);
-  else if (n_matmuls == 1 && !matmuls->gate.linear && matmuls->w.linear->kind == LINEAR_DENSE)
-    run_dense_row(loaded, x, matmuls);
+  else if (n_matmuls == 1 && !matmuls->gate.linear && is_shared_by_outputs(matmuls->w.linear))
+    run_output_row(loaded, x, matmuls);
   else
     run_row(&work);
 }

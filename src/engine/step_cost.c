@@ -1,6 +1,8 @@
 /* step_cost.c - see step_cost.h.   Calls: model/layers.c. */
 #include "engine/step_cost.h"
 
+#include <math.h>
+
 #include "model/layers.h"
 
 static double vector_bytes(const Vector *vector) {
@@ -14,6 +16,9 @@ static double linear_bytes(const Linear *l) {
   case LINEAR_AWQ:
   case LINEAR_GROUPED: return bias + cells * l->bits / 8 + cells / l->group * (l->bits / 8.0 + 2);
   case LINEAR_INT8: return bias + cells + l->n_out * 4.0;
+  case LINEAR_FP4: return bias + cells / 2 + cells / l->group;
+  case LINEAR_FP8:
+    return bias + cells + ceil((double)l->n_out / l->block) * ceil((double)l->n_in / l->group) * 4;
   case LINEAR_DENSE: break;
   }
   return bias + cells * (double)dtype_bytes(l->dtype);

@@ -34,12 +34,37 @@ static Vector place_vector(Arena *arena, int n) {
   return (Vector){place(arena, (size_t)n, 2), DTYPE_F16, n};
 }
 
+/* Places FP8 or FP4 weights, their scales and FP4's table of scales. */
+static Status place_float(Arena *arena, const Model *model, const QuantScheme *scheme, Linear *linear,
+                          Error *err) {
+  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+  if (scheme->method == QUANT_FP8) {
+    const int block = scheme->block > 0 && scheme->block < linear->n_out ? scheme->block : linear->n_out;
+    if (linear->group > linear->n_in) linear->group = linear->n_in;
+    const size_t groups = (n_in - 1) / (size_t)linear->group + 1;
+    linear->kind = LINEAR_FP8;
+    linear->block = block;
+    linear->weight = place(arena, n_in * n_out, 1);
+    linear->scales = place(arena, ((n_out - 1) / (size_t)block + 1) * groups, 4);
+    return STATUS_OK;
+  }
+  if (linear->n_in % linear->group != 0)
+    return error_set(err, STATUS_MODEL, "%s: %s: %d inputs cannot be quantised in groups of %d",
+                     model->files->path, linear->name, linear->n_in, linear->group);
+  linear->kind = LINEAR_FP4;
+  linear->weight = place(arena, n_in * n_out / 2, 1);
+  linear->scales = place(arena, n_in / (size_t)linear->group * n_out, 1);
+  linear->scale_values = place(arena, FP4_SCALE_VALUES, sizeof(float));
+  return STATUS_OK;
+}
+
 /* Places the data of a quantised layer in the form that model_prepare() makes. */
 static Status place_quantised(Arena *arena, const Model *model, const QuantScheme *scheme, Linear *linear,
                               Error *err) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
   linear->bits = scheme->bits;
   linear->group = scheme->group == -1 ? linear->n_in : scheme->group;
+  if (scheme->method >= QUANT_FP8) return place_float(arena, model, scheme, linear, err);
   if (scheme->method == QUANT_INT8) {
     linear->kind = LINEAR_INT8;
     linear->weight = place(arena, n_in * n_out, 1);
@@ -207,12 +232,32 @@ static void fill_quantised(const Linear *linear, uint64_t *random) {
     fill_halves(linear->scales, groups * n_out, 0.9f * scale, 1.1f * scale, random);
 }
 
+/* The mean square of E2M1's numbers is 8.6, that of E4M3's 1.15e4. */
+static void fill_float(const Linear *linear, uint64_t *random) {
+  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+  if (linear->kind == LINEAR_FP8) {
+    const size_t groups = (n_in - 1) / (size_t)linear->group + 1;
+    const size_t blocks = (size_t)((linear->block_first + linear->n_out - 1) / linear->block + 1);
+    uint8_t *codes = (uint8_t *)linear->weight;
+    fill_bytes(codes, n_in * n_out, random);
+    for (size_t i = 0; i < n_in * n_out; i++)
+      codes[i] &= (codes[i] & 0x7f) == 0x7f ? 0xfe : 0xff; /* no NaN */
+    fill_floats(linear->scales, blocks * groups, 1 / sqrtf(1.15e4f * (float)linear->n_in), random);
+    return;
+  }
+  fill_bytes(linear->weight, n_in * n_out / 2, random);
+  fill_bytes(linear->scales, n_in / (size_t)linear->group * n_out, random);
+  fill_floats(linear->scale_values, FP4_SCALE_VALUES, 1 / sqrtf(8.6f * (float)linear->n_in), random);
+}
+
 /* Dense weights are uniform in [-a, a), with variance a^2 / 3. */
 static void fill_matrix(const Linear *linear, uint64_t *random) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
   switch (linear->kind) {
   case LINEAR_AWQ:
   case LINEAR_GROUPED: fill_quantised(linear, random); break;
+  case LINEAR_FP8:
+  case LINEAR_FP4: fill_float(linear, random); break;
   case LINEAR_INT8:
     fill_bytes(linear->weight, n_in * n_out, random);
     fill_floats(linear->scales, n_out, 1 / sqrtf(variance(8) / 2 * (float)linear->n_in), random);

@@ -10,9 +10,10 @@ typedef struct {
   Linear *linear; /* the result; its kind, sizes, bits and group are set */
   QuantMethod method;
   bool zeros_less_one;         /* GPTQ, version 1 */
-  const StoredTensor *weights; /* qweight, weight_packed or an I8 weight */
+  const StoredTensor *weights; /* qweight, weight_packed or a weight */
   const StoredTensor *zeros;   /* qzeros or weight_zero_point, NULL: all are the middle of the range */
-  const StoredTensor *scales;  /* scales or weight_scale */
+  const StoredTensor *scales;  /* scales, weight_scale or weight_scale_inv */
+  const StoredTensor *factor;  /* NVFP4: weight_scale_2 or weight_global_scale, one number */
   int n_out;                   /* outputs of the stored matrix; the layer is its outputs */
   int first_out;               /* [first_out, first_out + linear->n_out) */
 } StoredWeights;
@@ -24,6 +25,11 @@ bool stored_groups_are_canonical(const StoredWeights *stored);
 /* Bytes that repack.c will allocate if scales fit F16 (2 more per scale if not). */
 size_t stored_made_bytes(const StoredWeights *stored);
 size_t stored_replaced_bytes(const StoredWeights *stored); /* stored bytes that are not read afterwards */
+
+/* The same for FP8 and FP4, whose scales float_scales.c checks and makes. */
+enum { FP4_SCALE_VALUES = 256 };
+size_t float_scales_made_bytes(const StoredWeights *stored);
+Status float_scales_make(Model *model, const StoredWeights *stored, int n_threads, Error *err);
 
 struct ModelFiles {
   char *path;                   /* as given to model_open(); for messages */
@@ -41,6 +47,9 @@ struct ModelFiles {
   void *reserved; /* [reserved_bytes] the mapping of a dummy's tensors, or NULL */
   size_t reserved_bytes;
 };
+
+/* Memory of model_prepare() for a layer, which model_close() frees; NULL after a failure. */
+void *model_make_memory(Model *model, size_t n, size_t size, const Linear *linear, Error *err);
 
 /* Number `index` of the mapped files of an open model's weights, NULL after the last. */
 const MappedFile *model_file(const Model *model, size_t index);

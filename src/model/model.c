@@ -19,11 +19,11 @@ static const struct {
     /* clang-format off */
   { "F32",         32, DTYPE_F32   }, { "F16",         16, DTYPE_F16   },  { "BF16",        16, DTYPE_BF16  },
   { "I32",         32, DTYPE_I32   }, { "I16",         16, DTYPE_I16   },  { "I8",           8, DTYPE_I8    },
-  { "U8",           8, DTYPE_U8    }, { "I64",         64, DTYPE_I64   },  { "BOOL",         8, DTYPE_OTHER },
-  { "U16",         16, DTYPE_OTHER }, { "U32",         32, DTYPE_OTHER },  { "U64",         64, DTYPE_OTHER },
-  { "F64",         64, DTYPE_OTHER }, { "C64",         64, DTYPE_OTHER },  { "F4",           4, DTYPE_OTHER },
-  { "F6_E2M3",      6, DTYPE_OTHER }, { "F6_E3M2",      6, DTYPE_OTHER },  { "F8_E4M3",      8, DTYPE_OTHER },
-  { "F8_E5M2",      8, DTYPE_OTHER }, { "F8_E8M0",      8, DTYPE_OTHER },  { "F8_E4M3FNUZ",  8, DTYPE_OTHER },
+  { "U8",           8, DTYPE_U8    }, { "I64",         64, DTYPE_I64   },  { "F8_E4M3", 8, DTYPE_F8_E4M3 },
+  { "F8_E8M0",  8, DTYPE_F8_E8M0   }, { "BOOL",         8, DTYPE_OTHER },  { "U16",         16, DTYPE_OTHER },
+  { "U32",         32, DTYPE_OTHER }, { "U64",         64, DTYPE_OTHER },  { "F64",         64, DTYPE_OTHER },
+  { "C64",         64, DTYPE_OTHER }, { "F4",           4, DTYPE_OTHER },  { "F6_E2M3",      6, DTYPE_OTHER },
+  { "F6_E3M2",      6, DTYPE_OTHER }, { "F8_E5M2",      8, DTYPE_OTHER },  { "F8_E4M3FNUZ",  8, DTYPE_OTHER },
   { "F8_E5M2FNUZ",  8, DTYPE_OTHER },
     /* clang-format on */
 };
@@ -128,6 +128,26 @@ Status check_groups(const Linear *linear, int group, const char *file, const cha
       file, what, linear->n_in, linear->n_out, group);
 }
 
+/* Moves to the scales of output `first` of FP8's blocks. */
+static void cut_blocks(Linear *linear, int first) {
+  const int at = linear->block_first + first, n_groups = (linear->n_in - 1) / linear->group + 1;
+  linear->scales = (const char *)linear->scales + (size_t)(at / linear->block) * (size_t)n_groups * 4;
+  linear->block_first = at % linear->block;
+}
+
+/* Cuts a layer whose rows are its outputs. */
+static void cut_rows(Linear *linear, int first) {
+  const size_t at = (size_t)first, n_in = (size_t)linear->n_in;
+  size_t row = n_in;
+  if (linear->kind == LINEAR_DENSE) row = n_in * dtype_bytes(linear->dtype);
+  if (linear->kind == LINEAR_FP4) row = n_in / 2;
+  linear->weight = (const char *)linear->weight + at * row;
+  if (linear->kind == LINEAR_INT8) linear->scales = (const char *)linear->scales + at * 4;
+  if (linear->kind == LINEAR_FP4)
+    linear->scales = (const char *)linear->scales + at * (n_in / (size_t)linear->group);
+  if (linear->kind == LINEAR_FP8) cut_blocks(linear, first);
+}
+
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err) {
   const size_t at = (size_t)first;
   if (linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED) {
@@ -140,11 +160,8 @@ Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error 
     linear->qzeros = (const char *)linear->qzeros + (bytes ? at : at / 2);
     linear->scales = (const char *)linear->scales + at * (bytes ? 4 : 2);
     linear->skip = linear->n_out - n_out;
-  } else if (linear->kind == LINEAR_INT8) {
-    linear->weight = (const char *)linear->weight + at * (size_t)linear->n_in;
-    linear->scales = (const char *)linear->scales + at * 4;
   } else {
-    linear->weight = (const char *)linear->weight + at * (size_t)linear->n_in * dtype_bytes(linear->dtype);
+    cut_rows(linear, first);
   }
   linear->n_out = n_out;
   return STATUS_OK;

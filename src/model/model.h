@@ -22,6 +22,8 @@ typedef enum {
   DTYPE_I8,
   DTYPE_U8,
   DTYPE_I64,
+  DTYPE_F8_E4M3,
+  DTYPE_F8_E8M0,
   DTYPE_OTHER
 } Dtype;
 
@@ -44,9 +46,9 @@ typedef struct {
   int n_rows, n_columns;
 } Matrix;
 
-typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8 } LinearKind;
+typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8, LINEAR_FP8, LINEAR_FP4 } LinearKind;
 
-/* A linear layer y = W x + bias, n_in inputs, n_out outputs, in one of four forms:
+/* A linear layer y = W x + bias, n_in inputs, n_out outputs, in one of six forms:
  *
  * LINEAR_AWQ: 4-bit weights in groups along the input,
  *     w[i][o] = (q[i][o] - z[i / group][o]) * scales[i / group][o]
@@ -57,24 +59,36 @@ typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8 } LinearKin
  * LINEAR_INT8: w[i][o] = weight[o][i] * scales[o], and x is rounded to int8 before the product:
  *     s = largest |x[i]| / 127.5,  p[i] = x[i] / s to the nearest integer, ties to even, in -128 .. 127,
  *     y[o] = s * scales[o] * sum over i of weight[o][i] * p[i]
+ * LINEAR_FP8: w[i][o] = e4m3(weight[o][i]) * scales[(block_first + o) / block][i / group]
+ * LINEAR_FP4: w[i][o] = e2m1(code) * scale_values[scales[o][i / group]]; the code is the lower four bits of
+ *   weight[o][i / 2] for an even i, the upper four for an odd one, and stands for
+ *     0: 0   1: 0.5   2: 1   3: 1.5   4: 2   5: 3   6: 4   7: 6,   with bit 3 set the negative of it.
  * LINEAR_DENSE: weight[o][i] as stored.
  *
  * model_open() sets the form; a layer that is stored otherwise has no data before model_prepare(), which may
  * still change 4-bit layers from LINEAR_AWQ to LINEAR_GROUPED or back, as their numbers require. */
 typedef struct {
   LinearKind kind;
-  int n_in, n_out;     /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
-  int bits;            /* AWQ: 4, GROUPED: 4 or 8, INT8: 8 */
-  int group;           /* AWQ, GROUPED: inputs that share a scale; n_in for one scale per column */
-  int skip;            /* AWQ, GROUPED: columns of each stored row that belong to other layers (fused ones):
-                        * rows of qweight, qzeros and scales are n_out + skip columns apart; skip % 8 == 0 */
+  int n_in, n_out; /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
+  int bits;        /* AWQ, FP4: 4, GROUPED: 4 or 8, INT8, FP8: 8 */
+  /* Inputs that share a scale: AWQ, GROUPED: n_in for one scale per column; FP4: 16 or 32; FP8: n_in, or a
+   * multiple of 16 with a shorter last group. */
+  int group;
+  /* AWQ, GROUPED: columns of each stored row that belong to other layers (fused ones): rows of qweight,
+   * qzeros and scales are n_out + skip columns apart; skip % 8 == 0. */
+  int skip;
+  int block;           /* FP8: outputs that share a scale; the last block may be shorter */
+  int block_first;     /* FP8: outputs of the first block that belong to another layer; < block */
   const void *qweight; /* 4 bits: u32 [n_in][n_out / 8]; GROUPED of 8: u8 [n_in][n_out] */
   const void *qzeros;  /* AWQ: u32 [n_in / group][n_out / 8]; GROUPED: u8 [n_in / group][n_out] */
-  const void *scales;  /* [n_in / group][n_out], AWQ: f16, GROUPED: f32; INT8: f32 [n_out] */
-  const void *weight;  /* dense: [n_out][n_in] of `dtype`; INT8: i8 [n_out][n_in] */
-  Dtype dtype;         /* dense: F32, F16 or BF16 */
-  Vector bias;         /* [n_out], or data NULL */
-  const char *name;    /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
+  /* [n_in / group][n_out], AWQ: f16, GROUPED: f32; INT8: f32 [n_out]; FP4: u8 [n_out][n_in / group];
+   * FP8: f32 [blocks of outputs][groups of inputs]. */
+  const void *scales;
+  const float *scale_values; /* FP4: [256] what the codes in `scales` stand for */
+  const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
+  Dtype dtype;        /* dense: F32, F16 or BF16 */
+  Vector bias;        /* [n_out], or data NULL */
+  const char *name;   /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
 typedef struct {
@@ -159,7 +173,7 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
 Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err);
 
 /* Names of the optional files that auk reads beside a checkpoint's weights, in the same directory. */
-enum { N_MODEL_COMPANIONS = 9 };
+enum { N_MODEL_COMPANIONS = 10 };
 extern const char *const model_companions[N_MODEL_COMPANIONS];
 const char *model_path(const Model *model); /* as given to model_open() */
 /* The model's directory, a packed file's own, in new memory; NULL after a failure. */

@@ -1,4 +1,4 @@
-/* test_half.c - fp16 and bf16 to fp32 and back, every value of the small formats.
+/* test_half.c - fp16, bf16 and FP8 to fp32, fp16 back, every value of the small formats.
  *
  * The reference is IEEE 754 itself, in doubles, which hold every value here exactly: no tolerance. */
 #include <math.h>
@@ -33,6 +33,17 @@ static void every_half_is_read_exactly(void **state) {
   for (unsigned bits = 0; bits <= 0xffff; bits++) {
     assert_same(f16_to_float((uint16_t)bits), value_of(bits, 5, 10), bits);
     assert_same(bf16_to_float((uint16_t)bits), value_of(bits, 8, 7), bits);
+  }
+}
+
+/* E4M3 has no infinity: its largest exponent counts as the others do but for one code, NaN. */
+static void every_byte_is_read_exactly(void **state) {
+  (void)state;
+  for (unsigned bits = 0; bits <= 0xff; bits++) {
+    double e4m3 = value_of(bits, 4, 3);
+    if ((bits & 0x78) == 0x78) e4m3 = (bits & 0x80 ? -1 : 1) * ldexp(8 + (bits & 7), 15 - 7 - 3);
+    assert_same(e4m3_to_float((uint8_t)bits), (bits & 0x7f) == 0x7f ? NAN : e4m3, bits);
+    assert_same(e8m0_to_float((uint8_t)bits), bits == 0xff ? NAN : ldexp(1, (int)bits - 127), bits);
   }
 }
 
@@ -85,9 +96,8 @@ static void floats_go_to_the_nearest_half(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_half_is_read_exactly),
-      cmocka_unit_test(every_half_is_written_as_it_was_read),
-      cmocka_unit_test(ties_go_to_the_even_neighbour),
+      cmocka_unit_test(every_half_is_read_exactly),           cmocka_unit_test(every_byte_is_read_exactly),
+      cmocka_unit_test(every_half_is_written_as_it_was_read), cmocka_unit_test(ties_go_to_the_even_neighbour),
       cmocka_unit_test(floats_go_to_the_nearest_half),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,6 +170,67 @@ static inline TestLinear test_int8(int n_in, int n_out, uint64_t seed) {
   return t;
 }
 
+/* LINEAR_FP8 with every code but NaN. The first `first` outputs of the first block belong to another layer. A
+ * weight is the product of code and scale, rounded to fp32. */
+static inline TestLinear test_fp8(int n_in, int n_out, int block, int group, int first, uint64_t seed) {
+  TestLinear t = {.linear = {.kind = LINEAR_FP8,
+                             .bits = 8,
+                             .n_in = n_in,
+                             .n_out = n_out,
+                             .block = block,
+                             .block_first = first,
+                             .group = group,
+                             .name = "test"}};
+  const size_t in = (size_t)n_in, out = (size_t)n_out, groups = (in - 1) / (size_t)group + 1,
+               blocks = ((size_t)first + out - 1) / (size_t)block + 1;
+  uint8_t *codes = need(in * out, 1);
+  float *scales = need(blocks * groups, sizeof *scales);
+  t.weights = need(in * out, sizeof *t.weights);
+  for (size_t i = 0; i < blocks * groups; i++) scales[i] = next_float(&seed) * 0.001f;
+  for (size_t o = 0; o < out; o++) {
+    for (size_t i = 0; i < in; i++) {
+      uint8_t code = (uint8_t)(next_random(&seed) >> 8);
+      if ((code & 0x7f) == 0x7f) code = 0x80;
+      codes[o * in + i] = code;
+      const float scale = scales[((size_t)first + o) / (size_t)block * groups + i / (size_t)group];
+      t.weights[o * in + i] = (double)(e4m3_to_float(code) * scale);
+    }
+  }
+  t.linear.weight = misaligned(codes, in * out, &t.owners[0]);
+  t.linear.scales = misaligned(scales, blocks * groups * sizeof *scales, &t.owners[1]);
+  free(codes);
+  free(scales);
+  return t;
+}
+
+/* LINEAR_FP4; each of the 256 codes of a scale stands for another number. */
+static inline TestLinear test_fp4(int n_in, int n_out, int group, uint64_t seed) {
+  static const float sizes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  TestLinear t = {
+      .linear = {
+          .kind = LINEAR_FP4, .bits = 4, .n_in = n_in, .n_out = n_out, .group = group, .name = "test"}};
+  const size_t in = (size_t)n_in, out = (size_t)n_out, groups = in / (size_t)group;
+  uint8_t *codes = need(in * out / 2, 1), *scales = need(groups * out, 1);
+  float *values = need(256, sizeof *values);
+  t.weights = need(in * out, sizeof *t.weights);
+  for (size_t i = 0; i < in * out / 2; i++) codes[i] = (uint8_t)(next_random(&seed) >> 8);
+  for (size_t i = 0; i < groups * out; i++) scales[i] = (uint8_t)(next_random(&seed) >> 8);
+  for (int i = 0; i < 256; i++) values[i] = next_float(&seed);
+  for (size_t o = 0; o < out; o++) {
+    for (size_t i = 0; i < in; i++) {
+      const int code = codes[(o * in + i) / 2] >> i % 2 * 4 & 15;
+      const float number = code & 8 ? -sizes[code & 7] : sizes[code];
+      t.weights[o * in + i] = (double)(number * values[scales[o * groups + i / (size_t)group]]);
+    }
+  }
+  t.linear.weight = misaligned(codes, in * out / 2, &t.owners[0]);
+  t.linear.scales = misaligned(scales, groups * out, &t.owners[1]);
+  t.linear.scale_values = t.owners[2] = values;
+  free(codes);
+  free(scales);
+  return t;
+}
+
 /* q = x / scale to the nearest whole number, ties to even, in -128 .. 127, in fp32 as compressed-tensors does
  * it; the scale. */
 static inline float test_round(const float *x, int n, int16_t *out) {

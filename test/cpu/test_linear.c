@@ -7,7 +7,7 @@
 
 enum { MOST_ROWS = 145, MOST_PRODUCTS = 3, BEHIND = 3 };
 
-/* A letter for each kind: a AWQ, 4 and 8 GROUPED, d dense, i INT8; 0: no such matrix. */
+/* A letter for each kind: a AWQ, 4 and 8 GROUPED, d dense, i INT8, f FP4, e FP8; 0: no such matrix. */
 typedef struct {
   char w, gate;
   int n_out;
@@ -51,6 +51,13 @@ static const Case cases[] = {
     {"three splits", 3 * SPLIT_UNIT, 30, {{.w = '8', .n_out = 264}}},
     {"five splits", 4 * 1024 + SPLIT_UNIT, 7, {{.w = 'a', .n_out = 24}}},
     {"as many splits as can be", 17 * 1024, 7, {{.w = '4', .n_out = 8}}},
+    {"FP4 beside FP8",
+     96,
+     60,
+     {{.w = 'f', .n_out = 72, .bias = true}, {.w = 'e', .n_out = 40}, {.w = 'a', .n_out = 8}}},
+    {"a gate of FP8", 96, 30, {{.w = 'f', .gate = 'e', .n_out = 264, .gate_bias = true}}},
+    {"an FP4 head", 64, 30, {{.w = 'f', .n_out = 513}}},
+    {"FP8 added", 70, 60, {{.w = 'e', .n_out = 300, .add = true, .scale = 2, .bias = true}}},
     {"one input", 1, 30, {{.w = 'a', .n_out = 8}, {.w = 'd', .n_out = 1}, {.w = 'i', .n_out = 1}}},
 };
 
@@ -61,6 +68,8 @@ static TestLinear linear_of(char kind, int n_in, int n_out, uint64_t seed) {
   case '4': return test_grouped(4, n_in, n_out, group, seed);
   case '8': return test_grouped(8, n_in, n_out, group, seed);
   case 'i': return test_int8(n_in, n_out, seed);
+  case 'f': return test_fp4(n_in, n_out, 16, seed);
+  case 'e': return test_fp8(n_in, n_out, 24, n_in % 32 == 0 ? 32 : n_in, 5, seed);
   default: return test_dense(n_in, n_out, DTYPE_BF16, seed);
   }
 }
@@ -131,7 +140,7 @@ static double exact_sum(const World *world, int p, int which, const float *x, in
     sum += term;
     size += fabs(term) + t->shift * fabs((double)x[i]) / w->n_in;
   }
-  const int chain = w->kind == LINEAR_DENSE ? 1024 / 4 : w->n_in / matmul_splits(w) + SPLIT_UNIT;
+  const int chain = matmul_by_outputs(w) ? 1024 / 4 : w->n_in / matmul_splits(w) + SPLIT_UNIT;
   *error = ((chain < w->n_in ? chain : w->n_in) + 20) * EPSILON * (size + fabs(bias));
   return sum + bias;
 }
@@ -258,7 +267,8 @@ static void inputs_are_cut_into_pieces_as_documented(void **state) {
                {LINEAR_AWQ, 96, 3},       {LINEAR_AWQ, 128, 4},      {LINEAR_AWQ, 4096, 4},
                {LINEAR_AWQ, 4097, 5},     {LINEAR_GROUPED, 5120, 5}, {LINEAR_GROUPED, 5121, 6},
                {LINEAR_AWQ, 16384, 16},   {LINEAR_AWQ, 16385, 16},   {LINEAR_AWQ, 100000, 16},
-               {LINEAR_DENSE, 100000, 1}, {LINEAR_INT8, 100000, 1},  {LINEAR_GROUPED, 64, 2}};
+               {LINEAR_DENSE, 100000, 1}, {LINEAR_INT8, 100000, 1},  {LINEAR_GROUPED, 64, 2},
+               {LINEAR_FP8, 100000, 1},   {LINEAR_FP4, 100000, 1}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     const Linear w = {.kind = known[i].kind, .n_in = known[i].n_in};
     const int n = matmul_splits(&w);

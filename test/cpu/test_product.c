@@ -28,11 +28,11 @@ static void whole_product(const Kernels *kernels, const Linear *w, const float *
 }
 
 /* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products
- * round too); chains are as long as a split (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 splits or lanes
- * comes on top. Where the product of zero point and scale is rounded, each weight is wrong by that much more.
- * A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
+ * round too); chains are as long as a split (AWQ) or 1024 / 4 (output by output, in 4 lanes); joining 16
+ * splits or lanes comes on top. Where the product of zero point and scale is rounded, each weight is wrong by
+ * that much more. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
 static double allowed(const Linear *w, double magnitude) {
-  int chain = w->kind != LINEAR_DENSE ? w->n_in / matmul_splits(w) + SPLIT_UNIT : 1024 / 4;
+  int chain = matmul_by_outputs(w) ? 1024 / 4 : w->n_in / matmul_splits(w) + SPLIT_UNIT;
   if (chain > w->n_in) chain = w->n_in;
   return (chain + 2 + 16) * EPSILON * magnitude;
 }
@@ -164,6 +164,9 @@ static void layers_that_are_stored_as_one_matrix(void **state) {
   check(part_of(test_awq(40, 24, 20, 4), 16, 8));
   check(part_of(test_grouped(8, 192, 176, 64, 5), 104, 72));
   check(part_of(test_dense(172, 97, DTYPE_F16, 6), 31, 50));
+  check(part_of(test_fp8(172, 97, 32, 48, 5, 7), 31, 50));
+  check(part_of(test_fp8(64, 97, 32, 64, 0, 8), 64, 33));
+  check(part_of(test_fp4(96, 97, 16, 9), 31, 50));
   TestLinear t = test_awq(32, 24, 32, 7);
   Error err;
   assert_int_equal(linear_cut(&t.linear, 4, 8, "a file", &err), STATUS_MODEL);
@@ -181,6 +184,27 @@ static void dense_of_every_type(void **state) {
     check(test_dense(1, 1, types[i], i));
     check(test_dense(15, 3, types[i], i));
     check(test_dense(2051, 21, types[i], i));
+  }
+}
+
+static void fp8_with_scales_of_blocks(void **state) {
+  (void)state;
+  check(test_fp8(576, 172, 128, 128, 0, 1));
+  check(test_fp8(2051, 21, 128, 128, 0, 2));
+  check(test_fp8(2051, 21, 1, 2051, 0, 3));
+  check(test_fp8(1100, 97, 97, 1100, 0, 4));
+  check(test_fp8(1100, 97, 40, 48, 39, 5));
+  check(test_fp8(15, 3, 2, 15, 1, 6));
+  check(test_fp8(1, 1, 1, 1, 0, 7));
+}
+
+static void fp4_in_groups_of_16_and_32(void **state) {
+  (void)state;
+  for (int group = 16; group <= 32; group += 16) {
+    check(test_fp4(576, 172, group, 1));
+    check(test_fp4(2080, 21, group, 2));
+    check(test_fp4(group, 3, group, 3));
+    check(test_fp4(1056, 97, group, 4));
   }
 }
 
@@ -217,6 +241,8 @@ int main(void) {
       cmocka_unit_test(layers_that_are_stored_as_one_matrix),
       cmocka_unit_test(dense_of_every_type),
       cmocka_unit_test(special_halves),
+      cmocka_unit_test(fp8_with_scales_of_blocks),
+      cmocka_unit_test(fp4_in_groups_of_16_and_32),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

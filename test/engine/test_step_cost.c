@@ -116,7 +116,9 @@ static void every_kind_of_matrix_is_counted(void **state) {
       .kind = LINEAR_INT8, .n_in = 10, .n_out = 6, .bits = 8, .bias = {numbers, DTYPE_F32, 6}};
   const Linear half = {
       .kind = LINEAR_DENSE, .n_in = 7, .n_out = 3, .dtype = DTYPE_BF16, .bias = {numbers, DTYPE_F16, 3}};
-  ModelLayer layer = {.q = awq, .k = grouped, .v = int8, .o = half, .gate = none, .up = none, .down = none};
+  const Linear fp4 = {.kind = LINEAR_FP4, .n_in = 32, .n_out = 5, .bits = 4, .group = 16};
+  const Linear fp8 = {.kind = LINEAR_FP8, .n_in = 20, .n_out = 10, .bits = 8, .block = 4, .group = 16};
+  ModelLayer layer = {.q = awq, .k = grouped, .v = int8, .o = half, .gate = fp4, .up = fp8, .down = none};
   layer.mlp_post_norm = (Vector){numbers, DTYPE_F32, 5};
   layer.k_norm = (Vector){numbers, DTYPE_BF16, 9};
   const Model model = {.config = {.n_layers = 1, .n_heads = 4, .n_kv_heads = 2, .head_dim = 6},
@@ -125,9 +127,10 @@ static void every_kind_of_matrix_is_counted(void **state) {
                        .final_norm = {numbers, DTYPE_F32, 12},
                        .head = half};
   /* Of each group of 32 or 16 weights: an fp16 scale and a zero point as wide as a weight. */
-  const double stored = (256 + 16 * 2.5) + (768 + 48 * 3) + (60 + 6 * 4 + 6 * 4) + (42 + 6) + 5 * 4 + 9 * 2;
+  const double stored = (256 + 16 * 2.5) + (768 + 48 * 3) + (60 + 6 * 4 + 6 * 4) + (42 + 6) + (80 + 10) +
+                        (200 + 3 * 2 * 4) + 5 * 4 + 9 * 2;
   const double row = 24, kv = 2 * 2 * 6 * 2, end = 12 * 4 + 42 + 6;
-  const double weights = 512 + 768 + 60 + 21, seen = 4 * 4 * 6;
+  const double weights = 512 + 768 + 60 + 21 + 160 + 200, seen = 4 * 4 * 6;
   for (int n_rows = 1; n_rows <= 3; n_rows++) {
     const StepCost cost = step_cost(&model, KV_F16, 5, n_rows, 0);
     assert_equal(cost.bytes, stored + n_rows * row + 5 * kv);

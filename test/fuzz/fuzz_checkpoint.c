@@ -72,6 +72,16 @@ static void read_linear(const Linear *linear) {
   } else if (linear->kind == LINEAR_INT8) {
     read_all(linear->weight, n_in * n_out);
     read_all(linear->scales, n_out * 4);
+  } else if (linear->kind == LINEAR_FP8) {
+    const size_t rows = (size_t)(linear->block_first + linear->n_out - 1) / (size_t)linear->block + 1;
+    require(linear->block > 0 && linear->block_first < linear->block && linear->group > 0);
+    read_all(linear->weight, n_in * n_out);
+    read_all(linear->scales, rows * ((n_in - 1) / (size_t)linear->group + 1) * 4);
+  } else if (linear->kind == LINEAR_FP4) {
+    require((linear->group == 16 || linear->group == 32) && n_in % (size_t)linear->group == 0);
+    read_all(linear->weight, n_in / 2 * n_out);
+    read_all(linear->scales, n_in / (size_t)linear->group * n_out);
+    read_all(linear->scale_values, 256 * 4);
   } else {
     bool grouped = linear->kind == LINEAR_GROUPED;
     require(linear->group > 0 && n_in % (size_t)linear->group == 0 && n_out % 8 == 0 &&

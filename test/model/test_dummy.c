@@ -227,6 +227,11 @@ static const struct {
                                                                  ""),
      false, LINEAR_GROUPED, 8, -1},
     {"Gemma2ForCausalLM", "gemma2", "", true, LINEAR_DENSE, 0, 0},
+    {"Phi3ForCausalLM", "phi3", QUANT("\"quant_method\": \"fp8\", \"weight_block_size\": [16, 48]"), false,
+     LINEAR_FP8, 8, 48},
+    {"LlamaForCausalLM", "llama", QUANT("\"quant_method\": \"fp8\""), true, LINEAR_FP8, 8, -1},
+    {"Phi3ForCausalLM", "phi3", QUANT("\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\""), true,
+     LINEAR_FP4, 4, 16},
     {"Olmo2ForCausalLM", "olmo2", QUANT("\"quant_method\": \"gptq\", \"group_size\": 16"), false, LINEAR_AWQ,
      4, 16},
 };
@@ -261,8 +266,15 @@ static void offsets_of(const Linear *linear, size_t first, size_t offsets[3]) {
   const size_t of_kind[][3] = {[LINEAR_DENSE] = {first * n_in * 2, 0, 0},
                                [LINEAR_AWQ] = {first / 2, first / 2, first * 2},
                                [LINEAR_GROUPED] = {first, first, first * 4},
-                               [LINEAR_INT8] = {first * n_in, 0, first * 4}};
+                               [LINEAR_INT8] = {first * n_in, 0, first * 4},
+                               [LINEAR_FP8] = {first * n_in, 0, first / 16 * ((n_in + 47) / 48) * 4},
+                               [LINEAR_FP4] = {first * n_in / 2, 0, first * n_in / 16}};
   memcpy(offsets, of_kind[linear->kind], sizeof of_kind[0]);
+}
+
+/* One scale for 16 outputs and 48 inputs, or for all. */
+static size_t fp8_scale_bytes(const Linear *linear, size_t n_out) {
+  return linear->group == 48 ? n_out / 16 * (((size_t)linear->n_in + 47) / 48) * 4 : 4;
 }
 
 /* A whole matrix of which `linear` is the first layer, and the others where they belong in it. */
@@ -275,7 +287,11 @@ static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer
   add_region(all, weights, n_in * n * (size_t)(linear->kind == LINEAR_DENSE ? 16 : linear->bits) / 8);
   if (groups) add_region(all, linear->qzeros, n_groups * n * (size_t)linear->bits / 8);
   if (linear->kind != LINEAR_DENSE)
-    add_region(all, linear->scales, n_groups * n * (linear->kind == LINEAR_AWQ ? 2 : 4));
+    add_region(all, linear->scales,
+               linear->kind == LINEAR_FP8   ? fp8_scale_bytes(linear, n)
+               : linear->kind == LINEAR_FP4 ? n_in / 16 * n
+                                            : n_groups * n * (linear->kind == LINEAR_AWQ ? 2 : 4));
+  if (linear->kind == LINEAR_FP4) add_region(all, linear->scale_values, 256 * 4);
   for (int other = 0; other < N_COMMON_LINEARS; other++) {
     const StoredLinear stored = layer_linear_stored(config, other);
     const Linear *part = layer_linear(layer, other);
@@ -374,6 +390,14 @@ static double mean_square(const void *data, Dtype dtype, size_t n, float most) {
  * most, their mean square by 1%; n >= 2,048 weights are right within 5 sqrt(0.8 / n) = 10%. */
 static void assert_keeps_variance(const Linear *linear) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+  if (linear->kind == LINEAR_FP4 || linear->kind == LINEAR_FP8) {
+    /* The mean squares of E2M1's and E4M3's numbers, 448 once more for NaN. */
+    const bool fp4 = linear->kind == LINEAR_FP4;
+    const double square = fp4 ? 8.5625 * mean_square(linear->scale_values, DTYPE_F32, 256, 1)
+                              : 11501.3 * mean_square(linear->scales, DTYPE_F32, 1, 1);
+    assert_true(fabs(square * (double)n_in - 1) < (fp4 ? 0.1 : 0.25));
+    return;
+  }
   const Dtype dtype = linear->kind == LINEAR_AWQ ? DTYPE_F16 : DTYPE_F32;
   double variance = linear->kind == LINEAR_DENSE ? mean_square(linear->weight, DTYPE_F16, n_in * n_out,
                                                                sqrtf(3 / (float)n_in) * 1.001f)
@@ -399,7 +423,8 @@ static void assert_linear_filled(const Linear *linear) {
   const size_t cells = (size_t)linear->n_in * (size_t)(linear->n_out + linear->skip);
   assert_keeps_variance(linear);
   if (linear->kind != LINEAR_DENSE)
-    assert_random_bytes(linear->kind == LINEAR_INT8 ? linear->weight : linear->qweight,
+    assert_random_bytes(linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED ? linear->qweight
+                                                                                     : linear->weight,
                         cells * (size_t)linear->bits / 8 - (size_t)(linear->skip * linear->bits / 8));
   if (linear->bias.data) {
     const double square = mean_square(linear->bias.data, DTYPE_F16, (size_t)linear->bias.n, 0.1001f);

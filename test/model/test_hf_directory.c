@@ -498,8 +498,11 @@ static void refuses_other_quantisations(void **state) {
   }
   tiny_qwen3(&tiny);
   tiny_make_dense(&tiny, Q, "F8_E4M3");
+  ASSERT_REFUSED(&tiny, Q ".weight is stored as FP8 has it, but ", "config.json says AutoAWQ gemm");
+  tiny_qwen3(&tiny);
+  tiny_make_dense(&tiny, Q, "F8_E5M2");
   ASSERT_REFUSED(&tiny,
-                 Q ".weight is F8_E4M3, expected F16, BF16 or F32 (FP8: take a checkpoint in AWQ, GPTQ");
+                 Q ".weight is F8_E5M2, expected F16, BF16 or F32 (FP8 is supported for weights of linear");
 }
 
 static void refuses_groups_that_do_not_fit(void **state) {

@@ -260,9 +260,10 @@ static void assert_has(const Model *model, const char *path, bool expected) {
 }
 
 static const char *const companions[] = {
-    "config.json",          "generation_config.json",  "quant_config.json",
-    "quantize_config.json", "tokenizer.json",          "tokenizer_config.json",
-    "chat_template.jinja",  "special_tokens_map.json", "chat_template.json"};
+    "config.json",           "generation_config.json", "quant_config.json",
+    "quantize_config.json",  "hf_quant_config.json",   "tokenizer.json",
+    "tokenizer_config.json", "chat_template.jinja",    "special_tokens_map.json",
+    "chat_template.json"};
 
 static void all_files_that_it_is_read_from_belong_to_it(void **state) {
   (void)state;

@@ -334,7 +334,7 @@ static void parts_of_compressed(void **state) {
   ASSERT_REFUSED(&tiny, Q ".weight_scale is [32, 1], expected [32, 2] for groups of 16");
   add_packed(&tiny);
   tiny_replace(&tiny, Q ".weight_packed", "U8", 2, OUT, IN / 2);
-  ASSERT_REFUSED(&tiny, Q ".weight_packed is U8, expected I32");
+  ASSERT_REFUSED(&tiny, Q ".weight_packed is stored as compressed-tensors nvfp4-pack-quantized has it, but ");
   add_packed(&tiny);
   memset(add(&tiny, ".weight_g_idx", "I32", IN, 0)->data, 0, IN * 4);
   ASSERT_REFUSED(&tiny, Q ".weight_g_idx: input 16 is in group 0, expected 1");
@@ -357,7 +357,8 @@ static void parts_of_int8(void **state) {
   ASSERT_REFUSED(&tiny, Q ".weight is [32, 16], expected [32, 32]");
   add_int8(&tiny);
   tiny_replace(&tiny, Q ".weight", "F8_E4M3", 2, OUT, IN);
-  ASSERT_REFUSED(&tiny, Q ".weight_scale: this layer looks like FP8 or INT8 with a scale");
+  ASSERT_REFUSED(&tiny, Q ".weight is stored as FP8 has it, but ",
+                 "config.json says compressed-tensors int-q");
   add_int8(&tiny);
   tiny.extra_config = ""; /* nothing says what the bytes are */
   ASSERT_REFUSED(&tiny, Q ".weight_scale: this layer looks like FP8 or INT8 with a scale");

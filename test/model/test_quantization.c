@@ -218,28 +218,29 @@ static void rules_change_what_they_say(void **state) {
     const char *quant;
     QuantScheme scheme; /* of "lm_head" */
   } cases[] = {
-      {GPTQ "'x': {}}}", {QUANT_GPTQ, 4, 64, true}},
-      {GPTQ "'lm': {}}}", {QUANT_GPTQ, 4, 64, true}},
-      {GPTQ "'lm': {'bits': 8}}}", {QUANT_GPTQ, 8, 64, true}},
-      {GPTQ "'lm': {'group_size': 32}}}", {QUANT_GPTQ, 4, 32, true}},
-      {GPTQ "'lm': {'group_size': -1}}}", {QUANT_GPTQ, 4, -1, true}},
-      {GPTQ "'lm': {'sym': false}}}", {QUANT_GPTQ, 4, 64, false}},
-      {"{'quant_method': 'gptq', 'sym': false, 'dynamic': {'lm': {'bits': 8}}}", {QUANT_GPTQ, 8, 128, false}},
-      {GPTQ "'+:lm': {'bits': 8, 'group_size': 32, 'sym': false}}}", {QUANT_GPTQ, 8, 32, false}},
-      {GPTQ "'lm': {'bits': 16}}}", {QUANT_NONE, 0, 0, false}},
-      {GPTQ "'-:lm': {'bits': 8}}}", {QUANT_NONE, 0, 0, false}},
-      {GPTQ "'lm': {'bits': 8}}, 'modules_to_not_convert': ['head']}", {QUANT_GPTQ, 8, 64, true}},
-      {GPTQ "'x': {'bits': 8}}, 'modules_to_not_convert': ['head']}", {QUANT_NONE, 0, 0, false}},
-      {ROUND "'lm_head': {'bits': 8, 'sym': false}, 'lm': {'bits': 16}}}", {QUANT_GPTQ, 8, 64, false}},
-      {ROUND "'head': {'bits': 8}}}", {QUANT_GPTQ, 4, 64, true}}, /* a name is a whole one */
-      {ROUND "'.*head': {'bits': 8}, 'lm_head': {'group_size': 16}}}", {QUANT_GPTQ, 4, 16, true}},
-      {ROUND "'[h]ead': {'bits': 8}}}", {QUANT_GPTQ, 8, 64, true}},
+      {GPTQ "'x': {}}}", {QUANT_GPTQ, 4, 64, 0, true}},
+      {GPTQ "'lm': {}}}", {QUANT_GPTQ, 4, 64, 0, true}},
+      {GPTQ "'lm': {'bits': 8}}}", {QUANT_GPTQ, 8, 64, 0, true}},
+      {GPTQ "'lm': {'group_size': 32}}}", {QUANT_GPTQ, 4, 32, 0, true}},
+      {GPTQ "'lm': {'group_size': -1}}}", {QUANT_GPTQ, 4, -1, 0, true}},
+      {GPTQ "'lm': {'sym': false}}}", {QUANT_GPTQ, 4, 64, 0, false}},
+      {"{'quant_method': 'gptq', 'sym': false, 'dynamic': {'lm': {'bits': 8}}}",
+       {QUANT_GPTQ, 8, 128, 0, false}},
+      {GPTQ "'+:lm': {'bits': 8, 'group_size': 32, 'sym': false}}}", {QUANT_GPTQ, 8, 32, 0, false}},
+      {GPTQ "'lm': {'bits': 16}}}", {QUANT_NONE, 0, 0, 0, false}},
+      {GPTQ "'-:lm': {'bits': 8}}}", {QUANT_NONE, 0, 0, 0, false}},
+      {GPTQ "'lm': {'bits': 8}}, 'modules_to_not_convert': ['head']}", {QUANT_GPTQ, 8, 64, 0, true}},
+      {GPTQ "'x': {'bits': 8}}, 'modules_to_not_convert': ['head']}", {QUANT_NONE, 0, 0, 0, false}},
+      {ROUND "'lm_head': {'bits': 8, 'sym': false}, 'lm': {'bits': 16}}}", {QUANT_GPTQ, 8, 64, 0, false}},
+      {ROUND "'head': {'bits': 8}}}", {QUANT_GPTQ, 4, 64, 0, true}}, /* a name is a whole one */
+      {ROUND "'.*head': {'bits': 8}, 'lm_head': {'group_size': 16}}}", {QUANT_GPTQ, 4, 16, 0, true}},
+      {ROUND "'[h]ead': {'bits': 8}}}", {QUANT_GPTQ, 8, 64, 0, true}},
       {CT("pack-quantized", "{'targets': ['re:lm_hea', 're:head'], 'weights': {'num_bits': 8, 'group_size': "
                             "16, 'symmetric': false}}"),
-       {QUANT_PACKED, 8, 16, false}},
-      {CT("int-quantized", CT_INT8), {QUANT_INT8, 8, -1, true}},
+       {QUANT_PACKED, 8, 16, 0, false}},
+      {CT("int-quantized", CT_INT8), {QUANT_INT8, 8, -1, 0, true}},
       {CT("pack-quantized", "{'targets': [], 'weights': {'num_bits': 4, 'group_size': 16}}"),
-       {QUANT_NONE, 0, 0, false}}, /* no layer is named */
+       {QUANT_NONE, 0, 0, 0, false}}, /* no layer is named */
   };
 #undef GPTQ
 #undef ROUND
@@ -280,15 +281,14 @@ static void other_methods(void **state) {
   (void)state;
   static const Refusal cases[] = {
       {"[]", "quantization_config is an array, expected an object"},
-      {"{}", "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors"},
+      {"{}", "quant_method is missing, expected awq, gptq, auto-round, compressed-tensors, fp8 or modelopt"},
       {"{'bits': 4, 'desc_act': false}", "quant_method is missing, expected awq"},
       {"{'bits': 4, 'group_size': 64, 'mode': 'affine'}", "mlx (Apple's layout) is not supported"},
       {"{'load_in_8bit': true, 'bits': 8}", "bitsandbytes (NF4 or LLM.int8()) is not supported"},
       {"{'quant_method': 4}", "quant_method is 4"},
       {"{'quant_method': 'bitsandbytes', 'load_in_4bit': true}",
-       "bitsandbytes (NF4 or LLM.int8()) is not supported, expected awq, gptq, auto-round or "
-       "compressed-tensors"},
-      {"{'quant_method': 'fp8'}", "fp8 (8-bit floating point) is not supported"},
+       "bitsandbytes (NF4 or LLM.int8()) is not supported, expected awq, gptq, auto-round, "
+       "compressed-tensors, fp8 or modelopt"},
       {"{'quant_method': 'exl2'}", "exl2 (ExLlamaV2) is not supported"},
       {"{'quant_method': 'exl3'}", "exl3 (ExLlamaV3) is not supported"},
       {"{'quant_method': 'hqq'}", "take such a checkpoint of the same model, or an unquantised one"},
@@ -374,11 +374,11 @@ static void other_autoround(void **state) {
 static void other_compressed_formats(void **state) {
   (void)state;
   static const Refusal cases[] = {
-      {CT("float-quantized", CT_GROUP("8", "")),
-       "compressed-tensors' format float-quantized (FP8) is not supported"},
-      {CT("marlin-24", CT_GROUP("4", "")), "expected pack-quantized or int-quantized"},
-      {CT("nvfp4-pack-quantized", CT_GROUP("4", "")),
-       "format nvfp4-pack-quantized (4-bit floating point) is"},
+      {CT("mxfp8-quantized", CT_GROUP("8", "")),
+       "compressed-tensors' format mxfp8-quantized (FP8 with a scale for 32 inputs) is not supported"},
+      {CT("marlin-24", CT_GROUP("4", "")), "expected pack-quantized, int-quantized, float-quantized, nvfp4-"},
+      {CT("mxfp6-pack-quantized", CT_GROUP("6", "")),
+       "format mxfp6-pack-quantized (6-bit floating point) is"},
       {CT("mixed-precision", CT_GROUP("4", ", 'group_size': 32")), "format is missing"},
       {WITH("'config_groups': {}"), "config_groups has 0 groups"},
       {WITH("'config_groups': {'W4A16': ['Linear']}"),
@@ -433,6 +433,130 @@ static void other_compressed_numbers(void **state) {
        "output_activations is not supported"},
   };
   REFUSED(cases);
+}
+
+#define FLOATS(format, members)                                                                              \
+  CT(format, "{'targets': ['Linear'], 'weights': {'type': 'float', " members "}}")
+#define FP8(members)      "{'quant_method': 'fp8', " members "}"
+#define MODELOPT(members) "{'quant_method': 'modelopt', " members "}"
+
+static void other_floating_point(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {CT("float-quantized", CT_GROUP("8", "")),
+       "FP8 weights of 8 bits as integers, symmetric, are not supported, expected 8 bits as floating point"},
+      {FLOATS("nvfp4-pack-quantized", "'num_bits': 4, 'symmetric': false"),
+       "compressed-tensors nvfp4-pack-quantized weights of 4 bits as floating point, asymmetric, are not"},
+      {FLOATS("nvfp4-pack-quantized", "'num_bits': 4, 'group_size': 32"),
+       "nvfp4-pack-quantized in groups of 32 is not supported, expected 16"},
+      {FLOATS("mxfp4-pack-quantized", "'num_bits': 4, 'group_size': 16"),
+       "mxfp4-pack-quantized in groups of 16 is not supported, expected 32"},
+      {FLOATS("float-quantized", "'num_bits': 8, 'strategy': 'group', 'group_size': 32"),
+       "FP8 weights by group are not supported, expected strategy tensor, channel or block"},
+      {FLOATS("float-quantized", "'num_bits': 8, 'strategy': 'block'"), "block_structure is missing"},
+      {FLOATS("float-quantized", "'num_bits': 8, 'dynamic': 'sometimes'"), "dynamic is not supported but as"},
+      {CT("float-quantized",
+          "{'targets': ['Linear'], 'weights': {'type': 'float', 'strategy': 'channel'}" INT8_INPUTS),
+       "int8 activations with FP8 weights of 8 bits"},
+      {FP8("'weight_block_size': [128]"),
+       "weight_block_size is an array, expected a list of two sizes above 0"},
+      {FP8("'weight_block_size': [128, 0]"), "expected a list of two sizes above 0"},
+      {FP8("'weight_block_size': [128, 3000000000]"), "expected a list of two sizes above 0"},
+      {FP8("'weight_block_size': 128"), "weight_block_size is 128, expected a list of two sizes above 0"},
+      {FP8("'weight_block_size': [128, 24]"), "of 24 inputs is not supported, expected a multiple of 16"},
+      {FP8("'fmt': 'e5m2'"), "fmt e5m2 is not supported, expected e4m3"},
+      {FP8("'modules_to_not_convert': 3"), "modules_to_not_convert is 3, expected a list of names"},
+      {MODELOPT("'ignore': []"), "quant_algo is missing, expected NVFP4, FP8 or MIXED_PRECISION"},
+      {MODELOPT("'quant_algo': 'W4A16_AWQ'"), "quant_algo W4A16_AWQ is not supported, expected NVFP4"},
+      {MODELOPT("'quant_algo': 'NVFP4', 'group_size': 32"),
+       "ModelOpt NVFP4 in groups of 32 is not supported"},
+      {MODELOPT("'quant_algo': 'NVFP4', 'exclude_modules': 'x'"),
+       "exclude_modules is \"x\", expected a list"},
+      {MODELOPT("'quantization': []"), "quantization is an array, expected an object"},
+      {MODELOPT("'quantization': {'quant_algo': 'MXFP8'}"),
+       "quantization: quant_algo MXFP8 is not supported"},
+      {MODELOPT("'quant_algo': 'MIXED_PRECISION'"), "quantized_layers is missing or empty"},
+      {MODELOPT("'quant_algo': 'MIXED_PRECISION', 'quantized_layers': {'x': 3}"),
+       "x is 3, expected an object"},
+      {MODELOPT("'quant_algo': 'MIXED_PRECISION', 'quantized_layers': {'x': {}}"), "x has no quant_algo"},
+      {MODELOPT("'quant_algo': 'MIXED_PRECISION', 'quantized_layers': {'x': {'quant_algo': 'INT8'}}"),
+       "quant_algo INT8 of x is not supported"},
+  };
+  REFUSED(cases);
+}
+
+/* The scheme that a config gives a layer. */
+static QuantScheme scheme_of(const char *quant, const char *name) {
+  ModelConfig config = accepted(quant);
+  QuantScheme scheme;
+  Error err = {{0}};
+  assert_int_equal(quantization_of(&config.quant, name, "config.json", &scheme, &err), STATUS_OK);
+  config_release(&config);
+  return scheme;
+}
+
+static void floating_point_is_understood(void **state) {
+  (void)state;
+  static const struct {
+    const char *quant;
+    QuantMethod method;
+    int bits, group, block;
+  } cases[] = {
+      {FLOATS("nvfp4-pack-quantized", "'num_bits': 4, 'strategy': 'tensor_group', 'group_size': 16"),
+       QUANT_NVFP4_PACKED, 4, 16, 0},
+      {FLOATS("mxfp4-pack-quantized", "'num_bits': 4, 'strategy': 'group', 'group_size': 32"),
+       QUANT_MXFP4_PACKED, 4, 32, 0},
+      {FLOATS("float-quantized", "'num_bits': 8, 'strategy': 'tensor'"), QUANT_FP8, 8, -1, -1},
+      {FLOATS("float-quantized", "'num_bits': 8, 'strategy': 'channel'"), QUANT_FP8, 8, -1, 1},
+      {FLOATS("float-quantized", "'num_bits': 8, 'strategy': 'block', 'block_structure': [128, 64]"),
+       QUANT_FP8, 8, 64, 128},
+      {CT("nvfp4-pack-quantized",
+          "{'targets': ['Linear'], 'weights': {'num_bits': 4, 'type': 'float'}, "
+          "'input_activations': {'num_bits': 4, 'type': 'float', 'dynamic': 'local'}}"),
+       QUANT_NVFP4_PACKED, 4, 16, 0},
+      {FP8("'fmt': 'e4m3'"), QUANT_FP8, 8, -1, 0},
+      {FP8("'weight_block_size': null"), QUANT_FP8, 8, -1, -1},
+      {FP8("'weight_block_size': [64, 128]"), QUANT_FP8, 8, 128, 64},
+      {MODELOPT("'quant_algo': 'NVFP4'"), QUANT_NVFP4, 4, 16, 0},
+      {MODELOPT("'quant_algo': 'W4A16_NVFP4', 'group_size': 16"), QUANT_NVFP4, 4, 16, 0},
+      {MODELOPT("'quantization': {'quant_algo': 'FP8', 'kv_cache_quant_algo': 'FP8'}"), QUANT_FP8, 8, -1, -1},
+      {MODELOPT("'quant_algo': 'FP8_PER_CHANNEL_PER_TOKEN'"), QUANT_FP8, 8, -1, 1},
+      {MODELOPT("'quantization': {'quant_algo': null, 'kv_cache_quant_algo': 'FP8'}"), QUANT_NONE, 0, 0, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const QuantScheme scheme = scheme_of(cases[i].quant, "model.layers.0.mlp.up_proj");
+    assert_int_equal(scheme.method, cases[i].method);
+    assert_int_equal(scheme.bits, cases[i].bits);
+    assert_int_equal(scheme.group, cases[i].group);
+    assert_int_equal(scheme.block, cases[i].block);
+  }
+}
+
+static void modelopt_names_layers_with_wildcards(void **state) {
+  (void)state;
+  static const char mixed[] = MODELOPT(
+      "'quant_algo': 'MIXED_PRECISION', 'ignore': ['model.layers.1.mlp*', '*.q_proj', 'lm_head'], "
+      "'quantized_layers': {'model.layers.*.down_proj': {'quant_algo': 'FP8'}, 'model.layers.2.mlp': "
+      "{'quant_algo': 'NVFP4'}, 'model.*.self_attn.q_proj': {'quant_algo': 'NVFP4'}, 'lm_head': "
+      "{'quant_algo': 'FP8'}, '**a*c': {'quant_algo': 'FP8'}}");
+  static const struct {
+    const char *name;
+    QuantMethod method;
+  } cases[] = {{"model.layers.0.mlp.down_proj", QUANT_FP8},
+               {"model.layers.1.mlp.down_proj", QUANT_NONE},
+               {"model.layers.2.mlp.down_proj", QUANT_FP8},
+               {"model.layers.2.mlp.up_proj", QUANT_NVFP4},
+               {"model.layers.21.mlp.up_proj", QUANT_NONE},
+               {"model.layers.2.self_attn.q_proj", QUANT_NONE},
+               {"model.layers.2.self_attn.k_proj", QUANT_NONE},
+               {"lm_head", QUANT_NONE},
+               {"lm_head2", QUANT_NONE},
+               {"xabcabc", QUANT_FP8},
+               {"xabcabd", QUANT_NONE},
+               {"", QUANT_NONE}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    if (scheme_of(mixed, cases[i].name).method != cases[i].method)
+      fail_msg("%s is another layout", cases[i].name);
 }
 
 static void contradictions(void **state) {
@@ -596,6 +720,9 @@ int main(void) {
       cmocka_unit_test(other_autoround),
       cmocka_unit_test(other_compressed_formats),
       cmocka_unit_test(other_compressed_numbers),
+      cmocka_unit_test(other_floating_point),
+      cmocka_unit_test(floating_point_is_understood),
+      cmocka_unit_test(modelopt_names_layers_with_wildcards),
       cmocka_unit_test(contradictions),
       cmocka_unit_test(names_of_modules),
       cmocka_unit_test(rules_have_limits),

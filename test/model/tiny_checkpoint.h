@@ -89,8 +89,8 @@ static inline uint32_t tiny_random(Tiny *tiny) {
 }
 
 static inline size_t dtype_size(const char *dtype) {
-  static const char *const dtypes[] = {"F32", "I32", "I64", "F8_E4M3", "U8", "I8"};
-  static const size_t sizes[] = {4, 4, 8, 1, 1, 1};
+  static const char *const dtypes[] = {"F32", "I32", "I64", "F8_E4M3", "F8_E8M0", "F8_E5M2", "U8", "I8"};
+  static const size_t sizes[] = {4, 4, 8, 1, 1, 1, 1, 1};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (strcmp(dtype, dtypes[i]) == 0) return sizes[i];
   return 2;
@@ -118,7 +118,7 @@ static inline TinyTensor *tiny_add(Tiny *tiny, const char *name, const char *dty
   TinyTensor *tensor = &tiny->tensors[tiny->n_tensors++];
   *tensor = (TinyTensor){.dtype = dtype, .rank = rank, .shape = {a, b}};
   snprintf(tensor->name, sizeof tensor->name, "%s", name);
-  tensor->bytes = (size_t)(a * (rank == 2 ? b : 1)) * dtype_size(dtype);
+  tensor->bytes = (size_t)((rank >= 1 ? a : 1) * (rank == 2 ? b : 1)) * dtype_size(dtype);
   tensor->data = malloc(tensor->bytes ? tensor->bytes : 1);
   fill(tiny, tensor);
   return tensor;

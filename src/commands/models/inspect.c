@@ -23,6 +23,8 @@ static void count_linears(const Model *model, Inspection *inspection) {
       inspection->n_quantised += quantised;
       inspection->n_dense += !quantised;
       inspection->n_8bit += quantised && linear->bits == 8;
+      inspection->n_fp8 += linear->kind == LINEAR_FP8;
+      inspection->n_fp4 += linear->kind == LINEAR_FP4;
       if (linear->bias.data) inspection->n_biases++;
     }
   }
@@ -142,17 +144,35 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
   return n > NAMES_SHOWN ? buffer_printf(out, err, " and %zu more", n - NAMES_SHOWN) : STATUS_OK;
 }
 
+/* Weights that share a scale. */
+static Status print_groups(Buffer *out, const QuantScheme *scheme, Error *err) {
+  if (scheme->method == QUANT_FP8 && scheme->group > 0)
+    return buffer_printf(out, err, "blocks of %d outputs and %d inputs", scheme->block, scheme->group);
+  if (scheme->method == QUANT_FP8)
+    return buffer_append_string(out,
+                                scheme->block == 1   ? "one scale an output"
+                                : scheme->block == 0 ? "one scale an output or a matrix"
+                                                     : "one scale a matrix",
+                                err);
+  if (scheme->group == -1) return buffer_append_string(out, "one group for the whole input", err);
+  return buffer_printf(out, err, "groups of %d", scheme->group);
+}
+
+static Status print_count(Buffer *out, size_t n, const char *what, Error *err) {
+  return n ? buffer_printf(out, err, ", %zu %s", n, what) : STATUS_OK;
+}
+
 static Status print_scheme(Buffer *out, const Inspection *inspection, Error *err) {
   const QuantScheme *scheme = &inspection->model->config.quant.scheme;
+  const bool fp8 = scheme->method == QUANT_FP8, fp4 = scheme->method > QUANT_FP8;
   TRY(buffer_printf(out, err, "%s, %d bits, ", quant_method_name(scheme->method), scheme->bits));
-  if (scheme->group == -1)
-    TRY(buffer_append_string(out, "one group for the whole input", err));
-  else
-    TRY(buffer_printf(out, err, "groups of %d", scheme->group));
-  if (scheme->bits == 4 && inspection->n_8bit)
-    TRY(buffer_printf(out, err, ", %zu of 8 bits", inspection->n_8bit));
-  const size_t n_4bit = inspection->n_quantised - inspection->n_8bit;
-  if (scheme->bits == 8 && n_4bit) TRY(buffer_printf(out, err, ", %zu of 4 bits", n_4bit));
+  TRY(print_groups(out, scheme, err));
+  const size_t n_8bit = inspection->n_8bit - inspection->n_fp8;
+  const size_t n_4bit = inspection->n_quantised - inspection->n_8bit - inspection->n_fp4;
+  if (fp8 || scheme->bits == 4) TRY(print_count(out, n_8bit, "of 8 bits", err));
+  if (fp4 || scheme->bits == 8) TRY(print_count(out, n_4bit, "of 4 bits", err));
+  if (!fp8) TRY(print_count(out, inspection->n_fp8, "in FP8", err));
+  if (!fp4) TRY(print_count(out, inspection->n_fp4, "in FP4", err));
   if (inspection->model->replaced_bytes) TRY(buffer_append_string(out, "; repacked when loaded", err));
   return STATUS_OK;
 }

@@ -10,6 +10,7 @@ typedef struct {
   const char *path;
   size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
   size_t n_8bit;                         /* how many of the quantised ones have 8 bits */
+  size_t n_fp8, n_fp4;                   /* how many of them are floating-point numbers */
   size_t kv_numbers;                     /* numbers per token in the KV cache */
 } Inspection;
 

@@ -180,9 +180,12 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
   if (inspection->n_quantised) {
     TRY(put_string(w, "layout", quant_method_name(model->config.quant.scheme.method)));
     TRY(put_size(w, "of_8_bits", inspection->n_8bit));
+    TRY(put_size(w, "in_fp8", inspection->n_fp8));
+    TRY(put_size(w, "in_fp4", inspection->n_fp4));
     TRY(put_bool(w, "repacked", model->replaced_bytes > 0));
     TRY(put_int(w, "bits", model->config.quant.scheme.bits));
     TRY(put_int(w, "group_size", model->config.quant.scheme.group));
+    TRY(put_int(w, "block_outputs", model->config.quant.scheme.block)); /* of FP8, else 0 */
   }
   TRY(open_member(w, "dense_layers", "{"));
   for (int i = 0; i < model->config.n_layers; i++) {

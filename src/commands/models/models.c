@@ -46,6 +46,17 @@ static void copy_number(int64_t *out, const Json *object, const char *key) {
   if (*out == 0 && json_int64(json_member(object, key), &value) && value >= -1) *out = value;
 }
 
+/* Reads ModelOpt's members: in hf_quant_config.json they are those of `quantization`. */
+static void read_modelopt(const Json *quant, Facts *facts) {
+  const Json *inner = json_member(quant, "quantization");
+  char algorithm[64] = "";
+  if (!json_is_object(inner)) inner = quant;
+  copy_string(algorithm, sizeof algorithm, json_member(inner, "quant_algo"));
+  copy_number(&facts->group, inner, "group_size");
+  if (facts->bits == 0 && algorithm[0])
+    facts->bits = strstr(algorithm, "FP4") ? 4 : strstr(algorithm, "FP8") ? 8 : 0;
+}
+
 /* Reads the spellings of quantization_config, AutoAWQ's quant_config.json and compressed-tensors' groups.
  * `method` is the default for files that do not name it, or NULL. */
 static void read_quantisation(const Json *quant, const char *method, Facts *facts) {
@@ -60,6 +71,7 @@ static void read_quantisation(const Json *quant, const char *method, Facts *fact
   const Json *weights = json_member(json_first(json_member(quant, "config_groups")), "weights");
   copy_number(&facts->bits, weights, "num_bits");
   copy_number(&facts->group, weights, "group_size");
+  read_modelopt(quant, facts);
 }
 
 static void read_config(const Json *config, Facts *facts) {
@@ -90,7 +102,8 @@ static Status read_json(const char *directory, const char *name, Json **tree, Er
 }
 
 static Status read_configs(const char *directory, Facts *facts, Error *err) {
-  static const char *const older[][2] = {{"quant_config.json", "awq"}, {"quantize_config.json", "gptq"}};
+  static const char *const older[][2] = {
+      {"quant_config.json", "awq"}, {"quantize_config.json", "gptq"}, {"hf_quant_config.json", "modelopt"}};
   Json *json;
   Status status = read_json(directory, "config.json", &json, err);
   read_config(json, facts);

@@ -296,7 +296,12 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
   return status == STATUS_OK ? limit_rules(name, config, err) : status;
 }
 
-typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, GENERATION_FILE } ConfigFile;
+typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
+
+/* The files that say how weights are quantised, read if none before them says it. */
+static bool is_quant_file(ConfigFile kind) {
+  return kind == AWQ_FILE || kind == GPTQ_FILE || kind == MODELOPT_FILE;
+}
 
 static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, Error *err) {
   MappedFile file;
@@ -305,10 +310,11 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
   TRY(file_map(path, STATUS_MODEL, &file, err));
   Status status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
   if (status == STATUS_OK) {
-    status = kind == CONFIG_FILE ? parse_config(&r, config)
-             : kind == AWQ_FILE  ? quantization_parse(&r, "awq", &config->quant)
-             : kind == GPTQ_FILE ? quantization_parse(&r, "gptq", &config->quant)
-                                 : parse_generation(&r, config);
+    status = kind == CONFIG_FILE     ? parse_config(&r, config)
+             : kind == AWQ_FILE      ? quantization_parse(&r, "awq", &config->quant)
+             : kind == GPTQ_FILE     ? quantization_parse(&r, "gptq", &config->quant)
+             : kind == MODELOPT_FILE ? quantization_parse(&r, "modelopt", &config->quant)
+                                     : parse_generation(&r, config);
   }
   ContentHash content;
   if (status == STATUS_OK && kind != GENERATION_FILE &&
@@ -323,10 +329,11 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
   static const char *const names[] = {[CONFIG_FILE] = "config.json",
                                       [AWQ_FILE] = "quant_config.json",
                                       [GPTQ_FILE] = "quantize_config.json",
+                                      [MODELOPT_FILE] = "hf_quant_config.json",
                                       [GENERATION_FILE] = "generation_config.json"};
   *config = (ModelConfig){0};
   for (int kind = CONFIG_FILE; kind <= GENERATION_FILE; kind++) {
-    if ((kind == AWQ_FILE || kind == GPTQ_FILE) && config->quant.given) continue;
+    if (is_quant_file((ConfigFile)kind) && config->quant.given) continue;
     char *path = path_join(directory, names[kind], err);
     if (!path) return STATUS_FAILED;
     Status status = STATUS_OK;

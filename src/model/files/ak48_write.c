@@ -40,6 +40,8 @@ static Status check_positions(const Model *model, const char *path, Error *err) 
 static const char *other_weights(const Linear *linear) {
   if (linear->kind == LINEAR_DENSE) return "is not quantised";
   if (linear->kind == LINEAR_INT8) return "multiplies int8 activations";
+  if (linear->kind == LINEAR_FP4) return "has weights in FP4";
+  if (linear->kind == LINEAR_FP8) return "has weights in FP8";
   if (linear->bits == 8) return "has weights of 8 bits";
   return "has scales or zero points that AutoAWQ's layout cannot hold";
 }

@@ -1,24 +1,13 @@
 /* hf_quantised.c - finds the weights of one linear layer of a Hugging Face directory, dense or quantised,
  * and checks their shapes against the config's scheme.
  *
- * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, repack.c (sizes).
+ * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, hf_float.c, repack.c (sizes).
  * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
  * name. Only g_idx and weight_shape are read here. A quantised layer whose stored form is a Linear's gets its
  * data here, others from model_prepare(). */
 #include <string.h>
 
-#include "model/files/hf_tensors.h"
-
-/* The layer that is being taken. */
-typedef struct {
-  HfLoader *loader;
-  Linear *linear;
-  int first_out; /* of the Linear in the stored matrix */
-  QuantScheme scheme;
-  int group; /* > 0 */
-  int64_t n_in, n_out, n_groups;
-  int per_word; /* weights per 32-bit word */
-} QuantLayer;
+#include "model/files/hf_layer.h"
 
 static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTensor *tensor, Linear *linear) {
   TRY(hf_check_float(loader, tensor));
@@ -32,9 +21,8 @@ static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTenso
 
 /* --- parts of a quantised layer */
 
-/* Takes the tensor of this name, [rows][columns], of this dtype or, with DTYPE_OTHER, of any float type. */
-static Status take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, int64_t rows,
-                        int64_t columns, const char *why, const StoredTensor **out) {
+Status hf_take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, int64_t rows, int64_t columns,
+                    const char *why, const StoredTensor **out) {
   HfLoader *loader = layer->loader;
   StoredTensor *tensor = hf_find(loader, layer->linear->name, suffix);
   if (!tensor) return hf_missing(loader, layer->linear->name, suffix, ", although its weights are there");
@@ -53,7 +41,7 @@ static Status take_groups(const QuantLayer *layer, const char *suffix, Dtype dty
                           int64_t columns, const StoredTensor **out) {
   char why[64];
   snprintf(why, sizeof why, " for groups of %d", layer->group);
-  return take_part(layer, suffix, dtype, rows, columns, why, out);
+  return hf_take_part(layer, suffix, dtype, rows, columns, why, out);
 }
 
 #define SAVE_AGAIN ": save the model again with AutoAWQ and \"version\": \"GEMM\")"
@@ -94,7 +82,7 @@ static Status take_packed(const QuantLayer *layer, const char *suffix, int64_t r
   const StoredTensor *tensor = hf_find(layer->loader, layer->linear->name, suffix);
   char why[160] = "";
   if (tensor) other_packing(layer, tensor, why, sizeof why);
-  return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
+  return hf_take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
 }
 
 /* Takes zero points, which are optional if the scheme is symmetric. */
@@ -187,7 +175,7 @@ static Status take_compressed(const QuantLayer *layer, StoredWeights *stored) {
 enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
 
 static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
-  TRY(take_part(layer, ".weight", DTYPE_I8, layer->n_out, layer->n_in, "", &stored->weights));
+  TRY(hf_take_part(layer, ".weight", DTYPE_I8, layer->n_out, layer->n_in, "", &stored->weights));
   TRY(take_groups(layer, ".weight_scale", DTYPE_OTHER, layer->n_out, layer->n_groups, &stored->scales));
   if (stored->method == QUANT_INT8 && layer->n_in > MAX_INT8_INPUTS)
     return error_set(layer->loader->err, STATUS_MODEL,
@@ -198,8 +186,11 @@ static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
 
 /* --- any quantised layer */
 
-/* The layout of the layer by the name of its weight tensor. */
-static QuantMethod method_of(const StoredTensor *weights, QuantMethod configured) {
+/* The layout of the layer by the names and dtypes of its tensors. */
+static QuantMethod method_of(const HfLoader *loader, const char *name, const StoredTensor *weights,
+                             QuantMethod configured) {
+  const QuantMethod method = hf_float_method(loader, name, weights);
+  if (method != QUANT_NONE) return method;
   if (strstr(weights->name, ".weight_packed")) return QUANT_PACKED;
   if (strstr(weights->name, ".qweight")) return configured == QUANT_GPTQ ? QUANT_GPTQ : QUANT_AWQ;
   return configured == QUANT_INT8 ? QUANT_INT8 : QUANT_BYTES;
@@ -215,7 +206,7 @@ static Status find_scheme(const HfLoader *loader, const char *name, const Stored
     return error_set(loader->err, STATUS_MODEL,
                      "%s: tensor %s is quantised, but %s has no quantization_config that says how",
                      weights->file, weights->name, loader->config_path);
-  const QuantMethod method = method_of(weights, scheme->method);
+  const QuantMethod method = method_of(loader, name, weights, scheme->method);
   if (method == scheme->method) return STATUS_OK;
   return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is stored as %s has it, but %s says %s",
                    weights->file, weights->name, quant_method_name(method), loader->config_path,
@@ -238,6 +229,7 @@ static void set_canonical(const StoredWeights *stored) {
   Linear *linear = stored->linear;
   const size_t first = (size_t)stored->first_out;
   if (!stored_weights_are_canonical(stored)) return;
+  if (linear->kind == LINEAR_FP8 || linear->kind == LINEAR_FP4) return; /* hf_float_take() has set them */
   if (linear->kind == LINEAR_INT8) {
     linear->weight = stored->weights->data + first * (size_t)linear->n_in;
     return;
@@ -259,12 +251,17 @@ static Status take_quantised(HfLoader *loader, int n_out, int first_out, const S
   linear->group = group;
   const QuantLayer layer = {
       loader, linear, first_out, scheme, group, linear->n_in, n_out, linear->n_in / group, 32 / scheme.bits};
-  if (scheme.method != QUANT_INT8) TRY(check_words(&layer, weights));
+  const bool words = scheme.method != QUANT_INT8 && scheme.method < QUANT_FP8;
+  if (words) TRY(check_words(&layer, weights));
   StoredWeights stored = {.linear = linear, .method = scheme.method, .n_out = n_out, .first_out = first_out};
   switch (scheme.method) {
   case QUANT_AWQ: TRY(take_awq(&layer, &stored)); break;
   case QUANT_GPTQ: TRY(take_gptq(&layer, &stored)); break;
   case QUANT_PACKED: TRY(take_compressed(&layer, &stored)); break;
+  case QUANT_FP8:
+  case QUANT_NVFP4:
+  case QUANT_NVFP4_PACKED:
+  case QUANT_MXFP4_PACKED: TRY(hf_float_take(&layer, &stored)); break;
   default: TRY(take_bytes(&layer, &stored)); break;
   }
   if (linear->kind == LINEAR_AWQ && stored.scales->dtype == DTYPE_F32) linear->kind = LINEAR_GROUPED;
@@ -306,8 +303,8 @@ static const struct {
 static Status refuse_by(const HfLoader *loader, const StoredTensor *tensor, const char *what) {
   return error_set(
       loader->err, STATUS_MODEL,
-      "%s: tensor %s: this layer looks like %s, expected AWQ, GPTQ, compressed-tensors or a dense "
-      "weight: take such a checkpoint of the same model",
+      "%s: tensor %s: this layer looks like %s, expected AWQ, GPTQ, compressed-tensors, a dense weight, or "
+      "FP8 or NVFP4 of which config.json says so: take such a checkpoint of the same model",
       tensor->file, tensor->name, what);
 }
 
@@ -322,10 +319,12 @@ static Status refuse_foreign(const HfLoader *loader, const char *name) {
   return hf_missing(loader, name, ".weight", why);
 }
 
-/* True if `weight` is compressed-tensors' int-quantized; find_scheme() checks that the config agrees. */
-static bool is_bytes(const HfLoader *loader, const char *name, const StoredTensor *weight) {
-  return weight->dtype == DTYPE_I8 && hf_find(loader, name, ".weight_scale") &&
-         loader->model->config.quant.scheme.method != QUANT_NONE;
+/* True if `weight` is quantised: compressed-tensors' int-quantized, FP8 or NVFP4; find_scheme() checks that
+ * the config agrees. */
+static bool is_quantised(const HfLoader *loader, const char *name, const StoredTensor *weight) {
+  if (loader->model->config.quant.scheme.method == QUANT_NONE) return false;
+  return hf_float_method(loader, name, weight) != QUANT_NONE ||
+         (weight->dtype == DTYPE_I8 && hf_find(loader, name, ".weight_scale"));
 }
 
 Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear) {
@@ -340,7 +339,7 @@ Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linea
     if (!first) first = found[i];
   }
   if (!first) return refuse_foreign(loader, name);
-  if (first != weight || is_bytes(loader, name, weight))
+  if (first != weight || is_quantised(loader, name, weight))
     return take_quantised(loader, n_out, first_out, first, linear);
   for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
     const StoredTensor *tensor = hf_find(loader, name, scaled[i].suffix);

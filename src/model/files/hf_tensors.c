@@ -35,10 +35,10 @@ Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int ra
 Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor) {
   if (tensor->dtype == DTYPE_F32 || tensor->dtype == DTYPE_F16 || tensor->dtype == DTYPE_BF16)
     return STATUS_OK;
-  const char *hint =
-      strncmp(tensor->dtype_name, "F8", 2) == 0
-          ? " (FP8: take a checkpoint in AWQ, GPTQ or compressed-tensors, or an unquantised one)"
-          : "";
+  const char *hint = strncmp(tensor->dtype_name, "F8", 2) == 0
+                         ? " (FP8 is supported for weights of linear layers alone, as E4M3 with scales of "
+                           "which config.json says)"
+                         : "";
   return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected F16, BF16 or F32%s",
                    tensor->file, tensor->name, tensor->dtype_name, hint);
 }

@@ -16,6 +16,7 @@
 /* The advice of most refusals in this file. */
 #define INSTEAD                                                                                              \
   ": take a checkpoint of the same model with 4-bit or 8-bit weights alone, or an unquantised one"
+#define FORMATS "pack-quantized, int-quantized, float-quantized, nvfp4-pack-quantized or mxfp4-pack-quantized"
 
 enum { MAX_GROUPS = 1024 }; /* of config_groups; real ones have a handful */
 
@@ -40,11 +41,39 @@ static Status parse_number_format(const ConfigReader *r, const char *key, Number
   TRY(reader_int(&in, "group_size", -1, MAX_INTERMEDIATE, 0, &n->group));
   TRY(reader_string(&in, "strategy", &n->strategy));
   if (!n->strategy) n->strategy = n->group > 0 ? "group" : n->group == -1 ? "channel" : "tensor";
+  /* NVFP4's activations are "local": dynamic, with a scale for each group. */
   const Json *dynamic = json_member(in.object, "dynamic");
-  n->dynamic = false;
-  if (dynamic && !json_bool(dynamic, &n->dynamic))
-    return reader_refuse(&in, "dynamic is not supported but as true or false");
+  size_t size;
+  n->dynamic = !n->is_int && json_is_string(dynamic) && strcmp(json_string(dynamic, &size), "local") == 0;
+  if (dynamic && !n->dynamic && !json_bool(dynamic, &n->dynamic))
+    return reader_refuse(&in, "dynamic is not supported but as true or false, of FP4 also \"local\"");
   return STATUS_OK;
+}
+
+/* The scheme of weights in FP8 or FP4. `r` is the group of config_groups. */
+static Status float_scheme(const ConfigReader *r, const NumberFormat *weights, QuantScheme *scheme) {
+  const bool fp8 = scheme->method == QUANT_FP8;
+  if (weights->is_int || weights->bits != (fp8 ? 8 : 4) || !weights->symmetric)
+    return reader_refuse(r,
+                         "%s weights of %d bits as %s, %s, are not supported, expected %d bits as floating "
+                         "point, symmetric" INSTEAD,
+                         quant_method_name(scheme->method), weights->bits,
+                         weights->is_int ? "integers" : "floating point",
+                         weights->symmetric ? "symmetric" : "asymmetric", fp8 ? 8 : 4);
+  if (!fp8) return quant_fp4_scheme(r, scheme->method, weights->group, scheme);
+  scheme->bits = 8;
+  scheme->symmetric = true;
+  scheme->group = -1;
+  scheme->block = strcmp(weights->strategy, "channel") == 0 ? 1 : -1;
+  if (scheme->block == 1 || strcmp(weights->strategy, "tensor") == 0) return STATUS_OK;
+  if (strcmp(weights->strategy, "block") != 0)
+    return reader_refuse(r,
+                         "FP8 weights by %s are not supported, expected strategy tensor, channel or "
+                         "block" INSTEAD,
+                         weights->strategy);
+  ConfigReader in;
+  TRY(reader_object(r, "weights", &in));
+  return quant_fp8_blocks(&in, "block_structure", scheme);
 }
 
 static Status weight_scheme(const ConfigReader *r, const NumberFormat *weights, QuantScheme *scheme) {
@@ -65,9 +94,11 @@ static Status weight_scheme(const ConfigReader *r, const NumberFormat *weights, 
   return STATUS_OK;
 }
 
-/* Refuses quantised activations other than those of QUANT_INT8. */
+/* Refuses quantised activations other than those of QUANT_INT8. FP8 and FP4 activations serve FP8 and FP4
+ * weights for speed: they are computed unquantised. */
 static Status check_activations(const ConfigReader *r, const NumberFormat *in, const QuantScheme *scheme) {
   if (!in->given) return STATUS_OK;
+  if (scheme->method >= QUANT_FP8 && !in->is_int) return STATUS_OK;
   if (!in->is_int || in->bits != 8 || !in->symmetric || !in->dynamic || strcmp(in->strategy, "token") != 0)
     return reader_refuse(
         r,
@@ -87,9 +118,8 @@ static Status check_activations(const ConfigReader *r, const NumberFormat *in, c
 static const char *what_it_is(const char *format) {
   static const struct {
     const char *format, *what;
-  } known[] = {{"float-quantized", " (FP8)"},
-               {"nvfp4-pack-quantized", " (4-bit floating point)"},
-               {"mxfp4-pack-quantized", " (4-bit floating point)"},
+  } known[] = {{"mxfp8-quantized", " (FP8 with a scale for 32 inputs)"},
+               {"mxfp6-pack-quantized", " (6-bit floating point)"},
                {"marlin-24", " (2:4 sparse)"}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(format, known[i].format) == 0) return known[i].what;
@@ -98,18 +128,24 @@ static const char *what_it_is(const char *format) {
 
 /* The method of a format such as "pack-quantized". */
 static Status parse_format(const ConfigReader *r, const char *format, QuantMethod *method) {
-  if (strcmp(format, "dense") == 0)
-    *method = QUANT_NONE;
-  else if (strcmp(format, "pack-quantized") == 0)
-    *method = QUANT_PACKED;
-  else if (strcmp(format, "int-quantized") == 0)
-    *method = QUANT_BYTES;
-  else
-    return reader_refuse(r,
-                         "compressed-tensors' format %s%s is not supported, expected pack-quantized or "
-                         "int-quantized: take such a checkpoint of the same model, or an unquantised one",
-                         format, what_it_is(format));
-  return STATUS_OK;
+  static const struct {
+    const char *format;
+    QuantMethod method;
+  } known[] = {{"dense", QUANT_NONE},
+               {"pack-quantized", QUANT_PACKED},
+               {"int-quantized", QUANT_BYTES},
+               {"float-quantized", QUANT_FP8},
+               {"nvfp4-pack-quantized", QUANT_NVFP4_PACKED},
+               {"mxfp4-pack-quantized", QUANT_MXFP4_PACKED}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (strcmp(format, known[i].format) != 0) continue;
+    *method = known[i].method;
+    return STATUS_OK;
+  }
+  return reader_refuse(r,
+                       "compressed-tensors' format %s%s is not supported, expected " FORMATS
+                       ": take such a checkpoint of the same model, or an unquantised one",
+                       format, what_it_is(format));
 }
 
 static Status parse_group(const ConfigReader *r, const char *general, QuantConfig *quant,
@@ -119,7 +155,7 @@ static Status parse_group(const ConfigReader *r, const char *general, QuantConfi
   *scheme = (QuantScheme){.method = QUANT_NONE};
   TRY(reader_string(r, "format", &format));
   if (!format) format = general;
-  if (!format) return reader_refuse(r, "format is missing, expected pack-quantized or int-quantized");
+  if (!format) return reader_refuse(r, "format is missing, expected " FORMATS);
   TRY(parse_format(r, format, &scheme->method));
   TRY(parse_number_format(r, "weights", &weights));
   TRY(parse_number_format(r, "input_activations", &in));
@@ -128,6 +164,10 @@ static Status parse_group(const ConfigReader *r, const char *general, QuantConfi
   if (scheme->method == QUANT_NONE || !weights.given) {
     *scheme = (QuantScheme){.method = QUANT_NONE};
     return STATUS_OK;
+  }
+  if (scheme->method >= QUANT_FP8) {
+    TRY(float_scheme(r, &weights, scheme));
+    return check_activations(r, &in, scheme);
   }
   TRY(weight_scheme(r, &weights, scheme));
   if (scheme->method == QUANT_BYTES && scheme->bits != 8)

@@ -1,7 +1,7 @@
 /* quantization.c - see quantization.h: finds the producer of a config, and reads those of AutoAWQ, GPTQModel,
  * AutoGPTQ and AutoRound.
  *
- * Called by: config.c.   Calls: compressed.c, rules.c, reader.c.
+ * Called by: config.c.   Calls: compressed.c, float_configs.c, rules.c, reader.c.
  * Sources: AutoAWQ 0.2.9 (awq/models/_config.py), GPTQModel 7.7 (quantization/config.py), AutoRound 0.16
  * (export, inference/convert_model.py), transformers 5.23 (utils/quantization_config.py). */
 #include "model/quant/quantization.h"
@@ -20,6 +20,10 @@ const char *quant_method_name(QuantMethod method) {
       [QUANT_PACKED] = "compressed-tensors pack-quantized",
       [QUANT_BYTES] = "compressed-tensors int-quantized",
       [QUANT_INT8] = "compressed-tensors int-quantized, int8 activations",
+      [QUANT_FP8] = "FP8",
+      [QUANT_NVFP4] = "ModelOpt NVFP4",
+      [QUANT_NVFP4_PACKED] = "compressed-tensors nvfp4-pack-quantized",
+      [QUANT_MXFP4_PACKED] = "compressed-tensors mxfp4-pack-quantized",
   };
   return names[method];
 }
@@ -276,13 +280,15 @@ static const struct {
     {"autoround", parse_autoround},
     {"intel/auto-round", parse_autoround},
     {"compressed-tensors", quant_compressed_parse},
+    {"fp8", quant_fp8_parse},
+    {"modelopt", quant_modelopt_parse},
+    {"modelopt_fp4", quant_modelopt_parse},
 };
 
 /* Explanations of refused methods, for the message. */
 static const struct {
   const char *method, *what;
 } foreign[] = {
-    {"fp8", "8-bit floating point"},
     {"fbgemm_fp8", "8-bit floating point"},
     {"bitsandbytes", "NF4 or LLM.int8()"},
     {"mxfp4", "4-bit floating point"},
@@ -296,10 +302,11 @@ static Status refuse_method(const ConfigReader *r, const char *method) {
   const char *what = NULL;
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
     if (strcmp(method, foreign[i].method) == 0) what = foreign[i].what;
-  return reader_refuse(r,
-                       "quantisation method %s%s%s%s is not supported, expected awq, gptq, auto-round or "
-                       "compressed-tensors: take such a checkpoint of the same model, or an unquantised one",
-                       method, what ? " (" : "", what ? what : "", what ? ")" : "");
+  return reader_refuse(
+      r,
+      "quantisation method %s%s%s%s is not supported, expected awq, gptq, auto-round, "
+      "compressed-tensors, fp8 or modelopt: take such a checkpoint of the same model, or an unquantised one",
+      method, what ? " (" : "", what ? what : "", what ? ")" : "");
 }
 
 Status quantization_refuse_nameless(const ConfigReader *r) {
@@ -309,7 +316,8 @@ Status quantization_refuse_nameless(const ConfigReader *r) {
   if (reader_first_key(r->object, of_bitsandbytes)) return refuse_method(r, "bitsandbytes");
   if (reader_first_key(r->object, of_mlx) && !reader_first_key(r->object, of_others))
     return refuse_method(r, "mlx");
-  return reader_refuse(r, "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors");
+  return reader_refuse(r, "quant_method is missing, expected awq, gptq, auto-round, "
+                          "compressed-tensors, fp8 or modelopt");
 }
 
 Status quantization_parse(const ConfigReader *r, const char *usual, QuantConfig *quant) {

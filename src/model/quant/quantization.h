@@ -22,6 +22,11 @@ typedef enum {
   QUANT_PACKED, /* compressed-tensors pack-quantized */
   QUANT_BYTES,  /* compressed-tensors int-quantized: a byte per weight */
   QUANT_INT8,   /* the same, with activations quantised to int8 as well */
+  /* From here on weights are floating-point numbers. */
+  QUANT_FP8,          /* FP8, by any producer */
+  QUANT_NVFP4,        /* ModelOpt NVFP4 */
+  QUANT_NVFP4_PACKED, /* compressed-tensors nvfp4-pack-quantized */
+  QUANT_MXFP4_PACKED, /* compressed-tensors mxfp4-pack-quantized */
 } QuantMethod;
 
 const char *quant_method_name(QuantMethod method); /* "GPTQ": for messages */
@@ -30,6 +35,8 @@ typedef struct {
   QuantMethod method;
   int bits;       /* 4 or 8; 0 with QUANT_NONE */
   int group;      /* inputs that share a scale, > 0; -1: all inputs */
+  int block;      /* QUANT_FP8: outputs that share a scale, > 0; -1: all outputs; 0: the config does not say,
+                   * and the shape of the scales decides between 1 and -1 */
   bool symmetric; /* zero points are the middle of the range, and need not be stored */
 } QuantScheme;
 
@@ -49,8 +56,9 @@ typedef struct {
   size_t pattern_bytes; /* size of the compiled regular expressions */
 } QuantConfig;
 
-/* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json or AutoGPTQ's
- * quantize_config.json, which need not name the method: `usual` is theirs, or NULL. Zeroes *quant first;
+/* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json, AutoGPTQ's
+ * quantize_config.json or ModelOpt's hf_quant_config.json, which need not name the method: `usual` is theirs,
+ * or NULL. Zeroes *quant first;
  * release it after failures too. */
 Status quantization_parse(const struct ConfigReader *r, const char *usual, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);

@@ -21,17 +21,20 @@ typedef struct {
   Error *err;
 } Repacker;
 
-/* Allocates memory that model_close() frees. */
-static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *linear) {
-  ModelFiles *files = r->model->files;
+void *model_make_memory(Model *model, size_t n, size_t size, const Linear *linear, Error *err) {
+  ModelFiles *files = model->files;
   char what[LINEAR_NAME_SIZE + 16];
   snprintf(what, sizeof what, "repacking %s", linear->name);
-  if (mem_grow(&files->made, &files->made_capacity, files->n_made + 1, sizeof *files->made, what, r->err) !=
+  if (mem_grow(&files->made, &files->made_capacity, files->n_made + 1, sizeof *files->made, what, err) !=
       STATUS_OK)
     return NULL;
-  void *memory = mem_alloc(n, size, what, r->err);
+  void *memory = mem_alloc(n, size, what, err);
   if (memory) files->made[files->n_made++] = memory;
   return memory;
+}
+
+static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *linear) {
+  return model_make_memory(r->model, n, size, linear, r->err);
 }
 
 /* --- what needs no repacking */
@@ -40,10 +43,14 @@ bool stored_groups_are_canonical(const StoredWeights *stored) {
   return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
 }
 
+static bool is_float(const Linear *linear) {
+  return linear->kind == LINEAR_FP8 || linear->kind == LINEAR_FP4;
+}
+
 /* Part of a stored AWQ matrix is used in place only with its groups: Linear.skip applies to both. */
 bool stored_weights_are_canonical(const StoredWeights *stored) {
   const bool whole = stored->n_out == stored->linear->n_out;
-  return stored->method == QUANT_INT8 ||
+  return stored->method == QUANT_INT8 || is_float(stored->linear) ||
          (stored->method == QUANT_AWQ && (whole || stored_groups_are_canonical(stored)));
 }
 
@@ -60,6 +67,7 @@ size_t stored_replaced_bytes(const StoredWeights *stored) {
 size_t stored_made_bytes(const StoredWeights *stored) {
   const Linear *linear = stored->linear;
   const size_t n_out = (size_t)linear->n_out, bytes = stored_replaced_bytes(stored);
+  if (is_float(linear)) return float_scales_made_bytes(stored);
   if (linear->kind == LINEAR_INT8) return n_out * sizeof(float);
   if (stored_groups_are_canonical(stored)) return bytes;
   const size_t groups = n_groups(linear) * n_out;
@@ -354,6 +362,7 @@ static Status make_int8_scales(const Repacker *r, const StoredWeights *stored) {
 
 static Status make_scales(const Repacker *r, const StoredWeights *stored) {
   const StoredTensor *scales = stored->scales;
+  if (is_float(stored->linear)) return float_scales_make(r->model, stored, r->n_threads, r->err);
   TRY(check_finite(scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype), r->n_threads,
                    scales->file, scales->name, r->err));
   return stored->linear->kind == LINEAR_INT8 ? make_int8_scales(r, stored) : make_groups(r, stored);

@@ -1,4 +1,4 @@
-/* rules.c - see rules.h. Called by: quantization.c, compressed.c, hf_quantised.c, dummy.c.
+/* rules.c - see rules.h. Called by: quantization.c, compressed.c, float_configs.c, hf_quantised.c, dummy.c.
  *
  * Regular expressions come from unchecked files: a config is refused if their memory or PCRE2's steps for a
  * match exceed limits that are far above what real ones need. */
@@ -131,6 +131,29 @@ static Status run_pattern(const QuantRule *rule, const char *name, uint32_t max_
                    SHOWN, rule->pattern, name);
 }
 
+/* True if `pattern`, in which * stands for any text, matches the name or a module that the name is in. After
+ * a failed comparison the last * takes one more character; earlier ones need not. */
+static bool glob_fits(const char *pattern, const char *name) {
+  const char *star = NULL, *resume = NULL;
+  while (*name) {
+    if (*pattern == '*') {
+      star = ++pattern;
+      resume = name;
+    } else if (*pattern == *name) {
+      pattern++, name++;
+    } else if (!*pattern && *name == '.') {
+      return true;
+    } else if (star) {
+      pattern = star;
+      name = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (*pattern == '*') pattern++;
+  return !*pattern;
+}
+
 Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
                        Error *err) {
   *scheme = quant->named_only ? (QuantScheme){.method = QUANT_NONE} : quant->scheme;
@@ -139,6 +162,7 @@ Status quantization_of(const QuantConfig *quant, const char *name, const char *f
     bool fits = rule->kind == MATCH_ALL;
     if (rule->kind == MATCH_NAME) fits = strcmp(name, rule->pattern) == 0;
     if (rule->kind == MATCH_PART) fits = strstr(name, rule->pattern) != NULL;
+    if (rule->kind == MATCH_GLOB) fits = glob_fits(rule->pattern, name);
     if (rule->code) TRY(run_pattern(rule, name, quant->max_steps, file, &fits, err));
     if (!fits) continue;
     *scheme = rule->scheme;

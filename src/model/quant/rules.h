@@ -1,5 +1,6 @@
 /* rules.h - rules of quantization_config that give single layers another scheme. Private to src/model;
- * quantization.c and compressed.c add them. */
+ * quantization.c, compressed.c
+ * and float_configs.c add them. */
 #pragma once
 
 #include "model/config/reader.h"
@@ -11,6 +12,7 @@ typedef enum {
   MATCH_PART,   /* layers whose names contain this */
   MATCH_BEGIN,  /* a regular expression that matches from the beginning, as Python's re.match() */
   MATCH_SEARCH, /* one that matches anywhere, as re.search() */
+  MATCH_GLOB,   /* the layer of this name or within the module of this name; * stands for any text */
 } MatchKind;
 
 /* Appends a rule. Refuses an invalid regular expression, and more rules than any real config has. */
@@ -24,3 +26,13 @@ Status quant_rules_add_list(const ConfigReader *r, const char *key, QuantConfig 
 
 /* Reads compressed-tensors' quantization_config (compressed.c). */
 Status quant_compressed_parse(const ConfigReader *r, QuantConfig *quant);
+
+/* Sets the scheme of FP4 weights and refuses other groups than the layout's; group 0: the config has none. */
+Status quant_fp4_scheme(const ConfigReader *r, QuantMethod method, int group, QuantScheme *scheme);
+/* Reads a list of two sizes, [outputs, inputs] of FP8's blocks, which must be there. */
+Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *scheme);
+
+/* Reads the quantization_config of `quant_method` fp8 (float_configs.c). */
+Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant);
+/* Reads NVIDIA ModelOpt's quantization_config or hf_quant_config.json (float_configs.c). */
+Status quant_modelopt_parse(const ConfigReader *r, QuantConfig *quant);

@@ -173,12 +173,13 @@ CASES = [
            "or F32"),
           ("scales as FP8", recast(f"{Q}.scales", "F8_E4M3", (4, 64)),
            "DIR/model.safetensors: tensor model.layers.0.self_attn.q_proj.scales is F8_E4M3, expected F16, "
-           "BF16 or F32 (FP8: take a checkpoint in AWQ, GPTQ or compressed-tensors, or an unquantised one)"),
+           "BF16 or F32 (FP8 is supported for weights of linear layers alone, as E4M3 with scales of which "
+           "config.json says)"),
           ("the embedding as I8", recast(EMBEDDING, "I8", (512, 64)),
            "DIR/model.safetensors: tensor model.embed_tokens.weight is I8, expected F16, BF16 or F32"),
           ("the embedding as FP8", recast(EMBEDDING, "F8_E5M2", (512, 64)),
            "DIR/model.safetensors: tensor model.embed_tokens.weight is F8_E5M2, expected F16, BF16 or F32 "
-           "(FP8: take a checkpoint in AWQ, GPTQ or compressed-tensors, or an unquantised one)"),
+           "(FP8 is supported for weights of linear layers alone, as E4M3 with scales of which config.json says)"),
           ("a norm as BOOL", recast("model.norm.weight", "BOOL", (64,)),
            "DIR/model.safetensors: tensor model.norm.weight is BOOL, expected F16, BF16 or F32"),
           ("a norm as four bits", recast("model.norm.weight", "F4", (64,)),

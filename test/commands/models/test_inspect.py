@@ -94,8 +94,13 @@ def test_says_what_the_files_say(run, directory):
     matrices = 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
     assert linear["quantised"] + linear["dense"] == matrices * report["num_hidden_layers"]
     quantised = {name.rsplit(".", 1)[0] for name in stored
-                 if name.endswith((".qweight", ".weight_packed")) or stored[name][0] == "I8"} - {"lm_head"}
+                 if name.endswith((".qweight", ".weight_packed"))
+                 or (name.endswith(".weight") and stored[name][0] in ("I8", "U8", "F8_E4M3"))} - {"lm_head"}
     assert linear["quantised"] == len(quantised)
+    in_fp8 = {name for name in stored if stored[name][0] == "F8_E4M3" and name.endswith(".weight")}
+    in_fp4 = {name for name in stored if stored[name][0] == "U8" and name.endswith((".weight", ".weight_packed"))}
+    if quantised:
+        assert (linear["in_fp8"], linear["in_fp4"]) == (len(in_fp8), len(in_fp4 - {"lm_head.weight"}))
     assert linear["dense"] == len(linear["dense_layers"])
     assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored if "vision" not in name)
 
@@ -169,11 +174,17 @@ def linear_of(linear, layers):
     biases = f"; {linear['with_bias']} with a bias" if linear["with_bias"] else ""
     if not linear["quantised"]:
         return f"{n}, not quantised: {next(iter(dense.values()))}{biases}"
-    eight, four = linear["of_8_bits"], linear["quantised"] - linear["of_8_bits"]
+    in_fp8, in_fp4, block = linear["in_fp8"], linear["in_fp4"], linear["block_outputs"]
+    eight, four = linear["of_8_bits"] - in_fp8, linear["quantised"] - linear["of_8_bits"] - in_fp4
     group = "one group for the whole input" if linear["group_size"] == -1 else f"groups of {linear['group_size']}"
+    if linear["layout"] == "FP8":
+        group = ("one scale an output or a matrix", "one scale an output", f"blocks of {block} outputs and "
+                 f"{linear['group_size']} inputs", "one scale a matrix")[min(block, 2)]
+    in_fp8, in_fp4 = in_fp8 * (linear["layout"] != "FP8"), in_fp4 * ("FP4" not in linear["layout"].upper())
     return (f"{linear['quantised']} of {n} {linear['layout']}, {linear['bits']} bits, {group}"
             + f", {eight} of 8 bits" * (linear["bits"] == 4 and eight > 0)
             + f", {four} of 4 bits" * (linear["bits"] == 8 and four > 0)
+            + f", {in_fp8} in FP8" * (in_fp8 > 0) + f", {in_fp4} in FP4" * (in_fp4 > 0)
             + "; repacked when loaded" * linear["repacked"]
             + ("; dense: " * bool(dense)) + some_of([f"{name} ({dtype})" for name, dtype in dense.items()], len(dense))
             + biases)

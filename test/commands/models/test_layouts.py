@@ -32,7 +32,10 @@ GPTQ = [name for name in NAMES if name.startswith("gptq")]
 AWQ, GPTQ_4, GPTQ_8 = "AutoAWQ gemm, 4 bits", "GPTQ, 4 bits", "GPTQ, 8 bits"
 PACKED = "compressed-tensors pack-quantized, "
 BYTES = "compressed-tensors int-quantized"
+FP8, MODELOPT = "FP8, 8 bits", "ModelOpt NVFP4, 4 bits"
+FLOAT_4 = "compressed-tensors {}-pack-quantized, 4 bits, groups of {}"
 EVERYWHERE = "CPU and GPU"
+CPU_ALONE = "CPU; {} has weights in {}"
 SAYS = {
     "awq-symmetric": (f"14 of 14 {AWQ}, groups of 32", EVERYWHERE),
     "awq-bf16-scales": (f"14 of 14 {AWQ}, groups of 64", EVERYWHERE),
@@ -68,7 +71,19 @@ SAYS = {
     "int8-activations": (f"14 of 14 {BYTES}, int8 activations, 8 bits, one group for the whole input", EVERYWHERE),
     "int8-activations-qwen2": (f"14 of 14 {BYTES}, int8 activations, 8 bits, one group for the whole input",
                                EVERYWHERE),
+    "packed-4-32-bf16": (f"7 of 7 {PACKED}4 bits, groups of 32; repacked when loaded", EVERYWHERE),
+    "nvfp4-packed": ("14 of 14 " + FLOAT_4.format("nvfp4", 16), CPU_ALONE.format("Qwen3ForCausalLM", "FP4")),
+    "nvfp4-modelopt": (f"10 of 14 {MODELOPT}, groups of 16; dense: model.layers.1.self_attn.q_proj (BF16), ",
+                       CPU_ALONE.format("LlamaForCausalLM", "FP4")),
+    "modelopt-mixed": (f"12 of 14 {MODELOPT}, groups of 16, 6 in FP8; dense: model.layers.0.self_attn.k_proj (BF16), ",
+                       CPU_ALONE.format("Qwen3ForCausalLM", "FP8")),
+    "mxfp4-packed": ("14 of 14 " + FLOAT_4.format("mxfp4", 32), CPU_ALONE.format("LlamaForCausalLM", "FP4")),
+    "fp8-blocks": (f"8 of 8 {FP8}, blocks of 48 outputs and 48 inputs", CPU_ALONE.format("Phi3ForCausalLM", "FP8")),
+    "fp8-channel": (f"14 of 14 {FP8}, one scale an output", CPU_ALONE.format("Qwen2ForCausalLM", "FP8")),
+    "fp8-tensor": (f"14 of 14 {FP8}, one scale an output or a matrix",
+                   CPU_ALONE.format("LlamaForCausalLM", "FP8 (model.layers.0.self_attn.q_proj), which GPUs")),
 }
+WITH_INPUT_SCALES = ["nvfp4-packed", "nvfp4-modelopt", "modelopt-mixed"]  # of activations, which are not rounded
 # What a packed file holds: 4 bits everywhere, as AutoAWQ has them, of architectures whose config it can say.
 PACKABLE = ["awq-symmetric", "autoround-own", "gptq-symmetric", "gptq-asymmetric", "gptq-v2", "packed-4-32",
             "packed-4-128"]
@@ -124,7 +139,8 @@ def test_rounded_activations_stay_near(evaluate, name):
 
 
 @pytest.mark.parametrize("name", ["gptq-dynamic", "gptq-zero-16", "packed-mixed", "packed-8-32", "packed-4-phi3",
-                                  "int8-activations-qwen2"])
+                                  "int8-activations-qwen2", "modelopt-mixed", "mxfp4-packed", "fp8-blocks",
+                                  "fp8-tensor"])
 def test_nothing_depends_on_chunks_or_threads(evaluate, name):
     whole = evaluate(LAYOUTS / name, name, "--kv", "f32", "--chunk", "64")
     for flags in (["--chunk", "1"], ["--chunk", "7"], ["--chunk", "1", "-t", "2"], ["--chunk", "64", "-t", "2"]):
@@ -161,7 +177,9 @@ def test_inspect_says_what_it_is_and_what_runs_it(run, name):
     layers, devices = SAYS[name]
     assert lines["linear_layers"].startswith(layers)
     assert lines["runs_on"].startswith(devices)
-    assert "unused" not in lines, "every tensor of a layout means something"
+    unused = re.findall(r"model[a-z0-9_.]*|lm_head[a-z_.]*", lines.get("unused", ""))
+    assert all(tensor.endswith((".input_scale", ".input_global_scale")) for tensor in unused), unused
+    assert bool(unused) == ("unused" in lines) == (name in WITH_INPUT_SCALES), "every other tensor means something"
 
 
 @pytest.mark.parametrize("name, change, said", [
@@ -173,8 +191,19 @@ def test_inspect_says_what_it_is_and_what_runs_it(run, name):
     ("gptq-symmetric", {"is_marlin_format": True}, "GPTQ layout marlin is not supported"),
     ("gptq-symmetric", {"bits": 3}, "GPTQ of 3 bits is not supported, expected 4 or 8"),
     ("gptq-symmetric", {"group_size": 64}, "qzeros is [1, 16], expected [2, 16] for groups of 64"),
-    ("packed-4-128", {"format": "float-quantized"}, "format float-quantized (FP8) is not supported"),
-    ("packed-4-128", {"quant_method": "fp8"}, "fp8 (8-bit floating point) is not supported"),
+    ("packed-4-128", {"format": "mxfp8-quantized"}, "mxfp8-quantized (FP8 with a scale for 32 inputs) is not"),
+    ("packed-4-128", {"format": "float-quantized"}, "FP8 weights of 4 bits as integers, symmetric, are not supported"),
+    ("packed-4-128", {"quant_method": "fp8"}, "is stored as compressed-tensors pack-quantized has it"),
+    ("fp8-blocks", {"weight_block_size": [64, 48]}, "is [3, 2], expected [2, 2] for blocks of 64 outputs"),
+    ("fp8-blocks", {"weight_block_size": [48, 40]}, "weight_block_size of 40 inputs is not supported, expected a mult"),
+    ("fp8-blocks", {"weight_block_size": None}, "weight_scale_inv is [3, 2], expected [1, 1]"),
+    ("fp8-blocks", {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+     "weight is stored as FP8 has it, but"),
+    ("modelopt-mixed", {"quant_algo": "NVFP4_AWQ"}, "NVFP4_AWQ is not supported, expected NVFP4, W4A16_NVFP4"),
+    ("modelopt-mixed", {"quantized_layers": {"x": {"quant_algo": "W4A16_AWQ"}}},
+     "quant_algo W4A16_AWQ of x is not supported"),
+    ("modelopt-mixed", {"quantized_layers": {"*": {"quant_algo": "FP8"}}},
+     "is stored as ModelOpt NVFP4 has it, but"),
 ], ids=str)
 def test_inspect_says_why_not(run, tmp_path, name, change, said):
     done = run("inspect", with_config(name, tmp_path / "other", lambda quant: quant.update(change)))
@@ -220,7 +249,8 @@ def test_packing_changes_no_bit(run, evaluate, tmp_path, name):
 @pytest.mark.parametrize("name, why", [
     ("gptq-8", b"holds only 4-bit layers as AutoAWQ has them"), ("packed-8-32", b"8 bits"),
     ("int8-activations", b"4-bit"), ("gptq-zero-16", b"scales or zero points"), ("packed-4-f32", b"scales or zero"),
-    ("awq-head", b"down_proj"), ("gptq-dynamic", b"8 bits"),
+    ("awq-head", b"down_proj"), ("gptq-dynamic", b"8 bits"), ("nvfp4-packed", b"has weights in FP4"),
+    ("fp8-channel", b"has weights in FP8"),
 ])
 def test_what_a_packed_file_cannot_hold_is_refused(run, tmp_path, name, why):
     done = run("pack", LAYOUTS / name, "-o", tmp_path / "model.ak48")

@@ -269,6 +269,10 @@ FACTS = {
     "no method": ({"quantization_config": {"bits": 3}}, ONE, (None, None, None, None, None, None, 1), "1 B"),
     "w_bit": ({"quantization_config": {"w_bit": 3, "q_group_size": 64}}, ONE,
               (None, "awq", 3, 64, None, None, 1), "1 B"),
+    "nvfp4": ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, {"model.safetensors": 1},
+              (None, "modelopt", 4, None, None, None, 1), "1 B"),
+    "fp8": ({}, {"model.safetensors": 1, "hf_quant_config.json": {"quantization": {"quant_algo": "FP8"}}},
+            (None, "modelopt", 8, None, None, None, 1), "1 B"),
     "groups": ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {
         "group_0": {"weights": {"num_bits": 8, "group_size": 32}}, "group_1": {"weights": {"num_bits": 4}}}}}, ONE,
         (None, "compressed-tensors", 8, 32, None, None, 1), "1 B"),

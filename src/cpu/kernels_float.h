@@ -1,0 +1,214 @@
+/* kernels_float.h - matmuls with weights in FP8 (E4M3) and FP4 (E2M1), where the inputs of an output are
+ * contiguous and some of them share a scale (LINEAR_FP8 and LINEAR_FP4 in model.h).
+ *
+ * Part of kernels.c. A weight is the product of its number and its scale, rounded once; sums are those of
+ * kernels_dense.h. With 16 lanes, FP4's 16 codes are broadcast as one 64-bit word, whose halves alternate in
+ * the lanes: lane l holds input l / 2 of the first 8 inputs for even l, of the last 8 for odd l. Inputs are
+ * brought to this order, and sums back from it (awq_to_lanes()). */
+#pragma once
+
+#include "cpu/kernels_dense.h"
+#include "cpu/kernels_grouped.h"
+
+/* The storage of a matrix; a constant in every loop. The numbers of FP8 are read divided by 256, as fp16
+ * numbers with E4M3's bits are, and their scales are multiplied by it, which is exact. */
+typedef enum { FP8, FP4_BY_16, FP4_BY_32 } FloatForm;
+
+enum {
+#if LANES == 16 || defined(__aarch64__)
+  FLOAT_OUTPUTS =
+      8, /* rows of W that one row of x is multiplied with at a time: sums and scales in registers */
+#else
+  FLOAT_OUTPUTS = 4,
+#endif
+};
+
+INLINE FloatForm float_form(const Linear *w) {
+  return w->kind == LINEAR_FP8 ? FP8 : w->group == 16 ? FP4_BY_16 : FP4_BY_32;
+}
+
+INLINE size_t float_bytes(const FloatForm form, size_t n) {
+  return form == FP8 ? n : n / 2;
+}
+
+INLINE vf float_to_lanes(const FloatForm form, vf natural) {
+  return form == FP8 ? natural : awq_to_lanes(natural);
+}
+
+INLINE vf float_to_natural(const FloatForm form, vf lanes) {
+  return form == FP8 ? lanes : awq_to_natural(lanes);
+}
+
+/* LANES numbers of E4M3, divided by 256. */
+INLINE vf fp8_load(const uint8_t *p) {
+#if LANES == 16
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i_u *)p));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbfff));
+  return (vf)_mm512_cvtph_ps(half);
+#elif LANES == 8
+  const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i_u *)p));
+  const __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xbfff));
+  return (vf)_mm256_cvtph_ps(half);
+#else
+  uint8_t four __attribute__((vector_size(LANES)));
+  memcpy(&four, p, sizeof four);
+  const vu bits = __builtin_convertvector(four, vu), magnitude = bits & 0x7f;
+  const vu normal = (magnitude << 20) + 0x38000000;
+  const vf subnormal = __builtin_convertvector((vi)magnitude, vf) * 0x1p-17f;
+  return (vf)((vu)vf_select(magnitude >= 8, (vf)normal, subnormal) | (bits & 0x80) << 24);
+#endif
+}
+
+/* LANES numbers of E2M1 from LANES / 2 bytes, in the order of float_to_lanes(). */
+INLINE vf fp4_load(const uint8_t *p) {
+#if LANES == 16
+  const __m512 numbers =
+      _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
+  const __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+  long long codes;
+  memcpy(&codes, p, sizeof codes);
+  return (vf)_mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), shifts), numbers);
+#elif LANES == 8
+  const __m256 sizes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
+  int codes;
+  memcpy(&codes, p, sizeof codes);
+  /* The permutation looks at three bits; the fourth is the sign. */
+  const __m256i lanes =
+      _mm256_srlv_epi32(_mm256_set1_epi32(codes), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+  const __m256i signs = _mm256_and_si256(_mm256_slli_epi32(lanes, 28), _mm256_set1_epi32(INT32_MIN));
+  return (vf)_mm256_or_ps(_mm256_permutevar8x32_ps(sizes, lanes), _mm256_castsi256_ps(signs));
+#else
+  static const float numbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  return (vf){numbers[p[0] & 15], numbers[p[0] >> 4], numbers[p[1] & 15], numbers[p[1] >> 4]};
+#endif
+}
+
+INLINE vf float_load(const FloatForm form, const uint8_t *p) {
+  return form == FP8 ? fp8_load(p) : fp4_load(p);
+}
+
+/* Scales of an output: for FP8 numbers, for FP4 codes. */
+INLINE const uint8_t *float_scales(const FloatForm form, const Linear *w, int output) {
+  const size_t n_groups = (size_t)((w->n_in - 1) / w->group + 1);
+  if (form != FP8) return (const uint8_t *)w->scales + (size_t)output * n_groups;
+  return (const uint8_t *)w->scales +
+         (size_t)((w->block_first + output) / w->block) * n_groups * sizeof(float);
+}
+
+INLINE vf float_scale(const FloatForm form, const Linear *w, const uint8_t *scales, int group) {
+  if (form != FP8) return vf_set(w->scale_values[scales[group]]);
+  float scale;
+  memcpy(&scale, scales + (size_t)group * sizeof scale, sizeof scale);
+  return vf_set(scale * 256);
+}
+
+INLINE int float_group(const FloatForm form, const Linear *w) {
+  return form == FP8 ? w->group : form == FP4_BY_16 ? 16 : 32;
+}
+
+/* sum[o] of a block of inputs for n_outputs rows of W. Each group is whole vectors but the last of a row of
+ * FP8. */
+INLINE void float_block(const FloatForm form, const int n_outputs, const Linear *w, const uint8_t *rows,
+                        const uint8_t *const *scales, const float *x, int begin, int end, uintptr_t *ahead,
+                        vf *sum) {
+  const int group = float_group(form, w);
+  const size_t step = float_bytes(form, (size_t)w->n_in);
+  for (int i = begin, g = begin / group, stop = (g + 1) * group; i < end; g++, stop += group) {
+    vf scale[FLOAT_OUTPUTS];
+    if (stop > end) stop = end;
+    UNROLL for (int o = 0; o < n_outputs; o++) scale[o] = float_scale(form, w, scales[o], g);
+    for (; i + LANES <= stop; i += LANES) {
+      const vf input = float_to_lanes(form, vf_load(x + i));
+      const uint8_t *at = rows + float_bytes(form, (size_t)i);
+      UNROLL for (int o = 0; o < n_outputs; o++) sum[o] =
+          vf_fma(float_load(form, at + (size_t)o * step) * scale[o], input, sum[o]);
+      const size_t bytes = float_bytes(form, (size_t)n_outputs * LANES);
+      UNROLL for (size_t line = 0; line < bytes; line += LINE_BYTES) {
+        __builtin_prefetch((const void *)(*ahead + line));
+      }
+      *ahead += bytes;
+    }
+    if (form != FP8 || i >= stop) continue;
+    UNROLL for (int o = 0; o < n_outputs; o++) {
+      uint8_t some[LANES] = {0};
+      memcpy(some, rows + (size_t)o * step + (size_t)i, (size_t)(stop - i));
+      sum[o] = vf_fma(fp8_load(some) * scale[o], vf_load(x + i), sum[o]);
+    }
+    i = stop;
+  }
+}
+
+/* y[o] of n_outputs rows of W and one row of x; prefetches the next n_outputs rows. */
+INLINE void float_row(const FloatForm form, const int n_outputs, const Linear *w, const float *x, int first,
+                      float *y) {
+  const size_t step = float_bytes(form, (size_t)w->n_in);
+  const uint8_t *rows = (const uint8_t *)w->weight + (size_t)first * step, *scales[FLOAT_OUTPUTS];
+  uintptr_t ahead = (uintptr_t)rows + (size_t)n_outputs * step;
+  UNROLL for (int o = 0; o < n_outputs; o++) scales[o] = float_scales(form, w, first + o);
+  for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
+    vf sum[FLOAT_OUTPUTS];
+    UNROLL for (int o = 0; o < n_outputs; o++) sum[o] = (vf){0};
+    const int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK;
+    float_block(form, n_outputs, w, rows, scales, x, begin, end, &ahead, sum);
+    UNROLL for (int o = 0; o < n_outputs; o++) {
+      const float part = vf_sum(float_to_natural(form, sum[o]));
+      y[o] = begin == 0 ? part : y[o] + part;
+    }
+  }
+}
+
+INLINE void float_matmul_row_of(const FloatForm form, const Linear *w, const float *x, int first, int n,
+                                float *y) {
+  int o = 0;
+  for (; o + FLOAT_OUTPUTS <= n; o += FLOAT_OUTPUTS) float_row(form, FLOAT_OUTPUTS, w, x, first + o, y + o);
+  for (; o < n; o++) float_row(form, 1, w, x, first + o, y + o);
+}
+
+static void float_matmul_row(const Linear *w, const float *x, int first, int n, float *y) {
+  switch (float_form(w)) {
+  case FP8: float_matmul_row_of(FP8, w, x, first, n, y); break;
+  case FP4_BY_16: float_matmul_row_of(FP4_BY_16, w, x, first, n, y); break;
+  case FP4_BY_32: float_matmul_row_of(FP4_BY_32, w, x, first, n, y); break;
+  }
+}
+
+/* panel[o][DENSE_BLOCK] = the weights of inputs [begin, end) of rows [first, first + n), zero-padded to whole
+ * vectors. */
+INLINE void float_widen(const FloatForm form, const Linear *w, int first, int n, int begin, int end,
+                        float *panel) {
+  const int group = float_group(form, w);
+  const size_t step = float_bytes(form, (size_t)w->n_in);
+  for (int o = 0; o < n; o++, panel += DENSE_BLOCK) {
+    const uint8_t *row = (const uint8_t *)w->weight + (size_t)(first + o) * step;
+    const uint8_t *scales = float_scales(form, w, first + o);
+    for (int i = begin, g = begin / group, stop = (g + 1) * group; i < end; g++, stop += group) {
+      const vf scale = float_scale(form, w, scales, g);
+      if (stop > end) stop = end;
+      for (; i + LANES <= stop; i += LANES)
+        vf_store(panel + i - begin,
+                 float_to_natural(form, float_load(form, row + float_bytes(form, (size_t)i)) * scale));
+      if (form != FP8 || i >= stop) continue;
+      uint8_t some[LANES] = {0};
+      memcpy(some, row + i, (size_t)(stop - i));
+      vf_store(panel + i - begin, fp8_load(some) * scale);
+      i = stop;
+    }
+  }
+}
+
+static void float_matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                              float *y, size_t y_stride) {
+  float panel[PANEL_OUTPUTS * DENSE_BLOCK] __attribute__((aligned(64)));
+  for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
+    const int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK;
+    for (int o = 0; o < n; o += PANEL_OUTPUTS) {
+      const int outputs = n - o < PANEL_OUTPUTS ? n - o : PANEL_OUTPUTS;
+      switch (float_form(w)) {
+      case FP8: float_widen(FP8, w, first + o, outputs, begin, end, panel); break;
+      case FP4_BY_16: float_widen(FP4_BY_16, w, first + o, outputs, begin, end, panel); break;
+      case FP4_BY_32: float_widen(FP4_BY_32, w, first + o, outputs, begin, end, panel); break;
+      }
+      dot_rows(x + begin, x_stride, n_rows, panel, outputs, end - begin, begin > 0, y + o, y_stride);
+    }
+  }
+}
