@@ -140,6 +140,14 @@ def exaone4(**config):
                     "sliding_window": 16, "sliding_window_pattern": 4, **config})
 
 
+def granite4(**config):
+    return granite(**{"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid",
+                      "hidden_size": 32, "intermediate_size": 64, "shared_intermediate_size": 64,
+                      "layer_types": ["attention", "attention"], "num_local_experts": 0, "num_experts_per_tok": 0,
+                      "position_embedding_type": "rope", "mamba_n_heads": 4, "mamba_d_head": 16, "pad_token_id": 96,
+                      **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -348,6 +356,11 @@ MINIATURES.update({
     "exaone4-no-window": dict(config=exaone4(
         num_hidden_layers=2, sliding_window=None, sliding_window_pattern=None, torch_dtype="bfloat16",
         layer_types=["full_attention"] * 2), matters=[{"sliding_window": 16}, {"rope_theta": 100.0}]),
+    "granite4-awq": dict(config=granite4(quantization_config=AWQ32), matters=[
+        {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
+        {"logits_scaling": 1.0}, {"position_embedding_type": None}, {"rope_theta": 100.0}]),
+    "granite4-no-rope": dict(config=granite4(position_embedding_type="nope", torch_dtype="bfloat16"), matters=[
+        {"position_embedding_type": "rope"}]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
@@ -372,6 +385,11 @@ def linear_shapes(config):
     if config["model_type"] == "phi3":
         return {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q),
                 "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
+    if config["model_type"] == "granitemoehybrid":
+        return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
+                "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
+                "shared_mlp.input_linear": ("g", 2 * inner, hidden),
+                "shared_mlp.output_linear": ("d", hidden, inner)}
     if config["model_type"] in ("glm", "glm4"):
         return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                 "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),

@@ -70,7 +70,8 @@ bool layer_linear_needs_bias(const ModelConfig *config, int which) {
 }
 
 StoredLinear layer_linear_stored(const ModelConfig *config, int which) {
-  StoredLinear stored = {linears[which].name, which, 0, width_of(config, linears[which].out)};
+  const char *own = which == LAYER_DOWN ? config->names.down : NULL;
+  StoredLinear stored = {own ? own : linears[which].name, which, 0, width_of(config, linears[which].out)};
   for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
     if (!config->fused && !(config->fused_gate_up && fused[i].parts[0] == LAYER_GATE)) continue;
     int n_out = 0, first = -1;
@@ -78,7 +79,8 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int which) {
       if (fused[i].parts[part] == which) first = n_out;
       n_out += width_of(config, linears[fused[i].parts[part]].out);
     }
-    if (first >= 0) stored = (StoredLinear){fused[i].name, fused[i].parts[0], first, n_out};
+    own = fused[i].parts[0] == LAYER_GATE ? config->names.gate_up : NULL;
+    if (first >= 0) stored = (StoredLinear){own ? own : fused[i].name, fused[i].parts[0], first, n_out};
   }
   return stored;
 }

@@ -89,10 +89,17 @@ static const struct {
    "silu"},
   {"Exaone4ForCausalLM", "exaone4", 102400, 4096, 16384, 32, 32, 32, 128, 2048, 1e-5, 0, 2, false, 1e4,
    "silu"},
+  {"GraniteMoeHybridForCausalLM", "granitemoehybrid", 32000, 4096, 1024, 4, 32, 32, 128, 2048, 1e-6, 1, 2,
+   false, 1e4, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
 };
+
+/* What a Granite 4.0 needs to be supported: neither Mamba layers nor experts. */
+#define HYBRID                                                                                               \
+  ", 'num_local_experts': 0, 'num_hidden_layers': 4, 'layer_types': ['attention', 'attention', "             \
+  "'full_attention', 'attention']"
 
 static void what_is_left_out_is_as_in_transformers(void **state) {
   (void)state;
@@ -101,10 +108,12 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
   for (size_t i = 0; i < 2 * n; i++) {
     char text[200];
     const size_t at = i % n;
+    const char *more = strcmp(defaults[at].model_type, "granitemoehybrid") == 0 ? HYBRID : "";
     if (i < n)
-      snprintf(text, sizeof text, "{'architectures': ['%s']}", defaults[at].architecture);
+      snprintf(text, sizeof text, "{'architectures': ['%s']%s}", defaults[at].architecture, more);
     else
-      snprintf(text, sizeof text, "{'model_type': '%s', 'architectures': null}", defaults[at].model_type);
+      snprintf(text, sizeof text, "{'model_type': '%s', 'architectures': null%s}", defaults[at].model_type,
+               more);
     ModelConfig c = accepted(text);
     assert_string_equal(c.architecture, defaults[at].architecture);
     assert_int_equal(c.vocab_size, defaults[at].vocab_size);
@@ -200,7 +209,8 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"glm", "", "gggg"},
                                          {"glm4", "", "gggg"},
                                          {"ernie4_5", "", "gggg"},
-                                         {"exaone4", "", "GGnG"}};
+                                         {"exaone4", "", "GGnG"},
+                                         {"granitemoehybrid', 'num_local_experts': 0, 'x': '", "af", "nnnn"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -210,8 +220,11 @@ static void each_member_is_for_some_architectures(void **state) {
              "'logits_scaling': 9, 'query_pre_attn_scalar': 49, %s'final_logit_softcapping': 13, "
              "'no_rope_layers': [0, 1, 1, 1], 'no_rope_layer_interval': 1, 'sliding_window_pattern': 3, "
              "'sliding_window': 17, 'use_sliding_window': true, 'max_window_layers': 2, "
-             "'rope_local_base_freq': 19}",
-             cases[i][0], strcmp(cases[i][0], "gemma3_text") == 0 ? "" : "'attn_logit_softcapping': 11, ");
+             "'rope_local_base_freq': 19%s}",
+             cases[i][0], strcmp(cases[i][0], "gemma3_text") == 0 ? "" : "'attn_logit_softcapping': 11, ",
+             strstr(cases[i][0], "hybrid")
+                 ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
+                 : "");
     ModelConfig c = accepted(text);
     const bool has[] = {c.o_bias,
                         c.mlp_bias,
@@ -540,6 +553,28 @@ static void glm_and_ernie(void **state) {
   config_release(&c);
 }
 
+/* As ibm-granite/granite-4.0-micro has it: a hybrid whose layers are all attention, without experts. */
+static void granite4(void **state) {
+  (void)state;
+  ModelConfig c =
+      accepted("{'architectures': ['GraniteMoeHybridForCausalLM'], 'model_type': 'granitemoehybrid', "
+               "'num_key_value_heads': 8, 'intermediate_size': 77, 'shared_intermediate_size': 8192, "
+               "'attention_multiplier': 0.015625, 'embedding_multiplier': 12, 'residual_multiplier': 0.22, "
+               "'logits_scaling': 10, 'position_embedding_type': 'rope', 'rope_theta': 10000000, "
+               "'mamba_n_heads': 128" HYBRID "}");
+  assert_true(c.intermediate == 8192 && c.fused_gate_up && c.attention_scale == 0.015625);
+  assert_true(c.embedding_scale == 12 && c.residual_scale == 0.22 && c.logit_divisor == 10);
+  assert_layers(&c, "gggg");
+  config_release(&c);
+  c = accepted("{'model_type': 'granitemoehybrid', 'position_embedding_type': 'nope'" HYBRID "}");
+  assert_layers(&c, "nnnn");
+  config_release(&c);
+  c = accepted("{'model_type': 'granitemoehybrid', 'num_local_experts': 0, 'num_hidden_layers': 1, "
+               "'layers_block_type': ['attention'], 'position_embedding_type': null}");
+  assert_layers(&c, "n");
+  config_release(&c);
+}
+
 /* --- a model of several parts */
 
 static void the_text_part_has_its_own_config(void **state) {
@@ -634,6 +669,22 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"exaone4", "'sliding_window_pattern': 0", "sliding_window_pattern is 0"},
       {"exaone4", "'sliding_window': null, 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
        "there is no sliding window"},
+      {"granitemoehybrid", "'num_hidden_layers': 1, 'layer_types': ['attention']",
+       "num_local_experts is 8: a mixture of experts is not supported, expected 0"},
+      {"granitemoehybrid", "'num_local_experts': 0",
+       "layer_types is missing: all layers are Mamba layers, which are not supported"},
+      {"granitemoehybrid",
+       "'num_local_experts': 0, 'num_hidden_layers': 2, 'layer_types': ['attention', 'mamba']",
+       "layer_types[1] is \"mamba\": Mamba layers are not supported"},
+      {"granitemoehybrid",
+       "'num_local_experts': 0, 'num_hidden_layers': 1, 'layers_block_type': ['linear_attention']",
+       "layers_block_type[0] is \"linear_attention\": Mamba layers are not supported"},
+      {"granitemoehybrid",
+       "'num_local_experts': 0, 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
+       "layer_types[0] is \"sliding_attention\", expected attention"},
+      {"granitemoehybrid", "'num_local_experts': 0, 'num_hidden_layers': 2, 'layer_types': ['attention']",
+       "layer_types is a list of 1, expected a list of 2 names (num_hidden_layers)"},
+      {"granitemoehybrid", "'shared_intermediate_size': 0", "shared_intermediate_size is 0"},
       {"seed_oss", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"seed_oss", "'attention_out_bias': 'x'", "attention_out_bias is \"x\", expected true or false"},
       {"smollm3", "'mlp_bias': 'yes'", "mlp_bias is \"yes\""},
@@ -794,6 +845,7 @@ int main(void) {
       cmocka_unit_test(ministral3),
       cmocka_unit_test(hunyuan),
       cmocka_unit_test(glm_and_ernie),
+      cmocka_unit_test(granite4),
       cmocka_unit_test(the_text_part_has_its_own_config),
       cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
   };

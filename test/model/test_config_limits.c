@@ -285,6 +285,9 @@ static const struct {
      "gggggggggggggggggg", 0},
     {"exaone4", NORM_AFTER, false, QK_NORM_HEADS, ACTIVATION_SILU, 128, 0, 0, 1, false, false,
      "GGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGn", 4096},
+    {"granitemoehybrid', 'num_local_experts': 0, 'num_hidden_layers': 1, 'layer_types': ['attention'], 'x': "
+     "'",
+     NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 1, 0, 0, 1, false, false, "n", 0},
     {"seed_oss", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "ggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg" /* of 64 */, 0},
 };

@@ -85,6 +85,11 @@ const Architecture architectures[] = {
     { 102400, 4096, 16384, 32, 32, 32,   0,   2048,      0,      2, 1e-5,   10000 },
     .norms = NORM_AFTER, .qk_norm = QK_NORM_HEADS, .windows = WINDOW_OR_NOPE, .window = 4096, .period = 4,
     .members = HAS_PATTERN },
+  { .architecture = "GraniteMoeHybridForCausalLM", .model_type = "granitemoehybrid", /* Granite 4.0, dense */
+    {  32000, 4096,  1024, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
+    .intermediate_key = "shared_intermediate_size", .fused_gate_up = true,
+    .members = HAS_ATTENTION_BIAS | HAS_MULTIPLIERS | HAS_HYBRID_LAYERS,
+    .names = { .gate_up = "shared_mlp.input_linear", .down = "shared_mlp.output_linear" } },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

@@ -35,6 +35,8 @@ enum {
   HAS_QUERY_SCALE = 1 << 13, /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
   HAS_ALPHA = 1 << 14,       /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   HAS_USE_BIAS = 1 << 15,    /* use_bias: all linear layers have one */
+  HAS_HYBRID_LAYERS =
+      1 << 16, /* layer_types may name Mamba layers; num_local_experts, position_embedding_type */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
 };
 
@@ -67,8 +69,9 @@ typedef struct {
   bool scaled_embedding; /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;    /* rope scaling is longrope, also under the names "su" and "yarn" */
   WindowRule windows;
-  unsigned members;           /* HAS_... */
-  const char *activation_key; /* config.json's key for the activation; NULL: "hidden_act" */
+  unsigned members;             /* HAS_... */
+  const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
+  const char *activation_key;   /* config.json's key for the activation; NULL: "hidden_act" */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
   int original_max_position; /* 0: max_position */

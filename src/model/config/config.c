@@ -114,7 +114,8 @@ static Status parse_heads(const ConfigReader *r, const Architecture *arch, Model
 
 static Status parse_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
-  TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
+  const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
+  TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
   TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));

@@ -71,6 +71,7 @@ typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
 typedef struct {
   const char *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
+  const char *gate_up, *down; /* gate_up: the matrix of both */
 } TensorNames;
 
 /* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its
@@ -124,9 +125,9 @@ typedef struct {
   bool tied_embeddings;            /* lm_head is the embedding */
   bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
   bool fused;                      /* q, k, v are stored as one matrix, gate and up as another (Phi-3) */
-  bool fused_gate_up;              /* gate and up are stored as one matrix; q, k and v are not (GLM) */
-  bool text_part;                  /* the text part of a multimodal model */
-  LayerConfig *layers;             /* [n_layers], read by config_layer(); NULL: no layer differs */
+  bool fused_gate_up;  /* gate and up are stored as one matrix; q, k and v are not (GLM, Granite 4) */
+  bool text_part;      /* the text part of a multimodal model */
+  LayerConfig *layers; /* [n_layers], read by config_layer(); NULL: no layer differs */
 
   QuantConfig quant; /* storage of linear layers */
 

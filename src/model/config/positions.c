@@ -310,6 +310,34 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
   return STATUS_OK;
 }
 
+/* Refuses Mamba layers and experts, and takes the rope away where the config has no position_embedding_type. */
+static Status parse_hybrid_layers(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "layer_types", old_key[] = "layers_block_type";
+  const char *used = json_member(r->object, key) ? key : old_key, *positions;
+  const Json *types = json_member(r->object, used);
+  int n_experts, layer = 0;
+  TRY(reader_int(r, "num_local_experts", 0, INT32_MAX, 8, &n_experts));
+  if (n_experts > 0)
+    return reader_refuse(r, "num_local_experts is %d: a mixture of experts is not supported, expected 0",
+                         n_experts);
+  if (!types)
+    return reader_refuse(r, "%s is missing: all layers are Mamba layers, which are not supported", key);
+  if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
+    return wrong_list(r, used, types, config->n_layers, "names (num_hidden_layers)");
+  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
+    char found[64];
+    if (json_string_is(type, "mamba") || json_string_is(type, "linear_attention"))
+      return reader_refuse(r, "%s[%d] is %s: Mamba layers are not supported", used, layer,
+                           json_describe(type, found));
+    if (!json_string_is(type, "attention") && !json_string_is(type, "full_attention"))
+      return reader_refuse(r, "%s[%d] is %s, expected attention", used, layer, json_describe(type, found));
+  }
+  TRY(reader_string(r, "position_embedding_type", &positions));
+  for (layer = 0; (!positions || strcmp(positions, "rope") != 0) && layer < config->n_layers; layer++)
+    config->layers[layer].rope = ROPE_NONE;
+  return STATUS_OK;
+}
+
 static Status parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   WindowRule rule = arch->windows;
   bool use = rule == WINDOW_ALL || rule == WINDOW_PERIODIC || rule == WINDOW_OR_NOPE,
@@ -340,6 +368,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
+  if (arch->members & HAS_HYBRID_LAYERS) return parse_hybrid_layers(r, config);
   TRY(parse_windows(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
     config->layers[layer].rope = config->layers[layer].window ? ROPE_LOCAL : ROPE_GLOBAL;
