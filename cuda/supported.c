@@ -36,6 +36,7 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->attn_gate != ATTN_GATE_NONE, "a gate of attention's output"},
+      {config->attn_sinks, "attention sinks"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;

@@ -148,6 +148,12 @@ def granite4(**config):
                       **config})
 
 
+def granite_swa(**config):
+    return granite(**{"architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa", "hidden_size": 32,
+                      "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
+                      "num_hidden_layers": 4, "sliding_window": 16, "pad_token_id": 96, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -361,6 +367,14 @@ MINIATURES.update({
         {"logits_scaling": 1.0}, {"position_embedding_type": None}, {"rope_theta": 100.0}]),
     "granite4-no-rope": dict(config=granite4(position_embedding_type="nope", torch_dtype="bfloat16"), matters=[
         {"position_embedding_type": "rope"}]),
+    "granite-swa-awq": dict(config=granite_swa(layer_rope_theta=[0, 50.0, 1000.0, 50.0],
+                                               quantization_config=AWQ32), matters=[
+        {"sliding_window": 17}, {"sliding_window": 15}, {"layer_rope_theta": None},
+        {"layer_rope_theta": [0, 50.0, 50.0, 50.0]}, {"layer_rope_theta": [10000.0, 50.0, 1000.0, 50.0]},
+        {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]}]),
+    "granite-swa-bf16": dict(config=granite_swa(
+        num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], torch_dtype="bfloat16"), matters=[
+            {"layer_types": None}, {"rope_theta": 100.0}]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
@@ -454,6 +468,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
         for norm, width in norm_widths(config).items():
             more = 1 if "gemma" in config["model_type"] and norm in LARGER else 0
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
+        if config["model_type"] == "granite_swa":
+            put(prefix + "self_attn.sinks", normal(config["num_attention_heads"], std=2))
         for linear, (letter, n_out, n_in) in linear_shapes(config).items():
             # Scores q k / sqrt(head_dim) of a standard deviation near 2.5: a few positions get the attention.
             sharp = 2.4 if config["model_type"] == "gemma2" else 1.6

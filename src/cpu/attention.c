@@ -6,6 +6,7 @@
  * over all their segments.
  *
  * Query j of a KV head is row j / group, head j % group of the heads that share it. */
+#include <math.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -15,7 +16,8 @@ typedef struct {
   TokenRange range;
   int layer, window, group; /* group: query heads of a KV head */
   int head_dim, v_width;
-  float cap; /* of scores; 0: none */
+  float cap;          /* of scores; 0: none */
+  const float *sinks; /* [n_heads] or NULL */
 } AttentionWork;
 
 static int lowest(const AttentionWork *work, int position) {
@@ -36,6 +38,12 @@ static QueryTile tile_of(const AttentionWork *work, int first, int n) {
     tile.low[i] = lowest(work, tile.high[i]);
   }
   return tile;
+}
+
+/* The denominator of a head's softmax, with its sink; a sink far above all scores makes it infinite. */
+static float softmax_sum(const AttentionWork *work, int head, SoftmaxSum sum) {
+  if (!work->sinks) return sum.sum;
+  return sum.sum + (float)exp((double)work->sinks[head] - (double)sum.max);
 }
 
 static void divide(const float *out, float sum, int n, float *value) {
@@ -62,7 +70,8 @@ static void attend_queries(const AttentionWork *work, int kv_head, int first, in
     }
   }
   for (int i = 0; i < n; i++) {
-    divide(out + (size_t)i * (size_t)work->v_width, sums[i].sum, work->head_dim,
+    const int head = kv_head * work->group + (first + i) % work->group;
+    divide(out + (size_t)i * (size_t)work->v_width, softmax_sum(work, head, sums[i]), work->head_dim,
            value_of(work, kv_head, first + i));
   }
 }
@@ -109,7 +118,7 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
       SoftmaxSum sum = {0};
       for (int segment = 0; segment < n_segments; segment++, at += (size_t)n)
         kernels->merge(&sum, out, state->part_sums[at], state->part_outs + at * width, work->v_width);
-      divide(out, sum.sum, work->head_dim, value_of(work, kv_head, query));
+      divide(out, softmax_sum(work, head, sum), work->head_dim, value_of(work, kv_head, query));
     }
   }
 }
@@ -124,7 +133,8 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
                         config->n_heads / config->n_kv_heads,
                         config->head_dim,
                         state->plan.v_width,
-                        (float)config->attention_cap};
+                        (float)config->attention_cap,
+                        state->loaded->layers[layer].sinks};
   if (range.n_tokens == 1)
     attend_row(&work, config->n_kv_heads);
   else

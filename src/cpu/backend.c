@@ -46,6 +46,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .mlp_post_norm = take_vector(&from->mlp_post_norm, plus, place, &next),
         .q_norm = take_vector(&from->q_norm, plus, place, &next),
         .k_norm = take_vector(&from->k_norm, plus, place, &next),
+        .sinks = take_vector(&from->sinks, 0, place, &next),
         .q = take_linear(&from->q, place, &next),
         .k = take_linear(&from->k, place, &next),
         .v = take_linear(&from->v, place, &next),

@@ -16,6 +16,7 @@ typedef struct {
 typedef struct {
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
   const float *q_norm, *k_norm;                    /* [head_dim] or [heads * head_dim]; NULL: no such norm */
+  const float *sinks;                              /* [n_heads] or NULL */
   CpuLinear q, k, v, o, attn_gate, gate, up, down; /* attn_gate.linear NULL: no such gate */
 } CpuLayer;
 

@@ -73,6 +73,7 @@ typedef struct {
   X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
   /* q is multiplied by config.query_scale_beta's factor of its position */                                  \
   /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window) v; */                        \
+  /* each softmax with the head's sink as one more logit, if the model has sinks; */                         \
   /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \
   X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                              \
   /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */         \

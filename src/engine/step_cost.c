@@ -58,6 +58,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     }
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
+    cost.bytes += vector_bytes(&layer->sinks);
     cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, kv);
     cost.flop += attention_flop(c, i, n_past, n_rows);
   }

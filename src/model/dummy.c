@@ -112,6 +112,7 @@ static Status place_linears(Arena *arena, const Model *model, ModelLayer *layer,
 
 static Status place_layer(Arena *arena, const Model *model, ModelLayer *layer, Error *err) {
   TRY(place_linears(arena, model, layer, err));
+  if (model->config.attn_sinks) layer->sinks = place_vector(arena, model->config.n_heads);
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
     if (layer_norm_name(&model->config, which, &width))
@@ -289,6 +290,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
     const ModelLayer *layer = &model->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++)
       fill_norm(config, layer_norm_of(layer, which), &random);
+    fill_vector(&layer->sinks, -1, 1, &random);
     fill_linears(config, layer, &random);
   }
   fill_norm(config, &model->final_norm, &random);

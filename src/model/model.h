@@ -96,6 +96,7 @@ typedef struct {
   Linear q, k, v, o;     /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back */
   Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
+  Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */
   Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
   Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER */
   Linear gate, up, down; /* hidden -> intermediate twice, and back */

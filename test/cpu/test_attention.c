@@ -259,7 +259,8 @@ static void steps_attend_however_they_are_shared(void **state) {
                                       .vocab_size = 1,
                                       .layers = windows,
                                       .attention_cap = (double)steps[i].cap}};
-      BackendModel loaded = {.model = &model, .kernels = tables[isa]};
+      CpuLayer layers[2] = {0};
+      BackendModel loaded = {.model = &model, .kernels = tables[isa], .layers = layers};
       BackendState *session;
       const StateOptions options = {STEP_CONTEXT, 128, 1, KV_F32};
       assert_int_equal(cpu_backend.open(&loaded, &options, &session, NULL), STATUS_OK);

@@ -24,7 +24,7 @@ typedef struct {
   KvType kv;
   /* As in ModelConfig; a scale of 0 is the usual one. */
   QkNorm qk_norm;
-  bool qk_norm_after_rope;
+  bool qk_norm_after_rope, attn_sinks;
   AttnGate attn_gate;
   NormPlacement norms;
   bool norm_plus_one;
@@ -92,6 +92,7 @@ static TestModel *model_of(const Shape *shape) {
                                   .tied_embeddings = shape->tied,
                                   .qk_norm = shape->qk_norm,
                                   .qk_norm_after_rope = shape->qk_norm_after_rope,
+                                  .attn_sinks = shape->attn_sinks,
                                   .attn_gate = shape->attn_gate,
                                   .layers = t->layer_configs,
                                   .norms = shape->norms,
@@ -128,6 +129,7 @@ static TestModel *model_of(const Shape *shape) {
       int width;
       if (layer_norm_name(&t->model.config, which, &width)) *layer_norm_of(layer, which) = norm_of(t, width);
     }
+    if (shape->attn_sinks) layer->sinks = vector_of(t, HEADS, 1, 3);
     layer->q = linear_of(t, shape, HIDDEN, HEADS * HEAD_DIM);
     layer->k = linear_of(t, shape, HIDDEN, KV_HEADS * HEAD_DIM);
     layer->v = linear_of(t, shape, HIDDEN, KV_HEADS * HEAD_DIM);
@@ -287,6 +289,8 @@ static void exact_attention(Errors *errors, const TestModel *t, const ExactCache
       p[key] = exp(p[key] - largest);
       sum += p[key];
     }
+    const float *sinks = t->layers[layer].sinks.data;
+    if (sinks) sum += exp((double)sinks[head] - largest);
     for (int key = low; key <= position; key++) {
       for (int d = 0; d < HEAD_DIM; d++) {
         double product = p[key] / sum * cache->v[layer][key][kv_head][d];
@@ -495,6 +499,12 @@ static void pairs_of_neighbours(void **state) {
   check_model((Shape){.biases = true, .kv = KV_F32, .neighbours = true, .second_rope = ROPE_LOCAL});
 }
 
+static void sinks_of_attention(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true, .kv = KV_F32, .attn_sinks = true, .window = 37, .attention_scale = 0.4});
+  check_model((Shape){.kv = KV_F16, .attn_sinks = true, .second_rope = ROPE_NONE});
+}
+
 static void gates_of_attentions_output(void **state) {
   (void)state;
   check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
@@ -613,6 +623,7 @@ int main(void) {
       cmocka_unit_test(queries_that_grow_with_their_position),
       cmocka_unit_test(norms_of_q_and_k_after_their_rope),
       cmocka_unit_test(pairs_of_neighbours),
+      cmocka_unit_test(sinks_of_attention),
       cmocka_unit_test(gates_of_attentions_output),
       cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
       cmocka_unit_test(refusals),

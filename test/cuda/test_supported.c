@@ -88,6 +88,7 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
   REFUSED(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
   REFUSED(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
+  REFUSED(attn_sinks, true, "attention sinks");
 }
 
 static Status with_scales(float last, bool dummy, Error *err) {

@@ -301,6 +301,7 @@ static void names_the_parts_that_the_file_cannot_hold(void **state) {
   CANNOT_HOLD(qk_norm_after_rope, true, "q and k norms after their rope");
   CANNOT_HOLD(rope.neighbours, true, "rotary pairs of neighbours");
   CANNOT_HOLD(fused_gate_up, true, "gate and up as one matrix");
+  CANNOT_HOLD(attn_sinks, true, "attention sinks");
   CANNOT_HOLD(query_scale_beta, 0.1, "queries scaled by position");
 }
 

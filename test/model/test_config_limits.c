@@ -288,6 +288,8 @@ static const struct {
     {"granitemoehybrid', 'num_local_experts': 0, 'num_hidden_layers': 1, 'layer_types': ['attention'], 'x': "
      "'",
      NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 1, 0, 0, 1, false, false, "n", 0},
+    {"granite_swa", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 1, 0, 0, 1, false, false,
+     "gGGGgGGGgGGGgGGGgGGGgGGG", 128},
     {"seed_oss", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "ggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg" /* of 64 */, 0},
 };

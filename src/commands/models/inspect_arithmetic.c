@@ -41,6 +41,7 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->logit_cap != 0, "logits capped at ", c->logit_cap},
       {c->attn_gate == ATTN_GATE_NUMBERS, "a gate for each number of attention's output", 0},
       {c->attn_gate == ATTN_GATE_HEADS, "a gate for each head of attention", 0},
+      {c->attn_sinks, "a sink for each head of attention", 0},
       {c->rope.neighbours, "neighbouring numbers turned together", 0},
       {c->fused_gate_up, "gate and up stored as one matrix", 0},
       {c->fused, "q, k and v stored as one matrix, gate and up too", 0},

@@ -105,6 +105,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
                                  : put_raw(w, "attention_cap", "null"));
   TRY(config->logit_cap != 0 ? put_double(w, "logit_cap", config->logit_cap)
                              : put_raw(w, "logit_cap", "null"));
+  TRY(put_bool(w, "attn_sinks", config->attn_sinks));
   TRY(put_bool(w, "rope_neighbours", config->rope.neighbours));
   TRY(put_bool(w, "fused_gate_up", config->fused_gate_up));
   TRY(put_bool(w, "fused", config->fused));

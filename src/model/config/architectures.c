@@ -90,6 +90,10 @@ const Architecture architectures[] = {
     .intermediate_key = "shared_intermediate_size", .fused_gate_up = true,
     .members = HAS_ATTENTION_BIAS | HAS_MULTIPLIERS | HAS_HYBRID_LAYERS,
     .names = { .gate_up = "shared_mlp.input_linear", .down = "shared_mlp.output_linear" } },
+  { .architecture = "GraniteSWAForCausalLM", .model_type = "granite_swa", /* Granite Swash */
+    { 100352, 2560,  8192, 24, 20,  4,   0,   8192, 100257, 100257, 1e-5,   10000 },
+    .windows = WINDOW_AFTER_FULL, .window = 128, .period = 4, .attn_sinks = true, .tied = true,
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS | HAS_LAYER_THETA },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;

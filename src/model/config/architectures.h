@@ -10,12 +10,13 @@
 
 /* Which layers have a sliding window. */
 typedef enum {
-  WINDOW_NONE,     /* no layer, whatever the config says of windows */
-  WINDOW_ALL,      /* all layers, if sliding_window is given */
-  WINDOW_BY_LAYER, /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
-  WINDOW_PERIODIC, /* by layer_types, else all but every n-th, n being sliding_window_pattern */
-  WINDOW_OR_NOPE,  /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
-  WINDOW_NOPE,     /* if use_sliding_window: by layer_types, else the NoPE layers */
+  WINDOW_NONE,       /* no layer, whatever the config says of windows */
+  WINDOW_ALL,        /* all layers, if sliding_window is given */
+  WINDOW_BY_LAYER,   /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
+  WINDOW_PERIODIC,   /* by layer_types, else all but every n-th, n being sliding_window_pattern */
+  WINDOW_AFTER_FULL, /* by layer_types, else all but the first of every n */
+  WINDOW_OR_NOPE, /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
+  WINDOW_NOPE,    /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
 /* Members of config.json that only some architectures have; the others ignore them, as transformers does. */
@@ -37,6 +38,7 @@ enum {
   HAS_USE_BIAS = 1 << 15,    /* use_bias: all linear layers have one */
   HAS_HYBRID_LAYERS =
       1 << 16, /* layer_types may name Mamba layers; num_local_experts, position_embedding_type */
+  HAS_LAYER_THETA = 1 << 17, /* layer_rope_theta: a theta for each layer, 0 for no rope */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
 };
 
@@ -62,6 +64,7 @@ typedef struct {
   QkNorm qk_norm;
   bool qk_norm_after_rope;
   TensorNames names;
+  bool attn_sinks;       /* each head's softmax has one more logit, which is dropped after */
   bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
   bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
   bool fused_gate_up;    /* gate and up are stored as one matrix; q, k and v are not */

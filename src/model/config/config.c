@@ -196,6 +196,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->qk_norm = arch->qk_norm;
   config->qk_norm_after_rope = arch->qk_norm_after_rope;
   config->names = arch->names;
+  config->attn_sinks = arch->attn_sinks;
   config->fused = arch->fused;
   config->fused_gate_up = arch->fused_gate_up;
   TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));

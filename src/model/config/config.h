@@ -107,6 +107,7 @@ typedef struct {
   QkNorm qk_norm;
   bool qk_norm_after_rope; /* q and k are normalised after their rope, not before (Hunyuan) */
   TensorNames names;
+  bool attn_sinks; /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
   Activation activation;
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */

@@ -270,6 +270,17 @@ static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* True if windows differ by layer in a fixed order where there is no layer_types. */
+static bool is_periodic(WindowRule rule) {
+  return rule == WINDOW_PERIODIC || rule == WINDOW_OR_NOPE || rule == WINDOW_AFTER_FULL;
+}
+
+static bool is_full_layer(const Architecture *arch, const ModelConfig *config, int layer, int period) {
+  if (arch->windows == WINDOW_NOPE) return config->layers[layer].rope != ROPE_NONE;
+  if (arch->windows == WINDOW_AFTER_FULL) return layer % period == 0;
+  return is_periodic(arch->windows) && (layer + 1) % period == 0;
+}
+
 /* Sets the windows that the architecture has without layer_types. */
 static Status default_windows(const ConfigReader *r, const Architecture *arch, int window,
                               ModelConfig *config) {
@@ -278,9 +289,7 @@ static Status default_windows(const ConfigReader *r, const Architecture *arch, i
   if (arch->members & HAS_PATTERN && !json_member(r->object, "layer_types"))
     TRY(reader_int(r, "sliding_window_pattern", 1, INT32_MAX, period, &period));
   for (int layer = first; layer < config->n_layers; layer++) {
-    bool full = ((arch->windows == WINDOW_PERIODIC || arch->windows == WINDOW_OR_NOPE) &&
-                 (layer + 1) % period == 0) ||
-                (arch->windows == WINDOW_NOPE && config->layers[layer].rope != ROPE_NONE);
+    const bool full = is_full_layer(arch, config, layer, period);
     config->layers[layer].window = full ? 0 : window;
   }
   return STATUS_OK;
@@ -340,8 +349,7 @@ static Status parse_hybrid_layers(const ConfigReader *r, ModelConfig *config) {
 
 static Status parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   WindowRule rule = arch->windows;
-  bool use = rule == WINDOW_ALL || rule == WINDOW_PERIODIC || rule == WINDOW_OR_NOPE,
-       mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
+  bool use = rule == WINDOW_ALL || is_periodic(rule), mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
   if (mixed && !use) TRY(reader_bool(r, "use_sliding_window", false, &use));
   int window = 0;
   if (use && !reader_is_null(r, "sliding_window") &&
@@ -351,12 +359,48 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
     TRY(reader_bool(r, "use_bidirectional_attention", false, &both_ways));
     if (both_ways)
       return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");
-    if (!window) return reader_refuse(r, "sliding_window is null, expected a number of positions");
   }
+  if (is_periodic(rule) && rule != WINDOW_OR_NOPE && !window)
+    return reader_refuse(r, "sliding_window is null, expected a number of positions");
   TRY(default_windows(r, arch, window, config));
   TRY(apply_layer_types(r, mixed, window, config));
   for (int layer = 0; rule == WINDOW_OR_NOPE && window && layer < config->n_layers; layer++)
     if (!config->layers[layer].window) config->layers[layer].rope = ROPE_NONE;
+  return STATUS_OK;
+}
+
+/* Reads the theta of a layer: 0, or a number from which frequencies can be made. */
+static Status parse_layer_theta(const ConfigReader *r, const Json *item, int layer, double *theta) {
+  char found[64];
+  if (json_double(item, theta) && (*theta == 0 || (*theta > 1 && *theta <= 1e18))) return STATUS_OK;
+  return reader_refuse(r, "layer_rope_theta[%d] is %s, expected 0 or a number above 1, up to 1e18", layer,
+                       json_describe(item, found));
+}
+
+/* Gives each layer one of at most two ropes, which differ in theta alone, or none. */
+static Status parse_layer_thetas(const ConfigReader *r, ModelConfig *config) {
+  const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
+  double thetas[2] = {0, 0};
+  if (!list) return STATUS_OK;
+  if (!json_is_array(list) || json_count(list) != (size_t)config->n_layers)
+    return wrong_list(r, "layer_rope_theta", list, config->n_layers, "numbers (num_hidden_layers)");
+  for (int layer = 0; layer < config->n_layers; layer++, item = json_next(item)) {
+    double theta;
+    TRY(parse_layer_theta(r, item, layer, &theta));
+    int which = ROPE_GLOBAL;
+    while (theta != 0 && which < ROPE_NONE && thetas[which] != 0 && thetas[which] != theta) which++;
+    if (which == ROPE_NONE)
+      return reader_refuse(r, "layer_rope_theta has a third number other than 0, %g: two are supported",
+                           theta);
+    if (theta != 0) thetas[which] = theta;
+    config->layers[layer].rope = theta != 0 ? (LayerRope)which : ROPE_NONE;
+  }
+  if (thetas[ROPE_GLOBAL] != 0) config->rope.theta = thetas[ROPE_GLOBAL];
+  if (thetas[ROPE_LOCAL] == 0) return STATUS_OK;
+  if (config->rope.kind == ROPE_LONGROPE)
+    return reader_refuse(r, "longrope is not supported where ropes differ by layer");
+  config->local_rope = config->rope;
+  config->local_rope.theta = thetas[ROPE_LOCAL];
   return STATUS_OK;
 }
 
@@ -370,6 +414,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
   if (arch->members & HAS_HYBRID_LAYERS) return parse_hybrid_layers(r, config);
   TRY(parse_windows(r, arch, config));
+  if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
     config->layers[layer].rope = config->layers[layer].window ? ROPE_LOCAL : ROPE_GLOBAL;
   return STATUS_OK;

@@ -168,6 +168,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->attention_scale != 1 / sqrt(config->head_dim)) return "a factor of attention's scores";
   if (config->qk_norm_after_rope) return "q and k norms after their rope";
   if (config->rope.neighbours) return "rotary pairs of neighbours";
+  if (config->attn_sinks) return "attention sinks";
   if (config->query_scale_beta != 0) return "queries scaled by position";
   if (config->residual_scale != 1) return "a factor of what layers add";
   if (config->logit_divisor != 1) return "a divisor of logits";

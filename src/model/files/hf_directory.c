@@ -18,6 +18,7 @@ static Status take_vector(HfLoader *loader, const char *base, const char *suffix
   return STATUS_OK;
 }
 
+/* The same, and refuses numbers that are not finite. */
 static Status take_norm(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   TRY(take_vector(loader, base, suffix, n, out));
   const StoredTensor *tensor = hf_find(loader, base, suffix);
@@ -56,6 +57,9 @@ static Status take_layer(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   ModelLayer *layer = &loader->model->layers[index];
   TRY(take_linears(loader, layer));
+  char self_attn[NAME_SIZE];
+  snprintf(self_attn, sizeof self_attn, "%slayers.%d.self_attn", loader->body, index);
+  if (config->attn_sinks) TRY(take_norm(loader, self_attn, ".sinks", config->n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     char base[NAME_SIZE];
     int width;

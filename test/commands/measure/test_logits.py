@@ -40,7 +40,8 @@ UNSAYABLE = {"llama-gelu": "an activation other than silu", "smollm3-awq": "rota
              "olmo2-awq": "norms of what comes out of attention",
              "ministral3-awq": "queries scaled by position",
              "exaone4-awq": "norms of what comes out of attention",
-             "ernie-awq": "rotary pairs of neighbours", "granite4-awq": "gate and up as one matrix",
+             "ernie-awq": "rotary pairs of neighbours", "granite-swa-awq": "a factor of the embedding",
+             "granite4-awq": "gate and up as one matrix",
              "glm-awq": "gate and up as one matrix",
              "hunyuan-awq": "q and k norms after their rope",
              "olmo3-yarn": "norms of what comes out of attention"}

@@ -188,6 +188,13 @@ WRONG = {
     "a bias that the config promises is missing": (
         "granite-biases", None, without(LAYER + "mlp.down_proj.bias"),
         f"tensor {LAYER}mlp.down_proj.bias is missing"),
+    "the sinks of a layer are missing": (
+        "granite-swa-awq", None, without(LAYER + "self_attn.sinks"), f"tensor {LAYER}self_attn.sinks is missing"),
+    "there are fewer sinks than heads": (
+        "granite-swa-awq", None, cut(LAYER + "self_attn.sinks", 1), "self_attn.sinks is [1], expected [2]"),
+    "a sink is no number": (
+        "granite-swa-bf16", None, lambda tensors: {**tensors, LAYER + "self_attn.sinks": np.array(
+            [1, np.inf], np.float16)}, f"tensor {LAYER}self_attn.sinks: element 1 is inf"),
     "another one": (
         "qwen3-biases", None, without(LAYER + "self_attn.o_proj.bias"), "self_attn.o_proj.bias is missing"),
     "a text part has a name that nobody gives": (
@@ -215,6 +222,6 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 19 and "llama" in names
+    assert len(names) == 20 and "llama" in names
     for path in [*(ROOT / "src" / "engine").iterdir(), *(ROOT / "src" / "cpu").iterdir()]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -445,8 +445,8 @@ CASES = [
            "SmolLM3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, GraniteForCausalLM, "
            "Olmo2ForCausalLM, "
            "Olmo3ForCausalLM, SeedOssForCausalLM, HunYuanDenseV1ForCausalLM, "
-           "GlmForCausalLM, Glm4ForCausalLM, Ernie4_5ForCausalLM, Exaone4ForCausalLM or "
-           "GraniteMoeHybridForCausalLM")),
+           "GlmForCausalLM, Glm4ForCausalLM, Ernie4_5ForCausalLM, Exaone4ForCausalLM, "
+           "GraniteMoeHybridForCausalLM or GraniteSWAForCausalLM")),
     *kind("positions in a config",
           ("a base of 0", config(rope_theta=0),
            "DIR/config.json: rope_theta is 0, expected a number from 1 to 1e+18"),

@@ -163,6 +163,7 @@ def arithmetic_of(report):
         (report["logit_cap"], f"logits capped at {short.get('logit_cap')}"),
         (report["attn_gate"] == "numbers", "a gate for each number of attention's output"),
         (report["attn_gate"] == "heads", "a gate for each head of attention"),
+        (report["attn_sinks"], "a sink for each head of attention"),
         (report["rope_neighbours"], "neighbouring numbers turned together"),
         (report["fused_gate_up"], "gate and up stored as one matrix"),
         (report["fused"], "q, k and v stored as one matrix, gate and up too")]
