@@ -37,6 +37,10 @@ static const char *unsupported_part(const ModelConfig *config) {
   } parts[] = {
       {config->attn_gate != ATTN_GATE_NONE, "a gate of attention's output"},
       {config->attn_sinks, "attention sinks"},
+      {config->embedding_norm, "normalised embeddings"},
+      {config->qk_norm_plain, "q and k norms without weights"},
+      {config->final_norm_plain, "a last norm unlike the others"},
+      {config->post_norm_eps != 0, "norms of outputs with an epsilon of their own"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;

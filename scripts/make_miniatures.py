@@ -154,6 +154,13 @@ def granite_swa(**config):
                       "num_hidden_layers": 4, "sliding_window": 16, "pad_token_id": 96, **config})
 
 
+def muse_glimmer(**config):
+    return llama(**{"model_type": "muse_glimmer_text", "hidden_activation": "silu", "head_dim": 16, "hidden_size": 32,
+                    "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 16,
+                    "num_hidden_layers": 4, "qk_scale_factor": 3.0, "output_multiplier": 0.6, "post_norm_eps": 0.05,
+                    "final_logit_softcapping": 8.0, "attention_bias": False, **config})
+
+
 def with_vision(architecture, model_type, text, vision, **config):
     """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
@@ -375,6 +382,15 @@ MINIATURES.update({
     "granite-swa-bf16": dict(config=granite_swa(
         num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], torch_dtype="bfloat16"), matters=[
             {"layer_types": None}, {"rope_theta": 100.0}]),
+    "muse-glimmer-text-part": dict(config=with_vision(
+        "MuseGlimmerForConditionalGeneration", "muse_glimmer", muse_glimmer(
+            quantization_config=awq(32, modules_to_not_convert=["vision_tower", "lm_head"])),
+        {**VISION, "model_type": "muse_glimmer_vision"}, out_hidden_size=64, projector_hidden_size=16),
+        names=("model.language_model.", "lm_head"), matters=[
+            {"text_config": {**TEXT, **change}} for TEXT in [muse_glimmer()] for change in (
+                {"qk_scale_factor": 2.5}, {"output_multiplier": 0.5}, {"post_norm_eps": 1e-8}, {"sliding_window": 17},
+                {"final_logit_softcapping": 20.0}, {"layer_rope_theta": [10000.0] * 4}, {"rms_norm_eps": 0.1},
+                {"layer_types": ["sliding_attention"] * 4})]),
     "mistral3-text-part": dict(config=with_vision(
         "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
                                                                 quantization_config=AWQ32),
@@ -408,8 +424,9 @@ def linear_shapes(config):
         return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                 "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
                 "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
+    gate = {"self_attn.gate_proj": ("a", q, hidden)} if config["model_type"] == "muse_glimmer_text" else {}
     return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
-            "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
+            "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q), **gate,
             "mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
             "mlp.down_proj": ("d", hidden, inner)}
 
@@ -428,9 +445,9 @@ def norm_widths(config):
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
-    if kind in ("gemma2", "gemma3_text"):
+    if kind in ("gemma2", "gemma3_text", "muse_glimmer_text"):
         norms.append("pre_feedforward_layernorm")
-    if kind in ("gemma2", "gemma3_text", *AFTER):
+    if kind in ("gemma2", "gemma3_text", "muse_glimmer_text", *AFTER):
         norms.append("post_feedforward_layernorm")
     if kind == "glm4":
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
@@ -451,7 +468,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
     dtype = config.get("torch_dtype") or config["dtype"]
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
-    middle = 0 if "gemma" in config["model_type"] else 1  # Gemma's norms multiply by 1 + weight
+    plus_one = "gemma" in config["model_type"] or "muse" in config["model_type"]  # norms multiply by 1 + weight
+    middle = 0 if plus_one else 1
     tensors = {}
 
     def put(tensor, values):
@@ -481,7 +499,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
                 put(whole + ".weight", weight)
             if letter in bias:
                 put(whole + ".bias", normal(n_out, std=0.5))
-    put(body + "norm.weight", middle + normal(hidden, std=0.25))
+    last = 1 if "muse" in config["model_type"] else middle
+    put(body + "norm.weight", last + normal(hidden, std=0.25))
     if not config.get("tie_word_embeddings", config["model_type"] == "gemma3_text"):
         put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if several:  # what is no part of the text's

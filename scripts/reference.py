@@ -41,7 +41,8 @@ def load(directory, **changes):
 
 def is_other_part(name):
     """Of a model of several parts: not of the text's, and not needed for text."""
-    return "vision_tower." in name or "multi_modal_projector." in name
+    return any(part in name for part in ("vision_tower.", "multi_modal_projector.", "vision_adapter.",
+                                         "vision_projection."))
 
 
 def text_name(name):

@@ -244,6 +244,7 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (c->qk_norm_after_rope) return "norms after the rope";
   if (c->rope.neighbours) return "rotary pairs of neighbours";
   if (c->attn_sinks) return "attention sinks";
+  if (c->embedding_norm || c->qk_norm_plain) return "norms without weights";
   if (c->query_scale_beta != 0) return "queries scaled by position";
   if (c->activation != ACTIVATION_SILU) return "another activation than silu";
   if (c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1) return "capped or divided scores";

@@ -34,9 +34,20 @@ static CpuLinear take_linear(const Linear *linear, float *place, size_t *next) {
   return (CpuLinear){linear, take_vector(&linear->bias, 0, place, next)};
 }
 
+/* The weights of norms that have none in the checkpoint: ones for the widest of them. */
+static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
+  const int n = config->hidden > config->head_dim ? config->hidden : config->head_dim;
+  if (!config->embedding_norm && !config->qk_norm_plain) return NULL;
+  float *out = place ? place + *next : NULL;
+  for (int i = 0; out && i < n; i++) out[i] = 1;
+  *next += (size_t)n;
+  return out;
+}
+
 static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
   const float plus = model->config.norm_plus_one;
   size_t next = 0;
+  loaded->ones = take_ones(&model->config, place, &next);
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     loaded->layers[i] = (CpuLayer){
@@ -57,8 +68,11 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .down = take_linear(&from->down, place, &next),
     };
   }
+  for (int i = 0; model->config.qk_norm_plain && i < model->config.n_layers; i++)
+    loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
   loaded->head = take_linear(&model->head, place, &next);
-  loaded->final_norm = take_vector(&model->final_norm, plus, place, &next);
+  loaded->final_norm =
+      take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
   return next;
 }
 
@@ -298,6 +312,9 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
     float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
     floats_read(embedding->data, embedding->dtype, (size_t)ids[r] * (size_t)embedding->n_columns,
                 (size_t)embedding->n_columns, x);
+    if (model->config.embedding_norm)
+      state->loaded->kernels->rms_norm(x, state->loaded->ones, embedding->n_columns, model->config.norm_eps,
+                                       x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
     for (int rope = 0; rope < state->plan.n_ropes; rope++) set_angles(state, (LayerRope)rope, range, r);
   }
@@ -305,12 +322,12 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
 }
 
 /* h[r] = rmsnorm(from[r]) * weight; `from` may be h. */
-static void normalise(BackendState *state, const float *from, int n_rows, const float *weight) {
+static void normalise(BackendState *state, const float *from, int n_rows, const float *weight, double eps) {
   const ModelConfig *config = &state->loaded->model->config;
   size_t stride = (size_t)state->plan.hidden;
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
-    state->loaded->kernels->rms_norm(from + (size_t)r * stride, weight, config->hidden, config->norm_eps,
+    state->loaded->kernels->rms_norm(from + (size_t)r * stride, weight, config->hidden, eps,
                                      state->h + (size_t)r * stride);
   }
 }
@@ -318,7 +335,7 @@ static void normalise(BackendState *state, const float *from, int n_rows, const 
 /* The input of qkv or gate and up: h = rmsnorm(x) * weight, or x if weight is NULL. */
 static const float *normalised(BackendState *state, int n_rows, const float *weight) {
   if (!weight) return state->x;
-  normalise(state, state->x, n_rows, weight);
+  normalise(state, state->x, n_rows, weight, state->loaded->model->config.norm_eps);
   return state->h;
 }
 
@@ -326,16 +343,18 @@ static const float *normalised(BackendState *state, int n_rows, const float *wei
 static void matmul_residual(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
                             const float *post_norm) {
   const BackendModel *loaded = state->loaded;
-  const float scale = (float)loaded->model->config.residual_scale;
+  const ModelConfig *config = &loaded->model->config;
+  const float scale = (float)config->residual_scale;
   size_t stride = (size_t)state->plan.hidden;
   const Matmul matmul = {
       .w = w, .add = !post_norm, .scale = scale, .y = post_norm ? state->h : state->x, .y_stride = stride};
   run_matmuls(loaded, &state->scratch, from, (size_t)from_stride, n_rows, &matmul, 1);
   if (!post_norm) return;
-  normalise(state, state->h, n_rows, post_norm);
+  normalise(state, state->h, n_rows, post_norm,
+            config->post_norm_eps != 0 ? config->post_norm_eps : config->norm_eps);
   for (int r = 0; r < n_rows; r++) {
     float *x = state->x + (size_t)r * stride, *h = state->h + (size_t)r * stride;
-    for (int i = 0; i < loaded->model->config.hidden; i++) x[i] += scale * h[i];
+    for (int i = 0; i < config->hidden; i++) x[i] += scale * h[i];
   }
 }
 
@@ -472,7 +491,7 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_r
                          .y = state->logits,
                          .y_stride = (size_t)state->loaded->model->config.vocab_size};
   normalise(state, state->x + (size_t)first_row * (size_t)state->plan.hidden, n_rows,
-            state->loaded->final_norm);
+            state->loaded->final_norm, state->loaded->model->config.norm_eps);
   run_matmuls(state->loaded, &state->scratch, state->h, (size_t)state->plan.hidden, n_rows, &matmul, 1);
   finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;

@@ -35,6 +35,7 @@ struct BackendModel {
   CpuLayer *layers; /* [n_layers] */
   CpuLinear head;
   const float *final_norm;     /* [hidden] */
+  const float *ones;           /* weights of norms without weights; NULL: the model has no such norm */
   float *vectors;              /* owns all norms and biases above */
   CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
 };

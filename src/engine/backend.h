@@ -65,6 +65,7 @@ typedef struct {
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
+  /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \
   X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \

@@ -202,8 +202,8 @@ static void fill_vector(const Vector *vector, float low, float high, uint64_t *r
 }
 
 /* Fills a norm so that it multiplies by 1. */
-static void fill_norm(const ModelConfig *config, const Vector *norm, uint64_t *random) {
-  const float weight = config->norm_plus_one ? 0 : 1;
+static void fill_norm(bool plus_one, const Vector *norm, uint64_t *random) {
+  const float weight = plus_one ? 0 : 1;
   fill_vector(norm, weight, weight, random);
 }
 
@@ -289,11 +289,11 @@ Status model_fill_dummy(const Model *model, Error *err) {
   for (int i = 0; i < config->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++)
-      fill_norm(config, layer_norm_of(layer, which), &random);
+      fill_norm(config->norm_plus_one, layer_norm_of(layer, which), &random);
     fill_vector(&layer->sinks, -1, 1, &random);
     fill_linears(config, layer, &random);
   }
-  fill_norm(config, &model->final_norm, &random);
+  fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
   fill_matrix(&model->head, &random);
   if (!config->tied_embeddings)
     fill_halves(model->embedding.data, (size_t)config->vocab_size * (size_t)config->hidden, -1, 1, &random);

@@ -131,7 +131,7 @@ const char *layer_norm_name(const ModelConfig *config, int which, int *width) {
     *width = config->hidden;
     return own ? own : norm_names[config->norms][which];
   }
-  if (config->qk_norm == QK_NORM_NONE) return NULL;
+  if (config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
   *width = config->head_dim;
   if (config->qk_norm == QK_NORM_WHOLE)
     *width *= which == LAYER_Q_NORM ? config->n_heads : config->n_kv_heads;

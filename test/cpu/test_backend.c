@@ -25,6 +25,8 @@ typedef struct {
   /* As in ModelConfig; a scale of 0 is the usual one. */
   QkNorm qk_norm;
   bool qk_norm_after_rope, attn_sinks;
+  bool embedding_norm, qk_norm_plain, final_norm_plain;
+  double post_norm_eps;
   AttnGate attn_gate;
   NormPlacement norms;
   bool norm_plus_one;
@@ -92,6 +94,10 @@ static TestModel *model_of(const Shape *shape) {
                                   .tied_embeddings = shape->tied,
                                   .qk_norm = shape->qk_norm,
                                   .qk_norm_after_rope = shape->qk_norm_after_rope,
+                                  .embedding_norm = shape->embedding_norm,
+                                  .qk_norm_plain = shape->qk_norm_plain,
+                                  .final_norm_plain = shape->final_norm_plain,
+                                  .post_norm_eps = shape->post_norm_eps,
                                   .attn_sinks = shape->attn_sinks,
                                   .attn_gate = shape->attn_gate,
                                   .layers = t->layer_configs,
@@ -168,16 +174,22 @@ static double inexact(Errors *errors, double value, double units, double size) {
   return value + errors->unit * units * size * (double)next_float(&errors->seed);
 }
 
-/* Of as many numbers as there are weights; out may be x. */
-static void exact_norm(Errors *errors, const TestModel *t, const double *x, const Vector *weight,
-                       double *out) {
-  double squares = 0, more = t->model.config.norm_plus_one ? 1 : 0;
-  for (int i = 0; i < weight->n; i++) squares += x[i] * x[i];
-  double factor = 1 / sqrt(squares / weight->n + 1e-5);
-  for (int i = 0; i < weight->n; i++) {
-    double value = x[i] * factor * (more + (double)((const float *)weight->data)[i]);
+/* out = x / sqrt(mean(x^2) + eps) * (more + weights), or * 1 if weights is NULL; out may be x. */
+static void exact_norm_of(Errors *errors, const double *x, const float *weights, int n, double more,
+                          double eps, double *out) {
+  double squares = 0;
+  for (int i = 0; i < n; i++) squares += x[i] * x[i];
+  double factor = 1 / sqrt(squares / n + eps);
+  for (int i = 0; i < n; i++) {
+    double value = x[i] * factor * (weights ? more + (double)weights[i] : 1);
     out[i] = inexact(errors, value, 3 + more, fabs(value));
   }
+}
+
+/* Of as many numbers as there are weights. */
+static void exact_norm(Errors *errors, const TestModel *t, const double *x, const Vector *weight,
+                       double *out) {
+  exact_norm_of(errors, x, weight->data, weight->n, t->model.config.norm_plus_one, 1e-5, out);
 }
 
 /* x itself where there is no such norm. */
@@ -190,7 +202,10 @@ static const double *exact_input(Errors *errors, const TestModel *t, const doubl
 
 /* x = x + residual_scale * y, y normalised before where there is a norm for that. */
 static void exact_add(Errors *errors, const TestModel *t, const Vector *post_norm, double *y, double *x) {
-  if (post_norm->data) exact_norm(errors, t, y, post_norm, y);
+  const ModelConfig *config = &t->model.config;
+  if (post_norm->data)
+    exact_norm_of(errors, y, post_norm->data, post_norm->n, config->norm_plus_one,
+                  config->post_norm_eps != 0 ? config->post_norm_eps : 1e-5, y);
   for (int i = 0; i < HIDDEN; i++) {
     double more = t->model.config.residual_scale * y[i];
     x[i] = inexact(errors, x[i] + more, 1, fabs(x[i]) + fabs(more));
@@ -248,7 +263,10 @@ static void exact_heads(Errors *errors, const TestModel *t, const Vector *norm, 
   for (int i = 0; i < n; i++) {
     const bool after = t->model.config.qk_norm_after_rope;
     if (after) exact_turn(errors, t, layer, position, heads[i]);
-    if (t->model.config.qk_norm == QK_NORM_HEADS) exact_norm(errors, t, heads[i], norm, heads[i]);
+    if (t->model.config.qk_norm_plain)
+      exact_norm_of(errors, heads[i], NULL, HEAD_DIM, 0, 1e-5, heads[i]);
+    else if (t->model.config.qk_norm == QK_NORM_HEADS)
+      exact_norm(errors, t, heads[i], norm, heads[i]);
     if (!after) exact_turn(errors, t, layer, position, heads[i]);
   }
 }
@@ -362,8 +380,10 @@ static void exact_logits(Errors errors, const TestModel *t, KvType type, double 
       x[i] = embedding[t->ids[position] * HIDDEN + i] * t->model.config.embedding_scale;
       x[i] = inexact(&errors, x[i], 1, fabs(x[i]));
     }
+    if (t->model.config.embedding_norm) exact_norm_of(&errors, x, NULL, HIDDEN, 0, 1e-5, x);
     for (int layer = 0; layer < N_LAYERS; layer++) exact_layer(&errors, t, type, cache, layer, position, x);
-    exact_norm(&errors, t, x, &t->model.final_norm, h);
+    const double more = t->model.config.norm_plus_one && !t->model.config.final_norm_plain;
+    exact_norm_of(&errors, x, t->model.final_norm.data, HIDDEN, more, 1e-5, h);
     double *row = logits + position * VOCAB;
     exact_product(&errors, t, &t->model.head, h, row);
     for (int i = 0; i < VOCAB; i++) {
@@ -505,6 +525,21 @@ static void sinks_of_attention(void **state) {
   check_model((Shape){.kv = KV_F16, .attn_sinks = true, .second_rope = ROPE_NONE});
 }
 
+/* As Muse Glimmer combines them. */
+static void norms_without_weights(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true,
+                      .kv = KV_F32,
+                      .embedding_norm = true,
+                      .qk_norm = QK_NORM_HEADS,
+                      .qk_norm_plain = true,
+                      .norms = NORM_AROUND,
+                      .norm_plus_one = true,
+                      .final_norm_plain = true,
+                      .post_norm_eps = 0.1,
+                      .attn_gate = ATTN_GATE_NUMBERS});
+}
+
 static void gates_of_attentions_output(void **state) {
   (void)state;
   check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
@@ -624,6 +659,7 @@ int main(void) {
       cmocka_unit_test(norms_of_q_and_k_after_their_rope),
       cmocka_unit_test(pairs_of_neighbours),
       cmocka_unit_test(sinks_of_attention),
+      cmocka_unit_test(norms_without_weights),
       cmocka_unit_test(gates_of_attentions_output),
       cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
       cmocka_unit_test(refusals),

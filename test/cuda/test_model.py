@@ -46,6 +46,10 @@ class Model:
         if not directory.is_dir():
             pytest.skip(f"needs {directory.relative_to(ROOT)}: make demo")
         self.directory, self.auk, self.folder = directory, auk, folder
+        report = json.loads(subprocess.run([*auk, "inspect", directory, "--json"], check=True,
+                                           capture_output=True).stdout)
+        if "cuda" not in report["runs_on"]:
+            pytest.skip(report["cuda_refusal"])
         self.bound = SHARP.get(directory.name, BOUND)
         reference = directory / "reference.npz"
         if reference.exists():

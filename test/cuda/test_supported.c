@@ -89,6 +89,10 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   REFUSED(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
   REFUSED(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
   REFUSED(attn_sinks, true, "attention sinks");
+  REFUSED(embedding_norm, true, "normalised embeddings");
+  REFUSED(qk_norm_plain, true, "q and k norms without weights");
+  REFUSED(final_norm_plain, true, "a last norm unlike the others");
+  REFUSED(post_norm_eps, 1e-8, "norms of outputs with an epsilon of their own");
 }
 
 static Status with_scales(float last, bool dummy, Error *err) {

@@ -29,8 +29,7 @@ static void check_ropes(const ModelConfig *c) {
   if (c->rope.kind == ROPE_LONGROPE) check_rope(&c->rope, c->head_dim, true);
   for (int i = 0; i < c->n_layers; i++) {
     const LayerRope rope = config_layer(c, i).rope;
-    require(rope == ROPE_GLOBAL || rope == ROPE_NONE ||
-            (rope == ROPE_LOCAL && config_layer(c, i).window > 0));
+    require(in_range(rope, ROPE_GLOBAL, ROPE_NONE));
     if (rope == ROPE_LOCAL && i < 8) check_rope(&c->local_rope, c->head_dim, false);
   }
 }
@@ -55,6 +54,9 @@ static void check(const ModelConfig *c) {
 
   const double factors[] = {c->embedding_scale, c->attention_scale, c->residual_scale, c->logit_divisor};
   for (int i = 0; i < 4; i++) require(factors[i] >= 1e-6 && factors[i] <= 1e6);
+  require(c->query_scale_beta >= 0 && (c->query_scale_beta == 0 || c->query_scale_step >= 1));
+  require(c->post_norm_eps >= 0 && c->post_norm_eps <= 1 &&
+          in_range(c->attn_gate, ATTN_GATE_NONE, ATTN_GATE_HEADS));
   require(c->attention_cap >= 0 && c->attention_cap <= 1e6 && c->logit_cap >= 0 && c->logit_cap <= 1e6);
   require(in_range(c->norms, NORM_BEFORE, NORM_AFTER) && in_range(c->qk_norm, QK_NORM_NONE, QK_NORM_WHOLE));
   require(activation_name(c->activation) && rope_kind_name(c->rope.kind));

@@ -1,5 +1,5 @@
-/* config_text.h - configs as texts in a test: what is accepted, what is refused, the layers as letters. Included
- * by test/model/test_architectures.c and test_dense_families.c; failures are assertions. */
+/* config_text.h - configs as texts in a test: what is accepted, what is refused, the layers as letters.
+ * Included by test/model/test_architectures.c and test_dense_families.c; failures are assertions. */
 #pragma once
 
 #include <setjmp.h>

@@ -302,6 +302,8 @@ static void names_the_parts_that_the_file_cannot_hold(void **state) {
   CANNOT_HOLD(rope.neighbours, true, "rotary pairs of neighbours");
   CANNOT_HOLD(fused_gate_up, true, "gate and up as one matrix");
   CANNOT_HOLD(attn_sinks, true, "attention sinks");
+  CANNOT_HOLD(embedding_norm, true, "normalised embeddings");
+  CANNOT_HOLD(qk_norm_plain, true, "q and k norms without weights");
   CANNOT_HOLD(query_scale_beta, 0.1, "queries scaled by position");
 }
 

@@ -67,6 +67,8 @@ static const struct {
    false, 1e4, "silu"},
   {"GraniteSWAForCausalLM", "granite_swa", 100352, 2560, 8192, 24, 20, 4, 128, 8192, 1e-5, 100257, 100257,
    true, 1e4, "silu"},
+  {"MuseGlimmerForConditionalGeneration", "muse_glimmer", 202048, 6656, 19968, 52, 32, 2, 128, 131072, 1e-5,
+   200000, 200001, false, 1e4, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -79,7 +81,9 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
   for (size_t i = 0; i < 2 * n; i++) {
     char text[200];
     const size_t at = i % n;
-    const char *more = strcmp(defaults[at].model_type, "granitemoehybrid") == 0 ? HYBRID : "";
+    const char *more = strcmp(defaults[at].model_type, "granitemoehybrid") == 0 ? HYBRID
+                       : strcmp(defaults[at].model_type, "muse_glimmer") == 0   ? ", 'text_config': {}"
+                                                                                : "";
     if (i < n)
       snprintf(text, sizeof text, "{'architectures': ['%s']%s}", defaults[at].architecture, more);
     else
@@ -102,7 +106,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.n_eos ? c.eos[0] : -1, defaults[at].eos);
     assert_int_equal(c.tied_embeddings, defaults[at].tied);
     assert_string_equal(activation_name(c.activation), defaults[at].activation);
-    assert_false(c.o_bias || c.mlp_bias || c.text_part);
+    assert_false(c.o_bias || c.mlp_bias);
+    assert_int_equal(c.text_part, strcmp(defaults[at].model_type, "muse_glimmer") == 0);
     config_release(&c);
     assert_null(c.layers);
   }
@@ -182,7 +187,8 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"ernie4_5", "", "gggg"},
                                          {"exaone4", "", "GGnG"},
                                          {"granitemoehybrid', 'num_local_experts': 0, 'x': '", "af", "nnnn"},
-                                         {"granite_swa", "amf", "gGGG"}};
+                                         {"granite_swa", "amf", "gGGG"},
+                                         {"muse_glimmer', 'text_config': {'x': '", "al", "GGGn"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
@@ -193,10 +199,14 @@ static void each_member_is_for_some_architectures(void **state) {
              "'no_rope_layers': [0, 1, 1, 1], 'no_rope_layer_interval': 1, 'sliding_window_pattern': 3, "
              "'sliding_window': 17, 'use_sliding_window': true, 'max_window_layers': 2, "
              "'rope_local_base_freq': 19%s}",
-             cases[i][0], strcmp(cases[i][0], "gemma3_text") == 0 ? "" : "'attn_logit_softcapping': 11, ",
+             cases[i][0],
+             strcmp(cases[i][0], "gemma3_text") == 0 || strstr(cases[i][0], "muse")
+                 ? ""
+                 : "'attn_logit_softcapping': 11, ",
              strstr(cases[i][0], "hybrid")
                  ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
-                 : "");
+             : strstr(cases[i][0], "muse") ? "}"
+                                           : "");
     ModelConfig c = accepted(text);
     const bool has[] = {c.o_bias,
                         c.mlp_bias,

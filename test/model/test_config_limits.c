@@ -290,6 +290,8 @@ static const struct {
      NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 1, 0, 0, 1, false, false, "n", 0},
     {"granite_swa", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 1, 0, 0, 1, false, false,
      "gGGGgGGGgGGGgGGGgGGGgGGG", 128},
+    {"muse_glimmer', 'text_config': {}, 'x': '", NORM_AROUND, true, QK_NORM_HEADS, ACTIVATION_SILU,
+     128 / 3.87 / 3.87, 0, 20, 1, false, false, "GGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGnGGGn", 2048},
     {"seed_oss", NORM_BEFORE, false, QK_NORM_NONE, ACTIVATION_SILU, 128, 0, 0, 1, true, false,
      "ggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg" /* of 64 */, 0},
 };
@@ -308,12 +310,13 @@ static void each_architecture_computes_its_own(void **state) {
     assert_int_equal(c.norm_plus_one, computed[i].norm_plus_one);
     assert_int_equal(c.qk_norm, computed[i].qk_norm);
     assert_int_equal(c.activation, computed[i].activation);
-    assert_true(c.attention_scale == 1 / sqrt(computed[i].attention));
+    assert_true(fabs(c.attention_scale * sqrt(computed[i].attention) - 1) < 1e-15);
     assert_true(c.attention_cap == computed[i].attention_cap && c.logit_cap == computed[i].logit_cap);
-    assert_true(c.embedding_scale == computed[i].embedding && c.residual_scale == 1 && c.logit_divisor == 1);
+    assert_true(c.embedding_scale == computed[i].embedding && c.residual_scale == 1);
+    assert_true(c.logit_divisor == (c.text_part ? 1 / 0.19611613513818404 : 1));
     assert_int_equal(c.qkv_bias, computed[i].qkv_bias);
     assert_int_equal(c.fused, computed[i].fused);
-    assert_false(c.o_bias || c.mlp_bias || c.text_part);
+    assert_false(c.o_bias || c.mlp_bias);
     const double theta = strcmp(computed[i].model_type, "gemma3_text") == 0 ? 1e4
                          : strcmp(computed[i].model_type, "olmo3") == 0     ? 5e5
                                                                             : 0;

@@ -193,6 +193,32 @@ static void granite_swa(void **state) {
   }
 }
 
+static void muse_glimmer(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *layers;
+  } cases[] = {
+      {"'num_hidden_layers': 5", "nGGGn"},
+      {"'num_hidden_layers': 4, 'layer_rope_theta': [0, 7, 10000.0, 0]", "NGGn"},
+      {"'num_hidden_layers': 2, 'layer_types': ['full_attention', 'sliding_attention']", "gN"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[300];
+    snprintf(text, sizeof text, "{'model_type': 'muse_glimmer', 'text_config': {%s}}", cases[i].text);
+    ModelConfig c = accepted(text);
+    assert_layers(&c, cases[i].layers);
+    assert_true(c.embedding_norm && c.qk_norm_plain && c.final_norm_plain && c.norm_plus_one);
+    assert_true(c.attn_gate == ATTN_GATE_NUMBERS && c.post_norm_eps == 1e-8 && c.rope.theta == 1e4);
+    config_release(&c);
+  }
+  ModelConfig c = accepted(
+      "{'architectures': ['MuseGlimmerForConditionalGeneration'], 'text_config': {'qk_scale_factor': 2, "
+      "'output_multiplier': 0.25, 'post_norm_eps': 0.001, 'final_logit_softcapping': 30, 'head_dim': 64}}");
+  assert_true(c.attention_scale == 0.25 && c.logit_divisor == 4 && c.post_norm_eps == 0.001);
+  assert_true(c.logit_cap == 30);
+  config_release(&c);
+}
+
 static void contradictions_are_refused_by_name(void **state) {
   (void)state;
   static const struct {
@@ -205,7 +231,7 @@ static void contradictions_are_refused_by_name(void **state) {
       {"ministral3", "'rope_parameters': {'llama_4_scaling_beta': -1}", "llama_4_scaling_beta is -1"},
       {"hunyuan_v1_dense", "'rope_scaling': {'type': 'dynamic', 'alpha': -1}", "rope_scaling: alpha is -1"},
       {"hunyuan_v1_dense", "'rope_scaling': {'type': 'dynamic', 'alpha': 1e-4}",
-       "alpha is 0.0001, expected 0 or a number from 0.001"},
+       "alpha is 0.0001, expected 0 or a number from 1"},
       {"hunyuan_v1_dense", "'head_dim': 2, 'rope_scaling': {'type': 'dynamic', 'alpha': 5}",
        "alpha is not supported with head_dim 2, expected at least 4"},
       {"glm4", "'head_dim': 6", "partial_rotary_factor 0.5 turns 3 of head_dim 6 numbers"},
@@ -243,6 +269,14 @@ static void contradictions_are_refused_by_name(void **state) {
       {"granite_swa", "'num_hidden_layers': 1, 'layer_rope_theta': [true]", "layer_rope_theta[0] is true"},
       {"granite_swa", "'num_hidden_layers': 4, 'layer_rope_theta': [5, 6, 0, 7]",
        "layer_rope_theta has a third number other than 0, 7: two are supported"},
+      {"muse_glimmer", "'x': 1", "text_config is missing"},
+      {"muse_glimmer_text", "'x': 1", "model_type muse_glimmer_text is not supported"},
+      {"muse_glimmer", "'text_config': {'qk_scale_factor': 0}", "qk_scale_factor is 0"},
+      {"muse_glimmer", "'text_config': {'output_multiplier': -1}", "output_multiplier is -1"},
+      {"muse_glimmer", "'text_config': {'post_norm_eps': 0}", "post_norm_eps is 0"},
+      {"muse_glimmer", "'text_config': {'num_hidden_layers': 2, 'layer_rope_theta': [0]}",
+       "layer_rope_theta is a list of 1, expected a list of 2 numbers"},
+      {"muse_glimmer", "'text_config': {'sliding_window': null}", "sliding_window is null"},
       {"seed_oss", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
       {"seed_oss", "'attention_out_bias': 'x'", "attention_out_bias is \"x\", expected true or false"},
       {"olmo3", "'sliding_window': null", "sliding_window is null, expected a number of positions"},
@@ -264,10 +298,15 @@ static void contradictions_are_refused_by_name(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(olmo3),         cmocka_unit_test(exaone4),
-      cmocka_unit_test(ministral3),    cmocka_unit_test(hunyuan),
-      cmocka_unit_test(glm_and_ernie), cmocka_unit_test(granite4),
-      cmocka_unit_test(granite_swa),   cmocka_unit_test(contradictions_are_refused_by_name),
+      cmocka_unit_test(olmo3),
+      cmocka_unit_test(exaone4),
+      cmocka_unit_test(ministral3),
+      cmocka_unit_test(hunyuan),
+      cmocka_unit_test(glm_and_ernie),
+      cmocka_unit_test(granite4),
+      cmocka_unit_test(granite_swa),
+      cmocka_unit_test(muse_glimmer),
+      cmocka_unit_test(contradictions_are_refused_by_name),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,10 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
   TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
+  TRY(put_bool(w, "embedding_norm", config->embedding_norm));
+  TRY(put_bool(w, "qk_norm_plain", config->qk_norm_plain));
+  TRY(put_bool(w, "final_norm_plain", config->final_norm_plain));
+  TRY(put_double(w, "post_norm_eps", config->post_norm_eps));
   TRY(put_bool(w, "qk_norm_after_rope", config->qk_norm_after_rope));
   TRY(put_string(w, "attn_gate", attn_gates[config->attn_gate]));
   TRY(put_string(w, "activation", activation_name(config->activation)));

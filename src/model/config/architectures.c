@@ -94,6 +94,13 @@ const Architecture architectures[] = {
     { 100352, 2560,  8192, 24, 20,  4,   0,   8192, 100257, 100257, 1e-5,   10000 },
     .windows = WINDOW_AFTER_FULL, .window = 128, .period = 4, .attn_sinks = true, .tied = true,
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS | HAS_LAYER_THETA },
+  { .model_type = "muse_glimmer_text", /* Muse Glimmer 30B: only a text part */
+    { 202048, 6656, 19968, 52, 32,  2, 128, 131072, 200000, 200001, 1e-5,   10000 },
+    .multimodal = "MuseGlimmerForConditionalGeneration", .multimodal_type = "muse_glimmer",
+    .norms = NORM_AROUND, .norm_plus_one = true, .final_norm_plain = true, .embedding_norm = true,
+    .qk_norm = QK_NORM_HEADS, .qk_norm_plain = true, .attn_gate = ATTN_GATE_NUMBERS,
+    .windows = WINDOW_BEFORE_LAST, .window = 2048, .period = 4, .activation_key = "hidden_activation",
+    .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_QK_FACTOR | HAS_LAYER_ROPE, .logit_cap = 20 },
     /* clang-format on */
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;
@@ -127,6 +134,7 @@ void architecture_names(char *out, size_t size) {
   size_t at = 0;
   for (size_t i = 0; i < n_architectures && at < size; i++) {
     const char *before = i == 0 ? "" : i + 1 < n_architectures ? ", " : " or ";
-    at += (size_t)snprintf(out + at, size - at, "%s%s", before, architectures[i].architecture);
+    const char *name = architectures[i].architecture;
+    at += (size_t)snprintf(out + at, size - at, "%s%s", before, name ? name : architectures[i].multimodal);
   }
 }

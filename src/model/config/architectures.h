@@ -10,11 +10,12 @@
 
 /* Which layers have a sliding window. */
 typedef enum {
-  WINDOW_NONE,       /* no layer, whatever the config says of windows */
-  WINDOW_ALL,        /* all layers, if sliding_window is given */
-  WINDOW_BY_LAYER,   /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
-  WINDOW_PERIODIC,   /* by layer_types, else all but every n-th, n being sliding_window_pattern */
-  WINDOW_AFTER_FULL, /* by layer_types, else all but the first of every n */
+  WINDOW_NONE,        /* no layer, whatever the config says of windows */
+  WINDOW_ALL,         /* all layers, if sliding_window is given */
+  WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
+  WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being sliding_window_pattern */
+  WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
+  WINDOW_BEFORE_LAST, /* by layer_types, else all but every n-th counted back from the last, which is none */
   WINDOW_OR_NOPE, /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
   WINDOW_NOPE,    /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
@@ -39,10 +40,13 @@ enum {
   HAS_HYBRID_LAYERS =
       1 << 16, /* layer_types may name Mamba layers; num_local_experts, position_embedding_type */
   HAS_LAYER_THETA = 1 << 17, /* layer_rope_theta: a theta for each layer, 0 for no rope */
+  HAS_LAYER_ROPE = 1 << 18,  /* layer_rope_theta: 0 for no rope, else the model's; absent: 0 in full layers */
+  HAS_QK_FACTOR = 1 << 19,   /* qk_scale_factor, output_multiplier, post_norm_eps */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
 };
 
 typedef struct {
+  /* architecture is NULL if there is only the multimodal model. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
 
   struct { /* defaults of absent members */
@@ -64,6 +68,8 @@ typedef struct {
   QkNorm qk_norm;
   bool qk_norm_after_rope;
   TensorNames names;
+  bool qk_norm_plain, final_norm_plain, embedding_norm; /* as in ModelConfig */
+  AttnGate attn_gate;
   bool attn_sinks;       /* each head's softmax has one more logit, which is dropped after */
   bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
   bool fused;            /* q, k, v are stored as one matrix, gate and up as another */

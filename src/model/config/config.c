@@ -161,6 +161,14 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
     TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, arch->query_scalar, &scalar));
     config->attention_scale = 1 / sqrt(scalar);
   }
+  if (members & HAS_QK_FACTOR) {
+    double factor, multiplier;
+    TRY(reader_double(r, "qk_scale_factor", 1e-3, 1e3, 3.87, &factor));
+    TRY(reader_double(r, "output_multiplier", 1e-3, 1e3, 0.19611613513818404, &multiplier));
+    TRY(reader_double(r, "post_norm_eps", 1e-30, 1, 1e-8, &config->post_norm_eps));
+    config->attention_scale *= factor;
+    config->logit_divisor = 1 / multiplier;
+  }
   if (members & HAS_MULTIPLIERS) {
     TRY(reader_double(r, "embedding_multiplier", 1e-6, MAX_FACTOR, 1, &config->embedding_scale));
     TRY(reader_double(r, "attention_multiplier", 1e-6, MAX_FACTOR, 1, &config->attention_scale));
@@ -196,6 +204,10 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->qk_norm = arch->qk_norm;
   config->qk_norm_after_rope = arch->qk_norm_after_rope;
   config->names = arch->names;
+  config->qk_norm_plain = arch->qk_norm_plain;
+  config->final_norm_plain = arch->final_norm_plain;
+  config->embedding_norm = arch->embedding_norm;
+  config->attn_gate = arch->attn_gate;
   config->attn_sinks = arch->attn_sinks;
   config->fused = arch->fused;
   config->fused_gate_up = arch->fused_gate_up;

@@ -103,8 +103,12 @@ typedef struct {
   double norm_eps;                   /* rms_norm_eps */
 
   NormPlacement norms;
-  bool norm_plus_one; /* norms multiply by 1 + weight, not by weight (Gemma) */
+  bool embedding_norm;   /* embeddings are normalised, without weights (Muse Glimmer) */
+  bool final_norm_plain; /* the last norm multiplies by weight, whatever norm_plus_one says (Muse Glimmer) */
+  double post_norm_eps;  /* epsilon of norms of outputs; 0: norm_eps */
+  bool norm_plus_one;    /* norms multiply by 1 + weight, not by weight (Gemma) */
   QkNorm qk_norm;
+  bool qk_norm_plain;      /* q and k norms have no weights */
   bool qk_norm_after_rope; /* q and k are normalised after their rope, not before (Hunyuan) */
   TensorNames names;
   bool attn_sinks; /* each head has one more logit in its softmax, whose share is dropped */

@@ -170,7 +170,7 @@ static Status parse_alpha(const ConfigReader *scaling, const ModelConfig *config
   double alpha;
   TRY(reader_double(scaling, "alpha", 0, 1e6, 0, &alpha));
   if (alpha == 0) return STATUS_OK;
-  if (alpha < 1e-3) return reader_refuse(scaling, "alpha is %g, expected 0 or a number from 0.001", alpha);
+  if (alpha < 1) return reader_refuse(scaling, "alpha is %g, expected 0 or a number from 1", alpha);
   if (config->head_dim < 4)
     return reader_refuse(scaling, "alpha is not supported with head_dim %d, expected at least 4",
                          config->head_dim);
@@ -272,12 +272,14 @@ static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
 
 /* True if windows differ by layer in a fixed order where there is no layer_types. */
 static bool is_periodic(WindowRule rule) {
-  return rule == WINDOW_PERIODIC || rule == WINDOW_OR_NOPE || rule == WINDOW_AFTER_FULL;
+  return rule == WINDOW_PERIODIC || rule == WINDOW_OR_NOPE || rule == WINDOW_AFTER_FULL ||
+         rule == WINDOW_BEFORE_LAST;
 }
 
 static bool is_full_layer(const Architecture *arch, const ModelConfig *config, int layer, int period) {
   if (arch->windows == WINDOW_NOPE) return config->layers[layer].rope != ROPE_NONE;
   if (arch->windows == WINDOW_AFTER_FULL) return layer % period == 0;
+  if (arch->windows == WINDOW_BEFORE_LAST) return (config->n_layers - 1 - layer) % period == 0;
   return is_periodic(arch->windows) && (layer + 1) % period == 0;
 }
 
@@ -319,7 +321,7 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
   return STATUS_OK;
 }
 
-/* Refuses Mamba layers and experts, and takes the rope away where the config has no position_embedding_type. */
+/* Refuses Mamba layers and experts; without position_embedding_type no layer has a rope. */
 static Status parse_hybrid_layers(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "layer_types", old_key[] = "layers_block_type";
   const char *used = json_member(r->object, key) ? key : old_key, *positions;
@@ -404,6 +406,20 @@ static Status parse_layer_thetas(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* Takes the rope from layers with a theta of 0; other thetas do not count, as in transformers. */
+static Status parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
+  if (list && (!json_is_array(list) || json_count(list) != (size_t)config->n_layers))
+    return wrong_list(r, "layer_rope_theta", list, config->n_layers, "numbers (num_hidden_layers)");
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    double theta = !is_full_layer(arch, config, layer, arch->period);
+    if (list) TRY(parse_layer_theta(r, item, layer, &theta));
+    if (list) item = json_next(item);
+    config->layers[layer].rope = theta != 0 ? ROPE_GLOBAL : ROPE_NONE;
+  }
+  return STATUS_OK;
+}
+
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   size_t n = (size_t)config->n_layers;
   config->layers = mem_alloc(n, sizeof *config->layers, "sizes of layers", r->err);
@@ -415,6 +431,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (arch->members & HAS_HYBRID_LAYERS) return parse_hybrid_layers(r, config);
   TRY(parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
+  if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
     config->layers[layer].rope = config->layers[layer].window ? ROPE_LOCAL : ROPE_GLOBAL;
   return STATUS_OK;

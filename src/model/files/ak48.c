@@ -169,6 +169,8 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->qk_norm_after_rope) return "q and k norms after their rope";
   if (config->rope.neighbours) return "rotary pairs of neighbours";
   if (config->attn_sinks) return "attention sinks";
+  if (config->embedding_norm) return "normalised embeddings";
+  if (config->qk_norm_plain) return "q and k norms without weights";
   if (config->query_scale_beta != 0) return "queries scaled by position";
   if (config->residual_scale != 1) return "a factor of what layers add";
   if (config->logit_divisor != 1) return "a divisor of logits";

@@ -41,6 +41,7 @@ UNSAYABLE = {"llama-gelu": "an activation other than silu", "smollm3-awq": "rota
              "ministral3-awq": "queries scaled by position",
              "exaone4-awq": "norms of what comes out of attention",
              "ernie-awq": "rotary pairs of neighbours", "granite-swa-awq": "a factor of the embedding",
+             "muse-glimmer-text-part": "the text part of a larger model",
              "granite4-awq": "gate and up as one matrix",
              "glm-awq": "gate and up as one matrix",
              "hunyuan-awq": "q and k norms after their rope",

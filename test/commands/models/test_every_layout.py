@@ -24,8 +24,9 @@ import layouts  # noqa: E402
 
 DATA = ROOT / "test" / "data"
 NAMES = ["ernie-awq", "exaone4-awq", "gemma2-awq", "gemma3-awq", "gemma3-text-part", "glm-awq", "glm4-awq",
-         "granite-awq", "granite-swa-awq", "granite4-awq", "hunyuan-awq", "llama3-awq", "ministral3-awq", "mistral-awq-128", "mistral3-text-part",
-         "olmo2-awq", "olmo3-yarn", "phi3-awq", "qwen2-awq", "qwen3-awq", "smollm3-awq"]
+         "granite-awq", "granite-swa-awq", "granite4-awq", "hunyuan-awq", "llama3-awq", "ministral3-awq",
+         "mistral-awq-128", "mistral3-text-part", "muse-glimmer-text-part", "olmo2-awq", "olmo3-yarn", "phi3-awq",
+         "qwen2-awq", "qwen3-awq", "smollm3-awq"]
 OTHERWISE = ["gptq-4", "packed-4", "gptq-8", "packed-8"]
 PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 BYTES = {**PACKED, "format": "int-quantized"}

@@ -446,7 +446,7 @@ CASES = [
            "Olmo2ForCausalLM, "
            "Olmo3ForCausalLM, SeedOssForCausalLM, HunYuanDenseV1ForCausalLM, "
            "GlmForCausalLM, Glm4ForCausalLM, Ernie4_5ForCausalLM, Exaone4ForCausalLM, "
-           "GraniteMoeHybridForCausalLM or GraniteSWAForCausalLM")),
+           "GraniteMoeHybridForCausalLM, GraniteSWAForCausalLM or MuseGlimmerForConditionalGeneration")),
     *kind("positions in a config",
           ("a base of 0", config(rope_theta=0),
            "DIR/config.json: rope_theta is 0, expected a number from 1 to 1e+18"),

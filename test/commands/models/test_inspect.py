@@ -91,7 +91,7 @@ def test_says_what_the_files_say(run, directory):
     assert len(report["sliding_windows"]) == len(report["layer_ropes"]) == report["num_hidden_layers"]
     assert {*report["sliding_windows"]} <= {0, text.get("sliding_window")}
     linear = report["linear_layers"]
-    matrices = 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
+    matrices = 8 if report["attn_gate"] else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
     assert linear["quantised"] + linear["dense"] == matrices * report["num_hidden_layers"]
     quantised = {name.rsplit(".", 1)[0] for name in stored
                  if name.endswith((".qweight", ".weight_packed"))
@@ -145,11 +145,16 @@ def arithmetic_of(report):
     """How it differs from Llama."""
     short = {key: f"{float(report[key]):.6g}" for key in ("embedding_scale", "residual_scale", "attention_scale",
                                                           "attention_cap", "logit_divisor", "logit_cap",
-                                                          "query_scale_beta", "query_scale_step") if report[key]}
+                                                          "query_scale_beta", "query_scale_step",
+                                                          "post_norm_eps") if report[key]}
     items = [
         (report["norms"] == "around", "norms before and behind attention and the gated product"),
         (report["norms"] == "after", "norms behind attention and the gated product only"),
         (report["qk_norm_after_rope"], "q and k norms after their rope"),
+        (report["embedding_norm"], "embeddings normalised"),
+        (report["qk_norm_plain"], "q and k norms without weights"),
+        (float(report["post_norm_eps"]), f"norms of outputs with epsilon {short.get('post_norm_eps')}"),
+        (report["final_norm_plain"], "a last norm of weight"),
         (report["norm_plus_one"], "norms of 1 + weight"),
         (report["activation"] != "silu", report["activation"]),
         (float(report["embedding_scale"]) != 1, f"embedding times {short['embedding_scale']}"),
