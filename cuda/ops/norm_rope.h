@@ -48,9 +48,9 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
                        float eps, int n_tokens, cudaStream_t stream, Error *err);
 
 /* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
- * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times its
- * position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to the cache [n_kv_heads][n_ctx][head_dim]
- * from position *pos on. */
+ * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
+ * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to the cache
+ * [n_kv_heads][n_ctx][head_dim] from position *pos on. */
 typedef struct {
   int n_heads, n_kv_heads, head_dim, n_ctx;
   float eps;

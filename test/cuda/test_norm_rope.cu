@@ -177,7 +177,7 @@ static void test_place_and_rope() {
   expect("ops_rope_table", half, converted(table.host()), want, SINGLE);
 }
 
-/* How heads differ from Qwen3's: rotary pairs of neighbours, norms after the rope, queries scaled by position. */
+/* How heads differ from Qwen3's: pairs of neighbours, norms after the rope, queries scaled by position. */
 struct Kind {
   bool neighbours, norm_after;
   float beta;
