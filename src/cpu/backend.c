@@ -30,7 +30,6 @@ static const float *take_vector(const Vector *vector, float plus, float *place, 
 }
 
 static CpuLinear take_linear(const Linear *linear, float *place, size_t *next) {
-  if (linear->n_out == 0) return (CpuLinear){0};
   return (CpuLinear){linear, take_vector(&linear->bias, 0, place, next)};
 }
 
@@ -62,7 +61,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .k = take_linear(&from->k, place, &next),
         .v = take_linear(&from->v, place, &next),
         .o = take_linear(&from->o, place, &next),
-        .attn_gate = take_linear(&from->attn_gate, place, &next),
+        .attn_gate = from->attn_gate.n_out ? take_linear(&from->attn_gate, place, &next) : (CpuLinear){0},
         .gate = take_linear(&from->gate, place, &next),
         .up = take_linear(&from->up, place, &next),
         .down = take_linear(&from->down, place, &next),

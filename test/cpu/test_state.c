@@ -190,6 +190,7 @@ static void vectors_are_widened(void **state) {
       layers[1].q_norm = layers[1].k_norm = all[(type + 1) % 3];
       layers[1].q.bias = layers[1].k.bias = layers[1].v.bias = layers[1].o.bias = all[type];
       layers[1].gate.bias = layers[1].up.bias = layers[1].down.bias = all[(type + 2) % 3];
+      layers[1].attn_gate = (Linear){.n_out = 4, .bias = all[type]};
       const Model model = {.config = {.n_layers = 2,
                                       .norm_plus_one = plus_one,
                                       .rope = {.rotary_dim = 2, .theta = 100},
@@ -210,6 +211,8 @@ static void vectors_are_widened(void **state) {
         }
         assert_ptr_equal(linears[i]->linear, from[i]);
       }
+      assert_ptr_equal(l->attn_gate.linear, &layers[1].attn_gate);
+      assert_true(l->attn_gate.bias[1] == floats[1] && !none->attn_gate.linear && !none->attn_gate.bias);
       assert_true(!none->attn_norm && !none->mlp_post_norm && !none->q_norm && !none->down.bias &&
                   !loaded->head.bias);
       cpu_backend.unload(loaded);
