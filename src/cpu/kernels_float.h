@@ -59,32 +59,43 @@ INLINE vf fp8_load(const uint8_t *p) {
 #endif
 }
 
-/* LANES numbers of E2M1 from LANES / 2 bytes, in the order of float_to_lanes(). */
-INLINE vf fp4_load(const uint8_t *p) {
+/* The products of a scale with E2M1's numbers, from which fp4_weights() picks. */
+INLINE vf fp4_products(vf scale) {
 #if LANES == 16
-  const __m512 numbers =
-      _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
-  const __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
-  long long codes;
-  memcpy(&codes, p, sizeof codes);
-  return (vf)_mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), shifts), numbers);
+  return scale * (vf){0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 #elif LANES == 8
-  const __m256 sizes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
-  int codes;
-  memcpy(&codes, p, sizeof codes);
-  /* The permutation looks at three bits; the fourth is the sign. */
-  const __m256i lanes =
-      _mm256_srlv_epi32(_mm256_set1_epi32(codes), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-  const __m256i signs = _mm256_and_si256(_mm256_slli_epi32(lanes, 28), _mm256_set1_epi32(INT32_MIN));
-  return (vf)_mm256_or_ps(_mm256_permutevar8x32_ps(sizes, lanes), _mm256_castsi256_ps(signs));
+  return scale * (vf){0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
 #else
-  static const float numbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-  return (vf){numbers[p[0] & 15], numbers[p[0] >> 4], numbers[p[1] & 15], numbers[p[1] >> 4]};
+  return scale;
 #endif
 }
 
-INLINE vf float_load(const FloatForm form, const uint8_t *p) {
-  return form == FP8 ? fp8_load(p) : fp4_load(p);
+/* LANES weights of FP4 from LANES / 2 bytes, in the order of float_to_lanes(). */
+INLINE vf fp4_weights(const uint8_t *p, vf products) {
+#if LANES == 16
+  const __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+  long long codes;
+  memcpy(&codes, p, sizeof codes);
+  return (vf)_mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), shifts), (__m512)products);
+#elif LANES == 8
+  int codes;
+  memcpy(&codes, p, sizeof codes);
+  /* The permutation looks at three bits; the fourth, shifted to the top, is the sign. */
+  const __m256i all = _mm256_set1_epi32(codes);
+  const __m256i sizes = _mm256_srlv_epi32(all, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+  const __m256i signs = _mm256_and_si256(
+      _mm256_sllv_epi32(all, _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0)), _mm256_set1_epi32(INT32_MIN));
+  return (vf)_mm256_xor_ps(_mm256_permutevar8x32_ps((__m256)products, sizes), _mm256_castsi256_ps(signs));
+#else
+  static const float numbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  const vf some = {numbers[p[0] & 15], numbers[p[0] >> 4], numbers[p[1] & 15], numbers[p[1] >> 4]};
+  return some * products;
+#endif
+}
+
+/* LANES weights; `scale` is float_scale()'s. */
+INLINE vf float_weights(const FloatForm form, const uint8_t *p, vf scale) {
+  return form == FP8 ? fp8_load(p) * scale : fp4_weights(p, scale);
 }
 
 /* Scales of an output: for FP8 numbers, for FP4 codes. */
@@ -95,8 +106,9 @@ INLINE const uint8_t *float_scales(const FloatForm form, const Linear *w, int ou
          (size_t)((w->block_first + output) / w->block) * n_groups * sizeof(float);
 }
 
+/* A group's scale as float_weights() takes it. */
 INLINE vf float_scale(const FloatForm form, const Linear *w, const uint8_t *scales, int group) {
-  if (form != FP8) return vf_set(w->scale_values[scales[group]]);
+  if (form != FP8) return fp4_products(vf_set(w->scale_values[scales[group]]));
   float scale;
   memcpy(&scale, scales + (size_t)group * sizeof scale, sizeof scale);
   return vf_set(scale * 256);
@@ -106,35 +118,52 @@ INLINE int float_group(const FloatForm form, const Linear *w) {
   return form == FP8 ? w->group : form == FP4_BY_16 ? 16 : 32;
 }
 
-/* sum[o] of a block of inputs for n_outputs rows of W. Each group is whole vectors but the last of a row of
+INLINE void float_prefetch(const size_t bytes, uintptr_t *ahead) {
+  UNROLL for (size_t line = 0; line < bytes; line += LINE_BYTES) {
+    __builtin_prefetch((const void *)(*ahead + line));
+  }
+  *ahead += bytes;
+}
+
+/* Adds the whole vectors of a group's n inputs to sum[o]. */
+INLINE void float_vectors(const FloatForm form, const int n_outputs, const uint8_t *at, size_t step,
+                          const vf *scale, const float *x, const int n, uintptr_t *ahead, vf *sum) {
+  for (int i = 0; i + LANES <= n; i += LANES) {
+    const vf input = float_to_lanes(form, vf_load(x + i));
+    const uint8_t *codes = at + float_bytes(form, (size_t)i);
+    UNROLL for (int o = 0; o < n_outputs; o++) sum[o] =
+        vf_fma(float_weights(form, codes + (size_t)o * step, scale[o]), input, sum[o]);
+    if (form == FP8) float_prefetch((size_t)n_outputs * LANES, ahead);
+  }
+  if (form != FP8) float_prefetch((size_t)(n_outputs * n / 2), ahead);
+}
+
+/* Adds the last n < LANES inputs of rows of FP8. */
+INLINE void fp8_rest(const int n_outputs, const uint8_t *at, size_t step, const vf *scale, const float *x,
+                     int n, vf *sum) {
+  const vf input = vf_load(x);
+  UNROLL for (int o = 0; o < n_outputs; o++) {
+    uint8_t some[LANES] = {0};
+    memcpy(some, at + (size_t)o * step, (size_t)n);
+    sum[o] = vf_fma(fp8_load(some) * scale[o], input, sum[o]);
+  }
+}
+
+/* sum[o] of a block of inputs for n_outputs rows of W. A group is whole vectors, but the last of a row of
  * FP8. */
 INLINE void float_block(const FloatForm form, const int n_outputs, const Linear *w, const uint8_t *rows,
                         const uint8_t *const *scales, const float *x, int begin, int end, uintptr_t *ahead,
                         vf *sum) {
   const int group = float_group(form, w);
   const size_t step = float_bytes(form, (size_t)w->n_in);
-  for (int i = begin, g = begin / group, stop = (g + 1) * group; i < end; g++, stop += group) {
+  for (int i = begin, g = begin / group, stop = (g + 1) * group; i < end; i = stop, g++, stop += group) {
     vf scale[FLOAT_OUTPUTS];
-    if (stop > end) stop = end;
+    if (form == FP8 && stop > end) stop = end;
     UNROLL for (int o = 0; o < n_outputs; o++) scale[o] = float_scale(form, w, scales[o], g);
-    for (; i + LANES <= stop; i += LANES) {
-      const vf input = float_to_lanes(form, vf_load(x + i));
-      const uint8_t *at = rows + float_bytes(form, (size_t)i);
-      UNROLL for (int o = 0; o < n_outputs; o++) sum[o] =
-          vf_fma(float_load(form, at + (size_t)o * step) * scale[o], input, sum[o]);
-      const size_t bytes = float_bytes(form, (size_t)n_outputs * LANES);
-      UNROLL for (size_t line = 0; line < bytes; line += LINE_BYTES) {
-        __builtin_prefetch((const void *)(*ahead + line));
-      }
-      *ahead += bytes;
-    }
-    if (form != FP8 || i >= stop) continue;
-    UNROLL for (int o = 0; o < n_outputs; o++) {
-      uint8_t some[LANES] = {0};
-      memcpy(some, rows + (size_t)o * step + (size_t)i, (size_t)(stop - i));
-      sum[o] = vf_fma(fp8_load(some) * scale[o], vf_load(x + i), sum[o]);
-    }
-    i = stop;
+    const int n = form == FP8 ? stop - i : group, rest = form == FP8 ? n % LANES : 0;
+    const uint8_t *at = rows + float_bytes(form, (size_t)i);
+    float_vectors(form, n_outputs, at, step, scale, x + i, n, ahead, sum);
+    if (rest) fp8_rest(n_outputs, at + n - rest, step, scale, x + i + n - rest, rest, sum);
   }
 }
 
@@ -186,7 +215,7 @@ INLINE void float_widen(const FloatForm form, const Linear *w, int first, int n,
       if (stop > end) stop = end;
       for (; i + LANES <= stop; i += LANES)
         vf_store(panel + i - begin,
-                 float_to_natural(form, float_load(form, row + float_bytes(form, (size_t)i)) * scale));
+                 float_to_natural(form, float_weights(form, row + float_bytes(form, (size_t)i), scale)));
       if (form != FP8 || i >= stop) continue;
       uint8_t some[LANES] = {0};
       memcpy(some, row + i, (size_t)(stop - i));
