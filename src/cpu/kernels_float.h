@@ -14,14 +14,12 @@
  * numbers with E4M3's bits are, and their scales are multiplied by it, which is exact. */
 typedef enum { FP8, FP4_BY_16, FP4_BY_32 } FloatForm;
 
-enum {
+/* Rows of W that one row of x is multiplied with at a time: their sums and scales stay in registers. */
 #if LANES == 16 || defined(__aarch64__)
-  FLOAT_OUTPUTS =
-      8, /* rows of W that one row of x is multiplied with at a time: sums and scales in registers */
+enum { FLOAT_OUTPUTS = 8 };
 #else
-  FLOAT_OUTPUTS = 4,
+enum { FLOAT_OUTPUTS = 4 };
 #endif
-};
 
 INLINE FloatForm float_form(const Linear *w) {
   return w->kind == LINEAR_FP8 ? FP8 : w->group == 16 ? FP4_BY_16 : FP4_BY_32;
