@@ -443,6 +443,13 @@ static Status linear_residual(BackendState *s, const DeviceLinear *weights, cons
                           err);
 }
 
+/* cuda_check_model() refuses models with such layers. */
+static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)s, (void)span;
+  return error_set(err, STATUS_FAILED, "layer %d has the gated delta rule, for which there is no kernel",
+                   layer);
+}
+
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   return linear_residual(s, &l->o, s->a, s->a_stride, span.n_tokens, l->attn_post_norm, err);

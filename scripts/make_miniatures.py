@@ -55,6 +55,16 @@ def qwen3(**config):
                     "attention_bias": False, **config})
 
 
+def qwen3_5(**config):
+    """Three of four layers have the gated delta rule. Heads of values are more than those of keys, and of another
+    size, so that none can be taken for the other."""
+    return llama(**{"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "rms_norm_eps": 1e-06,
+                    "attention_bias": False, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+                    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "linear_num_key_heads": 2,
+                    "linear_num_value_heads": 6, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+                    "linear_conv_kernel_dim": 4, "torch_dtype": "bfloat16", **config})
+
+
 def smollm3(**config):
     return llama(**{"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "pad_token_id": 96,
                     "attention_bias": False, "mlp_bias": False, "num_hidden_layers": 4, **config})
@@ -399,6 +409,37 @@ MINIATURES.update({
 })
 
 
+QWEN3_5_ROPE = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.25, "mrope_interleaved": True,
+                "mrope_section": [2, 1, 1]}
+QWEN3_5_VISION = {"model_type": "qwen3_5", "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                  "out_hidden_size": 32, "num_position_embeddings": 4, "patch_size": 14}
+QWEN3_5_TYPES = ["linear_attention"] * 3 + ["full_attention"]
+QWEN3_5 = with_vision("Qwen3_5ForConditionalGeneration", "qwen3_5", {
+    key: value for key, value in qwen3_5(layer_types=QWEN3_5_TYPES, rope_parameters=QWEN3_5_ROPE).items()
+    if key != "rope_theta"}, QWEN3_5_VISION, image_token_id=100, tie_word_embeddings=False)
+
+
+def with_text(config, **changes):
+    return {"text_config": {**config["text_config"], **changes}}
+
+
+# Layers with the gated delta rule beside some with attention.
+MINIATURES.update({
+    "qwen3_5": dict(config=QWEN3_5, names=("model.language_model.", "lm_head"), matters=[
+        with_text(QWEN3_5, rope_parameters={**QWEN3_5_ROPE, "rope_theta": 10000.0}),
+        with_text(QWEN3_5, rope_parameters={**QWEN3_5_ROPE, "partial_rotary_factor": 0.5}),
+        with_text(QWEN3_5, rms_norm_eps=0.1)]),
+    "qwen3_5-tied": dict(config=new_names(qwen3_5(
+        linear_num_value_heads=2, linear_value_head_dim=16, full_attention_interval=3, torch_dtype="float16")),
+        matters=[{"rms_norm_eps": 0.1}]),
+    "qwen3_5-awq": dict(config=qwen3_5(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, full_attention_interval=2, linear_num_key_heads=1,
+        linear_num_value_heads=4, linear_value_head_dim=16, linear_conv_kernel_dim=3, torch_dtype="float16",
+        tie_word_embeddings=False, quantization_config=awq(32, modules_to_not_convert=["in_proj_a", "in_proj_b"])),
+        matters=[{"rope_theta": 100.0}]),
+})
+
+
 def text_of(config):
     """The config of the text part: the whole where there are no others."""
     if "text_config" not in config:
@@ -407,11 +448,37 @@ def text_of(config):
     return {**beside, **config["text_config"]}
 
 
-def linear_shapes(config):
+def is_delta(config, layer):
+    """True if a layer has the gated delta rule."""
+    if config["model_type"] != "qwen3_5_text":
+        return False
+    if "layer_types" in config:
+        return config["layer_types"][layer] == "linear_attention"
+    return (layer + 1) % config.get("full_attention_interval", 4) != 0
+
+
+def delta_sizes(config):
+    """numbers of all keys, of all values, heads of values"""
+    n_values = config["linear_num_value_heads"]
+    return (config["linear_num_key_heads"] * config["linear_key_head_dim"], n_values * config["linear_value_head_dim"],
+            n_values)
+
+
+def linear_shapes(config, layer=0):
     """name -> (letter, n_out, n_in) of a layer's linears"""
     hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
     q, kv = heads * head, config["num_key_value_heads"] * head
+    mlp = {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
+           "mlp.down_proj": ("d", hidden, inner)}
+    if is_delta(config, layer):
+        keys, values, n_values = delta_sizes(config)
+        shapes = {"in_proj_qkv": (2 * keys + values, hidden), "in_proj_z": (values, hidden),
+                  "in_proj_b": (n_values, hidden), "in_proj_a": (n_values, hidden), "out_proj": (hidden, values)}
+        return {**{"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}, **mlp}
+    if config["model_type"] == "qwen3_5_text":
+        return {"self_attn.q_proj": ("q", 2 * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
+                "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q), **mlp}
     if config["model_type"] == "phi3":
         return {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q),
                 "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
@@ -426,9 +493,7 @@ def linear_shapes(config):
                 "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     gate = {"self_attn.gate_proj": ("a", q, hidden)} if config["model_type"] == "muse_glimmer_text" else {}
     return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
-            "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q), **gate,
-            "mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
-            "mlp.down_proj": ("d", hidden, inner)}
+            "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q), **gate, **mlp}
 
 
 # Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,
@@ -440,7 +505,7 @@ LARGER = ["self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "p
 AFTER = ("olmo2", "olmo3", "exaone4")
 
 
-def norm_widths(config):
+def norm_widths(config, layer=0):
     """name -> width of a layer's norms"""
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
@@ -452,7 +517,7 @@ def norm_widths(config):
     if kind == "glm4":
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     widths = {norm: hidden for norm in norms}
-    if kind in ("qwen3", "gemma3_text", "exaone4"):
+    if kind in ("qwen3", "gemma3_text", "exaone4", "qwen3_5_text") and not is_delta(config, layer):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
     if kind == "hunyuan_v1_dense":
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
@@ -468,7 +533,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
     dtype = config.get("torch_dtype") or config["dtype"]
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
-    plus_one = "gemma" in config["model_type"] or "muse" in config["model_type"]  # norms multiply by 1 + weight
+    plus_one = any(name in config["model_type"] for name in ("gemma", "muse", "qwen3_5"))  # norms of 1 + weight
     middle = 0 if plus_one else 1
     tensors = {}
 
@@ -483,28 +548,40 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
     put(body + "embed_tokens.weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     for layer in range(config["num_hidden_layers"]):
         prefix = f"{body}layers.{layer}."
-        for norm, width in norm_widths(config).items():
+        for norm, width in norm_widths(config, layer).items():
             more = 1 if "gemma" in config["model_type"] and norm in LARGER else 0
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
         if config["model_type"] == "granite_swa":
             put(prefix + "self_attn.sinks", normal(config["num_attention_heads"], std=2))
-        for linear, (letter, n_out, n_in) in linear_shapes(config).items():
+        for linear, (letter, n_out, n_in) in linear_shapes(config, layer).items():
             # Scores q k / sqrt(head_dim) of a standard deviation near 2.5: a few positions get the attention.
             sharp = 2.4 if config["model_type"] == "gemma2" else 1.6
-            weight = normal(n_out, n_in, std=(sharp if letter in "qk" else 1.0) / n_in**0.5)
+            weight = normal(n_out, n_in, std=(sharp if letter and letter in "qk" else 1.0) / n_in**0.5)
             whole = prefix + linear
             if quant and not any(module in whole for module in dense):
                 tensors.update(checkpoint.awq_tensors(whole, *checkpoint.awq_quantise(weight, quant["group_size"])))
             else:
                 put(whole + ".weight", weight)
-            if letter in bias:
+            if letter and letter in bias:
                 put(whole + ".bias", normal(n_out, std=0.5))
+        if is_delta(config, layer):
+            keys, values, n_values = delta_sizes(config)
+            prefix += "linear_attn."
+            put(prefix + "conv1d.weight", normal(2 * keys + values, 1, config["linear_conv_kernel_dim"], std=0.7))
+            put(prefix + "dt_bias", normal(n_values, std=1.0) - 2)
+            # These two are fp32 in checkpoints of bf16.
+            tensors[prefix + "A_log"] = normal(n_values, std=0.7)
+            tensors[prefix + "norm.weight"] = 1 + normal(values // n_values, std=0.25)
     last = 1 if "muse" in config["model_type"] else middle
     put(body + "norm.weight", last + normal(hidden, std=0.25))
     if not config.get("tie_word_embeddings", config["model_type"] == "gemma3_text"):
         put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if several:  # what is no part of the text's
-        put("vision_tower.patch_embedding.bias", normal(16, std=1))
+        qwen = config["model_type"] == "qwen3_5_text"
+        tower = "model.visual.patch_embed.proj" if qwen else "vision_tower.patch_embedding"
+        put(tower + ".bias", normal(16, std=1))
+    if config["model_type"] == "qwen3_5_text" and several:  # a layer that drafts tokens
+        put("mtp.fc.weight", normal(hidden, 2 * hidden, std=1))
     return tensors
 
 

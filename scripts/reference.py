@@ -40,9 +40,9 @@ def load(directory, **changes):
 
 
 def is_other_part(name):
-    """Of a model of several parts: not of the text's, and not needed for text."""
-    return any(part in name for part in ("vision_tower.", "multi_modal_projector.", "vision_adapter.",
-                                         "vision_projection."))
+    """Of a model of several parts: not of the text's, and not needed for text. Drafts of later tokens neither."""
+    return name.startswith("mtp.") or any(part in name for part in (
+        "vision_tower.", "multi_modal_projector.", "vision_adapter.", "vision_projection.", "visual."))
 
 
 def text_name(name):

@@ -20,7 +20,7 @@ enum { MAX_THREADS = 1024, LINE = 64 };
 
 /* Copies a vector as fp32 to place[*next], adds `plus` and advances *next; NULL for an absent vector. With
  * place NULL it only counts. */
-static const float *take_vector(const Vector *vector, float plus, float *place, size_t *next) {
+const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next) {
   if (!vector->data) return NULL;
   float *out = place ? place + *next : NULL;
   if (out) floats_read(vector->data, vector->dtype, 0, (size_t)vector->n, out);
@@ -29,8 +29,9 @@ static const float *take_vector(const Vector *vector, float plus, float *place, 
   return out;
 }
 
-static CpuLinear take_linear(const Linear *linear, float *place, size_t *next) {
-  return (CpuLinear){linear, take_vector(&linear->bias, 0, place, next)};
+CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next) {
+  if (linear->n_out == 0) return (CpuLinear){0};
+  return (CpuLinear){linear, cpu_take_vector(&linear->bias, 0, place, next)};
 }
 
 /* The weights of norms that have none in the checkpoint: ones for the widest of them. */
@@ -47,31 +48,36 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
   const float plus = model->config.norm_plus_one;
   size_t next = 0;
   loaded->ones = take_ones(&model->config, place, &next);
+  int n_kind[] = {[LAYER_ATTENTION] = 0, [LAYER_DELTA] = 0};
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
+    const LayerKind kind = config_layer(&model->config, i).kind;
     loaded->layers[i] = (CpuLayer){
-        .attn_norm = take_vector(&from->attn_norm, plus, place, &next),
-        .attn_post_norm = take_vector(&from->attn_post_norm, plus, place, &next),
-        .mlp_norm = take_vector(&from->mlp_norm, plus, place, &next),
-        .mlp_post_norm = take_vector(&from->mlp_post_norm, plus, place, &next),
-        .q_norm = take_vector(&from->q_norm, plus, place, &next),
-        .k_norm = take_vector(&from->k_norm, plus, place, &next),
-        .sinks = take_vector(&from->sinks, 0, place, &next),
-        .q = take_linear(&from->q, place, &next),
-        .k = take_linear(&from->k, place, &next),
-        .v = take_linear(&from->v, place, &next),
-        .o = take_linear(&from->o, place, &next),
-        .attn_gate = from->attn_gate.n_out ? take_linear(&from->attn_gate, place, &next) : (CpuLinear){0},
-        .gate = take_linear(&from->gate, place, &next),
-        .up = take_linear(&from->up, place, &next),
-        .down = take_linear(&from->down, place, &next),
+        .attn_norm = cpu_take_vector(&from->attn_norm, plus, place, &next),
+        .attn_post_norm = cpu_take_vector(&from->attn_post_norm, plus, place, &next),
+        .mlp_norm = cpu_take_vector(&from->mlp_norm, plus, place, &next),
+        .mlp_post_norm = cpu_take_vector(&from->mlp_post_norm, plus, place, &next),
+        .q_norm = cpu_take_vector(&from->q_norm, plus, place, &next),
+        .k_norm = cpu_take_vector(&from->k_norm, plus, place, &next),
+        .sinks = cpu_take_vector(&from->sinks, 0, place, &next),
+        .q = cpu_take_linear(&from->q, place, &next),
+        .k = cpu_take_linear(&from->k, place, &next),
+        .v = cpu_take_linear(&from->v, place, &next),
+        .o = cpu_take_linear(&from->o, place, &next),
+        .attn_gate = cpu_take_linear(&from->attn_gate, place, &next),
+        .gate = cpu_take_linear(&from->gate, place, &next),
+        .up = cpu_take_linear(&from->up, place, &next),
+        .down = cpu_take_linear(&from->down, place, &next),
+        .same_kind = n_kind[kind]++,
     };
+    if (kind == LAYER_DELTA)
+      loaded->layers[i].delta = cpu_take_delta(&model->config.delta, &from->delta, place, &next);
   }
   for (int i = 0; model->config.qk_norm_plain && i < model->config.n_layers; i++)
     loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
-  loaded->head = take_linear(&model->head, place, &next);
+  loaded->head = cpu_take_linear(&model->head, place, &next);
   loaded->final_norm =
-      take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
+      cpu_take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
   return next;
 }
 
@@ -155,7 +161,7 @@ static void *take(Arena *arena, size_t n, size_t size) {
   return arena->start ? arena->start + at : NULL;
 }
 
-static int padded(int64_t n) {
+int cpu_padded(int64_t n) {
   n = (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
   return n < INT32_MAX ? (int)n : INT32_MAX;
 }
@@ -180,14 +186,22 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   const size_t vocab = (size_t)config->vocab_size, item = options->kv == KV_F16 ? 2 : 4;
   Arena arena = {.start = start}, head = {0};
   StatePlan *plan = &state->plan;
-  *plan = (StatePlan){.hidden = padded(config->hidden),
-                      .heads = padded((int64_t)config->n_heads * config->head_dim),
-                      .kv_heads = padded((int64_t)config->n_kv_heads * config->head_dim),
-                      .gates = padded(n_gates(config)),
-                      .intermediate = padded(config->intermediate),
-                      .v_width = padded(config->head_dim),
-                      .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
-                      .n_ropes = 1};
+  *plan =
+      (StatePlan){.hidden = cpu_padded(config->hidden),
+                  .heads = cpu_padded((int64_t)config->n_heads * config->head_dim),
+                  .kv_heads = cpu_padded((int64_t)config->n_kv_heads * config->head_dim),
+                  .gates = cpu_padded(n_gates(config)),
+                  .channels = cpu_padded(delta_channels(&config->delta)),
+                  .delta_heads = cpu_padded(config->delta.n_value_heads),
+                  .delta_width = cpu_padded((int64_t)config->delta.n_value_heads * config->delta.value_dim),
+                  .delta_numbers = cpu_delta_numbers(&config->delta),
+                  .recurrent_bytes = cpu_recurrent_bytes(config),
+                  .intermediate = cpu_padded(config->intermediate),
+                  .v_width = cpu_padded(config->head_dim),
+                  .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
+                  .n_ropes = 1};
+  if (config->attn_gate == ATTN_GATE_IN_Q) plan->queries = cpu_padded(2 * n_gates(config));
+  if (plan->heads < plan->delta_width) plan->heads = plan->delta_width;
   for (int layer = 0; layer < config->n_layers; layer++)
     if (config_layer(config, layer).rope == ROPE_LOCAL) plan->n_ropes = 2;
   plan->angles = config->rope.rotary_dim / 2;
@@ -200,11 +214,19 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->k = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->v = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
   state->gates = take(&arena, product_of(rows, (size_t)plan->gates), sizeof(float));
+  state->queries = take(&arena, product_of(rows, (size_t)plan->queries), sizeof(float));
+  state->channels = take(&arena, product_of(rows, (size_t)plan->channels), sizeof(float));
+  state->decays = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
+  state->betas = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
+  state->recurrent = take(&arena, (size_t)options->n_slots + 1, plan->recurrent_bytes);
   state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
   state->sines = take(&arena, angles, sizeof(float));
   /* The most outputs of one run_matmuls(); a dense lm_head needs no parts. */
-  size_t widest = (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates;
+  size_t widest =
+      (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries;
+  const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
+  if (widest < delta) widest = delta;
   if (widest < (size_t)plan->hidden) widest = (size_t)plan->hidden;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
   if (config->quant.head && widest < vocab) widest = vocab;
@@ -219,12 +241,12 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
   state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
   state->logits = take(&arena, product_of((size_t)options->max_logit_rows, vocab), sizeof(float));
+  const size_t n_cached = (size_t)config_count_layers(config, LAYER_ATTENTION, config->n_layers);
   take(&head, product_of((n_ctx + KEY_BLOCK - 1) / KEY_BLOCK, (size_t)config->head_dim * KEY_BLOCK), item);
   plan->head_k_bytes = head.used;
   take(&head, product_of(n_ctx, (size_t)plan->v_width), item);
   plan->head_bytes = head.used;
-  state->kv =
-      take(&arena, product_of((size_t)config->n_layers, (size_t)config->n_kv_heads), plan->head_bytes);
+  state->kv = take(&arena, product_of(n_cached, (size_t)config->n_kv_heads), plan->head_bytes);
   /* One line more, so that cpu_open() can align the start. */
   return arena.used > SIZE_MAX - LINE ? SIZE_MAX : arena.used + LINE;
 }
@@ -261,7 +283,8 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
 
 KvHead state_kv_head(const BackendState *state, int layer, int kv_head) {
   const ModelConfig *config = &state->loaded->model->config;
-  size_t index = (size_t)layer * (size_t)config->n_kv_heads + (size_t)kv_head;
+  size_t index =
+      (size_t)state->loaded->layers[layer].same_kind * (size_t)config->n_kv_heads + (size_t)kv_head;
   uint8_t *k = state->kv + index * state->plan.head_bytes;
   return (KvHead){state->options.kv, config->head_dim, state->plan.v_width, k, k + state->plan.head_k_bytes};
 }
@@ -407,11 +430,28 @@ static void rotate_append(BackendState *state, TokenRange range, int layer) {
   }
 }
 
+/* Moves the queries and gates of q's matrix to their places. */
+static void split_queries(BackendState *state, int n_rows) {
+  const size_t dim = (size_t)state->loaded->model->config.head_dim, bytes = dim * sizeof(float);
+  for (int r = 0; r < n_rows; r++) {
+    const float *from = state->queries + (size_t)r * (size_t)state->plan.queries;
+    float *q = state->q + (size_t)r * (size_t)state->plan.heads;
+    float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
+    for (size_t head = 0; head < (size_t)state->loaded->model->config.n_heads; head++) {
+      memcpy(q + head * dim, from + 2 * head * dim, bytes);
+      memcpy(gates + head * dim, from + (2 * head + 1) * dim, bytes);
+    }
+  }
+}
+
 static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
+  const bool gate_in_q = state->plan.queries > 0;
   const Matmul matmuls[] = {
-      {.w = weights->q, .y = state->q, .y_stride = (size_t)state->plan.heads},
+      {.w = weights->q,
+       .y = gate_in_q ? state->queries : state->q,
+       .y_stride = (size_t)(gate_in_q ? state->plan.queries : state->plan.heads)},
       {.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},
       {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
       {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)state->plan.gates},
@@ -419,6 +459,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   const float *from = normalised(state, range.n_tokens, weights->attn_norm);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls,
               weights->attn_gate.linear ? 4 : 3);
+  if (gate_in_q) split_queries(state, range.n_tokens);
   rotate_append(state, range, layer);
   return STATUS_OK;
 }
@@ -437,10 +478,28 @@ static void apply_gates(BackendState *state, int n_rows) {
   }
 }
 
+static Status cpu_norm_delta_rule(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  cpu_delta_rule(state, range, layer,
+                 normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
+  return STATUS_OK;
+}
+
+/* Zeros that follow the numbers of rows of state->q: layers of another kind may have wider rows. */
+static void clear_padding(BackendState *state, int n_rows, int width) {
+  for (int r = 0; r < n_rows; r++) {
+    float *row = state->q + (size_t)r * (size_t)state->plan.heads;
+    for (int i = width; i < cpu_padded(width); i++) row[i] = 0;
+  }
+}
+
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  if (weights->attn_gate.linear) apply_gates(state, range.n_tokens);
+  const ModelConfig *config = &state->loaded->model->config;
+  if (config->attn_gate != ATTN_GATE_NONE && config_layer(config, layer).kind == LAYER_ATTENTION)
+    apply_gates(state, range.n_tokens);
+  if (state->plan.channels) clear_padding(state, range.n_tokens, weights->o.linear->n_in);
   matmul_residual(state, weights->o, state->q, state->plan.heads, range.n_tokens, weights->attn_post_norm);
   return STATUS_OK;
 }
@@ -521,4 +580,7 @@ const Backend cpu_backend = {.name = "cpu",
                              .kv_read = kv_rows_read,
                              .kv_write = kv_rows_write,
                              .arithmetic = cpu_arithmetic,
+                             .recurrent_bytes = cpu_recurrent_bytes,
+                             .state_save = cpu_state_save,
+                             .state_restore = cpu_state_restore,
                              BACKEND_OPERATIONS(CPU_OPERATION)};

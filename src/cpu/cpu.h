@@ -14,10 +14,21 @@ typedef struct {
 } CpuLinear;
 
 typedef struct {
+  CpuLinear qkv, z, b, a;
+  const float *taps;                  /* [conv][plan.channels], transposed; zeros after the last channel */
+  const float *rate, *dt_bias, *norm; /* [n_value_heads] -exp(a_log), [n_value_heads], [value_dim] */
+  const float *q_scales, *k_scales;   /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these
+                                        * as weights and 1e-6 / key_dim as epsilon is q / |q| / sqrt(key_dim)
+                                        * and k / |k| */
+} CpuDelta;
+
+typedef struct {
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
   const float *q_norm, *k_norm;                    /* [head_dim] or [heads * head_dim]; NULL: no such norm */
   const float *sinks;                              /* [n_heads] or NULL */
   CpuLinear q, k, v, o, attn_gate, gate, up, down; /* attn_gate.linear NULL: no such gate */
+  CpuDelta delta;                                  /* of LAYER_DELTA */
+  int same_kind;                                   /* layers of the same kind before this one */
 } CpuLayer;
 
 typedef struct {
@@ -43,6 +54,8 @@ struct BackendModel {
 /* The sizes of a session's rows and cache. */
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
+  int queries, channels, delta_heads, delta_width;           /* likewise; 0 where the model has none */
+  size_t delta_numbers, recurrent_bytes;                     /* of one layer's state; of all layers' */
   int n_segments, n_ropes, angles;                           /* angles: of a row of one rope */
   size_t head_k_bytes, head_bytes; /* cache of one KV head of one layer: K alone, K and V */
 } StatePlan;
@@ -57,14 +70,18 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
-  void *memory;           /* owns all arrays below */
-  MatmulScratch scratch;  /* run_matmuls()'s */
-  float *x;               /* [max_chunk][plan.hidden] the residual stream */
-  float *h;               /* [max_chunk][plan.hidden] normalised */
-  float *q;               /* [max_chunk][plan.heads] queries, scaled; then attention's output */
-  float *k, *v;           /* [max_chunk][plan.kv_heads] */
-  float *gates;           /* [max_chunk][plan.gates] attn_gate's outputs */
-  float *g;               /* [max_chunk][plan.intermediate] */
+  void *memory;          /* owns all arrays below */
+  MatmulScratch scratch; /* run_matmuls()'s */
+  float *x;              /* [max_chunk][plan.hidden] the residual stream */
+  float *h;              /* [max_chunk][plan.hidden] normalised */
+  float *q;              /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
+  float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q) */
+  float *k, *v;          /* [max_chunk][plan.kv_heads] */
+  float *gates;          /* [max_chunk][plan.gates] attn_gate's outputs */
+  float *channels;       /* [max_chunk][plan.channels] of the gated delta rule */
+  float *decays, *betas; /* [max_chunk][plan.delta_heads] */
+  float *recurrent;      /* [1 + n_slots][layers of LAYER_DELTA][plan.delta_numbers], first the current one */
+  float *g;              /* [max_chunk][plan.intermediate] */
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
@@ -91,6 +108,22 @@ typedef struct {
 /* Computes matmuls of the same rows of x. */
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
+
+/* Copies the vectors of a layer with the gated delta rule as fp32 to place[*next] and advances *next; with
+ * place NULL it only counts. Likewise a vector, to which it adds `plus`, and a linear layer's bias. */
+CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float *place, size_t *next);
+const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next);
+CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);
+int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at most INT32_MAX */
+
+/* Numbers of the recurrent state of one layer, rows padded (delta.c); 0: the model has none. */
+size_t cpu_delta_numbers(const DeltaConfig *config);
+size_t cpu_recurrent_bytes(const ModelConfig *config);
+Status cpu_state_save(BackendState *state, int slot, Error *err);
+Status cpu_state_restore(BackendState *state, int slot, Error *err);
+/* The operation norm_delta_rule without its norm: replaces state->q by the layer's output before o. `from`:
+ * [range.n_tokens][plan.hidden]. */
+void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);
 
 /* The operation `attention`: replaces the queries in state->q by its output. */
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);

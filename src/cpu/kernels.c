@@ -6,6 +6,7 @@
 
 #include "base/half.h"
 #include "cpu/kernels_attention.h"
+#include "cpu/kernels_delta.h"
 #include "cpu/kernels_dense.h"
 #include "cpu/kernels_float.h"
 #include "cpu/kernels_grouped.h"
@@ -147,6 +148,8 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .rms_norm = rms_norm,
     .activate = {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU_TANH] = gelu_multiply},
     .sigmoid = sigmoid,
+    .convolve = convolve,
+    .delta_rule = delta_rule,
     .soft_cap = soft_cap,
     .rotate = rotate,
     .rotate_neighbours = rotate_neighbours,

@@ -90,6 +90,13 @@ typedef struct {
   float max, sum;
 } SoftmaxSum;
 
+/* A token of one head of the gated delta rule. */
+typedef struct {
+  const float *q, *k; /* [key_dim] normalised */
+  const float *v;     /* of the columns */
+  float decay, beta;
+} DeltaToken;
+
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
 
@@ -129,6 +136,17 @@ typedef struct {
 
   /* x[i] = 1 / (1 + e^-x[i]) */
   void (*sigmoid)(float *x, int n);
+
+  /* out[i] = silu(sum over t of taps[t * stride + i] * x[t][i]); out may be one of the rows x.
+   * PRECOND n % ALIGN_FLOATS == 0 */
+  void (*convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n, float *out);
+
+  /* One token of the gated delta rule in some columns of one head's state:
+   *   d[j] = (v[j] - decay * sum_i state[i][j] k[i]) * beta
+   *   state[i][j] = decay * state[i][j] + k[i] * d[j];   out[j] = sum_i state[i][j] q[i]
+   * PRECOND n_columns % ALIGN_FLOATS == 0 */
+  void (*delta_rule)(const DeltaToken *token, int n_keys, int n_columns, float *state, size_t stride,
+                     float *out);
 
   /* x[i] = cap * tanh(x[i] / cap) */
   void (*soft_cap)(float *x, int n, float cap);

@@ -60,6 +60,7 @@ typedef struct {
   int max_chunk;      /* most tokens of one step */
   int max_logit_rows; /* most rows whose logits one step keeps */
   KvType kv;
+  int n_slots; /* recurrent states that state_save() can keep; 0 unless the model has such a state */
 } StateOptions;
 
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
@@ -77,6 +78,13 @@ typedef struct {
   /* each softmax with the head's sink as one more logit, if the model has sinks; */                         \
   /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \
   X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                              \
+  /* Replaces these two in layers of LAYER_DELTA: gated delta rule (Yang et al., arXiv:2412.06464). */       \
+  /* h as above; c = silu(causal convolution of Wqkv h, each channel with its taps); c holds q and k of */   \
+  /* each key head and v of each value head; q = q / |q| / sqrt(key_dim), k = k / |k|, where |u| is */       \
+  /* sqrt(sum(u^2) + 1e-6); g = exp(-exp(a_log) softplus(Wa h + dt_bias)); beta = sigmoid(Wb h). */          \
+  /* Each value head has a state S [key_dim][value_dim], zeros before position 0: */                         \
+  /* S = g S; S = S + k (beta (v - S^T k))^T; a = rmsnorm(S^T q) * norm * silu(Wz h) */                      \
+  X(norm_delta_rule, (BackendState * state, TokenRange range, int layer, Error *err))                        \
   /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */         \
   /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm */                \
   X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \
@@ -138,6 +146,14 @@ typedef struct Backend {
    * cannot, and sample() never gets id NULL. */
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
+  /* Layers with a recurrent state (config_layer()), which exists for one position only: that after the tokens
+   * computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of the states of
+   * all layers together, 0 if the model has none. state_save() keeps the current state in a slot of open()'s
+   * n_slots, state_restore() makes a slot's state the current one; both in the order of steps. NULL: the
+   * backend refuses models with such layers. */
+  size_t (*recurrent_bytes)(const ModelConfig *config);
+  Status (*state_save)(BackendState *state, int slot, Error *err);
+  Status (*state_restore)(BackendState *state, int slot, Error *err);
 #define BACKEND_DECLARE(name, arguments) Status(*name) arguments;
   BACKEND_OPERATIONS(BACKEND_DECLARE)
 #undef BACKEND_DECLARE

@@ -4,13 +4,15 @@
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
  *              or -1 if the state has none; if has_last is set, `last` holds them too; nothing here allocates
- *              after session_open(). A step that fails leaves n_past as it was, and wrote only to cache
- *              positions from n_past on. */
+ *              after session_open(). A step that fails leaves n_past as it was, and before n_past wrote to
+ *              the cache only what is there. The backend's recurrent state may be that of another position:
+ *              settle() makes it that of n_past before a step. */
 #include "engine/session.h"
 
 #include <stdlib.h>
 
 #include "engine/forward.h"
+#include "engine/kept_states.h"
 
 struct Session {
   const Backend *backend;
@@ -26,6 +28,11 @@ struct Session {
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
   float *last;   /* [vocab_size] logits that the continuations of session_score() begin with */
   bool has_last;
+  /* Models with a recurrent state (backend.h). state_pos: the backend's current state is that after so many
+   * of ids, or of tokens that were forgotten if it exceeds n_past; -1 after a failure. */
+  KeptStates kept;
+  int state_pos;
+  int branch;            /* where another text differed: prefill keeps a state there */
   SessionProgress watch; /* recompute_rope()'s, or NULL */
   void *watch_user;
 };
@@ -36,6 +43,7 @@ StateOptions session_sizes(const SessionOptions *options, const Backend *backend
   if (sizes.max_chunk > sizes.n_ctx) sizes.max_chunk = sizes.n_ctx;
   sizes.max_logit_rows = options->max_logit_rows ? options->max_logit_rows : 1;
   if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
+  if (backend->recurrent_bytes) sizes.n_slots = kept_states_slots(backend->recurrent_bytes(config));
   return sizes;
 }
 
@@ -54,6 +62,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   s->config = &model->config;
   s->sizes = session_sizes(options, backend, &model->config);
   s->logits_row = -1;
+  s->kept.n_slots = s->sizes.n_slots;
   Status status = STATUS_FAILED;
   if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;
   if (!(s->logits = mem_alloc((size_t)s->config->vocab_size, sizeof *s->logits, "session", err))) goto failed;
@@ -89,12 +98,76 @@ const int32_t *session_ids(const Session *s) {
   return s->ids;
 }
 
+/* --- the recurrent state */
+
+static bool goes_on(SessionProgress progress, void *user, int done, int total, Error *err) {
+  if (!progress || progress(user, done, total)) return true;
+  error_set(err, STATUS_INTERRUPTED, "interrupted");
+  return false;
+}
+
+/* Computes ids[state_pos .. state_pos + n), which the session holds, for the state after them. */
+static Status compute_again(Session *s, int n, Error *err) {
+  const TokenRange range = {.pos = s->state_pos, .n_tokens = n, .long_rope = s->long_rope};
+  s->state_pos = -1;
+  TRY(forward(s->backend, s->state, s->config, range, s->ids + range.pos, 0, err));
+  s->state_pos = range.pos + n;
+  return STATUS_OK;
+}
+
+/* Makes the backend's recurrent state that after the session's tokens: from the last kept one on, or from the
+ * current one where that is nearer. */
+static Status settle(Session *s, Error *err) {
+  if (!s->kept.n_slots || s->state_pos == s->n_past) return STATUS_OK;
+  const int slot = kept_states_find(&s->kept, s->n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
+  if (s->state_pos < from || s->state_pos > s->n_past) {
+    s->state_pos = -1;
+    if (slot >= 0) TRY(s->backend->state_restore(s->state, slot, err));
+    s->state_pos = from;
+  }
+  while (s->state_pos < s->n_past) {
+    if (!goes_on(s->watch, s->watch_user, s->state_pos, s->n_past, err)) return STATUS_INTERRUPTED;
+    const int left = s->n_past - s->state_pos;
+    TRY(compute_again(s, left < s->sizes.max_chunk ? left : s->sizes.max_chunk, err));
+  }
+  return STATUS_OK;
+}
+
+/* Keeps the current state, which is that after `pos` tokens, unless that is done. */
+static Status keep_state(Session *s, int pos, bool turn, Error *err) {
+  const int slot = pos > 0 ? kept_states_add(&s->kept, pos, turn) : -1;
+  if (slot < 0) return STATUS_OK;
+  Status status = s->backend->state_save(s->state, slot, err);
+  if (status) s->kept.pos[slot] = 0;
+  return status;
+}
+
+/* Keeps the state after `pos` tokens where the last kept one is many tokens before. */
+static Status keep_some_states(Session *s, int pos, Error *err) {
+  if (!s->kept.n_slots) return STATUS_OK;
+  const int slot = kept_states_find(&s->kept, pos);
+  if (pos - (slot < 0 ? 0 : s->kept.pos[slot]) < KEPT_STATES_STEP) return STATUS_OK;
+  return keep_state(s, pos, false, err);
+}
+
+/* The most of the session's first n tokens after which the recurrent state is at hand. */
+static int reachable(const Session *s, int n) {
+  if (!s->kept.n_slots) return n;
+  const int slot = kept_states_find(&s->kept, n), kept = slot < 0 ? 0 : s->kept.pos[slot];
+  return s->state_pos <= n && s->state_pos > kept ? s->state_pos : kept;
+}
+
+/* --- steps */
+
 /* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
   TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
   s->logits_row = -1;
   s->has_last = false;
+  TRY(settle(s, err));
+  s->state_pos = -1;
   TRY(forward(s->backend, s->state, s->config, range, ids, n_logit_rows, err));
+  s->state_pos = s->n_past + n;
   for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
   s->logits_row = n_logit_rows - 1;
   return STATUS_OK;
@@ -114,6 +187,7 @@ void session_keep(Session *s, int n) {
   s->n_past = n;
   s->logits_row = -1;
   s->has_last = false;
+  kept_states_cut(&s->kept, n);
 }
 
 static bool is_long(const Session *s, int n) {
@@ -125,13 +199,25 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
   s->watch_user = user;
 }
 
+/* Where a step of prefill ends at the latest, with a recurrent state kept at the branch and before the last
+ * token, which a later text that begins with this one computes again. */
+static int next_stop(const Session *s, int n) {
+  if (!s->kept.n_slots) return n;
+  if (s->branch > s->n_past && s->branch < n) return s->branch;
+  return s->n_past < n - 1 ? n - 1 : n;
+}
+
 /* Appends ids[n_past .. n) in chunks; session_sync() has the contract. */
 static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user,
                       Error *err) {
   while (s->n_past < n) {
-    if (progress && !progress(user, s->n_past, n)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    int left = n - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    TRY(step(s, ids + s->n_past, size, size == left, err));
+    if (!goes_on(progress, user, s->n_past, n, err)) return STATUS_INTERRUPTED;
+    TRY(settle(s, err));
+    if (s->kept.n_slots && (s->n_past == s->branch || s->n_past == n - 1))
+      TRY(keep_state(s, s->n_past, true, err));
+    TRY(keep_some_states(s, s->n_past, err));
+    int left = next_stop(s, n) - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    TRY(step(s, ids + s->n_past, size, s->n_past + size == n, err));
   }
   /* Waits for an asynchronous device, so that a caller that times this call times the work. */
   if (s->backend->drain) TRY(s->backend->drain(s->state, err));
@@ -150,16 +236,21 @@ static Status recompute_rope(Session *s, int n, Error *err) {
 }
 
 /* At most n - 1: the logits of the last token are computed again. */
-int session_common(const Session *s, const int32_t *ids, int n) {
+static int common_prefix(const Session *s, const int32_t *ids, int n) {
   int common = 0;
   if (is_long(s, n) != s->long_rope) return 0;
   while (common < s->n_past && common < n - 1 && s->ids[common] == ids[common]) common++;
   return common;
 }
 
+int session_common(const Session *s, const int32_t *ids, int n) {
+  return reachable(s, common_prefix(s, ids, n));
+}
+
 Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  session_keep(s, session_common(s, ids, n));
+  s->branch = common_prefix(s, ids, n);
+  session_keep(s, reachable(s, s->branch));
   s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
   for (int i = 0; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
@@ -182,7 +273,7 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
 }
 
 size_t session_kv_bytes(const Session *s) {
-  if (!s->backend->kv_read || !s->backend->kv_write) return 0;
+  if (!s->backend->kv_read || !s->backend->kv_write || s->kept.n_slots) return 0;
   return 2 * (size_t)s->config->n_kv_heads * (size_t)s->config->head_dim * (s->sizes.kv == KV_F16 ? 2 : 4);
 }
 
@@ -264,6 +355,10 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
   TRY(recompute_rope(s, before + n - 1, err));
   if (!s->has_last) TRY(session_logits(s, s->last, err));
   log_p[0] = log_probability(s->last, s->config->vocab_size, ids[0]);
+  if (s->kept.n_slots && n > 1) {
+    TRY(settle(s, err));
+    TRY(keep_state(s, before, true, err));
+  }
   Status status = STATUS_OK;
   for (int done = 0; done < n - 1 && status == STATUS_OK;) {
     int left = n - 1 - done, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
@@ -289,6 +384,8 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   if (s->n_past == s->sizes.n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
   TRY(recompute_rope(s, s->n_past + 1, err));
+  TRY(settle(s, err));
+  TRY(keep_some_states(s, s->n_past, err));
   TRY(step(s, &id, 1, 1, err));
   sampler_count_token(s->sampler, id, true);
   return STATUS_OK;
@@ -308,9 +405,14 @@ Status session_decode_async(Session *s, Error *err) {
   TokenRange range = {.pos = s->n_past + s->n_in_flight, .n_tokens = 1, .long_rope = s->long_rope};
   if (range.pos == s->sizes.n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
+  if (s->n_in_flight == 0) TRY(settle(s, err));
+  TRY(keep_some_states(s, range.pos, err));
   TRY(s->backend->sample(s->state, s->sampler, NULL, err));
   s->n_in_flight++;
-  return forward(s->backend, s->state, s->config, range, NULL, 1, err);
+  s->state_pos = -1;
+  TRY(forward(s->backend, s->state, s->config, range, NULL, 1, err));
+  s->state_pos = range.pos + 1;
+  return STATUS_OK;
 }
 
 Status session_wait_token(Session *s, int32_t *id, Error *err) {
@@ -327,6 +429,7 @@ Status session_drain(Session *s, Error *err) {
   if (s->n_in_flight > 0) s->logits_row = -1; /* they belong to a dropped token */
   sampler_return_draws(s->sampler, (uint64_t)s->n_in_flight);
   s->n_in_flight = 0;
+  kept_states_cut(&s->kept, s->n_past);
   return s->backend->drain(s->state, err);
 }
 

@@ -1,7 +1,11 @@
 /* session.h - one timeline of tokens: its KV cache, its position, its logits, its sampler.
  *
  * Always true: session_ids()[0 .. session_length()) are exactly the tokens whose keys and values are in the
- * cache; session_length() <= n_ctx; nothing allocates after session_open(). */
+ * cache; session_length() <= n_ctx; nothing allocates after session_open().
+ *
+ * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): at the end of each
+ * synced text, where two texts began to differ, and every KEPT_STATES_STEP tokens. After a cut, what follows
+ * the last kept state is computed again, by session_sync() or when the next step needs the state. */
 #pragma once
 
 #include "engine/backend.h"
@@ -41,10 +45,12 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
                     Error *err);
 
 /* Sets the progress callback (or NULL) of session_decode() and session_score(): where a text grows beyond
- * LongRoPE's original context, they prefill all of it again. After an interruption the session holds less. */
+ * LongRoPE's original context, they prefill all of it again, and after session_keep() what follows the last
+ * kept recurrent state. After an interruption the session may hold less. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
-/* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. */
+/* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent
+ * state it may be less than what the texts have in common. */
 int session_common(const Session *session, const int32_t *ids, int n);
 
 /* Forgets all tokens but the first n. PRECOND n <= session_length() */
@@ -59,7 +65,8 @@ void session_adopt(Session *session, const int32_t *ids, int n);
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
                         Error *err);
-size_t session_kv_bytes(const Session *session); /* of one token in one layer; 0: not supported */
+size_t session_kv_bytes(const Session *session); /* of one token in one layer; 0: not supported, as with a
+                                                  * recurrent state */
 int session_layers(const Session *session);
 /* True if the cached keys use LongRoPE's long factors (rope_original_context()). */
 bool session_has_long_rope(const Session *session);

@@ -45,6 +45,20 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   return 4.0 * c->n_heads * c->head_dim * seen;
 }
 
+static double delta_vector_bytes(const ModelLayer *layer) {
+  double bytes = 0;
+  for (int which = 0; which < N_DELTA_VECTORS; which++) bytes += vector_bytes(delta_vector_of(layer, which));
+  return bytes;
+}
+
+/* Each tap of the convolution; and for each number of the state a product with k, the decay, what k adds, and
+ * a product with q. */
+static double delta_flop(const DeltaConfig *delta, int n_rows) {
+  const double taps = (double)delta->conv * delta_channels(delta),
+               cells = (double)delta->n_value_heads * delta->key_dim * delta->value_dim;
+  return (2 * taps + 7 * cells) * n_rows;
+}
+
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows) {
   const ModelConfig *c = &model->config;
   const Matrix *embedding = &model->embedding;
@@ -59,8 +73,13 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
     cost.bytes += vector_bytes(&layer->sinks);
-    cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, kv);
-    cost.flop += attention_flop(c, i, n_past, n_rows);
+    if (config_layer(c, i).kind == LAYER_DELTA) {
+      cost.bytes += delta_vector_bytes(layer) + (double)delta_state_numbers(&c->delta) * sizeof(float);
+      cost.flop += delta_flop(&c->delta, n_rows);
+    } else {
+      cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, kv);
+      cost.flop += attention_flop(c, i, n_past, n_rows);
+    }
   }
   if (n_logit_rows == 0) return cost;
   cost.bytes += vector_bytes(&model->final_norm) + linear_bytes(&model->head);
@@ -69,5 +88,6 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
 }
 
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n) {
-  return (double)config->n_layers * n * kv_token_bytes(config, kv);
+  return (double)config_count_layers(config, LAYER_ATTENTION, config->n_layers) * n *
+         kv_token_bytes(config, kv);
 }

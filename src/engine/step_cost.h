@@ -6,8 +6,9 @@
 #include "engine/backend.h"
 
 typedef struct {
-  double bytes; /* each once: layers as stored, keys and values, the lm_head, rows of the embedding */
-  double flop;  /* of matmuls and attention; a multiplication and an addition are two */
+  double bytes; /* each once: layers as stored, keys and values or a recurrent state, the lm_head, rows of the
+                 * embedding */
+  double flop;  /* of matmuls, attention and recurrences; a multiplication and an addition are two */
 } StepCost;
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the

@@ -90,15 +90,15 @@ static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Err
   return STATUS_OK;
 }
 
-static Status place_linears(Arena *arena, const Model *model, ModelLayer *layer, Error *err) {
+static Status place_linears(Arena *arena, const Model *model, int index, ModelLayer *layer, Error *err) {
   const ModelConfig *config = &model->config;
   Linear whole[N_LAYER_LINEARS];
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    if (!layer_linear_exists(config, which)) continue;
-    const StoredLinear stored = layer_linear_stored(config, which);
+    if (!layer_linear_exists(config, index, which)) continue;
+    const StoredLinear stored = layer_linear_stored(config, index, which);
     Linear *linear = layer_linear(layer, which);
     int n_in, n_out;
-    layer_linear_sizes(config, which, &n_in, &n_out);
+    layer_linear_sizes(config, index, which, &n_in, &n_out);
     if (stored.first_part == which) {
       whole[which] = (Linear){.n_in = n_in, .n_out = stored.n_out, .name = linear->name};
       TRY(place_matrix(arena, model, &whole[which], err));
@@ -110,12 +110,17 @@ static Status place_linears(Arena *arena, const Model *model, ModelLayer *layer,
   return STATUS_OK;
 }
 
-static Status place_layer(Arena *arena, const Model *model, ModelLayer *layer, Error *err) {
-  TRY(place_linears(arena, model, layer, err));
-  if (model->config.attn_sinks) layer->sinks = place_vector(arena, model->config.n_heads);
+static Status place_layer(Arena *arena, const Model *model, int index, ModelLayer *layer, Error *err) {
+  TRY(place_linears(arena, model, index, layer, err));
+  const bool delta = config_layer(&model->config, index).kind == LAYER_DELTA;
+  for (int which = 0; delta && which < N_DELTA_VECTORS; which++) {
+    const DeltaVector stored = delta_vector_stored(&model->config, which);
+    *delta_vector_of(layer, which) = place_vector(arena, stored.n * (stored.taps ? stored.taps : 1));
+  }
+  if (!delta && model->config.attn_sinks) layer->sinks = place_vector(arena, model->config.n_heads);
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
-    if (layer_norm_name(&model->config, which, &width))
+    if (layer_norm_name(&model->config, index, which, &width))
       *layer_norm_of(layer, which) = place_vector(arena, width);
   }
   return STATUS_OK;
@@ -125,7 +130,7 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
-  for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, &model->layers[i], err));
+  for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, &model->layers[i], err));
   model->final_norm = place_vector(arena, config->hidden);
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
@@ -271,13 +276,21 @@ static void fill_matrix(const Linear *linear, uint64_t *random) {
 }
 
 /* If several linear layers share one quantised matrix (skip > 0), the first fills all of it. */
-static void fill_linears(const ModelConfig *config, const ModelLayer *layer, uint64_t *random) {
+static void fill_linears(const ModelConfig *config, int index, const ModelLayer *layer, uint64_t *random) {
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     const Linear *linear = layer_linear(layer, which);
-    if (!layer_linear_exists(config, which)) continue;
-    if (!linear->skip || layer_linear_is_first(config, which)) fill_matrix(linear, random);
+    if (!layer_linear_exists(config, index, which)) continue;
+    if (!linear->skip || layer_linear_is_first(config, index, which)) fill_matrix(linear, random);
     fill_vector(&linear->bias, -0.1f, 0.1f, random);
   }
+}
+
+/* States forget a tenth of what they hold with each token, about. */
+static void fill_delta(const DeltaLayer *delta, uint64_t *random) {
+  fill_vector(&delta->conv, -0.5f, 0.5f, random);
+  fill_vector(&delta->a_log, 0, 1, random);
+  fill_vector(&delta->dt_bias, -4, -2, random);
+  fill_vector(&delta->norm, 1, 1, random);
 }
 
 Status model_fill_dummy(const Model *model, Error *err) {
@@ -291,7 +304,8 @@ Status model_fill_dummy(const Model *model, Error *err) {
     for (int which = 0; which < N_LAYER_NORMS; which++)
       fill_norm(config->norm_plus_one, layer_norm_of(layer, which), &random);
     fill_vector(&layer->sinks, -1, 1, &random);
-    fill_linears(config, layer, &random);
+    fill_linears(config, i, layer, &random);
+    fill_delta(&layer->delta, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
   fill_matrix(&model->head, &random);

@@ -4,24 +4,44 @@
 
 #include <stdio.h>
 
-typedef enum { WIDTH_HIDDEN, WIDTH_HEADS, WIDTH_KV_HEADS, WIDTH_INTERMEDIATE, WIDTH_GATE } Width;
+typedef enum {
+  WIDTH_HIDDEN,
+  WIDTH_HEADS,
+  WIDTH_QUERIES, /* heads, and their gates where those are in the same matrix */
+  WIDTH_KV_HEADS,
+  WIDTH_INTERMEDIATE,
+  WIDTH_GATE,
+  WIDTH_CHANNELS,
+  WIDTH_DELTA_VALUES,
+  WIDTH_DELTA_HEADS,
+} Width;
+
+enum { IN_ATTENTION = 1 << LAYER_ATTENTION, IN_DELTA = 1 << LAYER_DELTA, IN_ALL = IN_ATTENTION | IN_DELTA };
 
 static const struct {
   const char *name; /* module in transformers, the same in all models but fused ones */
   size_t offset;    /* of the Linear in a ModelLayer */
+  unsigned kinds;   /* of layers that have it: IN_... */
   Width in, out;
 } linears[N_LAYER_LINEARS] = {
+#define AT(member) offsetof(ModelLayer, member)
     /* clang-format off */
-  [LAYER_Q]    = { "self_attn.q_proj", offsetof(ModelLayer, q),    WIDTH_HIDDEN,       WIDTH_HEADS        },
-  [LAYER_K]    = { "self_attn.k_proj", offsetof(ModelLayer, k),    WIDTH_HIDDEN,       WIDTH_KV_HEADS     },
-  [LAYER_V]    = { "self_attn.v_proj", offsetof(ModelLayer, v),    WIDTH_HIDDEN,       WIDTH_KV_HEADS     },
-  [LAYER_O]    = { "self_attn.o_proj", offsetof(ModelLayer, o),    WIDTH_HEADS,        WIDTH_HIDDEN       },
-  [LAYER_GATE] = { "mlp.gate_proj",    offsetof(ModelLayer, gate), WIDTH_HIDDEN,       WIDTH_INTERMEDIATE },
-  [LAYER_DOWN] = { "mlp.down_proj",    offsetof(ModelLayer, down), WIDTH_INTERMEDIATE, WIDTH_HIDDEN       },
-  [LAYER_UP]   = { "mlp.up_proj",      offsetof(ModelLayer, up),   WIDTH_HIDDEN,       WIDTH_INTERMEDIATE },
-  [LAYER_ATTN_GATE] = { "self_attn.gate_proj", offsetof(ModelLayer, attn_gate), WIDTH_HIDDEN, WIDTH_GATE },
-    /* clang-format on */
+  [LAYER_Q]         = { "self_attn.q_proj", AT(q), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_QUERIES },
+  [LAYER_K]         = { "self_attn.k_proj", AT(k), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
+  [LAYER_V]         = { "self_attn.v_proj", AT(v), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_KV_HEADS },
+  [LAYER_O]         = { "self_attn.o_proj", AT(o), IN_ALL, WIDTH_HEADS, WIDTH_HIDDEN },
+  [LAYER_GATE]      = { "mlp.gate_proj", AT(gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
+  [LAYER_DOWN]      = { "mlp.down_proj", AT(down), IN_ALL, WIDTH_INTERMEDIATE, WIDTH_HIDDEN },
+  [LAYER_UP]        = { "mlp.up_proj", AT(up), IN_ALL, WIDTH_HIDDEN, WIDTH_INTERMEDIATE },
+  [LAYER_ATTN_GATE] = { "self_attn.gate_proj", AT(attn_gate), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_GATE },
+  [LAYER_DELTA_QKV] = { "linear_attn.in_proj_qkv", AT(delta.qkv), IN_DELTA, WIDTH_HIDDEN, WIDTH_CHANNELS },
+  [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
+  [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
+  [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
+/* clang-format on */
+#undef AT
 };
+static const char delta_out[] = "linear_attn.out_proj"; /* LAYER_O of LAYER_DELTA */
 
 /* Matrices stored with config->fused, the last one also with config->fused_gate_up, with their parts in the
  * order of outputs. */
@@ -41,43 +61,54 @@ const char *layer_linear_name(int which) {
   return linears[which].name;
 }
 
-static int width_of(const ModelConfig *config, Width width) {
+static int width_of(const ModelConfig *config, int layer, Width width) {
+  const DeltaConfig *delta = &config->delta;
+  const int heads = config->n_heads * config->head_dim;
   switch (width) {
-  case WIDTH_HEADS: return config->n_heads * config->head_dim;
+  case WIDTH_HEADS:
+    if (config_layer(config, layer).kind == LAYER_ATTENTION) return heads;
+    return delta->n_value_heads * delta->value_dim;
+  case WIDTH_QUERIES: return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
   case WIDTH_KV_HEADS: return config->n_kv_heads * config->head_dim;
   case WIDTH_INTERMEDIATE: return config->intermediate;
   case WIDTH_GATE:
-    if (config->attn_gate == ATTN_GATE_NONE) return 0;
-    return config->n_heads * (config->attn_gate == ATTN_GATE_HEADS ? 1 : config->head_dim);
+    if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
+    return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : heads;
+  case WIDTH_CHANNELS: return delta_channels(delta);
+  case WIDTH_DELTA_VALUES: return delta->n_value_heads * delta->value_dim;
+  case WIDTH_DELTA_HEADS: return delta->n_value_heads;
   case WIDTH_HIDDEN: break;
   }
   return config->hidden;
 }
 
-void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out) {
-  *n_in = width_of(config, linears[which].in);
-  *n_out = width_of(config, linears[which].out);
+void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out) {
+  *n_in = width_of(config, layer, linears[which].in);
+  *n_out = width_of(config, layer, linears[which].out);
 }
 
-bool layer_linear_exists(const ModelConfig *config, int which) {
-  return width_of(config, linears[which].out) > 0;
+bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
+  return linears[which].kinds >> config_layer(config, layer).kind & 1 &&
+         width_of(config, layer, linears[which].out) > 0;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int which) {
   if (which <= LAYER_V) return config->qkv_bias;
-  if (which == LAYER_ATTN_GATE) return false;
+  if (which >= N_COMMON_LINEARS) return false;
   return which == LAYER_O ? config->o_bias : config->mlp_bias;
 }
 
-StoredLinear layer_linear_stored(const ModelConfig *config, int which) {
-  const char *own = which == LAYER_DOWN ? config->names.down : NULL;
-  StoredLinear stored = {own ? own : linears[which].name, which, 0, width_of(config, linears[which].out)};
+StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which) {
+  const bool delta = which == LAYER_O && config_layer(config, layer).kind == LAYER_DELTA;
+  const char *own = which == LAYER_DOWN ? config->names.down : delta ? delta_out : NULL;
+  StoredLinear stored = {own ? own : linears[which].name, which, 0,
+                         width_of(config, layer, linears[which].out)};
   for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
     if (!config->fused && !(config->fused_gate_up && fused[i].parts[0] == LAYER_GATE)) continue;
     int n_out = 0, first = -1;
     for (int part = 0; part < fused[i].n_parts; part++) {
       if (fused[i].parts[part] == which) first = n_out;
-      n_out += width_of(config, linears[fused[i].parts[part]].out);
+      n_out += width_of(config, layer, linears[fused[i].parts[part]].out);
     }
     own = fused[i].parts[0] == LAYER_GATE ? config->names.gate_up : NULL;
     if (first >= 0) stored = (StoredLinear){own ? own : fused[i].name, fused[i].parts[0], first, n_out};
@@ -85,8 +116,9 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int which) {
   return stored;
 }
 
-bool layer_linear_is_first(const ModelConfig *config, int which) {
-  return layer_linear_exists(config, which) && layer_linear_stored(config, which).first_part == which;
+bool layer_linear_is_first(const ModelConfig *config, int layer, int which) {
+  return layer_linear_exists(config, layer, which) &&
+         layer_linear_stored(config, layer, which).first_part == which;
 }
 
 /* --- norms */
@@ -125,15 +157,39 @@ static const char *own_norm_name(const TensorNames *names, int which) {
   return own[which];
 }
 
-const char *layer_norm_name(const ModelConfig *config, int which, int *width) {
+const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width) {
   const char *own = own_norm_name(&config->names, which);
   if (which < LAYER_Q_NORM) {
     *width = config->hidden;
     return own ? own : norm_names[config->norms][which];
   }
-  if (config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
+  const bool attention = config_layer(config, layer).kind == LAYER_ATTENTION;
+  if (!attention || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
   *width = config->head_dim;
   if (config->qk_norm == QK_NORM_WHOLE)
     *width *= which == LAYER_Q_NORM ? config->n_heads : config->n_kv_heads;
   return own ? own : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
+}
+
+/* --- vectors of the gated delta rule */
+
+Vector *delta_vector_of(const ModelLayer *layer, int which) {
+  static const size_t offsets[N_DELTA_VECTORS] = {
+      [DELTA_CONV] = offsetof(ModelLayer, delta.conv),
+      [DELTA_A_LOG] = offsetof(ModelLayer, delta.a_log),
+      [DELTA_DT_BIAS] = offsetof(ModelLayer, delta.dt_bias),
+      [DELTA_NORM] = offsetof(ModelLayer, delta.norm),
+  };
+  return (Vector *)((char *)layer + offsets[which]);
+}
+
+DeltaVector delta_vector_stored(const ModelConfig *config, int which) {
+  const DeltaConfig *delta = &config->delta;
+  const DeltaVector vectors[N_DELTA_VECTORS] = {
+      [DELTA_CONV] = {"linear_attn.conv1d.weight", delta_channels(delta), delta->conv},
+      [DELTA_A_LOG] = {"linear_attn.A_log", delta->n_value_heads, 0},
+      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", delta->n_value_heads, 0},
+      [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0},
+  };
+  return vectors[which];
 }

@@ -12,8 +12,12 @@ enum {
   LAYER_GATE,
   LAYER_DOWN,
   LAYER_UP,
-  N_COMMON_LINEARS, /* those before are in every layer */
+  N_COMMON_LINEARS, /* those before are in every layer with attention */
   LAYER_ATTN_GATE = N_COMMON_LINEARS,
+  LAYER_DELTA_QKV,
+  LAYER_DELTA_Z,
+  LAYER_DELTA_B,
+  LAYER_DELTA_A,
   N_LAYER_LINEARS
 };
 
@@ -21,11 +25,11 @@ enum {
 Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj" */
 
-/* True if layers of this model have linear layer `which`; the Linear of another has n_out 0. */
-bool layer_linear_exists(const ModelConfig *config, int which);
+/* True if this layer of the model has linear layer `which`; the Linear of another has n_out 0. */
+bool layer_linear_exists(const ModelConfig *config, int layer, int which);
 
 /* Inputs and outputs of linear layer `which`: far below 2^31 within the ranges of config.h. */
-void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
+void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out);
 
 /* True if the config requires a bias. */
 bool layer_linear_needs_bias(const ModelConfig *config, int which);
@@ -40,10 +44,10 @@ typedef struct {
 } StoredLinear;
 /* Room for "model.language_model.layers.4095.self_attn.qkv_proj". */
 #define LINEAR_NAME_SIZE 64
-StoredLinear layer_linear_stored(const ModelConfig *config, int which);
+StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which);
 /* True if the linear layer is the first in its stored matrix, which holds one such layer; false if
- * the model has no such linear layer. */
-bool layer_linear_is_first(const ModelConfig *config, int which);
+ * the layer has no such linear layer. */
+bool layer_linear_is_first(const ModelConfig *config, int layer, int which);
 
 enum {
   LAYER_ATTN_NORM,
@@ -56,5 +60,14 @@ enum {
 };
 
 Vector *layer_norm_of(const ModelLayer *layer, int which);
-/* Name of a norm within a layer, "input_layernorm", and its width; NULL if the config has no such norm. */
-const char *layer_norm_name(const ModelConfig *config, int which, int *width);
+/* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
+const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
+
+/* The vectors of DeltaLayer as stored: "linear_attn.conv1d.weight" [n][1][taps], the others [n]. */
+enum { DELTA_CONV, DELTA_A_LOG, DELTA_DT_BIAS, DELTA_NORM, N_DELTA_VECTORS };
+typedef struct {
+  const char *name;
+  int n, taps; /* taps: 0 of a vector of rank 1 */
+} DeltaVector;
+Vector *delta_vector_of(const ModelLayer *layer, int which);
+DeltaVector delta_vector_stored(const ModelConfig *config, int which);

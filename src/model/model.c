@@ -56,7 +56,7 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];
       snprintf(name, LINEAR_NAME_SIZE, "%slayers.%zu.%s", body, i,
-               layer_linear_stored(&model->config, which).name);
+               layer_linear_stored(&model->config, (int)i, which).name);
       layer_linear(&model->layers[i], which)->name = name;
     }
   }

@@ -91,9 +91,21 @@ typedef struct {
   const char *name;   /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
+/* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule); C stands
+ * for delta_channels(). */
+typedef struct {
+  Linear qkv, z, b, a; /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads */
+  Vector conv;         /* [C][taps], the last tap for the token itself */
+  Vector a_log;        /* [n_value_heads] */
+  Vector dt_bias;      /* [n_value_heads] */
+  Vector norm;         /* [value_dim], multiplies by weight also with norm_plus_one */
+} DeltaLayer;
+
 typedef struct {
   Vector attn_norm;      /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
-  Linear q, k, v, o;     /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back */
+  DeltaLayer delta;      /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
+  Linear q, k, v, o;     /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back;
+                          * LAYER_DELTA: o is n_value_heads * value_dim -> hidden */
   Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
   Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */

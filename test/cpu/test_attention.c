@@ -259,10 +259,10 @@ static void steps_attend_however_they_are_shared(void **state) {
                                       .vocab_size = 1,
                                       .layers = windows,
                                       .attention_cap = (double)steps[i].cap}};
-      CpuLayer layers[2] = {0};
+      CpuLayer layers[2] = {{.same_kind = 0}, {.same_kind = 1}};
       BackendModel loaded = {.model = &model, .kernels = tables[isa], .layers = layers};
       BackendState *session;
-      const StateOptions options = {STEP_CONTEXT, 128, 1, KV_F32};
+      const StateOptions options = {STEP_CONTEXT, 128, 1, KV_F32, 0};
       assert_int_equal(cpu_backend.open(&loaded, &options, &session, NULL), STATUS_OK);
       check_step(session, &loaded, &steps[i], caches);
       cpu_backend.close(session);

@@ -133,7 +133,8 @@ static TestModel *model_of(const Shape *shape) {
     ModelLayer *layer = &t->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++) {
       int width;
-      if (layer_norm_name(&t->model.config, which, &width)) *layer_norm_of(layer, which) = norm_of(t, width);
+      if (layer_norm_name(&t->model.config, i, which, &width))
+        *layer_norm_of(layer, which) = norm_of(t, width);
     }
     if (shape->attn_sinks) layer->sinks = vector_of(t, HEADS, 1, 3);
     layer->q = linear_of(t, shape, HIDDEN, HEADS * HEAD_DIM);
@@ -143,7 +144,7 @@ static TestModel *model_of(const Shape *shape) {
     layer->gate = linear_of(t, shape, HIDDEN, INTER);
     layer->up = linear_of(t, shape, HIDDEN, INTER);
     layer->down = linear_of(t, shape, INTER, HIDDEN);
-    if (!layer_linear_exists(&t->model.config, LAYER_ATTN_GATE)) continue;
+    if (!layer_linear_exists(&t->model.config, i, LAYER_ATTN_GATE)) continue;
     layer->attn_gate =
         linear_of(t, shape, HIDDEN, HEADS * (shape->attn_gate == ATTN_GATE_HEADS ? 1 : HEAD_DIM));
   }

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "cpu_test.h"
+#include "model/layers.h"
 
 #include "cpu/cpu.h"
 #include "engine/probe.h"
@@ -87,7 +88,9 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
 
 static void check_layout(const ModelConfig *config, StateOptions options) {
   const Model model = {.config = *config};
-  BackendModel loaded = {.model = &model};
+  CpuLayer layers[LAYERS];
+  for (int i = 0; i < LAYERS; i++) layers[i] = (CpuLayer){.same_kind = i};
+  BackendModel loaded = {.model = &model, .layers = layers};
   BackendState *state;
   Error err = {{0}};
   if (cpu_backend.open(&loaded, &options, &state, &err)) fail_msg("%s", err.text);
@@ -131,8 +134,8 @@ static void every_array_has_its_room(void **state) {
   for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
     for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
       const int n_ctx = contexts[i];
-      check_layout(&configs[c], (StateOptions){n_ctx, 1, 1, KV_F16});
-      check_layout(&configs[c], (StateOptions){n_ctx, 7, 5, KV_F32});
+      check_layout(&configs[c], (StateOptions){n_ctx, 1, 1, KV_F16, 0});
+      check_layout(&configs[c], (StateOptions){n_ctx, 7, 5, KV_F32, 0});
     }
   }
 }
@@ -191,6 +194,7 @@ static void vectors_are_widened(void **state) {
       layers[1].q.bias = layers[1].k.bias = layers[1].v.bias = layers[1].o.bias = all[type];
       layers[1].gate.bias = layers[1].up.bias = layers[1].down.bias = all[(type + 2) % 3];
       layers[1].attn_gate = (Linear){.n_out = 4, .bias = all[type]};
+      for (int which = 0; which < N_COMMON_LINEARS; which++) layer_linear(&layers[1], which)->n_out = 4;
       const Model model = {.config = {.n_layers = 2,
                                       .norm_plus_one = plus_one,
                                       .rope = {.rotary_dim = 2, .theta = 100},

@@ -93,6 +93,8 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   REFUSED(qk_norm_plain, true, "q and k norms without weights");
   REFUSED(final_norm_plain, true, "a last norm unlike the others");
   REFUSED(post_norm_eps, 1e-8, "norms of outputs with an epsilon of their own");
+  REFUSED(attn_gate, ATTN_GATE_IN_Q, "a gate of attention's output");
+  REFUSED(delta.n_key_heads, 16, "layers with the gated delta rule");
 }
 
 static Status with_scales(float last, bool dummy, Error *err) {

@@ -1,7 +1,8 @@
 /* fake_backend.h - a backend in a few lines, for tests of what stands above backends.
  *
  * Its "model" is a hash: the logits behind a token depend on every token in the cache before it, on their
- * positions and on the order, so that whatever a session gets wrong about its cache shows in them. It checks
+ * positions and on the order, so that whatever a session gets wrong about its cache shows in them. The
+ * recurrent state of a layer of LAYER_DELTA is all tokens so far: that of another text shows. It checks
  * the promises of backend.h as it is called (positions within the context, rows within the chunk, the order
  * of the operations) and counts what it was asked to do. */
 #pragma once
@@ -16,6 +17,7 @@
 #include <cmocka.h>
 
 #include "engine/backend.h"
+#include "engine/kept_states.h"
 
 enum { FAKE_VOCAB = 97, FAKE_LAYERS = 3, FAKE_POSITIONS = 200 };
 
@@ -33,6 +35,9 @@ typedef struct {
   int n_drained;    /* calls of drain() */
   bool no_draining; /* drain() fails */
   bool no_opening;  /* open() fails */
+  int n_slots;      /* of the recurrent state; 0: as few as a session asks for */
+  int n_saved, n_restored;
+  bool no_saving, no_restoring; /* state_save(), state_restore() fail */
 } FakeCounts;
 
 static FakeCounts fake;
@@ -43,7 +48,11 @@ struct BackendModel {
 
 struct BackendState {
   StateOptions sizes;
-  int32_t *cache[FAKE_LAYERS];   /* [n_ctx] the token at each position */
+  int32_t *cache[FAKE_LAYERS]; /* [n_ctx] the token at each position; LAYER_DELTA: the first n_recurrent */
+  int32_t *slots;              /* [n_slots][FAKE_LAYERS][n_ctx] kept states */
+  int *slot_lengths;           /* [n_slots] n_recurrent of each */
+  int n_recurrent;
+  const ModelConfig *config;
   int32_t *x;                    /* [max_chunk] */
   float *logits;                 /* [max_logit_rows][FAKE_VOCAB] */
   int n_kept;                    /* rows of the last norm_logits */
@@ -55,19 +64,23 @@ struct BackendState {
 static void fake_close(BackendState *state) {
   for (int layer = 0; layer < FAKE_LAYERS; layer++) free(state->cache[layer]);
   free(state->x);
+  free(state->slots);
+  free(state->slot_lengths);
   free(state->logits);
   free(state);
   fake.n_open--;
 }
 
 static Status fake_open(BackendModel *loaded, const StateOptions *sizes, BackendState **state, Error *err) {
-  (void)loaded;
   if (fake.no_opening) return error_set(err, STATUS_FAILED, "the device has no room");
   BackendState *s = calloc(1, sizeof *s);
   s->sizes = *sizes;
   for (int layer = 0; layer < FAKE_LAYERS; layer++)
     s->cache[layer] = calloc((size_t)sizes->n_ctx, sizeof **s->cache);
   s->x = calloc((size_t)sizes->max_chunk, sizeof *s->x);
+  s->config = &loaded->model->config;
+  s->slots = calloc((size_t)sizes->n_slots + 1, FAKE_LAYERS * (size_t)sizes->n_ctx * sizeof *s->slots);
+  s->slot_lengths = calloc((size_t)sizes->n_slots + 1, sizeof *s->slot_lengths);
   s->logits = calloc((size_t)sizes->max_logit_rows * FAKE_VOCAB, sizeof *s->logits);
   s->next = -1;
   fake.n_open++;
@@ -103,6 +116,51 @@ static Status fake_norm_qkv_rope_append(BackendState *state, TokenRange range, i
   (void)err;
   memcpy(state->cache[layer] + range.pos, state->x, (size_t)range.n_tokens * sizeof *state->x);
   return fake_operation(state, layer, 0);
+}
+
+/* The states of the layers follow one another: a step changes all of them or fails. */
+static Status fake_norm_delta_rule(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  const bool first = config_count_layers(state->config, LAYER_DELTA, layer) == 0;
+  if (first && range.pos == 0) state->n_recurrent = 0;
+  const int at = first ? state->n_recurrent : state->n_recurrent - range.n_tokens;
+  assert_int_equal(at, range.pos); /* the state is that of another position */
+  memcpy(state->cache[layer] + at, state->x, (size_t)range.n_tokens * sizeof *state->x);
+  if (first) state->n_recurrent += range.n_tokens;
+  TRY(fake_operation(state, layer, 0));
+  return fake_operation(state, layer, 1);
+}
+
+static size_t fake_recurrent_bytes(const ModelConfig *config) {
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) return 0;
+  return KEPT_STATES_BYTES / (size_t)(fake.n_slots ? fake.n_slots : 1);
+}
+
+/* Copies the layers with a state from or to a slot. */
+static void fake_copy_state(BackendState *state, int slot, bool save) {
+  assert_true(slot >= 0 && slot < state->sizes.n_slots);
+  const size_t n_ctx = (size_t)state->sizes.n_ctx;
+  for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+    int32_t *kept = state->slots + ((size_t)slot * FAKE_LAYERS + (size_t)layer) * n_ctx;
+    if (config_layer(state->config, layer).kind != LAYER_DELTA) continue;
+    memcpy(save ? kept : state->cache[layer], save ? state->cache[layer] : kept, n_ctx * sizeof *kept);
+  }
+}
+
+static Status fake_state_save(BackendState *state, int slot, Error *err) {
+  if (fake.no_saving) return error_set(err, STATUS_FAILED, "the device is gone");
+  fake_copy_state(state, slot, true);
+  state->slot_lengths[slot] = state->n_recurrent;
+  fake.n_saved++;
+  return STATUS_OK;
+}
+
+static Status fake_state_restore(BackendState *state, int slot, Error *err) {
+  if (fake.no_restoring) return error_set(err, STATUS_FAILED, "the device is gone");
+  fake_copy_state(state, slot, false);
+  state->n_recurrent = state->slot_lengths[slot];
+  fake.n_restored++;
+  return STATUS_OK;
 }
 
 static Status fake_attention(BackendState *state, TokenRange range, int layer, Error *err) {
@@ -241,6 +299,9 @@ static const Backend fake_backend = {.name = "fake",
                                      .kv_read = fake_kv_read,
                                      .kv_write = fake_kv_write,
                                      .arithmetic = fake_arithmetic,
+                                     .recurrent_bytes = fake_recurrent_bytes,
+                                     .state_save = fake_state_save,
+                                     .state_restore = fake_state_restore,
                                      BACKEND_OPERATIONS(FAKE_OPERATION)};
 
 /* The same, as a device that runs ahead of the host. */
@@ -253,6 +314,9 @@ static const Backend fake_ahead_backend = {.name = "fake ahead",
                                            .close = fake_close,
                                            .read_logits = fake_read_logits,
                                            .wait_token = fake_wait_token,
+                                           .recurrent_bytes = fake_recurrent_bytes,
+                                           .state_save = fake_state_save,
+                                           .state_restore = fake_state_restore,
                                            .drain = fake_drain,
                                            BACKEND_OPERATIONS(FAKE_OPERATION)};
 #undef FAKE_OPERATION

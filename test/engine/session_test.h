@@ -8,8 +8,20 @@
 
 static const Model model = {
     .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
+/* With a recurrent state in the second layer. */
+static LayerConfig hybrid_layers[FAKE_LAYERS] = {[1] = {.kind = LAYER_DELTA}};
+static const Model hybrid_model = {.config = {.n_layers = FAKE_LAYERS,
+                                              .vocab_size = FAKE_VOCAB,
+                                              .max_position = FAKE_POSITIONS,
+                                              .layers = hybrid_layers}};
 /* Whose texts of more than SHORT_TEXT tokens have other positions, by LONG_TURN. */
 enum { SHORT_TEXT = 40, LONG_TURN = 1000 };
+static const Model long_hybrid_model = {
+    .config = {.n_layers = FAKE_LAYERS,
+               .vocab_size = FAKE_VOCAB,
+               .max_position = FAKE_POSITIONS,
+               .layers = hybrid_layers,
+               .rope = {.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT}}};
 static const Model long_model = {
     .config = {.n_layers = FAKE_LAYERS,
                .vocab_size = FAKE_VOCAB,
@@ -26,6 +38,18 @@ static inline Session *open_session(SessionOptions options) {
   Session *session;
   Error err = {{0}};
   if (session_open(backend, &loaded, &model, &options, &session, &err) != STATUS_OK) fail_msg("%s", err.text);
+  return session;
+}
+
+/* A session of hybrid_model that keeps n_slots recurrent states. */
+static inline Session *open_hybrid(SessionOptions options, int n_slots) {
+  fake = (FakeCounts){.end_at = -1, .n_slots = n_slots};
+  options.sampler = greedy;
+  BackendModel loaded = {&hybrid_model};
+  Session *session;
+  Error err = {{0}};
+  if (session_open(backend, &loaded, &hybrid_model, &options, &session, &err) != STATUS_OK)
+    fail_msg("%s", err.text);
   return session;
 }
 

@@ -60,7 +60,7 @@ static const char *decode(const ModelConfig *header, ModelConfig *decoded) {
 
 static void each_field_has_its_range(void **state) {
   (void)state;
-  ModelConfig decoded;
+  ModelConfig decoded = {0};
   assert_string_equal(decode(&fine, &decoded), "");
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
     const int32_t beyond[] = {0, -1, INT32_MIN, fields[i].largest + 1}, within[] = {1, fields[i].largest};
@@ -84,7 +84,7 @@ static void what_is_encoded_is_decoded(void **state) {
   (void)state;
   const ModelConfig *const headers[] = {&fine, &largest};
   for (size_t i = 0; i < 2; i++) {
-    ModelConfig decoded;
+    ModelConfig decoded = {0};
     assert_string_equal(decode(headers[i], &decoded), "");
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
       assert_memory_equal((char *)&decoded + fields[k].field, (const char *)headers[i] + fields[k].field, 4);
@@ -129,7 +129,7 @@ static void no_byte_of_the_padding_is_free(void **state) {
   unsigned char bytes[AK48_HEADER_SIZE];
   for (int at = 45; at < AK48_HEADER_SIZE; at++) {
     char message[100];
-    ModelConfig decoded;
+    ModelConfig decoded = {0};
     Error err = {{0}};
     ak48_header_encode(&fine, bytes);
     assert_int_equal(bytes[at], 0);
@@ -138,7 +138,7 @@ static void no_byte_of_the_padding_is_free(void **state) {
     snprintf(message, sizeof message, "m.ak48: byte %d of the header is 1, expected 0", at);
     assert_string_equal(err.text, message);
   }
-  ModelConfig decoded;
+  ModelConfig decoded = {0};
   Error err = {{0}};
   ak48_header_encode(&fine, bytes);
   assert_int_equal(ak48_header_decode("m", bytes, 255, &decoded, &err), STATUS_MODEL);
@@ -344,7 +344,7 @@ static void a_file_alone_has_neutral_settings(void **state) {
     for (int which = 0; which < N_COMMON_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[layer], which);
       int n_in, n_out;
-      layer_linear_sizes(c, which, &n_in, &n_out);
+      layer_linear_sizes(c, layer, which, &n_in, &n_out);
       assert_true(linear->n_in == n_in && linear->n_out == n_out && linear->bits == 4 && linear->skip == 0);
       assert_true(!linear->bias.data && linear->bias.n == 0);
     }

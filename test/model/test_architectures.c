@@ -39,6 +39,8 @@ static const struct {
    1e4, "silu"},
   {"Qwen3ForCausalLM", "qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false,
    1e4, "silu"},
+  {"Qwen3_5ForCausalLM", "qwen3_5_text", 248320, 4096, 12288, 32, 16, 4, 256, 32768, 1e-6, -1, -1, false,
+   1e4, "silu"},
   {"SmolLM3ForCausalLM", "smollm3", 128256, 2048, 11008, 36, 16, 4, 128, 32768, 1e-6, 128000,
    128001, true, 2e6,
    "silu"},
@@ -98,8 +100,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.n_heads, defaults[at].n_heads);
     assert_int_equal(c.n_kv_heads, defaults[at].n_kv_heads);
     assert_int_equal(c.head_dim, defaults[at].head_dim);
-    assert_int_equal(c.rope.rotary_dim,
-                     defaults[at].head_dim / (strncmp(defaults[at].model_type, "glm", 3) == 0 ? 2 : 1));
+    const int part = c.delta.n_key_heads ? 4 : strncmp(defaults[at].model_type, "glm", 3) == 0 ? 2 : 1;
+    assert_int_equal(c.rope.rotary_dim, defaults[at].head_dim / part);
     assert_int_equal(c.max_position, defaults[at].max_position);
     assert_true(c.norm_eps == defaults[at].norm_eps && c.rope.theta == defaults[at].rope_theta);
     assert_int_equal(c.bos, defaults[at].bos);
@@ -173,6 +175,7 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"ministral3", "", "GGGG"},
                                          {"qwen2", "", "ggGG"},
                                          {"qwen3", "a", "ggGG"},
+                                         {"qwen3_5_text", "a", "gggg"},
                                          {"smollm3", "am", "Nggg"},
                                          {"phi3", "", "GGGG"},
                                          {"gemma2", "aqcl", "GgGg"},

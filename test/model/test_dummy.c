@@ -280,7 +280,7 @@ static size_t fp8_scale_bytes(const Linear *linear, size_t n_out) {
 /* A whole matrix of which `linear` is the first layer, and the others where they belong in it. */
 static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer *layer, int which) {
   const Linear *linear = layer_linear(layer, which);
-  const size_t n_in = (size_t)linear->n_in, n = (size_t)layer_linear_stored(config, which).n_out;
+  const size_t n_in = (size_t)linear->n_in, n = (size_t)layer_linear_stored(config, 0, which).n_out;
   const bool groups = linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED;
   const size_t n_groups = groups ? n_in / (size_t)linear->group : 1;
   const void *const weights = groups ? linear->qweight : linear->weight;
@@ -293,7 +293,7 @@ static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer
                                             : n_groups * n * (linear->kind == LINEAR_AWQ ? 2 : 4));
   if (linear->kind == LINEAR_FP4) add_region(all, linear->scale_values, 256 * 4);
   for (int other = 0; other < N_COMMON_LINEARS; other++) {
-    const StoredLinear stored = layer_linear_stored(config, other);
+    const StoredLinear stored = layer_linear_stored(config, 0, other);
     const Linear *part = layer_linear(layer, other);
     size_t at[3];
     if (stored.first_part != which) continue;
@@ -319,7 +319,7 @@ static Regions regions_of(const Model *model) {
     }
     for (int which = 0; which < N_COMMON_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      if (layer_linear_is_first(config, which)) add_matrix(&all, config, &model->layers[i], which);
+      if (layer_linear_is_first(config, i, which)) add_matrix(&all, config, &model->layers[i], which);
       assert_int_equal(!linear->bias.data, !layer_linear_needs_bias(config, which));
       if (linear->bias.data) add_region(&all, linear->bias.data, (size_t)linear->n_out * 2);
     }

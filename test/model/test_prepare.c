@@ -212,11 +212,11 @@ static void make_model(Tiny *tiny, const Case *c, bool fused) {
   tiny_add(tiny, "model.layers.0.input_layernorm.weight", "F16", 1, HIDDEN, 1);
   tiny_add(tiny, "model.layers.0.post_attention_layernorm.weight", "F16", 1, HIDDEN, 1);
   for (int which = 0; which < N_COMMON_LINEARS; which++) {
-    const StoredLinear stored = layer_linear_stored(&config, which);
+    const StoredLinear stored = layer_linear_stored(&config, 0, which);
     char base[LINEAR_NAME_SIZE];
     int n_in, n_out;
     if (stored.first_part != which) continue;
-    layer_linear_sizes(&config, which, &n_in, &n_out);
+    layer_linear_sizes(&config, 0, which, &n_in, &n_out);
     snprintf(base, sizeof base, "model.layers.0.%s", stored.name);
     add_matrix(tiny, c, base, which, n_in, stored.n_out);
   }
@@ -335,7 +335,7 @@ static void assert_prepared(const Case *c, bool fused) {
   if (model_prepare(model, fused ? 1 : 3, &err) != STATUS_OK) fail_msg("%s: %s", c->name, err.text);
   for (int which = 0; which < N_COMMON_LINEARS; which++) {
     const Linear *linear = layer_linear(&model->layers[0], which);
-    const StoredLinear stored = layer_linear_stored(&model->config, which);
+    const StoredLinear stored = layer_linear_stored(&model->config, 0, which);
     assert_int_equal(linear->kind, kind_of(c));
     assert_int_equal(linear->bits, c->bits);
     assert_int_equal(linear->group, c->group == -1 ? linear->n_in : c->group);
@@ -373,7 +373,7 @@ static void dense_layers_are_views_of_what_was_stored(void **state) {
     Model *model = open_fine(directory, NULL);
     for (int which = 0; which < N_COMMON_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[0], which);
-      const StoredLinear stored = layer_linear_stored(&model->config, which);
+      const StoredLinear stored = layer_linear_stored(&model->config, 0, which);
       const size_t n_in = (size_t)linear->n_in, n = n_in * (size_t)linear->n_out;
       float *weights = malloc(n * sizeof *weights);
       assert_int_equal(linear->kind, LINEAR_DENSE);

@@ -156,6 +156,10 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
     cache->useless = true;
     return error_set(err, STATUS_FAILED, "not for this device or model");
   }
+  if (cache->use.model->config.delta.n_key_heads) {
+    cache->useless = true;
+    return error_set(err, STATUS_FAILED, "not for models with a recurrent state yet");
+  }
   bool known;
   TRY(make_key(cache, may_read, &known, err));
   if (!known && may_read)

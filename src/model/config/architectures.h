@@ -32,6 +32,7 @@ enum {
   HAS_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor */
   HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_parameters has one for each kind */
   HAS_PATTERN = 1 << 9,        /* sliding_window_pattern */
+  HAS_DELTA = 1 << 20,         /* linear_...: layers with the gated delta rule */
   HAS_QKV_BIAS = 1 << 11,      /* attention_bias: q, k and v have one; absent: as qkv_bias below */
   HAS_OUT_BIAS = 1 << 12,      /* attention_out_bias: o has one */
   HAS_QUERY_SCALE = 1 << 13, /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
@@ -105,6 +106,10 @@ const Architecture *architecture_of_text(const Architecture *whole, const char *
 
 /* "LlamaForCausalLM, ... or Olmo2ForCausalLM", for messages. */
 void architecture_names(char *out, size_t size);
+
+/* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
+ * allocated. */
+Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
 
 /* Fills rope, local_rope, and the windows and ropes of layers (positions.c). PRECOND sizes are filled. */
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);

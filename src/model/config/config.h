@@ -23,6 +23,8 @@ enum {
   MAX_LAYERS = 4096,
   MAX_HEADS = 1 << 14,
   MAX_HEAD_DIM = 256,
+  MAX_DELTA_DIM = 1024,
+  MAX_DELTA_CONV = 16,
   MAX_POSITION = 1 << 30,
 };
 
@@ -48,9 +50,14 @@ typedef struct {
 /* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
+/* The part of a layer that mixes tokens: attention over keys and values, or the gated delta rule, which has a
+ * recurrent state instead of a cache. */
+typedef enum { LAYER_ATTENTION, LAYER_DELTA } LayerKind;
+
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
 typedef struct {
+  LayerKind kind;
   int n_kv_heads, head_dim, intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
   LayerRope rope;
@@ -75,8 +82,17 @@ typedef struct {
 } TensorNames;
 
 /* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its
- * outputs, one for each number or one for each head, before o. */
-typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS } AttnGate;
+ * outputs, one for each number or one for each head, before o. ATTN_GATE_IN_Q: one for each number, in the
+ * same matrix as q, whose outputs are for each head its query and then its gate. */
+typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
+
+/* Sizes of the layers with the gated delta rule (LAYER_DELTA); see norm_delta_rule in engine/backend.h. */
+typedef struct {
+  int n_key_heads;        /* of q and k; 0: the model has no such layers */
+  int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
+  int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
+  int conv;               /* taps of the convolution: 1 .. MAX_DELTA_CONV */
+} DeltaConfig;
 
 const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh" */
 
@@ -113,6 +129,7 @@ typedef struct {
   TensorNames names;
   bool attn_sinks; /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
+  DeltaConfig delta;
   Activation activation;
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */
@@ -151,8 +168,15 @@ Status config_load(const char *directory, ModelConfig *config, Error *err);
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
 void config_release(ModelConfig *config);
 
-/* The sizes, window and rope of a layer. */
+/* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
+/* The number of layers of a kind among the first n. */
+int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
+/* Outputs of a delta layer's in_proj_qkv, and channels of its convolution: all q heads, k heads, v heads. */
+int delta_channels(const DeltaConfig *delta);
+/* Numbers of a delta layer's recurrent state: [conv - 1][channels] inputs of the convolution, and for each
+ * value head [key_dim][value_dim]. */
+size_t delta_state_numbers(const DeltaConfig *delta);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32
  * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for

@@ -427,6 +427,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   const bool two_ropes = arch->members & HAS_LOCAL_ROPE;
   TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
+  if (arch->members & HAS_DELTA) return config_parse_delta(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
   if (arch->members & HAS_HYBRID_LAYERS) return parse_hybrid_layers(r, config);
   TRY(parse_windows(r, arch, config));

@@ -100,6 +100,12 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   return own;
 }
 
+int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
+  int count = 0;
+  for (int layer = 0; layer < n; layer++) count += config_layer(config, layer).kind == kind;
+  return count;
+}
+
 int rope_original_context(const ModelConfig *config) {
   return config->rope.kind == ROPE_LONGROPE ? (int)config->rope.original_max_position : INT32_MAX;
 }

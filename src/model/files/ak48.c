@@ -94,7 +94,7 @@ static Status check_sizes(const char *path, const ModelConfig *config, Error *er
                      config->head_dim, MAX_HEAD_DIM);
   for (int which = 0; which < N_COMMON_LINEARS; which++) {
     int n_in, n_out, group = config->quant.scheme.group;
-    layer_linear_sizes(config, which, &n_in, &n_out);
+    layer_linear_sizes(config, 0, which, &n_in, &n_out);
     if (n_in % group != 0)
       return error_set(err, STATUS_MODEL, "%s: group_size is %d, expected a divisor of the %d inputs of %s",
                        path, group, n_in, layer_linear_name(which));
@@ -156,6 +156,7 @@ Status ak48_header_compare(const ModelConfig *header, const char *path, const Mo
 }
 
 const char *ak48_cannot_hold(const ModelConfig *config) {
+  if (config->delta.n_key_heads) return "layers with the gated delta rule";
   if (config->text_part) return "the text part of a larger model";
   if (config->fused) return "q, k and v as one matrix";
   if (config->fused_gate_up) return "gate and up as one matrix";
@@ -209,7 +210,7 @@ static Status walk_tensor(Walk *walk, Ak48Part part, int layer, int which, int64
 
 static Status walk_linear(Walk *walk, const ModelConfig *config, int layer, int which) {
   int n_in, n_out;
-  layer_linear_sizes(config, which, &n_in, &n_out);
+  layer_linear_sizes(config, layer, which, &n_in, &n_out);
   int64_t groups = n_in / config->quant.scheme.group;
   TRY(walk_tensor(walk, AK48_QWEIGHT, layer, which, n_in, n_out / 8));
   TRY(walk_tensor(walk, AK48_QZEROS, layer, which, groups, n_out / 8));

@@ -24,7 +24,7 @@ typedef struct {
 static void set_linear(BodyReader *reader, const Ak48Tensor *tensor, const void *data) {
   Linear *linear = layer_linear(&reader->model->layers[tensor->layer], tensor->which);
   linear->kind = LINEAR_AWQ;
-  layer_linear_sizes(&reader->model->config, tensor->which, &linear->n_in, &linear->n_out);
+  layer_linear_sizes(&reader->model->config, tensor->layer, tensor->which, &linear->n_in, &linear->n_out);
   linear->bits = 4;
   linear->group = reader->model->config.quant.scheme.group;
   if (tensor->part == AK48_QWEIGHT)
@@ -158,7 +158,7 @@ static Status read_body(bool qk_norm, Model *model, Error *err) {
 
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
   MappedFile *file = &model->files->packed;
-  ModelConfig header;
+  ModelConfig header = {0};
   bool qk_norm;
   TRY(file_map(path, STATUS_MODEL, file, err));
   TRY(ak48_header_decode(path, file->data, file->size, &header, err));

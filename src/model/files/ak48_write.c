@@ -150,7 +150,7 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
   TRY(check_positions(model, source, err));
   TRY(check_layers(model, source, err));
   const ModelConfig header = header_of(model);
-  ModelConfig decoded;
+  ModelConfig decoded = {0};
   unsigned char bytes[AK48_HEADER_SIZE];
   ak48_header_encode(&header, bytes);
   TRY(ak48_header_decode(source, bytes, sizeof bytes, &decoded, err)); /* refuse what it would not read */

@@ -8,14 +8,20 @@
 
 #include "model/files/hf_tensors.h"
 
-/* Takes a vector of n numbers; refuses the checkpoint without it. */
-static Status take_vector(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+/* Takes a tensor of this shape as a vector; refuses the checkpoint without it. */
+static Status take_numbers(HfLoader *loader, const char *base, const char *suffix, int rank,
+                           const int64_t *shape, Vector *out) {
   StoredTensor *tensor = hf_find(loader, base, suffix);
   if (!tensor) return hf_missing(loader, base, suffix, "");
-  TRY(hf_check_shape(loader, tensor, 1, &n, ""));
+  TRY(hf_check_shape(loader, tensor, rank, shape, ""));
   TRY(hf_check_float(loader, tensor));
-  *out = (Vector){hf_use(loader, tensor), tensor->dtype, (int)n};
+  *out = (Vector){hf_use(loader, tensor), tensor->dtype, 1};
+  for (int i = 0; i < rank; i++) out->n *= (int)shape[i];
   return STATUS_OK;
+}
+
+static Status take_vector(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+  return take_numbers(loader, base, suffix, 1, &n, out);
 }
 
 /* The same, and refuses numbers that are not finite. */
@@ -38,13 +44,13 @@ static Status take_bias(HfLoader *loader, bool required, const StoredLinear *sto
 }
 
 /* Takes all linear layers of a layer; several may be parts of one stored matrix. */
-static Status take_linears(HfLoader *loader, ModelLayer *layer) {
+static Status take_linears(HfLoader *loader, int index, ModelLayer *layer) {
   const ModelConfig *config = &loader->model->config;
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    if (!layer_linear_exists(config, which)) continue;
-    const StoredLinear stored = layer_linear_stored(config, which);
+    if (!layer_linear_exists(config, index, which)) continue;
+    const StoredLinear stored = layer_linear_stored(config, index, which);
     Linear *linear = layer_linear(layer, which);
-    layer_linear_sizes(config, which, &linear->n_in, &linear->n_out);
+    layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
     TRY(hf_weights_take(loader, stored.n_out, stored.first, linear));
     TRY(take_bias(loader, layer_linear_needs_bias(config, which), &stored, linear));
   }
@@ -53,17 +59,32 @@ static Status take_linears(HfLoader *loader, ModelLayer *layer) {
 
 /* --- the model */
 
+static Status take_delta_vectors(HfLoader *loader, int index, ModelLayer *layer) {
+  for (int which = 0; which < N_DELTA_VECTORS; which++) {
+    const DeltaVector stored = delta_vector_stored(&loader->model->config, which);
+    const int64_t shape[] = {stored.n, 1, stored.taps};
+    Vector *out = delta_vector_of(layer, which);
+    char name[NAME_SIZE];
+    snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, index, stored.name);
+    TRY(take_numbers(loader, name, "", stored.taps ? 3 : 1, shape, out));
+    const StoredTensor *tensor = hf_find(loader, name, "");
+    TRY(check_finite(out->data, out->dtype, (size_t)out->n, 1, tensor->file, tensor->name, loader->err));
+  }
+  return STATUS_OK;
+}
+
 static Status take_layer(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   ModelLayer *layer = &loader->model->layers[index];
-  TRY(take_linears(loader, layer));
+  TRY(take_linears(loader, index, layer));
+  if (config_layer(config, index).kind == LAYER_DELTA) TRY(take_delta_vectors(loader, index, layer));
   char self_attn[NAME_SIZE];
   snprintf(self_attn, sizeof self_attn, "%slayers.%d.self_attn", loader->body, index);
   if (config->attn_sinks) TRY(take_norm(loader, self_attn, ".sinks", config->n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     char base[NAME_SIZE];
     int width;
-    const char *name = layer_norm_name(config, which, &width);
+    const char *name = layer_norm_name(config, index, which, &width);
     if (!name) continue;
     snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, name);
     TRY(take_norm(loader, base, ".weight", width, layer_norm_of(layer, which)));

@@ -1,0 +1,54 @@
+/* kernels_delta.h - the convolution and the recurrence of the gated delta rule (backend.h, norm_delta_rule).
+ *
+ * Part of kernels.c. The state of a head is rows of keys; a vector holds columns (values) of one row, so that
+ * sums over keys need no sums across lanes and each column has the same bits in any block of columns. */
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/vector.h"
+
+static void convolve(const float *const *x, int n_taps, const float *taps, size_t stride, int n, float *out) {
+  for (int i = 0; i < n; i += LANES) {
+    vf sum = vf_load(taps + i) * vf_load(x[0] + i);
+    for (int t = 1; t < n_taps; t++)
+      sum = vf_fma(vf_load(taps + (size_t)t * stride + (size_t)i), vf_load(x[t] + i), sum);
+    vf_store(out + i, sum / (vf_exp(-sum) + 1));
+  }
+}
+
+enum { DELTA_VECTORS = 4 }; /* of a pass over the keys */
+
+/* n_vectors vectors of columns in two passes over the state's rows. */
+INLINE void delta_columns(const DeltaToken *token, const int n_vectors, int n_keys, int first, float *state,
+                          size_t stride, float *out) {
+  vf sum[DELTA_VECTORS], d[DELTA_VECTORS];
+  UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = (vf){0};
+  const float *row = state + first;
+  for (int i = 0; i < n_keys; i++, row += stride) {
+    const vf k = vf_set(token->k[i]);
+    UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = vf_fma(vf_load(row + j * LANES), k, sum[j]);
+  }
+  const vf decay = vf_set(token->decay);
+  UNROLL for (int j = 0; j < n_vectors; j++) {
+    d[j] = (vf_load(token->v + first + j * LANES) - sum[j] * decay) * token->beta;
+    sum[j] = (vf){0};
+  }
+  float *at = state + first;
+  for (int i = 0; i < n_keys; i++, at += stride) {
+    const vf k = vf_set(token->k[i]), q = vf_set(token->q[i]);
+    UNROLL for (int j = 0; j < n_vectors; j++) {
+      const vf cell = vf_fma(k, d[j], vf_load(at + j * LANES) * decay);
+      vf_store(at + j * LANES, cell);
+      sum[j] = vf_fma(cell, q, sum[j]);
+    }
+  }
+  UNROLL for (int j = 0; j < n_vectors; j++) vf_store(out + first + j * LANES, sum[j]);
+}
+
+static void delta_rule(const DeltaToken *token, int n_keys, int n_columns, float *state, size_t stride,
+                       float *out) {
+  int first = 0;
+  for (; first + DELTA_VECTORS * LANES <= n_columns; first += DELTA_VECTORS * LANES)
+    delta_columns(token, DELTA_VECTORS, n_keys, first, state, stride, out);
+  for (; first < n_columns; first += LANES) delta_columns(token, 1, n_keys, first, state, stride, out);
+}

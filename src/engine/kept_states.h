@@ -1,0 +1,34 @@
+/* kept_states.h - which recurrent states of a text a session keeps, so that a text that is cut or changed is
+ * computed again only from the last kept state on.
+ *
+ * A recurrent state exists for one position only, and is too large to be kept for each. States stay dense at
+ * the end of the text and sparse before; ends of prompts, to which chats return, stay longer than others. */
+#pragma once
+
+#include <stdbool.h>
+
+enum {
+  MAX_KEPT_STATES = 16,
+  KEPT_STATES_BYTES = 1 << 30, /* memory for kept states, if that is enough for MIN_KEPT_STATES */
+  MIN_KEPT_STATES = 2,
+  KEPT_STATES_STEP = 64, /* tokens after which another state is worth keeping */
+};
+
+typedef struct {
+  int n_slots;                /* 0: the model has no recurrent state */
+  int pos[MAX_KEPT_STATES];   /* the state in a slot is that after so many tokens; 0: the slot is free */
+  bool turn[MAX_KEPT_STATES]; /* at the end of a prompt, or where two texts began to differ */
+} KeptStates;
+
+/* The number of slots for states of `bytes` each. */
+int kept_states_slots(unsigned long long bytes);
+
+/* The slot of the longest text of at most n tokens, or -1. */
+int kept_states_find(const KeptStates *kept, int n);
+
+/* Makes room for the state after pos > 0 tokens, which is longer than those kept or one of them, and gives its
+ * slot; -1 if it is kept already. */
+int kept_states_add(KeptStates *kept, int pos, bool turn);
+
+/* Frees the slots of texts of more than n tokens. */
+void kept_states_cut(KeptStates *kept, int n);

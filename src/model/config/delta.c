@@ -1,0 +1,69 @@
+/* delta.c - layers with the gated delta rule in config.json: their sizes, and which layers they are.
+ *
+ * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23,
+ * models/qwen3_5/configuration_qwen3_5.py. */
+#include "model/config/architectures.h"
+
+int delta_channels(const DeltaConfig *delta) {
+  return 2 * delta->n_key_heads * delta->key_dim + delta->n_value_heads * delta->value_dim;
+}
+
+size_t delta_state_numbers(const DeltaConfig *delta) {
+  return (size_t)(delta->conv - 1) * (size_t)delta_channels(delta) +
+         (size_t)delta->n_value_heads * (size_t)delta->key_dim * (size_t)delta->value_dim;
+}
+
+/* Heads are at most as many as MAX_HEADS in all and of at most MAX_DELTA_DIM numbers, so that the channels of
+ * the convolution are below 2^26. */
+static Status parse_sizes(const ConfigReader *r, DeltaConfig *delta) {
+  TRY(reader_int(r, "linear_num_key_heads", 1, MAX_HEADS, 16, &delta->n_key_heads));
+  TRY(reader_int(r, "linear_num_value_heads", 1, MAX_HEADS, 32, &delta->n_value_heads));
+  TRY(reader_int(r, "linear_key_head_dim", 1, MAX_DELTA_DIM, 128, &delta->key_dim));
+  TRY(reader_int(r, "linear_value_head_dim", 1, MAX_DELTA_DIM, 128, &delta->value_dim));
+  TRY(reader_int(r, "linear_conv_kernel_dim", 1, MAX_DELTA_CONV, 4, &delta->conv));
+  if (delta->n_value_heads % delta->n_key_heads != 0)
+    return reader_refuse(r, "linear_num_value_heads is %d, expected a multiple of its %d key heads",
+                         delta->n_value_heads, delta->n_key_heads);
+  return STATUS_OK;
+}
+
+/* Without layer_types every full_attention_interval-th layer has attention. */
+static Status default_kinds(const ConfigReader *r, ModelConfig *config) {
+  int interval;
+  TRY(reader_int(r, "full_attention_interval", 1, INT32_MAX, 4, &interval));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].kind = (layer + 1) % interval ? LAYER_DELTA : LAYER_ATTENTION;
+  return STATUS_OK;
+}
+
+static Status parse_kinds(const ConfigReader *r, const Json *types, ModelConfig *config) {
+  char found[64];
+  if (!json_is_array(types)) return reader_expected(r, "layer_types", types, "a list of names");
+  if (json_count(types) != (size_t)config->n_layers)
+    return reader_refuse(r, "layer_types is a list of %zu, expected a list of %d names (num_hidden_layers)",
+                         json_count(types), config->n_layers);
+  int layer = 0;
+  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
+    const bool delta = json_string_is(type, "linear_attention");
+    if (!delta && !json_string_is(type, "full_attention"))
+      return reader_refuse(r, "layer_types[%d] is %s, expected linear_attention or full_attention", layer,
+                           json_describe(type, found));
+    config->layers[layer].kind = delta ? LAYER_DELTA : LAYER_ATTENTION;
+  }
+  return STATUS_OK;
+}
+
+Status config_parse_delta(const ConfigReader *r, ModelConfig *config) {
+  const Json *types = json_member(r->object, "layer_types");
+  bool gated;
+  TRY(parse_sizes(r, &config->delta));
+  TRY(types ? parse_kinds(r, types, config) : default_kinds(r, config));
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
+  TRY(reader_bool(r, "attn_output_gate", true, &gated));
+  if (!gated) return reader_refuse(r, "attn_output_gate is false, expected true");
+  if (config->activation != ACTIVATION_SILU)
+    return reader_refuse(r,
+                         "hidden_act %s is not supported with layers of the gated delta rule, expected silu",
+                         activation_name(config->activation));
+  return STATUS_OK;
+}

@@ -1,0 +1,307 @@
+/* test_delta.c - the gated delta rule of the CPU backend against the same in doubles, in chunks and by
+ * several threads, and its states when they are kept and taken back.
+ *
+ * Tolerance: states forget, and an output is a sum of at most 128 products that err by some units of 2^-24;
+ * normalised outputs of about 1 are held to 1e-4. */
+#include <math.h>
+
+#include "cpu_test.h"
+
+#include "cpu/cpu.h"
+
+enum { HIDDEN = 24, TOKENS = 90, VOCAB = 50 };
+
+/* Sizes at which neither heads nor channels fill a vector, and several value heads share a key head. */
+static const DeltaConfig sizes[] = {{1, 1, 1, 1, 1},   {2, 6, 8, 12, 4},    {3, 3, 20, 7, 2},
+                                    {1, 4, 16, 70, 3}, {2, 2, 128, 128, 4}, {1, 2, 5, 130, 16}};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+typedef struct {
+  Model model;
+  LayerConfig layer_configs[2];
+  ModelLayer layers[2];
+  TestLinear linears[4]; /* qkv, z, b, a of both layers */
+  TestLinear others[4];
+  float *vectors;
+  size_t n_vectors;
+  int32_t ids[TOKENS];
+} World;
+
+static Vector vector_of(World *w, size_t n, float middle, float spread, uint64_t *seed) {
+  float *at = w->vectors + w->n_vectors;
+  w->n_vectors += n;
+  for (size_t i = 0; i < n; i++) at[i] = middle + spread * next_float(seed);
+  return (Vector){at, DTYPE_F32, (int)n};
+}
+
+static World *world_of(const DeltaConfig *delta) {
+  World *w = need(1, sizeof *w);
+  uint64_t seed = 5;
+  const int channels = delta_channels(delta), values = delta->n_value_heads * delta->value_dim;
+  w->vectors = need((size_t)channels * (size_t)delta->conv + 4096, sizeof *w->vectors);
+  const int n_out[] = {channels, values, delta->n_value_heads, delta->n_value_heads};
+  for (int i = 0; i < 4; i++) w->linears[i] = test_dense(HIDDEN, n_out[i], DTYPE_BF16, 30 + (uint64_t)i);
+  w->others[0] = test_dense(values, HIDDEN, DTYPE_BF16, 40);
+  w->others[1] = test_dense(HIDDEN, 8, DTYPE_BF16, 41);
+  w->others[2] = test_dense(8, HIDDEN, DTYPE_BF16, 42);
+  w->others[3] = test_dense(HIDDEN, VOCAB, DTYPE_BF16, 43);
+  ModelLayer layer = {.attn_norm = vector_of(w, HIDDEN, 1, 0.5f, &seed),
+                      .mlp_norm = vector_of(w, HIDDEN, 1, 0.5f, &seed),
+                      .o = w->others[0].linear,
+                      .gate = w->others[1].linear,
+                      .up = w->others[1].linear,
+                      .down = w->others[2].linear};
+  layer.delta = (DeltaLayer){
+      .qkv = w->linears[0].linear,
+      .z = w->linears[1].linear,
+      .b = w->linears[2].linear,
+      .a = w->linears[3].linear,
+      .conv = vector_of(w, (size_t)channels * (size_t)delta->conv, 0, 0.7f, &seed),
+      .a_log = vector_of(w, (size_t)delta->n_value_heads, 0, 1, &seed),
+      .dt_bias = vector_of(w, (size_t)delta->n_value_heads, -2, 1, &seed),
+      .norm = vector_of(w, (size_t)delta->value_dim, 1, 0.5f, &seed),
+  };
+  for (int i = 0; i < 2; i++) {
+    w->layer_configs[i] = (LayerConfig){.kind = LAYER_DELTA};
+    w->layers[i] = layer;
+  }
+  w->model = (Model){.config = {.hidden = HIDDEN,
+                                .intermediate = 8,
+                                .n_layers = 2,
+                                .n_heads = 1,
+                                .n_kv_heads = 1,
+                                .head_dim = 2,
+                                .vocab_size = VOCAB,
+                                .max_position = TOKENS,
+                                .norm_eps = 1e-6,
+                                .norm_plus_one = false,
+                                .delta = *delta,
+                                .embedding_scale = 1,
+                                .attention_scale = 1,
+                                .residual_scale = 1,
+                                .logit_divisor = 1,
+                                .layers = w->layer_configs,
+                                .rope = {.rotary_dim = 2, .theta = 100}},
+                     .layers = w->layers,
+                     .final_norm = layer.attn_norm,
+                     .head = w->others[3].linear,
+                     .embedding = {w->others[3].linear.weight, DTYPE_BF16, VOCAB, HIDDEN}};
+  for (int i = 0; i < TOKENS; i++) w->ids[i] = (int32_t)(next_random(&seed) % VOCAB);
+  return w;
+}
+
+static void world_free(World *w) {
+  for (int i = 0; i < 4; i++) test_linear_free(&w->linears[i]);
+  for (int i = 0; i < 4; i++) test_linear_free(&w->others[i]);
+  free(w->vectors);
+  free(w);
+}
+
+/* --- the reference */
+
+static double number(const Vector *vector, int i) {
+  return (double)((const float *)vector->data)[i];
+}
+
+static double silu(double x) {
+  return x / (1 + exp(-x));
+}
+
+static void product(const TestLinear *linear, const double *x, double *y) {
+  for (int o = 0; o < linear->linear.n_out; o++) {
+    y[o] = 0;
+    for (int i = 0; i < linear->linear.n_in; i++) y[o] += linear->weights[o * linear->linear.n_in + i] * x[i];
+  }
+}
+
+static void unit(double *x, int n, double scale) {
+  double squares = 1e-6;
+  for (int i = 0; i < n; i++) squares += x[i] * x[i];
+  for (int i = 0; i < n; i++) x[i] *= scale / sqrt(squares);
+}
+
+/* One token of one value head: S [key_dim][value_dim], out [value_dim]. */
+static void exact_token(const DeltaConfig *c, const double *q, const double *k, const double *v, double decay,
+                        double beta, double *s, double *out) {
+  for (int i = 0; i < c->key_dim * c->value_dim; i++) s[i] *= decay;
+  for (int j = 0; j < c->value_dim; j++) {
+    double held = 0;
+    for (int i = 0; i < c->key_dim; i++) held += s[i * c->value_dim + j] * k[i];
+    out[j] = 0;
+    for (int i = 0; i < c->key_dim; i++) {
+      s[i * c->value_dim + j] += k[i] * (v[j] - held) * beta;
+      out[j] += s[i * c->value_dim + j] * q[i];
+    }
+  }
+}
+
+/* out[TOKENS][values]: what the first layer hands to o. */
+static void exact_layer(const World *w, double *out) {
+  const DeltaConfig *c = &w->model.config.delta;
+  const DeltaLayer *delta = &w->layers[0].delta;
+  const int channels = delta_channels(c), values = c->n_value_heads * c->value_dim,
+            keys = c->n_key_heads * c->key_dim;
+  double *qkv = need((size_t)(TOKENS * channels), sizeof *qkv),
+         *mixed = need((size_t)channels, sizeof *mixed);
+  double *z = need((size_t)values, sizeof *z);
+  double *state = need((size_t)(c->n_value_heads * c->key_dim * c->value_dim), sizeof *state);
+  double b[16], a[16], x[HIDDEN];
+  for (int t = 0; t < TOKENS; t++) {
+    double squares = 0;
+    for (int i = 0; i < HIDDEN; i++) {
+      x[i] = w->others[3].weights[w->ids[t] * HIDDEN + i];
+      squares += x[i] * x[i];
+    }
+    for (int i = 0; i < HIDDEN; i++)
+      x[i] *= number(&w->layers[0].attn_norm, i) / sqrt(squares / HIDDEN + 1e-6);
+    product(&w->linears[0], x, qkv + t * channels);
+    product(&w->linears[1], x, z);
+    product(&w->linears[2], x, b);
+    product(&w->linears[3], x, a);
+    for (int i = 0; i < channels; i++) {
+      double sum = 0;
+      for (int tap = 0; tap < c->conv; tap++) {
+        const int from = t - (c->conv - 1) + tap;
+        if (from >= 0) sum += number(&delta->conv, i * c->conv + tap) * qkv[from * channels + i];
+      }
+      mixed[i] = silu(sum);
+    }
+    for (int head = 0; head < c->n_key_heads; head++) {
+      unit(mixed + head * c->key_dim, c->key_dim, 1 / sqrt(c->key_dim));
+      unit(mixed + keys + head * c->key_dim, c->key_dim, 1);
+    }
+    for (int head = 0; head < c->n_value_heads; head++) {
+      const int key_head = head / (c->n_value_heads / c->n_key_heads);
+      const double step = log1p(exp(a[head] + number(&delta->dt_bias, head)));
+      double *row = out + t * values + head * c->value_dim, mean = 0;
+      exact_token(c, mixed + key_head * c->key_dim, mixed + keys + key_head * c->key_dim,
+                  mixed + 2 * keys + head * c->value_dim, exp(-exp(number(&delta->a_log, head)) * step),
+                  1 / (1 + exp(-b[head])), state + head * c->key_dim * c->value_dim, row);
+      for (int j = 0; j < c->value_dim; j++) mean += row[j] * row[j] / c->value_dim;
+      for (int j = 0; j < c->value_dim; j++)
+        row[j] *= number(&delta->norm, j) * silu(z[head * c->value_dim + j]) / sqrt(mean + 1e-6);
+    }
+  }
+  free(qkv), free(mixed), free(z), free(state);
+}
+
+/* --- the backend */
+
+/* The first layer of TOKENS in chunks, out[TOKENS][values]. */
+static void our_layer(World *w, int chunk, int n_threads, float *out) {
+  const DeltaConfig *c = &w->model.config.delta;
+  const size_t values = (size_t)(c->n_value_heads * c->value_dim);
+  Error err;
+  BackendModel *loaded;
+  BackendState *state;
+  if (cpu_backend.load(&w->model, &(BackendOptions){.n_threads = n_threads}, &loaded, &err)) fail_msg("load");
+  const StateOptions options = {.n_ctx = TOKENS, .max_chunk = chunk, .max_logit_rows = 1, .kv = KV_F32};
+  if (cpu_backend.open(loaded, &options, &state, &err)) fail_msg("open");
+  for (int pos = 0; pos < TOKENS; pos += chunk) {
+    const int n = TOKENS - pos < chunk ? TOKENS - pos : chunk;
+    const TokenRange range = {.pos = pos, .n_tokens = n};
+    assert_int_equal(cpu_backend.embed(state, range, w->ids + pos, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.norm_delta_rule(state, range, 0, &err), STATUS_OK);
+    for (int r = 0; r < n; r++)
+      memcpy(out + (size_t)(pos + r) * values, state->q + (size_t)r * (size_t)state->plan.heads,
+             values * sizeof *out);
+  }
+  cpu_backend.close(state);
+  cpu_backend.unload(loaded);
+}
+
+static void the_rule_is_that_of_its_formula(void **state) {
+  (void)state;
+  for (int i = 0; i < N_SIZES; i++) {
+    World *w = world_of(&sizes[i]);
+    const size_t n = TOKENS * (size_t)(sizes[i].n_value_heads * sizes[i].value_dim);
+    float *whole = need(n, sizeof *whole), *other = need(n, sizeof *other);
+    double *want = need(n, sizeof *want);
+    exact_layer(w, want);
+    our_layer(w, TOKENS, 1, whole);
+    for (size_t at = 0; at < n; at++)
+      if (!(fabs((double)whole[at] - want[at]) <= 1e-4))
+        fail_msg("size %d, number %zu: %g, expected %g", i, at, (double)whole[at], want[at]);
+    const int chunks[][2] = {{1, 1}, {2, 1}, {7, 3}, {64, 2}, {TOKENS, 3}};
+    for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+      our_layer(w, chunks[c][0], chunks[c][1], other);
+      if (memcmp(other, whole, n * sizeof *whole) != 0) fail_msg("size %d, chunks of %d", i, chunks[c][0]);
+    }
+    free(whole), free(other), free(want);
+    world_free(w);
+  }
+}
+
+/* Logits after the tokens [pos, pos + n). */
+static void run(World *w, BackendState *state, int pos, int n, float *logits) {
+  const TokenRange range = {.pos = pos, .n_tokens = n};
+  Error err;
+  assert_int_equal(cpu_backend.embed(state, range, w->ids + pos, &err), STATUS_OK);
+  for (int layer = 0; layer < 2; layer++) {
+    assert_int_equal(cpu_backend.norm_delta_rule(state, range, layer, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.out_proj_residual(state, range, layer, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.norm_gate_up(state, range, layer, &err), STATUS_OK);
+    assert_int_equal(cpu_backend.down_residual(state, range, layer, &err), STATUS_OK);
+  }
+  assert_int_equal(cpu_backend.norm_logits(state, range, n - 1, 1, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.read_logits(state, 0, logits, &err), STATUS_OK);
+}
+
+static void kept_states_are_taken_back(void **state_of_test) {
+  (void)state_of_test;
+  for (int i = 0; i < N_SIZES; i++) {
+    World *w = world_of(&sizes[i]);
+    BackendModel *loaded;
+    BackendState *state;
+    Error err;
+    float at_30[VOCAB], at_50[VOCAB], again[VOCAB];
+    if (cpu_backend.load(&w->model, &(BackendOptions){.n_threads = 2}, &loaded, &err)) fail_msg("load");
+    const StateOptions options = {
+        .n_ctx = TOKENS, .max_chunk = TOKENS, .max_logit_rows = 1, .kv = KV_F32, .n_slots = 2};
+    if (cpu_backend.open(loaded, &options, &state, &err)) fail_msg("open");
+    run(w, state, 0, 20, again);
+    assert_int_equal(cpu_backend.state_save(state, 1, &err), STATUS_OK);
+    run(w, state, 20, 10, at_30);
+    assert_int_equal(cpu_backend.state_save(state, 0, &err), STATUS_OK);
+    run(w, state, 30, 20, at_50);
+    assert_memory_not_equal(at_30, at_50, sizeof at_30);
+    for (int turn = 0; turn < 2; turn++) {
+      assert_int_equal(cpu_backend.state_restore(state, 1, &err), STATUS_OK);
+      run(w, state, 20, 10, again);
+      assert_memory_equal(again, at_30, sizeof again);
+      run(w, state, 0, 7, again); /* another text: position 0 begins with an empty state */
+      assert_int_equal(cpu_backend.state_restore(state, 0, &err), STATUS_OK);
+      run(w, state, 30, 20, again);
+      assert_memory_equal(again, at_50, sizeof again);
+    }
+    run(w, state, 0, 50, again);
+    assert_memory_equal(again, at_50, sizeof again);
+    cpu_backend.close(state);
+    cpu_backend.unload(loaded);
+    world_free(w);
+  }
+}
+
+static void kept_states_are_counted(void **state) {
+  (void)state;
+  for (int i = 0; i < N_SIZES; i++) {
+    World *w = world_of(&sizes[i]);
+    StateOptions options = {.n_ctx = 10, .max_chunk = 5, .max_logit_rows = 1, .kv = KV_F16};
+    const size_t none = cpu_backend.state_bytes(&w->model.config, &options);
+    const size_t one = cpu_backend.recurrent_bytes(&w->model.config);
+    assert_true(one >= 2 * delta_state_numbers(&sizes[i]) * sizeof(float));
+    options.n_slots = 3;
+    const size_t three = cpu_backend.state_bytes(&w->model.config, &options);
+    assert_true(three >= none + 3 * one && three < none + 3 * one + 128); /* whole lines */
+    world_free(w);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_rule_is_that_of_its_formula),
+      cmocka_unit_test(kept_states_are_taken_back),
+      cmocka_unit_test(kept_states_are_counted),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

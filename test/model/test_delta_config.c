@@ -1,0 +1,113 @@
+/* test_delta_config.c - kinds of layers and sizes of the gated delta rule in config.json, as transformers 5.23
+ * reads them (models/qwen3_5/configuration_qwen3_5.py), and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/config/config.h"
+
+/* The configs here are written with ' for ", which none of them needs. */
+static Status parse(const char *text, ModelConfig *config, Error *err) {
+  char *copy = strdup(text);
+  for (char *p = copy; *p; p++)
+    if (*p == '\'') *p = '"';
+  Status status = config_parse("config.json", copy, strlen(copy), config, err);
+  free(copy);
+  return status;
+}
+
+static ModelConfig accepted(const char *text) {
+  ModelConfig config;
+  Error err;
+  if (parse(text, &config, &err) != STATUS_OK) fail_msg("refused %s: %s", text, err.text);
+  return config;
+}
+
+/* Kinds of layers as letters: d(elta rule), a(ttention). */
+static void assert_kinds(const char *text, const char *expected) {
+  char found[64] = "";
+  ModelConfig c = accepted(text);
+  for (int i = 0; i < c.n_layers && i < 63; i++)
+    found[i] = config_layer(&c, i).kind == LAYER_DELTA ? 'd' : 'a';
+  assert_string_equal(found, expected);
+  config_release(&c);
+}
+
+/* As Qwen/Qwen3.5-27B has it; its text is three times the same position, so that mrope is plain rope. */
+static void qwen3_5(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['Qwen3_5ForConditionalGeneration'], 'model_type': 'qwen3_5', 'text_config': {"
+      "'model_type': 'qwen3_5_text', 'hidden_size': 5120, 'intermediate_size': 17408, 'num_hidden_layers': "
+      "64,"
+      "'num_attention_heads': 24, 'num_key_value_heads': 4, 'linear_num_value_heads': 48, "
+      "'attn_output_gate': "
+      "true, 'full_attention_interval': 4, 'mtp_num_hidden_layers': 1, 'rope_parameters': {'rope_type': "
+      "'default', 'rope_theta': 10000000, 'partial_rotary_factor': 0.25, 'mrope_interleaved': true, "
+      "'mrope_section': [11, 11, 10]}}, 'vision_config': {}}");
+  assert_true(c.text_part && c.norm_plus_one && c.qk_norm == QK_NORM_HEADS);
+  assert_int_equal(c.attn_gate, ATTN_GATE_IN_Q);
+  assert_int_equal(c.rope.rotary_dim, 64);
+  assert_true(c.rope.theta == 1e7 && c.rope.kind == ROPE_PLAIN);
+  const DeltaConfig delta = {16, 48, 128, 128, 4};
+  assert_memory_equal(&c.delta, &delta, sizeof delta);
+  assert_int_equal(delta_channels(&c.delta), 10240); /* rows of the published conv1d */
+  assert_int_equal(delta_state_numbers(&c.delta), 3 * 10240 + 48 * 128 * 128);
+  assert_int_equal(config_count_layers(&c, LAYER_ATTENTION, 64), 16);
+  assert_int_equal(config_count_layers(&c, LAYER_ATTENTION, 7), 1);
+  assert_int_equal(config_layer(&c, 62).kind, LAYER_DELTA);
+  assert_int_equal(config_layer(&c, 63).kind, LAYER_ATTENTION);
+  config_release(&c);
+#define TEXT(members) "{'model_type': 'qwen3_5_text', " members "}"
+  assert_kinds(TEXT("'num_hidden_layers': 9"), "dddadddad");
+  assert_kinds(TEXT("'num_hidden_layers': 5, 'full_attention_interval': 2"), "dadad");
+  assert_kinds(TEXT("'num_hidden_layers': 3, 'full_attention_interval': 1"), "aaa");
+  assert_kinds(TEXT("'num_hidden_layers': 3, 'layer_types': ['full_attention', 'linear_attention', "
+                    "'full_attention']"),
+               "ada");
+  c = accepted(TEXT("'num_hidden_layers': 2, 'layer_types': ['full_attention', 'full_attention']"));
+  assert_int_equal(c.delta.n_key_heads, 0); /* without such layers there is no state either */
+  config_release(&c);
+#undef TEXT
+}
+
+static void contradictions_and_experts_are_refused(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"{'model_type': 'qwen3_5_text', 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']}",
+       "layer_types[0] is \"sliding_attention\", expected linear_attention or full_attention"},
+      {"{'model_type': 'qwen3_5_text', 'num_hidden_layers': 2, 'layer_types': ['linear_attention']}",
+       "layer_types is a list of 1, expected a list of 2 names (num_hidden_layers)"},
+      {"{'model_type': 'qwen3_5_text', 'layer_types': 'linear_attention'}",
+       "layer_types is \"linear_attention\", expected a list of names"},
+      {"{'model_type': 'qwen3_5_text', 'full_attention_interval': 0}", "full_attention_interval is 0"},
+      {"{'model_type': 'qwen3_5_text', 'linear_num_value_heads': 24}",
+       "linear_num_value_heads is 24, expected a multiple of its 16 key heads"},
+      {"{'model_type': 'qwen3_5_text', 'attn_output_gate': false}",
+       "attn_output_gate is false, expected true"},
+      {"{'model_type': 'qwen3_5_text', 'hidden_act': 'gelu_pytorch_tanh'}",
+       "hidden_act gelu_pytorch_tanh is not supported with layers of the gated delta rule, expected silu"},
+      {"{'architectures': ['Qwen3_5MoeForConditionalGeneration'], 'text_config': {'num_experts': 256}}",
+       "Qwen3_5MoeForConditionalGeneration is not supported: it is a mixture of experts (num_experts)"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ModelConfig config;
+    Error err;
+    if (parse(cases[i][0], &config, &err) != STATUS_MODEL) fail_msg("taken: %s", cases[i][0]);
+    if (!strstr(err.text, cases[i][1])) fail_msg("%s: \"%s\"", cases[i][0], err.text);
+    config_release(&config);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(qwen3_5),
+      cmocka_unit_test(contradictions_and_experts_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
