@@ -18,7 +18,7 @@ static void count_linears(const Model *model, Inspection *inspection) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      if (!layer_linear_is_first(&model->config, which)) continue;
+      if (!layer_linear_is_first(&model->config, i, which)) continue;
       const bool quantised = linear->kind != LINEAR_DENSE;
       inspection->n_quantised += quantised;
       inspection->n_dense += !quantised;
@@ -34,15 +34,20 @@ static Inspection inspect(const Model *model, const char *path) {
   const ModelConfig *config = &model->config;
   Inspection inspection = {.model = model, .path = path};
   count_linears(model, &inspection);
-  /* keys and values of every layer */
-  inspection.kv_numbers =
-      2 * (size_t)config->n_layers * (size_t)config->n_kv_heads * (size_t)config->head_dim;
+  /* keys and values of every layer with attention */
+  const size_t n_layers = (size_t)config_count_layers(config, LAYER_ATTENTION, config->n_layers);
+  inspection.kv_numbers = 2 * n_layers * (size_t)config->n_kv_heads * (size_t)config->head_dim;
   return inspection;
 }
 
 size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
   size_t bytes = inspection->kv_numbers * size; /* at most 2^37 within the limits of config.h */
   return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
+}
+
+size_t inspect_recurrent_bytes(const ModelConfig *config) {
+  const size_t n_layers = (size_t)config_count_layers(config, LAYER_DELTA, config->n_layers);
+  return n_layers ? n_layers * delta_state_numbers(&config->delta) * sizeof(float) : 0;
 }
 
 size_t inspect_loaded_bytes(const Model *model) {
@@ -91,6 +96,18 @@ static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
                                                           : ", q and k norms over all heads");
 }
 
+static Status print_delta(Buffer *out, const ModelConfig *config, Error *err) {
+  const DeltaConfig *delta = &config->delta;
+  if (!delta->n_key_heads) return STATUS_OK;
+  TRY(inspect_begin_line(out, "delta rule", err));
+  return buffer_printf(out, err,
+                       "%d of %d layers in place of attention: %d key heads of %d, %d value heads of %d, "
+                       "convolution of %d",
+                       config_count_layers(config, LAYER_DELTA, config->n_layers), config->n_layers,
+                       delta->n_key_heads, delta->key_dim, delta->n_value_heads, delta->value_dim,
+                       delta->conv);
+}
+
 /* Prints runs of layers with the same window: "4096 positions in layers 0 to 27". */
 static Status print_windows(Buffer *out, const ModelConfig *config, Error *err) {
   bool some = false;
@@ -135,7 +152,7 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      if (linear->kind != LINEAR_DENSE || !layer_linear_is_first(&model->config, which)) continue;
+      if (linear->kind != LINEAR_DENSE || !layer_linear_is_first(&model->config, i, which)) continue;
       if (n++ >= NAMES_SHOWN) continue;
       TRY(buffer_printf(out, err, "%s%s (%s)", n == 1 ? "; dense: " : ", ", linear->name,
                         dtype_name(linear->dtype)));
@@ -182,7 +199,7 @@ static Status print_quantisation(Buffer *out, const Inspection *inspection, Erro
   size_t n = inspection->n_quantised + inspection->n_dense;
   TRY(inspect_begin_line(out, "linear layers", err));
   if (inspection->n_quantised == 0) {
-    TRY(buffer_printf(out, err, "%zu, not quantised: %s", n, dtype_name(model->layers[0].q.dtype)));
+    TRY(buffer_printf(out, err, "%zu, not quantised: %s", n, dtype_name(model->layers[0].o.dtype)));
   } else {
     TRY(buffer_printf(out, err, "%zu of %zu ", inspection->n_quantised, n));
     TRY(print_scheme(out, inspection, err));
@@ -236,7 +253,10 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
     TRY(print_bytes(out, inspect_kv_bytes(inspection, types[i].size, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
   }
-  return STATUS_OK;
+  if (!model->config.delta.n_key_heads) return STATUS_OK;
+  TRY(inspect_begin_line(out, "states", err));
+  TRY(print_bytes(out, inspect_recurrent_bytes(&model->config), err));
+  return buffer_append_string(out, " at each position where they are kept", err);
 }
 
 static Status print_unused(Buffer *out, const Model *model, Error *err) {
@@ -272,6 +292,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   const Model *model = inspection->model;
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
+  TRY(print_delta(out, &model->config, err));
   TRY(print_windows(out, &model->config, err));
   TRY(print_rope(out, model, err));
   TRY(inspect_print_arithmetic(out, &model->config, err));

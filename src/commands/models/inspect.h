@@ -17,6 +17,9 @@ typedef struct {
 /* Bytes of n_tokens in a KV cache of numbers of `size` bytes; SIZE_MAX if that overflows. */
 size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
 
+/* Bytes of the recurrent state of all layers at one position; 0 without such layers. */
+size_t inspect_recurrent_bytes(const ModelConfig *config);
+
 /* Bytes of weights in memory after model_prepare(). */
 size_t inspect_loaded_bytes(const Model *model);
 

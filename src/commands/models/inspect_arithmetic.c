@@ -44,6 +44,7 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->logit_divisor != 1, "logits divided by ", c->logit_divisor},
       {c->logit_cap != 0, "logits capped at ", c->logit_cap},
       {c->attn_gate == ATTN_GATE_NUMBERS, "a gate for each number of attention's output", 0},
+      {c->attn_gate == ATTN_GATE_IN_Q, "a gate for each number of attention's output, stored with q", 0},
       {c->attn_gate == ATTN_GATE_HEADS, "a gate for each head of attention", 0},
       {c->attn_sinks, "a sink for each head of attention", 0},
       {c->rope.neighbours, "neighbouring numbers turned together", 0},

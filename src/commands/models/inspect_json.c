@@ -86,8 +86,10 @@ static Status put_arithmetic(Writer *w, const Model *model) {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
   static const char *const qk_norms[] = {
       [QK_NORM_NONE] = NULL, [QK_NORM_HEADS] = "heads", [QK_NORM_WHOLE] = "whole"};
-  static const char *const attn_gates[] = {
-      [ATTN_GATE_NONE] = NULL, [ATTN_GATE_NUMBERS] = "numbers", [ATTN_GATE_HEADS] = "heads"};
+  static const char *const attn_gates[] = {[ATTN_GATE_NONE] = NULL,
+                                           [ATTN_GATE_NUMBERS] = "numbers",
+                                           [ATTN_GATE_HEADS] = "heads",
+                                           [ATTN_GATE_IN_Q] = "in q"};
   const ModelConfig *config = &model->config;
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
@@ -160,6 +162,23 @@ static Status put_layer_ropes(Writer *w, const ModelConfig *config) {
   return put_scaling(w, "local_rope_scaling", &config->local_rope);
 }
 
+static Status put_delta(Writer *w, const ModelConfig *config) {
+  const DeltaConfig *delta = &config->delta;
+  TRY(open_member(w, "layer_kinds", "["));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    TRY(put_string(w, NULL, config_layer(config, layer).kind == LAYER_DELTA ? "delta" : "attention"));
+  TRY(close_member(w, "]"));
+  TRY(put_size(w, "recurrent_bytes", inspect_recurrent_bytes(config)));
+  if (!delta->n_key_heads) return put_raw(w, "delta", "null");
+  TRY(open_member(w, "delta", "{"));
+  TRY(put_int(w, "n_key_heads", delta->n_key_heads));
+  TRY(put_int(w, "n_value_heads", delta->n_value_heads));
+  TRY(put_int(w, "key_dim", delta->key_dim));
+  TRY(put_int(w, "value_dim", delta->value_dim));
+  TRY(put_int(w, "conv", delta->conv));
+  return close_member(w, "}");
+}
+
 static Status put_positions(Writer *w, const Model *model) {
   const ModelConfig *config = &model->config;
   TRY(put_double(w, "rope_theta", config->rope.theta));
@@ -196,7 +215,7 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      if (linear->kind == LINEAR_DENSE && layer_linear_is_first(&model->config, which))
+      if (linear->kind == LINEAR_DENSE && layer_linear_is_first(&model->config, i, which))
         TRY(put_string(w, linear->name, dtype_name(linear->dtype)));
     }
   }
@@ -265,6 +284,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensor
   TRY(buffer_append_string(out, "{", err));
   TRY(put_sizes(&writer, inspection));
   TRY(put_arithmetic(&writer, model));
+  TRY(put_delta(&writer, &model->config));
   TRY(put_positions(&writer, model));
   TRY(put_quantisation(&writer, inspection));
   TRY(put_generation(&writer, &model->config));

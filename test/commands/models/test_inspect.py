@@ -66,7 +66,7 @@ def test_says_what_the_files_say(run, directory):
     assert report["tie_word_embeddings"] == (not own_head if several else config.get("tie_word_embeddings", False))
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
     assert report["kv_bytes_per_token"]["f16"] == (
-        4 * report["num_hidden_layers"] * report["num_key_value_heads"] * report["head_dim"])
+        4 * report["layer_kinds"].count("attention") * report["num_key_value_heads"] * report["head_dim"])
     assert report["kv_bytes_full_context"]["f32"] == (
         report["kv_bytes_per_token"]["f32"] * report["max_position_embeddings"])
 
@@ -91,8 +91,19 @@ def test_says_what_the_files_say(run, directory):
     assert len(report["sliding_windows"]) == len(report["layer_ropes"]) == report["num_hidden_layers"]
     assert {*report["sliding_windows"]} <= {0, text.get("sliding_window")}
     linear = report["linear_layers"]
-    matrices = 8 if report["attn_gate"] else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
-    assert linear["quantised"] + linear["dense"] == matrices * report["num_hidden_layers"]
+    own_gate = report["attn_gate"] in ("numbers", "heads")
+    matrices = 8 if own_gate else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
+    n_delta = report["layer_kinds"].count("delta")
+    assert linear["quantised"] + linear["dense"] == matrices * report["num_hidden_layers"] + n_delta
+    delta = report["delta"]
+    assert (delta is None) == (n_delta == 0) and (report["recurrent_bytes"] == 0) == (n_delta == 0)
+    if delta:
+        assert delta == {"n_key_heads": text["linear_num_key_heads"], "n_value_heads": text["linear_num_value_heads"],
+                         "key_dim": text["linear_key_head_dim"], "value_dim": text["linear_value_head_dim"],
+                         "conv": text["linear_conv_kernel_dim"]}
+        channels = next(shape[0] for name, (_, shape, _) in stored.items() if "conv1d" in name)
+        state = delta["n_value_heads"] * delta["key_dim"] * delta["value_dim"]
+        assert report["recurrent_bytes"] == 4 * n_delta * ((delta["conv"] - 1) * channels + state)
     quantised = {name.rsplit(".", 1)[0] for name in stored
                  if name.endswith((".qweight", ".weight_packed"))
                  or (name.endswith(".weight") and stored[name][0] in ("I8", "U8", "F8_E4M3"))} - {"lm_head"}
@@ -102,7 +113,8 @@ def test_says_what_the_files_say(run, directory):
     if quantised:
         assert (linear["in_fp8"], linear["in_fp4"]) == (len(in_fp8), len(in_fp4 - {"lm_head.weight"}))
     assert linear["dense"] == len(linear["dense_layers"])
-    assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored if "vision" not in name)
+    assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored
+                                      if "vision" not in name and "visual" not in name)
 
 
 def with_unit(size):
@@ -167,12 +179,20 @@ def arithmetic_of(report):
         (float(report["logit_divisor"]) != 1, f"logits divided by {short['logit_divisor']}"),
         (report["logit_cap"], f"logits capped at {short.get('logit_cap')}"),
         (report["attn_gate"] == "numbers", "a gate for each number of attention's output"),
+        (report["attn_gate"] == "in q", "a gate for each number of attention's output, stored with q"),
         (report["attn_gate"] == "heads", "a gate for each head of attention"),
         (report["attn_sinks"], "a sink for each head of attention"),
         (report["rope_neighbours"], "neighbouring numbers turned together"),
         (report["fused_gate_up"], "gate and up stored as one matrix"),
         (report["fused"], "q, k and v stored as one matrix, gate and up too")]
     return ", ".join(text for there, text in items if there)
+
+
+def delta_of(report):
+    delta, kinds = report["delta"], report["layer_kinds"]
+    return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_key_heads']} key heads of "
+            f"{delta['key_dim']}, {delta['n_value_heads']} value heads of {delta['value_dim']}, convolution of "
+            f"{delta['conv']}") if delta else ""
 
 
 def linear_of(linear, layers):
@@ -217,6 +237,7 @@ def lines_of(report):
          f"{report['max_position_embeddings']}"),
         ("attention", f"{report['num_attention_heads']} heads, {report['num_key_value_heads']} for keys and values, "
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
+        ("delta rule", delta_of(report)),
         ("windows", ", ".join(windows)),
         ("rope", f"theta {report['rope_theta']} ({report['rope_theta_source']}){scaling_of(report['rope_scaling'])}"),
         ("norm epsilon", f"{report['rms_norm_eps']} ({report['rms_norm_eps_source']})"),
@@ -236,6 +257,8 @@ def lines_of(report):
         ("weights", with_unit(report["weight_bytes"]) + loaded),
         *((f"kv cache {kind}", f"{report['kv_bytes_per_token'][kind]} bytes a token, "
            f"{with_unit(report['kv_bytes_full_context'][kind])} for the whole context") for kind in ("f16", "f32")),
+        ("states", f"{with_unit(report['recurrent_bytes'])} at each position where they are kept"
+         if report["recurrent_bytes"] else ""),
         ("runs on", "CPU and GPU" if "cuda" in report["runs_on"] else f"CPU; {report['cuda_refusal']}"),
         ("unused", f"{len(unused)} of {report['n_tensors']} tensors: {some_of(unused, len(unused))}" if unused else ""),
     ]
