@@ -91,8 +91,8 @@ typedef struct {
   const char *name;   /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
-/* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule); C stands
- * for delta_channels(). */
+/* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
+ * delta_channels(). */
 typedef struct {
   Linear qkv, z, b, a; /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads */
   Vector conv;         /* [C][taps], the last tap for the token itself */

@@ -28,7 +28,7 @@ const Architecture architectures[] = {
   { .architecture = "Qwen3ForCausalLM", .model_type = "qwen3",
     { 151936, 4096, 22016, 32, 32, 32, 128,  32768,     -1,     -1, 1e-6,   10000 },
     .qk_norm = QK_NORM_HEADS, .windows = WINDOW_BY_LAYER, .window = 4096, .members = HAS_ATTENTION_BIAS },
-  { .architecture = "Qwen3_5ForCausalLM", .model_type = "qwen3_5_text", /* Qwen3.5, 3.6, 3.8, the dense ones */
+  { .architecture = "Qwen3_5ForCausalLM", .model_type = "qwen3_5_text", /* Qwen3.5, 3.6, 3.8 */
     { 248320, 4096, 12288, 32, 16,  4, 256,  32768,     -1,     -1, 1e-6,   10000 },
     .multimodal = "Qwen3_5ForConditionalGeneration", .multimodal_type = "qwen3_5",
     .norm_plus_one = true, .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q, .rotary_part = 0.25,
