@@ -78,6 +78,26 @@ static void all_stored_weights_are_read(void **state) {
   }
 }
 
+/* Hybrids read the state of each layer that has one, and keys of the others: by hand for 3 and 1 layers. */
+static void states_are_read_whole(void **state) {
+  (void)state;
+  Model *model = open_config("test/data/miniatures/qwen3_5");
+  const ModelConfig *c = &model->config;
+  const double row = 2.0 * c->hidden, unread = row * c->vocab_size;
+  const double states = 3 * 4.0 * (3 * (2 * 2 * 8 + 6 * 12) + 6 * 8 * 12), kv = 2 * 1 * 32 * 2;
+  const double weights = (double)model->weight_bytes - unread + row;
+  assert_equal(step_cost(model, KV_F16, 0, 1, 1).bytes, weights + states);
+  assert_equal(step_cost(model, KV_F16, 100, 1, 1).bytes, weights + states + 100 * kv);
+  assert_equal(kv_cache_bytes(c, KV_F16, 100), 100 * kv);
+  const double one = step_cost(model, KV_F16, 0, 1, 0).flop, two = step_cost(model, KV_F16, 0, 2, 0).flop;
+  const double seen = 4.0 * 2 * 32; /* of a position in the one layer with attention */
+  assert_equal(two - 2 * one, seen);
+  const double hidden = 32, delta = hidden * (104 + 72 + 6 + 6) + 72 * hidden, mlp = 3 * hidden * 48,
+               attention = hidden * (128 + 32 + 32) + 64 * hidden;
+  assert_equal(one, 2 * (3 * delta + attention + 4 * mlp) + 3 * (2 * 4 * 104 + 7 * 6 * 8 * 12) + seen);
+  model_close(model);
+}
+
 /* One layer without a window, one with a window of 4: a position sees itself and three before it. Each
  * matrix is of one weight. */
 static void windows_hide_what_is_far(void **state) {
@@ -153,7 +173,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(qwen3_8b_reads_4_85_gb),          cmocka_unit_test(qwen3_8b_computes),
       cmocka_unit_test(all_stored_weights_are_read),     cmocka_unit_test(windows_hide_what_is_far),
-      cmocka_unit_test(every_kind_of_matrix_is_counted),
+      cmocka_unit_test(every_kind_of_matrix_is_counted), cmocka_unit_test(states_are_read_whole),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

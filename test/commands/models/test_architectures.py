@@ -96,6 +96,12 @@ SAME = {
                             "rope_theta": config["rope_theta"], "partial_rotary_factor": 0.75}}, None),
     "phi-3 by its first name for longrope": ("phi3-longrope", lambda config: {
         **config, "rope_scaling": {**config["rope_scaling"], "type": "su"}}, None),
+    "a hybrid by its interval": ("qwen3_5", lambda config: {**config, "text_config": {
+        key: value for key, value in config["text_config"].items() if key != "layer_types"}}, None),
+    "a hybrid by its list": ("qwen3_5-tied", with_config(full_attention_interval=None, layer_types=[
+        "linear_attention", "linear_attention", "full_attention", "linear_attention"]), None),
+    "a hybrid without drafts and towers": ("qwen3_5", None, without("mtp.fc.weight",
+                                                                   "model.visual.patch_embed.proj.bias")),
     "granite's tensors of others": ("granite-awq", None, lambda tensors: {
         **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
 }
@@ -156,6 +162,7 @@ def not_a_number(name):
     return change
 
 
+DELTA = "model.language_model.layers.1.linear_attn."
 PHI, LAYER = "model.layers.1.self_attn.qkv_proj", "model.layers.1."
 WRONG = {
     "a fused matrix is missing": (
@@ -205,6 +212,21 @@ WRONG = {
         "tensor model.embed_tokens.weight is missing"),
     "a head alone is of several parts": (
         "mistral-nemo", None, renamed("lm_head", "language_model.lm_head"), "tensor lm_head.weight is missing"),
+    "a hybrid layer has no convolution": (
+        "qwen3_5", None, without(DELTA + "conv1d.weight"), f"tensor {DELTA}conv1d.weight is missing"),
+    "its convolution has another shape": (
+        "qwen3_5", None, cut(DELTA + "conv1d.weight", 104, 1, 3), "conv1d.weight is [104, 1, 3], expected [104, 1, 4]"),
+    "a hybrid layer has no A_log": ("qwen3_5", None, without(DELTA + "A_log"), f"tensor {DELTA}A_log is missing"),
+    "a hybrid layer has no dt_bias": ("qwen3_5", None, without(DELTA + "dt_bias"), f"tensor {DELTA}dt_bias is missing"),
+    "its A_log is no number": (
+        "qwen3_5", None, not_a_number(DELTA + "A_log"), f"tensor {DELTA}A_log: element 3 is nan, expected a finite"),
+    "a hybrid layer has no z": ("qwen3_5", None, without(DELTA + "in_proj_z.weight"), "in_proj_z.weight is missing"),
+    "queries have no gates": (
+        "qwen3_5-tied", None, cut("model.layers.2.self_attn.q_proj.weight", 64),
+        "q_proj.weight is [64, 32], expected [128, 32]"),
+    "a hybrid layer is of a kind nobody knows": (
+        "qwen3_5-tied", with_config(layer_types=["linear_attention", "mamba", "full_attention", "linear_attention"]),
+        None, 'layer_types[1] is "mamba", expected linear_attention or full_attention'),
     "longrope has fewer factors than pairs": (
         "phi3-longrope", with_config(partial_rotary_factor=1.0), None,
         "rope_scaling: short_factor is a list of 6, expected a list of 8 numbers, one for each pair that is turned"),
