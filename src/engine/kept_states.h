@@ -26,8 +26,8 @@ int kept_states_slots(unsigned long long bytes);
 /* The slot of the longest text of at most n tokens, or -1. */
 int kept_states_find(const KeptStates *kept, int n);
 
-/* Makes room for the state after pos > 0 tokens, which is one of those kept or after all of them, and gives
- * its slot; -1 if it is kept already. */
+/* Makes room for the state after pos > 0 tokens and gives its slot, or -1 if it is kept already. PRECOND no
+ * state of a longer text is kept. */
 int kept_states_add(KeptStates *kept, int pos, bool turn);
 
 /* Frees the slots of texts of more than n tokens. */

@@ -1,5 +1,5 @@
-/* test_delta_config.c - kinds of layers and sizes of the gated delta rule in config.json, as transformers 5.23
- * reads them (models/qwen3_5/configuration_qwen3_5.py), and what is refused. */
+/* test_delta_config.c - kinds of layers and sizes of the gated delta rule in config.json, as transformers
+ * 5.23 reads them (models/qwen3_5/configuration_qwen3_5.py), and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 Status reader_refuse(const ConfigReader *r, const char *format, ...) {
-  char what[512];
+  char what[900];
   va_list args;
   va_start(args, format);
   vsnprintf(what, sizeof what, format, args);
