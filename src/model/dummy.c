@@ -30,8 +30,12 @@ static const void *place(Arena *arena, size_t n, size_t size) {
   return at;
 }
 
+static Vector place_vector_of(Arena *arena, Dtype dtype, int n) {
+  return (Vector){place(arena, (size_t)n, dtype_bytes(dtype)), dtype, n};
+}
+
 static Vector place_vector(Arena *arena, int n) {
-  return (Vector){place(arena, (size_t)n, 2), DTYPE_F16, n};
+  return place_vector_of(arena, DTYPE_F16, n);
 }
 
 /* Places FP8 or FP4 weights, their scales and FP4's table of scales. */
@@ -115,7 +119,8 @@ static Status place_layer(Arena *arena, const Model *model, int index, ModelLaye
   const bool delta = config_layer(&model->config, index).kind == LAYER_DELTA;
   for (int which = 0; delta && which < N_DELTA_VECTORS; which++) {
     const DeltaVector stored = delta_vector_stored(&model->config, which);
-    *delta_vector_of(layer, which) = place_vector(arena, stored.n * (stored.taps ? stored.taps : 1));
+    const int n = stored.n * (stored.taps ? stored.taps : 1);
+    *delta_vector_of(layer, which) = place_vector_of(arena, stored.usually, n);
   }
   if (!delta && model->config.attn_sinks) layer->sinks = place_vector(arena, model->config.n_heads);
   for (int which = 0; which < N_LAYER_NORMS; which++) {
@@ -202,8 +207,16 @@ static void fill_halves(const void *place, size_t n, float low, float high, uint
   }
 }
 
+/* Fills a vector of F16 or F32, if there is one, uniform in [low, high). */
 static void fill_vector(const Vector *vector, float low, float high, uint64_t *random) {
-  if (vector->data) fill_halves(vector->data, (size_t)vector->n, low, high, random);
+  if (!vector->data) return;
+  if (vector->dtype == DTYPE_F16) {
+    fill_halves(vector->data, (size_t)vector->n, low, high, random);
+    return;
+  }
+  float *floats = (float *)vector->data;
+  for (int i = 0; i < vector->n; i++)
+    floats[i] = low + (high - low) * (float)(next_random(random) & 0xffff) * 0x1p-16f;
 }
 
 /* Fills a norm so that it multiplies by 1. */

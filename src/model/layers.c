@@ -186,10 +186,10 @@ Vector *delta_vector_of(const ModelLayer *layer, int which) {
 DeltaVector delta_vector_stored(const ModelConfig *config, int which) {
   const DeltaConfig *delta = &config->delta;
   const DeltaVector vectors[N_DELTA_VECTORS] = {
-      [DELTA_CONV] = {"linear_attn.conv1d.weight", delta_channels(delta), delta->conv},
-      [DELTA_A_LOG] = {"linear_attn.A_log", delta->n_value_heads, 0},
-      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", delta->n_value_heads, 0},
-      [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0},
+      [DELTA_CONV] = {"linear_attn.conv1d.weight", delta_channels(delta), delta->conv, DTYPE_F16},
+      [DELTA_A_LOG] = {"linear_attn.A_log", delta->n_value_heads, 0, DTYPE_F32},
+      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", delta->n_value_heads, 0, DTYPE_F16},
+      [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0, DTYPE_F32},
   };
   return vectors[which];
 }

@@ -67,7 +67,8 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
 enum { DELTA_CONV, DELTA_A_LOG, DELTA_DT_BIAS, DELTA_NORM, N_DELTA_VECTORS };
 typedef struct {
   const char *name;
-  int n, taps; /* taps: 0 of a vector of rank 1 */
+  int n, taps;   /* taps: 0 of a vector of rank 1 */
+  Dtype usually; /* DTYPE_F32 if checkpoints store it so beside fp16 and bf16 weights, else DTYPE_F16 */
 } DeltaVector;
 Vector *delta_vector_of(const ModelLayer *layer, int which);
 DeltaVector delta_vector_stored(const ModelConfig *config, int which);
