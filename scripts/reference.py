@@ -40,7 +40,7 @@ def load(directory, **changes):
 
 
 def is_other_part(name):
-    """Of a model of several parts: not of the text's, and not needed for text. Drafts of later tokens neither."""
+    """True for tensors that text does not need: those of other parts of a multimodal model, and of draft layers."""
     return name.startswith("mtp.") or any(part in name for part in (
         "vision_tower.", "multi_modal_projector.", "vision_adapter.", "vision_projection.", "visual."))
 

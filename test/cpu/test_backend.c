@@ -187,7 +187,7 @@ static void exact_norm_of(Errors *errors, const double *x, const float *weights,
   }
 }
 
-/* Of as many numbers as there are weights. */
+/* RMSNorm of weight->n numbers. */
 static void exact_norm(Errors *errors, const TestModel *t, const double *x, const Vector *weight,
                        double *out) {
   exact_norm_of(errors, x, weight->data, weight->n, t->model.config.norm_plus_one, 1e-5, out);

@@ -1,4 +1,5 @@
 """What the tests of GPUs share."""
+import json
 import pathlib
 import subprocess
 
@@ -17,3 +18,16 @@ def gpu(auk):
     if done.returncode:
         assert any(reason in said for reason in NO_GPU), said
         pytest.skip(f"needs a GPU: {said}")
+
+
+@pytest.fixture
+def computed_by_cuda(auk):
+    """computed_by_cuda(model): skips the test if GPUs refuse the model, with the reason that `inspect` gives."""
+
+    def look(model):
+        done = subprocess.run([*auk, "inspect", model, "--json"], check=True, capture_output=True)
+        report = json.loads(done.stdout)
+        if "cuda" not in report["runs_on"]:
+            pytest.skip(report["cuda_refusal"])
+
+    return look

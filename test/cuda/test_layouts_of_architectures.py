@@ -3,7 +3,6 @@
 The same numbers stored otherwise have the miniature's reference (transformers in fp32); int8 weights the CPU's logits,
 which that test holds to the dense checkpoint of the numbers that they mean.
 """
-import json
 import pathlib
 import subprocess
 import sys
@@ -21,15 +20,12 @@ BOUND = 1e-4  # mean KL on a GPU
 
 
 @pytest.fixture
-def logits(auk, tmp_path):
+def logits(auk, computed_by_cuda, tmp_path):
     """logits(model, ids, device): with keys and values in fp32, as the references have them."""
 
     def of(model, ids, device):
         if device == "cuda":
-            report = json.loads(subprocess.run([*auk, "inspect", model, "--json"], check=True,
-                                               capture_output=True).stdout)
-            if "cuda" not in report["runs_on"]:
-                pytest.skip(report["cuda_refusal"])
+            computed_by_cuda(model)
         (tmp_path / "ids").write_text(" ".join(map(str, ids)))
         out = tmp_path / "logits.npy"
         subprocess.run([*auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out, "--kv", "f32",

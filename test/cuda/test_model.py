@@ -46,10 +46,6 @@ class Model:
         if not directory.is_dir():
             pytest.skip(f"needs {directory.relative_to(ROOT)}: make demo")
         self.directory, self.auk, self.folder = directory, auk, folder
-        report = json.loads(subprocess.run([*auk, "inspect", directory, "--json"], check=True,
-                                           capture_output=True).stdout)
-        if "cuda" not in report["runs_on"]:
-            pytest.skip(report["cuda_refusal"])
         self.bound = SHARP.get(directory.name, BOUND)
         reference = directory / "reference.npz"
         if reference.exists():
@@ -66,8 +62,10 @@ class Model:
 
 
 @pytest.fixture
-def model(request, auk, tmp_path):
-    return Model(request.param, auk, tmp_path)
+def model(request, auk, computed_by_cuda, tmp_path):
+    opened = Model(request.param, auk, tmp_path)
+    computed_by_cuda(request.param)
+    return opened
 
 
 def over(models):

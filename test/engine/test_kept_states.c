@@ -83,7 +83,7 @@ static void decode_ok(Session *session, int n, int32_t *ids, int at) {
   assert_holds(session, ids, at + n);
 }
 
-/* Of /regen, and of /undo to the prompt before. */
+/* /regen and /undo return to the end of a prompt, whose state is kept. */
 static void a_prompt_is_computed_once(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS];
@@ -103,7 +103,7 @@ static void a_prompt_is_computed_once(void **state) {
   assert_int_equal(fake.n_open, 0);
 }
 
-/* Of --map, whose prompts differ from a place on. */
+/* The prompts of --map begin alike and then differ. */
 static void a_common_beginning_is_computed_twice_at_most(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS];
@@ -117,7 +117,7 @@ static void a_common_beginning_is_computed_twice_at_most(void **state) {
   session_close(session);
 }
 
-/* Of --choose: log-probabilities of many continuations of one text. */
+/* --choose asks for the log-probabilities of many continuations of one text. */
 static void scores_begin_with_one_kept_state(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS], more[10];

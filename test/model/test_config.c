@@ -14,31 +14,9 @@
 
 #include <cmocka.h>
 
-#include "model/config/config.h"
+#include "config_text.h"
 #include "rope_reference.h"
 #include "test/directory.h"
-
-/* The configs here are written with ' for ", which none of them needs. */
-static char *quoted(const char *text) {
-  char *copy = strdup(text);
-  for (char *p = copy; *p; p++)
-    if (*p == '\'') *p = '"';
-  return copy;
-}
-
-static Status parse(const char *text, ModelConfig *config, Error *err) {
-  char *copy = quoted(text);
-  Status status = config_parse("config.json", copy, strlen(copy), config, err);
-  free(copy);
-  return status;
-}
-
-static ModelConfig accepted(const char *text) {
-  ModelConfig config;
-  Error err;
-  if (parse(text, &config, &err) != STATUS_OK) fail_msg("refused %s: %s", text, err.text);
-  return config;
-}
 
 /* --- sizes */
 

@@ -14,25 +14,8 @@
 
 #include <cmocka.h>
 
-#include "model/config/config.h"
+#include "config_text.h"
 #include "test/directory.h"
-
-/* The configs here are written with ' for ", which none of them needs. */
-static Status parse(const char *text, ModelConfig *config, Error *err) {
-  char *copy = strdup(text);
-  for (char *p = copy; *p; p++)
-    if (*p == '\'') *p = '"';
-  Status status = config_parse("config.json", copy, strlen(copy), config, err);
-  free(copy);
-  return status;
-}
-
-static ModelConfig accepted(const char *text) {
-  ModelConfig config;
-  Error err;
-  if (parse(text, &config, &err) != STATUS_OK) fail_msg("refused %s: %s", text, err.text);
-  return config;
-}
 
 /* --- ranges */
 
@@ -230,15 +213,6 @@ static void an_empty_generation_config_changes_nothing(void **state) {
 }
 
 /* --- what is computed where nothing is said */
-
-/* Layers as letters: g(lobal rope), l(ocal rope), n(o rope), in capitals where there is a window. */
-static void layers_of(const ModelConfig *c, char found[64]) {
-  memset(found, 0, 64);
-  for (int i = 0; i < c->n_layers && i < 63; i++) {
-    found[i] = "gln"[config_layer(c, i).rope];
-    if (config_layer(c, i).window) found[i] = (char)(found[i] - 'a' + 'A');
-  }
-}
 
 static const struct {
   const char *model_type;

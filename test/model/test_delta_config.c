@@ -9,24 +9,7 @@
 
 #include <cmocka.h>
 
-#include "model/config/config.h"
-
-/* The configs here are written with ' for ", which none of them needs. */
-static Status parse(const char *text, ModelConfig *config, Error *err) {
-  char *copy = strdup(text);
-  for (char *p = copy; *p; p++)
-    if (*p == '\'') *p = '"';
-  Status status = config_parse("config.json", copy, strlen(copy), config, err);
-  free(copy);
-  return status;
-}
-
-static ModelConfig accepted(const char *text) {
-  ModelConfig config;
-  Error err;
-  if (parse(text, &config, &err) != STATUS_OK) fail_msg("refused %s: %s", text, err.text);
-  return config;
-}
+#include "config_text.h"
 
 /* Kinds of layers as letters: d(elta rule), a(ttention). */
 static void assert_kinds(const char *text, const char *expected) {

@@ -1,16 +1,11 @@
 /* test_float_layouts.c - layers in FP8 and FP4: what model_prepare() makes of their scales, and the message
  * of every one that is refused. Whole models of each layout: commands/models/test_layouts.py. */
-#include "tiny_checkpoint.h"
+#include "tiny_layer.h"
 
 #include <math.h>
 
 #include "model/loaders.h"
 
-#define Q "model.layers.0.self_attn.q_proj" /* 32 inputs, 32 outputs */
-
-enum { IN = 32, OUT = 32 };
-
-#define QUANT(members) ", \"quantization_config\": {" members "}"
 #define CT(format, weights)                                                                                  \
   QUANT("\"quant_method\": \"compressed-tensors\", \"format\": \"" format                                    \
         "\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": {\"type\": "                \
@@ -22,52 +17,30 @@ enum { IN = 32, OUT = 32 };
 #define FP8          QUANT("\"quant_method\": \"fp8\"")
 #define FP8_CHANNEL  CT("float-quantized", "\"num_bits\": 8, \"strategy\": \"channel\"")
 
-/* A dense llama whose first q_proj is to be replaced, with this quantization_config. */
-static void make_dense(Tiny *tiny, const char *quant) {
-  tiny_llama(tiny);
-  for (int layer = 0; layer < tiny->n_layers; layer++) {
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
-      char name[96];
-      snprintf(name, sizeof name, "model.layers.%d.%s", layer, layer_linear_name(which));
-      tiny_make_dense(tiny, name, "F16");
-    }
-  }
-  tiny_remove(tiny, Q ".weight");
-  tiny->group = 0;
-  tiny->extra_config = quant;
-}
-
-/* A tensor of q_proj of `rank` sides. */
-static TinyTensor *add(Tiny *tiny, const char *suffix, const char *dtype, int rank, int64_t a, int64_t b) {
-  char name[96];
-  snprintf(name, sizeof name, Q "%s", suffix);
-  return tiny_add(tiny, name, dtype, rank, a, b);
-}
-
 static void set_float(TinyTensor *tensor, size_t index, float value) {
   memcpy(tensor->data + index * 4, &value, 4);
 }
 
 static void add_nvfp4(Tiny *tiny, bool packed) {
   make_dense(tiny, packed ? NVFP4_PACKED : NVFP4);
-  add(tiny, packed ? ".weight_packed" : ".weight", "U8", 2, OUT, IN / 2);
-  TinyTensor *scales = add(tiny, ".weight_scale", "F8_E4M3", 2, OUT, IN / 16);
+  add_part(tiny, packed ? ".weight_packed" : ".weight", "U8", 2, OUT, IN / 2);
+  TinyTensor *scales = add_part(tiny, ".weight_scale", "F8_E4M3", 2, OUT, IN / 16);
   for (size_t i = 0; i < scales->bytes; i++) scales->data[i] = (unsigned char)(i + 1);
-  set_float(add(tiny, packed ? ".weight_global_scale" : ".weight_scale_2", "F32", 1, 1, 1), 0, 3);
+  set_float(add_part(tiny, packed ? ".weight_global_scale" : ".weight_scale_2", "F32", 1, 1, 1), 0, 3);
 }
 
 static void add_mxfp4(Tiny *tiny) {
   make_dense(tiny, MXFP4_PACKED);
-  add(tiny, ".weight_packed", "U8", 2, OUT, IN / 2);
-  memset(add(tiny, ".weight_scale", "U8", 2, OUT, 1)->data, 127, OUT);
+  add_part(tiny, ".weight_packed", "U8", 2, OUT, IN / 2);
+  memset(add_part(tiny, ".weight_scale", "U8", 2, OUT, 1)->data, 127, OUT);
 }
 
 /* Scales of [rows][columns], or one number with rank 0 or 1. */
 static TinyTensor *add_fp8(Tiny *tiny, const char *quant, const char *suffix, int rank, int rows,
                            int columns) {
   make_dense(tiny, quant);
-  add(tiny, ".weight", "F8_E4M3", 2, OUT, IN);
-  TinyTensor *scales = add(tiny, suffix, "F32", rank, rows, columns);
+  add_part(tiny, ".weight", "F8_E4M3", 2, OUT, IN);
+  TinyTensor *scales = add_part(tiny, suffix, "F32", rank, rows, columns);
   for (size_t i = 0; i < scales->bytes / 4; i++) set_float(scales, i, (float)i + 0.5f);
   return scales;
 }
@@ -77,12 +50,6 @@ static TinyTensor *add_fp8_blocks(Tiny *tiny) {
 }
 
 /* --- what is made of them */
-
-typedef struct {
-  char *directory;
-  Model *model;
-  const Linear *q;
-} Opened;
 
 static Opened open_prepared(Tiny *tiny) {
   Opened opened = {.directory = write_tiny(tiny)};
@@ -97,12 +64,6 @@ static Opened open_prepared(Tiny *tiny) {
   assert_int_equal(opened.model->replaced_bytes, 0);
   assert_int_equal(opened.model->unused_tensors, 0);
   return opened;
-}
-
-static void close_opened(Opened *opened, Tiny *tiny) {
-  model_close(opened->model);
-  remove_directory(opened->directory);
-  tiny_free(tiny);
 }
 
 static void scales_of_nvfp4_have_the_global_scale_in_them(void **state) {
@@ -231,7 +192,7 @@ static void parts_of_fp4(void **state) {
   for (size_t i = 0; i < 3; i++) {
     char part[160];
     add_nvfp4(&tiny, false);
-    add(&tiny, additions[i], "F16", 1, IN, 1);
+    add_part(&tiny, additions[i], "F16", 1, IN, 1);
     snprintf(part, sizeof part, Q "%s: FP8 and FP4 layers with such a tensor are not supported",
              additions[i]);
     ASSERT_REFUSED(&tiny, part);
@@ -265,7 +226,7 @@ static void parts_of_fp8(void **state) {
   tiny_remove(&tiny, Q ".weight_scale_inv");
   ASSERT_REFUSED(&tiny, Q ".weight_scale is missing (and so is its weight_scale_inv), although its weights");
   add_fp8_blocks(&tiny);
-  add(&tiny, ".weight_scale", "F32", 1, 1, 1);
+  add_part(&tiny, ".weight_scale", "F32", 1, 1, 1);
   ASSERT_REFUSED(&tiny, Q " has a weight_scale_inv and a weight_scale, expected one of them");
   add_fp8_blocks(&tiny);
   tiny_replace(&tiny, Q ".weight_scale_inv", "I8", 2, 2, 2);
@@ -308,18 +269,6 @@ static void layouts_that_the_config_does_not_say(void **state) {
 }
 
 /* --- what is refused when its numbers are read */
-
-static void assert_unprepared(Tiny *tiny, const char *part) {
-  char *directory = write_tiny(tiny);
-  Model *model = open_fine(directory, NULL);
-  Error err = {{0}};
-  assert_int_equal(model_prepare(model, 2, &err), STATUS_MODEL);
-  assert_contains(err.text, directory);
-  assert_contains(err.text, part);
-  model_close(model);
-  remove_directory(directory);
-  tiny_free(tiny);
-}
 
 static void scales_of_groups_are_numbers_from_0_on(void **state) {
   (void)state;

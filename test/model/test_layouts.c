@@ -1,28 +1,11 @@
 /* test_layouts.c - quantised layers that are not stored as a Linear has them: what model_prepare() makes of
  * their numbers, and the message of every one that is refused. Whole models of each layout:
  * commands/models/test_layouts.py. */
-#include "tiny_checkpoint.h"
+#include "tiny_layer.h"
 
 #include "model/loaders.h"
 
-#define Q "model.layers.0.self_attn.q_proj" /* 32 inputs, 32 outputs, groups of 16 */
-
-enum { IN = 32, OUT = 32, GROUP = 16, GROUPS = IN / GROUP };
-
-/* One dense llama whose first q_proj is to be replaced, with this quantization_config. */
-static void make_dense(Tiny *tiny, const char *quant) {
-  tiny_llama(tiny);
-  for (int layer = 0; layer < tiny->n_layers; layer++) {
-    for (int which = 0; which < N_COMMON_LINEARS; which++) {
-      char name[96];
-      snprintf(name, sizeof name, "model.layers.%d.%s", layer, layer_linear_name(which));
-      tiny_make_dense(tiny, name, "F16");
-    }
-  }
-  tiny_remove(tiny, Q ".weight");
-  tiny->group = 0;
-  tiny->extra_config = quant;
-}
+enum { GROUP = 16, GROUPS = IN / GROUP };
 
 static void set_words(TinyTensor *tensor, uint32_t word) {
   for (size_t i = 0; i < tensor->bytes / 4; i++) memcpy(tensor->data + i * 4, &word, 4);
@@ -30,13 +13,10 @@ static void set_words(TinyTensor *tensor, uint32_t word) {
 
 /* `rank` 2 unless b is 0. */
 static TinyTensor *add(Tiny *tiny, const char *suffix, const char *dtype, int64_t a, int64_t b) {
-  char name[96];
-  snprintf(name, sizeof name, Q "%s", suffix);
-  return tiny_add(tiny, name, dtype, b ? 2 : 1, a, b ? b : 1);
+  return add_part(tiny, suffix, dtype, b ? 2 : 1, a, b ? b : 1);
 }
 
-#define QUANT(members) ", \"quantization_config\": {" members "}"
-#define AWQ_CONFIG     QUANT("\"quant_method\": \"awq\", \"group_size\": 16")
+#define AWQ_CONFIG QUANT("\"quant_method\": \"awq\", \"group_size\": 16")
 #define GPTQ_CONFIG(bits, more)                                                                              \
   QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": false, \"bits\": " bits more)
 #define CT_CONFIG(format, weights, more)                                                                     \
@@ -81,12 +61,6 @@ static void add_int8(Tiny *tiny) {
 
 /* --- what is made of them */
 
-typedef struct {
-  char *directory;
-  Model *model;
-  const Linear *q;
-} Opened;
-
 static Opened open_prepared(Tiny *tiny) {
   Opened opened = {.directory = write_tiny(tiny)};
   Error err = {{0}};
@@ -105,12 +79,6 @@ static Opened open_prepared(Tiny *tiny) {
   assert_int_equal(opened.model->files->n_made, n_made);
   assert_int_equal(opened.model->unused_tensors, 0);
   return opened;
-}
-
-static void close_opened(Opened *opened, Tiny *tiny) {
-  model_close(opened->model);
-  remove_directory(opened->directory);
-  tiny_free(tiny);
 }
 
 static void what_lies_right_stays_where_it_is(void **state) {
@@ -621,18 +589,6 @@ static void embeddings(void **state) {
 }
 
 /* --- what is refused when its numbers are read */
-
-static void assert_unprepared(Tiny *tiny, const char *part) {
-  char *directory = write_tiny(tiny);
-  Model *model = open_fine(directory, NULL);
-  Error err = {{0}};
-  assert_int_equal(model_prepare(model, 2, &err), STATUS_MODEL);
-  assert_contains(err.text, directory);
-  assert_contains(err.text, part);
-  model_close(model);
-  remove_directory(directory);
-  tiny_free(tiny);
-}
 
 static void numbers_that_are_none(void **state) {
   (void)state;
