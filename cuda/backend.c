@@ -30,7 +30,7 @@ struct BackendState {
   void *memory;
   float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
-  float *projections; /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
+  float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
   void *q, *a;        /* f16 [max_chunk][a_stride] queries; attention's output */
   float *gate_up;     /* [max_chunk][2 * intermediate], unless one matmul computes g */
@@ -40,11 +40,11 @@ struct BackendState {
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   int *pos;             /* position of the step's first token */
   int *ids;             /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
-  void *k, *v;          /* [n_layers][n_kv_heads][n_ctx][head_dim] */
+  void *k, *v;          /* [layers with attention][n_kv_heads][n_ctx][head_dim] */
   void *workspace;      /* of attention_workspace_bytes() */
   FusedStep *fused;     /* runs steps of few tokens as one kernel; or NULL */
   size_t kv_layer_bytes;
-  int h_stride, a_stride, g_stride;
+  int h_stride, a_stride, g_stride, projection_stride;
 
   DeviceSampler *sampler;
   uint64_t notes_version; /* sampler_version() of the notes on the device */
@@ -140,18 +140,36 @@ static bool has_local_rope(const ModelConfig *c) {
   return false;
 }
 
+/* Queries and the gates among them. */
+static int query_outputs(const ModelConfig *c) {
+  return (c->attn_gate == ATTN_GATE_IN_Q ? 2 : 1) * c->n_heads * c->head_dim;
+}
+
+/* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
+static int qkv_outputs(const ModelConfig *c) {
+  return query_outputs(c) + 2 * c->n_kv_heads * c->head_dim;
+}
+
+static int attention_outputs(const ModelConfig *c) {
+  const int heads = c->n_heads * c->head_dim;
+  return qkv_outputs(c) + (c->attn_gate == ATTN_GATE_NUMBERS ? heads
+                           : c->attn_gate == ATTN_GATE_HEADS ? c->n_heads
+                                                             : 0);
+}
+
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
-  size_t heads = (size_t)c->n_heads + 2 * (size_t)c->n_kv_heads, dim = (size_t)c->head_dim;
+  const size_t n_caches = (size_t)config_count_layers(c, LAYER_ATTENTION, c->n_layers);
   s->h_stride = padded(c->hidden);
   s->a_stride = padded(c->n_heads * c->head_dim);
   s->g_stride = padded(c->intermediate);
+  s->projection_stride = attention_outputs(c);
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
   s->branch = arena_take(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
-  s->projections = arena_take(m, chunk * heads * dim, sizeof(float));
+  s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * (size_t)s->a_stride, 2);
   s->a = arena_take(m, chunk * (size_t)s->a_stride, 2);
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
@@ -166,9 +184,9 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->pos = arena_take(m, 1, sizeof(int));
   s->ids = arena_take(m, chunk, sizeof(int));
   s->workspace = arena_take(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
-  s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * dim * kv_bytes(o->kv);
-  s->k = arena_take(m, (size_t)c->n_layers, s->kv_layer_bytes);
-  s->v = arena_take(m, (size_t)c->n_layers, s->kv_layer_bytes);
+  s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * (size_t)c->head_dim * kv_bytes(o->kv);
+  s->k = arena_take(m, n_caches, s->kv_layer_bytes);
+  s->v = arena_take(m, n_caches, s->kv_layer_bytes);
 }
 
 /* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
@@ -362,14 +380,15 @@ static Status project(BackendState *s, const DeviceProjections *p, int n_tokens,
 }
 
 static void *kv_layer(const BackendState *s, void *all, int layer) {
-  return (char *)all + (size_t)layer * s->kv_layer_bytes;
+  const int before = config_count_layers(&s->loaded->model->config, LAYER_ATTENTION, layer);
+  return (char *)all + (size_t)before * s->kv_layer_bytes;
 }
 
 /* RMSNorm of q and of k, each over all heads together. */
 static Status norm_q_k(BackendState *s, const DeviceLayer *l, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int n_q = c->n_heads * c->head_dim, n_k = c->n_kv_heads * c->head_dim;
-  return ops_rms_norm_qk(s->projections, (size_t)n_q + 2 * (size_t)n_k, n_q, n_k, l->q_norm, l->k_norm,
+  return ops_rms_norm_qk(s->projections, (size_t)s->projection_stride, n_q, n_k, l->q_norm, l->k_norm,
                          (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
 
@@ -378,8 +397,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
-  TRY(project(s, &l->qkv, span.n_tokens, s->projections, (c->n_heads + 2 * c->n_kv_heads) * c->head_dim,
-              err));
+  TRY(project(s, &l->qkv, span.n_tokens, s->projections, s->projection_stride, err));
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   if (whole) TRY(norm_q_k(s, l, span.n_tokens, err));
   const LayerRope rope = config_layer(c, layer).rope;
@@ -395,6 +413,8 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
       .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
       .pos = s->pos,
       .projections = s->projections,
+      .stride = (size_t)s->projection_stride,
+      .query_step = query_outputs(c) / c->n_heads,
       .q = s->q,
       .k_cache = kv_layer(s, s->k, layer),
       .v_cache = kv_layer(s, s->v, layer),
@@ -450,8 +470,21 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                    layer);
 }
 
+/* Multiplies attention's output by the sigmoid of its gates. */
+static Status apply_gates(BackendState *s, int n_tokens, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const bool in_q = c->attn_gate == ATTN_GATE_IN_Q, by_head = c->attn_gate == ATTN_GATE_HEADS;
+  const float *gates = s->projections + (in_q ? c->head_dim : qkv_outputs(c));
+  const int step = in_q ? 2 * c->head_dim : by_head ? 1 : c->head_dim;
+  return ops_gate_heads(gates, (size_t)s->projection_stride, step, by_head, c->n_heads, c->head_dim, n_tokens,
+                        s->a, s->loaded->stream, err);
+}
+
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
+  if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
+    TRY(apply_gates(s, span.n_tokens, err));
   return linear_residual(s, &l->o, s->a, s->a_stride, span.n_tokens, l->attn_post_norm, err);
 }
 

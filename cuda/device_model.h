@@ -1,25 +1,35 @@
 /* device_model.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
- * Filled by: weights.c. Read by: backend.c, fused/, bench/kernel_bench.c. Projections of the same input are
- * one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if no matmul epilogue
- * has their activation. */
+ * Filled by: weights.c. Read by: backend.c, fused/, bench/kernel_bench.c. Neighbouring projections of the same
+ * input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if no matmul
+ * epilogue has their activation. */
 #pragma once
 
 #include "cuda/linear/linear.h"
 #include "engine/backend.h"
 #include "model/model.h"
 
+enum { MAX_PROJECTIONS = 4 };
+
 typedef struct {
-  DeviceLinear parts[3]; /* all in one matrix, or one matrix each */
+  DeviceLinear parts[MAX_PROJECTIONS]; /* all in one matrix, or one matrix for each run of equal types */
   int n_parts;
-  int first[3]; /* each part's first output among all */
+  int first[MAX_PROJECTIONS]; /* each part's first output among all */
 } DeviceProjections;
+
+/* The vectors of DeltaLayer (model.h); NULL in other layers. */
+typedef struct {
+  const float *conv;            /* [channels][taps] */
+  const float *a_log, *dt_bias; /* [n_value_heads] */
+  const float *norm;            /* [value_dim] */
+} DeviceDelta;
 
 typedef struct {
   /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
   const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
-  DeviceProjections qkv;
+  DeviceProjections qkv; /* q, k, v and, where it is a layer, attn_gate; or b, a, qkv, z of LAYER_DELTA */
+  DeviceDelta delta;
   DeviceLinear o, down;
   DeviceProjections gate_up; /* one part: interleaved, or gate before up; two parts: gate, up */
 } DeviceLayer;

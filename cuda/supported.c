@@ -36,7 +36,6 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->delta.n_key_heads > 0, "layers with the gated delta rule"},
-      {config->attn_gate != ATTN_GATE_NONE, "a gate of attention's output"},
       {config->attn_sinks, "attention sinks"},
       {config->embedding_norm, "normalised embeddings"},
       {config->qk_norm_plain, "q and k norms without weights"},

@@ -64,9 +64,20 @@ typedef struct {
   uint64_t n_made; /* random matrices so far, each from a seed of its own */
 } Loader;
 
+/* What a vector is for: numbers that are added to it, and the range of random ones. */
+typedef struct {
+  float plus, low, high;
+} VectorUse;
+
+/* As in dummy.c: states forget about a tenth of what they hold with each token. */
+static const VectorUse delta_uses[N_DELTA_VECTORS] = {[DELTA_CONV] = {0, -0.5f, 0.5f},
+                                                      [DELTA_A_LOG] = {0, 0, 1},
+                                                      [DELTA_DT_BIAS] = {0, -4, -2},
+                                                      [DELTA_NORM] = {0, 1, 1}};
+
 /* Work on a vector, on a matrix of n stacked or interleaved layers, and on an embedding that is not tied. */
 typedef struct {
-  Status (*vector)(Loader *loader, const float **to, const Vector *from, Error *err);
+  Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
   Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                    Error *err);
   Status (*embedding)(Loader *loader, const Matrix *from, Error *err);
@@ -74,14 +85,37 @@ typedef struct {
 
 static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
                                 const Linear *const *from, int n, bool interleaved, Error *err) {
-  bool join = true;
-  for (int i = 1; i < n; i++) join = join && can_join(from[0], from[i]);
-  to->n_parts = join ? 1 : n;
-  if (join) return pass->matrix(loader, &to->parts[0], from, n, interleaved, err);
-  for (int i = 0, first = 0; i < n; first += from[i++]->n_out) {
-    to->first[i] = first;
-    TRY(pass->matrix(loader, &to->parts[i], &from[i], 1, false, err));
+  to->n_parts = 0;
+  for (int i = 0, end, output = 0; i < n; i = end) {
+    const int part = to->n_parts++;
+    to->first[part] = output;
+    for (end = i; end < n && (end == i || can_join(from[i], from[end])); end++) output += from[end]->n_out;
+    TRY(pass->matrix(loader, &to->parts[part], &from[i], end - i, interleaved && end - i > 1, err));
   }
+  return STATUS_OK;
+}
+
+/* What multiplies the input of a layer's attention or delta rule. b and a are small and come first: the
+ * matmul after them loads its first weights while they are multiplied. */
+static int input_projections(const ModelConfig *config, int layer, const ModelLayer *from,
+                             const Linear *out[MAX_PROJECTIONS]) {
+  static const int delta[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z},
+                   attention[] = {LAYER_Q, LAYER_K, LAYER_V, LAYER_ATTN_GATE};
+  const int *which = config_layer(config, layer).kind == LAYER_DELTA ? delta : attention;
+  int n = 0;
+  for (int i = 0; i < MAX_PROJECTIONS; i++)
+    if (layer_linear_exists(config, layer, which[i])) out[n++] = layer_linear(from, which[i]);
+  return n;
+}
+
+static Status visit_delta(Loader *loader, const Pass *pass, DeviceDelta *to, const ModelLayer *from,
+                          Error *err) {
+  const float **const vectors[N_DELTA_VECTORS] = {[DELTA_CONV] = &to->conv,
+                                                  [DELTA_A_LOG] = &to->a_log,
+                                                  [DELTA_DT_BIAS] = &to->dt_bias,
+                                                  [DELTA_NORM] = &to->norm};
+  for (int which = 0; which < N_DELTA_VECTORS; which++)
+    TRY(pass->vector(loader, vectors[which], delta_vector_of(from, which), delta_uses[which], err));
   return STATUS_OK;
 }
 
@@ -96,19 +130,22 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   const Model *model = loaded->model;
   const bool swiglu =
       model->config.activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
+  const VectorUse norm = {model->config.norm_plus_one ? 1 : 0, 1, 1};
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     DeviceLayer *to = &loaded->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++)
-      TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), err));
-    TRY(visit_projections(loader, pass, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, false,
-                          err));
+      TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
+    TRY(visit_delta(loader, pass, &to->delta, from, err));
+    const Linear *inputs[MAX_PROJECTIONS];
+    const int n_inputs = input_projections(&model->config, i, from, inputs);
+    TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
     TRY(pass->matrix(loader, &to->o, (const Linear *[]){&from->o}, 1, false, err));
     TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
                           err));
     TRY(pass->matrix(loader, &to->down, (const Linear *[]){&from->down}, 1, false, err));
   }
-  TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, err));
+  TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, norm, err));
   TRY(pass->matrix(loader, &loaded->head, (const Linear *[]){&model->head}, 1, false, err));
   if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data)
     return pass->embedding(loader, &model->embedding, err);
@@ -132,8 +169,8 @@ static void need_slot(Loader *loader, const Linear *l) {
   if (loader->slot_bytes < piece) loader->slot_bytes = piece;
 }
 
-static Status place_vector(Loader *loader, const float **to, const Vector *from, Error *err) {
-  (void)err;
+static Status place_vector(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err) {
+  (void)use, (void)err;
   *to = from->data ? arena_take(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
   return STATUS_OK;
 }
@@ -212,11 +249,11 @@ static void advance(Loader *l, size_t bytes) {
   if (l->options->progress) l->options->progress(l->options->progress_user, l->done, l->total);
 }
 
-/* Uploads the factors of a norm as fp32. */
-static Status fill_vector(Loader *l, const float **to, const Vector *from, Error *err) {
+/* Uploads the numbers as fp32. */
+static Status fill_vector(Loader *l, const float **to, const Vector *from, VectorUse use, Error *err) {
   if (!from->data) return STATUS_OK;
   floats_read(from->data, from->dtype, 0, (size_t)from->n, l->floats);
-  for (int i = 0; l->loaded->model->config.norm_plus_one && i < from->n; i++) l->floats[i] += 1;
+  for (int i = 0; use.plus != 0 && i < from->n; i++) l->floats[i] += use.plus;
   TRY(upload_array(&l->uploader, l->floats, (size_t)from->n * sizeof(float), (void *)*to, err));
   advance(l, (size_t)from->n * dtype_bytes(from->dtype));
   return STATUS_OK;
@@ -312,7 +349,8 @@ static Status fill_from_checkpoint(Loader *l, Error *err) {
   const Model *model = l->loaded->model;
   const ModelConfig *c = &model->config;
   const size_t longest = (size_t)c->hidden + (size_t)c->n_heads * (size_t)c->head_dim +
-                         (size_t)c->intermediate + (size_t)c->vocab_size; /* or more */
+                         (size_t)c->intermediate + (size_t)c->vocab_size +
+                         (size_t)c->delta.conv * (size_t)delta_channels(&c->delta); /* or more */
   l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes;
   l->floats = mem_alloc(longest, sizeof *l->floats, "vectors", err);
   Status status = l->floats ? STATUS_OK : STATUS_FAILED;
@@ -327,9 +365,10 @@ static Status fill_from_checkpoint(Loader *l, Error *err) {
 
 /* --- random weights, for a model made from a config alone */
 
-static Status make_vector(Loader *l, const float **to, const Vector *from, Error *err) {
+static Status make_vector(Loader *l, const float **to, const Vector *from, VectorUse use, Error *err) {
   if (!from->data) return STATUS_OK;
-  return random_numbers((void *)*to, WEIGHT_F32, (size_t)from->n, 1, 1, 0, l->loaded->stream, err);
+  return random_numbers((void *)*to, WEIGHT_F32, (size_t)from->n, use.low, use.high, 0, l->loaded->stream,
+                        err);
 }
 
 static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
@@ -343,7 +382,7 @@ static Status make_embedding(Loader *l, const Matrix *from, Error *err) {
                         (size_t)from->n_rows * (size_t)from->n_columns, -1, 1, 0, l->loaded->stream, err);
 }
 
-/* At most three layers are stacked in one matrix, so the size of the loader's slots together is enough. */
+/* At most MAX_PROJECTIONS layers are stacked in one matrix, so the loader's slots together are enough. */
 static Status fill_at_random(Loader *l, Error *err) {
   static const Pass pass = {make_vector, make_matrix, make_embedding};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);

@@ -295,14 +295,20 @@ static Status time_layer_and_free(Bench *b, const LayerMatrix *layer, Error *err
 
 /* --- the model's matrices */
 
-enum { MAX_MATRICES = 7 }; /* of a layer: q, k, v, o, gate, up, down */
+enum { MAX_MATRICES = MAX_PROJECTIONS + 4 }; /* of a layer: those of its input, o, gate, up, down */
+
+/* The name of part i of what multiplies a layer's input: "qkv", or the first of several: "in_proj_qkv". */
+static const char *input_name(const DeviceProjections *inputs, int i) {
+  const char *dot = strrchr(inputs->parts[i].name, '.');
+  return inputs->n_parts == 1 || !dot ? "qkv" : dot + 1;
+}
 
 /* Lists the matrices of one layer as backend.c multiplies them; returns how many. */
 static int layer_matrices(const DeviceLayer *l, LayerMatrix out[MAX_MATRICES]) {
-  static const char *const qkv[] = {"q", "k", "v"}, *const gate_up[] = {"gate", "up"};
+  static const char *const gate_up[] = {"gate", "up"};
   int n = 0;
   for (int i = 0; i < l->qkv.n_parts; i++)
-    out[n++] = (LayerMatrix){l->qkv.n_parts == 1 ? "qkv" : qkv[i], &l->qkv.parts[i], LINEAR_TO_F32};
+    out[n++] = (LayerMatrix){input_name(&l->qkv, i), &l->qkv.parts[i], LINEAR_TO_F32};
   out[n++] = (LayerMatrix){"o", &l->o, LINEAR_ADD_F32};
   for (int i = 0; i < l->gate_up.n_parts; i++)
     out[n++] = (LayerMatrix){l->gate_up.n_parts == 1 ? "gate_up" : gate_up[i], &l->gate_up.parts[i],

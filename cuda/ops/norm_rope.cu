@@ -176,7 +176,9 @@ template <typename T, Pairing kPairing> __global__ void qk_norm_rope_append_kern
     high_weight[i] = weight && pair < half ? weight[pair + pairs.high(pair)] : 1;
   }
   wait_for_previous();
-  const float *from = a.projections + ((size_t)row * n_all + head) * a.head_dim;
+  const float *from =
+      a.projections + row * a.stride +
+      (is_query ? head * a.query_step : a.n_heads * a.query_step + (head - a.n_heads) * a.head_dim);
   float low[kMaxPairs], high[kMaxPairs];
 #pragma unroll
   for (int i = 0; i < kMaxPairs; i++) {
@@ -224,6 +226,18 @@ template <typename T, Pairing kPairing> __global__ void qk_norm_rope_append_kern
     int pair = lane + 32 * i;
     if (pair < half) store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
   }
+}
+
+/* A thread takes two numbers of a row. */
+__global__ void gate_heads_kernel(const float *gates, size_t stride, int step, bool by_head, int n,
+                                  int head_dim, __half2 *a) {
+  begin_overlapping();
+  const int i = 2 * (blockIdx.x * blockDim.x + threadIdx.x), d = i % head_dim;
+  if (i >= n) return;
+  const float *gate = gates + blockIdx.y * stride + i / head_dim * step + (by_head ? 0 : d);
+  __half2 *at = a + ((size_t)blockIdx.y * n + i) / 2;
+  const float2 value = __half22float2(*at);
+  *at = __floats2half2_rn(value.x / (1 + expf(-gate[0])), value.y / (1 + expf(-gate[by_head ? 0 : 1])));
 }
 
 template <Activation kActivation>
@@ -328,6 +342,13 @@ Status ops_gated(Activation activation, const float *gate_up, int n, int n_token
       activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU> : gated_kernel<ACTIVATION_GELU_TANH>;
   return launch(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, true, "gated product", err, gate_up,
                 n, (__half *)out, out_stride);
+}
+
+Status ops_gate_heads(const float *gates, size_t stride, int step, bool by_head, int n_heads, int head_dim,
+                      int n_tokens, void *a, cudaStream_t stream, Error *err) {
+  const int n = n_heads * head_dim;
+  return launch(gate_heads_kernel, dim3((n + 511) / 512, n_tokens), 256, 0, stream, true, "attention's gate",
+                err, gates, stride, step, by_head, n, head_dim, (__half2 *)a);
 }
 
 Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,

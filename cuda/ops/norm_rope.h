@@ -47,7 +47,7 @@ Status ops_add_rms_norm(const float *y, const float *weight, float eps, int n, i
 Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
                        float eps, int n_tokens, cudaStream_t stream, Error *err);
 
-/* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
+/* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
  * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to the cache
  * [n_kv_heads][n_ctx][head_dim] from position *pos on. */
@@ -58,7 +58,9 @@ typedef struct {
   const float *q_norm, *k_norm;
   const void *rope_table; /* float2 [n_tokens][rotary_dim / 2] */
   const int *pos;
-  const float *projections;
+  const float *projections; /* [n_tokens][stride] */
+  size_t stride;
+  int query_step; /* floats from a query to the next: head_dim, or more where gates are between */
   void *q;
   void *k_cache, *v_cache;
   int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
@@ -66,6 +68,11 @@ typedef struct {
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
+
+/* a *= sigmoid(gates): a fp16 [n_tokens][n_heads * head_dim]. The gates of a head, head_dim numbers or with
+ * by_head one, are `step` floats after those of the head before; rows of gates are `stride` apart. */
+Status ops_gate_heads(const float *gates, size_t stride, int step, bool by_head, int n_heads, int head_dim,
+                      int n_tokens, void *a, cudaStream_t stream, Error *err);
 
 /* out = activation(gate) * up, clamped to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
  * [n_tokens][out_stride]. */

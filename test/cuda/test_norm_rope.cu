@@ -205,11 +205,14 @@ static Row head_of(const float *from, int head_dim, int rotary, const float *wei
   return head;
 }
 
-/* Two query heads per KV head; the cache has positions before and after the step's. */
+/* Two query heads per KV head; the cache has positions before and after the step's. With norms there are
+ * other numbers after each query, as gates are. */
 template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind) {
   const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3, step = 4;
   const float eps = 0.5f;
-  const Floats from = random_numbers((size_t)n_tokens * all * head_dim, -2, 2),
+  const int query_step = norms ? 2 * head_dim : head_dim,
+            stride = n_heads * query_step + 2 * n_kv * head_dim + (norms ? 5 : 0);
+  const Floats from = random_numbers((size_t)n_tokens * stride, -2, 2),
                turns = random_numbers((size_t)n_tokens * rotary + 1, -1, 1),
                q_norm = random_numbers(head_dim, 0.5f, 1.5f), k_norm = random_numbers(head_dim, 0.5f, 1.5f);
   const size_t cache = (size_t)n_kv * n_ctx * head_dim;
@@ -222,6 +225,7 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   heads.n_heads = n_heads, heads.n_kv_heads = n_kv, heads.head_dim = head_dim, heads.n_ctx = n_ctx;
   heads.eps = eps, heads.kv = kv, heads.rotary_dim = rotary, heads.rope_table = turns_device.at;
   heads.pos = pos_device.at, heads.projections = from_device.at, heads.q = q.at;
+  heads.stride = (size_t)stride, heads.query_step = query_step;
   heads.k_cache = keys.at, heads.v_cache = values.at;
   heads.neighbours = kind.neighbours, heads.norm_after_rope = kind.norm_after;
   heads.query_scale_beta = kind.beta, heads.query_scale_step = step;
@@ -231,7 +235,8 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   for (int row = 0; row < n_tokens; row++)
     for (int h = 0; h < all; h++) {
       const bool is_q = h < n_heads, is_v = h >= n_heads + n_kv;
-      const float *in = &from[((size_t)row * all + h) * head_dim];
+      const float *in = &from[(size_t)row * stride] +
+                        (is_q ? h * query_step : n_heads * query_step + (h - n_heads) * head_dim);
       const float *weight = !norms ? NULL : is_q ? q_norm.data() : k_norm.data();
       Row head = Row(in, in + head_dim);
       if (!is_v) head = head_of(in, head_dim, rotary, weight, eps, &turns[(size_t)row * rotary], kind);
@@ -252,6 +257,32 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   expect("ops_qk_norm_rope_append, queries of", head_dim, got_q, want_q, HALF);
   expect("ops_qk_norm_rope_append, keys of", head_dim, got_k, want_k, tolerance);
   expect("ops_qk_norm_rope_append, values of", head_dim, got_v, want_v, tolerance);
+}
+
+/* Gates among the queries, as a layer of their own, and one for each head; rows with a gap. */
+static void test_gate_heads() {
+  const int n_heads = 3, n_tokens = 2;
+  for (int head_dim : {2, 34, 256})
+    for (int form = 0; form < 3; form++) {
+      const bool by_head = form == 2;
+      const int step = by_head ? 1 : form == 0 ? 2 * head_dim : head_dim, stride = n_heads * step + 3;
+      const Floats gates = random_numbers((size_t)n_tokens * stride, -4, 4);
+      Device<float> gates_device(gates);
+      std::vector<__half> a;
+      Row want, got;
+      for (float v : random_numbers((size_t)n_tokens * n_heads * head_dim, -2, 2))
+        a.push_back(__float2half_rn(v));
+      for (size_t i = 0; i < a.size(); i++) {
+        const int head = (int)i / head_dim % n_heads, row = (int)i / head_dim / n_heads;
+        const float gate = gates[(size_t)row * stride + head * step + (by_head ? 0 : i % head_dim)];
+        want.push_back(__half2float(a[i]) / (1 + exp(-(double)gate)));
+      }
+      Device<__half> device(a);
+      MUST(ops_gate_heads(gates_device.at, stride, step, by_head, n_heads, head_dim, n_tokens, device.at, 0,
+                          &error));
+      for (__half v : device.host()) got.push_back(__half2float(v));
+      expect("ops_gate_heads", head_dim, got, want, HALF);
+    }
 }
 
 static void test_gated() {
@@ -326,6 +357,7 @@ int main() {
           test_heads<float>(KV_F32, head_dim, rotary, norms, kind);
         }
       }
+  test_gate_heads();
   test_gated();
   test_limits();
   test_logits();

@@ -137,23 +137,29 @@ static bool can_join(const Linear *a, const Linear *b) {
 
 static void expect_projections(const DeviceProjections *p, std::vector<const Linear *> layers, bool pair,
                                cudaStream_t stream) {
-  bool join = true;
-  for (const Linear *l : layers) join = join && can_join(layers[0], l);
-  expect(p->n_parts == (join ? 1 : (int)layers.size()), "how many matrices there are", layers[0]->name);
-  if (p->n_parts == 1) {
-    const Matrix8 whole(&p->parts[0], stream);
-    expect(p->parts[0].interleaved == pair, "whether they are interleaved", layers[0]->name);
+  int part = 0, first = 0;
+  for (size_t i = 0, end; i < layers.size(); i = end, part++) {
+    for (end = i + 1; end < layers.size() && can_join(layers[i], layers[end]);) end++;
+    if (part >= p->n_parts) break;
+    const DeviceLinear *w = &p->parts[part];
+    const Matrix8 whole(w, stream);
+    const bool interleaved = pair && end - i > 1;
+    expect(w->interleaved == interleaved, "whether they are interleaved", layers[i]->name);
     int rows = 0;
-    for (size_t i = 0; i < layers.size(); rows += layers[i++]->n_out)
-      expect_linear(whole, pair ? (int)i : rows / 8, pair ? 2 : 1, layers[i]);
-    expect(p->parts[0].n_out == rows && p->first[0] == 0, "the outputs", layers[0]->name);
-    return;
+    for (size_t j = i; j < end; rows += layers[j++]->n_out)
+      expect_linear(whole, interleaved ? (int)(j - i) : rows / 8, interleaved ? 2 : 1, layers[j]);
+    expect(w->n_out == rows && p->first[part] == first, "the outputs", layers[i]->name);
+    first += rows;
   }
-  int first = 0;
-  for (size_t i = 0; i < layers.size(); first += layers[i++]->n_out) {
-    expect(p->first[i] == first && p->parts[i].n_out == layers[i]->n_out, "the outputs", layers[i]->name);
-    expect_linear(Matrix8(&p->parts[i], stream), 0, 1, layers[i]);
-  }
+  expect(p->n_parts == part, "how many matrices there are", layers[0]->name);
+}
+
+/* The layers that multiply the input of attention or of the delta rule, in the order of their outputs. */
+static std::vector<const Linear *> inputs_of(const ModelConfig *config, int layer, const ModelLayer *from) {
+  std::vector<const Linear *> layers = {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.z};
+  if (config_layer(config, layer).kind != LAYER_DELTA) layers = {&from->q, &from->k, &from->v};
+  if (from->attn_gate.n_out > 0) layers.push_back(&from->attn_gate);
+  return layers;
 }
 
 static void expect_norm(const float *got, const Vector &from, bool plus_one, const char *what) {
@@ -176,7 +182,11 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->mlp_post_norm, from->mlp_post_norm, one, "mlp_post_norm");
     expect_norm(to->q_norm, from->q_norm, one, "q_norm");
     expect_norm(to->k_norm, from->k_norm, one, "k_norm");
-    expect_projections(&to->qkv, {&from->q, &from->k, &from->v}, false, loaded.stream);
+    expect_norm(to->delta.conv, from->delta.conv, false, "conv1d");
+    expect_norm(to->delta.a_log, from->delta.a_log, false, "A_log");
+    expect_norm(to->delta.dt_bias, from->delta.dt_bias, false, "dt_bias");
+    expect_norm(to->delta.norm, from->delta.norm, false, "linear_attn.norm");
+    expect_projections(&to->qkv, inputs_of(&model->config, i, from), false, loaded.stream);
     expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, loaded.stream);
     expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_linear(Matrix8(&to->down, loaded.stream), 0, 1, &from->down);
