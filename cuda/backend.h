@@ -5,6 +5,6 @@
 
 extern const Backend cuda_backend;
 
-/* STATUS_MODEL with the reason if some layer has no kernel: only the scales of a linear layer can be refused.
+/* STATUS_MODEL with the reason if some part of the model has no kernel.
  * Host only (supported.c): programs built without CUDA have it too. */
 Status cuda_check_model(const Model *model, Error *err);

@@ -29,6 +29,15 @@ static bool scales_fit_fp16(const Linear *linear) {
   return lost <= most * all;
 }
 
+enum { LARGEST_HEAD = 256 };
+
+/* True if the layers have the model's sizes: CUDA's activations, weights and cache have one size each. */
+static bool layers_are_alike(const ModelConfig *config) {
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (!config_layer_is_alike(config, layer)) return false;
+  return true;
+}
+
 /* A part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
@@ -36,6 +45,8 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->delta.n_key_heads > 0, "layers with the gated delta rule"},
+      {!layers_are_alike(config), "layers of different sizes"},
+      {config->head_dim > LARGEST_HEAD, "heads of more than 256 numbers"},
       {config->attn_sinks, "attention sinks"},
       {config->embedding_norm, "normalised embeddings"},
       {config->qk_norm_plain, "q and k norms without weights"},

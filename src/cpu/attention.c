@@ -126,18 +126,19 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const ModelConfig *config = &state->loaded->model->config;
-  AttentionWork work = {state,
-                        range,
-                        layer,
-                        config_layer(config, layer).window,
-                        config->n_heads / config->n_kv_heads,
-                        config->head_dim,
-                        state->plan.v_width,
-                        (float)config->attention_cap,
-                        state->loaded->layers[layer].sinks};
+  const LayerConfig own = config_layer(config, layer);
+  const AttentionWork work = {state,
+                              range,
+                              layer,
+                              own.window,
+                              config->n_heads / own.n_kv_heads,
+                              own.head_dim,
+                              state->kv[layer].v_width,
+                              (float)config->attention_cap,
+                              state->loaded->layers[layer].sinks};
   if (range.n_tokens == 1)
-    attend_row(&work, config->n_kv_heads);
+    attend_row(&work, own.n_kv_heads);
   else
-    attend_rows(&work, config->n_kv_heads);
+    attend_rows(&work, own.n_kv_heads);
   return STATUS_OK;
 }

@@ -2,8 +2,8 @@
  *
  * Called by: forward.c and session.c through cpu_backend. Calls: linear.c, attention.c, the kernels.
  * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits with any
- *              other rows and any number of threads; rows of activations are padded with zeros that nothing
- *              overwrites. */
+ *              other rows and any number of threads; a matmul's input is followed by zeros up to a multiple
+ *              of ALIGN_FLOATS. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,10 @@ CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next) {
 
 /* The weights of norms that have none in the checkpoint: ones for the widest of them. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
-  const int n = config->hidden > config->head_dim ? config->hidden : config->head_dim;
   if (!config->embedding_norm && !config->qk_norm_plain) return NULL;
+  int n = config->hidden;
+  for (int i = 0; i < config->n_layers; i++)
+    if (n < config_layer(config, i).head_dim) n = config_layer(config, i).head_dim;
   float *out = place ? place + *next : NULL;
   for (int i = 0; out && i < n; i++) out[i] = 1;
   *next += (size_t)n;
@@ -173,40 +175,64 @@ static size_t widest_input(const StatePlan *plan) {
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
-/* The number of attn_gate's outputs. */
-static int64_t n_gates(const ModelConfig *config) {
+/* The number of attn_gate's outputs in a layer. */
+static int64_t n_gates(const ModelConfig *config, int layer) {
   if (config->attn_gate == ATTN_GATE_NONE) return 0;
-  return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : (int64_t)config->n_heads * config->head_dim;
+  const int each = config->attn_gate == ATTN_GATE_HEADS ? 1 : config_layer(config, layer).head_dim;
+  return (int64_t)config->n_heads * each;
+}
+
+static void raise_to(int *most, int64_t n) {
+  if (cpu_padded(n) > *most) *most = cpu_padded(n);
+}
+
+static StatePlan plan_of(const ModelConfig *config, const StateOptions *options) {
+  const DeltaConfig *delta = &config->delta;
+  StatePlan plan = {.hidden = cpu_padded(config->hidden),
+                    .channels = cpu_padded(delta_channels(delta)),
+                    .delta_heads = cpu_padded(delta->n_value_heads),
+                    .delta_width = cpu_padded((int64_t)delta->n_value_heads * delta->value_dim),
+                    .delta_numbers = cpu_delta_numbers(delta),
+                    .recurrent_bytes = cpu_recurrent_bytes(config),
+                    .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
+                    .n_ropes = 1,
+                    .angles = config->rope.rotary_dim / 2};
+  plan.heads = plan.delta_width;
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const LayerConfig own = config_layer(config, layer);
+    raise_to(&plan.heads, (int64_t)config->n_heads * own.head_dim);
+    raise_to(&plan.kv_heads, (int64_t)own.n_kv_heads * own.head_dim);
+    raise_to(&plan.gates, n_gates(config, layer));
+    if (config->attn_gate == ATTN_GATE_IN_Q) raise_to(&plan.queries, 2 * n_gates(config, layer));
+    raise_to(&plan.intermediate, own.intermediate);
+    raise_to(&plan.v_width, own.head_dim);
+    if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
+  }
+  if (plan.n_ropes > 1 && config->local_rope.rotary_dim > config->rope.rotary_dim)
+    plan.angles = config->local_rope.rotary_dim / 2;
+  return plan;
+}
+
+/* Takes the memory of a layer's cache. */
+static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions *options) {
+  const size_t n_ctx = (size_t)options->n_ctx, item = options->kv == KV_F16 ? 2 : 4;
+  LayerCache cache = {.head_dim = layer.head_dim, .v_width = cpu_padded(layer.head_dim)};
+  Arena head = {0};
+  take(&head, product_of((n_ctx + KEY_BLOCK - 1) / KEY_BLOCK, (size_t)layer.head_dim * KEY_BLOCK), item);
+  cache.k_bytes = head.used;
+  take(&head, product_of(n_ctx, (size_t)cache.v_width), item);
+  cache.head_bytes = head.used;
+  cache.heads = take(arena, (size_t)layer.n_kv_heads, cache.head_bytes);
+  return cache;
 }
 
 /* Sets the plan and the pointers of a state with these options and returns the bytes that they take. */
 static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *start) {
   const StateOptions *options = &state->options;
-  const size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx;
-  const size_t vocab = (size_t)config->vocab_size, item = options->kv == KV_F16 ? 2 : 4;
-  Arena arena = {.start = start}, head = {0};
+  const size_t rows = (size_t)options->max_chunk, vocab = (size_t)config->vocab_size;
+  Arena arena = {.start = start};
   StatePlan *plan = &state->plan;
-  *plan =
-      (StatePlan){.hidden = cpu_padded(config->hidden),
-                  .heads = cpu_padded((int64_t)config->n_heads * config->head_dim),
-                  .kv_heads = cpu_padded((int64_t)config->n_kv_heads * config->head_dim),
-                  .gates = cpu_padded(n_gates(config)),
-                  .channels = cpu_padded(delta_channels(&config->delta)),
-                  .delta_heads = cpu_padded(config->delta.n_value_heads),
-                  .delta_width = cpu_padded((int64_t)config->delta.n_value_heads * config->delta.value_dim),
-                  .delta_numbers = cpu_delta_numbers(&config->delta),
-                  .recurrent_bytes = cpu_recurrent_bytes(config),
-                  .intermediate = cpu_padded(config->intermediate),
-                  .v_width = cpu_padded(config->head_dim),
-                  .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
-                  .n_ropes = 1};
-  if (config->attn_gate == ATTN_GATE_IN_Q) plan->queries = cpu_padded(2 * n_gates(config));
-  if (plan->heads < plan->delta_width) plan->heads = plan->delta_width;
-  for (int layer = 0; layer < config->n_layers; layer++)
-    if (config_layer(config, layer).rope == ROPE_LOCAL) plan->n_ropes = 2;
-  plan->angles = config->rope.rotary_dim / 2;
-  if (plan->n_ropes > 1 && config->local_rope.rotary_dim > config->rope.rotary_dim)
-    plan->angles = config->local_rope.rotary_dim / 2;
+  *plan = plan_of(config, options);
   const size_t angles = product_of(product_of((size_t)plan->n_ropes, rows), (size_t)plan->angles);
   state->x = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
   state->h = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
@@ -241,12 +267,13 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
   state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
   state->logits = take(&arena, product_of((size_t)options->max_logit_rows, vocab), sizeof(float));
-  const size_t n_cached = (size_t)config_count_layers(config, LAYER_ATTENTION, config->n_layers);
-  take(&head, product_of((n_ctx + KEY_BLOCK - 1) / KEY_BLOCK, (size_t)config->head_dim * KEY_BLOCK), item);
-  plan->head_k_bytes = head.used;
-  take(&head, product_of(n_ctx, (size_t)plan->v_width), item);
-  plan->head_bytes = head.used;
-  state->kv = take(&arena, product_of(n_cached, (size_t)config->n_kv_heads), plan->head_bytes);
+  state->kv = take(&arena, (size_t)config->n_layers, sizeof *state->kv);
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const LayerConfig own = config_layer(config, layer);
+    const LayerCache cache =
+        own.kind == LAYER_ATTENTION ? take_cache(&arena, own, options) : (LayerCache){0};
+    if (start) state->kv[layer] = cache;
+  }
   /* One line more, so that cpu_open() can align the start. */
   return arena.used > SIZE_MAX - LINE ? SIZE_MAX : arena.used + LINE;
 }
@@ -282,11 +309,9 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
 }
 
 KvHead state_kv_head(const BackendState *state, int layer, int kv_head) {
-  const ModelConfig *config = &state->loaded->model->config;
-  size_t index =
-      (size_t)state->loaded->layers[layer].same_kind * (size_t)config->n_kv_heads + (size_t)kv_head;
-  uint8_t *k = state->kv + index * state->plan.head_bytes;
-  return (KvHead){state->options.kv, config->head_dim, state->plan.v_width, k, k + state->plan.head_k_bytes};
+  const LayerCache *cache = &state->kv[layer];
+  uint8_t *k = cache->heads + (size_t)kv_head * cache->head_bytes;
+  return (KvHead){state->options.kv, cache->head_dim, cache->v_width, k, k + cache->k_bytes};
 }
 
 static Status cpu_read_logits(BackendState *state, int row, float *out, Error *err) {
@@ -381,25 +406,25 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
 }
 
 /* Applies the model's q or k norm, if any, and RoPE to the heads of a row. */
-static void norm_rope_heads(const BackendState *state, LayerRope rope, const float *norm, int row,
+static void norm_rope_heads(const BackendState *state, const LayerConfig *layer, const float *norm, int row,
                             int n_heads, float scale, float *heads) {
   const ModelConfig *config = &state->loaded->model->config;
   const Kernels *kernels = state->loaded->kernels;
-  const bool none = rope == ROPE_NONE;
-  const int half = none ? 0 : state->loaded->ropes[rope].n_pairs;
-  const bool neighbours = !none && state->loaded->ropes[rope].neighbours;
-  size_t at = half ? angles_at(state, rope, row) : 0;
+  const bool none = layer->rope == ROPE_NONE;
+  const int dim = layer->head_dim, half = none ? 0 : state->loaded->ropes[layer->rope].n_pairs;
+  const bool neighbours = !none && state->loaded->ropes[layer->rope].neighbours;
+  size_t at = half ? angles_at(state, layer->rope, row) : 0;
   const bool after = norm && config->qk_norm_after_rope;
   if (norm && config->qk_norm == QK_NORM_WHOLE)
-    kernels->rms_norm(heads, norm, n_heads * config->head_dim, config->norm_eps, heads);
+    kernels->rms_norm(heads, norm, n_heads * dim, config->norm_eps, heads);
   for (int i = 0; i < n_heads; i++) {
-    float *head = heads + (size_t)i * (size_t)config->head_dim;
+    float *head = heads + (size_t)i * (size_t)dim;
     if (norm && config->qk_norm == QK_NORM_HEADS && !after)
-      kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
+      kernels->rms_norm(head, norm, dim, config->norm_eps, head);
     (neighbours ? kernels->rotate_neighbours : kernels->rotate)(head, state->cosines + at, state->sines + at,
-                                                                half, config->head_dim, after ? 1 : scale);
-    if (after) kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
-    for (int d = 0; after && d < config->head_dim; d++) head[d] *= scale;
+                                                                half, dim, after ? 1 : scale);
+    if (after) kernels->rms_norm(head, norm, dim, config->norm_eps, head);
+    for (int d = 0; after && d < dim; d++) head[d] *= scale;
   }
 }
 
@@ -414,16 +439,16 @@ static float query_scale(const ModelConfig *config, int position) {
 static void rotate_append(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const LayerRope rope = config_layer(config, layer).rope;
-  size_t dim = (size_t)config->head_dim;
+  const LayerConfig own = config_layer(config, layer);
+  size_t dim = (size_t)own.head_dim;
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
-    norm_rope_heads(state, rope, weights->q_norm, r, config->n_heads, query_scale(config, range.pos + r),
+    norm_rope_heads(state, &own, weights->q_norm, r, config->n_heads, query_scale(config, range.pos + r),
                     state->q + (size_t)r * (size_t)state->plan.heads);
-    norm_rope_heads(state, rope, weights->k_norm, r, config->n_kv_heads, 1, k);
-    for (size_t i = 0; i < (size_t)config->n_kv_heads; i++) {
+    norm_rope_heads(state, &own, weights->k_norm, r, own.n_kv_heads, 1, k);
+    for (size_t i = 0; i < (size_t)own.n_kv_heads; i++) {
       KvHead kv = state_kv_head(state, layer, (int)i);
       state->loaded->kernels->append(&kv, range.pos + r, k + i * dim, v + i * dim);
     }
@@ -431,13 +456,14 @@ static void rotate_append(BackendState *state, TokenRange range, int layer) {
 }
 
 /* Moves the queries and gates of q's matrix to their places. */
-static void split_queries(BackendState *state, int n_rows) {
-  const size_t dim = (size_t)state->loaded->model->config.head_dim, bytes = dim * sizeof(float);
+static void split_queries(BackendState *state, int n_rows, int layer) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const size_t dim = (size_t)config_layer(config, layer).head_dim, bytes = dim * sizeof(float);
   for (int r = 0; r < n_rows; r++) {
     const float *from = state->queries + (size_t)r * (size_t)state->plan.queries;
     float *q = state->q + (size_t)r * (size_t)state->plan.heads;
     float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
-    for (size_t head = 0; head < (size_t)state->loaded->model->config.n_heads; head++) {
+    for (size_t head = 0; head < (size_t)config->n_heads; head++) {
       memcpy(q + head * dim, from + 2 * head * dim, bytes);
       memcpy(gates + head * dim, from + (2 * head + 1) * dim, bytes);
     }
@@ -459,15 +485,16 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   const float *from = normalised(state, range.n_tokens, weights->attn_norm);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls,
               weights->attn_gate.linear ? 4 : 3);
-  if (gate_in_q) split_queries(state, range.n_tokens);
+  if (gate_in_q) split_queries(state, range.n_tokens, layer);
   rotate_append(state, range, layer);
   return STATUS_OK;
 }
 
 /* Multiplies attention's output by the sigmoid of its gates, one for each number or for each head. */
-static void apply_gates(BackendState *state, int n_rows) {
+static void apply_gates(BackendState *state, int n_rows, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
-  const int n = (int)n_gates(config), width = config->attn_gate == ATTN_GATE_HEADS ? config->head_dim : 1;
+  const int n = (int)n_gates(config, layer);
+  const int width = config->attn_gate == ATTN_GATE_HEADS ? config_layer(config, layer).head_dim : 1;
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
@@ -485,12 +512,10 @@ static Status cpu_norm_delta_rule(BackendState *state, TokenRange range, int lay
   return STATUS_OK;
 }
 
-/* Zeros that follow the numbers of rows of state->q: layers of another kind may have wider rows. */
-static void clear_padding(BackendState *state, int n_rows, int width) {
-  for (int r = 0; r < n_rows; r++) {
-    float *row = state->q + (size_t)r * (size_t)state->plan.heads;
-    for (int i = width; i < cpu_padded(width); i++) row[i] = 0;
-  }
+/* Zeroes what a wider layer left between the end of each row of n numbers and the next ALIGN_FLOATS. */
+static void pad_rows(float *rows, int stride, int n_rows, int n) {
+  for (int r = 0; r < n_rows; r++)
+    for (int i = n; i < cpu_padded(n); i++) rows[(size_t)r * (size_t)stride + (size_t)i] = 0;
 }
 
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
@@ -498,8 +523,8 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   const CpuLayer *weights = &state->loaded->layers[layer];
   const ModelConfig *config = &state->loaded->model->config;
   if (config->attn_gate != ATTN_GATE_NONE && config_layer(config, layer).kind == LAYER_ATTENTION)
-    apply_gates(state, range.n_tokens);
-  if (state->plan.channels) clear_padding(state, range.n_tokens, weights->o.linear->n_in);
+    apply_gates(state, range.n_tokens, layer);
+  pad_rows(state->q, state->plan.heads, range.n_tokens, weights->o.linear->n_in);
   matmul_residual(state, weights->o, state->q, state->plan.heads, range.n_tokens, weights->attn_post_norm);
   return STATUS_OK;
 }
@@ -520,6 +545,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
 static Status cpu_down_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
+  pad_rows(state->g, state->plan.intermediate, range.n_tokens, weights->down.linear->n_in);
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
                   weights->mlp_post_norm);
   return STATUS_OK;

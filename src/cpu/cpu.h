@@ -51,14 +51,20 @@ struct BackendModel {
   CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
 };
 
-/* The sizes of a session's rows and cache. */
+/* The sizes of a session's rows: the largest of all layers. */
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
   int queries, channels, delta_heads, delta_width;           /* likewise; 0 where the model has none */
   size_t delta_numbers, recurrent_bytes;                     /* of one layer's state; of all layers' */
   int n_segments, n_ropes, angles;                           /* angles: of a row of one rope */
-  size_t head_k_bytes, head_bytes; /* cache of one KV head of one layer: K alone, K and V */
 } StatePlan;
+
+/* The cache of one layer. */
+typedef struct {
+  uint8_t *heads;             /* [n_kv_heads][head_bytes] */
+  size_t k_bytes, head_bytes; /* of one KV head: K alone, K and V */
+  int head_dim, v_width;
+} LayerCache;
 
 /* Scratch memory of run_matmuls(). */
 typedef struct {
@@ -86,7 +92,7 @@ struct BackendState {
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */
-  uint8_t *kv;            /* [n_layers][n_kv_heads][plan.head_bytes] */
+  LayerCache *kv;         /* [n_layers] */
   int n_logit_rows;       /* rows of `logits` that are valid */
   int32_t last_id;        /* the last pick of sample */
 };

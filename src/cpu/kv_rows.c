@@ -58,12 +58,12 @@ static void copy_values(Direction direction, const KvHead *kv, TokenRange range,
 /* `bytes` holds n_stored tokens; the first range.n_tokens of them are copied. */
 static void move(Direction direction, BackendState *state, TokenRange range, int layer, int n_stored,
                  uint8_t *bytes) {
-  const ModelConfig *config = &state->loaded->model->config;
-  size_t head_bytes = (size_t)n_stored * (size_t)config->head_dim * (state->options.kv == KV_F16 ? 2 : 4);
-  for (int i = 0; i < config->n_kv_heads; i++) {
+  const LayerConfig own = config_layer(&state->loaded->model->config, layer);
+  size_t head_bytes = (size_t)n_stored * (size_t)own.head_dim * (state->options.kv == KV_F16 ? 2 : 4);
+  for (int i = 0; i < own.n_kv_heads; i++) {
     KvHead kv = state_kv_head(state, layer, i);
     copy_keys(direction, &kv, range, bytes + (size_t)i * head_bytes);
-    copy_values(direction, &kv, range, bytes + (size_t)(config->n_kv_heads + i) * head_bytes);
+    copy_values(direction, &kv, range, bytes + (size_t)(own.n_kv_heads + i) * head_bytes);
   }
 }
 

@@ -12,12 +12,12 @@
 #include "base/hash64.h"
 #include "base/private_file.h"
 
-static const char MAGIC[8] = "aukpfx1\n";
+static const char MAGIC[8] = "aukpfx2\n";
 
 typedef struct {
   char magic[8];
   int32_t start, n, n_layers, key_size, long_rope, zero;
-  uint64_t layer_bytes, check;
+  uint64_t data_bytes, check;
   char label[PREFIX_LABEL];
 } Header;
 _Static_assert(sizeof(Header) == PREFIX_HEADER && PREFIX_HEADER % 8 == 0, "a file's bytes: no padding");
@@ -38,8 +38,26 @@ static size_t head_bytes(const PrefixKind *kind, int start, int n) {
   return sums_offset(kind, start, n) + (size_t)kind->n_layers * sizeof(uint64_t);
 }
 
+/* Bytes of one token in the layers before `layer`. */
+static size_t bytes_before(const PrefixKind *kind, int layer) {
+  size_t bytes = 0;
+  for (int i = 0; i < layer; i++) bytes += kind->token_bytes[i];
+  return bytes;
+}
+
+size_t prefix_token_bytes(const PrefixKind *kind) {
+  return bytes_before(kind, kind->n_layers);
+}
+
+size_t prefix_most_bytes(const PrefixKind *kind) {
+  size_t most = 0;
+  for (int i = 0; i < kind->n_layers; i++)
+    if (kind->token_bytes[i] > most) most = kind->token_bytes[i];
+  return most;
+}
+
 size_t prefix_file_bytes(const PrefixKind *kind, int start, int n) {
-  return head_bytes(kind, start, n) + (size_t)kind->n_layers * (size_t)n * kind->token_bytes;
+  return head_bytes(kind, start, n) + (size_t)n * prefix_token_bytes(kind);
 }
 
 static uint64_t check_of(const unsigned char *head, size_t size) {
@@ -64,7 +82,7 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
                      PREFIX_BLOCK);
   if (header.n_layers != kind->n_layers || header.long_rope != kind->long_rope || header.key_size < 0 ||
       (size_t)header.key_size != strlen(kind->key) ||
-      header.layer_bytes != (uint64_t)header.n * kind->token_bytes)
+      header.data_bytes != (uint64_t)header.n * prefix_token_bytes(kind))
     return error_set(err, STATUS_FAILED, "%s: of another model, program or setting", name);
   const size_t expected = prefix_file_bytes(kind, start, header.n),
                needed = head_bytes(kind, start, header.n);
@@ -78,7 +96,7 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
     return error_set(err, STATUS_FAILED, "%s: of another model, program or setting", name);
   file->start = start;
   file->n = header.n;
-  file->layer_bytes = header.layer_bytes;
+  file->data_bytes = header.data_bytes;
   file->data_offset = needed;
   file->ids = (const int32_t *)(const void *)(head + ids_offset(kind));
   file->sums = (const uint64_t *)(const void *)(head + sums_offset(kind, start, header.n));
@@ -107,10 +125,11 @@ void prefix_file_close(PrefixFile *file) {
   *file = (PrefixFile){.descriptor = -1};
 }
 
-Status prefix_file_layer(const PrefixFile *file, int layer, void *out, Error *err) {
-  uint64_t offset = file->data_offset + (uint64_t)layer * file->layer_bytes;
-  TRY(private_file_read(file->descriptor, file->path, offset, out, file->layer_bytes, err));
-  if (hash64(out, file->layer_bytes, 0) == file->sums[layer]) return STATUS_OK;
+Status prefix_file_layer(const PrefixFile *file, const PrefixKind *kind, int layer, void *out, Error *err) {
+  const size_t n = (size_t)file->n, size = n * kind->token_bytes[layer];
+  const uint64_t offset = file->data_offset + n * bytes_before(kind, layer);
+  TRY(private_file_read(file->descriptor, file->path, offset, out, size, err));
+  if (hash64(out, size, 0) == file->sums[layer]) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s: the checksum of layer %d is wrong", file->path, layer);
 }
 
@@ -141,7 +160,7 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
                    .n_layers = kind->n_layers,
                    .key_size = (int32_t)key_size,
                    .long_rope = kind->long_rope,
-                   .layer_bytes = (uint64_t)n * kind->token_bytes};
+                   .data_bytes = (uint64_t)n * prefix_token_bytes(kind)};
   memcpy(header.magic, MAGIC, sizeof MAGIC);
   memcpy(header.label, label, label_size < PREFIX_LABEL ? label_size : PREFIX_LABEL - 1);
   memcpy(head, &header, sizeof header);
@@ -154,8 +173,7 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
   Status status = private_file_create(path, &file, err);
   if (status == STATUS_OK) {
     status = atomic_file_write(&file, head, size, err);
-    if (status == STATUS_OK)
-      status = atomic_file_write(&file, data, (size_t)kind->n_layers * header.layer_bytes, err);
+    if (status == STATUS_OK) status = atomic_file_write(&file, data, header.data_bytes, err);
     if (status == STATUS_OK)
       status = atomic_file_commit(&file, err);
     else

@@ -1,20 +1,20 @@
 /* prefix_file.h - an untrusted file with the keys and values of up to PREFIX_BLOCK tokens of a text.
  *
  *   offset  type                  field
- *        0  char[8]               "aukpfx1\n"
+ *        0  char[8]               "aukpfx2\n"
  *        8  i32                   start: tokens of the text before this block, a multiple of PREFIX_BLOCK
  *       12  i32                   n: tokens of this block, 1 .. PREFIX_BLOCK
  *       16  i32                   n_layers
  *       20  i32                   key_size
  *       24  i32                   long_rope: 1 if the keys use LongRoPE's long factors
  *       28                        zeros
- *       32  u64                   layer_bytes: bytes of the block's keys and values in one layer
+ *       32  u64                   data_bytes: bytes of the block's keys and values in all layers
  *       40  u64                   hash64() of all other bytes before the data
  *       48  char[64]              label: the model's name for people; not compared
  *      112  char[key_size]        key: all that decides the numbers but the ids, zeros to a multiple of 8
  *           i32[start + n]        ids of the whole text so far, zeros to a multiple of 8
  *           u64[n_layers]         hash64() of each layer's bytes
- *           [n_layers][layer_bytes]   as Backend's kv_read() makes them
+ *           for each layer: n * token_bytes[layer] bytes, as Backend's kv_read() makes them
  *
  * Numbers have the machine's byte order; those of the other order are out of range. The file is used if every
  * field is as this program would have written it for this text, a layer if its hash is right. Files are read
@@ -33,7 +33,7 @@ enum { PREFIX_BLOCK = 256, PREFIX_HEADER = 112, PREFIX_LABEL = 64 };
 typedef struct {
   const char *key;
   int n_layers;
-  size_t token_bytes; /* of one token in one layer */
+  const size_t *token_bytes; /* [n_layers] of one token in each layer */
   bool long_rope;
 } PrefixKind;
 
@@ -41,7 +41,7 @@ typedef struct {
   char *path;
   int descriptor;
   int start, n;
-  size_t layer_bytes, data_offset;
+  size_t data_bytes, data_offset;
   unsigned char *head;  /* the file up to its data, and perhaps more */
   const int32_t *ids;   /* [start + n] in it */
   const uint64_t *sums; /* [n_layers] in it */
@@ -53,18 +53,22 @@ Status prefix_file_open(const char *path, const PrefixKind *kind, int start, Pre
                         Error *err);
 void prefix_file_close(PrefixFile *file);
 
-/* Reads a layer to out[layer_bytes] and checks its hash. */
-Status prefix_file_layer(const PrefixFile *file, int layer, void *out, Error *err);
+/* Reads a layer to out[file->n * token_bytes[layer]] and checks its hash. */
+Status prefix_file_layer(const PrefixFile *file, const PrefixKind *kind, int layer, void *out, Error *err);
+
+/* Bytes of one token in all layers, and in the layer that has the most. */
+size_t prefix_token_bytes(const PrefixKind *kind);
+size_t prefix_most_bytes(const PrefixKind *kind);
 
 /* The size of such a file in bytes. */
 size_t prefix_file_bytes(const PrefixKind *kind, int start, int n);
 
-/* Writes ids[0 .. start + n) and data[n_layers][n * token_bytes] atomically to `path`, readable by its owner
- * only. */
+/* Writes ids[0 .. start + n) and the data of n tokens, layer after layer, atomically to `path`, readable by
+ * its owner only. */
 Status prefix_file_write(const char *path, const PrefixKind *kind, const char *label, const int32_t *ids,
                          int start, int n, const void *data, const uint64_t *sums, Error *err);
 
-/* Checks the head of a file of this size against `kind`; fills start, n, layer_bytes, data_offset, ids and
+/* Checks the head of a file of this size against `kind`; fills start, n, data_bytes, data_offset, ids and
  * sums; the last two point into head. PRECOND head is aligned to 8 bytes */
 Status prefix_head_check(const char *name, const unsigned char *head, size_t head_size, uint64_t file_size,
                          const PrefixKind *kind, int start, PrefixFile *file, Error *err);

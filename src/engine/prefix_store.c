@@ -136,7 +136,7 @@ typedef struct {
 /* Loads the files of a batch: threads share its (file, layer) pairs, each with a layer of memory. *n_good is
  * the number of files before the first bad one. */
 static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, int *n_good, Error *err) {
-  const size_t room = PREFIX_BLOCK * walk->kind.token_bytes;
+  const size_t room = PREFIX_BLOCK * prefix_most_bytes(&walk->kind);
   const int n_layers = walk->kind.n_layers, n_pieces = batch->count * n_layers;
   bool bad[BATCH] = {false};
   Status status = STATUS_OK;
@@ -147,7 +147,7 @@ static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, 
     unsigned char *bytes = memory + (size_t)omp_get_thread_num() * room;
     TokenRange range = {.pos = file->start, .n_tokens = batch->n[i]};
     Error reason = {{0}};
-    Status read = prefix_file_layer(file, layer, bytes, &reason), written = STATUS_OK;
+    Status read = prefix_file_layer(file, &walk->kind, layer, bytes, &reason), written = STATUS_OK;
     if (read == STATUS_OK) written = session_kv_write(walk->session, range, layer, file->n, bytes, &reason);
     if (read == STATUS_OK && written == STATUS_OK) continue;
 #pragma omp critical
@@ -199,7 +199,7 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
       if (status == STATUS_OK && i < n_good && end > *n_held) {
         *n_held = end < last ? end : last;
         walk->report->n_files++;
-        walk->report->bytes += file->data_offset + (uint64_t)walk->kind.n_layers * file->layer_bytes;
+        walk->report->bytes += file->data_offset + file->data_bytes;
         prefix_mark_used(file->path, walk->now_ns - file->start);
       }
       prefix_file_close(file);
@@ -212,12 +212,12 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
-  if (session_kv_bytes(session) == 0 || !file_is_directory(store->options.directory)) return STATUS_OK;
+  if (!session_kv_bytes(session) || !file_is_directory(store->options.directory)) return STATUS_OK;
   TRY(session_rewind(session, ids, n, err));
   Walk walk = {store, session, kind_of(store, session), ids, n, content_clock_ns(), report, 0};
   int n_held = session_length(session);
-  unsigned char *memory =
-      mem_alloc((size_t)store->options.n_threads, PREFIX_BLOCK * walk.kind.token_bytes, "cached keys", err);
+  unsigned char *memory = mem_alloc((size_t)store->options.n_threads,
+                                    PREFIX_BLOCK * prefix_most_bytes(&walk.kind), "cached keys", err);
   Status status = memory ? restore_from(&walk, memory, &n_held, err) : STATUS_FAILED;
   free(memory);
   TRY(status);
@@ -268,11 +268,12 @@ static void remove_superseded(Walk *walk, uint64_t before) {
 
 static Status save_block(Walk *walk, int start, int n, uint64_t before, uint64_t own, unsigned char *data,
                          uint64_t *sums, Error *err) {
-  const size_t layer_bytes = (size_t)n * walk->kind.token_bytes;
+  unsigned char *bytes = data;
   for (int layer = 0; layer < walk->kind.n_layers; layer++) {
-    unsigned char *bytes = data + (size_t)layer * layer_bytes;
+    const size_t size = (size_t)n * walk->kind.token_bytes[layer];
     TRY(session_kv_read(walk->session, (TokenRange){.pos = start, .n_tokens = n}, layer, bytes, err));
-    sums[layer] = hash64(bytes, layer_bytes, 0);
+    sums[layer] = hash64(bytes, size, 0);
+    bytes += size;
   }
   char *path = block_path(walk, before, own, err);
   if (!path) return STATUS_FAILED;
@@ -306,7 +307,7 @@ static int worth_saving(const Walk *walk, int start, int known, uint64_t *bytes)
 static Status save_blocks(Walk *walk, int start, int end, uint64_t before, Error *err) {
   const size_t n_layers = (size_t)walk->kind.n_layers;
   unsigned char *data =
-      mem_alloc(n_layers, PREFIX_BLOCK * walk->kind.token_bytes, "keys and values to be saved", err);
+      mem_alloc(PREFIX_BLOCK, prefix_token_bytes(&walk->kind), "keys and values to be saved", err);
   uint64_t *sums = mem_alloc(n_layers, sizeof *sums, "checksums", err);
   Status status = data && sums ? STATUS_OK : STATUS_FAILED;
   for (int n; status == STATUS_OK && start < end; start += n) {
@@ -326,8 +327,7 @@ static Status save_blocks(Walk *walk, int start, int end, uint64_t before, Error
 
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
-  if (n < PREFIX_MIN_TOKENS || n > session_length(session) || session_kv_bytes(session) == 0)
-    return STATUS_OK;
+  if (n < PREFIX_MIN_TOKENS || n > session_length(session) || !session_kv_bytes(session)) return STATUS_OK;
   TRY(private_directory(store->options.directory, err));
   Walk walk = {store,  session, kind_of(store, session), session_ids(session), n, content_clock_ns(),
                report, 0};

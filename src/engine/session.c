@@ -20,7 +20,8 @@ struct Session {
   const ModelConfig *config; /* of the model, which outlives the session */
   StateOptions sizes;
   Sampler *sampler;
-  int32_t *ids; /* [n_ctx], n_past of them in use */
+  size_t *kv_bytes; /* [n_layers] of one token */
+  int32_t *ids;     /* [n_ctx], n_past of them in use */
   int n_past;
   int n_in_flight; /* tokens enqueued on the device and not read by the host */
   bool long_rope;  /* the cached keys use LongRoPE's long factors */
@@ -64,6 +65,10 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   s->logits_row = -1;
   s->kept.n_slots = s->sizes.n_slots;
   Status status = STATUS_FAILED;
+  if (!(s->kv_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->kv_bytes, "session", err)))
+    goto failed;
+  for (int i = 0; i < s->config->n_layers; i++)
+    s->kv_bytes[i] = config_kv_numbers(s->config, i) * (s->sizes.kv == KV_F16 ? 2 : 4);
   if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;
   if (!(s->logits = mem_alloc((size_t)s->config->vocab_size, sizeof *s->logits, "session", err))) goto failed;
   if (!(s->last = mem_alloc((size_t)s->config->vocab_size, sizeof *s->last, "session", err))) goto failed;
@@ -83,6 +88,7 @@ void session_close(Session *s) {
   free(s->last);
   free(s->logits);
   free(s->ids);
+  free(s->kv_bytes);
   free(s);
 }
 
@@ -272,9 +278,8 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
   return status;
 }
 
-size_t session_kv_bytes(const Session *s) {
-  if (!s->backend->kv_read || !s->backend->kv_write || s->kept.n_slots) return 0;
-  return 2 * (size_t)s->config->n_kv_heads * (size_t)s->config->head_dim * (s->sizes.kv == KV_F16 ? 2 : 4);
+const size_t *session_kv_bytes(const Session *s) {
+  return s->backend->kv_read && s->backend->kv_write && !s->kept.n_slots ? s->kv_bytes : NULL;
 }
 
 int session_layers(const Session *s) {

@@ -65,8 +65,9 @@ void session_adopt(Session *session, const int32_t *ids, int n);
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
                         Error *err);
-size_t session_kv_bytes(const Session *session); /* of one token in one layer; 0: not supported, as with a
-                                                  * recurrent state */
+/* [session_layers()] bytes of one token's keys and values in each layer; NULL: kv_read() is not supported, as
+ * with a recurrent state. */
+const size_t *session_kv_bytes(const Session *session);
 int session_layers(const Session *session);
 /* True if the cached keys use LongRoPE's long factors (rope_original_context()). */
 bool session_has_long_rope(const Session *session);

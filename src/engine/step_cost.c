@@ -34,15 +34,15 @@ static int seen_before(const ModelConfig *config, int layer, int n_past) {
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
 }
 
-static double kv_token_bytes(const ModelConfig *c, KvType kv) {
-  return 2.0 * c->n_kv_heads * c->head_dim * (kv == KV_F32 ? 4 : 2);
+static double kv_token_bytes(const ModelConfig *c, int layer, KvType kv) {
+  return (double)config_kv_numbers(c, layer) * (kv == KV_F32 ? 4 : 2);
 }
 
 /* Scores and the weighted sum of values, for each head of each row. */
 static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_rows) {
   double seen = 0;
   for (int row = 0; row < n_rows; row++) seen += seen_before(c, layer, n_past + row) + 1;
-  return 4.0 * c->n_heads * c->head_dim * seen;
+  return 4.0 * c->n_heads * config_layer(c, layer).head_dim * seen;
 }
 
 static double delta_vector_bytes(const ModelLayer *layer) {
@@ -77,7 +77,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
       cost.bytes += delta_vector_bytes(layer) + (double)delta_state_numbers(&c->delta) * sizeof(float);
       cost.flop += delta_flop(&c->delta, n_rows);
     } else {
-      cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, kv);
+      cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, i, kv);
       cost.flop += attention_flop(c, i, n_past, n_rows);
     }
   }
@@ -88,6 +88,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
 }
 
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n) {
-  return (double)config_count_layers(config, LAYER_ATTENTION, config->n_layers) * n *
-         kv_token_bytes(config, kv);
+  double bytes = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) bytes += n * kv_token_bytes(config, layer, kv);
+  return bytes;
 }

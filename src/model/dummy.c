@@ -22,7 +22,7 @@ typedef struct {
   size_t weight_bytes; /* the same without padding */
 } Arena;
 
-/* A matrix is at most 2^24 by 2^20 of 2 bytes, and layers are at most 4096 (config.c): nothing overflows. */
+/* A matrix is at most 2^25 by 2^20 of 2 bytes, and layers are at most 4096 (config.c): nothing overflows. */
 static const void *place(Arena *arena, size_t n, size_t size) {
   const void *at = arena->base ? arena->base + arena->used : NULL;
   arena->weight_bytes += n * size;
@@ -94,8 +94,9 @@ static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Err
   return STATUS_OK;
 }
 
-static Status place_linears(Arena *arena, const Model *model, int index, ModelLayer *layer, Error *err) {
+static Status place_linears(Arena *arena, const Model *model, int index, Error *err) {
   const ModelConfig *config = &model->config;
+  const ModelLayer *layer = &model->layers[index];
   Linear whole[N_LAYER_LINEARS];
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_exists(config, index, which)) continue;
@@ -114,8 +115,9 @@ static Status place_linears(Arena *arena, const Model *model, int index, ModelLa
   return STATUS_OK;
 }
 
-static Status place_layer(Arena *arena, const Model *model, int index, ModelLayer *layer, Error *err) {
-  TRY(place_linears(arena, model, index, layer, err));
+static Status place_layer(Arena *arena, const Model *model, int index, Error *err) {
+  ModelLayer *layer = &model->layers[index];
+  TRY(place_linears(arena, model, index, err));
   const bool delta = config_layer(&model->config, index).kind == LAYER_DELTA;
   for (int which = 0; delta && which < N_DELTA_VECTORS; which++) {
     const DeltaVector stored = delta_vector_stored(&model->config, which);
@@ -135,7 +137,7 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
-  for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, &model->layers[i], err));
+  for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, err));
   model->final_norm = place_vector(arena, config->hidden);
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);

@@ -63,14 +63,13 @@ const char *layer_linear_name(int which) {
 
 static int width_of(const ModelConfig *config, int layer, Width width) {
   const DeltaConfig *delta = &config->delta;
-  const int heads = config->n_heads * config->head_dim;
+  const LayerConfig own = config_layer(config, layer);
+  const int heads = config->n_heads * own.head_dim;
   switch (width) {
-  case WIDTH_HEADS:
-    if (config_layer(config, layer).kind == LAYER_ATTENTION) return heads;
-    return delta->n_value_heads * delta->value_dim;
+  case WIDTH_HEADS: return own.kind == LAYER_ATTENTION ? heads : delta->n_value_heads * delta->value_dim;
   case WIDTH_QUERIES: return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
-  case WIDTH_KV_HEADS: return config->n_kv_heads * config->head_dim;
-  case WIDTH_INTERMEDIATE: return config->intermediate;
+  case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
+  case WIDTH_INTERMEDIATE: return own.intermediate;
   case WIDTH_GATE:
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
     return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : heads;
@@ -158,17 +157,16 @@ static const char *own_norm_name(const TensorNames *names, int which) {
 }
 
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width) {
-  const char *own = own_norm_name(&config->names, which);
+  const char *name = own_norm_name(&config->names, which);
   if (which < LAYER_Q_NORM) {
     *width = config->hidden;
-    return own ? own : norm_names[config->norms][which];
+    return name ? name : norm_names[config->norms][which];
   }
-  const bool attention = config_layer(config, layer).kind == LAYER_ATTENTION;
-  if (!attention || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
-  *width = config->head_dim;
-  if (config->qk_norm == QK_NORM_WHOLE)
-    *width *= which == LAYER_Q_NORM ? config->n_heads : config->n_kv_heads;
-  return own ? own : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
+  const LayerConfig own = config_layer(config, layer);
+  if (own.kind != LAYER_ATTENTION || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
+  *width = own.head_dim;
+  if (config->qk_norm == QK_NORM_WHOLE) *width *= which == LAYER_Q_NORM ? config->n_heads : own.n_kv_heads;
+  return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
 }
 
 /* --- vectors of the gated delta rule */

@@ -25,10 +25,10 @@ enum {
 Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj" */
 
-/* True if this layer of the model has linear layer `which`; the Linear of another has n_out 0. */
+/* True if the layer has linear layer `which`; the Linear of one that it lacks has n_out 0. */
 bool layer_linear_exists(const ModelConfig *config, int layer, int which);
 
-/* Inputs and outputs of linear layer `which`: far below 2^31 within the ranges of config.h. */
+/* Inputs and outputs of linear layer `which` of a layer: far below 2^31 within the ranges of config.h. */
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out);
 
 /* True if the config requires a bias. */

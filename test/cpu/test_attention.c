@@ -259,7 +259,7 @@ static void steps_attend_however_they_are_shared(void **state) {
                                       .vocab_size = 1,
                                       .layers = windows,
                                       .attention_cap = (double)steps[i].cap}};
-      CpuLayer layers[2] = {{.same_kind = 0}, {.same_kind = 1}};
+      CpuLayer layers[2] = {{.sinks = NULL}};
       BackendModel loaded = {.model = &model, .kernels = tables[isa], .layers = layers};
       BackendState *session;
       const StateOptions options = {STEP_CONTEXT, 128, 1, KV_F32, 0};

@@ -47,7 +47,7 @@ static Status carry_over(const Pieces *pieces, Session *session, Error *err) {
       TokenRange range = {.pos = pieces->cuts[i], .n_tokens = pieces->cuts[i + 1] - pieces->cuts[i]},
                  stored = range;
       stored.n_tokens += pieces->n_more;
-      void *bytes = need((size_t)stored.n_tokens, session_kv_bytes(session));
+      void *bytes = need((size_t)stored.n_tokens, session_kv_bytes(session)[layer]);
       TRY(session_kv_read(pieces->from, stored, layer, bytes, err));
       TRY(session_kv_write(session, range, layer, stored.n_tokens, bytes, err));
       free(bytes);
@@ -110,7 +110,7 @@ static void what_is_not_there_is_refused(void **state) {
   if (cpu_backend.load(world.model, &options, &world.loaded, &err)) fail_msg("%s", err.text);
   Session *session = open_session(&world, 50, 0);
   sync_ok(session, world.ids, 30);
-  void *bytes = need(60, session_kv_bytes(session));
+  void *bytes = need(60, session_kv_bytes(session)[0]);
   assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 30}, 0, bytes, &err), STATUS_OK);
   assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 31}, 0, bytes, &err), STATUS_FAILED);
   assert_int_equal(session_kv_read(session, (TokenRange){.pos = 30, .n_tokens = 1}, 0, bytes, &err),

@@ -4,10 +4,10 @@
 #include <omp.h>
 
 #include "cpu_test.h"
-#include "model/layers.h"
 
 #include "cpu/cpu.h"
 #include "engine/probe.h"
+#include "model/layers.h"
 
 enum { LAYERS = 3, ARRAYS = 64 };
 
@@ -46,10 +46,15 @@ static int by_address(const void *left, const void *right) {
 static Layout layout_of(const BackendState *s, const ModelConfig *c, const StateOptions *o) {
   Layout layout = {.n = 0};
   const size_t rows = (size_t)o->max_chunk, hidden = up_to((size_t)c->hidden, 16),
-               heads = up_to((size_t)c->n_heads * (size_t)c->head_dim, 16),
-               kv_heads = up_to((size_t)c->n_kv_heads * (size_t)c->head_dim, 16),
-               intermediate = up_to((size_t)c->intermediate, 16), width = up_to((size_t)c->head_dim, 16),
                segments = ((size_t)o->n_ctx + 255) / 256, item = o->kv == KV_F16 ? 2 : 4;
+  size_t heads = 0, kv_heads = 0, intermediate = 0, width = 0; /* the largest of all layers */
+  for (int layer = 0; layer < LAYERS; layer++) {
+    const LayerConfig own = config_layer(c, layer);
+    heads = larger(heads, up_to((size_t)c->n_heads * (size_t)own.head_dim, 16));
+    kv_heads = larger(kv_heads, up_to((size_t)own.n_kv_heads * (size_t)own.head_dim, 16));
+    intermediate = larger(intermediate, up_to((size_t)own.intermediate, 16));
+    width = larger(width, up_to((size_t)own.head_dim, 16));
+  }
   const size_t n_ropes = config_layer(c, LAYERS - 1).rope == ROPE_LOCAL ? 2 : 1;
   const size_t angles = n_ropes * rows * (size_t)c->rope.rotary_dim / 2 * 4;
   size_t outputs = larger(larger(heads + 2 * kv_heads, hidden), 2 * intermediate);
@@ -73,13 +78,16 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   }
   has_room(&layout, s->part_sums, (size_t)c->n_heads * segments * sizeof(SoftmaxSum));
   has_room(&layout, s->part_outs, (size_t)c->n_heads * segments * width * 4);
+  has_room(&layout, s->kv, LAYERS * sizeof *s->kv);
   has_room(&layout, s->logits, (size_t)o->max_logit_rows * (size_t)c->vocab_size * 4);
   for (int layer = 0; layer < LAYERS; layer++) {
-    for (int i = 0; i < c->n_kv_heads; i++) {
+    const LayerConfig own = config_layer(c, layer);
+    for (int i = 0; i < own.n_kv_heads; i++) {
       const KvHead kv = state_kv_head(s, layer, i);
-      assert_true(kv.type == o->kv && kv.head_dim == c->head_dim && (size_t)kv.v_width == width);
-      has_room(&layout, kv.k, up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)c->head_dim * item);
-      has_room(&layout, kv.v, (size_t)o->n_ctx * width * item);
+      const size_t v_width = up_to((size_t)own.head_dim, 16);
+      assert_true(kv.type == o->kv && kv.head_dim == own.head_dim && (size_t)kv.v_width == v_width);
+      has_room(&layout, kv.k, up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)own.head_dim * item);
+      has_room(&layout, kv.v, (size_t)o->n_ctx * v_width * item);
     }
   }
   qsort(layout.arrays, (size_t)layout.n, sizeof *layout.arrays, by_address);
@@ -88,9 +96,7 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
 
 static void check_layout(const ModelConfig *config, StateOptions options) {
   const Model model = {.config = *config};
-  CpuLayer layers[LAYERS];
-  for (int i = 0; i < LAYERS; i++) layers[i] = (CpuLayer){.same_kind = i};
-  BackendModel loaded = {.model = &model, .layers = layers};
+  BackendModel loaded = {.model = &model};
   BackendState *state;
   Error err = {{0}};
   if (cpu_backend.open(&loaded, &options, &state, &err)) fail_msg("%s", err.text);
@@ -117,7 +123,10 @@ static void every_array_has_its_room(void **state) {
                              .rope = {.rotary_dim = 18},
                              .local_rope = {.rotary_dim = 18},
                              .vocab_size = 61};
-  ModelConfig configs[6] = {plain, plain, plain, plain, plain, plain};
+  static LayerConfig sizes[LAYERS] = {
+      {.head_dim = 34}, {.n_kv_heads = 3, .rope = ROPE_NONE}, {.intermediate = 88, .head_dim = 8}};
+  ModelConfig configs[7] = {plain, plain, plain, plain, plain, plain, plain};
+  configs[6].layers = sizes;
   configs[1].intermediate = 500; /* each of what parts hold is the largest once */
   configs[1].quant.int8_activations = true;
   configs[2].hidden = 1000;

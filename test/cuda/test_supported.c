@@ -89,6 +89,11 @@ static void every_architecture_has_its_kernels(void **state) {
 
 static void parts_without_a_kernel_are_refused_by_name(void **state) {
   (void)state;
+  TAKEN(head_dim, 256);
+  REFUSED(head_dim, 258, "heads of more than 256 numbers");
+  REFUSED(layers[1].head_dim, 64, "layers of different sizes");
+  REFUSED(layers[2].n_kv_heads, 3, "layers of different sizes");
+  REFUSED(layers[0].intermediate, 24, "layers of different sizes");
   REFUSED(attn_sinks, true, "attention sinks");
   REFUSED(embedding_norm, true, "normalised embeddings");
   REFUSED(qk_norm_plain, true, "q and k norms without weights");

@@ -13,22 +13,24 @@
 #include "engine/prefix_file.h"
 #include "test/directory.h"
 
-enum { LAYERS = 2, TOKEN = 8, MOST = 2 * PREFIX_BLOCK };
+enum { LAYERS = 2, TOKEN = 8, TOKEN_1 = 12, TOKENS = TOKEN + TOKEN_1, MOST = 2 * PREFIX_BLOCK };
 
-static const PrefixKind kind = {"abcde", LAYERS, TOKEN, true};
+static const size_t token_bytes[LAYERS] = {TOKEN, TOKEN_1};
+static const PrefixKind kind = {"abcde", LAYERS, token_bytes, true};
 
 /* --- one file */
 
 /* A file of n tokens behind `start` others, as a store writes it. */
 static char *write_block(const PrefixKind *of, const char *label, int start, int n) {
-  static unsigned char data[LAYERS * MOST * TOKEN];
+  static unsigned char data[MOST * TOKENS];
   static int32_t ids[2 * MOST];
   uint64_t sums[LAYERS + 1] = {0};
-  const size_t layer = (size_t)n * of->token_bytes;
   Error err = {{0}};
   for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 7 + i / 256);
   for (int i = 0; i < 2 * MOST; i++) ids[i] = i * 3 + 1;
-  for (size_t i = 0; i < LAYERS; i++) sums[i] = hash64(data + i * layer, layer, 0);
+  const size_t first = (size_t)n * of->token_bytes[0], second = (size_t)n * of->token_bytes[1];
+  sums[0] = hash64(data, first, 0);
+  sums[1] = hash64(data + first, second, 0);
   char *path = in_directory(own_directory, "block");
   if (prefix_file_write(path, of, label, ids, start, n, data, sums, &err)) fail_msg("%s", err.text);
   return path;
@@ -65,39 +67,39 @@ static void assert_u64(const unsigned char *at, uint64_t want) {
  * */
 static void a_file_has_the_bytes_that_are_drawn(void **state) {
   (void)state;
-  enum { START = 256, N = 3, KEY = 112, IDS = 120, SUMS = 1160, DATA = 1176, SIZE = 1224 };
-  unsigned char bytes[2 * SIZE], out[N * TOKEN];
+  enum { START = 256, N = 3, KEY = 112, IDS = 120, SUMS = 1160, DATA = 1176, SIZE = 1236 };
+  unsigned char bytes[2 * SIZE], out[N * TOKEN_1];
   static const unsigned char zeros[64] = {0};
   const char *path = write_block(&kind, "my model", START, N);
   assert_int_equal(read_bytes(path, bytes, sizeof bytes), SIZE);
   assert_int_equal(prefix_file_bytes(&kind, START, N), SIZE);
-  const PrefixKind even = {"12345678", LAYERS, TOKEN, true}; /* nothing to be filled up */
-  assert_int_equal(prefix_file_bytes(&even, START, 2), 112 + 8 + 258 * 4 + 16 + LAYERS * 2 * TOKEN);
-  assert_memory_equal(bytes, "aukpfx1\n", 8);
+  const PrefixKind even = {"12345678", LAYERS, token_bytes, true}; /* nothing to be filled up */
+  assert_int_equal(prefix_file_bytes(&even, START, 2), 112 + 8 + 258 * 4 + 16 + 2 * TOKENS);
+  assert_memory_equal(bytes, "aukpfx2\n", 8);
   const int32_t fields[] = {START, N, LAYERS, 5, 1, 0};
   for (int i = 0; i < 6; i++) assert_i32(bytes + 8 + 4 * i, fields[i]);
-  assert_u64(bytes + 32, N * TOKEN);
+  assert_u64(bytes + 32, N * TOKENS);
   assert_u64(bytes + 40, hash64(bytes + 48, DATA - 48, hash64(bytes, 40, 0)));
   assert_memory_equal(bytes + 48, "my model", 8);
   assert_memory_equal(bytes + 56, zeros, 56);
   assert_memory_equal(bytes + KEY, "abcde\0\0", 8);
   for (int i = 0; i < START + N; i++) assert_i32(bytes + IDS + 4 * i, i * 3 + 1);
   assert_memory_equal(bytes + IDS + 4 * (START + N), zeros, 4);
-  for (size_t layer = 0; layer < LAYERS; layer++)
-    assert_u64(bytes + SUMS + 8 * layer, hash64(bytes + DATA + layer * N * TOKEN, N * TOKEN, 0));
+  assert_u64(bytes + SUMS, hash64(bytes + DATA, N * TOKEN, 0));
+  assert_u64(bytes + SUMS + 8, hash64(bytes + DATA + N * TOKEN, N * TOKEN_1, 0));
   for (size_t i = 0; i < SIZE - DATA; i++) assert_int_equal(bytes[DATA + i], i * 7 & 255);
 
   PrefixFile file;
   bool found;
   Error err = {{0}};
   assert_int_equal(prefix_file_open(path, &kind, START, &file, &found, &err), STATUS_OK);
-  assert_true(found && file.start == START && file.n == N && file.layer_bytes == N * TOKEN);
+  assert_true(found && file.start == START && file.n == N && file.data_bytes == N * TOKENS);
   assert_int_equal(file.data_offset, DATA);
   assert_memory_equal(file.ids, bytes + IDS, 4 * (START + N));
-  for (int layer = 0; layer < LAYERS; layer++) {
-    assert_int_equal(prefix_file_layer(&file, layer, out, &err), STATUS_OK);
-    assert_memory_equal(out, bytes + DATA + layer * N * TOKEN, N * TOKEN);
-  }
+  assert_int_equal(prefix_file_layer(&file, &kind, 1, out, &err), STATUS_OK);
+  assert_memory_equal(out, bytes + DATA + N * TOKEN, N * TOKEN_1);
+  assert_int_equal(prefix_file_layer(&file, &kind, 0, out, &err), STATUS_OK);
+  assert_memory_equal(out, bytes + DATA, N * TOKEN);
   prefix_file_close(&file);
   assert_int_equal(file.descriptor, -1);
   prefix_file_close(&file); /* twice is once */
@@ -126,9 +128,10 @@ static void assert_accepted(const char *path, const PrefixKind *of, int start) {
 static void a_file_of_something_else_is_refused_with_the_reason(void **state) {
   (void)state;
   static const char *const other = "of another model, program or setting";
-  const PrefixKind kinds[] = {{"abcde", LAYERS + 1, TOKEN, true}, {"abcde", LAYERS, TOKEN + 2, true},
-                              {"abcde", LAYERS, TOKEN, false},    {"abcd", LAYERS, TOKEN, true},
-                              {"abcdef", LAYERS, TOKEN, true},    {"abcdE", LAYERS, TOKEN, true}};
+  static const size_t more[LAYERS + 1] = {TOKEN, TOKEN_1, 0}, other_bytes[LAYERS] = {TOKEN, TOKEN_1 + 2};
+  const PrefixKind kinds[] = {{"abcde", LAYERS + 1, more, true},     {"abcde", LAYERS, other_bytes, true},
+                              {"abcde", LAYERS, token_bytes, false}, {"abcd", LAYERS, token_bytes, true},
+                              {"abcdef", LAYERS, token_bytes, true}, {"abcdE", LAYERS, token_bytes, true}};
   const char *path = write_block(&kind, "", 256, 8);
   assert_accepted(path, &kind, 256);
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_refused(path, &kinds[i], 256, other);
@@ -149,9 +152,9 @@ static void a_file_of_something_else_is_refused_with_the_reason(void **state) {
 
 static void a_damaged_file_is_refused_with_the_reason(void **state) {
   (void)state;
-  unsigned char bytes[2000], out[8 * TOKEN];
+  unsigned char bytes[2000], out[8 * TOKEN_1];
   const char *path = write_block(&kind, "", 0, 8);
-  const size_t size = read_bytes(path, bytes, sizeof bytes), data = size - LAYERS * 8 * TOKEN;
+  const size_t size = read_bytes(path, bytes, sizeof bytes), data = size - 8 * TOKENS;
   char reason[80];
   bytes[3] ^= 1;
   write_bytes(path, bytes, size);
@@ -172,8 +175,8 @@ static void a_damaged_file_is_refused_with_the_reason(void **state) {
   bool found;
   Error err = {{0}};
   assert_int_equal(prefix_file_open(path, &kind, 0, &file, &found, &err), STATUS_OK);
-  assert_int_equal(prefix_file_layer(&file, 0, out, &err), STATUS_OK);
-  assert_int_equal(prefix_file_layer(&file, 1, out, &err), STATUS_FAILED);
+  assert_int_equal(prefix_file_layer(&file, &kind, 0, out, &err), STATUS_OK);
+  assert_int_equal(prefix_file_layer(&file, &kind, 1, out, &err), STATUS_FAILED);
   assert_non_null(strstr(err.text, ": the checksum of layer 1 is wrong"));
   prefix_file_close(&file);
 

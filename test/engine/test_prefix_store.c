@@ -332,7 +332,7 @@ static void reports_count_what_was_read_and_written(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
-  const PrefixKind kind = {"k", FAKE_LAYERS, 4, false};
+  const PrefixKind kind = {"k", FAKE_LAYERS, (const size_t[FAKE_LAYERS]){4, 4, 4}, false};
   const uint64_t first = prefix_file_bytes(&kind, 0, 256), second = prefix_file_bytes(&kind, 256, 256),
                  last = prefix_file_bytes(&kind, 512, 188);
   assert_true(keep("k", UINT64_MAX, ids, 256).bytes == first);

@@ -131,19 +131,27 @@ static void bytes_of_a_token_are_known(void **state) {
   Session *session;
   of_heads.config.n_kv_heads = 3;
   of_heads.config.head_dim = 34;
+  LayerConfig layers[FAKE_LAYERS] = {{0}, {.n_kv_heads = 5}, {.head_dim = 64}};
+  of_heads.config.layers = layers;
   for (KvType kv = KV_F16; kv <= KV_F32; kv++) {
     const SessionOptions options = {.kv = kv, .sampler = greedy};
     Backend some = fake_backend;
     assert_int_equal(session_open(&some, &loaded, &of_heads, &options, &session, NULL), STATUS_OK);
-    assert_int_equal(session_kv_bytes(session), 2 * 3 * 34 * (kv == KV_F16 ? 2 : 4)); /* keys, and values */
+    const size_t *bytes = session_kv_bytes(session), size = kv == KV_F16 ? 2 : 4;
+    assert_int_equal(bytes[0], 2 * 3 * 34 * size); /* keys, and values */
+    assert_int_equal(bytes[1], 2 * 5 * 34 * size);
+    assert_int_equal(bytes[2], 2 * 3 * 64 * size);
     assert_int_equal(session_layers(session), FAKE_LAYERS);
     some.kv_write = NULL;
-    assert_int_equal(session_kv_bytes(session), 0);
+    assert_null(session_kv_bytes(session));
     some = fake_backend;
     some.kv_read = NULL;
-    assert_int_equal(session_kv_bytes(session), 0);
+    assert_null(session_kv_bytes(session));
     session_close(session);
   }
+  session = open_hybrid((SessionOptions){.chunk = 10}, 2); /* keys alone do not bring its state back */
+  assert_null(session_kv_bytes(session));
+  session_close(session);
 }
 
 static void spans_of_keys_are_checked(void **state) {

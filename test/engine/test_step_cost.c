@@ -169,11 +169,28 @@ static void every_kind_of_matrix_is_counted(void **state) {
   assert_equal(kv_cache_bytes(&model.config, KV_F16, 0), 0);
 }
 
+static void layers_of_other_sizes_have_their_own_keys(void **state) {
+  (void)state;
+  LayerConfig layers[3] = {{0}, {.n_kv_heads = 1, .head_dim = 10}, {.head_dim = 8}};
+  ModelLayer weights[3] = {{.attn_norm = {.n = 0}}};
+  const Model model = {
+      .config = {.n_layers = 3, .n_heads = 4, .n_kv_heads = 2, .head_dim = 6, .layers = layers},
+      .layers = weights};
+  const double kv = 2 * 2 * (2 * 6 + 1 * 10 + 2 * 8), seen = 4 * 4 * (6 + 10 + 8);
+  assert_equal(kv_cache_bytes(&model.config, KV_F16, 7), 7 * kv);
+  assert_equal(step_cost(&model, KV_F16, 5, 1, 0).bytes, 5 * kv);
+  assert_equal(step_cost(&model, KV_F16, 5, 1, 0).flop, 6 * seen);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(qwen3_8b_reads_4_85_gb),          cmocka_unit_test(qwen3_8b_computes),
-      cmocka_unit_test(all_stored_weights_are_read),     cmocka_unit_test(windows_hide_what_is_far),
-      cmocka_unit_test(every_kind_of_matrix_is_counted), cmocka_unit_test(states_are_read_whole),
+      cmocka_unit_test(qwen3_8b_reads_4_85_gb),
+      cmocka_unit_test(qwen3_8b_computes),
+      cmocka_unit_test(all_stored_weights_are_read),
+      cmocka_unit_test(windows_hide_what_is_far),
+      cmocka_unit_test(every_kind_of_matrix_is_counted),
+      cmocka_unit_test(states_are_read_whole),
+      cmocka_unit_test(layers_of_other_sizes_have_their_own_keys),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

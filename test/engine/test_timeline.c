@@ -221,7 +221,7 @@ static void call_keep(Record *r) {
 
 static void call_restore(Record *r) {
   int32_t ids[FAKE_POSITIONS];
-  if (session_kv_bytes(r->session) == 0) return;
+  if (!session_kv_bytes(r->session)) return;
   const int n = make_text(r, ids), common = common_of(r, ids, n);
   const int n_more = (int)number(r, (uint32_t)(n - common));
   const bool fails = number(r, 4) == 0; /* what was written is not adopted */

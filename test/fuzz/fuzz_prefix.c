@@ -9,7 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-static const PrefixKind kind = {.key = "model 1, program 2", .n_layers = 3, .token_bytes = 8};
+static const size_t token_bytes[] = {8, 24, 0};
+static const PrefixKind kind = {.key = "model 1, program 2", .n_layers = 3, .token_bytes = token_bytes};
 
 /* The check is made right, or no mutation would ever come past it. */
 static void make_check(unsigned char *head, size_t size) {
@@ -34,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   Error err;
   if (prefix_head_check("fuzz", head, size, file_size, &kind, start, &file, &err) == STATUS_OK) {
     if (file.start != start || file.n < 1 || file.n > PREFIX_BLOCK || file.data_offset > size) abort();
-    if (file.layer_bytes != (size_t)file.n * kind.token_bytes) abort();
+    if (file.data_bytes != (size_t)file.n * prefix_token_bytes(&kind)) abort();
     uint64_t sum = 0;
     for (int i = 0; i < file.start + file.n; i++) sum += (uint64_t)file.ids[i];
     for (int i = 0; i < kind.n_layers; i++) sum += file.sums[i];

@@ -410,7 +410,7 @@ static void refuses_lying_headers(void **state) {
       {28, -2147483647, "vocab_size is -2147483647, expected 1 to 8388608"},
       {32, 0, "max_seq_len is 0, expected 1 to 1073741824"},
       {37, 13, "head_dim is 13, expected an even number"},
-      {37, 258, "head_dim is 258, expected 1 to 256"},
+      {37, 514, "head_dim is 514, expected 1 to 512"},
       {37, 6, "k_proj has 12 outputs, expected a multiple of 8"},
       {41, 0, "group_size is 0, expected 1 to"},
       {41, 32, "group_size is 32, expected a divisor of the 48 inputs of self_attn.o_proj"},

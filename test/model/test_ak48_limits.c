@@ -28,7 +28,7 @@ static const ModelConfig largest = {.hidden = 1 << 20,
                                     .vocab_size = 1 << 23,
                                     .max_position = 1 << 30,
                                     .tied_embeddings = 1,
-                                    .head_dim = 256,
+                                    .head_dim = 512,
                                     .quant.scheme.group = 1 << 20};
 
 static const struct {
@@ -43,7 +43,7 @@ static const struct {
     {"n_kv_heads", offsetof(ModelConfig, n_kv_heads), 16384},
     {"vocab_size", offsetof(ModelConfig, vocab_size), 8388608},
     {"max_seq_len", offsetof(ModelConfig, max_position), 1073741824},
-    {"head_dim", offsetof(ModelConfig, head_dim), 256},
+    {"head_dim", offsetof(ModelConfig, head_dim), 512},
     {"group_size", offsetof(ModelConfig, quant.scheme.group), 4194304},
 };
 
@@ -111,12 +111,12 @@ static void sizes_that_are_at_odds_are_refused(void **state) {
       {offsetof(ModelConfig, n_kv_heads), 8, "n_heads is 4, expected a multiple of n_kv_heads, 8"},
       {offsetof(ModelConfig, n_kv_heads), 4, ""},
       {offsetof(ModelConfig, n_kv_heads), 1, "self_attn.k_proj has 12 outputs, expected a multiple of 8"},
-      {offsetof(ModelConfig, head_dim), 11, "head_dim is 11, expected an even number up to 256"},
+      {offsetof(ModelConfig, head_dim), 11, "head_dim is 11, expected an even number up to 512"},
       {offsetof(ModelConfig, head_dim), 14, "self_attn.k_proj has 28 outputs, expected a multiple of 8"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char message[160] = "";
-    ModelConfig header = fine, decoded;
+    ModelConfig header = fine, decoded = {0};
     memcpy((char *)&header + cases[i].field, &cases[i].value, sizeof cases[i].value);
     if (*cases[i].message) snprintf(message, sizeof message, "m.ak48: %s", cases[i].message);
     assert_string_equal(decode(&header, &decoded), message);

@@ -50,8 +50,8 @@ static const struct {
      "1", "0", "16384", "16385"},
     {"llama", "'head_dim': 2, 'num_attention_heads': 16384, 'num_key_value_heads': %s", "num_key_value_heads",
      "1", "0", "16384", "16385"},
-    {"llama", "'head_dim': %s", "head_dim", "2", "1", "256", "257"},
-    {"llama", "'head_dim': %s", "head_dim", "4", "3", "254", "258"},
+    {"llama", "'head_dim': %s", "head_dim", "2", "1", "512", "513"},
+    {"llama", "'head_dim': %s", "head_dim", "4", "3", "510", "514"},
     {"llama", "'rms_norm_eps': %s", "rms_norm_eps", "0", "-1e-9", "1", "1.001"},
     {"llama", "'rope_theta': %s", "rope_theta", "1", "0.999", "1e18", "1.01e18"},
     {"llama", "'eos_token_id': %s", "eos_token_id", "0", "-1", "2147483647", "2147483648"},
@@ -482,15 +482,15 @@ static RopeConfig any_rope(Random *random, RopeKind kind, int dim) {
  * with a factor of 2 or more between the betas and theta up to 10^6. A wrong term is thousands. */
 static void frequencies_follow_the_formulas(void **state) {
   (void)state;
-  static const int dims[] = {2, 16, 64, 80, 128, 256};
+  static const int dims[] = {2, 16, 64, 80, 128, 256, 512};
   Random random = {7};
   for (int i = 0; i < 600; i++) {
     const RopeKind kind = (RopeKind)(i % 5);
-    const int dim = dims[i / 5 % 6];
+    const int dim = dims[i / 5 % 7];
     const bool long_rope = i % 2;
     RopeConfig rope = any_rope(&random, kind, dim);
     rope.rotary_dim = dim;
-    float got[128], attention;
+    float got[MAX_HEAD_DIM / 2], attention;
     rope_frequencies(&rope, long_rope, got, &attention);
     assert_true(attention == (float)expected_attention(&rope));
     for (int pair = 0; pair < dim / 2; pair++) {

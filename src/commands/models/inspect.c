@@ -34,14 +34,12 @@ static Inspection inspect(const Model *model, const char *path) {
   const ModelConfig *config = &model->config;
   Inspection inspection = {.model = model, .path = path};
   count_linears(model, &inspection);
-  /* keys and values of every layer with attention */
-  const size_t n_layers = (size_t)config_count_layers(config, LAYER_ATTENTION, config->n_layers);
-  inspection.kv_numbers = 2 * n_layers * (size_t)config->n_kv_heads * (size_t)config->head_dim;
+  for (int i = 0; i < config->n_layers; i++) inspection.kv_numbers += config_kv_numbers(config, i);
   return inspection;
 }
 
 size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
-  size_t bytes = inspection->kv_numbers * size; /* at most 2^37 within the limits of config.h */
+  size_t bytes = inspection->kv_numbers * size; /* at most 2^38 within the limits of config.h */
   return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
 }
 

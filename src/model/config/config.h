@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/content.h"
@@ -15,14 +16,14 @@ typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE } 
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
-/* Maxima of sizes; the minimum is 1. Products of three fit int64; any packed file is shorter than 2^59. */
+/* Maxima of sizes; the minimum is 1. Products of three fit int64; any packed file is shorter than 2^60. */
 enum {
   MAX_HIDDEN = 1 << 20,
   MAX_INTERMEDIATE = 1 << 22,
   MAX_VOCAB = 1 << 23, /* the sampler's limit (engine/sampler_math.h) */
   MAX_LAYERS = 4096,
   MAX_HEADS = 1 << 14,
-  MAX_HEAD_DIM = 256,
+  MAX_HEAD_DIM = 512,
   MAX_DELTA_DIM = 1024,
   MAX_DELTA_CONV = 16,
   MAX_POSITION = 1 << 30,
@@ -113,7 +114,7 @@ typedef struct {
   int hidden;                        /* hidden_size: width of the residual stream */
   int intermediate;                  /* intermediate_size: width of the MLP */
   int n_layers, n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0 */
-  int head_dim;                      /* even, 2..256; need not be hidden / n_heads */
+  int head_dim;                      /* even, 2..MAX_HEAD_DIM; need not be hidden / n_heads */
   int vocab_size;                    /* rows of the embedding */
   int max_position;                  /* max_position_embeddings: the longest context */
   double norm_eps;                   /* rms_norm_eps */
@@ -177,6 +178,10 @@ int delta_channels(const DeltaConfig *delta);
 /* Numbers of a delta layer's recurrent state: [conv - 1][channels] inputs of the convolution, and for each
  * value head [key_dim][value_dim]. */
 size_t delta_state_numbers(const DeltaConfig *delta);
+/* True if the layer has the model's own sizes. */
+bool config_layer_is_alike(const ModelConfig *config, int layer);
+/* How many numbers one token's keys and values are in a layer's cache; 0 of LAYER_DELTA. */
+size_t config_kv_numbers(const ModelConfig *config, int layer);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32
  * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for

@@ -106,6 +106,17 @@ int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
   return count;
 }
 
+bool config_layer_is_alike(const ModelConfig *config, int layer) {
+  const LayerConfig own = config_layer(config, layer);
+  return own.n_kv_heads == config->n_kv_heads && own.head_dim == config->head_dim &&
+         own.intermediate == config->intermediate;
+}
+
+size_t config_kv_numbers(const ModelConfig *config, int layer) {
+  const LayerConfig own = config_layer(config, layer);
+  return own.kind == LAYER_ATTENTION ? 2 * (size_t)own.n_kv_heads * (size_t)own.head_dim : 0;
+}
+
 int rope_original_context(const ModelConfig *config) {
   return config->rope.kind == ROPE_LONGROPE ? (int)config->rope.original_max_position : INT32_MAX;
 }

@@ -177,8 +177,10 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->logit_divisor != 1) return "a divisor of logits";
   if (config->attention_cap != 0 || config->logit_cap != 0) return "a soft cap";
   if (config->rope.rotary_dim != config->head_dim) return "rotary positions of a part of each head";
-  for (int layer = 0; layer < config->n_layers; layer++)
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    if (!config_layer_is_alike(config, layer)) return "layers of different sizes";
     if (config_layer(config, layer).rope != ROPE_GLOBAL) return "rotary positions that differ by layer";
+  }
   return NULL;
 }
 

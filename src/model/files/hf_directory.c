@@ -44,8 +44,9 @@ static Status take_bias(HfLoader *loader, bool required, const StoredLinear *sto
 }
 
 /* Takes all linear layers of a layer; several may be parts of one stored matrix. */
-static Status take_linears(HfLoader *loader, int index, ModelLayer *layer) {
+static Status take_linears(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
+  const ModelLayer *layer = &loader->model->layers[index];
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, index, which);
@@ -76,7 +77,7 @@ static Status take_delta_vectors(HfLoader *loader, int index, ModelLayer *layer)
 static Status take_layer(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   ModelLayer *layer = &loader->model->layers[index];
-  TRY(take_linears(loader, index, layer));
+  TRY(take_linears(loader, index));
   if (config_layer(config, index).kind == LAYER_DELTA) TRY(take_delta_vectors(loader, index, layer));
   char self_attn[NAME_SIZE];
   snprintf(self_attn, sizeof self_attn, "%slayers.%d.self_attn", loader->body, index);

@@ -484,7 +484,7 @@ CASES = [
           ("-2^31 tokens", header(28, value=-2**31),
            "DIR/m.ak48: vocab_size is -2147483648, expected 1 to 8388608"),
           ("heads of an odd size", header(37, value=13),
-           "DIR/m.ak48: head_dim is 13, expected an even number up to 256"),
+           "DIR/m.ak48: head_dim is 13, expected an even number up to 512"),
           ("groups of 0", header(41), "DIR/m.ak48: group_size is 0, expected 1 to 4194304"),
           ("something in what is reserved", header(252, value=1),
            "DIR/m.ak48: byte 252 of the header is 1, expected 0"),

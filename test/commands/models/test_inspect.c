@@ -14,9 +14,9 @@ static void a_cache_beyond_all_memory_is_the_largest_size(void **state) {
   assert_int_equal(inspect_kv_bytes(&inspection, 2, 1), 2000);
   assert_int_equal(inspect_kv_bytes(&inspection, 4, 1 << 20), 4194304000);
   inspection.kv_numbers = 2 * (size_t)MAX_LAYERS * MAX_HEADS * MAX_HEAD_DIM;
-  assert_int_equal(inspect_kv_bytes(&inspection, 4, 1), (size_t)1 << 37);
-  assert_int_equal(inspect_kv_bytes(&inspection, 4, ((size_t)1 << 27) - 1), (size_t)0 - ((size_t)1 << 37));
-  assert_int_equal(inspect_kv_bytes(&inspection, 4, (size_t)1 << 27), SIZE_MAX);
+  assert_int_equal(inspect_kv_bytes(&inspection, 4, 1), (size_t)1 << 38);
+  assert_int_equal(inspect_kv_bytes(&inspection, 4, ((size_t)1 << 26) - 1), (size_t)0 - ((size_t)1 << 38));
+  assert_int_equal(inspect_kv_bytes(&inspection, 4, (size_t)1 << 26), SIZE_MAX);
   assert_int_equal(inspect_kv_bytes(&inspection, 4, MAX_POSITION), SIZE_MAX);
 }
 
