@@ -38,6 +38,18 @@ static bool layers_are_alike(const ModelConfig *config) {
   return true;
 }
 
+static bool has_k_as_v(const ModelConfig *config) {
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config_layer(config, layer).k_as_v) return true;
+  return false;
+}
+
+static bool shares_kv(const ModelConfig *config) {
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config_layer(config, layer).shares_kv) return true;
+  return false;
+}
+
 /* A part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
@@ -46,6 +58,12 @@ static const char *unsupported_part(const ModelConfig *config) {
   } parts[] = {
       {config->delta.n_key_heads > 0, "layers with the gated delta rule"},
       {!layers_are_alike(config), "layers of different sizes"},
+      {has_k_as_v(config), "keys that are values as well"},
+      {shares_kv(config), "layers that share keys and values"},
+      {config->per_layer_width > 0, "per-layer embeddings"},
+      {config->v_norm, "a norm of v"},
+      {config->layer_scalar, "a factor of what leaves a layer"},
+      {config->rope.kind == ROPE_PROPORTIONAL, "proportional rope"},
       {config->head_dim > LARGEST_HEAD, "heads of more than 256 numbers"},
       {config->attn_sinks, "attention sinks"},
       {config->embedding_norm, "normalised embeddings"},

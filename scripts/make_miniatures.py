@@ -92,6 +92,28 @@ def gemma3(**config):
                     "final_logit_softcapping": None, **config})
 
 
+GEMMA4_ROPES = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+
+
+def gemma4(**config):
+    """Five layers with a window and one without, whose heads are twice as long and whose values are its keys."""
+    config = gemma(**{"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "num_hidden_layers": 6,
+                      "head_dim": 16, "global_head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+                      "num_global_key_value_heads": 1, "attention_k_eq_v": True, "final_logit_softcapping": 6.0,
+                      "hidden_size_per_layer_input": 0, "rope_parameters": GEMMA4_ROPES, **config})
+    return {key: value for key, value in config.items() if key not in ("rope_theta", "query_pre_attn_scalar")}
+
+
+def gemma4_e(**config):
+    """The last three of five layers use the keys and values of the two before them, and each has inputs of its own."""
+    return gemma4(**{"num_hidden_layers": 5, "attention_k_eq_v": False, "num_kv_shared_layers": 3,
+                     "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 20,
+                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                                     "full_attention"],
+                     "hidden_size_per_layer_input": 20, "vocab_size_per_layer_input": VOCAB + 2, **config})
+
+
 def granite(**config):
     return llama(**{"architectures": ["GraniteForCausalLM"], "model_type": "granite", "attention_bias": False,
                     "mlp_bias": False, "embedding_multiplier": 2.0, "attention_multiplier": 0.375,
@@ -337,6 +359,36 @@ MINIATURES.update({
             quantization_config=awq(32, modules_to_not_convert=["vision_tower", "multi_modal_projector", "lm_head"])),
         {**VISION, "model_type": "siglip_vision_model"}, mm_tokens_per_image=4),
         names=("language_model.model.", "language_model.lm_head"), matters=[]),
+    "gemma4-bf16": dict(config=gemma4(torch_dtype="bfloat16", intermediate_size=20), matters=[
+        {"final_logit_softcapping": None}, {"sliding_window": 15}, {"sliding_window": 17},
+        {"rope_parameters": {**GEMMA4_ROPES, "full_attention": GEMMA4_ROPES["sliding_attention"]}},
+        {"rope_parameters": {**GEMMA4_ROPES, "full_attention": {
+            **GEMMA4_ROPES["full_attention"], "partial_rotary_factor": 0.5}}},
+        {"rope_parameters": {**GEMMA4_ROPES, "full_attention": {**GEMMA4_ROPES["full_attention"], "factor": 4.0}}}]),
+    "gemma4-e": dict(config=gemma4_e(torch_dtype="bfloat16", use_double_wide_mlp=True), matters=[
+        {"sliding_window": 17}, {"hidden_activation": "silu"}]),
+    "gemma4-e-text-part": dict(config=with_vision(
+        "Gemma4ForConditionalGeneration", "gemma4", gemma4_e(
+            intermediate_size=32, hidden_size_per_layer_input=32, quantization_config=awq(
+                32, modules_to_not_convert=["per_layer_model_projection"])), None, audio_config=None),
+        names=("model.language_model.", "lm_head"), matters=[]),
+    "gemma4-layer-types": dict(config=gemma4(
+        num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        per_layer_config={layer: {"head_dim": 32, "num_key_value_heads": 4} for layer in "12"},
+        attention_k_eq_v=False, intermediate_size=40), matters=[{"sliding_window": 17}]),
+    "gemma4-text-part": dict(config=with_vision(
+        "Gemma4ForConditionalGeneration", "gemma4", gemma4(
+            num_hidden_layers=3, head_dim=8, attention_k_eq_v=False, num_global_key_value_heads=None,
+            torch_dtype="bfloat16"), None, audio_config=None),
+        names=("model.language_model.", "lm_head"), matters=[]),
+    "gemma4-unified": dict(config={key: value for key, value in gemma4(
+        architectures=["Gemma4UnifiedForCausalLM"], model_type="gemma4_unified_text",
+        quantization_config=AWQ32).items() if key != "hidden_size_per_layer_input"}, matters=[]),
+    "gemma4-unified-text-part": dict(config=with_vision(
+        "Gemma4UnifiedForConditionalGeneration", "gemma4_unified", gemma4(
+            model_type="gemma4_unified_text", num_hidden_layers=3, quantization_config=AWQ32), None,
+        audio_config=None),
+        names=("model.language_model.", "lm_head"), matters=[]),
     "granite-awq": dict(config=granite(quantization_config=AWQ32), matters=[
         {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
         {"logits_scaling": 1.0}]),
@@ -448,6 +500,35 @@ def text_of(config):
     return {**beside, **config["text_config"]}
 
 
+def is_gemma4(config):
+    return config["model_type"].startswith("gemma4")
+
+
+def is_full(config, layer):
+    """Of Gemma 4: whether a layer has no window."""
+    types = config.get("layer_types")
+    return layer + 1 == config["num_hidden_layers"] or (
+        types[layer] == "full_attention" if types else (layer + 1) % 6 == 0)
+
+
+def shares_kv(config, layer):
+    """True if a layer uses the keys and values of one before it."""
+    return is_gemma4(config) and layer >= config["num_hidden_layers"] - config.get("num_kv_shared_layers", 0)
+
+
+def head_sizes(config, layer):
+    """head_dim and number of KV heads of a layer"""
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    kv_heads = config["num_key_value_heads"]
+    if "per_layer_config" in config:
+        own = config["per_layer_config"].get(str(layer), {})
+        return own.get("head_dim", head), own.get("num_key_value_heads", kv_heads)
+    if is_gemma4(config) and is_full(config, layer):
+        head = config["global_head_dim"]
+        kv_heads = config["num_global_key_value_heads"] if config["attention_k_eq_v"] else kv_heads
+    return head, kv_heads
+
+
 def is_delta(config, layer):
     """True if a layer has the gated delta rule."""
     if config["model_type"] != "qwen3_5_text":
@@ -464,36 +545,46 @@ def delta_sizes(config):
             n_values)
 
 
-def linear_shapes(config, layer=0):
+def mlp_shapes(config, layer):
+    """The same for the part of a layer that follows attention."""
+    kind, hidden, inner = config["model_type"], config["hidden_size"], config["intermediate_size"]
+    if kind == "granitemoehybrid":
+        return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
+                "shared_mlp.output_linear": ("d", hidden, inner)}
+    if kind in ("phi3", "glm", "glm4"):
+        return {"mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
+    inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
+    return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
+            "mlp.down_proj": ("d", hidden, inner)}
+
+
+def linear_shapes(config, layer):
     """name -> (letter, n_out, n_in) of a layer's linears"""
-    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
-    head = config.get("head_dim") or hidden // heads
-    q, kv = heads * head, config["num_key_value_heads"] * head
-    mlp = {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
-           "mlp.down_proj": ("d", hidden, inner)}
+    kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
+    head, kv_heads = head_sizes(config, layer)
+    q, kv = heads * head, kv_heads * head
     if is_delta(config, layer):
         keys, values, n_values = delta_sizes(config)
         shapes = {"in_proj_qkv": (2 * keys + values, hidden), "in_proj_z": (values, hidden),
                   "in_proj_b": (n_values, hidden), "in_proj_a": (n_values, hidden), "out_proj": (hidden, values)}
-        return {**{"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}, **mlp}
-    if config["model_type"] == "qwen3_5_text":
-        return {"self_attn.q_proj": ("q", 2 * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
-                "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q), **mlp}
-    if config["model_type"] == "phi3":
-        return {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q),
-                "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
-    if config["model_type"] == "granitemoehybrid":
-        return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
-                "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
-                "shared_mlp.input_linear": ("g", 2 * inner, hidden),
-                "shared_mlp.output_linear": ("d", hidden, inner)}
-    if config["model_type"] in ("glm", "glm4"):
-        return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
-                "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
-                "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
-    gate = {"self_attn.gate_proj": ("a", q, hidden)} if config["model_type"] == "muse_glimmer_text" else {}
-    return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
-            "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q), **gate, **mlp}
+        shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
+    elif kind == "phi3":
+        shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
+    else:
+        with_gate = 2 if kind == "qwen3_5_text" else 1
+        shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
+                  "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
+    if kind == "muse_glimmer_text":
+        shapes["self_attn.gate_proj"] = ("a", q, hidden)
+    if is_gemma4(config) and config["attention_k_eq_v"] and is_full(config, layer):
+        del shapes["self_attn.v_proj"]
+    if shares_kv(config, layer):
+        del shapes["self_attn.k_proj"], shapes["self_attn.v_proj"]
+    shapes.update(mlp_shapes(config, layer))
+    if width := config.get("hidden_size_per_layer_input"):
+        shapes["per_layer_input_gate"] = ("i", width, hidden)
+        shapes["per_layer_projection"] = ("p", hidden, width)
+    return shapes
 
 
 # Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,
@@ -505,20 +596,26 @@ LARGER = ["self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "p
 AFTER = ("olmo2", "olmo3", "exaone4")
 
 
-def norm_widths(config, layer=0):
+def norm_widths(config, layer):
     """name -> width of a layer's norms"""
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
-    head = config.get("head_dim") or hidden // heads
+    head, _ = head_sizes(config, layer)
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
-    if kind in ("gemma2", "gemma3_text", "muse_glimmer_text"):
+    around = "gemma" in kind or kind == "muse_glimmer_text"
+    if around:
         norms.append("pre_feedforward_layernorm")
-    if kind in ("gemma2", "gemma3_text", "muse_glimmer_text", *AFTER):
+    if around or kind in AFTER:
         norms.append("post_feedforward_layernorm")
     if kind == "glm4":
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     widths = {norm: hidden for norm in norms}
-    if kind in ("qwen3", "gemma3_text", "exaone4", "qwen3_5_text") and not is_delta(config, layer):
+    q_and_k = kind in ("qwen3", "gemma3_text", "exaone4", "qwen3_5_text") or is_gemma4(config)
+    if q_and_k and not is_delta(config, layer):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
+    if config.get("hidden_size_per_layer_input"):
+        widths["post_per_layer_input_norm"] = hidden
+    if shares_kv(config, layer):
+        del widths["self_attn.k_norm"]
     if kind == "hunyuan_v1_dense":
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
     if kind in ("olmo2", "olmo3"):
@@ -533,8 +630,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
     dtype = config.get("torch_dtype") or config["dtype"]
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
-    plus_one = any(name in config["model_type"] for name in ("gemma", "muse", "qwen3_5"))  # norms of 1 + weight
-    middle = 0 if plus_one else 1
+    plus_one = any(name in config["model_type"] for name in ("gemma", "muse", "qwen3_5")) and not is_gemma4(config)
+    middle = 0 if plus_one else 1  # norms of these multiply by 1 + weight
     tensors = {}
 
     def put(tensor, values):
@@ -546,10 +643,18 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
 
     # Tied heads: rows of this length make logits of a standard deviation near 3.
     put(body + "embed_tokens.weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
+    if width := config.get("hidden_size_per_layer_input"):
+        n_columns = config["num_hidden_layers"] * width
+        put(body + "embed_tokens_per_layer.weight",
+            normal(config["vocab_size_per_layer_input"], n_columns, std=1 / width**0.5))
+        put(body + "per_layer_model_projection.weight", normal(n_columns, hidden, std=1))
+        put(body + "per_layer_projection_norm.weight", 1 + normal(width, std=0.25))
     for layer in range(config["num_hidden_layers"]):
         prefix = f"{body}layers.{layer}."
         for norm, width in norm_widths(config, layer).items():
             more = 1 if "gemma" in config["model_type"] and norm in LARGER else 0
+            if is_gemma4(config) and norm.startswith("self_attn."):
+                more = -0.3  # scores are not scaled
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
         if config["model_type"] == "granite_swa":
             put(prefix + "self_attn.sinks", normal(config["num_attention_heads"], std=2))
@@ -564,6 +669,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
                 put(whole + ".weight", weight)
             if letter and letter in bias:
                 put(whole + ".bias", normal(n_out, std=0.5))
+        if is_gemma4(config):
+            put(prefix + "layer_scalar", 0.7 + normal(1, std=0.1))
         if is_delta(config, layer):
             keys, values, n_values = delta_sizes(config)
             prefix += "linear_attn."
@@ -574,7 +681,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
             tensors[prefix + "norm.weight"] = 1 + normal(values // n_values, std=0.25)
     last = 1 if "muse" in config["model_type"] else middle
     put(body + "norm.weight", last + normal(hidden, std=0.25))
-    if not config.get("tie_word_embeddings", config["model_type"] == "gemma3_text"):
+    if not config.get("tie_word_embeddings", "gemma" in config["model_type"]):
         put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if several:  # what is no part of the text's
         qwen = config["model_type"] == "qwen3_5_text"

@@ -36,7 +36,7 @@ CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next) {
 
 /* The weights of norms that have none in the checkpoint: ones for the widest of them. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
-  if (!config->embedding_norm && !config->qk_norm_plain) return NULL;
+  if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
   int n = config->hidden;
   for (int i = 0; i < config->n_layers; i++)
     if (n < config_layer(config, i).head_dim) n = config_layer(config, i).head_dim;
@@ -62,6 +62,8 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .q_norm = cpu_take_vector(&from->q_norm, plus, place, &next),
         .k_norm = cpu_take_vector(&from->k_norm, plus, place, &next),
         .sinks = cpu_take_vector(&from->sinks, 0, place, &next),
+        .input_norm = cpu_take_vector(&from->input_norm, plus, place, &next),
+        .scalar = cpu_take_vector(&from->scalar, 0, place, &next),
         .q = cpu_take_linear(&from->q, place, &next),
         .k = cpu_take_linear(&from->k, place, &next),
         .v = cpu_take_linear(&from->v, place, &next),
@@ -70,6 +72,8 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .gate = cpu_take_linear(&from->gate, place, &next),
         .up = cpu_take_linear(&from->up, place, &next),
         .down = cpu_take_linear(&from->down, place, &next),
+        .input_gate = cpu_take_linear(&from->input_gate, place, &next),
+        .input_projection = cpu_take_linear(&from->input_projection, place, &next),
         .same_kind = n_kind[kind]++,
     };
     if (kind == LAYER_DELTA)
@@ -77,6 +81,8 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
   }
   for (int i = 0; model->config.qk_norm_plain && i < model->config.n_layers; i++)
     loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
+  loaded->input_projection = cpu_take_linear(&model->input_projection, place, &next);
+  loaded->input_norm = cpu_take_vector(&model->input_norm, plus, place, &next);
   loaded->head = cpu_take_linear(&model->head, place, &next);
   loaded->final_norm =
       cpu_take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
@@ -208,6 +214,8 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
   }
+  raise_to(&plan.intermediate, config->per_layer_width); /* layer_end's scratch is that of the MLP */
+  raise_to(&plan.inputs, (int64_t)config->n_layers * config->per_layer_width);
   if (plan.n_ropes > 1 && config->local_rope.rotary_dim > config->rope.rotary_dim)
     plan.angles = config->local_rope.rotary_dim / 2;
   return plan;
@@ -246,6 +254,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->betas = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
   state->recurrent = take(&arena, (size_t)options->n_slots + 1, plan->recurrent_bytes);
   state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
+  state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
   state->sines = take(&arena, angles, sizeof(float));
   /* The most outputs of one run_matmuls(); a dense lm_head needs no parts. */
@@ -254,6 +263,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
   if (widest < delta) widest = delta;
   if (widest < (size_t)plan->hidden) widest = (size_t)plan->hidden;
+  if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
   if (config->quant.head && widest < vocab) widest = vocab;
   state->scratch.parts = take(&arena, product_of(widest, MAX_SPLITS), sizeof(float));
@@ -270,9 +280,9 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->kv = take(&arena, (size_t)config->n_layers, sizeof *state->kv);
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
-    const LayerCache cache =
-        own.kind == LAYER_ATTENTION ? take_cache(&arena, own, options) : (LayerCache){0};
-    if (start) state->kv[layer] = cache;
+    const bool cached = config_kv_numbers(config, layer) > 0;
+    const LayerCache cache = cached ? take_cache(&arena, own, options) : (LayerCache){0};
+    if (start) state->kv[layer] = own.shares_kv ? state->kv[own.kv_layer] : cache;
   }
   /* One line more, so that cpu_open() can align the start. */
   return arena.used > SIZE_MAX - LINE ? SIZE_MAX : arena.used + LINE;
@@ -345,6 +355,39 @@ static void set_angles(BackendState *state, LayerRope which, TokenRange range, i
   }
 }
 
+/* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the token's in the table. */
+static void add_table_row(const Matrix *table, int32_t id, int first, int width, float *p) {
+  enum { BLOCK = 256 };
+  float part[BLOCK];
+  const float scale = (float)sqrt(width), half = (float)sqrt(0.5);
+  for (int from = 0; from < width; from += BLOCK) {
+    const int n = width - from < BLOCK ? width - from : BLOCK;
+    floats_read(table->data, table->dtype, (size_t)id * (size_t)table->n_columns + (size_t)(first + from),
+                (size_t)n, part);
+    for (int i = 0; i < n; i++) p[from + i] = (p[from + i] + part[i] * scale) * half;
+  }
+}
+
+/* Each layer's own input of each token. PRECOND x is the embedding */
+static void make_layer_inputs(BackendState *state, TokenRange range, const int32_t *ids) {
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const int width = config->per_layer_width;
+  const float scale = (float)(1 / sqrt(config->hidden));
+  const Matmul matmul = {
+      .w = loaded->input_projection, .y = state->inputs, .y_stride = (size_t)state->plan.inputs};
+  run_matmuls(loaded, &state->scratch, state->x, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) {
+    float *p = state->inputs + (size_t)r * (size_t)state->plan.inputs;
+    for (int layer = 0; layer < config->n_layers; layer++, p += width) {
+      for (int i = 0; i < width; i++) p[i] *= scale;
+      loaded->kernels->rms_norm(p, loaded->input_norm, width, config->norm_eps, p);
+      add_table_row(&loaded->model->input_table, ids[r], layer * width, width, p);
+    }
+  }
+}
+
 static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
@@ -365,6 +408,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
     for (int rope = 0; rope < state->plan.n_ropes; rope++) set_angles(state, (LayerRope)rope, range, r);
   }
+  if (model->config.per_layer_width > 0) make_layer_inputs(state, range, ids);
   return STATUS_OK;
 }
 
@@ -436,6 +480,11 @@ static float query_scale(const ModelConfig *config, int position) {
   return scale * (1 + (float)config->query_scale_beta * (float)log((double)(1 + steps)));
 }
 
+static void norm_values(const BackendModel *loaded, const LayerConfig *layer, float *v) {
+  for (int i = 0; i < layer->n_kv_heads; i++, v += layer->head_dim)
+    loaded->kernels->rms_norm(v, loaded->ones, layer->head_dim, loaded->model->config.norm_eps, v);
+}
+
 static void rotate_append(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
@@ -447,6 +496,9 @@ static void rotate_append(BackendState *state, TokenRange range, int layer) {
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
     norm_rope_heads(state, &own, weights->q_norm, r, config->n_heads, query_scale(config, range.pos + r),
                     state->q + (size_t)r * (size_t)state->plan.heads);
+    if (own.shares_kv) continue;
+    if (own.k_as_v) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
+    if (config->v_norm) norm_values(state->loaded, &own, v);
     norm_rope_heads(state, &own, weights->k_norm, r, own.n_kv_heads, 1, k);
     for (size_t i = 0; i < (size_t)own.n_kv_heads; i++) {
       KvHead kv = state_kv_head(state, layer, (int)i);
@@ -474,7 +526,8 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
   const bool gate_in_q = state->plan.queries > 0;
-  const Matmul matmuls[] = {
+  /* A layer may lack some of them. */
+  const Matmul all[] = {
       {.w = weights->q,
        .y = gate_in_q ? state->queries : state->q,
        .y_stride = (size_t)(gate_in_q ? state->plan.queries : state->plan.heads)},
@@ -482,9 +535,13 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
       {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
       {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)state->plan.gates},
   };
+  Matmul matmuls[sizeof all / sizeof *all];
   const float *from = normalised(state, range.n_tokens, weights->attn_norm);
+  int n_matmuls = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].w.linear) matmuls[n_matmuls++] = all[i];
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls,
-              weights->attn_gate.linear ? 4 : 3);
+              n_matmuls);
   if (gate_in_q) split_queries(state, range.n_tokens, layer);
   rotate_append(state, range, layer);
   return STATUS_OK;
@@ -551,6 +608,32 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
   return STATUS_OK;
 }
 
+/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. */
+static void add_layer_input(BackendState *state, TokenRange range, int layer) {
+  const BackendModel *loaded = state->loaded;
+  const CpuLayer *weights = &loaded->layers[layer];
+  const int width = loaded->model->config.per_layer_width, stride = state->plan.intermediate;
+  const Matmul matmul = {.w = weights->input_gate, .y = state->g, .y_stride = (size_t)stride};
+  run_matmuls(loaded, &state->scratch, state->x, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
+  for (size_t r = 0; r < (size_t)range.n_tokens; r++) {
+    const float *p = state->inputs + r * (size_t)state->plan.inputs + (size_t)layer * (size_t)width;
+    loaded->kernels->activate[loaded->model->config.activation](state->g + r * (size_t)stride, p, width);
+  }
+  pad_rows(state->g, stride, range.n_tokens, width);
+  matmul_residual(state, weights->input_projection, state->g, stride, range.n_tokens, weights->input_norm);
+}
+
+static Status cpu_layer_end(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  if (state->loaded->model->config.per_layer_width > 0) add_layer_input(state, range, layer);
+  if (!state->loaded->layers[layer].scalar) return STATUS_OK;
+  const float scalar = *state->loaded->layers[layer].scalar;
+  const size_t hidden = (size_t)state->loaded->model->config.hidden, stride = (size_t)state->plan.hidden;
+  for (size_t r = 0; r < (size_t)range.n_tokens; r++)
+    for (size_t i = 0; i < hidden; i++) state->x[r * stride + i] *= scalar;
+  return STATUS_OK;
+}
+
 /* Divides and caps the outputs of the lm_head. */
 static void finish_logits(BackendState *state, int n_rows) {
   enum { BLOCK = 4096 };
@@ -609,4 +692,5 @@ const Backend cpu_backend = {.name = "cpu",
                              .recurrent_bytes = cpu_recurrent_bytes,
                              .state_save = cpu_state_save,
                              .state_restore = cpu_state_restore,
+                             .layer_end = cpu_layer_end,
                              BACKEND_OPERATIONS(CPU_OPERATION)};

@@ -24,11 +24,14 @@ typedef struct {
 
 typedef struct {
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
-  const float *q_norm, *k_norm;                    /* [head_dim] or [heads * head_dim]; NULL: no such norm */
-  const float *sinks;                              /* [n_heads] or NULL */
-  CpuLinear q, k, v, o, attn_gate, gate, up, down; /* attn_gate.linear NULL: no such gate */
-  CpuDelta delta;                                  /* of LAYER_DELTA */
-  int same_kind;                                   /* layers of the same kind before this one */
+  const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
+  const float *sinks;           /* [n_heads] or NULL */
+  const float *scalar;          /* [1] or NULL */
+  const float *input_norm;      /* [hidden] or NULL */
+  /* linear NULL: the layer has no such matrix */
+  CpuLinear q, k, v, o, attn_gate, gate, up, down, input_gate, input_projection;
+  CpuDelta delta; /* of LAYER_DELTA */
+  int same_kind;  /* layers of the same kind before this one */
 } CpuLayer;
 
 typedef struct {
@@ -44,7 +47,8 @@ struct BackendModel {
   const Kernels *kernels;
   int n_threads;
   CpuLayer *layers; /* [n_layers] */
-  CpuLinear head;
+  CpuLinear head, input_projection;
+  const float *input_norm;     /* [per_layer_width] or NULL */
   const float *final_norm;     /* [hidden] */
   const float *ones;           /* weights of norms without weights; NULL: the model has no such norm */
   float *vectors;              /* owns all norms and biases above */
@@ -54,12 +58,13 @@ struct BackendModel {
 /* The sizes of a session's rows: the largest of all layers. */
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
+  int inputs;                                                /* the inputs of all layers together; likewise */
   int queries, channels, delta_heads, delta_width;           /* likewise; 0 where the model has none */
   size_t delta_numbers, recurrent_bytes;                     /* of one layer's state; of all layers' */
   int n_segments, n_ropes, angles;                           /* angles: of a row of one rope */
 } StatePlan;
 
-/* The cache of one layer. */
+/* The cache of one layer; layers that share one have the same. */
 typedef struct {
   uint8_t *heads;             /* [n_kv_heads][head_bytes] */
   size_t k_bytes, head_bytes; /* of one KV head: K alone, K and V */
@@ -88,6 +93,7 @@ struct BackendState {
   float *decays, *betas; /* [max_chunk][plan.delta_heads] */
   float *recurrent;      /* [1 + n_slots][layers of LAYER_DELTA][plan.delta_numbers], first the current one */
   float *g;              /* [max_chunk][plan.intermediate] */
+  float *inputs;         /* [max_chunk][plan.inputs] of all layers, set by embed */
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */

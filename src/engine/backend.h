@@ -2,7 +2,8 @@
  *
  * forward.c writes the transformer once, over these operations; src/cpu implements them readably, cuda/ with
  * kernels. A backend that misses an operation does not build (the X-macro makes both the table's type and its
- * initialiser). fused_step() is optional: it computes a whole step, with the operations' results.
+ * initialiser). fused_step() is optional: it computes a whole step, with the operations' results. So is
+ * layer_end(), which some models need.
  *
  * A BackendState belongs to one session: the KV cache and every intermediate value. open() allocates all of
  * it, so no operation allocates. forward.c fixes the order of the operations in a step; they pass their
@@ -67,10 +68,14 @@ typedef struct {
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
   /* with config.embedding_norm x is rmsnorm(embedding[ids]) */                                              \
+  /* with config.per_layer_width the inputs of each layer: */                                                \
+  /* p = (rmsnorm(Wprojection x / sqrt(hidden)) * norm + sqrt(width) * input_table[ids]) / sqrt(2) */        \
   X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
-  /* (this before their rope, or after it with config.qk_norm_after_rope) */                                 \
+  /* with shares_kv only q: attention reads the cache of kv_layer; */                                        \
+  /* v = rmsnorm(v or, with k_as_v, k) over each head, without a weight, if config.v_norm is set; */         \
+  /* (q, k: this before their rope, or after it with config.qk_norm_after_rope) */                           \
   /* q, k = rope(pos + row) of the layer's kind (config_layer()); k and v go to the cache */                 \
   X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
   /* q is multiplied by config.query_scale_beta's factor of its position */                                  \
@@ -118,10 +123,11 @@ typedef struct Backend {
   /* Copies row `row` of the logits that norm_logits() made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* The keys and then the values of one layer as bytes, each [n_kv_heads][n][head_dim] in the cache's type,
-   * the same on every device. kv_read() copies those of a range (of any length within n_ctx) to the host.
-   * kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads may call it at the
-   * same time for different layers or positions. NULL: not supported. */
+  /* The keys and then the values of one layer that does not share another's as bytes, each
+   * [n_kv_heads][n][head_dim] in the cache's type, the same on every device. kv_read() copies those of a
+   * range (of any length within n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored
+   * tokens into the cache; threads may call it at the same time for different layers or positions. NULL: not
+   * supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);
@@ -154,6 +160,11 @@ typedef struct Backend {
   size_t (*recurrent_bytes)(const ModelConfig *config);
   Status (*state_save)(BackendState *state, int slot, Error *err);
   Status (*state_restore)(BackendState *state, int slot, Error *err);
+  /* After down_residual() of models with config.layer_scalar or per_layer_width; NULL: check_model() refuses
+   * them.
+   *   x = x + residual_scale * rmsnorm(Wprojection (activation(Wgate x) * p)) * input_norm,
+   *   p being this layer's part of what embed() made;     x = scalar * x */
+  Status (*layer_end)(BackendState *state, TokenRange range, int layer, Error *err);
 #define BACKEND_DECLARE(name, arguments) Status(*name) arguments;
   BACKEND_OPERATIONS(BACKEND_DECLARE)
 #undef BACKEND_DECLARE

@@ -17,6 +17,8 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
     TRY(backend->out_proj_residual(state, range, layer, err));
     TRY(backend->norm_gate_up(state, range, layer, err));
     TRY(backend->down_residual(state, range, layer, err));
+    if (config->layer_scalar || config->per_layer_width > 0)
+      TRY(backend->layer_end(state, range, layer, err));
   }
   if (n_logit_rows == 0) return STATUS_OK;
   return backend->norm_logits(state, range, range.n_tokens - n_logit_rows, n_logit_rows, err);

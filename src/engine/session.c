@@ -294,6 +294,7 @@ Status session_kv_read(Session *s, TokenRange range, int layer, void *out, Error
   if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > s->n_past - range.pos)
     return error_set(err, STATUS_FAILED, "keys of %d tokens from %d on, the session holds %d", range.n_tokens,
                      range.pos, s->n_past);
+  if (config_layer(s->config, layer).shares_kv) return STATUS_OK;
   return s->backend->kv_read(s->state, range, layer, out, err);
 }
 
@@ -302,6 +303,7 @@ Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, c
       range.n_tokens > s->sizes.n_ctx - range.pos)
     return error_set(err, STATUS_FAILED, "keys of %d tokens (of %d) from %d on, the context is %d",
                      range.n_tokens, n_stored, range.pos, s->sizes.n_ctx);
+  if (config_layer(s->config, layer).shares_kv) return STATUS_OK;
   return s->backend->kv_write(s->state, range, layer, n_stored, from, err);
 }
 

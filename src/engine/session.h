@@ -61,12 +61,13 @@ void session_keep(Session *session, int n);
  * every layer; session_adopt() then appends ids[session_length() .. n). */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
 void session_adopt(Session *session, const int32_t *ids, int n);
-/* Backend's kv_read() and kv_write(); the former only for tokens that the session holds. */
+/* Backend's kv_read() and kv_write(); the former only for tokens that the session holds. They do nothing for
+ * a layer that shares the keys and values of another. */
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
                         Error *err);
-/* [session_layers()] bytes of one token's keys and values in each layer; NULL: kv_read() is not supported, as
- * with a recurrent state. */
+/* [session_layers()] bytes of one token's own keys and values in each layer; NULL: not supported, as with a
+ * recurrent state. */
 const size_t *session_kv_bytes(const Session *session);
 int session_layers(const Session *session);
 /* True if the cached keys use LongRoPE's long factors (rope_original_context()). */

@@ -63,6 +63,12 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   const ModelConfig *c = &model->config;
   const Matrix *embedding = &model->embedding;
   StepCost cost = {.bytes = (double)n_rows * embedding->n_columns * (double)dtype_bytes(embedding->dtype)};
+  if (c->per_layer_width > 0) {
+    const Matrix *table = &model->input_table;
+    cost.bytes += (double)n_rows * table->n_columns * (double)dtype_bytes(table->dtype);
+    cost.bytes += linear_bytes(&model->input_projection) + vector_bytes(&model->input_norm);
+    cost.flop += linear_flop(&model->input_projection, n_rows);
+  }
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
@@ -72,12 +78,12 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     }
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
-    cost.bytes += vector_bytes(&layer->sinks);
+    cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar);
     if (config_layer(c, i).kind == LAYER_DELTA) {
       cost.bytes += delta_vector_bytes(layer) + (double)delta_state_numbers(&c->delta) * sizeof(float);
       cost.flop += delta_flop(&c->delta, n_rows);
     } else {
-      cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, i, kv);
+      cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, config_layer(c, i).kv_layer, kv);
       cost.flop += attention_flop(c, i, n_past, n_rows);
     }
   }

@@ -130,13 +130,27 @@ static Status place_layer(Arena *arena, const Model *model, int index, Error *er
     if (layer_norm_name(&model->config, index, which, &width))
       *layer_norm_of(layer, which) = place_vector(arena, width);
   }
+  if (model->config.layer_scalar) layer->scalar = place_vector(arena, 1);
   return STATUS_OK;
+}
+
+static Status place_layer_inputs(Arena *arena, Model *model, Error *err) {
+  const ModelConfig *config = &model->config;
+  if (config->per_layer_width == 0) return STATUS_OK;
+  const int n_columns = config->n_layers * config->per_layer_width;
+  const size_t cells = (size_t)config->per_layer_vocab * (size_t)n_columns;
+  model->input_table = (Matrix){place(arena, cells, 2), DTYPE_F16, config->per_layer_vocab, n_columns};
+  model->input_norm = place_vector(arena, config->per_layer_width);
+  model->input_projection.n_in = config->hidden;
+  model->input_projection.n_out = n_columns;
+  return place_matrix(arena, model, &model->input_projection, err);
 }
 
 static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
+  TRY(place_layer_inputs(arena, model, err));
   for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, err));
   model->final_norm = place_vector(arena, config->hidden);
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
@@ -319,10 +333,17 @@ Status model_fill_dummy(const Model *model, Error *err) {
     for (int which = 0; which < N_LAYER_NORMS; which++)
       fill_norm(config->norm_plus_one, layer_norm_of(layer, which), &random);
     fill_vector(&layer->sinks, -1, 1, &random);
+    fill_vector(&layer->scalar, 1, 1, &random);
     fill_linears(config, i, layer, &random);
     fill_delta(&layer->delta, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
+  if (config->per_layer_width > 0) {
+    const Matrix *table = &model->input_table;
+    fill_norm(config->norm_plus_one, &model->input_norm, &random);
+    fill_matrix(&model->input_projection, &random);
+    fill_halves(table->data, (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, &random);
+  }
   fill_matrix(&model->head, &random);
   if (!config->tied_embeddings)
     fill_halves(model->embedding.data, (size_t)config->vocab_size * (size_t)config->hidden, -1, 1, &random);

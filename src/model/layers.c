@@ -11,6 +11,7 @@ typedef enum {
   WIDTH_KV_HEADS,
   WIDTH_INTERMEDIATE,
   WIDTH_GATE,
+  WIDTH_INPUT, /* of the layer's own input of a token */
   WIDTH_CHANNELS,
   WIDTH_DELTA_VALUES,
   WIDTH_DELTA_HEADS,
@@ -38,6 +39,9 @@ static const struct {
   [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
   [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
   [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
+  [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
+  [LAYER_INPUT_PROJECTION] =
+    { "per_layer_projection", AT(input_projection), IN_ALL, WIDTH_INPUT, WIDTH_HIDDEN },
 /* clang-format on */
 #undef AT
 };
@@ -70,6 +74,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_QUERIES: return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
   case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
   case WIDTH_INTERMEDIATE: return own.intermediate;
+  case WIDTH_INPUT: return config->per_layer_width;
   case WIDTH_GATE:
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
     return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : heads;
@@ -87,8 +92,11 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
 }
 
 bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
-  return linears[which].kinds >> config_layer(config, layer).kind & 1 &&
-         width_of(config, layer, linears[which].out) > 0;
+  const LayerConfig own = config_layer(config, layer);
+  if (!(linears[which].kinds >> own.kind & 1)) return false;
+  if (which == LAYER_K && own.shares_kv) return false;
+  if (which == LAYER_V && (own.shares_kv || own.k_as_v)) return false;
+  return width_of(config, layer, linears[which].in) > 0 && width_of(config, layer, linears[which].out) > 0;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int which) {
@@ -129,6 +137,7 @@ static const size_t norms[N_LAYER_NORMS] = {
     [LAYER_MLP_POST_NORM] = offsetof(ModelLayer, mlp_post_norm),
     [LAYER_Q_NORM] = offsetof(ModelLayer, q_norm),
     [LAYER_K_NORM] = offsetof(ModelLayer, k_norm),
+    [LAYER_INPUT_NORM] = offsetof(ModelLayer, input_norm),
 };
 
 /* post_attention_layernorm names another norm in NORM_BEFORE than in the others. */
@@ -162,8 +171,13 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     *width = config->hidden;
     return name ? name : norm_names[config->norms][which];
   }
+  if (which == LAYER_INPUT_NORM) {
+    *width = config->hidden;
+    return config->per_layer_width > 0 ? "post_per_layer_input_norm" : NULL;
+  }
   const LayerConfig own = config_layer(config, layer);
   if (own.kind != LAYER_ATTENTION || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
+  if (own.shares_kv && which == LAYER_K_NORM) return NULL;
   *width = own.head_dim;
   if (config->qk_norm == QK_NORM_WHOLE) *width *= which == LAYER_Q_NORM ? config->n_heads : own.n_kv_heads;
   return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";

@@ -12,12 +12,14 @@ enum {
   LAYER_GATE,
   LAYER_DOWN,
   LAYER_UP,
-  N_COMMON_LINEARS, /* those before are in every layer with attention */
+  N_COMMON_LINEARS, /* those before are in every model */
   LAYER_ATTN_GATE = N_COMMON_LINEARS,
   LAYER_DELTA_QKV,
   LAYER_DELTA_Z,
   LAYER_DELTA_B,
   LAYER_DELTA_A,
+  LAYER_INPUT_GATE,
+  LAYER_INPUT_PROJECTION,
   N_LAYER_LINEARS
 };
 
@@ -56,6 +58,7 @@ enum {
   LAYER_MLP_POST_NORM,
   LAYER_Q_NORM,
   LAYER_K_NORM,
+  LAYER_INPUT_NORM,
   N_LAYER_NORMS
 };
 

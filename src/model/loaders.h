@@ -37,9 +37,10 @@ struct ModelFiles {
   MappedFile packed;            /* an ak48 file */
   StoredTensor *packed_tensors; /* [n_packed_tensors] in the file's order */
   size_t n_packed_tensors;
-  char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
-  char *packed_names;              /* storage of packed_tensors' names */
-  StoredWeights *stored;           /* [n_stored] quantised layers for model_prepare() */
+  char (*names)[LINEAR_NAME_SIZE];         /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
+  char input_projection[LINEAR_NAME_SIZE]; /* the name of the Linear */
+  char *packed_names;                      /* storage of packed_tensors' names */
+  StoredWeights *stored;                   /* [n_stored] quantised layers for model_prepare() */
   size_t n_stored, stored_capacity;
   void **made; /* [n_made] memory that model_prepare() allocated */
   size_t n_made, made_capacity;

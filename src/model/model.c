@@ -52,6 +52,8 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
   model->layers = mem_alloc(n_layers, sizeof *model->layers, "layers", err);
   files->names = mem_alloc(n_layers, N_LAYER_LINEARS * sizeof *files->names, "layer names", err);
   if (!model->layers || !files->names) return STATUS_FAILED;
+  snprintf(files->input_projection, LINEAR_NAME_SIZE, "%sper_layer_model_projection", body);
+  model->input_projection.name = files->input_projection;
   for (size_t i = 0; i < n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];

@@ -102,10 +102,11 @@ typedef struct {
 } DeltaLayer;
 
 typedef struct {
-  Vector attn_norm;      /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
-  DeltaLayer delta;      /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
-  Linear q, k, v, o;     /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back;
-                          * LAYER_DELTA: o is n_value_heads * value_dim -> hidden */
+  Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
+  DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
+  /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back; no v with k_as_v,
+   * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden */
+  Linear q, k, v, o;
   Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
   Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */
@@ -113,6 +114,10 @@ typedef struct {
   Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER */
   Linear gate, up, down; /* hidden -> intermediate twice, and back */
   Vector mlp_post_norm;  /* [hidden] output of down; data NULL with NORM_BEFORE */
+  /* Only with config.per_layer_width: hidden -> per_layer_width and back, and [hidden] its output. */
+  Linear input_gate, input_projection;
+  Vector input_norm;
+  Vector scalar; /* [1] multiplies what leaves the layer; data NULL unless config.layer_scalar */
 } ModelLayer;
 
 typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, private to src/model */
@@ -122,10 +127,14 @@ typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 typedef struct {
   ModelConfig config;
   ModelLayout layout;
-  bool dummy;            /* made by model_open_dummy() */
-  Matrix embedding;      /* [vocab_size][hidden] */
-  ModelLayer *layers;    /* [n_layers] */
-  Vector final_norm;     /* [hidden] */
+  bool dummy;       /* made by model_open_dummy() */
+  Matrix embedding; /* [vocab_size][hidden] */
+  /* Only with config.per_layer_width: what makes each layer's own input of a token. */
+  Matrix input_table;      /* [per_layer_vocab][n_layers * per_layer_width] */
+  Linear input_projection; /* hidden -> n_layers * per_layer_width */
+  Vector input_norm;       /* [per_layer_width] */
+  ModelLayer *layers;      /* [n_layers] */
+  Vector final_norm;       /* [hidden] */
   Linear head;           /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
   size_t made_bytes;     /* memory that model_prepare() takes */

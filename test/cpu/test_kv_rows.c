@@ -10,6 +10,7 @@ static const char *const models[] = {
     "test/data/miniatures/llama-head-34",
     "test/data/miniatures/mistral-window",
     "test/data/miniatures/qwen3-awq",
+    "test/data/miniatures/gemma4-e",
 };
 
 typedef struct {

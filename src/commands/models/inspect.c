@@ -106,6 +106,29 @@ static Status print_delta(Buffer *out, const ModelConfig *config, Error *err) {
                        delta->conv);
 }
 
+/* True if layer `other` has the sizes of `layer`, and takes its values from the same matrix. */
+static bool same_sizes(const ModelConfig *config, int layer, int other) {
+  const LayerConfig a = config_layer(config, layer), b = config_layer(config, other);
+  return a.n_kv_heads == b.n_kv_heads && a.head_dim == b.head_dim && a.intermediate == b.intermediate &&
+         a.k_as_v == b.k_as_v && a.shares_kv == b.shares_kv;
+}
+
+/* Prints runs of layers that have other sizes than the model, one line each. */
+static Status print_other_sizes(Buffer *out, const ModelConfig *config, Error *err) {
+  for (int from = 0, to; from < config->n_layers; from = to) {
+    const LayerConfig layer = config_layer(config, from);
+    for (to = from; to < config->n_layers && same_sizes(config, from, to);) to++;
+    if (config_layer_is_alike(config, from) && !layer.k_as_v && !layer.shares_kv) continue;
+    TRY(inspect_begin_line(out, "other sizes", err));
+    TRY(buffer_printf(out, err, "layers %d to %d: %d for keys and values, head_dim %d, intermediate %d%s",
+                      from, to - 1, layer.n_kv_heads, layer.head_dim, layer.intermediate,
+                      layer.shares_kv ? ", which are those of a layer before"
+                      : layer.k_as_v  ? ", values are the keys before their norm"
+                                      : ""));
+  }
+  return STATUS_OK;
+}
+
 /* Prints runs of layers with the same window: "4096 positions in layers 0 to 27". */
 static Status print_windows(Buffer *out, const ModelConfig *config, Error *err) {
   bool some = false;
@@ -291,6 +314,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
   TRY(print_delta(out, &model->config, err));
+  TRY(print_other_sizes(out, &model->config, err));
   TRY(print_windows(out, &model->config, err));
   TRY(print_rope(out, model, err));
   TRY(inspect_print_arithmetic(out, &model->config, err));

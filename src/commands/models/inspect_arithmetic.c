@@ -34,6 +34,9 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
       {c->post_norm_eps != 0, "norms of outputs with epsilon ", c->post_norm_eps},
       {c->final_norm_plain, "a last norm of weight", 0},
       {c->norm_plus_one, "norms of 1 + weight", 0},
+      {c->v_norm, "a norm of v without weight", 0},
+      {c->per_layer_width > 0, "an input of each layer's own of size ", c->per_layer_width},
+      {c->layer_scalar, "what leaves a layer times a number of its own", 0},
       {c->activation != ACTIVATION_SILU, activation_name(c->activation), 0},
       {c->embedding_scale != 1, "embedding times ", c->embedding_scale},
       {c->residual_scale != 1, "what layers add times ", c->residual_scale},
@@ -81,6 +84,11 @@ static Status print_other_ropes(Buffer *out, const ModelConfig *config, Error *e
     TRY(inspect_begin_line(out, "turned", err));
     TRY(buffer_printf(out, err, "the first %d of %d numbers of each head", config->rope.rotary_dim,
                       config->head_dim));
+  }
+  if (config->rope.kind == ROPE_PROPORTIONAL) {
+    TRY(inspect_begin_line(out, "turned", err));
+    TRY(buffer_printf(out, err, "the first %d of %d pairs of each head in layers without a window",
+                      config->rope.n_turned, config->rope.rotary_dim / 2));
   }
   if (has_layers(config, ROPE_LOCAL)) {
     TRY(inspect_begin_line(out, "local rope", err));

@@ -93,6 +93,9 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   const ModelConfig *config = &model->config;
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
+  TRY(put_bool(w, "v_norm", config->v_norm));
+  TRY(put_bool(w, "layer_scalar", config->layer_scalar));
+  TRY(put_int(w, "hidden_size_per_layer_input", config->per_layer_width));
   TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
   TRY(put_bool(w, "embedding_norm", config->embedding_norm));
   TRY(put_bool(w, "qk_norm_plain", config->qk_norm_plain));
@@ -131,6 +134,7 @@ static Status put_scaling(Writer *w, const char *name, const RopeConfig *rope) {
   TRY(open_member(w, name, "{"));
   TRY(put_string(w, "rope_type", rope_kind_name(rope->kind)));
   if (rope->kind != ROPE_PLAIN) TRY(put_double(w, "factor", rope->factor));
+  if (rope->kind == ROPE_PROPORTIONAL) TRY(put_int(w, "turned_pairs", rope->n_turned));
   if (rope->kind == ROPE_LLAMA3) {
     TRY(put_double(w, "low_freq_factor", rope->low_freq_factor));
     TRY(put_double(w, "high_freq_factor", rope->high_freq_factor));
@@ -177,6 +181,22 @@ static Status put_delta(Writer *w, const ModelConfig *config) {
   TRY(put_int(w, "value_dim", delta->value_dim));
   TRY(put_int(w, "conv", delta->conv));
   return close_member(w, "}");
+}
+
+/* Sizes by layer. */
+static Status put_layers(Writer *w, const ModelConfig *config) {
+  TRY(open_member(w, "layers", "["));
+  for (int i = 0; i < config->n_layers; i++) {
+    const LayerConfig layer = config_layer(config, i);
+    TRY(open_member(w, NULL, "{"));
+    TRY(put_int(w, "intermediate_size", layer.intermediate));
+    TRY(put_int(w, "num_key_value_heads", layer.n_kv_heads));
+    TRY(put_int(w, "head_dim", layer.head_dim));
+    TRY(put_bool(w, "k_as_v", layer.k_as_v));
+    TRY(put_int(w, "kv_layer", layer.kv_layer));
+    TRY(close_member(w, "}"));
+  }
+  return close_member(w, "]");
 }
 
 static Status put_positions(Writer *w, const Model *model) {
@@ -285,6 +305,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensor
   TRY(put_sizes(&writer, inspection));
   TRY(put_arithmetic(&writer, model));
   TRY(put_delta(&writer, &model->config));
+  TRY(put_layers(&writer, &model->config));
   TRY(put_positions(&writer, model));
   TRY(put_quantisation(&writer, inspection));
   TRY(put_generation(&writer, &model->config));

@@ -56,6 +56,23 @@ const Architecture architectures[] = {
                HAS_PATTERN,
     .query_scalar = 256, .local_rope_theta = 10000,
     .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
+  { .architecture = "Gemma4ForCausalLM", .model_type = "gemma4_text", /* and the text part of E2B to 31B */
+    { 262144, 2304,  9216, 30,  8,  4, 256, 131072,      2,      1, 1e-6, 1000000 },
+    .norms = NORM_AROUND, .scaled_embedding = true, .tied = true, .v_norm = true, .layer_scalar = true,
+    .multimodal = "Gemma4ForConditionalGeneration", .multimodal_type = "gemma4", .qk_norm = QK_NORM_HEADS,
+    .windows = WINDOW_PERIODIC, .window = 512, .period = 6, .last_full = true,
+    .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LAYER_SIZES,
+    .proportional_rope = true, .local_rope_theta = 10000, .global_head_dim = 512, .per_layer_width = 256,
+    .attention_scale = 1,
+    .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
+  { .architecture = "Gemma4UnifiedForCausalLM", .model_type = "gemma4_unified_text", /* text part of 12B */
+    { 262144, 2304,  9216, 30,  8,  4, 256, 262144,      2,      1, 1e-6, 1000000 },
+    .norms = NORM_AROUND, .scaled_embedding = true, .tied = true, .v_norm = true, .layer_scalar = true,
+    .multimodal = "Gemma4UnifiedForConditionalGeneration", .multimodal_type = "gemma4_unified",
+    .qk_norm = QK_NORM_HEADS, .windows = WINDOW_PERIODIC, .window = 1024, .period = 6, .last_full = true,
+    .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LAYER_SIZES,
+    .proportional_rope = true, .local_rope_theta = 10000, .global_head_dim = 512, .attention_scale = 1,
+    .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
   { .architecture = "GraniteForCausalLM", .model_type = "granite", /* Granite 3 */
     {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS },

@@ -44,6 +44,7 @@ enum {
   HAS_LAYER_ROPE = 1 << 18,  /* layer_rope_theta: 0 for no rope, else the model's; absent: 0 in full layers */
   HAS_QK_FACTOR = 1 << 19,   /* qk_scale_factor, output_multiplier, post_norm_eps */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
+  HAS_LAYER_SIZES = 1 << 21, /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 };
 
 typedef struct {
@@ -68,16 +69,19 @@ typedef struct {
   bool norm_plus_one; /* norms multiply by 1 + weight */
   QkNorm qk_norm;
   bool qk_norm_after_rope;
+  bool v_norm, layer_scalar; /* as in ModelConfig */
   TensorNames names;
   bool qk_norm_plain, final_norm_plain, embedding_norm; /* as in ModelConfig */
   AttnGate attn_gate;
-  bool attn_sinks;       /* each head's softmax has one more logit, which is dropped after */
-  bool qkv_bias;         /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
-  bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
-  bool fused_gate_up;    /* gate and up are stored as one matrix; q, k and v are not */
-  bool neighbours;       /* rotary pairs are (2 i, 2 i + 1) */
-  bool scaled_embedding; /* the embedding is multiplied by sqrt(hidden) */
-  bool longrope_only;    /* rope scaling is longrope, also under the names "su" and "yarn" */
+  bool attn_sinks;        /* each head's softmax has one more logit, which is dropped after */
+  bool qkv_bias;          /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
+  bool fused;             /* q, k, v are stored as one matrix, gate and up as another */
+  bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
+  bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
+  bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
+  bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
+  bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
+  bool last_full;         /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
   unsigned members;             /* HAS_... */
   const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
@@ -89,6 +93,9 @@ typedef struct {
   int more_eos[2];           /* besides eos; they also stand for an eos_token_id of null. 0: none */
   double rotary_part;        /* partial_rotary_factor; 0: 1 */
   int period;                /* WINDOW_PERIODIC */
+  int per_layer_width;       /* hidden_size_per_layer_input */
+  int global_head_dim;       /* head_dim of layers without a window */
+  double attention_scale;    /* 0: head_dim^-1/2, or by members */
   bool tied;
   Activation activation;
   double local_rope_theta, query_scalar, attention_cap, logit_cap;
@@ -110,6 +117,9 @@ void architecture_names(char *out, size_t size);
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
+
+/* Fills the sizes in which layers differ (layer_sizes.c). PRECOND the layers' windows are filled. */
+Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* Fills rope, local_rope, and the windows and ropes of layers (positions.c). PRECOND sizes are filled. */
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);

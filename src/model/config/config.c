@@ -153,7 +153,7 @@ static Status parse_cap(const ConfigReader *r, const char *key, double fallback,
 static Status parse_factors(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const unsigned members = arch->members;
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
-  config->attention_scale = 1 / sqrt(config->head_dim);
+  config->attention_scale = arch->attention_scale != 0 ? arch->attention_scale : 1 / sqrt(config->head_dim);
   /* transformers rounds it to the dtype of its tensors; here it stays exact. */
   if (arch->scaled_embedding) config->embedding_scale = sqrt(config->hidden);
   if (members & HAS_QUERY_SCALAR) {
@@ -209,6 +209,8 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->embedding_norm = arch->embedding_norm;
   config->attn_gate = arch->attn_gate;
   config->attn_sinks = arch->attn_sinks;
+  config->v_norm = arch->v_norm;
+  config->layer_scalar = arch->layer_scalar;
   config->fused = arch->fused;
   config->fused_gate_up = arch->fused_gate_up;
   TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
@@ -294,10 +296,12 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   return quant.object ? quantization_parse(&quant, NULL, &config->quant) : STATUS_OK;
 }
 
-/* Counts seven or eight linear layers in each layer, and lm_head. */
+/* Counts the linear layers of each layer, lm_head and, of per-layer embeddings, what makes the inputs. */
 static Status limit_rules(const char *file, ModelConfig *config, Error *err) {
-  const size_t linears = config->attn_gate == ATTN_GATE_NONE ? 7 : 8;
-  return quantization_limit(&config->quant, linears * (size_t)config->n_layers + 1, file, err);
+  const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
+  const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs;
+  return quantization_limit(&config->quant, linears * (size_t)config->n_layers + 1 + (size_t)inputs, file,
+                            err);
 }
 
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err) {

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "model/quant/quantization.h"
 
-typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE } RopeKind;
+typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, ROPE_PROPORTIONAL } RopeKind;
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
@@ -27,6 +27,7 @@ enum {
   MAX_DELTA_DIM = 1024,
   MAX_DELTA_CONV = 16,
   MAX_POSITION = 1 << 30,
+  MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: that of all layers fits int */
 };
 
 /* Rotary positions and their scaling (transformers, modeling_rope_utils.py); see rope_frequencies(). */
@@ -43,6 +44,7 @@ typedef struct {
   double attention_factor;       /* yarn, longrope: 0 if not given */
   double mscale, mscale_all_dim; /* yarn: 0 if not given */
   bool truncate;                 /* yarn: true unless given */
+  int n_turned;                  /* proportional: pairs that are turned, the first of rotary_dim / 2 */
   /* longrope: [rotary_dim / 2] factors of the wavelengths, in texts of up to original_max_position tokens and
    * in longer ones. */
   float short_factors[MAX_HEAD_DIM / 2], long_factors[MAX_HEAD_DIM / 2];
@@ -62,6 +64,9 @@ typedef struct {
   int n_kv_heads, head_dim, intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
   LayerRope rope;
+  bool k_as_v;    /* values are the keys before their norm: there is no v_proj (Gemma 4) */
+  bool shares_kv; /* it has no keys and values: it uses those of kv_layer, before it (Gemma 4) */
+  int kv_layer;   /* config_layer() sets it to the layer itself unless shares_kv */
 } LayerConfig;
 
 /* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
@@ -131,19 +136,23 @@ typedef struct {
   bool attn_sinks; /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
   DeltaConfig delta;
+  bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 4) */
+  bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
+  int per_layer_width;    /* numbers of a token's own input of each layer (Gemma 4 E2B and E4B); 0: none */
+  int per_layer_vocab;    /* rows of the inputs' table, at least vocab_size */
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
-  double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */
+  double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma (4: 1) and Granite */
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
    * beta of 0: it is not (all but Ministral 3). */
   double query_scale_beta, query_scale_step;
   double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite */
   double logit_divisor;  /* logits are divided by this; 1 but for Granite */
   double attention_cap;  /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
-  double logit_cap;      /* logits likewise (Gemma 2) */
+  double logit_cap;      /* logits likewise (Gemma 2 and 4) */
 
   RopeConfig rope;
-  RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3) */
+  RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3 and 4) */
 
   bool tied_embeddings;            /* lm_head is the embedding */
   bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
@@ -180,7 +189,8 @@ int delta_channels(const DeltaConfig *delta);
 size_t delta_state_numbers(const DeltaConfig *delta);
 /* True if the layer has the model's own sizes. */
 bool config_layer_is_alike(const ModelConfig *config, int layer);
-/* How many numbers one token's keys and values are in a layer's cache; 0 of LAYER_DELTA. */
+/* How many numbers one token's keys and values are in a layer's cache; 0 if it shares another's, or is of
+ * LAYER_DELTA. */
 size_t config_kv_numbers(const ModelConfig *config, int layer);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32

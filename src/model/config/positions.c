@@ -13,11 +13,9 @@
 /* --- one rope */
 
 const char *rope_kind_name(RopeKind kind) {
-  static const char *const names[] = {[ROPE_PLAIN] = "default",
-                                      [ROPE_LINEAR] = "linear",
-                                      [ROPE_LLAMA3] = "llama3",
-                                      [ROPE_YARN] = "yarn",
-                                      [ROPE_LONGROPE] = "longrope"};
+  static const char *const names[] = {
+      [ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear",     [ROPE_LLAMA3] = "llama3",
+      [ROPE_YARN] = "yarn",     [ROPE_LONGROPE] = "longrope", [ROPE_PROPORTIONAL] = "proportional"};
   return names[kind];
 }
 
@@ -30,13 +28,16 @@ static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKin
     name = rope_kind_name(ROPE_LONGROPE);
   /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
   if (!arch->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
-  for (int i = ROPE_PLAIN; i <= ROPE_LONGROPE; i++) {
+  for (int i = ROPE_PLAIN; i <= (arch->proportional_rope ? ROPE_PROPORTIONAL : ROPE_LONGROPE); i++) {
     *kind = (RopeKind)i;
+    if (arch->proportional_rope && *kind != ROPE_PLAIN && *kind != ROPE_PROPORTIONAL) continue;
     if (arch->longrope_only && *kind != ROPE_PLAIN && *kind != ROPE_LONGROPE) continue;
     if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
   }
-  return reader_refuse(r, "rope type %s is not supported, expected default%s or longrope", name,
-                       arch->longrope_only ? "" : ", linear, dynamic, llama3, yarn");
+  return reader_refuse(r, "rope type %s is not supported, expected default%s", name,
+                       arch->proportional_rope ? " or proportional"
+                       : arch->longrope_only   ? " or longrope"
+                                               : ", linear, dynamic, llama3, yarn or longrope");
 }
 
 static Status rope_required(const ConfigReader *r, const char *key, double low, double high, double *out) {
@@ -219,6 +220,41 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   return arch->members & HAS_QUERY_SCALE ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
+/* Reads the rope of a kind of layer with heads of head_dim numbers from its object in rope_parameters, which
+ * may be absent. "proportional" turns the first pairs of the whole head. */
+static Status parse_kind_rope(const ConfigReader *r, const Architecture *arch, int head_dim,
+                              const RopeConfig *otherwise, RopeConfig *rope) {
+  *rope = *otherwise;
+  rope->rotary_dim = head_dim;
+  double part = r->object ? 1 : 0.25;
+  if (r->object) TRY(rope_kind(r, arch, &rope->kind));
+  TRY(reader_double(r, "rope_theta", 1, 1e18, otherwise->theta, &rope->theta));
+  if (rope->kind == ROPE_PLAIN) return STATUS_OK;
+  TRY(reader_double(r, "partial_rotary_factor", 0, 1, part, &part));
+  rope->n_turned = (int)(part * head_dim / 2);
+  return reader_double(r, "factor", 1e-3, 1e6, 1, &rope->factor);
+}
+
+/* head_dim of layers with a window, or without; the model's if there is no such layer. */
+static int head_dim_of(const ModelConfig *config, bool windowed) {
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if ((config->layers[layer].window > 0) == windowed) return config_layer(config, layer).head_dim;
+  return config->head_dim;
+}
+
+/* Gemma 4: an object for each kind of layer in rope_parameters, and nothing elsewhere. PRECOND the windows
+ * and sizes of layers are filled. */
+static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  const RopeConfig full = {.kind = ROPE_PROPORTIONAL, .theta = arch->rope_theta},
+                   sliding = {.kind = ROPE_PLAIN, .theta = arch->local_rope_theta};
+  ConfigReader parameters, object;
+  TRY(reader_object(r, "rope_parameters", &parameters));
+  TRY(reader_object(&parameters, "full_attention", &object));
+  TRY(parse_kind_rope(&object, arch, head_dim_of(config, false), &full, &config->rope));
+  TRY(reader_object(&parameters, "sliding_attention", &object));
+  return parse_kind_rope(&object, arch, head_dim_of(config, true), &sliding, &config->local_rope);
+}
+
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
  * former by rope_scaling and has the latter's theta in rope_local_base_freq (Gemma 3) or its default (Olmo
  * 3); 5 has an object for each in rope_parameters. */
@@ -349,6 +385,15 @@ static Status parse_hybrid_layers(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* Gemma 4 names what is seen both ways: "all", or "vision", which text does not have. */
+static Status sees_both_ways(const ConfigReader *r, const Architecture *arch, bool *both_ways) {
+  const char *key = "use_bidirectional_attention", *what;
+  if (!(arch->members & HAS_LAYER_SIZES)) return reader_bool(r, key, false, both_ways);
+  TRY(reader_string(r, key, &what));
+  *both_ways = what && strcmp(what, "vision") != 0;
+  return STATUS_OK;
+}
+
 static Status parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   WindowRule rule = arch->windows;
   bool use = rule == WINDOW_ALL || is_periodic(rule), mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
@@ -358,7 +403,7 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
       (arch->window || json_member(r->object, "sliding_window")))
     TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
   if (rule == WINDOW_PERIODIC) {
-    TRY(reader_bool(r, "use_bidirectional_attention", false, &both_ways));
+    TRY(sees_both_ways(r, arch, &both_ways));
     if (both_ways)
       return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");
   }
@@ -368,6 +413,7 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
   TRY(apply_layer_types(r, mixed, window, config));
   for (int layer = 0; rule == WINDOW_OR_NOPE && window && layer < config->n_layers; layer++)
     if (!config->layers[layer].window) config->layers[layer].rope = ROPE_NONE;
+  if (arch->last_full) config->layers[config->n_layers - 1].window = 0;
   return STATUS_OK;
 }
 
@@ -425,7 +471,8 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   config->layers = mem_alloc(n, sizeof *config->layers, "sizes of layers", r->err);
   if (!config->layers) return STATUS_FAILED;
   const bool two_ropes = arch->members & HAS_LOCAL_ROPE;
-  TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
+  if (!arch->proportional_rope)
+    TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
   if (arch->members & HAS_DELTA) return config_parse_delta(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
@@ -433,6 +480,8 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   TRY(parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
   if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
+  if (arch->members & HAS_LAYER_SIZES) TRY(config_parse_layer_sizes(r, arch, config));
+  if (arch->proportional_rope) TRY(parse_kind_ropes(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
     config->layers[layer].rope = config->layers[layer].window ? ROPE_LOCAL : ROPE_GLOBAL;
   return STATUS_OK;

@@ -87,6 +87,7 @@ void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float 
     case ROPE_LLAMA3: frequency = llama3_frequency(rope, frequency); break;
     case ROPE_YARN: frequency = yarn_frequency(&ramp, pair, wave); break;
     case ROPE_LONGROPE: frequency = 1.0f / (factors[pair] * wave); break;
+    case ROPE_PROPORTIONAL: frequency = pair < rope->n_turned ? frequency / (float)rope->factor : 0; break;
     }
     out[pair] = frequency;
   }
@@ -97,6 +98,7 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   if (!own.n_kv_heads) own.n_kv_heads = config->n_kv_heads;
   if (!own.head_dim) own.head_dim = config->head_dim;
   if (!own.intermediate) own.intermediate = config->intermediate;
+  if (!own.shares_kv) own.kv_layer = layer;
   return own;
 }
 
@@ -114,7 +116,8 @@ bool config_layer_is_alike(const ModelConfig *config, int layer) {
 
 size_t config_kv_numbers(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
-  return own.kind == LAYER_ATTENTION ? 2 * (size_t)own.n_kv_heads * (size_t)own.head_dim : 0;
+  if (own.kind != LAYER_ATTENTION || own.shares_kv) return 0;
+  return 2 * (size_t)own.n_kv_heads * (size_t)own.head_dim;
 }
 
 int rope_original_context(const ModelConfig *config) {

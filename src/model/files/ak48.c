@@ -164,6 +164,9 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->norm_plus_one) return "norms that multiply by 1 + weight";
   if (config->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";
   if (config->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
+  if (config->per_layer_width > 0) return "an input of each layer's own";
+  if (config->v_norm) return "a norm of v";
+  if (config->layer_scalar) return "a factor of what leaves a layer";
   if (config->activation != ACTIVATION_SILU) return "an activation other than silu";
   if (config->embedding_scale != 1) return "a factor of the embedding";
   if (config->attention_scale != 1 / sqrt(config->head_dim)) return "a factor of attention's scores";
@@ -178,6 +181,7 @@ const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->attention_cap != 0 || config->logit_cap != 0) return "a soft cap";
   if (config->rope.rotary_dim != config->head_dim) return "rotary positions of a part of each head";
   for (int layer = 0; layer < config->n_layers; layer++) {
+    if (config_layer(config, layer).shares_kv) return "layers that share keys and values";
     if (!config_layer_is_alike(config, layer)) return "layers of different sizes";
     if (config_layer(config, layer).rope != ROPE_GLOBAL) return "rotary positions that differ by layer";
   }

@@ -77,36 +77,50 @@ static Status take_delta_vectors(HfLoader *loader, int index, ModelLayer *layer)
 static Status take_layer(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   ModelLayer *layer = &loader->model->layers[index];
+  char base[NAME_SIZE];
   TRY(take_linears(loader, index));
   if (config_layer(config, index).kind == LAYER_DELTA) TRY(take_delta_vectors(loader, index, layer));
-  char self_attn[NAME_SIZE];
-  snprintf(self_attn, sizeof self_attn, "%slayers.%d.self_attn", loader->body, index);
-  if (config->attn_sinks) TRY(take_norm(loader, self_attn, ".sinks", config->n_heads, &layer->sinks));
+  snprintf(base, sizeof base, "%slayers.%d.self_attn", loader->body, index);
+  if (config->attn_sinks) TRY(take_norm(loader, base, ".sinks", config->n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
-    char base[NAME_SIZE];
     int width;
     const char *name = layer_norm_name(config, index, which, &width);
     if (!name) continue;
     snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, name);
     TRY(take_norm(loader, base, ".weight", width, layer_norm_of(layer, which)));
   }
-  return STATUS_OK;
+  snprintf(base, sizeof base, "%slayers.%d.layer_scalar", loader->body, index);
+  return config->layer_scalar ? take_norm(loader, base, "", 1, &layer->scalar) : STATUS_OK;
 }
 
-static Status take_embedding(HfLoader *loader) {
-  Model *model = loader->model;
+static Status take_table(HfLoader *loader, const char *suffix, int n_rows, int n_columns, Matrix *table) {
   char name[NAME_SIZE];
-  snprintf(name, sizeof name, "%sembed_tokens", loader->body);
-  const int64_t shape[] = {model->config.vocab_size, model->config.hidden};
+  snprintf(name, sizeof name, "%s%s", loader->body, suffix);
+  const int64_t shape[] = {n_rows, n_columns};
   StoredTensor *tensor = hf_find(loader, name, ".weight");
   if (!tensor && (hf_find(loader, name, ".qweight") || hf_find(loader, name, ".weight_packed")))
     return hf_missing(loader, name, ".weight", ": a quantised embedding is not supported");
   if (!tensor) return hf_missing(loader, name, ".weight", "");
   TRY(hf_check_shape(loader, tensor, 2, shape, ""));
   TRY(hf_check_float(loader, tensor));
-  model->embedding =
-      (Matrix){hf_use(loader, tensor), tensor->dtype, model->config.vocab_size, model->config.hidden};
+  *table = (Matrix){hf_use(loader, tensor), tensor->dtype, n_rows, n_columns};
   return STATUS_OK;
+}
+
+/* Takes what makes each layer's own input of a token. */
+static Status take_layer_inputs(HfLoader *loader) {
+  Model *model = loader->model;
+  const ModelConfig *config = &model->config;
+  Linear *projection = &model->input_projection;
+  char name[NAME_SIZE];
+  if (config->per_layer_width == 0) return STATUS_OK;
+  projection->n_in = config->hidden;
+  projection->n_out = config->n_layers * config->per_layer_width;
+  TRY(take_table(loader, "embed_tokens_per_layer", config->per_layer_vocab, projection->n_out,
+                 &model->input_table));
+  TRY(hf_weights_take(loader, projection->n_out, 0, projection));
+  snprintf(name, sizeof name, "%sper_layer_projection_norm", loader->body);
+  return take_norm(loader, name, ".weight", config->per_layer_width, &model->input_norm);
 }
 
 static bool has_head(const HfLoader *loader) {
@@ -136,7 +150,8 @@ static Status take_head(HfLoader *loader) {
 
 static Status take_everything(HfLoader *loader) {
   Model *model = loader->model;
-  TRY(take_embedding(loader));
+  TRY(take_table(loader, "embed_tokens", model->config.vocab_size, model->config.hidden, &model->embedding));
+  TRY(take_layer_inputs(loader));
   for (int i = 0; i < model->config.n_layers; i++) TRY(take_layer(loader, i));
   char name[NAME_SIZE];
   snprintf(name, sizeof name, "%snorm.weight", loader->body);

@@ -102,6 +102,11 @@ SAME = {
         "linear_attention", "linear_attention", "full_attention", "linear_attention"]), None),
     "a hybrid without drafts and towers": ("qwen3_5", None, without("mtp.fc.weight",
                                                                    "model.visual.patch_embed.proj.bias")),
+    "gemma 4 by transformers 5": ("gemma4-bf16", with_config(
+        global_head_dim=None, num_global_key_value_heads=None,
+        per_layer_config={"5": {"head_dim": 32, "num_key_value_heads": 1}}), None),
+    "gemma 4 with keys of layers that share": ("gemma4-e", None, lambda tensors: {
+        **tensors, "model.layers.4.self_attn.k_proj.weight": tensors["model.layers.1.self_attn.k_proj.weight"]}),
     "granite's tensors of others": ("granite-awq", None, lambda tensors: {
         **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
 }
@@ -192,6 +197,17 @@ WRONG = {
     "a norm of one head is wider": (
         "gemma3-awq", None, lambda tensors: {**tensors, LAYER + "self_attn.k_norm.weight": np.ones(64, np.float16)},
         "k_norm.weight is [64], expected [32]"),
+    "a layer's own number is missing": (
+        "gemma4-bf16", None, without(LAYER + "layer_scalar"), f"tensor {LAYER}layer_scalar is missing"),
+    "a layer with a window has no values": (
+        "gemma4-bf16", None, without(LAYER + "self_attn.v_proj.weight"),
+        f"tensor {LAYER}self_attn.v_proj.weight is missing"),
+    "the table of the layers' inputs is too narrow": (
+        "gemma4-e", None, cut("model.embed_tokens_per_layer.weight", 106, 80),
+        "embed_tokens_per_layer.weight is [106, 80], expected [106, 100]"),
+    "an MLP is not of twice the width": (
+        "gemma4-e", with_config(use_double_wide_mlp=False), None,
+        "mlp.gate_proj.weight is [40, 32], expected [20, 32]"),
     "a bias that the config promises is missing": (
         "granite-biases", None, without(LAYER + "mlp.down_proj.bias"),
         f"tensor {LAYER}mlp.down_proj.bias is missing"),
@@ -247,6 +263,6 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 22 and "llama" in names
+    assert len(names) == 24 and "llama" in names
     for path in [*(ROOT / "src" / "engine").iterdir(), *(ROOT / "src" / "cpu").iterdir()]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -441,9 +441,9 @@ CASES = [
            'DIR/config.json: layer_types[0] is "mamba", expected full_attention or sliding_attention'),
           ("experts", config(model_type="mixtral", architectures=["MixtralForCausalLM"]),
            "DIR/config.json: architecture MixtralForCausalLM is not supported, expected LlamaForCausalLM, "
-           "MistralForCausalLM, Ministral3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3_5ForCausalLM, "
-           "SmolLM3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, GraniteForCausalLM, "
-           "Olmo2ForCausalLM, "
+            "MistralForCausalLM, Ministral3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3_5ForCausalLM, "
+            "SmolLM3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma4ForCausalLM, "
+            "Gemma4UnifiedForCausalLM, GraniteForCausalLM, Olmo2ForCausalLM, "
            "Olmo3ForCausalLM, SeedOssForCausalLM, HunYuanDenseV1ForCausalLM, "
            "GlmForCausalLM, Glm4ForCausalLM, Ernie4_5ForCausalLM, Exaone4ForCausalLM, "
            "GraniteMoeHybridForCausalLM, GraniteSWAForCausalLM or MuseGlimmerForConditionalGeneration")),

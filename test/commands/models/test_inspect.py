@@ -65,8 +65,17 @@ def test_says_what_the_files_say(run, directory):
     own_head = any(name.endswith("lm_head.weight") for name in stored)
     assert report["tie_word_embeddings"] == (not own_head if several else config.get("tie_word_embeddings", False))
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
-    assert report["kv_bytes_per_token"]["f16"] == (
-        4 * report["layer_kinds"].count("attention") * report["num_key_value_heads"] * report["head_dim"])
+    layers = report["layers"]
+    assert len(layers) == len(report["layer_kinds"]) == report["num_hidden_layers"]
+    with_gate = 2 if report["attn_gate"] == "in q" else 1
+    for index, layer in enumerate(layers):
+        for part, size in (("q", with_gate * report["num_attention_heads"]), ("k", layer["num_key_value_heads"])):
+            shapes = [stored[name][1] for name in stored
+                      if name.endswith(f"layers.{index}.self_attn.{part}_proj.weight")]
+            assert not shapes or shapes[0][0] == size * layer["head_dim"]
+    assert report["kv_bytes_per_token"]["f16"] == sum(
+        4 * layer["num_key_value_heads"] * layer["head_dim"] for index, layer in enumerate(layers)
+        if layer["kv_layer"] == index and report["layer_kinds"][index] == "attention")
     assert report["kv_bytes_full_context"]["f32"] == (
         report["kv_bytes_per_token"]["f32"] * report["max_position_embeddings"])
 
@@ -93,8 +102,10 @@ def test_says_what_the_files_say(run, directory):
     linear = report["linear_layers"]
     own_gate = report["attn_gate"] in ("numbers", "heads")
     matrices = 8 if own_gate else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
+    matrices += 2 if report["hidden_size_per_layer_input"] else 0
+    missing = [2 if layer["kv_layer"] != index else layer["k_as_v"] for index, layer in enumerate(layers)]
     n_delta = report["layer_kinds"].count("delta")
-    assert linear["quantised"] + linear["dense"] == matrices * report["num_hidden_layers"] + n_delta
+    assert linear["quantised"] + linear["dense"] == matrices * len(layers) + n_delta - sum(missing)
     delta = report["delta"]
     assert (delta is None) == (n_delta == 0) and (report["recurrent_bytes"] == 0) == (n_delta == 0)
     if delta:
@@ -168,6 +179,10 @@ def arithmetic_of(report):
         (float(report["post_norm_eps"]), f"norms of outputs with epsilon {short.get('post_norm_eps')}"),
         (report["final_norm_plain"], "a last norm of weight"),
         (report["norm_plus_one"], "norms of 1 + weight"),
+        (report["v_norm"], "a norm of v without weight"),
+        (int(report["hidden_size_per_layer_input"]) > 0,
+         f"an input of each layer's own of size {report['hidden_size_per_layer_input']}"),
+        (report["layer_scalar"], "what leaves a layer times a number of its own"),
         (report["activation"] != "silu", report["activation"]),
         (float(report["embedding_scale"]) != 1, f"embedding times {short['embedding_scale']}"),
         (float(report["residual_scale"]) != 1, f"what layers add times {short['residual_scale']}"),
@@ -216,6 +231,19 @@ def linear_of(linear, layers):
             + biases)
 
 
+def other_sizes(report):
+    """A line for each run of layers that are not as the model's own numbers say."""
+    own = {"intermediate_size": report["intermediate_size"], "num_key_value_heads": report["num_key_value_heads"],
+           "head_dim": report["head_dim"], "k_as_v": False, "shared": False}
+    layers = [{**{key: value for key, value in layer.items() if key != "kv_layer"},
+               "shared": int(layer["kv_layer"]) != index} for index, layer in enumerate(report["layers"])]
+    for layer, first, last in runs_of(layers, lambda it: it != own):
+        yield ("other sizes", f"layers {first} to {last}: {layer['num_key_value_heads']} for keys and values, head_dim "
+               f"{layer['head_dim']}, intermediate {layer['intermediate_size']}"
+               + (", which are those of a layer before" if layer["shared"]
+                  else ", values are the keys before their norm" * layer["k_as_v"]))
+
+
 def lines_of(report):
     """What a person is told, made of what a program is told."""
     norms = {None: "", "heads": ", q and k norms", "whole": ", q and k norms over all heads"}
@@ -238,12 +266,15 @@ def lines_of(report):
         ("attention", f"{report['num_attention_heads']} heads, {report['num_key_value_heads']} for keys and values, "
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
         ("delta rule", delta_of(report)),
+        *other_sizes(report),
         ("windows", ", ".join(windows)),
         ("rope", f"theta {report['rope_theta']} ({report['rope_theta_source']}){scaling_of(report['rope_scaling'])}"),
         ("norm epsilon", f"{report['rms_norm_eps']} ({report['rms_norm_eps_source']})"),
         ("arithmetic", arithmetic_of(report)),
         ("turned", f"the first {report['rotary_dim']} of {report['head_dim']} numbers of each head"
-         if report["rotary_dim"] < report["head_dim"] else ""),
+         if int(report["rotary_dim"]) < int(report["head_dim"]) else ""),
+        ("turned", f"the first {report['rope_scaling']['turned_pairs']} of {int(report['rotary_dim']) // 2} pairs of "
+         "each head in layers without a window" if "turned_pairs" in report["rope_scaling"] else ""),
         ("local rope", local),
         ("no rope", layers_of(report["layer_ropes"], "none") if "none" in report["layer_ropes"] else ""),
         ("linear layers", linear_of(report["linear_layers"], report["num_hidden_layers"])),
@@ -321,6 +352,16 @@ ARITHMETIC = {
                            {"local rope": "theta 50, in layers 1 to 2"}),
     "gemma3-text-part": ({"architecture": "Gemma3ForConditionalGeneration", "runs_on": ["cpu", "cuda"]}, {
         "unused": "1 of 84 tensors: vision_tower.patch_embedding.bias"}),
+    "gemma4-bf16": ({"v_norm": True, "layer_scalar": True, "attention_scale": 1, "runs_on": ["cpu"],
+                     "cuda_refusal": "Gemma4ForCausalLM has layers of different sizes, which GPUs do not compute "
+                                     "yet"}, {
+        "other sizes": "layers 5 to 5: 1 for keys and values, head_dim 32, intermediate 20, values are the keys "
+                       "before their norm",
+        "rope": "theta 1000 (config.json), scaling proportional, factor 1",
+        "turned": "the first 4 of 16 pairs of each head in layers without a window",
+        "arithmetic": "norms before and behind attention and the gated product, a norm of v without weight, what "
+                      "leaves a layer times a number of its own, gelu_pytorch_tanh, embedding times 5.65685, scores "
+                      "times 1, logits capped at 6"}),
     "granite-awq": ({"embedding_scale": 2, "attention_scale": 0.375, "residual_scale": 0.6, "logit_divisor": 2}, {
         "arithmetic": "embedding times 2, what layers add times 0.6, scores times 0.375, logits divided by 2"}),
     "olmo2-awq": ({"norms": "after", "qk_norm": "whole"}, {

@@ -1,0 +1,130 @@
+/* layer_sizes.c - the sizes in which layers of one model differ (Gemma 4).
+ *
+ * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, gemma4/configuration_gemma4.py and
+ * integrations/heterogeneity/configuration_utils.py.
+ * Always true afterwards: in every layer n_heads is a multiple of n_kv_heads; layers of one kind (with or
+ *                         without a window) have as many heads of the same size. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/config/architectures.h"
+
+static Status check_heads(const ConfigReader *r, const char *key, const ModelConfig *config, int n_kv_heads) {
+  if (config->n_heads % n_kv_heads == 0) return STATUS_OK;
+  return reader_refuse(r, "%s is %d, expected a divisor of num_attention_heads %d", key, n_kv_heads,
+                       config->n_heads);
+}
+
+static Status read_head_dim(const ConfigReader *r, const char *key, int fallback, int *out) {
+  TRY(reader_int(r, key, 2, MAX_HEAD_DIM, fallback, out));
+  if (*out % 2 == 0) return STATUS_OK;
+  return reader_refuse(r, "%s is %d, expected an even number from 2 to %d", key, *out, MAX_HEAD_DIM);
+}
+
+/* global_head_dim and, where keys are values as well, num_global_key_value_heads: for all layers without a
+ * window. */
+static Status parse_global_heads(const ConfigReader *r, const Architecture *arch, bool k_as_v,
+                                 ModelConfig *config) {
+  const char *kv_key = "num_global_key_value_heads";
+  int head_dim, n_kv_heads = config->n_kv_heads;
+  TRY(read_head_dim(r, "global_head_dim", arch->global_head_dim, &head_dim));
+  if (k_as_v) TRY(reader_int(r, kv_key, 1, MAX_HEADS, n_kv_heads, &n_kv_heads));
+  TRY(check_heads(r, kv_key, config, n_kv_heads));
+  for (int i = 0; i < config->n_layers; i++) {
+    if (config->layers[i].window > 0) continue;
+    config->layers[i].head_dim = head_dim;
+    config->layers[i].n_kv_heads = n_kv_heads;
+  }
+  return STATUS_OK;
+}
+
+/* One layer of per_layer_config. */
+static Status parse_layer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer) {
+  static const char heads[] = "num_key_value_heads", head_dim[] = "head_dim";
+  for (const Json *member = json_first(r->object); member; member = json_next(member))
+    if (strcmp(json_key(member), heads) != 0 && strcmp(json_key(member), head_dim) != 0)
+      return reader_refuse(r, "%.60s is not supported, expected %s or %s", json_key(member), head_dim, heads);
+  TRY(read_head_dim(r, head_dim, config->head_dim, &layer->head_dim));
+  TRY(reader_int(r, heads, 1, MAX_HEADS, config->n_kv_heads, &layer->n_kv_heads));
+  return check_heads(r, heads, config, layer->n_kv_heads);
+}
+
+/* per_layer_config, as transformers 5 saves it: an object for each layer that differs, by its number. */
+static Status parse_per_layer(const ConfigReader *r, ModelConfig *config) {
+  for (const Json *item = json_first(r->object); item; item = json_next(item)) {
+    char *end;
+    const char *key = json_key(item);
+    const long index = strtol(key, &end, 10);
+    ConfigReader layer;
+    if (*key < '0' || *key > '9' || *end || index >= config->n_layers)
+      return reader_refuse(r, "%.60s is no number of a layer, expected 0 to %d", key, config->n_layers - 1);
+    TRY(reader_object(r, key, &layer));
+    TRY(parse_layer(&layer, config, &config->layers[index]));
+  }
+  return STATUS_OK;
+}
+
+/* Each kind of layer has heads of its own and a rope for them: transformers refuses other models, too. */
+static Status check_kinds(const ConfigReader *r, const ModelConfig *config) {
+  LayerConfig first[2] = {{0}};
+  for (int i = 0; i < config->n_layers; i++) {
+    const LayerConfig layer = config_layer(config, i);
+    LayerConfig *kind = &first[layer.window > 0];
+    if (!kind->head_dim) *kind = layer;
+    if (kind->head_dim != layer.head_dim || kind->n_kv_heads != layer.n_kv_heads)
+      return reader_refuse(
+          r, "layer %d has %d kv heads of %d numbers, expected %d of %d, as others with the same attention",
+          i, layer.n_kv_heads, layer.head_dim, kind->n_kv_heads, kind->head_dim);
+  }
+  return STATUS_OK;
+}
+
+/* The last num_kv_shared_layers use the keys and values of the last layer before them with the same
+ * attention, and with use_double_wide_mlp have an MLP of twice the width. */
+static Status parse_shared(const ConfigReader *r, ModelConfig *config) {
+  int n_shared;
+  bool wide;
+  TRY(reader_int(r, "num_kv_shared_layers", 0, config->n_layers - 1, 0, &n_shared));
+  TRY(reader_bool(r, "use_double_wide_mlp", false, &wide));
+  for (int i = config->n_layers - n_shared; i < config->n_layers; i++) {
+    LayerConfig *layer = &config->layers[i];
+    int from = config->n_layers - n_shared - 1;
+    while (from >= 0 && (config->layers[from].window > 0) != (layer->window > 0)) from--;
+    if (from < 0)
+      return reader_refuse(r, "num_kv_shared_layers is %d: layer %d has no layer before them to share with",
+                           n_shared, i);
+    layer->shares_kv = true;
+    layer->kv_layer = from;
+    if (wide) layer->intermediate = 2 * config->intermediate;
+  }
+  return STATUS_OK;
+}
+
+/* Per-layer embeddings. */
+static Status parse_layer_inputs(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  static const char width[] = "hidden_size_per_layer_input", vocab[] = "vocab_size_per_layer_input";
+  TRY(reader_int(r, width, 0, MAX_LAYER_INPUT, reader_is_null(r, width) ? 0 : arch->per_layer_width,
+                 &config->per_layer_width));
+  TRY(reader_int(r, vocab, 1, MAX_VOCAB, arch->vocab_size, &config->per_layer_vocab));
+  if (config->per_layer_width > 0 && config->per_layer_vocab < config->vocab_size)
+    return reader_refuse(r, "%s is %d, expected at least vocab_size %d", vocab, config->per_layer_vocab,
+                         config->vocab_size);
+  return STATUS_OK;
+}
+
+Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  bool experts, k_as_v;
+  ConfigReader by_layer;
+  TRY(reader_bool(r, "enable_moe_block", false, &experts));
+  if (experts)
+    return reader_refuse(r,
+                         "enable_moe_block is not supported: it is a mixture of experts; take a dense model");
+  TRY(reader_bool(r, "attention_k_eq_v", false, &k_as_v));
+  for (int i = 0; i < config->n_layers; i++) config->layers[i].k_as_v = k_as_v && !config->layers[i].window;
+  TRY(reader_object(r, "per_layer_config", &by_layer));
+  TRY(by_layer.object ? parse_per_layer(&by_layer, config) : parse_global_heads(r, arch, k_as_v, config));
+  TRY(check_kinds(r, config));
+  TRY(parse_shared(r, config));
+  return arch->per_layer_width > 0 ? parse_layer_inputs(r, arch, config) : STATUS_OK;
+}
