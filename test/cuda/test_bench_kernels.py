@@ -22,8 +22,9 @@ def bench(auk, *arguments):
 
 
 @pytest.mark.parametrize("config", sorted((DATA / "miniatures").glob("*/config.json")), ids=lambda it: it.parent.name)
-def test_every_architecture_goes_without_weights(auk, config):
+def test_every_architecture_goes_without_weights(auk, config, computed_by_cuda):
     """A logit that is not finite would end the run."""
+    computed_by_cuda(config.parent)
     done = bench(auk, "-m", config, "--dummy-weights", "-p", 32, "-n", 16, "-r", 1, "-o", "json", "--device", "cuda")
     assert (done.returncode, done.stderr) == (0, b"")
     rows = json.loads(done.stdout)
