@@ -2,7 +2,7 @@
  * step as one CUDA graph.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Calls: linear.h, attention.h, norm_rope.h, sample.h, fused.h.
+ * Calls: linear.h, attention.h, delta.h, norm_rope.h, sample.h, fused.h.
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. A
  *              step's position and ids lie in device memory, so the graph of the first one-token step
  *              (begin_step .. end_step) serves every later one; LongRoPE's long texts have a second graph. */
@@ -15,6 +15,7 @@
 
 #include "cuda/attention/attention.h"
 #include "cuda/bench/kernel_bench.h"
+#include "cuda/delta/delta.h"
 #include "cuda/device.h"
 #include "cuda/fused/fused.h"
 #include "cuda/ops/norm_rope.h"
@@ -32,19 +33,21 @@ struct BackendState {
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
-  void *q, *a;        /* f16 [max_chunk][a_stride] queries; attention's output */
-  float *gate_up;     /* [max_chunk][2 * intermediate], unless one matmul computes g */
-  void *g;            /* f16 [max_chunk][g_stride] activation(gate) * up */
-  void *lm_head_in;   /* f16 [max_logit_rows][h_stride] */
-  float *logits;      /* [max_logit_rows][vocab_size] */
-  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
-  int *pos;             /* position of the step's first token */
-  int *ids;             /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
-  void *k, *v;          /* [layers with attention][n_kv_heads][n_ctx][head_dim] */
-  void *workspace;      /* of attention_workspace_bytes() */
-  FusedStep *fused;     /* runs steps of few tokens as one kernel; or NULL */
+  void *q, *a; /* f16 [max_chunk][a_stride] queries; attention's output, or [delta_stride] a delta layer's */
+  float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
+  void *g;               /* f16 [max_chunk][g_stride] activation(gate) * up */
+  void *lm_head_in;      /* f16 [max_logit_rows][h_stride] */
+  float *logits;         /* [max_logit_rows][vocab_size] */
+  void *rope_tables[2];  /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
+  int *pos;              /* position of the step's first token */
+  int *ids;              /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
+  void *k, *v;           /* [layers with attention][n_kv_heads][n_ctx][head_dim] */
+  void *workspace;       /* of attention_workspace_bytes() */
+  void *delta_workspace; /* of delta_workspace_bytes() */
+  float *recurrent; /* [1 + n_slots][layers of LAYER_DELTA][delta_state_floats()], the current one first */
+  FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   size_t kv_layer_bytes;
-  int h_stride, a_stride, g_stride, projection_stride;
+  int h_stride, a_stride, delta_stride, g_stride, projection_stride;
 
   DeviceSampler *sampler;
   uint64_t notes_version; /* sampler_version() of the notes on the device */
@@ -157,6 +160,20 @@ static int attention_outputs(const ModelConfig *c) {
                                                              : 0);
 }
 
+/* Outputs of b, a, qkv and z of a layer with the gated delta rule; 0 if the model has none. */
+static int delta_outputs(const DeltaConfig *d) {
+  return delta_channels(d) + d->n_value_heads * (d->value_dim + 2);
+}
+
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+static size_t cuda_recurrent_bytes(const ModelConfig *c) {
+  const int n_layers = config_count_layers(c, LAYER_DELTA, c->n_layers);
+  return n_layers ? (size_t)n_layers * delta_state_floats(&c->delta) * sizeof(float) : 0;
+}
+
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
@@ -164,14 +181,17 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->h_stride = padded(c->hidden);
   s->a_stride = padded(c->n_heads * c->head_dim);
   s->g_stride = padded(c->intermediate);
-  s->projection_stride = attention_outputs(c);
+  s->delta_stride = padded(c->delta.n_value_heads * c->delta.value_dim);
+  s->projection_stride = padded(larger(attention_outputs(c), delta_outputs(&c->delta)));
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
   s->branch = arena_take(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * (size_t)s->a_stride, 2);
-  s->a = arena_take(m, chunk * (size_t)s->a_stride, 2);
+  s->a = arena_take(m, chunk * (size_t)larger(s->a_stride, s->delta_stride), 2);
+  const size_t recurrent = cuda_recurrent_bytes(c);
+  s->delta_workspace = arena_take(m, recurrent ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
   s->g = arena_take(&mlp, chunk * (size_t)s->g_stride, 2);
   if (mlp.used > m->used) m->used = mlp.used;
@@ -187,6 +207,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * (size_t)c->head_dim * kv_bytes(o->kv);
   s->k = arena_take(m, n_caches, s->kv_layer_bytes);
   s->v = arena_take(m, n_caches, s->kv_layer_bytes);
+  s->recurrent = arena_take(m, 1 + (size_t)o->n_slots, recurrent);
 }
 
 /* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
@@ -463,11 +484,28 @@ static Status linear_residual(BackendState *s, const DeviceLinear *weights, cons
                           err);
 }
 
-/* cuda_check_model() refuses models with such layers. */
 static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, Error *err) {
-  (void)s, (void)span;
-  return error_set(err, STATUS_FAILED, "layer %d has the gated delta rule, for which there is no kernel",
-                   layer);
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
+  TRY(project(s, &l->qkv, span.n_tokens, s->projections, s->projection_stride, err));
+  const size_t before = (size_t)config_count_layers(c, LAYER_DELTA, layer);
+  const DeltaRule rule = {.sizes = c->delta,
+                          .eps = (float)c->norm_eps,
+                          .shared_bytes = m->shared_bytes,
+                          .pos = s->pos,
+                          .projections = s->projections,
+                          .stride = s->projection_stride,
+                          .conv = l->delta.conv,
+                          .a_log = l->delta.a_log,
+                          .dt_bias = l->delta.dt_bias,
+                          .norm = l->delta.norm,
+                          .state = s->recurrent + before * delta_state_floats(&c->delta),
+                          .out = s->a,
+                          .out_stride = s->delta_stride,
+                          .workspace = s->delta_workspace};
+  return delta_run(delta_choose(&rule, span.n_tokens), &rule, span.n_tokens, m->stream, err);
 }
 
 /* Multiplies attention's output by the sigmoid of its gates. */
@@ -483,9 +521,10 @@ static Status apply_gates(BackendState *s, int n_tokens, Error *err) {
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
-  if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
-    TRY(apply_gates(s, span.n_tokens, err));
-  return linear_residual(s, &l->o, s->a, s->a_stride, span.n_tokens, l->attn_post_norm, err);
+  const bool delta = config_layer(c, layer).kind == LAYER_DELTA;
+  if (c->attn_gate != ATTN_GATE_NONE && !delta) TRY(apply_gates(s, span.n_tokens, err));
+  return linear_residual(s, &l->o, s->a, delta ? s->delta_stride : s->a_stride, span.n_tokens,
+                         l->attn_post_norm, err);
 }
 
 static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -617,6 +656,23 @@ static Status cuda_kv_write(BackendState *s, TokenRange span, int layer, int n_s
   return copy_layer(s, span, layer, n_stored, (char *)from, false, err);
 }
 
+/* --- kept recurrent states */
+
+static Status copy_states(BackendState *s, int to, int from, Error *err) {
+  const size_t bytes = cuda_recurrent_bytes(&s->loaded->model->config), floats = bytes / sizeof(float);
+  return cuda_status(cudaMemcpyAsync(s->recurrent + (size_t)to * floats, s->recurrent + (size_t)from * floats,
+                                     bytes, cudaMemcpyDeviceToDevice, s->loaded->stream),
+                     "cannot copy recurrent states", err);
+}
+
+static Status cuda_state_save(BackendState *s, int slot, Error *err) {
+  return copy_states(s, 1 + slot, 0, err);
+}
+
+static Status cuda_state_restore(BackendState *s, int slot, Error *err) {
+  return copy_states(s, 0, 1 + slot, err);
+}
+
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
   TRY(device_name(loaded->gpu, name, sizeof name, err));
@@ -667,6 +723,9 @@ const Backend cuda_backend = {.name = "cuda",
                               .kv_read = cuda_kv_read,
                               .kv_write = cuda_kv_write,
                               .arithmetic = cuda_arithmetic,
+                              .recurrent_bytes = cuda_recurrent_bytes,
+                              .state_save = cuda_state_save,
+                              .state_restore = cuda_state_restore,
                               .fused_step = cuda_fused_step,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,

@@ -56,7 +56,6 @@ static const char *unsupported_part(const ModelConfig *config) {
     bool there;
     const char *words;
   } parts[] = {
-      {config->delta.n_key_heads > 0, "layers with the gated delta rule"},
       {!layers_are_alike(config), "layers of different sizes"},
       {has_k_as_v(config), "keys that are values as well"},
       {shares_kv(config), "layers that share keys and values"},

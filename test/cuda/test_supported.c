@@ -74,6 +74,7 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(attn_gate, ATTN_GATE_NUMBERS);
   TAKEN(attn_gate, ATTN_GATE_HEADS);
   TAKEN(attn_gate, ATTN_GATE_IN_Q);
+  TAKEN(delta.n_key_heads, 16);
   Error err;
   const Model model = {.config = like_qwen3(), .layers = layers};
   layer_configs[1].rope = ROPE_NONE, layer_configs[2].rope = ROPE_LOCAL;
@@ -105,7 +106,6 @@ static void parts_without_a_kernel_are_refused_by_name(void **state) {
   REFUSED(qk_norm_plain, true, "q and k norms without weights");
   REFUSED(final_norm_plain, true, "a last norm unlike the others");
   REFUSED(post_norm_eps, 1e-8, "norms of outputs with an epsilon of their own");
-  REFUSED(delta.n_key_heads, 16, "layers with the gated delta rule");
 }
 
 static Status with_scales(float last, bool dummy, Error *err) {

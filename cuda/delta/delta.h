@@ -1,0 +1,58 @@
+/* delta.h - the gated delta rule on a GPU (engine/backend.h, norm_delta_rule, has the formulas), from a step's
+ * projections to the input of o.
+ *
+ * Three families, chosen by delta_choose() and forced by number for tests:
+ *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens
+ *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
+ *   plain   any sizes, any number of tokens, token by token; the reference
+ * The first two need heads of 128 numbers and 4 taps, which all published models have. Kernels read the position
+ * from device memory, so a captured launch serves every step. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "engine/backend.h"
+
+typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN, DELTA_FAMILIES } DeltaFamily;
+
+enum { DELTA_STEP_TOKENS = 8 }; /* most tokens of the step family */
+
+/* A layer's recurrent state: inputs of the convolution [conv][channels], that of position p in row p % conv,
+ * and states [n_value_heads][value_dim][key_dim]. Neither is read at position 0. */
+typedef struct {
+  DeltaConfig sizes;
+  float eps;           /* of the norm of outputs */
+  size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
+  const int *pos;      /* device: position of the first token */
+  /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
+   * [n_value_heads][value_dim]. The channels of values are overwritten. */
+  float *projections;
+  int stride;
+  const float *conv;            /* device: [channels][taps], the last tap for the token itself */
+  const float *a_log, *dt_bias; /* device: [n_value_heads] */
+  const float *norm;            /* device: [value_dim] */
+  float *state;                 /* device: delta_state_floats() */
+  void *out;                    /* device: fp16 [n_tokens][out_stride] */
+  int out_stride;               /* a multiple of 8 */
+  void *workspace;              /* device: delta_workspace_bytes(), 256-byte aligned */
+} DeltaRule;
+
+/* Step for 1 to 8 tokens, else chunks; plain where these cannot run. */
+DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
+bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
+
+size_t delta_state_floats(const DeltaConfig *sizes);
+size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);
+
+/* Enqueues. PRECOND delta_can_run(family, ...). */
+Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,90 @@
+/* delta_kernels.cuh - argument, formulas and entry points of the kernels of the gated delta rule. */
+#pragma once
+
+#include "cuda/delta/delta.h"
+#include "cuda/ops/elementwise.cuh"
+#include "cuda/ptx/lanes.cuh"
+#include "cuda/ptx/launch.cuh"
+
+constexpr float kDeltaNormEps = 1e-6f; /* of |q| and |k| */
+
+/* DeltaRule (delta.h) as a kernel's argument, by value. */
+struct DeltaArgs {
+  int n_key_heads, n_value_heads, key_dim, value_dim, taps;
+  int channels, group; /* group: value heads of a key head */
+  int stride, out_stride, n_tokens;
+  float eps, q_scale; /* q_scale: key_dim^-1/2 */
+  const int *pos;
+  float *projections;
+  const float *conv, *a_log, *dt_bias, *norm;
+  float *inputs, *states; /* of the layer: [taps][channels], [n_value_heads][value_dim][key_dim] */
+  __half *out;
+  void *workspace;
+
+  __device__ __forceinline__ const float *row(int token) const {
+    return projections + (size_t)token * stride;
+  }
+  __device__ __forceinline__ float *row(int token) { return projections + (size_t)token * stride; }
+  /* Within a row of projections. */
+  __device__ __forceinline__ int first_channel() const { return 2 * n_value_heads; }
+  __device__ __forceinline__ int first_value(int head) const {
+    return 2 * n_value_heads + 2 * n_key_heads * key_dim + head * value_dim;
+  }
+  __device__ __forceinline__ int first_z(int head) const {
+    return 2 * n_value_heads + channels + head * value_dim;
+  }
+  /* The input of the convolution at `token` of the step, which is before the step if negative; NULL before
+   * position 0. */
+  __device__ __forceinline__ const float *input(int first, int token, int channel) const {
+    if (token >= 0) return row(token) + first_channel() + channel;
+    return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
+  }
+  /* ln(g) and beta of a head. */
+  __device__ __forceinline__ float log_decay(int token, int head) const {
+    const float x = row(token)[n_value_heads + head] + dt_bias[head];
+    return -expf(a_log[head]) * (x > 20 ? x : log1pf(expf(x)));
+  }
+  __device__ __forceinline__ float beta(int token, int head) const {
+    return 1 / (1 + expf(-row(token)[head]));
+  }
+};
+
+/* Four numbers of a row at any 16-byte aligned place, zeros for NULL. */
+__device__ __forceinline__ float4 load_4(const float *from) {
+  return from ? *(const float4 *)from : make_float4(0, 0, 0, 0);
+}
+
+/* silu of the convolution of four neighbouring channels; taps: 4 of each channel, x: inputs, the oldest first. */
+__device__ __forceinline__ float4 convolve_4(const float4 (&taps)[4], const float4 (&x)[4]) {
+  const auto sum = [](float4 w, float a, float b, float c, float d) {
+    return silu(w.x * a + w.y * b + w.z * c + w.w * d);
+  };
+  return make_float4(
+      sum(taps[0], x[0].x, x[1].x, x[2].x, x[3].x), sum(taps[1], x[0].y, x[1].y, x[2].y, x[3].y),
+      sum(taps[2], x[0].z, x[1].z, x[2].z, x[3].z), sum(taps[3], x[0].w, x[1].w, x[2].w, x[3].w));
+}
+
+__device__ __forceinline__ float dot_4(float4 a, float4 b) {
+  return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
+__device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
+  return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
+}
+
+/* The step family; keeps the inputs of the convolution if there is one token. */
+Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
+
+/* The chunks family and the recurrence of the plain one, without the inputs that are kept and the norm: the
+ * heads' outputs replace the channels of values in the projections. */
+Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err);
+Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
+Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err);
+size_t delta_chunks_shared(void); /* bytes that a block takes */
+size_t delta_chunks_workspace(const DeltaConfig &sizes, int max_tokens);
+Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
+
+/* Keeps the last inputs of the convolution. */
+Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
+/* out = rmsnorm(heads' outputs) * norm * silu(z). */
+Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);

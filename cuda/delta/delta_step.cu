@@ -1,0 +1,122 @@
+/* delta_step.cu - the gated delta rule for 1 to 8 tokens: everything between the projections and o in one
+ * kernel.
+ *
+ * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value, 16 keys each;
+ * a thread holds two rows. With s = S^T k, the state before the decay g:
+ *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
+ * so one reduction over the eight lanes serves both sums.
+ * READS    the head's state, 64 KB, and writes it; it is brought into L2 while the matmul before runs.
+ * PRECOND  key_dim = value_dim = 128, 4 taps.   Reference: delta_plain.cu. */
+#include "cuda/delta/delta_kernels.cuh"
+
+namespace {
+
+constexpr int kDim = 128, kThreads = 512, kTokens = DELTA_STEP_TOKENS;
+constexpr int kRows = 2, kParts = 4; /* of a thread: rows, and four keys of each in every 32 */
+
+struct alignas(16) Token {
+  float q[kDim], k[kDim], v[kDim], out[kDim];
+  float decay, beta;
+};
+
+/* A warp convolves q, k or v (part 0 to 2) of one token, four channels a lane. With one token it keeps the
+ * input. */
+__device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, int part, int token,
+                                         const float4 (&taps)[4], int channel, Token &to) {
+  float4 x[4];
+#pragma unroll
+  for (int t = 0; t < 4; t++) x[t] = load_4(a.input(pos, token - 3 + t, channel));
+  if (a.n_tokens == 1 && (part == 2 || head % a.group == 0))
+    *(float4 *)(a.inputs + (size_t)(pos % 4) * a.channels + channel) = x[3];
+  float4 out = convolve_4(taps, x);
+  if (part < 2)
+    out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps) * (part == 0 ? a.q_scale : 1));
+  *(float4 *)((part == 0 ? to.q : part == 1 ? to.k : to.v) + threadIdx.x % 32 * 4) = out;
+}
+
+__device__ __forceinline__ void add_outer(float4 &s, float decay, float4 k, float change) {
+  s.x = decay * s.x + k.x * change, s.y = decay * s.y + k.y * change;
+  s.z = decay * s.z + k.z * change, s.w = decay * s.w + k.w * change;
+}
+
+/* One token: changes the thread's rows and stores their outputs. */
+__device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token, int row, int lane) {
+  float4 k[kParts], q[kParts];
+  float known[kRows] = {}, seen[kRows] = {}, both = 0;
+#pragma unroll
+  for (int m = 0; m < kParts; m++) {
+    k[m] = *(const float4 *)(token.k + 32 * m + 4 * lane);
+    q[m] = *(const float4 *)(token.q + 32 * m + 4 * lane);
+    both += dot_4(k[m], q[m]);
+#pragma unroll
+    for (int i = 0; i < kRows; i++) known[i] += dot_4(s[i][m], k[m]), seen[i] += dot_4(s[i][m], q[m]);
+  }
+  both = lanes_sum<4, 2, 1>(both);
+#pragma unroll
+  for (int i = 0; i < kRows; i++) {
+    const int value = row + i * kDim / kRows;
+    const float change = token.beta * (token.v[value] - token.decay * lanes_sum<4, 2, 1>(known[i]));
+    const float out = token.decay * lanes_sum<4, 2, 1>(seen[i]) + change * both;
+#pragma unroll
+    for (int m = 0; m < kParts; m++) add_outer(s[i][m], token.decay, k[m], change);
+    if (lane == 0) token.out[value] = out;
+  }
+}
+
+/* A warp normalises and gates the outputs of one token. */
+__device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, const Token &from) {
+  const int i = threadIdx.x % 32 * 4;
+  const float4 out = *(const float4 *)(from.out + i), norm = *(const float4 *)(a.norm + i),
+               z = *(const float4 *)(a.row(token) + a.first_z(head) + i);
+  const float scale = rsqrtf(warp_sum(dot_4(out, out)) / kDim + a.eps);
+  const __half2 low = {clamp_half(out.x * scale * norm.x * silu(z.x)),
+                       clamp_half(out.y * scale * norm.y * silu(z.y))},
+                high = {clamp_half(out.z * scale * norm.z * silu(z.z)),
+                        clamp_half(out.w * scale * norm.w * silu(z.w))};
+  __half2 *to = (__half2 *)(a.out + (size_t)token * a.out_stride + head * kDim + i);
+  to[0] = low, to[1] = high;
+}
+
+__global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
+  __shared__ __align__(16) Token tokens[kTokens];
+  dependents_may_start();
+  const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = threadIdx.x / 8, part = warp % 3;
+  float *state = a.states + (size_t)head * kDim * kDim;
+  prefetch_l2(state + threadIdx.x * 32); /* a cache line of it a thread */
+  const int channel = 4 * lane + (part < 2 ? (part * a.n_key_heads + head / a.group) * kDim
+                                           : (2 * a.n_key_heads + head) * kDim);
+  float4 taps[4];
+  if (warp < 3 * a.n_tokens)
+    for (int i = 0; i < 4; i++) taps[i] = *(const float4 *)(a.conv + 4 * (channel + i));
+  wait_for_previous();
+  const int pos = *a.pos;
+  float4 s[kRows][kParts];
+#pragma unroll
+  for (int i = 0; i < kRows; i++)
+#pragma unroll
+    for (int m = 0; m < kParts; m++)
+      s[i][m] = load_4(pos == 0 ? NULL : state + (row + i * kDim / kRows) * kDim + 32 * m + 4 * (lane % 8));
+  /* Warp 15 has no part of a token, so that a warp keeps the taps of one part. */
+  for (int token = warp / 3; warp < 15 && token < a.n_tokens; token += 5)
+    convolve(a, head, pos, part, token, taps, channel, tokens[token]);
+  if (warp == 15 && lane < a.n_tokens) {
+    tokens[lane].decay = expf(a.log_decay(lane, head));
+    tokens[lane].beta = a.beta(lane, head);
+  }
+  __syncthreads();
+  for (int token = 0; token < a.n_tokens; token++) advance(s, tokens[token], row, lane % 8);
+#pragma unroll
+  for (int i = 0; i < kRows; i++)
+#pragma unroll
+    for (int m = 0; m < kParts; m++)
+      *(float4 *)(state + (row + i * kDim / kRows) * kDim + 32 * m + 4 * (lane % 8)) = s[i][m];
+  __syncthreads();
+  if (warp < a.n_tokens) finish(a, head, warp, tokens[warp]);
+}
+
+} // namespace
+
+Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err) {
+  return launch(delta_step_kernel, a.n_value_heads, kThreads, 0, stream, true, "delta rule", err, a);
+}

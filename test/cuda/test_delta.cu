@@ -1,0 +1,243 @@
+/* test_delta.cu - the gated delta rule (cuda/delta) against the same token by token in double: every family, for
+ * texts that come in steps of many lengths, with outputs and states after each.
+ *
+ * Tolerance, as error squares over squares (NMSE): an output is rounded to fp16, which errs by at most 2^-11,
+ * 2.4e-7; all else of the families step and plain is fp32: 2.5e-7, and 1e-10 for states. In chunks about ten
+ * operands of products are rounded to fp16 on the way to an output: 1e-6, states too; 1e-5 where neighbouring
+ * keys are alike, since changes are small differences there.
+ * Needs a GPU; "few" for fewer lengths; prints `N passed, N failed`. */
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cuda/delta/delta.h"
+#include "test/cuda/check.cuh"
+
+typedef std::vector<float> Floats;
+typedef std::vector<double> Row;
+
+static const float UNTOUCHED = -7.75f;
+static const char *const names[] = {"step", "chunks", "plain"};
+static const double eps = 1e-6;
+static int passed, failed;
+static unsigned seed = 1;
+
+static float random_number(float low, float high) {
+  seed = seed * 1664525u + 1013904223u;
+  return low + (high - low) * (float)(seed >> 8) / (1 << 24);
+}
+
+static Floats random_numbers(size_t n, float low, float high) {
+  Floats out(n);
+  for (float &v : out) v = random_number(low, high);
+  return out;
+}
+
+template <class T> static T *to_device(const std::vector<T> &from) {
+  T *at;
+  CHECK(cudaMalloc((void **)&at, from.size() * sizeof(T)));
+  CHECK(cudaMemcpy(at, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return at;
+}
+
+template <class T> static std::vector<T> to_host(const void *at, size_t n) {
+  std::vector<T> out(n);
+  CHECK(cudaDeviceSynchronize());
+  CHECK(cudaMemcpy(out.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost));
+  return out;
+}
+
+static double nmse(const Row &got, const Row &want) {
+  double off = 0, all = 0;
+  for (size_t i = 0; i < want.size(); i++)
+    off += (got[i] - want[i]) * (got[i] - want[i]), all += want[i] * want[i];
+  return off / all;
+}
+
+static void expect(bool good, const char *what, const char *family, int pos, int n, double found) {
+  if (!good) printf("FAILED %s of %s, %d tokens at %d: %.3g\n", what, family, n, pos, found);
+  good ? passed++ : failed++;
+}
+
+/* A text's projections and the weights of a layer. */
+struct Text {
+  DeltaConfig sizes;
+  int n_tokens, channels, values, stride;
+  Floats rows, conv, a_log, dt_bias, norm;
+  Row outputs;             /* [n_tokens][values] */
+  std::vector<Row> states; /* after each token, [n_value_heads][value_dim][key_dim] */
+};
+
+/* `alike`: neighbouring keys differ little and nothing is forgotten, so that the changes of a chunk's tokens are
+ * small differences. */
+static Text text_of(const DeltaConfig &sizes, int n_tokens, bool alike) {
+  Text t;
+  t.sizes = sizes, t.n_tokens = n_tokens, t.channels = delta_channels(&sizes);
+  t.values = sizes.n_value_heads * sizes.value_dim;
+  t.stride = (t.channels + t.values + 2 * sizes.n_value_heads + 7) / 8 * 8 + 8;
+  t.rows = random_numbers((size_t)n_tokens * t.stride, -2, 2);
+  t.conv = random_numbers((size_t)t.channels * sizes.conv, -0.7f, 0.7f);
+  t.a_log = random_numbers((size_t)sizes.n_value_heads, 0, 1);
+  t.dt_bias = random_numbers((size_t)sizes.n_value_heads, alike ? -12.0f : -4.0f, alike ? -10.0f : -2.0f);
+  t.norm = random_numbers((size_t)sizes.value_dim, 0.5f, 1.5f);
+  for (int token = 0; alike && token < n_tokens; token++)
+    for (int i = 0; i < 2 * sizes.n_key_heads * sizes.key_dim; i++) {
+      float *x = &t.rows[(size_t)token * t.stride + 2 * sizes.n_value_heads + i];
+      *x = *x * 0.1f + (float)(i % 7);
+    }
+  return t;
+}
+
+static double silu(double x) {
+  return x / (1 + exp(-x));
+}
+
+/* The convolution of a token's channels, the heads of q and k normalised. */
+static Row mixed(const Text &t, int token) {
+  const DeltaConfig &s = t.sizes;
+  Row out((size_t)t.channels);
+  for (int c = 0; c < t.channels; c++) {
+    double sum = 0;
+    for (int tap = 0; tap < s.conv; tap++)
+      if (token - s.conv + 1 + tap >= 0)
+        sum += (double)t.conv[(size_t)c * s.conv + tap] *
+               t.rows[(size_t)(token - s.conv + 1 + tap) * t.stride + 2 * s.n_value_heads + c];
+    out[c] = silu(sum);
+  }
+  for (int head = 0; head < 2 * s.n_key_heads; head++) {
+    double squares = 1e-6, scale = head < s.n_key_heads ? 1 / sqrt((double)s.key_dim) : 1;
+    for (int i = 0; i < s.key_dim; i++) squares += out[head * s.key_dim + i] * out[head * s.key_dim + i];
+    for (int i = 0; i < s.key_dim; i++) out[head * s.key_dim + i] *= scale / sqrt(squares);
+  }
+  return out;
+}
+
+/* One value of one head: changes its row of the state and returns its output. */
+static double advance(double *row, const double *q, const double *k, double v, double decay, double beta,
+                      int n_keys) {
+  double known = 0, out = 0;
+  for (int i = 0; i < n_keys; i++) row[i] *= decay, known += row[i] * k[i];
+  for (int i = 0; i < n_keys; i++) row[i] += k[i] * beta * (v - known), out += row[i] * q[i];
+  return out;
+}
+
+static void compute(Text *t) {
+  const DeltaConfig &s = t->sizes;
+  Row state((size_t)t->values * s.key_dim, 0);
+  for (int token = 0; token < t->n_tokens; token++) {
+    const Row c = mixed(*t, token);
+    const float *row = &t->rows[(size_t)token * t->stride];
+    for (int head = 0; head < s.n_value_heads; head++) {
+      const double *q = &c[(size_t)head / (s.n_value_heads / s.n_key_heads) * s.key_dim],
+                   *k = q + s.n_key_heads * s.key_dim;
+      const double step = (double)row[s.n_value_heads + head] + t->dt_bias[head];
+      const double decay = exp(-exp((double)t->a_log[head]) * log1p(exp(step)));
+      const double beta = 1 / (1 + exp(-(double)row[head]));
+      Row out((size_t)s.value_dim);
+      double squares = 0;
+      for (int v = 0; v < s.value_dim; v++) {
+        out[v] = advance(&state[((size_t)head * s.value_dim + v) * s.key_dim], q, k,
+                         c[(size_t)2 * s.n_key_heads * s.key_dim + head * s.value_dim + v], decay, beta,
+                         s.key_dim);
+        squares += out[v] * out[v];
+      }
+      const float *z = row + 2 * s.n_value_heads + t->channels + head * s.value_dim;
+      for (int v = 0; v < s.value_dim; v++)
+        t->outputs.push_back(out[v] / sqrt(squares / s.value_dim + eps) * t->norm[v] * silu(z[v]));
+    }
+    t->states.push_back(state);
+  }
+}
+
+/* Runs the text in steps of these lengths, in turn, as far as the family takes them; the others as plain. */
+static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps, double bound = 1e-6) {
+  const size_t floats = delta_state_floats(&t.sizes), cells = t.states[0].size();
+  const int out_stride = (t.values + 7) / 8 * 8 + 8;
+  DeltaRule rule = {};
+  rule.sizes = t.sizes, rule.eps = (float)eps, rule.shared_bytes = 227 << 10;
+  rule.stride = t.stride, rule.out_stride = out_stride;
+  rule.conv = to_device(t.conv), rule.a_log = to_device(t.a_log), rule.dt_bias = to_device(t.dt_bias);
+  rule.norm = to_device(t.norm), rule.state = to_device(Floats(floats, 1e9f)); /* not read at position 0 */
+  rule.workspace = to_device(std::vector<char>(delta_workspace_bytes(&t.sizes, t.n_tokens), (char)0xff));
+  const bool exact = family != DELTA_CHUNKS;
+  double worst_out = 0, worst_state = 0;
+  for (int pos = 0, i = 0; pos < t.n_tokens; i++) {
+    const int n = std::min(steps[i % steps.size()], t.n_tokens - pos);
+    const size_t from = (size_t)pos * t.stride, to = (size_t)(pos + n) * t.stride;
+    rule.projections = to_device(Floats(t.rows.begin() + from, t.rows.begin() + to));
+    rule.out = to_device(std::vector<__half>((size_t)n * out_stride, __float2half_rn(UNTOUCHED)));
+    rule.pos = to_device(std::vector<int>{pos});
+    const bool takes = delta_can_run(family, &rule, n);
+    MUST(delta_run(takes ? family : DELTA_PLAIN, &rule, n, 0, &error));
+    const std::vector<__half> out = to_host<__half>(rule.out, (size_t)n * out_stride);
+    Row got,
+        want(t.outputs.begin() + (size_t)pos * t.values, t.outputs.begin() + (size_t)(pos + n) * t.values);
+    bool gaps = true;
+    for (size_t j = 0; j < out.size(); j++) {
+      if ((int)(j % out_stride) < t.values)
+        got.push_back(__half2float(out[j]));
+      else
+        gaps = gaps && __half2float(out[j]) == UNTOUCHED;
+    }
+    const Floats state = to_host<float>(rule.state, floats);
+    const Row cells_now(state.end() - (long)((cells + 63) / 64 * 64),
+                        state.end() - (long)((cells + 63) / 64 * 64 - cells));
+    const double off = nmse(got, want), state_off = nmse(cells_now, t.states[pos + n - 1]);
+    expect(off <= (exact ? 2.5e-7 : bound), "outputs", names[family], pos, n, off);
+    expect(state_off <= (exact ? 1e-10 : bound), "states", names[family], pos, n, state_off);
+    expect(gaps, "what follows the outputs", names[family], pos, n, 0);
+    worst_out = std::max(worst_out, off), worst_state = std::max(worst_state, state_off);
+    for (const void *at : {(const void *)rule.projections, (const void *)rule.out, (const void *)rule.pos})
+      CHECK(cudaFree((void *)at));
+    pos += n;
+  }
+  printf("%-6s key heads %d, value heads %d, %d x %d, %d taps: NMSE at most %.1e, states %.1e\n",
+         names[family], t.sizes.n_key_heads, t.sizes.n_value_heads, t.sizes.key_dim, t.sizes.value_dim,
+         t.sizes.conv, worst_out, worst_state);
+  for (const void *at : {(const void *)rule.conv, (const void *)rule.a_log, (const void *)rule.dt_bias,
+                         (const void *)rule.norm, (const void *)rule.state, (const void *)rule.workspace})
+    CHECK(cudaFree((void *)at));
+}
+
+static void check_choice() {
+  DeltaRule rule = {};
+  rule.sizes = {2, 6, 128, 128, 4}, rule.shared_bytes = 227 << 10, rule.stride = 2320;
+  const auto chosen = [&](int n) { return delta_choose(&rule, n); };
+  expect(chosen(1) == DELTA_STEP && chosen(8) == DELTA_STEP && chosen(9) == DELTA_CHUNKS, "the choice", "128",
+         0, 9, 0);
+  rule.shared_bytes = 64 << 10; /* sm_75 */
+  expect(chosen(8) == DELTA_STEP && chosen(9) == DELTA_PLAIN, "the choice", "little shared memory", 0, 9, 0);
+  rule.shared_bytes = 227 << 10, rule.sizes.conv = 3;
+  expect(chosen(1) == DELTA_PLAIN && chosen(9) == DELTA_PLAIN, "the choice", "3 taps", 0, 9, 0);
+  rule.sizes = {2, 6, 64, 128, 4};
+  expect(chosen(1) == DELTA_PLAIN, "the choice", "keys of 64", 0, 1, 0);
+}
+
+int main(int argc, char **argv) {
+  const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+  check_choice();
+  for (const DeltaConfig &sizes : {DeltaConfig{1, 1, 1, 1, 1}, DeltaConfig{2, 6, 8, 12, 4},
+                                   DeltaConfig{3, 3, 20, 7, 2}, DeltaConfig{1, 2, 5, 130, 16}}) {
+    Text text = text_of(sizes, few ? 40 : 300, false);
+    compute(&text);
+    run(text, DELTA_PLAIN, {1, 2, 17, 1, 3});
+  }
+  for (bool alike : {false, true})
+    for (const DeltaConfig &sizes : {DeltaConfig{1, 2, 128, 128, 4}, DeltaConfig{2, 6, 128, 128, 4}}) {
+      if (few && sizes.n_value_heads > 2 && alike) continue;
+      Text text = text_of(sizes, few ? sizes.n_value_heads > 2 ? 70 : 220 : 1300, alike);
+      compute(&text);
+      run(text, DELTA_STEP, {1, 1, 2, 3, 8, 1, 7, 5, 4, 6});
+      run(text, DELTA_CHUNKS, {64, 1, 65, 2, 9, 63}, alike ? 1e-5 : 1e-6);
+      if (few) continue;
+      run(text, DELTA_PLAIN, {100, 1});
+      for (int n : {1300, 1, 2, 3, 15, 16, 17, 31, 32, 33, 62, 127, 128, 129, 191, 192, 193, 200})
+        run(text, DELTA_CHUNKS, {n, 3, 1}, alike ? 1e-5 : 1e-6);
+    }
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
