@@ -392,10 +392,10 @@ static Status matmul(BackendState *s, const DeviceLinear *weights, const void *x
   return linear_run(m->linear, &call, err);
 }
 
-/* Multiplies h by every part; the outputs lie side by side in rows of y_stride floats. */
-static Status project(BackendState *s, const DeviceProjections *p, int n_tokens, float *y, int y_stride,
-                      Error *err) {
-  for (int i = 0; i < p->n_parts; i++)
+/* Multiplies h by the parts from first_part on; all outputs lie side by side in rows of y_stride floats. */
+static Status project(BackendState *s, const DeviceProjections *p, int first_part, int n_tokens, float *y,
+                      int y_stride, Error *err) {
+  for (int i = first_part; i < p->n_parts; i++)
     TRY(matmul(s, &p->parts[i], s->h, s->h_stride, n_tokens, LINEAR_TO_F32, y + p->first[i], y_stride, err));
   return STATUS_OK;
 }
@@ -418,7 +418,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
-  TRY(project(s, &l->qkv, span.n_tokens, s->projections, s->projection_stride, err));
+  TRY(project(s, &l->qkv, 0, span.n_tokens, s->projections, s->projection_stride, err));
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   if (whole) TRY(norm_q_k(s, l, span.n_tokens, err));
   const LayerRope rope = config_layer(c, layer).rope;
@@ -488,23 +488,27 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
-  TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
-  TRY(project(s, &l->qkv, span.n_tokens, s->projections, s->projection_stride, err));
   const size_t before = (size_t)config_count_layers(c, LAYER_DELTA, layer);
-  const DeltaRule rule = {.sizes = c->delta,
-                          .eps = (float)c->norm_eps,
-                          .shared_bytes = m->shared_bytes,
-                          .pos = s->pos,
-                          .projections = s->projections,
-                          .stride = s->projection_stride,
-                          .conv = l->delta.conv,
-                          .a_log = l->delta.a_log,
-                          .dt_bias = l->delta.dt_bias,
-                          .norm = l->delta.norm,
-                          .state = s->recurrent + before * delta_state_floats(&c->delta),
-                          .out = s->a,
-                          .out_stride = s->delta_stride,
-                          .workspace = s->delta_workspace};
+  DeltaRule rule = {.sizes = c->delta,
+                    .eps = (float)c->norm_eps,
+                    .shared_bytes = m->shared_bytes,
+                    .pos = s->pos,
+                    .projections = s->projections,
+                    .stride = s->projection_stride,
+                    .h = s->h,
+                    .h_stride = s->h_stride,
+                    .conv = l->delta.conv,
+                    .a_log = l->delta.a_log,
+                    .dt_bias = l->delta.dt_bias,
+                    .norm = l->delta.norm,
+                    .state = s->recurrent + before * delta_state_floats(&c->delta),
+                    .out = s->a,
+                    .out_stride = s->delta_stride,
+                    .workspace = s->delta_workspace};
+  const DeviceLinear *first = &l->qkv.parts[0];
+  if (l->qkv.n_parts > 1 && delta_step_takes(&rule, first, span.n_tokens)) rule.gates = first;
+  TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
+  TRY(project(s, &l->qkv, rule.gates ? 1 : 0, span.n_tokens, s->projections, s->projection_stride, err));
   return delta_run(delta_choose(&rule, span.n_tokens), &rule, span.n_tokens, m->stream, err);
 }
 
@@ -535,7 +539,7 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
   if (l->gate_up.parts[0].interleaved) /* the epilogue computes activation(gate) * up */
     return matmul(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens, LINEAR_SWIGLU_F16, s->g,
                   s->g_stride, err);
-  TRY(project(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
+  TRY(project(s, &l->gate_up, 0, span.n_tokens, s->gate_up, 2 * n, err));
   return ops_gated(m->model->config.activation, s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream,
                    err);
 }

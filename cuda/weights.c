@@ -95,8 +95,8 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
   return STATUS_OK;
 }
 
-/* What multiplies the input of a layer's attention or delta rule. b and a are small and come first: the
- * matmul after them loads its first weights while they are multiplied. */
+/* What multiplies the input of a layer's attention or delta rule. b and a come first, since kernels of few
+ * tokens multiply them themselves if they are a matrix of their own (delta.h). */
 static int input_projections(const ModelConfig *config, int layer, const ModelLayer *from,
                              const Linear *out[MAX_PROJECTIONS]) {
   static const int delta[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z},
@@ -122,7 +122,7 @@ static Status visit_delta(Loader *loader, const Pass *pass, DeviceDelta *to, con
 static const float **norm_of(DeviceLayer *l, int which) {
   const float **const norms[N_LAYER_NORMS] = {&l->attn_norm,     &l->attn_post_norm, &l->mlp_norm,
                                               &l->mlp_post_norm, &l->q_norm,         &l->k_norm};
-  return norms[which];
+  return norms[which]; /* NULL: of a part that cuda_check_model() refuses */
 }
 
 static Status visit(Loader *loader, const Pass *pass, Error *err) {
@@ -135,7 +135,8 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
     const ModelLayer *from = &model->layers[i];
     DeviceLayer *to = &loaded->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++)
-      TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
+      if (norm_of(to, which))
+        TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
     TRY(visit_delta(loader, pass, &to->delta, from, err));
     const Linear *inputs[MAX_PROJECTIONS];
     const int n_inputs = input_projections(&model->config, i, from, inputs);

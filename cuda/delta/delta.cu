@@ -19,6 +19,12 @@ bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens) {
   }
 }
 
+bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens) {
+  return delta_can_run(DELTA_STEP, rule, n_tokens) && gates->n_out == 2 * rule->sizes.n_value_heads &&
+         (gates->type == WEIGHT_F16 || gates->type == WEIGHT_BF16) && gates->n_in % 8 == 0 &&
+         !gates->has_bias;
+}
+
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens) {
   if (delta_can_run(DELTA_STEP, rule, n_tokens)) return DELTA_STEP;
   return delta_can_run(DELTA_CHUNKS, rule, n_tokens) ? DELTA_CHUNKS : DELTA_PLAIN;
@@ -49,6 +55,11 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.pos = r->pos, args.projections = r->projections, args.conv = r->conv, args.a_log = r->a_log;
   args.dt_bias = r->dt_bias, args.norm = r->norm;
   args.inputs = r->state, args.states = r->state + input_floats(s);
+  if (r->gates) {
+    args.gates = r->gates->dense, args.gates_bf16 = r->gates->type == WEIGHT_BF16;
+    args.gates_stride = r->gates->stride, args.n_in = r->gates->n_in;
+    args.h = (const __half *)r->h, args.h_stride = r->h_stride;
+  }
   args.out = (__half *)r->out, args.workspace = r->workspace;
   return args;
 }

@@ -17,6 +17,7 @@
 extern "C" {
 #endif
 
+#include "cuda/linear/linear.h"
 #include "engine/backend.h"
 
 typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN, DELTA_FAMILIES } DeltaFamily;
@@ -31,9 +32,14 @@ typedef struct {
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
-   * [n_value_heads][value_dim]. The channels of values are overwritten. */
+   * [n_value_heads][value_dim]. The channels of values are overwritten. With `gates` b and a are not there. */
   float *projections;
   int stride;
+  /* The step family can make b and a: their rows, dense (delta_step_takes()), and the step's input in fp16
+   * [n_tokens][h_stride]; or NULL. */
+  const DeviceLinear *gates;
+  const void *h;
+  int h_stride;
   const float *conv;            /* device: [channels][taps], the last tap for the token itself */
   const float *a_log, *dt_bias; /* device: [n_value_heads] */
   const float *norm;            /* device: [value_dim] */
@@ -42,6 +48,9 @@ typedef struct {
   int out_stride;               /* a multiple of 8 */
   void *workspace;              /* device: delta_workspace_bytes(), 256-byte aligned */
 } DeltaRule;
+
+/* True if a step of so many tokens can make b and a from the rows of `gates`, a launch less. */
+bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
 
 /* Step for 1 to 8 tokens, else chunks; plain where these cannot run. */
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);

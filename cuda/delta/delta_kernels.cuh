@@ -20,6 +20,11 @@ struct DeltaArgs {
   float *inputs, *states; /* of the layer: [taps][channels], [n_value_heads][value_dim][key_dim] */
   __half *out;
   void *workspace;
+  const void *gates; /* rows of b, then of a, or NULL: they are in the projections */
+  bool gates_bf16;
+  size_t gates_stride;
+  int n_in, h_stride;
+  const __half *h;
 
   __device__ __forceinline__ const float *row(int token) const {
     return projections + (size_t)token * stride;
@@ -40,13 +45,15 @@ struct DeltaArgs {
     return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
   }
   /* ln(g) and beta of a head. */
-  __device__ __forceinline__ float log_decay(int token, int head) const {
-    const float x = row(token)[n_value_heads + head] + dt_bias[head];
+  __device__ __forceinline__ float log_decay_of(float a, int head) const {
+    const float x = a + dt_bias[head];
     return -expf(a_log[head]) * (x > 20 ? x : log1pf(expf(x)));
   }
-  __device__ __forceinline__ float beta(int token, int head) const {
-    return 1 / (1 + expf(-row(token)[head]));
+  __device__ __forceinline__ float beta_of(float b) const { return 1 / (1 + expf(-b)); }
+  __device__ __forceinline__ float log_decay(int token, int head) const {
+    return log_decay_of(row(token)[n_value_heads + head], head);
   }
+  __device__ __forceinline__ float beta(int token, int head) const { return beta_of(row(token)[head]); }
 };
 
 /* Four numbers of a row at any 16-byte aligned place, zeros for NULL. */

@@ -8,10 +8,11 @@
  * READS    the head's state, 64 KB, and writes it; it is brought into L2 while the matmul before runs.
  * PRECOND  key_dim = value_dim = 128, 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
+#include "cuda/linear/eight.cuh"
 
 namespace {
 
-constexpr int kDim = 128, kThreads = 512, kTokens = DELTA_STEP_TOKENS;
+constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
 constexpr int kRows = 2, kParts = 4; /* of a thread: rows, and four keys of each in every 32 */
 
 struct alignas(16) Token {
@@ -32,6 +33,47 @@ __device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, 
   if (part < 2)
     out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps) * (part == 0 ? a.q_scale : 1));
   *(float4 *)((part == 0 ? to.q : part == 1 ? to.k : to.v) + threadIdx.x % 32 * 4) = out;
+}
+
+/* A warp's part of b and a of all tokens: the head's two rows of weights times h. */
+template <class T>
+__device__ __forceinline__ void multiply_gates(const DeltaArgs &a, int head, float (*parts)[kTokens][2]) {
+  const T *rows[2] = {(const T *)a.gates + head * a.gates_stride,
+                      (const T *)a.gates + (a.n_value_heads + head) * a.gates_stride};
+  for (int token = 0; token < a.n_tokens; token++) {
+    float sums[2] = {};
+    for (int i = 8 * threadIdx.x; i < a.n_in; i += 8 * kThreads) {
+      const uint4 x = *(const uint4 *)(a.h + (size_t)token * a.h_stride + i);
+      const uint32_t *halves = (const uint32_t *)&x;
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        Eight<T> eight;
+        float w[8];
+        eight.load(rows[r] + i, true);
+        eight.floats(w);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          sums[r] += w[2 * j] * f16_low(halves[j]) + w[2 * j + 1] * f16_high(halves[j]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const float sum = warp_sum(sums[r]);
+      if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32][token][r] = sum;
+    }
+  }
+}
+
+/* The gates of a token, by one thread. */
+template <class T>
+__device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int token,
+                                           const float (*parts)[kTokens][2], Token &to) {
+  float b = 0, decay = 0;
+  if (std::is_void<T>::value) b = a.row(token)[head], decay = a.row(token)[a.n_value_heads + head];
+  for (int w = 0; !std::is_void<T>::value && w < kWarps; w++)
+    b += parts[w][token][0], decay += parts[w][token][1];
+  to.beta = a.beta_of(b);
+  to.decay = expf(a.log_decay_of(decay, head));
 }
 
 __device__ __forceinline__ void add_outer(float4 &s, float decay, float4 k, float change) {
@@ -77,13 +119,18 @@ __device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, 
   to[0] = low, to[1] = high;
 }
 
-__global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
+/* T: of the weights of b and a, or void. */
+template <class T> __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   __shared__ __align__(16) Token tokens[kTokens];
+  __shared__ float parts[kWarps][kTokens][2];
   dependents_may_start();
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x / 8, part = warp % 3;
   float *state = a.states + (size_t)head * kDim * kDim;
   prefetch_l2(state + threadIdx.x * 32); /* a cache line of it a thread */
+  if constexpr (!std::is_void<T>::value)
+    for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* a line a thread of each row */
+      prefetch_l2((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
   const int channel = 4 * lane + (part < 2 ? (part * a.n_key_heads + head / a.group) * kDim
                                            : (2 * a.n_key_heads + head) * kDim);
   float4 taps[4];
@@ -100,10 +147,11 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
   /* Warp 15 has no part of a token, so that a warp keeps the taps of one part. */
   for (int token = warp / 3; warp < 15 && token < a.n_tokens; token += 5)
     convolve(a, head, pos, part, token, taps, channel, tokens[token]);
-  if (warp == 15 && lane < a.n_tokens) {
-    tokens[lane].decay = expf(a.log_decay(lane, head));
-    tokens[lane].beta = a.beta(lane, head);
+  if constexpr (!std::is_void<T>::value) {
+    multiply_gates<T>(a, head, parts);
+    __syncthreads();
   }
+  if (warp == 15 && lane < a.n_tokens) make_gates<T>(a, head, lane, parts, tokens[lane]);
   __syncthreads();
   for (int token = 0; token < a.n_tokens; token++) advance(s, tokens[token], row, lane % 8);
 #pragma unroll
@@ -118,5 +166,8 @@ __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
 } // namespace
 
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  return launch(delta_step_kernel, a.n_value_heads, kThreads, 0, stream, true, "delta rule", err, a);
+  const auto kernel = !a.gates       ? delta_step_kernel<void>
+                      : a.gates_bf16 ? delta_step_kernel<__nv_bfloat16>
+                                     : delta_step_kernel<__half>;
+  return launch(kernel, a.n_value_heads, kThreads, 0, stream, true, "delta rule", err, a);
 }

@@ -4,9 +4,7 @@
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
  * READS  the weights once. */
-#include <cuda_bf16.h>
-#include <type_traits>
-
+#include "cuda/linear/eight.cuh"
 #include "cuda/linear/kernel.cuh"
 
 namespace {
@@ -19,28 +17,6 @@ struct Args {
   const __half *x;
   int x_stride, n_tokens, n_in, n_tiles_out;
   Epilogue out;
-};
-
-/* Eight weights as stored, and as floats. */
-template <class T> struct Eight {
-  uint4 v[sizeof(T) / 2];
-  __device__ __forceinline__ void load(const T *from, bool inside) {
-#pragma unroll
-    for (int i = 0; i < (int)sizeof(T) / 2; i++)
-      v[i] = inside ? load_once((const uint4 *)from + i) : make_uint4(0, 0, 0, 0);
-  }
-  __device__ __forceinline__ void floats(float (&f)[8]) const {
-    const uint32_t *u = (const uint32_t *)v;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-      if (std::is_same<T, float>::value)
-        f[i] = __uint_as_float(u[i % (2 * sizeof(T))]);
-      else if (std::is_same<T, __nv_bfloat16>::value)
-        f[i] = __uint_as_float(i % 2 ? u[i / 2] & 0xffff0000u : u[i / 2] << 16);
-      else
-        f[i] = i % 2 ? f16_high(u[i / 2]) : f16_low(u[i / 2]);
-    }
-  }
 };
 
 /* Copies x of all tokens to shared memory [kTokens][padded], zero past n_in and n_tokens. */
