@@ -1,8 +1,8 @@
 /* device_model.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
- * Filled by: weights.c. Read by: backend.c, fused/, bench/kernel_bench.c. Neighbouring projections of the same
- * input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if no matmul
- * epilogue has their activation. */
+ * Filled by: weights.c. Read by: backend.c, fused/, bench/kernel_bench.c. Neighbouring projections of the
+ * same input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if no
+ * matmul epilogue has their activation. */
 #pragma once
 
 #include "cuda/linear/linear.h"

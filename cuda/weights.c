@@ -64,7 +64,7 @@ typedef struct {
   uint64_t n_made; /* random matrices so far, each from a seed of its own */
 } Loader;
 
-/* What a vector is for: numbers that are added to it, and the range of random ones. */
+/* The use of a vector: what is added to its numbers, and the range of random ones. */
 typedef struct {
   float plus, low, high;
 } VectorUse;
@@ -95,8 +95,8 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
   return STATUS_OK;
 }
 
-/* What multiplies the input of a layer's attention or delta rule. b and a come first, since kernels of few
- * tokens multiply them themselves if they are a matrix of their own (delta.h). */
+/* Lists the layers that multiply the input of attention or the delta rule. b and a come first, since kernels
+ * of few tokens multiply them themselves if they are a matrix of their own (delta.h). */
 static int input_projections(const ModelConfig *config, int layer, const ModelLayer *from,
                              const Linear *out[MAX_PROJECTIONS]) {
   static const int delta[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z},

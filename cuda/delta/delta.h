@@ -1,12 +1,12 @@
-/* delta.h - the gated delta rule on a GPU (engine/backend.h, norm_delta_rule, has the formulas), from a step's
- * projections to the input of o.
+/* delta.h - the gated delta rule on a GPU, from a step's projections to the input of o; engine/backend.h,
+ * norm_delta_rule, has the formulas.
  *
  * Three families, chosen by delta_choose() and forced by number for tests:
  *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
- * The first two need heads of 128 numbers and 4 taps, which all published models have. Kernels read the position
- * from device memory, so a captured launch serves every step. */
+ * The first two need heads of 128 numbers and 4 taps, which all published models have. Kernels read the
+ * position from device memory, so a captured launch serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,7 +32,8 @@ typedef struct {
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
-   * [n_value_heads][value_dim]. The channels of values are overwritten. With `gates` b and a are not there. */
+   * [n_value_heads][value_dim]. The channels of values are overwritten. With `gates` b and a are not
+   * there. */
   float *projections;
   int stride;
   /* The step family can make b and a: their rows, dense (delta_step_takes()), and the step's input in fp16

@@ -1,7 +1,8 @@
 /* delta_chunks.cu - the gated delta rule for many tokens: chunks of 64 in matrix form on tensor cores.
  *
- * In a chunk, with G_i = ln(g_1 ... g_i), K, Q, V the chunk's rows and S [key][value] the state before it, the
- * changes d_i of the tokens (backend.h: beta (v - S^T k)) solve a triangular system, and all the rest is products:
+ * In a chunk, with G_i = ln(g_1 ... g_i), K, Q, V the chunk's rows and S [key][value] the state before it,
+ * the changes d_i of the tokens (backend.h: beta (v - S^T k)) solve a triangular system, and all the rest is
+ * products:
  *     L_ij = beta_i (k_i k_j) e^(G_i - G_j) for j < i, else 0
  *     D = (1 + L)^-1 diag(beta) (V - diag(e^G) K S)
  *     O = diag(e^G) Q S + M D,                     M_ij = (q_i k_j) e^(G_i - G_j) for j <= i, else 0
@@ -12,9 +13,9 @@
  *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M         -> fp16; G in fp32
  *   scan    a block takes 32 values of a head and walks through the chunks; S stays in registers
  *
- * Numerics: operands of products are fp16, since |q|, |k|, e^(G_i - G_j) and the inverse's numbers are at most 1
- * and v is as the matmuls before left it; sums, S, G and the inverse's own arithmetic are fp32. An error of S
- * as an operand does not accumulate, because S itself is carried in fp32. */
+ * Numerics: operands of products are fp16, since |q|, |k|, e^(G_i - G_j) and the inverse's numbers are at
+ * most 1; sums, S, G and the inverse's own arithmetic are fp32. An error of S as an operand does not
+ * accumulate, because S itself is carried in fp32. */
 #include "cuda/delta/delta_kernels.cuh"
 
 namespace {
@@ -136,7 +137,8 @@ __device__ __forceinline__ void make_gates(const DeltaArgs &a, System &s, int fi
   s.logs[i] = sum;
 }
 
-/* Inverts a diagonal block of 1 + L, 32 x 32: a warp a block, a lane a column, from the first row to the last. */
+/* Inverts a diagonal block of 1 + L, 32 x 32, from the first row to the last: a warp a block, a lane a
+ * column. */
 __device__ __forceinline__ void invert_block(System &s, int first, int lane) {
   float x[kHalf];
 #pragma unroll
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) delta_system_kernel(DeltaArgs a) {
   __syncthreads();
   if (threadIdx.x >= kHalf && threadIdx.x < kChunk) s.logs[threadIdx.x] += first_half;
 
-  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of K K^T and Q K^T; columns right of the diagonal are left out. */
+  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of K K^T and Q K^T, without columns right of the diagonal. */
   float k_k[kChunk / 8][4] = {}, q_k[kChunk / 8][4] = {};
 #pragma unroll
   for (int d = 0; d < kDim; d += 16) {
@@ -341,6 +343,55 @@ __device__ __forceinline__ void move_state(Tile (&state)[2], float *at, int warp
       }
 }
 
+/* Stores a warp's 32 keys of the state in fp16 as an operand. */
+__device__ __forceinline__ void store_state(Scan &s, const Tile (&state)[2], int warp, int lane) {
+  __half *to = s.state + (32 * warp + lane / 4) * kNarrow + lane % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < 2; m++)
+#pragma unroll
+    for (int n = 0; n < kTiles; n++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        store_pair(to + (16 * m + 8 * h) * kNarrow + 8 * n, state[m][n][2 * h], state[m][n][2 * h + 1]);
+}
+
+/* Stores the outputs of a warp's 16 tokens in place of their values. */
+__device__ __forceinline__ void store_outputs(DeltaArgs &a, const Tile &out, int first_token, int column) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int token = first_token + g + 8 * h;
+    if (token >= a.n_tokens) continue;
+    float *to = a.row(token) + column + 2 * t;
+#pragma unroll
+    for (int n = 0; n < kTiles; n++)
+      *(float2 *)(to + 8 * n) = make_float2(out[n][2 * h] * a.q_scale, out[n][2 * h + 1] * a.q_scale);
+  }
+}
+
+/* S = fade S + K^T diag(e^(G_64 - G)) D for a warp's 32 keys. */
+__device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, const __half *keys, float fade,
+                                             int warp, int lane) {
+#pragma unroll
+  for (int m = 0; m < 2; m++)
+#pragma unroll
+    for (int n = 0; n < kTiles; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) state[m][n][i] *= fade;
+#pragma unroll
+  for (int k = 0; k < kChunk; k += 16) {
+    uint32_t low[4], high[4];
+    load_b(low, s.faded + k * kNarrow, kNarrow, lane);
+    load_b(high, s.faded + k * kNarrow + 16, kNarrow, lane);
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+      uint32_t key_columns[4];
+      load_a_transposed(key_columns, keys + k * kWide + 32 * warp + 16 * m, kWide, lane);
+      multiply(state[m], key_columns, low, high);
+    }
+  }
+}
+
 /* Block (values, value head). A warp owns 16 tokens of a chunk and 32 keys of the state. Copies overlap: they
  * come in three groups a chunk, each begun when its place is free and awaited before a barrier. */
 __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
@@ -365,14 +416,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   for (int chunk = 0; chunk < n_chunks; chunk++) {
     const bool more = chunk + 1 < n_chunks;
     const __half *keys = s.keys[chunk % 2];
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int n = 0; n < kTiles; n++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-          store_pair(s.state + (32 * warp + 16 * m + g + 8 * h) * kNarrow + 8 * n + 2 * t, state[m][n][2 * h],
-                     state[m][n][2 * h + 1]);
+    store_state(s, state, warp, lane);
     copy_async_wait<1>(); /* keys, queries, values, G */
     __syncthreads();
     places.copy_mask(s, chunk);
@@ -427,33 +471,8 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
     copy_async_commit();
 
     multiply_square(out, s.mask + own * kSquare, s.changes, warp + 1, lane);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int token = chunk * kChunk + own + g + 8 * h;
-      if (token >= a.n_tokens) continue;
-      float *to = a.row(token) + a.first_value(head) + first_value + 2 * t;
-#pragma unroll
-      for (int n = 0; n < kTiles; n++)
-        *(float2 *)(to + 8 * n) = make_float2(out[n][2 * h] * a.q_scale, out[n][2 * h + 1] * a.q_scale);
-    }
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-      for (int n = 0; n < kTiles; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) state[m][n][i] *= fade;
-#pragma unroll
-    for (int k = 0; k < kChunk; k += 16) {
-      uint32_t low[4], high[4];
-      load_b(low, s.faded + k * kNarrow, kNarrow, lane);
-      load_b(high, s.faded + k * kNarrow + 16, kNarrow, lane);
-#pragma unroll
-      for (int m = 0; m < 2; m++) {
-        uint32_t key_columns[4];
-        load_a_transposed(key_columns, keys + k * kWide + 32 * warp + 16 * m, kWide, lane);
-        multiply(state[m], key_columns, low, high);
-      }
-    }
+    store_outputs(a, out, chunk * kChunk + own, a.first_value(head) + first_value);
+    change_state(state, s, keys, fade, warp, lane);
   }
   move_state<true>(state, kept, warp, lane);
 }

@@ -61,7 +61,8 @@ __device__ __forceinline__ float4 load_4(const float *from) {
   return from ? *(const float4 *)from : make_float4(0, 0, 0, 0);
 }
 
-/* silu of the convolution of four neighbouring channels; taps: 4 of each channel, x: inputs, the oldest first. */
+/* silu of the convolution of four neighbouring channels; taps: 4 of each channel, x: the inputs, the oldest
+ * first. */
 __device__ __forceinline__ float4 convolve_4(const float4 (&taps)[4], const float4 (&x)[4]) {
   const auto sum = [](float4 w, float a, float b, float c, float d) {
     return silu(w.x * a + w.y * b + w.z * c + w.w * d);

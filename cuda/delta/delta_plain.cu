@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-/* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the workspace,
- * and normalises those of q and k. A warp takes a block. */
+/* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
+ * workspace, and normalises those of q and k. A warp takes a block. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
   const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;

@@ -1,8 +1,8 @@
 /* delta_step.cu - the gated delta rule for 1 to 8 tokens: everything between the projections and o in one
  * kernel.
  *
- * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value, 16 keys each;
- * a thread holds two rows. With s = S^T k, the state before the decay g:
+ * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value, 16 keys
+ * each; a thread holds two rows. With s = S^T k, the state before the decay g:
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * READS    the head's state, 64 KB, and writes it; it is brought into L2 while the matmul before runs.

@@ -224,7 +224,7 @@ __device__ __forceinline__ void prefetch_l1(const void *p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
-/* Prefetches the cache line of p into L2: also what an earlier kernel may still write, since L2 is coherent. */
+/* Prefetches the cache line of p into L2, also one that an earlier kernel may still write: L2 is coherent. */
 __device__ __forceinline__ void prefetch_l2(const void *p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }

@@ -1,5 +1,5 @@
-/* test_delta.cu - the gated delta rule (cuda/delta) against the same token by token in double: every family, for
- * texts that come in steps of many lengths, with outputs and states after each.
+/* test_delta.cu - the gated delta rule (cuda/delta) against the same token by token in double: every family,
+ * for texts that come in steps of many lengths, with outputs and states after each.
  *
  * Tolerance, as error squares over squares (NMSE): an output is rounded to fp16, which errs by at most 2^-11,
  * 2.4e-7; all else of the families step and plain is fp32: 2.5e-7, and 1e-10 for states. In chunks about ten
@@ -74,8 +74,8 @@ struct Text {
   std::vector<Row> states;      /* after each token, [n_value_heads][value_dim][key_dim] */
 };
 
-/* `alike`: neighbouring keys differ little and nothing is forgotten, so that the changes of a chunk's tokens are
- * small differences. */
+/* `alike`: neighbouring keys differ little and nothing is forgotten, so that the changes of a chunk's tokens
+ * are small differences. */
 static Text text_of(const DeltaConfig &sizes, int n_tokens, bool alike) {
   Text t;
   t.sizes = sizes, t.n_tokens = n_tokens, t.channels = delta_channels(&sizes);
