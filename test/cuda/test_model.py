@@ -155,7 +155,7 @@ def test_answers_repeat_and_graphs_do_not_show(auk, settings):
 
 @pytest.mark.parametrize("directory, question, n", [
     (DATA / "stories260K-awq", "Once upon a time", "60"),
-    (MINIATURES / "qwen3_5-tied", "one two three", "8"),
+    (MINIATURES / "qwen3_5-tied", "one two three", "4"),
     (DEMO, "Explain photosynthesis in one sentence.", "160"),  # scripts/demo.sh's
 ], ids=["stories260K", "hybrid", "demo"])
 def test_the_greedy_answer_is_the_cpus(auk, directory, question, n):
