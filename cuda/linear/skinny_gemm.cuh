@@ -447,7 +447,7 @@ inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int int_bytes, co
 
 template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn>
 Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
-  constexpr int kBlocks = kTokens == 1 && kIntBytes == 2 ? 2 : 1; /* per SM */
+  constexpr int kBlocks = kTokens == 1 && kIntBytes == 2 && kBlockIn > 32 ? 2 : 1; /* per SM */
   Args a = {quant_view(*args.w),     args.x,       args.x_stride, args.n_tokens, 0, 0, plan, args.out,
             (float *)args.workspace, args.counters};
   for (; a.first_tile < a.w.n_tiles_out; a.first_tile = a.end_tile) {
