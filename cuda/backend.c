@@ -522,6 +522,12 @@ static Status apply_gates(BackendState *s, int n_tokens, Error *err) {
                         s->a, s->loaded->stream, err);
 }
 
+static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)s, (void)span;
+  return error_set(err, STATUS_FAILED, "layer %d has a short convolution, for which there is no kernel",
+                   layer);
+}
+
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

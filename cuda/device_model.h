@@ -24,12 +24,20 @@ typedef struct {
   const float *norm;            /* [value_dim] */
 } DeviceDelta;
 
+/* The vectors of ConvLayer (model.h); NULL in other layers. */
+typedef struct {
+  const float *taps; /* [hidden][taps] */
+  const float *bias; /* [hidden] or NULL */
+} DeviceConv;
+
 typedef struct {
   /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
   const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
-  DeviceProjections qkv; /* q, k, v and, where it is a layer, attn_gate; or b, a, qkv, z of LAYER_DELTA */
+  DeviceProjections qkv; /* q, k, v and, where it is a layer, attn_gate; or b, a, qkv, z of LAYER_DELTA, in of
+                          * LAYER_CONV */
   DeviceDelta delta;
+  DeviceConv conv;
   DeviceLinear o, down;
   DeviceProjections gate_up; /* one part: interleaved, or gate before up; two parts: gate, up */
 } DeviceLayer;

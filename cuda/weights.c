@@ -70,10 +70,9 @@ typedef struct {
 } VectorUse;
 
 /* As in dummy.c: states forget about a tenth of what they hold with each token. */
-static const VectorUse delta_uses[N_DELTA_VECTORS] = {[DELTA_CONV] = {0, -0.5f, 0.5f},
-                                                      [DELTA_A_LOG] = {0, 0, 1},
-                                                      [DELTA_DT_BIAS] = {0, -4, -2},
-                                                      [DELTA_NORM] = {0, 1, 1}};
+static const VectorUse vector_uses[N_LAYER_VECTORS] = {
+    [DELTA_CONV] = {0, -0.5f, 0.5f}, [DELTA_A_LOG] = {0, 0, 1},      [DELTA_DT_BIAS] = {0, -4, -2},
+    [DELTA_NORM] = {0, 1, 1},        [CONV_TAPS] = {0, -0.5f, 0.5f}, [CONV_BIAS] = {0, -0.1f, 0.1f}};
 
 /* Work on a vector, on a matrix of n stacked or interleaved layers, and on an embedding that is not tied. */
 typedef struct {
@@ -95,27 +94,25 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
   return STATUS_OK;
 }
 
-/* Lists the layers that multiply the input of attention or the delta rule. b and a come first, since kernels
- * of few tokens multiply them themselves if they are a matrix of their own (delta.h). */
+/* Lists the layers that multiply the input of attention, delta rule or convolution. b and a come first,
+ * since kernels of few tokens multiply them themselves if they are a matrix of their own (delta.h). */
 static int input_projections(const ModelConfig *config, int layer, const ModelLayer *from,
                              const Linear *out[MAX_PROJECTIONS]) {
-  static const int delta[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z},
-                   attention[] = {LAYER_Q, LAYER_K, LAYER_V, LAYER_ATTN_GATE};
-  const int *which = config_layer(config, layer).kind == LAYER_DELTA ? delta : attention;
+  static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z,  LAYER_CONV_IN,
+                               LAYER_Q,       LAYER_K,       LAYER_V,         LAYER_ATTN_GATE};
   int n = 0;
-  for (int i = 0; i < MAX_PROJECTIONS; i++)
-    if (layer_linear_exists(config, layer, which[i])) out[n++] = layer_linear(from, which[i]);
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (layer_linear_exists(config, layer, inputs[i])) out[n++] = layer_linear(from, inputs[i]);
   return n;
 }
 
-static Status visit_delta(Loader *loader, const Pass *pass, DeviceDelta *to, const ModelLayer *from,
-                          Error *err) {
-  const float **const vectors[N_DELTA_VECTORS] = {[DELTA_CONV] = &to->conv,
-                                                  [DELTA_A_LOG] = &to->a_log,
-                                                  [DELTA_DT_BIAS] = &to->dt_bias,
-                                                  [DELTA_NORM] = &to->norm};
-  for (int which = 0; which < N_DELTA_VECTORS; which++)
-    TRY(pass->vector(loader, vectors[which], delta_vector_of(from, which), delta_uses[which], err));
+static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
+                            Error *err) {
+  const float **const vectors[N_LAYER_VECTORS] = {
+      [DELTA_CONV] = &to->delta.conv, [DELTA_A_LOG] = &to->delta.a_log, [DELTA_DT_BIAS] = &to->delta.dt_bias,
+      [DELTA_NORM] = &to->delta.norm, [CONV_TAPS] = &to->conv.taps,     [CONV_BIAS] = &to->conv.bias};
+  for (int which = 0; which < N_LAYER_VECTORS; which++)
+    TRY(pass->vector(loader, vectors[which], layer_vector_of(from, which), vector_uses[which], err));
   return STATUS_OK;
 }
 
@@ -137,7 +134,7 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
     for (int which = 0; which < N_LAYER_NORMS; which++)
       if (norm_of(to, which))
         TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
-    TRY(visit_delta(loader, pass, &to->delta, from, err));
+    TRY(visit_vectors(loader, pass, to, from, err));
     const Linear *inputs[MAX_PROJECTIONS];
     const int n_inputs = input_projections(&model->config, i, from, inputs);
     TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));

@@ -22,6 +22,8 @@ import numpy as np
 import checkpoint
 import compare
 import reference
+from miniature_shapes import (LARGER, delta_sizes, is_conv, is_delta, is_gemma4, is_lfm, linear_shapes, norm_widths,
+                              text_of)
 
 N_TOKENS = 64
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
@@ -184,6 +186,33 @@ def granite_swa(**config):
     return granite(**{"architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa", "hidden_size": 32,
                       "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
                       "num_hidden_layers": 4, "sliding_window": 16, "pad_token_id": 96, **config})
+
+
+def lfm(**config):
+    """What LFM2 and LFM3 have in common: short convolutions beside attention."""
+    config = llama(**{"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1,
+                      "norm_eps": 1e-05, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
+    return {key: value for key, value in config.items() if key not in ("rms_norm_eps", "hidden_act")}
+
+
+def lfm2(**config):
+    """Two of four layers have attention; the MLP is 48 wide."""
+    return lfm(**{"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "conv_L_cache": 3, "conv_bias": False,
+                  "block_ff_dim": 60, "block_multiple_of": 16, "block_ffn_dim_multiplier": 1.0,
+                  "block_auto_adjust_ff_dim": True, "full_attn_idxs": [1, 3], **config})
+
+
+LFM3_ROPES = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000.0},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+LFM3_TYPES = ["conv", "sliding_attention", "conv", "full_attention"]
+
+
+def lfm3(**config):
+    config = lfm(**{"architectures": ["Lfm3ForCausalLM"], "model_type": "lfm3", "conv_L_cache": 7, "conv_bias": False,
+                    "intermediate_size": 48, "head_dim": 16, "sliding_window": 16, "use_sandwich_norm": True,
+                    "use_attention_gate": True, "attention_bias": False, "layer_types": LFM3_TYPES,
+                    "rope_parameters": LFM3_ROPES, **config})
+    return {key: value for key, value in config.items() if key != "rope_theta"}
 
 
 def muse_glimmer(**config):
@@ -492,135 +521,25 @@ MINIATURES.update({
 })
 
 
-def text_of(config):
-    """The config of the text part: the whole where there are no others."""
-    if "text_config" not in config:
-        return config
-    beside = {key: config[key] for key in ("torch_dtype", "quantization_config") if key in config}
-    return {**beside, **config["text_config"]}
-
-
-def is_gemma4(config):
-    return config["model_type"].startswith("gemma4")
-
-
-def is_full(config, layer):
-    """Of Gemma 4: whether a layer has no window."""
-    types = config.get("layer_types")
-    return layer + 1 == config["num_hidden_layers"] or (
-        types[layer] == "full_attention" if types else (layer + 1) % 6 == 0)
-
-
-def shares_kv(config, layer):
-    """True if a layer uses the keys and values of one before it."""
-    return is_gemma4(config) and layer >= config["num_hidden_layers"] - config.get("num_kv_shared_layers", 0)
-
-
-def head_sizes(config, layer):
-    """head_dim and number of KV heads of a layer"""
-    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    kv_heads = config["num_key_value_heads"]
-    if "per_layer_config" in config:
-        own = config["per_layer_config"].get(str(layer), {})
-        return own.get("head_dim", head), own.get("num_key_value_heads", kv_heads)
-    if is_gemma4(config) and is_full(config, layer):
-        head = config["global_head_dim"]
-        kv_heads = config["num_global_key_value_heads"] if config["attention_k_eq_v"] else kv_heads
-    return head, kv_heads
-
-
-def is_delta(config, layer):
-    """True if a layer has the gated delta rule."""
-    if config["model_type"] != "qwen3_5_text":
-        return False
-    if "layer_types" in config:
-        return config["layer_types"][layer] == "linear_attention"
-    return (layer + 1) % config.get("full_attention_interval", 4) != 0
-
-
-def delta_sizes(config):
-    """numbers of all keys, of all values, heads of values"""
-    n_values = config["linear_num_value_heads"]
-    return (config["linear_num_key_heads"] * config["linear_key_head_dim"], n_values * config["linear_value_head_dim"],
-            n_values)
-
-
-def mlp_shapes(config, layer):
-    """The same for the part of a layer that follows attention."""
-    kind, hidden, inner = config["model_type"], config["hidden_size"], config["intermediate_size"]
-    if kind == "granitemoehybrid":
-        return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
-                "shared_mlp.output_linear": ("d", hidden, inner)}
-    if kind in ("phi3", "glm", "glm4"):
-        return {"mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
-    inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
-    return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
-            "mlp.down_proj": ("d", hidden, inner)}
-
-
-def linear_shapes(config, layer):
-    """name -> (letter, n_out, n_in) of a layer's linears"""
-    kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
-    head, kv_heads = head_sizes(config, layer)
-    q, kv = heads * head, kv_heads * head
-    if is_delta(config, layer):
-        keys, values, n_values = delta_sizes(config)
-        shapes = {"in_proj_qkv": (2 * keys + values, hidden), "in_proj_z": (values, hidden),
-                  "in_proj_b": (n_values, hidden), "in_proj_a": (n_values, hidden), "out_proj": (hidden, values)}
-        shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
-    elif kind == "phi3":
-        shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
-    else:
-        with_gate = 2 if kind == "qwen3_5_text" else 1
-        shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
-                  "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
-    if kind == "muse_glimmer_text":
-        shapes["self_attn.gate_proj"] = ("a", q, hidden)
-    if is_gemma4(config) and config["attention_k_eq_v"] and is_full(config, layer):
-        del shapes["self_attn.v_proj"]
-    if shares_kv(config, layer):
-        del shapes["self_attn.k_proj"], shapes["self_attn.v_proj"]
-    shapes.update(mlp_shapes(config, layer))
-    if width := config.get("hidden_size_per_layer_input"):
-        shapes["per_layer_input_gate"] = ("i", width, hidden)
-        shapes["per_layer_projection"] = ("p", hidden, width)
-    return shapes
-
-
-# Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,
-# all there is to it.
-LARGER = ["self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "post_feedforward_layernorm"]
-
-
-# Kinds whose norms all come after attention and the gated product.
-AFTER = ("olmo2", "olmo3", "exaone4")
-
-
-def norm_widths(config, layer):
-    """name -> width of a layer's norms"""
-    kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
-    head, _ = head_sizes(config, layer)
-    norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
-    around = "gemma" in kind or kind == "muse_glimmer_text"
-    if around:
-        norms.append("pre_feedforward_layernorm")
-    if around or kind in AFTER:
-        norms.append("post_feedforward_layernorm")
-    if kind == "glm4":
-        norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
-    widths = {norm: hidden for norm in norms}
-    q_and_k = kind in ("qwen3", "gemma3_text", "exaone4", "qwen3_5_text") or is_gemma4(config)
-    if q_and_k and not is_delta(config, layer):
-        widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
-    if config.get("hidden_size_per_layer_input"):
-        widths["post_per_layer_input_norm"] = hidden
-    if shares_kv(config, layer):
-        del widths["self_attn.k_norm"]
-    if kind == "hunyuan_v1_dense":
-        widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
-    if kind in ("olmo2", "olmo3"):
-        widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
-    return widths
+# Short convolutions beside attention.
+MINIATURES.update({
+    "lfm2-bf16": dict(config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
+    "lfm2-awq": dict(config=lfm2(
+        layer_types=["conv", "full_attention", "conv", "conv"], full_attn_idxs=None, conv_bias=True, conv_L_cache=4,
+        block_ff_dim=64, block_auto_adjust_ff_dim=False, tie_embedding=False, torch_dtype="float16",
+        quantization_config=AWQ32), bias="c", matters=[{"rope_theta": 100.0}]),
+    "lfm3-bf16": dict(config=lfm3(), matters=[
+        {"sliding_window": 15}, {"sliding_window": 17}, {"norm_eps": 0.1},
+        {"rope_parameters": {**LFM3_ROPES, "full_attention": LFM3_ROPES["sliding_attention"]}},
+        {"rope_parameters": {**LFM3_ROPES, "sliding_attention": LFM3_ROPES["full_attention"]}},
+        {"rope_parameters": {**LFM3_ROPES, "full_attention": {
+            **LFM3_ROPES["full_attention"], "partial_rotary_factor": 1.0}}},
+        {"layer_types": ["conv", "full_attention", "conv", "full_attention"]}]),
+    "lfm3-awq": dict(config={key: value for key, value in lfm3(
+        num_hidden_layers=5, use_sandwich_norm=False, use_attention_gate=False, intermediate_size=64, conv_L_cache=5,
+        torch_dtype="float16", quantization_config=AWQ32).items() if key not in ("layer_types", "rope_parameters")},
+        matters=[{"rope_parameters": LFM3_ROPES}]),
+})
 
 
 def make_tensors(name, config, bias="", names=("model.", "lm_head")):
@@ -679,9 +598,14 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
             # These two are fp32 in checkpoints of bf16.
             tensors[prefix + "A_log"] = normal(n_values, std=0.7)
             tensors[prefix + "norm.weight"] = 1 + normal(values // n_values, std=0.25)
+        if is_conv(config, layer):
+            put(prefix + "conv.conv.weight", normal(hidden, 1, config["conv_L_cache"], std=0.7))
+            if config["conv_bias"]:
+                put(prefix + "conv.conv.bias", normal(hidden, std=0.5))
     last = 1 if "muse" in config["model_type"] else middle
-    put(body + "norm.weight", last + normal(hidden, std=0.25))
-    if not config.get("tie_word_embeddings", "gemma" in config["model_type"]):
+    put(body + ("embedding_norm" if is_lfm(config) else "norm") + ".weight", last + normal(hidden, std=0.25))
+    tied = config.get("tie_word_embeddings", "gemma" in config["model_type"])
+    if not config.get("tie_embedding", tied):
         put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if several:  # what is no part of the text's
         qwen = config["model_type"] == "qwen3_5_text"

@@ -231,7 +231,7 @@ static const char *unsupported_layer(const ModelConfig *c, const ModelLayer *l, 
       return "layers that are not 4 bits in groups of 128";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
   }
-  if (config_layer(c, layer).kind != LAYER_ATTENTION) return "layers with the gated delta rule";
+  if (config_layer(c, layer).kind != LAYER_ATTENTION) return "layers without attention";
   if (config_layer(c, layer).window != 0) return "sliding windows";
   return config_layer(c, layer).rope == ROPE_GLOBAL ? NULL : "layers with another rope";
 }

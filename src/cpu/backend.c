@@ -50,7 +50,6 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
   const float plus = model->config.norm_plus_one;
   size_t next = 0;
   loaded->ones = take_ones(&model->config, place, &next);
-  int n_kind[] = {[LAYER_ATTENTION] = 0, [LAYER_DELTA] = 0};
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     const LayerKind kind = config_layer(&model->config, i).kind;
@@ -74,10 +73,11 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .down = cpu_take_linear(&from->down, place, &next),
         .input_gate = cpu_take_linear(&from->input_gate, place, &next),
         .input_projection = cpu_take_linear(&from->input_projection, place, &next),
-        .same_kind = n_kind[kind]++,
     };
     if (kind == LAYER_DELTA)
       loaded->layers[i].delta = cpu_take_delta(&model->config.delta, &from->delta, place, &next);
+    if (kind == LAYER_CONV)
+      loaded->layers[i].conv = cpu_take_conv(&model->config.conv, &from->conv, place, &next);
   }
   for (int i = 0; model->config.qk_norm_plain && i < model->config.n_layers; i++)
     loaded->layers[i].q_norm = loaded->layers[i].k_norm = loaded->ones;
@@ -198,12 +198,15 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
                     .channels = cpu_padded(delta_channels(delta)),
                     .delta_heads = cpu_padded(delta->n_value_heads),
                     .delta_width = cpu_padded((int64_t)delta->n_value_heads * delta->value_dim),
-                    .delta_numbers = cpu_delta_numbers(delta),
                     .recurrent_bytes = cpu_recurrent_bytes(config),
                     .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
                     .n_ropes = 1,
                     .angles = config->rope.rotary_dim / 2};
   plan.heads = plan.delta_width;
+  if (config->conv.taps) {
+    raise_to(&plan.heads, config->hidden);
+    raise_to(&plan.channels, 2 * (int64_t)config->hidden + plan.hidden); /* blocks of b, c and u end there */
+  }
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
     raise_to(&plan.heads, (int64_t)config->n_heads * own.head_dim);
@@ -565,6 +568,13 @@ static void apply_gates(BackendState *state, int n_rows, int layer) {
 static Status cpu_norm_delta_rule(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   cpu_delta_rule(state, range, layer,
+                 normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
+  return STATUS_OK;
+}
+
+static Status cpu_norm_short_conv(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  cpu_short_conv(state, range, layer,
                  normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
   return STATUS_OK;
 }

@@ -23,6 +23,11 @@ typedef struct {
 } CpuDelta;
 
 typedef struct {
+  CpuLinear in;
+  const float *taps, *bias; /* [taps][plan.hidden], transposed, and [plan.hidden]; zeros after the last one */
+} CpuConv;
+
+typedef struct {
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
   const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
   const float *sinks;           /* [n_heads] or NULL */
@@ -31,7 +36,7 @@ typedef struct {
   /* linear NULL: the layer has no such matrix */
   CpuLinear q, k, v, o, attn_gate, gate, up, down, input_gate, input_projection;
   CpuDelta delta; /* of LAYER_DELTA */
-  int same_kind;  /* layers of the same kind before this one */
+  CpuConv conv;   /* of LAYER_CONV */
 } CpuLayer;
 
 typedef struct {
@@ -60,7 +65,7 @@ typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
   int inputs;                                                /* the inputs of all layers together; likewise */
   int queries, channels, delta_heads, delta_width;           /* likewise; 0 where the model has none */
-  size_t delta_numbers, recurrent_bytes;                     /* of one layer's state; of all layers' */
+  size_t recurrent_bytes;                                    /* the states of all layers together */
   int n_segments, n_ropes, angles;                           /* angles: of a row of one rope */
 } StatePlan;
 
@@ -81,19 +86,19 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
-  void *memory;          /* owns all arrays below */
-  MatmulScratch scratch; /* run_matmuls()'s */
-  float *x;              /* [max_chunk][plan.hidden] the residual stream */
-  float *h;              /* [max_chunk][plan.hidden] normalised */
-  float *q;              /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
-  float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q) */
-  float *k, *v;          /* [max_chunk][plan.kv_heads] */
-  float *gates;          /* [max_chunk][plan.gates] attn_gate's outputs */
-  float *channels;       /* [max_chunk][plan.channels] of the gated delta rule */
-  float *decays, *betas; /* [max_chunk][plan.delta_heads] */
-  float *recurrent;      /* [1 + n_slots][layers of LAYER_DELTA][plan.delta_numbers], first the current one */
-  float *g;              /* [max_chunk][plan.intermediate] */
-  float *inputs;         /* [max_chunk][plan.inputs] of all layers, set by embed */
+  void *memory;           /* owns all arrays below */
+  MatmulScratch scratch;  /* run_matmuls()'s */
+  float *x;               /* [max_chunk][plan.hidden] the residual stream */
+  float *h;               /* [max_chunk][plan.hidden] normalised */
+  float *q;               /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
+  float *queries;         /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q) */
+  float *k, *v;           /* [max_chunk][plan.kv_heads] */
+  float *gates;           /* [max_chunk][plan.gates] attn_gate's outputs */
+  float *channels;        /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
+  float *decays, *betas;  /* [max_chunk][plan.delta_heads] */
+  float *recurrent;       /* [1 + n_slots][plan.recurrent_bytes], first the current states */
+  float *g;               /* [max_chunk][plan.intermediate] */
+  float *inputs;          /* [max_chunk][plan.inputs] of all layers, set by embed */
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
@@ -121,21 +126,46 @@ typedef struct {
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 
+/* A causal convolution of each column of some rows with taps of its own. */
+typedef struct {
+  const float *rows; /* [n_rows][stride], padded with zeros from the last column on */
+  size_t stride;
+  float *tail;       /* [n_taps - 1][width] the rows before them, the oldest first */
+  const float *taps; /* [n_taps][width], the last one for the row itself */
+  int n_rows, n_taps;
+  int width;          /* columns, padded to ALIGN_FLOATS */
+  const float *gates; /* [n_rows][gate_stride] or NULL */
+  size_t gate_stride;
+  const float *bias; /* [width] with gates */
+  float *out;        /* silu(sum), or gates * (sum + bias); may be rows */
+  size_t out_stride;
+} Convolution;
+
+enum { CONVOLUTION_BLOCK = 64 }; /* columns of a task */
+/* Convolves a block of columns from `first` on, and makes `tail` that of the rows after these. */
+void cpu_convolve(const Kernels *kernels, const Convolution *convolution, int first);
+
 /* Copies the vectors of a layer with the gated delta rule as fp32 to place[*next] and advances *next; with
- * place NULL it only counts. Likewise a vector, to which it adds `plus`, and a linear layer's bias. */
+ * place NULL it only counts. Likewise those of a short convolution; taps, transposed; a vector, to which it
+ * adds `plus`; a linear layer's bias; and room for n numbers. */
 CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float *place, size_t *next);
+CpuConv cpu_take_conv(const ConvConfig *config, const ConvLayer *from, float *place, size_t *next);
+const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t *next);
+float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next);
 CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);
 int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at most INT32_MAX */
 
-/* Numbers of the recurrent state of one layer, rows padded (delta.c); 0: the model has none. */
-size_t cpu_delta_numbers(const DeltaConfig *config);
+/* Recurrent states (states.c). cpu_layer_state(): that of a layer, of zeros before position 0. */
+float *cpu_layer_state(const BackendState *state, int layer, TokenRange range);
+size_t cpu_delta_numbers(const DeltaConfig *config); /* numbers of one state, rows padded */
 size_t cpu_recurrent_bytes(const ModelConfig *config);
 Status cpu_state_save(BackendState *state, int slot, Error *err);
 Status cpu_state_restore(BackendState *state, int slot, Error *err);
-/* The operation norm_delta_rule without its norm: replaces state->q by the layer's output before o. `from`:
- * [range.n_tokens][plan.hidden]. */
+/* The operations norm_delta_rule and norm_short_conv without their norm: replace state->q by the layer's
+ * output before o. `from`: [range.n_tokens][plan.hidden]. */
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);
+void cpu_short_conv(BackendState *state, TokenRange range, int layer, const float *from);
 
 /* The operation `attention`: replaces the queries in state->q by its output. */
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);

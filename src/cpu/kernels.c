@@ -149,6 +149,7 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .activate = {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU_TANH] = gelu_multiply},
     .sigmoid = sigmoid,
     .convolve = convolve,
+    .gated_convolve = gated_convolve,
     .delta_rule = delta_rule,
     .soft_cap = soft_cap,
     .rotate = rotate,

@@ -141,6 +141,10 @@ typedef struct {
    * PRECOND n % ALIGN_FLOATS == 0 */
   void (*convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n, float *out);
 
+  /* out[i] = gates[i] * (bias[i] + the same sum). PRECOND likewise */
+  void (*gated_convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
+                         const float *gates, const float *bias, float *out);
+
   /* One token of the gated delta rule in some columns of one head's state:
    *   d[j] = (v[j] - decay * sum_i state[i][j] k[i]) * beta
    *   state[i][j] = decay * state[i][j] + k[i] * d[j];   out[j] = sum_i state[i][j] q[i]

@@ -1,4 +1,5 @@
-/* kernels_delta.h - the convolution and the recurrence of the gated delta rule (backend.h, norm_delta_rule).
+/* kernels_delta.h - causal convolutions, and the recurrence of the gated delta rule (backend.h,
+ * norm_short_conv and norm_delta_rule).
  *
  * Part of kernels.c. The state of a head is rows of keys; a vector holds columns (values) of one row, so that
  * sums over keys need no sums across lanes and each column has the same bits in any block of columns. */
@@ -7,13 +8,24 @@
 #include "cpu/kernels.h"
 #include "cpu/vector.h"
 
+INLINE vf convolved(const float *const *x, int n_taps, const float *taps, size_t stride, int i) {
+  vf sum = vf_load(taps + i) * vf_load(x[0] + i);
+  for (int t = 1; t < n_taps; t++)
+    sum = vf_fma(vf_load(taps + (size_t)t * stride + (size_t)i), vf_load(x[t] + i), sum);
+  return sum;
+}
+
 static void convolve(const float *const *x, int n_taps, const float *taps, size_t stride, int n, float *out) {
   for (int i = 0; i < n; i += LANES) {
-    vf sum = vf_load(taps + i) * vf_load(x[0] + i);
-    for (int t = 1; t < n_taps; t++)
-      sum = vf_fma(vf_load(taps + (size_t)t * stride + (size_t)i), vf_load(x[t] + i), sum);
+    const vf sum = convolved(x, n_taps, taps, stride, i);
     vf_store(out + i, sum / (vf_exp(-sum) + 1));
   }
+}
+
+static void gated_convolve(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
+                           const float *gates, const float *bias, float *out) {
+  for (int i = 0; i < n; i += LANES)
+    vf_store(out + i, (convolved(x, n_taps, taps, stride, i) + vf_load(bias + i)) * vf_load(gates + i));
 }
 
 enum { DELTA_VECTORS = 4 }; /* of a pass over the keys */

@@ -90,6 +90,9 @@ typedef struct {
   /* Each value head has a state S [key_dim][value_dim], zeros before position 0: */                         \
   /* S = g S; S = S + k (beta (v - S^T k))^T; a = rmsnorm(S^T q) * norm * silu(Wz h) */                      \
   X(norm_delta_rule, (BackendState * state, TokenRange range, int layer, Error *err))                        \
+  /* Replaces them in layers of LAYER_CONV: b, c, u = Win h + bias, hidden numbers each (h as above); */     \
+  /* a = c * (causal convolution of b * u, each channel with its taps, + its bias) */                        \
+  X(norm_short_conv, (BackendState * state, TokenRange range, int layer, Error *err))                        \
   /* a = a * sigmoid(attn_gate h), by number or by head, if the model has that gate (h as above); */         \
   /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm */                \
   X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \

@@ -8,12 +8,11 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
                              TokenRange range, const int32_t *ids, int n_logit_rows, Error *err) {
   TRY(backend->embed(state, range, ids, err));
   for (int layer = 0; layer < config->n_layers; layer++) {
-    if (config_layer(config, layer).kind == LAYER_DELTA) {
-      TRY(backend->norm_delta_rule(state, range, layer, err));
-    } else {
-      TRY(backend->norm_qkv_rope_append(state, range, layer, err));
-      TRY(backend->attention(state, range, layer, err));
-    }
+    const LayerKind kind = config_layer(config, layer).kind;
+    if (kind == LAYER_DELTA) TRY(backend->norm_delta_rule(state, range, layer, err));
+    if (kind == LAYER_CONV) TRY(backend->norm_short_conv(state, range, layer, err));
+    if (kind == LAYER_ATTENTION) TRY(backend->norm_qkv_rope_append(state, range, layer, err));
+    if (kind == LAYER_ATTENTION) TRY(backend->attention(state, range, layer, err));
     TRY(backend->out_proj_residual(state, range, layer, err));
     TRY(backend->norm_gate_up(state, range, layer, err));
     TRY(backend->down_residual(state, range, layer, err));

@@ -45,15 +45,18 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   return 4.0 * c->n_heads * config_layer(c, layer).head_dim * seen;
 }
 
-static double delta_vector_bytes(const ModelLayer *layer) {
+static double state_vector_bytes(const ModelLayer *layer) {
   double bytes = 0;
-  for (int which = 0; which < N_DELTA_VECTORS; which++) bytes += vector_bytes(delta_vector_of(layer, which));
+  for (int which = 0; which < N_LAYER_VECTORS; which++) bytes += vector_bytes(layer_vector_of(layer, which));
   return bytes;
 }
 
-/* Each tap of the convolution; and for each number of the state a product with k, the decay, what k adds, and
- * a product with q. */
-static double delta_flop(const DeltaConfig *delta, int n_rows) {
+/* Each tap of the convolution; and of the delta rule for each number of the state a product with k, the
+ * decay, what k adds, and a product with q; of a short convolution its two gates. */
+static double state_flop(const ModelConfig *config, int layer, int n_rows) {
+  const DeltaConfig *delta = &config->delta;
+  if (config_layer(config, layer).kind == LAYER_CONV)
+    return 2.0 * (config->conv.taps + 1) * config->hidden * n_rows;
   const double taps = (double)delta->conv * delta_channels(delta),
                cells = (double)delta->n_value_heads * delta->key_dim * delta->value_dim;
   return (2 * taps + 7 * cells) * n_rows;
@@ -79,9 +82,9 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
     cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar);
-    if (config_layer(c, i).kind == LAYER_DELTA) {
-      cost.bytes += delta_vector_bytes(layer) + (double)delta_state_numbers(&c->delta) * sizeof(float);
-      cost.flop += delta_flop(&c->delta, n_rows);
+    if (config_layer(c, i).kind != LAYER_ATTENTION) {
+      cost.bytes += state_vector_bytes(layer) + (double)config_state_numbers(c, i) * sizeof(float);
+      cost.flop += state_flop(c, i, n_rows);
     } else {
       cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, config_layer(c, i).kv_layer, kv);
       cost.flop += attention_flop(c, i, n_past, n_rows);

@@ -110,7 +110,7 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
     }
     *linear = whole[stored.first_part];
     if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
-    if (layer_linear_needs_bias(config, which)) linear->bias = place_vector(arena, n_out);
+    if (layer_linear_needs_bias(config, index, which)) linear->bias = place_vector(arena, n_out);
   }
   return STATUS_OK;
 }
@@ -118,13 +118,14 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
 static Status place_layer(Arena *arena, const Model *model, int index, Error *err) {
   ModelLayer *layer = &model->layers[index];
   TRY(place_linears(arena, model, index, err));
-  const bool delta = config_layer(&model->config, index).kind == LAYER_DELTA;
-  for (int which = 0; delta && which < N_DELTA_VECTORS; which++) {
-    const DeltaVector stored = delta_vector_stored(&model->config, which);
+  for (int which = 0; which < N_LAYER_VECTORS; which++) {
+    const LayerVector stored = layer_vector_stored(&model->config, index, which);
+    if (!stored.name) continue;
     const int n = stored.n * (stored.taps ? stored.taps : 1);
-    *delta_vector_of(layer, which) = place_vector_of(arena, stored.usually, n);
+    *layer_vector_of(layer, which) = place_vector_of(arena, stored.usually, n);
   }
-  if (!delta && model->config.attn_sinks) layer->sinks = place_vector(arena, model->config.n_heads);
+  if (config_layer(&model->config, index).kind == LAYER_ATTENTION && model->config.attn_sinks)
+    layer->sinks = place_vector(arena, model->config.n_heads);
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
     if (layer_norm_name(&model->config, index, which, &width))
@@ -314,12 +315,15 @@ static void fill_linears(const ModelConfig *config, int index, const ModelLayer 
   }
 }
 
-/* States forget a tenth of what they hold with each token, about. */
-static void fill_delta(const DeltaLayer *delta, uint64_t *random) {
+/* States of the gated delta rule forget a tenth of what they hold with each token, about. */
+static void fill_state_vectors(const ModelLayer *layer, uint64_t *random) {
+  const DeltaLayer *delta = &layer->delta;
   fill_vector(&delta->conv, -0.5f, 0.5f, random);
   fill_vector(&delta->a_log, 0, 1, random);
   fill_vector(&delta->dt_bias, -4, -2, random);
   fill_vector(&delta->norm, 1, 1, random);
+  fill_vector(&layer->conv.taps, -0.5f, 0.5f, random);
+  fill_vector(&layer->conv.bias, -0.1f, 0.1f, random);
 }
 
 Status model_fill_dummy(const Model *model, Error *err) {
@@ -335,7 +339,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_vector(&layer->sinks, -1, 1, &random);
     fill_vector(&layer->scalar, 1, 1, &random);
     fill_linears(config, i, layer, &random);
-    fill_delta(&layer->delta, &random);
+    fill_state_vectors(layer, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
   if (config->per_layer_width > 0) {

@@ -15,9 +15,15 @@ typedef enum {
   WIDTH_CHANNELS,
   WIDTH_DELTA_VALUES,
   WIDTH_DELTA_HEADS,
+  WIDTH_CONV,
 } Width;
 
-enum { IN_ATTENTION = 1 << LAYER_ATTENTION, IN_DELTA = 1 << LAYER_DELTA, IN_ALL = IN_ATTENTION | IN_DELTA };
+enum {
+  IN_ATTENTION = 1 << LAYER_ATTENTION,
+  IN_DELTA = 1 << LAYER_DELTA,
+  IN_CONV = 1 << LAYER_CONV,
+  IN_ALL = IN_ATTENTION | IN_DELTA | IN_CONV
+};
 
 static const struct {
   const char *name; /* module in transformers, the same in all models but fused ones */
@@ -39,13 +45,13 @@ static const struct {
   [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
   [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
   [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
+  [LAYER_CONV_IN]   = { "conv.in_proj", AT(conv.in), IN_CONV, WIDTH_HIDDEN, WIDTH_CONV },
   [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
   [LAYER_INPUT_PROJECTION] =
     { "per_layer_projection", AT(input_projection), IN_ALL, WIDTH_INPUT, WIDTH_HIDDEN },
 /* clang-format on */
 #undef AT
 };
-static const char delta_out[] = "linear_attn.out_proj"; /* LAYER_O of LAYER_DELTA */
 
 /* Matrices stored with config->fused, the last one also with config->fused_gate_up, with their parts in the
  * order of outputs. */
@@ -70,7 +76,9 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   const LayerConfig own = config_layer(config, layer);
   const int heads = config->n_heads * own.head_dim;
   switch (width) {
-  case WIDTH_HEADS: return own.kind == LAYER_ATTENTION ? heads : delta->n_value_heads * delta->value_dim;
+  case WIDTH_HEADS:
+    if (own.kind == LAYER_CONV) return config->hidden;
+    return own.kind == LAYER_ATTENTION ? heads : delta->n_value_heads * delta->value_dim;
   case WIDTH_QUERIES: return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
   case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
   case WIDTH_INTERMEDIATE: return own.intermediate;
@@ -81,6 +89,7 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_CHANNELS: return delta_channels(delta);
   case WIDTH_DELTA_VALUES: return delta->n_value_heads * delta->value_dim;
   case WIDTH_DELTA_HEADS: return delta->n_value_heads;
+  case WIDTH_CONV: return 3 * config->hidden;
   case WIDTH_HIDDEN: break;
   }
   return config->hidden;
@@ -99,15 +108,29 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   return width_of(config, layer, linears[which].in) > 0 && width_of(config, layer, linears[which].out) > 0;
 }
 
-bool layer_linear_needs_bias(const ModelConfig *config, int which) {
+bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
+  const bool conv = config_layer(config, layer).kind == LAYER_CONV;
+  if (conv && (which == LAYER_CONV_IN || which == LAYER_O)) return config->conv.bias;
   if (which <= LAYER_V) return config->qkv_bias;
   if (which >= N_COMMON_LINEARS) return false;
   return which == LAYER_O ? config->o_bias : config->mlp_bias;
 }
 
+/* The model's own name of a linear layer, or NULL. */
+static const char *own_linear_name(const ModelConfig *config, int layer, int which) {
+  const TensorNames *names = &config->names;
+  const char *const outs[N_LAYER_KINDS] = {
+      [LAYER_ATTENTION] = names->o, [LAYER_DELTA] = "linear_attn.out_proj", [LAYER_CONV] = "conv.out_proj"};
+  const char *const own[N_LAYER_LINEARS] = {[LAYER_O] = outs[config_layer(config, layer).kind],
+                                            [LAYER_GATE] = names->gate,
+                                            [LAYER_UP] = names->up,
+                                            [LAYER_DOWN] = names->down,
+                                            [LAYER_ATTN_GATE] = names->attn_gate};
+  return own[which];
+}
+
 StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which) {
-  const bool delta = which == LAYER_O && config_layer(config, layer).kind == LAYER_DELTA;
-  const char *own = which == LAYER_DOWN ? config->names.down : delta ? delta_out : NULL;
+  const char *own = own_linear_name(config, layer, which);
   StoredLinear stored = {own ? own : linears[which].name, which, 0,
                          width_of(config, layer, linears[which].out)};
   for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
@@ -157,11 +180,10 @@ Vector *layer_norm_of(const ModelLayer *layer, int which) {
 
 /* The model's own name of a norm, or NULL. */
 static const char *own_norm_name(const TensorNames *names, int which) {
-  const char *const own[N_LAYER_NORMS] = {[LAYER_ATTN_POST_NORM] = names->attn_post_norm,
-                                          [LAYER_MLP_NORM] = names->mlp_norm,
-                                          [LAYER_MLP_POST_NORM] = names->mlp_post_norm,
-                                          [LAYER_Q_NORM] = names->q_norm,
-                                          [LAYER_K_NORM] = names->k_norm};
+  const char *const own[N_LAYER_NORMS] = {
+      [LAYER_ATTN_NORM] = names->attn_norm, [LAYER_ATTN_POST_NORM] = names->attn_post_norm,
+      [LAYER_MLP_NORM] = names->mlp_norm,   [LAYER_MLP_POST_NORM] = names->mlp_post_norm,
+      [LAYER_Q_NORM] = names->q_norm,       [LAYER_K_NORM] = names->k_norm};
   return own[which];
 }
 
@@ -169,7 +191,8 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
   const char *name = own_norm_name(&config->names, which);
   if (which < LAYER_Q_NORM) {
     *width = config->hidden;
-    return name ? name : norm_names[config->norms][which];
+    const char *usual = norm_names[config->norms][which];
+    return usual && name ? name : usual;
   }
   if (which == LAYER_INPUT_NORM) {
     *width = config->hidden;
@@ -183,25 +206,32 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
   return name ? name : which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
 }
 
-/* --- vectors of the gated delta rule */
+/* --- vectors of layers with a recurrent state */
 
-Vector *delta_vector_of(const ModelLayer *layer, int which) {
-  static const size_t offsets[N_DELTA_VECTORS] = {
+Vector *layer_vector_of(const ModelLayer *layer, int which) {
+  static const size_t offsets[N_LAYER_VECTORS] = {
       [DELTA_CONV] = offsetof(ModelLayer, delta.conv),
       [DELTA_A_LOG] = offsetof(ModelLayer, delta.a_log),
       [DELTA_DT_BIAS] = offsetof(ModelLayer, delta.dt_bias),
       [DELTA_NORM] = offsetof(ModelLayer, delta.norm),
+      [CONV_TAPS] = offsetof(ModelLayer, conv.taps),
+      [CONV_BIAS] = offsetof(ModelLayer, conv.bias),
   };
   return (Vector *)((char *)layer + offsets[which]);
 }
 
-DeltaVector delta_vector_stored(const ModelConfig *config, int which) {
+LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
   const DeltaConfig *delta = &config->delta;
-  const DeltaVector vectors[N_DELTA_VECTORS] = {
+  const LayerVector vectors[N_LAYER_VECTORS] = {
       [DELTA_CONV] = {"linear_attn.conv1d.weight", delta_channels(delta), delta->conv, DTYPE_F16},
       [DELTA_A_LOG] = {"linear_attn.A_log", delta->n_value_heads, 0, DTYPE_F32},
       [DELTA_DT_BIAS] = {"linear_attn.dt_bias", delta->n_value_heads, 0, DTYPE_F16},
       [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0, DTYPE_F32},
+      [CONV_TAPS] = {"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16},
+      [CONV_BIAS] = {"conv.conv.bias", config->hidden, 0, DTYPE_F16},
   };
+  const LayerKind kind = config_layer(config, layer).kind;
+  const bool there = kind == (which < CONV_TAPS ? LAYER_DELTA : LAYER_CONV);
+  if (!there || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
   return vectors[which];
 }

@@ -18,6 +18,7 @@ enum {
   LAYER_DELTA_Z,
   LAYER_DELTA_B,
   LAYER_DELTA_A,
+  LAYER_CONV_IN,
   LAYER_INPUT_GATE,
   LAYER_INPUT_PROJECTION,
   N_LAYER_LINEARS
@@ -34,7 +35,7 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which);
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out);
 
 /* True if the config requires a bias. */
-bool layer_linear_needs_bias(const ModelConfig *config, int which);
+bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which);
 
 /* The stored matrix that holds a linear layer; with config->fused or fused_gate_up it may
  * also hold others. */
@@ -66,12 +67,12 @@ Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
 
-/* The vectors of DeltaLayer as stored: "linear_attn.conv1d.weight" [n][1][taps], the others [n]. */
-enum { DELTA_CONV, DELTA_A_LOG, DELTA_DT_BIAS, DELTA_NORM, N_DELTA_VECTORS };
+/* The vectors of DeltaLayer and ConvLayer as stored: "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
+enum { DELTA_CONV, DELTA_A_LOG, DELTA_DT_BIAS, DELTA_NORM, CONV_TAPS, CONV_BIAS, N_LAYER_VECTORS };
 typedef struct {
-  const char *name;
-  int n, taps;   /* taps: 0 of a vector of rank 1 */
-  Dtype usually; /* DTYPE_F32 if checkpoints store it so beside fp16 and bf16 weights, else DTYPE_F16 */
-} DeltaVector;
-Vector *delta_vector_of(const ModelLayer *layer, int which);
-DeltaVector delta_vector_stored(const ModelConfig *config, int which);
+  const char *name; /* NULL: the layer has no such vector */
+  int n, taps;      /* taps: 0 of a vector of rank 1 */
+  Dtype usually;    /* DTYPE_F32 if checkpoints store it so beside fp16 and bf16 weights, else DTYPE_F16 */
+} LayerVector;
+Vector *layer_vector_of(const ModelLayer *layer, int which);
+LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which);

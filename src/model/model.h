@@ -101,11 +101,20 @@ typedef struct {
   Vector norm;         /* [value_dim], multiplies by weight also with norm_plus_one */
 } DeltaLayer;
 
+/* Weights of a layer of LAYER_CONV in place of q, k, v and their norms (backend.h, norm_short_conv). */
+typedef struct {
+  Linear in;   /* hidden -> 3 hidden: the gates of inputs, those of outputs, and what is convolved */
+  Vector taps; /* [hidden][taps], the last tap for the token itself */
+  Vector bias; /* [hidden]; data NULL unless config.conv.bias */
+} ConvLayer;
+
 typedef struct {
   Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
   DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
+  ConvLayer conv;   /* of LAYER_CONV; likewise */
   /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back; no v with k_as_v,
-   * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden */
+   * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden;
+   * LAYER_CONV: hidden -> hidden */
   Linear q, k, v, o;
   Linear attn_gate;      /* hidden -> n_heads * head_dim or n_heads; n_out 0 unless config.attn_gate */
   Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */

@@ -289,7 +289,7 @@ static void kept_states_are_counted(void **state) {
     StateOptions options = {.n_ctx = 10, .max_chunk = 5, .max_logit_rows = 1, .kv = KV_F16};
     const size_t none = cpu_backend.state_bytes(&w->model.config, &options);
     const size_t one = cpu_backend.recurrent_bytes(&w->model.config);
-    assert_true(one >= 2 * delta_state_numbers(&sizes[i]) * sizeof(float));
+    assert_true(one >= 2 * config_state_numbers(&w->model.config, 0) * sizeof(float));
     options.n_slots = 3;
     const size_t three = cpu_backend.state_bytes(&w->model.config, &options);
     assert_true(three >= none + 3 * one && three < none + 3 * one + 128); /* whole lines */

@@ -131,6 +131,10 @@ static Status fake_norm_delta_rule(BackendState *state, TokenRange range, int la
   return fake_operation(state, layer, 1);
 }
 
+static Status fake_norm_short_conv(BackendState *state, TokenRange range, int layer, Error *err) {
+  return fake_norm_delta_rule(state, range, layer, err);
+}
+
 static size_t fake_recurrent_bytes(const ModelConfig *config) {
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) return 0;
   return KEPT_STATES_BYTES / (size_t)(fake.n_slots ? fake.n_slots : 1);

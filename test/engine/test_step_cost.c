@@ -98,6 +98,21 @@ static void states_are_read_whole(void **state) {
   model_close(model);
 }
 
+/* Two layers with convolutions of 3 and two with attention. */
+static void short_convolutions_read_their_states(void **state) {
+  (void)state;
+  Model *model = open_config("test/data/miniatures/lfm2-bf16");
+  const double hidden = 32, states = 2 * 4.0 * 2 * hidden, kv = 2 * 2 * 16 * 2;
+  const double weights = (double)model->weight_bytes + 2 * hidden;
+  assert_equal(step_cost(model, KV_F16, 0, 1, 1).bytes, weights + states);
+  assert_equal(step_cost(model, KV_F16, 100, 1, 1).bytes, weights + states + 100 * kv);
+  const double conv = 3 * hidden * hidden + hidden * hidden, mlp = 3 * hidden * 48,
+               attention = hidden * (32 + 16 + 16) + 32 * hidden, seen = 4.0 * 2 * 16;
+  assert_equal(step_cost(model, KV_F16, 0, 1, 0).flop,
+               2 * (2 * conv + 2 * attention + 4 * mlp) + 2 * 2 * (3 + 1) * hidden + 2 * seen);
+  model_close(model);
+}
+
 /* One layer without a window, one with a window of 4: a position sees itself and three before it. Each
  * matrix is of one weight. */
 static void windows_hide_what_is_far(void **state) {
@@ -190,6 +205,7 @@ int main(void) {
       cmocka_unit_test(windows_hide_what_is_far),
       cmocka_unit_test(every_kind_of_matrix_is_counted),
       cmocka_unit_test(states_are_read_whole),
+      cmocka_unit_test(short_convolutions_read_their_states),
       cmocka_unit_test(layers_of_other_sizes_have_their_own_keys),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,8 +100,8 @@ static void read_model(Model *model) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) read_linear(layer_linear(&model->layers[i], which));
     for (int which = 0; which < N_LAYER_NORMS; which++) read_vector(layer_norm_of(&model->layers[i], which));
-    for (int which = 0; which < N_DELTA_VECTORS; which++)
-      read_vector(delta_vector_of(&model->layers[i], which));
+    for (int which = 0; which < N_LAYER_VECTORS; which++)
+      read_vector(layer_vector_of(&model->layers[i], which));
   }
   read_vector(&model->final_norm);
   read_linear(&model->head);

@@ -34,14 +34,16 @@ static void check_ropes(const ModelConfig *c) {
   }
 }
 
-static void check_delta(const ModelConfig *c) {
+static void check_states(const ModelConfig *c) {
   const DeltaConfig *delta = &c->delta;
+  require((c->conv.taps > 0) == (config_count_layers(c, LAYER_CONV, c->n_layers) > 0));
+  require(in_range(c->conv.taps, 0, MAX_CONV_TAPS));
   require((delta->n_key_heads > 0) == (config_count_layers(c, LAYER_DELTA, c->n_layers) > 0));
   if (!delta->n_key_heads) return;
   require(in_range(delta->n_key_heads, 1, 1 << 14) && in_range(delta->n_value_heads, 1, 1 << 14));
   require(delta->n_value_heads % delta->n_key_heads == 0);
   require(in_range(delta->key_dim, 1, MAX_DELTA_DIM) && in_range(delta->value_dim, 1, MAX_DELTA_DIM));
-  require(in_range(delta->conv, 1, MAX_DELTA_CONV) && delta_channels(delta) > 0);
+  require(in_range(delta->conv, 1, MAX_CONV_TAPS) && delta_channels(delta) > 0);
 }
 
 static void check(const ModelConfig *c) {
@@ -77,7 +79,7 @@ static void check(const ModelConfig *c) {
   require(in_range(c->norms, NORM_BEFORE, NORM_AFTER) && in_range(c->qk_norm, QK_NORM_NONE, QK_NORM_WHOLE));
   require(activation_name(c->activation) && rope_kind_name(c->rope.kind));
   check_ropes(c);
-  check_delta(c);
+  check_states(c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -73,6 +73,9 @@ static const struct {
    false, 1e4, "silu"},
   {"GraniteSWAForCausalLM", "granite_swa", 100352, 2560, 8192, 24, 20, 4, 128, 8192, 1e-5, 100257, 100257,
    true, 1e4, "silu"},
+  {"Lfm2ForCausalLM", "lfm2", 65536, 2560, 8192, 32, 32, 8, 80, 128000, 1e-5, 1, 2, true, 1e6, "silu"},
+  {"Lfm3ForCausalLM", "lfm3", 128000, 2048, 7680, 24, 16, 4, 128, 128000, 1e-5, 124894, 124900, true, 1e6,
+   "silu"},
   {"MuseGlimmerForConditionalGeneration", "muse_glimmer", 202048, 6656, 19968, 52, 32, 2, 128, 131072, 1e-5,
    200000, 200001, false, 1e4, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
@@ -200,6 +203,8 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"exaone4", "", "GGnG"},
                                          {"granitemoehybrid', 'num_local_experts': 0, 'x': '", "af", "nnnn"},
                                          {"granite_swa", "amf", "gGGG"},
+                                         {"lfm2", "", "gggg"},
+                                         {"lfm3", "a", "gggg"},
                                          {"muse_glimmer', 'text_config': {'x': '", "al", "GGGn"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
   for (size_t i = 0; i < n_architectures; i++) {

@@ -42,6 +42,7 @@ static const struct {
      "0", "16384", "16385"},
     {"qwen3_5_text", "'linear_key_head_dim': %s", "linear_key_head_dim", "1", "0", "1024", "1025"},
     {"qwen3_5_text", "'linear_value_head_dim': %s", "linear_value_head_dim", "1", "0", "1024", "1025"},
+    {"lfm3", "'conv_L_cache': %s", "conv_L_cache", "1", "0", "16", "17"},
     {"qwen3_5_text", "'linear_conv_kernel_dim': %s", "linear_conv_kernel_dim", "1", "0", "16", "17"},
     {"llama", "'vocab_size': %s", "vocab_size", "1", "0", "8388608", "8388609"},
     {"llama", "'max_position_embeddings': %s", "max_position_embeddings", "1", "0", "1073741824",

@@ -40,7 +40,8 @@ static void qwen3_5(void **state) {
   const DeltaConfig delta = {16, 48, 128, 128, 4};
   assert_memory_equal(&c.delta, &delta, sizeof delta);
   assert_int_equal(delta_channels(&c.delta), 10240); /* rows of the published conv1d */
-  assert_int_equal(delta_state_numbers(&c.delta), 3 * 10240 + 48 * 128 * 128);
+  assert_int_equal(config_state_numbers(&c, 63), 0);
+  assert_int_equal(config_state_numbers(&c, 0), 3 * 10240 + 48 * 128 * 128);
   assert_int_equal(config_count_layers(&c, LAYER_ATTENTION, 64), 16);
   assert_int_equal(config_count_layers(&c, LAYER_ATTENTION, 7), 1);
   assert_int_equal(config_layer(&c, 62).kind, LAYER_DELTA);

@@ -320,7 +320,7 @@ static Regions regions_of(const Model *model) {
     for (int which = 0; which < N_COMMON_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       if (layer_linear_is_first(config, i, which)) add_matrix(&all, config, &model->layers[i], which);
-      assert_int_equal(!linear->bias.data, !layer_linear_needs_bias(config, which));
+      assert_int_equal(!linear->bias.data, !layer_linear_needs_bias(config, i, which));
       if (linear->bias.data) add_region(&all, linear->bias.data, (size_t)linear->n_out * 2);
     }
   }

@@ -156,7 +156,7 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
     cache->useless = true;
     return error_set(err, STATUS_FAILED, "not for this device or model");
   }
-  if (cache->use.model->config.delta.n_key_heads) {
+  if (config_has_states(&cache->use.model->config)) {
     cache->useless = true;
     return error_set(err, STATUS_FAILED, "not for models with a recurrent state yet");
   }

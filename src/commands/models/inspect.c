@@ -44,8 +44,9 @@ size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_toke
 }
 
 size_t inspect_recurrent_bytes(const ModelConfig *config) {
-  const size_t n_layers = (size_t)config_count_layers(config, LAYER_DELTA, config->n_layers);
-  return n_layers ? n_layers * delta_state_numbers(&config->delta) * sizeof(float) : 0;
+  size_t n = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) n += config_state_numbers(config, layer);
+  return n * sizeof(float);
 }
 
 size_t inspect_loaded_bytes(const Model *model) {
@@ -94,7 +95,13 @@ static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
                                                           : ", q and k norms over all heads");
 }
 
-static Status print_delta(Buffer *out, const ModelConfig *config, Error *err) {
+static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *err) {
+  if (config->conv.taps) {
+    TRY(inspect_begin_line(out, "convolutions", err));
+    return buffer_printf(out, err, "%d of %d layers in place of attention: convolution of %d, gated%s",
+                         config_count_layers(config, LAYER_CONV, config->n_layers), config->n_layers,
+                         config->conv.taps, config->conv.bias ? ", with biases" : "");
+  }
   const DeltaConfig *delta = &config->delta;
   if (!delta->n_key_heads) return STATUS_OK;
   TRY(inspect_begin_line(out, "delta rule", err));
@@ -274,7 +281,7 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
     TRY(print_bytes(out, inspect_kv_bytes(inspection, types[i].size, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
   }
-  if (!model->config.delta.n_key_heads) return STATUS_OK;
+  if (!config_has_states(&model->config)) return STATUS_OK;
   TRY(inspect_begin_line(out, "states", err));
   TRY(print_bytes(out, inspect_recurrent_bytes(&model->config), err));
   return buffer_append_string(out, " at each position where they are kept", err);
@@ -313,7 +320,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   const Model *model = inspection->model;
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
-  TRY(print_delta(out, &model->config, err));
+  TRY(print_state_layers(out, &model->config, err));
   TRY(print_other_sizes(out, &model->config, err));
   TRY(print_windows(out, &model->config, err));
   TRY(print_rope(out, model, err));

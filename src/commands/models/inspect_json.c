@@ -166,13 +166,15 @@ static Status put_layer_ropes(Writer *w, const ModelConfig *config) {
   return put_scaling(w, "local_rope_scaling", &config->local_rope);
 }
 
-static Status put_delta(Writer *w, const ModelConfig *config) {
+static Status put_state_layers(Writer *w, const ModelConfig *config) {
+  static const char *const kinds[N_LAYER_KINDS] = {"attention", "delta", "conv"};
   const DeltaConfig *delta = &config->delta;
   TRY(open_member(w, "layer_kinds", "["));
   for (int layer = 0; layer < config->n_layers; layer++)
-    TRY(put_string(w, NULL, config_layer(config, layer).kind == LAYER_DELTA ? "delta" : "attention"));
+    TRY(put_string(w, NULL, kinds[config_layer(config, layer).kind]));
   TRY(close_member(w, "]"));
   TRY(put_size(w, "recurrent_bytes", inspect_recurrent_bytes(config)));
+  TRY(put_int(w, "short_conv", config->conv.taps));
   if (!delta->n_key_heads) return put_raw(w, "delta", "null");
   TRY(open_member(w, "delta", "{"));
   TRY(put_int(w, "n_key_heads", delta->n_key_heads));
@@ -304,7 +306,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensor
   TRY(buffer_append_string(out, "{", err));
   TRY(put_sizes(&writer, inspection));
   TRY(put_arithmetic(&writer, model));
-  TRY(put_delta(&writer, &model->config));
+  TRY(put_state_layers(&writer, &model->config));
   TRY(put_layers(&writer, &model->config));
   TRY(put_positions(&writer, model));
   TRY(put_quantisation(&writer, inspection));

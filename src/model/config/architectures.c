@@ -62,7 +62,8 @@ const Architecture architectures[] = {
     .multimodal = "Gemma4ForConditionalGeneration", .multimodal_type = "gemma4", .qk_norm = QK_NORM_HEADS,
     .windows = WINDOW_PERIODIC, .window = 512, .period = 6, .last_full = true,
     .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LAYER_SIZES,
-    .proportional_rope = true, .local_rope_theta = 10000, .global_head_dim = 512, .per_layer_width = 256,
+    .proportional_rope = true, .rotary_part = 0.25, .local_rope_theta = 10000,
+    .global_head_dim = 512, .per_layer_width = 256,
     .attention_scale = 1,
     .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
   { .architecture = "Gemma4UnifiedForCausalLM", .model_type = "gemma4_unified_text", /* text part of 12B */
@@ -71,7 +72,8 @@ const Architecture architectures[] = {
     .multimodal = "Gemma4UnifiedForConditionalGeneration", .multimodal_type = "gemma4_unified",
     .qk_norm = QK_NORM_HEADS, .windows = WINDOW_PERIODIC, .window = 1024, .period = 6, .last_full = true,
     .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LAYER_SIZES,
-    .proportional_rope = true, .local_rope_theta = 10000, .global_head_dim = 512, .attention_scale = 1,
+    .proportional_rope = true, .rotary_part = 0.25, .local_rope_theta = 10000,
+    .global_head_dim = 512, .attention_scale = 1,
     .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
   { .architecture = "GraniteForCausalLM", .model_type = "granite", /* Granite 3 */
     {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
@@ -116,6 +118,23 @@ const Architecture architectures[] = {
     { 100352, 2560,  8192, 24, 20,  4,   0,   8192, 100257, 100257, 1e-5,   10000 },
     .windows = WINDOW_AFTER_FULL, .window = 128, .period = 4, .attn_sinks = true, .tied = true,
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS | HAS_LAYER_THETA },
+  { .architecture = "Lfm2ForCausalLM", .model_type = "lfm2", /* LFM2, LFM2.5 */
+    {  65536, 2560, 12288, 32, 32,  8,   0, 128000,      1,      2, 1e-5, 1000000 },
+    .qk_norm = QK_NORM_HEADS, .tied = true, .eps_key = "norm_eps",
+    .members = HAS_SHORT_CONV | HAS_BLOCK_WIDTH,
+    .names = { .attn_norm = "operator_norm", .mlp_norm = "ffn_norm", .final_norm = "embedding_norm",
+               .q_norm = "self_attn.q_layernorm", .k_norm = "self_attn.k_layernorm",
+               .o = "self_attn.out_proj",
+               .gate = "feed_forward.w1", .up = "feed_forward.w3", .down = "feed_forward.w2" } },
+  { .architecture = "Lfm3ForCausalLM", .model_type = "lfm3", /* LFM3 1.7B */
+    { 128000, 2048,  7680, 24, 16,  4, 128, 128000, 124894, 124900, 1e-5, 1000000 },
+    .norms = NORM_AROUND, .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_HEADS, .tied = true,
+    .eps_key = "norm_eps", .proportional_rope = true, .rotary_part = 0.5, .local_rope_theta = 10000,
+    .window = 256, .members = HAS_SHORT_CONV | HAS_SANDWICH | HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE,
+    .names = { .attn_norm = "operator_norm", .attn_post_norm = "post_operator_norm", .mlp_norm = "ffn_norm",
+               .mlp_post_norm = "post_ffn_norm", .final_norm = "embedding_norm",
+               .attn_gate = "self_attn.g_proj",
+               .gate = "feed_forward.w1", .up = "feed_forward.w3", .down = "feed_forward.w2" } },
   { .model_type = "muse_glimmer_text", /* Muse Glimmer 30B: only a text part */
     { 202048, 6656, 19968, 52, 32,  2, 128, 131072, 200000, 200001, 1e-5,   10000 },
     .multimodal = "MuseGlimmerForConditionalGeneration", .multimodal_type = "muse_glimmer",

@@ -45,6 +45,9 @@ enum {
   HAS_QK_FACTOR = 1 << 19,   /* qk_scale_factor, output_multiplier, post_norm_eps */
   HAS_LOCAL_THETA = 1 << 10, /* rope_local_base_freq: that rope's theta */
   HAS_LAYER_SIZES = 1 << 21, /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
+  HAS_SHORT_CONV = 1 << 22,  /* conv_L_cache, conv_bias: layers with a short convolution (short_conv.c) */
+  HAS_BLOCK_WIDTH = 1 << 23, /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
+  HAS_SANDWICH = 1 << 24,    /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
 };
 
 typedef struct {
@@ -86,12 +89,13 @@ typedef struct {
   unsigned members;             /* HAS_... */
   const char *intermediate_key; /* config.json's key for the MLP's width; NULL: "intermediate_size" */
   const char *activation_key;   /* config.json's key for the activation; NULL: "hidden_act" */
+  const char *eps_key;          /* config.json's key for epsilon; NULL: "rms_norm_eps" */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
   int original_max_position; /* 0: max_position */
   int window;                /* 0: none */
   int more_eos[2];           /* besides eos; they also stand for an eos_token_id of null. 0: none */
-  double rotary_part;        /* partial_rotary_factor; 0: 1 */
+  double rotary_part;        /* partial_rotary_factor, or that of the proportional rope; 0: 1 */
   int period;                /* WINDOW_PERIODIC */
   int per_layer_width;       /* hidden_size_per_layer_input */
   int global_head_dim;       /* head_dim of layers without a window */
@@ -117,6 +121,10 @@ void architecture_names(char *out, size_t size);
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
+
+/* Fills conv, the kinds and windows of layers and the MLP's width (short_conv.c) of an architecture that
+ * HAS_SHORT_CONV. PRECOND config->layers is allocated. */
+Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* Fills the sizes in which layers differ (layer_sizes.c). PRECOND the layers' windows are filled. */
 Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config);

@@ -213,7 +213,8 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->layer_scalar = arch->layer_scalar;
   config->fused = arch->fused;
   config->fused_gate_up = arch->fused_gate_up;
-  TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
+  TRY(reader_double(r, arch->eps_key ? arch->eps_key : "rms_norm_eps", 0, 1, arch->norm_eps,
+                    &config->norm_eps));
   TRY(parse_activation(r, arch, config));
   TRY(parse_biases(r, arch, config));
   return parse_factors(r, arch, config);
@@ -287,6 +288,8 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   TRY(parse_arithmetic(&text, arch, config));
   TRY(config_parse_positions(&text, arch, config));
   TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));
+  if (arch->members & HAS_BLOCK_WIDTH) /* takes precedence */
+    TRY(reader_bool(&text, "tie_embedding", config->tied_embeddings, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, arch, config));
   if (config->text_part) { /* these members of a multimodal model's config override its text_config */
     TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));

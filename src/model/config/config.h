@@ -25,7 +25,7 @@ enum {
   MAX_HEADS = 1 << 14,
   MAX_HEAD_DIM = 512,
   MAX_DELTA_DIM = 1024,
-  MAX_DELTA_CONV = 16,
+  MAX_CONV_TAPS = 16,
   MAX_POSITION = 1 << 30,
   MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: that of all layers fits int */
 };
@@ -53,9 +53,9 @@ typedef struct {
 /* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
-/* The part of a layer that mixes tokens: attention over keys and values, or the gated delta rule, which has a
- * recurrent state instead of a cache. */
-typedef enum { LAYER_ATTENTION, LAYER_DELTA } LayerKind;
+/* The part of a layer that mixes tokens: attention over keys and values; the gated delta rule, or a short
+ * convolution, which have a recurrent state instead of a cache. */
+typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, N_LAYER_KINDS } LayerKind;
 
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
@@ -82,9 +82,11 @@ typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
  * theirs. */
 typedef struct {
-  const char *attn_post_norm, *mlp_norm, *mlp_post_norm;
+  const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
-  const char *gate_up, *down; /* gate_up: the matrix of both */
+  const char *o, *attn_gate;              /* o: in layers with attention */
+  const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
+  const char *final_norm;                 /* in the whole model, not in a layer */
 } TensorNames;
 
 /* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its
@@ -97,8 +99,14 @@ typedef struct {
   int n_key_heads;        /* of q and k; 0: the model has no such layers */
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
-  int conv;               /* taps of the convolution: 1 .. MAX_DELTA_CONV */
+  int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
 } DeltaConfig;
+
+/* The layers with a short convolution (LAYER_CONV); see norm_short_conv in engine/backend.h. */
+typedef struct {
+  int taps;  /* 1 .. MAX_CONV_TAPS; 0: the model has no such layers */
+  bool bias; /* the convolution and the matrices before and after it have biases */
+} ConvConfig;
 
 const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh" */
 
@@ -136,6 +144,7 @@ typedef struct {
   bool attn_sinks; /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
   DeltaConfig delta;
+  ConvConfig conv;
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
@@ -184,13 +193,15 @@ LayerConfig config_layer(const ModelConfig *config, int layer);
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
 /* Outputs of a delta layer's in_proj_qkv, and channels of its convolution: all q heads, k heads, v heads. */
 int delta_channels(const DeltaConfig *delta);
-/* Numbers of a delta layer's recurrent state: [conv - 1][channels] inputs of the convolution, and for each
- * value head [key_dim][value_dim]. */
-size_t delta_state_numbers(const DeltaConfig *delta);
+/* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
+ * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][hidden] inputs. */
+size_t config_state_numbers(const ModelConfig *config, int layer);
+/* True if some layer has a recurrent state. */
+bool config_has_states(const ModelConfig *config);
 /* True if the layer has the model's own sizes. */
 bool config_layer_is_alike(const ModelConfig *config, int layer);
-/* How many numbers one token's keys and values are in a layer's cache; 0 if it shares another's, or is of
- * LAYER_DELTA. */
+/* How many numbers one token's keys and values are in a layer's cache; 0 if it shares another's, or has no
+ * attention. */
 size_t config_kv_numbers(const ModelConfig *config, int layer);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32

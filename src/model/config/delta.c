@@ -8,11 +8,6 @@ int delta_channels(const DeltaConfig *delta) {
   return 2 * delta->n_key_heads * delta->key_dim + delta->n_value_heads * delta->value_dim;
 }
 
-size_t delta_state_numbers(const DeltaConfig *delta) {
-  return (size_t)(delta->conv - 1) * (size_t)delta_channels(delta) +
-         (size_t)delta->n_value_heads * (size_t)delta->key_dim * (size_t)delta->value_dim;
-}
-
 /* Heads are at most as many as MAX_HEADS in all and of at most MAX_DELTA_DIM numbers, so that the channels of
  * the convolution are below 2^26. */
 static Status parse_sizes(const ConfigReader *r, DeltaConfig *delta) {
@@ -20,7 +15,7 @@ static Status parse_sizes(const ConfigReader *r, DeltaConfig *delta) {
   TRY(reader_int(r, "linear_num_value_heads", 1, MAX_HEADS, 32, &delta->n_value_heads));
   TRY(reader_int(r, "linear_key_head_dim", 1, MAX_DELTA_DIM, 128, &delta->key_dim));
   TRY(reader_int(r, "linear_value_head_dim", 1, MAX_DELTA_DIM, 128, &delta->value_dim));
-  TRY(reader_int(r, "linear_conv_kernel_dim", 1, MAX_DELTA_CONV, 4, &delta->conv));
+  TRY(reader_int(r, "linear_conv_kernel_dim", 1, MAX_CONV_TAPS, 4, &delta->conv));
   if (delta->n_value_heads % delta->n_key_heads != 0)
     return reader_refuse(r, "linear_num_value_heads is %d, expected a multiple of its %d key heads",
                          delta->n_value_heads, delta->n_key_heads);

@@ -226,7 +226,7 @@ static Status parse_kind_rope(const ConfigReader *r, const Architecture *arch, i
                               const RopeConfig *otherwise, RopeConfig *rope) {
   *rope = *otherwise;
   rope->rotary_dim = head_dim;
-  double part = r->object ? 1 : 0.25;
+  double part = r->object ? 1 : arch->rotary_part;
   if (r->object) TRY(rope_kind(r, arch, &rope->kind));
   TRY(reader_double(r, "rope_theta", 1, 1e18, otherwise->theta, &rope->theta));
   if (rope->kind == ROPE_PLAIN) return STATUS_OK;
@@ -242,8 +242,8 @@ static int head_dim_of(const ModelConfig *config, bool windowed) {
   return config->head_dim;
 }
 
-/* Gemma 4: an object for each kind of layer in rope_parameters, and nothing elsewhere. PRECOND the windows
- * and sizes of layers are filled. */
+/* Gemma 4 and LFM3: an object for each kind of layer in rope_parameters, and nothing elsewhere. PRECOND the
+ * windows and sizes of layers are filled. */
 static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const RopeConfig full = {.kind = ROPE_PROPORTIONAL, .theta = arch->rope_theta},
                    sliding = {.kind = ROPE_PLAIN, .theta = arch->local_rope_theta};
@@ -477,7 +477,8 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (arch->members & HAS_DELTA) return config_parse_delta(r, config);
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
   if (arch->members & HAS_HYBRID_LAYERS) return parse_hybrid_layers(r, config);
-  TRY(parse_windows(r, arch, config));
+  TRY(arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
+                                     : parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));
   if (arch->members & HAS_LAYER_ROPE) TRY(parse_layer_ropes(r, arch, config));
   if (arch->members & HAS_LAYER_SIZES) TRY(config_parse_layer_sizes(r, arch, config));

@@ -114,6 +114,21 @@ bool config_layer_is_alike(const ModelConfig *config, int layer) {
          own.intermediate == config->intermediate;
 }
 
+size_t config_state_numbers(const ModelConfig *config, int layer) {
+  const DeltaConfig *delta = &config->delta;
+  switch (config_layer(config, layer).kind) {
+  case LAYER_DELTA:
+    return (size_t)(delta->conv - 1) * (size_t)delta_channels(delta) +
+           (size_t)delta->n_value_heads * (size_t)delta->key_dim * (size_t)delta->value_dim;
+  case LAYER_CONV: return (size_t)(config->conv.taps - 1) * (size_t)config->hidden;
+  default: return 0;
+  }
+}
+
+bool config_has_states(const ModelConfig *config) {
+  return config_count_layers(config, LAYER_ATTENTION, config->n_layers) < config->n_layers;
+}
+
 size_t config_kv_numbers(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
   if (own.kind != LAYER_ATTENTION || own.shares_kv) return 0;

@@ -53,18 +53,19 @@ static Status take_linears(HfLoader *loader, int index) {
     Linear *linear = layer_linear(layer, which);
     layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
     TRY(hf_weights_take(loader, stored.n_out, stored.first, linear));
-    TRY(take_bias(loader, layer_linear_needs_bias(config, which), &stored, linear));
+    TRY(take_bias(loader, layer_linear_needs_bias(config, index, which), &stored, linear));
   }
   return STATUS_OK;
 }
 
 /* --- the model */
 
-static Status take_delta_vectors(HfLoader *loader, int index, ModelLayer *layer) {
-  for (int which = 0; which < N_DELTA_VECTORS; which++) {
-    const DeltaVector stored = delta_vector_stored(&loader->model->config, which);
+static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer) {
+  for (int which = 0; which < N_LAYER_VECTORS; which++) {
+    const LayerVector stored = layer_vector_stored(&loader->model->config, index, which);
+    if (!stored.name) continue;
     const int64_t shape[] = {stored.n, 1, stored.taps};
-    Vector *out = delta_vector_of(layer, which);
+    Vector *out = layer_vector_of(layer, which);
     char name[NAME_SIZE];
     snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, index, stored.name);
     TRY(take_numbers(loader, name, "", stored.taps ? 3 : 1, shape, out));
@@ -79,7 +80,7 @@ static Status take_layer(HfLoader *loader, int index) {
   ModelLayer *layer = &loader->model->layers[index];
   char base[NAME_SIZE];
   TRY(take_linears(loader, index));
-  if (config_layer(config, index).kind == LAYER_DELTA) TRY(take_delta_vectors(loader, index, layer));
+  TRY(take_layer_vectors(loader, index, layer));
   snprintf(base, sizeof base, "%slayers.%d.self_attn", loader->body, index);
   if (config->attn_sinks) TRY(take_norm(loader, base, ".sinks", config->n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
@@ -154,7 +155,8 @@ static Status take_everything(HfLoader *loader) {
   TRY(take_layer_inputs(loader));
   for (int i = 0; i < model->config.n_layers; i++) TRY(take_layer(loader, i));
   char name[NAME_SIZE];
-  snprintf(name, sizeof name, "%snorm.weight", loader->body);
+  const char *final_norm = model->config.names.final_norm;
+  snprintf(name, sizeof name, "%s%s.weight", loader->body, final_norm ? final_norm : "norm");
   TRY(take_norm(loader, name, "", model->config.hidden, &model->final_norm));
   return take_head(loader);
 }

@@ -167,6 +167,7 @@ def not_a_number(name):
     return change
 
 
+CONV = "model.layers.2.conv."
 DELTA = "model.language_model.layers.1.linear_attn."
 PHI, LAYER = "model.layers.1.self_attn.qkv_proj", "model.layers.1."
 WRONG = {
@@ -243,6 +244,28 @@ WRONG = {
     "a hybrid layer is of a kind nobody knows": (
         "qwen3_5-tied", with_config(layer_types=["linear_attention", "mamba", "full_attention", "linear_attention"]),
         None, 'layer_types[1] is "mamba", expected linear_attention or full_attention'),
+    "a short convolution has no taps": (
+        "lfm2-awq", None, without(CONV + "conv.weight"), f"tensor {CONV}conv.weight is missing"),
+    "a short convolution has other taps": (
+        "lfm3-bf16", None, cut(CONV + "conv.weight", 32, 1, 6), "conv.conv.weight is [32, 1, 6], expected [32, 1, 7]"),
+    "a short convolution has no bias": (
+        "lfm2-awq", None, without(CONV + "conv.bias"), f"tensor {CONV}conv.bias is missing"),
+    "what it is made of has no bias": (
+        "lfm2-awq", None, without(CONV + "in_proj.bias"), f"tensor {CONV}in_proj.bias is missing"),
+    "what it is added by has no bias": (
+        "lfm2-awq", None, without(CONV + "out_proj.bias"), f"tensor {CONV}out_proj.bias is missing"),
+    "it is too narrow for its gates": (
+        "lfm2-bf16", None, cut(CONV + "in_proj.weight", 64), "conv.in_proj.weight is [64, 32], expected [96, 32]"),
+    "a tap is no number": (
+        "lfm2-awq", None, lambda tensors: {**tensors, CONV + "conv.weight": np.full((32, 1, 4), np.inf, np.float16)},
+        f"tensor {CONV}conv.weight: element 0 is inf"),
+    "a norm of its name is missing": (
+        "lfm3-bf16", None, without("model.layers.2.post_operator_norm.weight"), "post_operator_norm.weight is missing"),
+    "the last norm is missing": (
+        "lfm2-bf16", None, without("model.embedding_norm.weight"), "tensor model.embedding_norm.weight is missing"),
+    "a layer has attention where there is a convolution": (
+        "lfm2-awq", with_config(layer_types=["conv", "full_attention", "full_attention", "conv"]), None,
+        "tensor model.layers.2.self_attn.q_proj.weight is missing"),
     "longrope has fewer factors than pairs": (
         "phi3-longrope", with_config(partial_rotary_factor=1.0), None,
         "rope_scaling: short_factor is a list of 6, expected a list of 8 numbers, one for each pair that is turned"),
@@ -263,6 +286,6 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 24 and "llama" in names
+    assert len(names) == 26 and "llama" in names
     for path in [*(ROOT / "src" / "engine").iterdir(), *(ROOT / "src" / "cpu").iterdir()]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

@@ -50,6 +50,12 @@ def stored_tensors(directory):
     return tensors
 
 
+def mlp_width(text):
+    """As LFM2 makes it of its own members; other models just have it."""
+    width, multiple = text.get("block_ff_dim", text["intermediate_size"]), text.get("block_multiple_of")
+    return -(-(2 * width // 3) // multiple) * multiple if text.get("block_auto_adjust_ff_dim") else width
+
+
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
 def test_says_what_the_files_say(run, directory):
     config = json.loads((directory / "config.json").read_text())
@@ -59,11 +65,13 @@ def test_says_what_the_files_say(run, directory):
     assert report["architecture"] == config["architectures"][0]
     several = "text_config" in config
     text = config["text_config"] if several else config
+    spelt = {"rms_norm_eps": text.get("norm_eps"), **text, "intermediate_size": mlp_width(text)}
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps"):
-        assert report[key] == text[key], key
+        assert report[key] == spelt[key], key
     own_head = any(name.endswith("lm_head.weight") for name in stored)
-    assert report["tie_word_embeddings"] == (not own_head if several else config.get("tie_word_embeddings", False))
+    assert report["tie_word_embeddings"] == (not own_head if several else config.get(
+        "tie_embedding", config.get("tie_word_embeddings", False)))
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
     layers = report["layers"]
     assert len(layers) == len(report["layer_kinds"]) == report["num_hidden_layers"]
@@ -104,10 +112,15 @@ def test_says_what_the_files_say(run, directory):
     matrices = 8 if own_gate else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
     matrices += 2 if report["hidden_size_per_layer_input"] else 0
     missing = [2 if layer["kv_layer"] != index else layer["k_as_v"] for index, layer in enumerate(layers)]
-    n_delta = report["layer_kinds"].count("delta")
-    assert linear["quantised"] + linear["dense"] == matrices * len(layers) + n_delta - sum(missing)
+    n_delta, n_conv = report["layer_kinds"].count("delta"), report["layer_kinds"].count("conv")
+    assert linear["quantised"] + linear["dense"] == (
+        matrices * (len(layers) - n_conv) + 5 * n_conv + n_delta - sum(missing))
     delta = report["delta"]
-    assert (delta is None) == (n_delta == 0) and (report["recurrent_bytes"] == 0) == (n_delta == 0)
+    assert (delta is None) == (n_delta == 0) and (report["short_conv"] == 0) == (n_conv == 0)
+    if not delta:
+        assert report["recurrent_bytes"] == 4 * n_conv * max(0, int(report["short_conv"]) - 1) * report["hidden_size"]
+    if n_conv:
+        assert report["short_conv"] == text["conv_L_cache"]
     if delta:
         assert delta == {"n_key_heads": text["linear_num_key_heads"], "n_value_heads": text["linear_num_value_heads"],
                          "key_dim": text["linear_key_head_dim"], "value_dim": text["linear_value_head_dim"],
@@ -125,7 +138,7 @@ def test_says_what_the_files_say(run, directory):
         assert (linear["in_fp8"], linear["in_fp4"]) == (len(in_fp8), len(in_fp4 - {"lm_head.weight"}))
     assert linear["dense"] == len(linear["dense_layers"])
     assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored
-                                      if "vision" not in name and "visual" not in name)
+                                      if not any(part in name for part in ("vision", "visual", "conv.conv")))
 
 
 def with_unit(size):
@@ -210,6 +223,12 @@ def delta_of(report):
             f"{delta['conv']}") if delta else ""
 
 
+def convolutions_of(report):
+    kinds, biased = report["layer_kinds"], any(".conv.bias" in tensor["name"] for tensor in report["tensors"])
+    return (f"{kinds.count('conv')} of {len(kinds)} layers in place of attention: convolution of "
+            f"{report['short_conv']}, gated" + ", with biases" * biased) if "conv" in kinds else ""
+
+
 def linear_of(linear, layers):
     n, dense = linear["quantised"] + linear["dense"], linear["dense_layers"]
     biases = f"; {linear['with_bias']} with a bias" if linear["with_bias"] else ""
@@ -266,6 +285,7 @@ def lines_of(report):
         ("attention", f"{report['num_attention_heads']} heads, {report['num_key_value_heads']} for keys and values, "
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
         ("delta rule", delta_of(report)),
+        ("convolutions", convolutions_of(report)),
         *other_sizes(report),
         ("windows", ", ".join(windows)),
         ("rope", f"theta {report['rope_theta']} ({report['rope_theta_source']}){scaling_of(report['rope_scaling'])}"),

@@ -1,0 +1,166 @@
+"""miniature_shapes.py - names and shapes of the linears and norms of a layer, by its config.json. Used by:
+make_miniatures.py."""
+
+
+def is_lfm(config):
+    return config["model_type"] in ("lfm2", "lfm3")
+
+
+def is_conv(config, layer):
+    """True if a layer has a short convolution."""
+    if not is_lfm(config):
+        return False
+    if config.get("layer_types"):
+        return config["layer_types"][layer] == "conv"
+    return layer == 0 or layer % 2 == 1 if config["model_type"] == "lfm3" else layer not in config["full_attn_idxs"]
+
+
+def text_of(config):
+    """The config of the text part: the whole where there are no others."""
+    if "text_config" not in config:
+        return config
+    beside = {key: config[key] for key in ("torch_dtype", "quantization_config") if key in config}
+    return {**beside, **config["text_config"]}
+
+
+def is_gemma4(config):
+    return config["model_type"].startswith("gemma4")
+
+
+def is_full(config, layer):
+    """Of Gemma 4: whether a layer has no window."""
+    types = config.get("layer_types")
+    return layer + 1 == config["num_hidden_layers"] or (
+        types[layer] == "full_attention" if types else (layer + 1) % 6 == 0)
+
+
+def shares_kv(config, layer):
+    """True if a layer uses the keys and values of one before it."""
+    return is_gemma4(config) and layer >= config["num_hidden_layers"] - config.get("num_kv_shared_layers", 0)
+
+
+def head_sizes(config, layer):
+    """head_dim and number of KV heads of a layer"""
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    kv_heads = config["num_key_value_heads"]
+    if "per_layer_config" in config:
+        own = config["per_layer_config"].get(str(layer), {})
+        return own.get("head_dim", head), own.get("num_key_value_heads", kv_heads)
+    if is_gemma4(config) and is_full(config, layer):
+        head = config["global_head_dim"]
+        kv_heads = config["num_global_key_value_heads"] if config["attention_k_eq_v"] else kv_heads
+    return head, kv_heads
+
+
+def is_delta(config, layer):
+    """True if a layer has the gated delta rule."""
+    if config["model_type"] != "qwen3_5_text":
+        return False
+    if "layer_types" in config:
+        return config["layer_types"][layer] == "linear_attention"
+    return (layer + 1) % config.get("full_attention_interval", 4) != 0
+
+
+def delta_sizes(config):
+    """numbers of all keys, of all values, heads of values"""
+    n_values = config["linear_num_value_heads"]
+    return (config["linear_num_key_heads"] * config["linear_key_head_dim"], n_values * config["linear_value_head_dim"],
+            n_values)
+
+
+def mlp_shapes(config, layer):
+    """The same for the part of a layer that follows attention."""
+    kind, hidden, inner = config["model_type"], config["hidden_size"], config["intermediate_size"]
+    if kind == "granitemoehybrid":
+        return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
+                "shared_mlp.output_linear": ("d", hidden, inner)}
+    if kind in ("phi3", "glm", "glm4"):
+        return {"mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
+    if config.get("block_auto_adjust_ff_dim"):
+        inner, multiple = int(2 * config["block_ff_dim"] / 3), config["block_multiple_of"]
+        inner = (inner + multiple - 1) // multiple * multiple
+    elif "block_ff_dim" in config:
+        inner = config["block_ff_dim"]
+    if is_lfm(config):
+        return {"feed_forward.w1": ("g", inner, hidden), "feed_forward.w3": ("u", inner, hidden),
+                "feed_forward.w2": ("d", hidden, inner)}
+    inner *= 2 if shares_kv(config, layer) and config.get("use_double_wide_mlp") else 1
+    return {"mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
+            "mlp.down_proj": ("d", hidden, inner)}
+
+
+def linear_shapes(config, layer):
+    """name -> (letter, n_out, n_in) of a layer's linears"""
+    kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
+    head, kv_heads = head_sizes(config, layer)
+    q, kv = heads * head, kv_heads * head
+    if is_delta(config, layer):
+        keys, values, n_values = delta_sizes(config)
+        shapes = {"in_proj_qkv": (2 * keys + values, hidden), "in_proj_z": (values, hidden),
+                  "in_proj_b": (n_values, hidden), "in_proj_a": (n_values, hidden), "out_proj": (hidden, values)}
+        shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
+    elif is_conv(config, layer):
+        shapes = {"conv.in_proj": ("c", 3 * hidden, hidden), "conv.out_proj": ("c", hidden, hidden)}
+    elif kind == "phi3":
+        shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
+    else:
+        with_gate = 2 if kind == "qwen3_5_text" else 1
+        shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
+                  "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
+    if kind == "muse_glimmer_text":
+        shapes["self_attn.gate_proj"] = ("a", q, hidden)
+    if config.get("use_attention_gate") and not is_conv(config, layer):
+        shapes["self_attn.g_proj"] = ("a", heads, hidden)
+    if kind == "lfm2" and not is_conv(config, layer):
+        shapes["self_attn.out_proj"] = shapes.pop("self_attn.o_proj")
+    if is_gemma4(config) and config["attention_k_eq_v"] and is_full(config, layer):
+        del shapes["self_attn.v_proj"]
+    if shares_kv(config, layer):
+        del shapes["self_attn.k_proj"], shapes["self_attn.v_proj"]
+    shapes.update(mlp_shapes(config, layer))
+    if width := config.get("hidden_size_per_layer_input"):
+        shapes["per_layer_input_gate"] = ("i", width, hidden)
+        shapes["per_layer_projection"] = ("p", hidden, width)
+    return shapes
+
+
+# Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,
+# all there is to it.
+LARGER = ["self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "post_feedforward_layernorm"]
+
+
+# Kinds whose norms all come after attention and the gated product.
+AFTER = ("olmo2", "olmo3", "exaone4")
+
+
+def norm_widths(config, layer):
+    """name -> width of a layer's norms"""
+    kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
+    head, _ = head_sizes(config, layer)
+    if is_lfm(config):
+        norms = ["operator_norm", "ffn_norm"]
+        norms += ["post_operator_norm", "post_ffn_norm"] if config.get("use_sandwich_norm") else []
+        q_and_k = ["q_layernorm", "k_layernorm"] if kind == "lfm2" else ["q_norm", "k_norm"]
+        heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
+        return {**{norm: hidden for norm in norms}, **heads}
+    norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
+    around = "gemma" in kind or kind == "muse_glimmer_text"
+    if around:
+        norms.append("pre_feedforward_layernorm")
+    if around or kind in AFTER:
+        norms.append("post_feedforward_layernorm")
+    if kind == "glm4":
+        norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
+    widths = {norm: hidden for norm in norms}
+    q_and_k = kind in ("qwen3", "gemma3_text", "exaone4", "qwen3_5_text") or is_gemma4(config)
+    if q_and_k and not is_delta(config, layer):
+        widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
+    if config.get("hidden_size_per_layer_input"):
+        widths["post_per_layer_input_norm"] = hidden
+    if shares_kv(config, layer):
+        del widths["self_attn.k_norm"]
+    if kind == "hunyuan_v1_dense":
+        widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
+    if kind in ("olmo2", "olmo3"):
+        widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
+    return widths

@@ -1,0 +1,49 @@
+/* states.c - the recurrent states of a session's layers: where they are, and copies of them.
+ *
+ * Called by: backend.c, delta.c, convolution.c, session.c through cpu_backend. The states of all layers that
+ * have one follow one another, in the order of layers. */
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+static size_t numbers_of(const ModelConfig *config, int layer) {
+  switch (config_layer(config, layer).kind) {
+  case LAYER_DELTA: return cpu_delta_numbers(&config->delta);
+  case LAYER_CONV: return (size_t)(config->conv.taps - 1) * (size_t)cpu_padded(config->hidden);
+  default: return 0;
+  }
+}
+
+static size_t numbers_before(const ModelConfig *config, int layer) {
+  size_t n = 0;
+  for (int i = 0; i < layer; i++) n += numbers_of(config, i);
+  return n;
+}
+
+size_t cpu_recurrent_bytes(const ModelConfig *config) {
+  return numbers_before(config, config->n_layers) * sizeof(float);
+}
+
+/* The states of all layers: those of a slot, or with slot -1 the current ones. */
+static float *states_of(const BackendState *state, int slot) {
+  return state->recurrent + (size_t)(slot + 1) * (state->plan.recurrent_bytes / sizeof(float));
+}
+
+float *cpu_layer_state(const BackendState *state, int layer, TokenRange range) {
+  const ModelConfig *config = &state->loaded->model->config;
+  float *own = states_of(state, -1) + numbers_before(config, layer);
+  if (range.pos == 0) memset(own, 0, numbers_of(config, layer) * sizeof *own);
+  return own;
+}
+
+Status cpu_state_save(BackendState *state, int slot, Error *err) {
+  (void)err;
+  memcpy(states_of(state, slot), states_of(state, -1), state->plan.recurrent_bytes);
+  return STATUS_OK;
+}
+
+Status cpu_state_restore(BackendState *state, int slot, Error *err) {
+  (void)err;
+  memcpy(states_of(state, -1), states_of(state, slot), state->plan.recurrent_bytes);
+  return STATUS_OK;
+}

@@ -1,0 +1,121 @@
+/* short_conv.c - layers with a short convolution in config.json (LFM2, LFM3): which they are, and what else
+ * these families have of their own.
+ *
+ * Called by: positions.c.   Calls: reader.c. Source: transformers 5.23, models/lfm2 and models/lfm3,
+ * configuration_*.py and modeling_*.py. */
+#include "model/config/architectures.h"
+
+/* --- LFM2 */
+
+/* The width that Lfm2MLP makes of block_ff_dim, or of intermediate_size. */
+static Status parse_block_width(const ConfigReader *r, ModelConfig *config) {
+  bool adjusted;
+  double factor;
+  int multiple;
+  TRY(reader_int(r, "block_ff_dim", 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
+  TRY(reader_bool(r, "block_auto_adjust_ff_dim", true, &adjusted));
+  TRY(reader_double(r, "block_ffn_dim_multiplier", 1e-3, 1e3, 1, &factor));
+  TRY(reader_int(r, "block_multiple_of", 1, MAX_INTERMEDIATE, 256, &multiple));
+  if (!adjusted) return STATUS_OK;
+  int64_t width = 2 * (int64_t)config->intermediate / 3;
+  if (!reader_is_null(r, "block_ffn_dim_multiplier")) {
+    width = (int64_t)(factor * (double)width);
+    width = (width + multiple - 1) / multiple * multiple;
+  }
+  if (width < 1 || width > MAX_INTERMEDIATE)
+    return reader_refuse(r, "block_ff_dim %d becomes %lld as block_auto_adjust_ff_dim says, expected 1 to %d",
+                         config->intermediate, (long long)width, MAX_INTERMEDIATE);
+  config->intermediate = (int)width;
+  return STATUS_OK;
+}
+
+/* Without layer_types the layers of full_attn_idxs have attention; without these all do. */
+static Status parse_attention_layers(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "full_attn_idxs";
+  const Json *list = json_member(r->object, key);
+  char found[64];
+  if (!list) return STATUS_OK;
+  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of layers");
+  for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].kind = LAYER_CONV;
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    int64_t layer;
+    if (!json_int64(item, &layer) || layer < 0 || layer >= config->n_layers)
+      return reader_refuse(r, "%s has %s, expected layers from 0 to %d", key, json_describe(item, found),
+                           config->n_layers - 1);
+    config->layers[layer].kind = LAYER_ATTENTION;
+  }
+  return STATUS_OK;
+}
+
+/* --- LFM3 */
+
+static Status parse_sandwich(const ConfigReader *r, ModelConfig *config) {
+  bool around, gated;
+  TRY(reader_bool(r, "use_sandwich_norm", true, &around));
+  TRY(reader_bool(r, "use_attention_gate", true, &gated));
+  if (!around) config->norms = NORM_BEFORE;
+  if (!gated) config->attn_gate = ATTN_GATE_NONE;
+  return STATUS_OK;
+}
+
+/* Without layer_types every fourth layer has attention from the third on, and one with a window from the
+ * fifth on. */
+static void default_layers(int window, ModelConfig *config) {
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const bool sliding = layer % 4 == 0 && layer > 0;
+    config->layers[layer].kind = sliding || layer % 4 == 2 ? LAYER_ATTENTION : LAYER_CONV;
+    config->layers[layer].window = sliding ? window : 0;
+  }
+}
+
+/* --- both */
+
+/* window: that of layers of sliding_attention, which `sliding` permits; -1: there is none. */
+static Status parse_layer_types(const ConfigReader *r, const Json *types, bool sliding, int window,
+                                ModelConfig *config) {
+  char found[64];
+  if (!json_is_array(types)) return reader_expected(r, "layer_types", types, "a list of names");
+  if (json_count(types) != (size_t)config->n_layers)
+    return reader_refuse(r, "layer_types is a list of %zu, expected a list of %d names (num_hidden_layers)",
+                         json_count(types), config->n_layers);
+  int layer = 0;
+  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
+    LayerConfig *own = &config->layers[layer];
+    const bool windowed = sliding && json_string_is(type, "sliding_attention");
+    if (!windowed && !json_string_is(type, "conv") && !json_string_is(type, "full_attention"))
+      return reader_refuse(r, "layer_types[%d] is %s, expected conv%s or full_attention", layer,
+                           json_describe(type, found), sliding ? ", sliding_attention" : "");
+    own->kind = json_string_is(type, "conv") ? LAYER_CONV : LAYER_ATTENTION;
+    own->window = windowed ? window : 0;
+  }
+  return STATUS_OK;
+}
+
+static Status check_windows(const ConfigReader *r, const ModelConfig *config) {
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config->layers[layer].window < 0)
+      return reader_refuse(r, "sliding_window is null, expected a number of positions: layer %d has a window",
+                           layer);
+  return STATUS_OK;
+}
+
+Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  const Json *types = json_member(r->object, "layer_types");
+  const bool sliding = arch->members & HAS_SANDWICH;
+  int window = -1; /* sliding_window is null */
+  TRY(reader_int(r, "conv_L_cache", 1, MAX_CONV_TAPS, sliding ? 7 : 3, &config->conv.taps));
+  TRY(reader_bool(r, "conv_bias", false, &config->conv.bias));
+  if (sliding) TRY(parse_sandwich(r, config));
+  if (sliding && !reader_is_null(r, "sliding_window"))
+    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
+  if (arch->members & HAS_BLOCK_WIDTH) TRY(parse_block_width(r, config));
+  if (types)
+    TRY(parse_layer_types(r, types, sliding, window, config));
+  else if (sliding)
+    default_layers(window, config);
+  else
+    TRY(parse_attention_layers(r, config));
+  TRY(check_windows(r, config));
+  if (config_count_layers(config, LAYER_CONV, config->n_layers) == 0) config->conv = (ConvConfig){0};
+  return STATUS_OK;
+}
