@@ -2,7 +2,7 @@
  * step as one CUDA graph.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Calls: linear.h, attention.h, delta.h, norm_rope.h, sample.h, fused.h.
+ * Calls: linear.h, attention.h, delta.h, norm_rope.h, short_conv.h, sample.h, fused.h.
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. A
  *              step's position and ids lie in device memory, so the graph of the first one-token step
  *              (begin_step .. end_step) serves every later one; LongRoPE's long texts have a second graph. */
@@ -20,6 +20,7 @@
 #include "cuda/fused/fused.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/sample.h"
+#include "cuda/ops/short_conv.h"
 #include "cuda/weights.h"
 
 enum { RING = 64, CHUNK = 2048 };
@@ -33,7 +34,8 @@ struct BackendState {
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
-  void *q, *a; /* f16 [max_chunk][a_stride] queries; attention's output, or [delta_stride] a delta layer's */
+  void *q,
+      *a; /* f16 [max_chunk][a_stride] queries; attention's output, or [layer_stride()] that of a layer of another kind */
   float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
   void *g;               /* f16 [max_chunk][g_stride] activation(gate) * up */
   void *lm_head_in;      /* f16 [max_logit_rows][h_stride] */
@@ -44,8 +46,8 @@ struct BackendState {
   void *k, *v;           /* [layers with attention][n_kv_heads][n_ctx][head_dim] */
   void *workspace;       /* of attention_workspace_bytes() */
   void *delta_workspace; /* of delta_workspace_bytes() */
-  float *recurrent; /* [1 + n_slots][layers of LAYER_DELTA][delta_state_floats()], the current one first */
-  FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
+  float *recurrent;      /* [1 + n_slots][states of all layers], the current ones first */
+  FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
   size_t kv_layer_bytes;
   int h_stride, a_stride, delta_stride, g_stride, projection_stride;
 
@@ -169,9 +171,16 @@ static int larger(int a, int b) {
   return a > b ? a : b;
 }
 
+/* Floats of the recurrent states of the layers before `layer`, one after the other. */
+static size_t states_before(const ModelConfig *c, int layer) {
+  const int n_conv = config_count_layers(c, LAYER_CONV, layer),
+            n_delta = config_count_layers(c, LAYER_DELTA, layer);
+  const size_t conv = (size_t)padded(c->hidden) * (size_t)c->conv.taps;
+  return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0);
+}
+
 static size_t cuda_recurrent_bytes(const ModelConfig *c) {
-  const int n_layers = config_count_layers(c, LAYER_DELTA, c->n_layers);
-  return n_layers ? (size_t)n_layers * delta_state_floats(&c->delta) * sizeof(float) : 0;
+  return states_before(c, c->n_layers) * sizeof(float);
 }
 
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
@@ -182,16 +191,19 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->a_stride = padded(c->n_heads * c->head_dim);
   s->g_stride = padded(c->intermediate);
   s->delta_stride = padded(c->delta.n_value_heads * c->delta.value_dim);
-  s->projection_stride = padded(larger(attention_outputs(c), delta_outputs(&c->delta)));
+  const int others = larger(delta_outputs(&c->delta), c->conv.taps ? 3 * c->hidden : 0);
+  s->projection_stride = padded(larger(attention_outputs(c), others));
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
   s->branch = arena_take(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * (size_t)s->a_stride, 2);
-  s->a = arena_take(m, chunk * (size_t)larger(s->a_stride, s->delta_stride), 2);
+  const int widest = larger(s->delta_stride, c->conv.taps ? s->h_stride : 0);
+  s->a = arena_take(m, chunk * (size_t)larger(s->a_stride, widest), 2);
   const size_t recurrent = cuda_recurrent_bytes(c);
-  s->delta_workspace = arena_take(m, recurrent ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
+  const bool delta = c->delta.n_key_heads > 0;
+  s->delta_workspace = arena_take(m, delta ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
   s->g = arena_take(&mlp, chunk * (size_t)s->g_stride, 2);
   if (mlp.used > m->used) m->used = mlp.used;
@@ -488,7 +500,6 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
-  const size_t before = (size_t)config_count_layers(c, LAYER_DELTA, layer);
   DeltaRule rule = {.sizes = c->delta,
                     .eps = (float)c->norm_eps,
                     .shared_bytes = m->shared_bytes,
@@ -501,7 +512,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .a_log = l->delta.a_log,
                     .dt_bias = l->delta.dt_bias,
                     .norm = l->delta.norm,
-                    .state = s->recurrent + before * delta_state_floats(&c->delta),
+                    .state = s->recurrent + states_before(c, layer),
                     .out = s->a,
                     .out_stride = s->delta_stride,
                     .workspace = s->delta_workspace};
@@ -523,18 +534,36 @@ static Status apply_gates(BackendState *s, int n_tokens, Error *err) {
 }
 
 static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, Error *err) {
-  (void)s, (void)span;
-  return error_set(err, STATUS_FAILED, "layer %d has a short convolution, for which there is no kernel",
-                   layer);
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
+  TRY(project(s, &l->qkv, 0, span.n_tokens, s->projections, s->projection_stride, err));
+  const ShortConv conv = {.hidden = c->hidden,
+                          .n_taps = c->conv.taps,
+                          .pos = s->pos,
+                          .projections = s->projections,
+                          .stride = s->projection_stride,
+                          .taps = l->conv.taps,
+                          .bias = l->conv.bias,
+                          .kept = s->recurrent + states_before(c, layer),
+                          .out = s->a,
+                          .out_stride = s->h_stride};
+  return ops_short_conv(&conv, span.n_tokens, m->stream, err);
+}
+
+/* Between rows of what goes into o. */
+static int layer_stride(const BackendState *s, int layer) {
+  const int strides[N_LAYER_KINDS] = {s->a_stride, s->delta_stride, s->h_stride};
+  return strides[config_layer(&s->loaded->model->config, layer).kind];
 }
 
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
-  const bool delta = config_layer(c, layer).kind == LAYER_DELTA;
-  if (c->attn_gate != ATTN_GATE_NONE && !delta) TRY(apply_gates(s, span.n_tokens, err));
-  return linear_residual(s, &l->o, s->a, delta ? s->delta_stride : s->a_stride, span.n_tokens,
-                         l->attn_post_norm, err);
+  if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
+    TRY(apply_gates(s, span.n_tokens, err));
+  return linear_residual(s, &l->o, s->a, layer_stride(s, layer), span.n_tokens, l->attn_post_norm, err);
 }
 
 static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {

@@ -1,4 +1,4 @@
-/* test_norm_rope.cu - the operations of norm_rope.h against the same formulas in double on the host.
+/* test_norm_rope.cu - the operations of norm_rope.h and short_conv.h against the same formulas in double on the host.
  *
  * Tolerances are relative to the largest number of a result: fp16 rounds to 2^-11 of each, fp32 sums and fast
  * functions err by some 2^-20; so 2^-10 for fp16 and 2^-17 for fp32. Memory after the results stays
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cuda/ops/norm_rope.h"
+#include "cuda/ops/short_conv.h"
 #include "test/cuda/check.cuh"
 
 typedef std::vector<float> Floats;
@@ -305,6 +306,38 @@ static void test_gated() {
     }
 }
 
+/* A text in steps of several lengths, from what earlier ones kept; whatever the memory held before, a text
+ * begins without inputs. */
+static void test_short_conv(int hidden, int n_taps, bool biased) {
+  const int n_tokens = 90, stride = 3 * hidden + 5, steps[] = {1, 2, 1, 16, 17, 1, 33, 3, 16};
+  const Floats rows = random_numbers((size_t)n_tokens * stride, -2, 2);
+  const Floats taps = random_numbers((size_t)hidden * n_taps, -1, 1), bias = random_numbers(hidden, -1, 1);
+  Device<float> rows_device(rows), taps_device(taps), bias_device(bias);
+  Device<float> kept(Floats((size_t)n_taps * hidden, NAN));
+  int pos = 0;
+  for (int n : steps) {
+    Device<int> pos_device(std::vector<int>{pos});
+    Rows out(hidden, n);
+    const ShortConv conv = {hidden,  n_taps,       pos_device.at,  rows_device.at + (size_t)pos * stride,
+                            stride,  out.stride,   taps_device.at, biased ? bias_device.at : NULL,
+                            kept.at, out.memory.at};
+    MUST(ops_short_conv(&conv, n, 0, &error));
+    Row want;
+    for (int token = pos; token < pos + n; token++)
+      for (int i = 0; i < hidden; i++) {
+        double sum = biased ? bias[i] : 0;
+        for (int t = 0; t < n_taps; t++) {
+          const int from = token - n_taps + 1 + t;
+          const float *row = &rows[(size_t)std::max(from, 0) * stride];
+          if (from >= 0) sum += (double)taps[i * n_taps + t] * row[i] * row[2 * hidden + i];
+        }
+        want.push_back(sum * rows[(size_t)token * stride + hidden + i]);
+      }
+    out.expect_numbers("ops_short_conv of taps", n_taps, want);
+    pos += n;
+  }
+}
+
 /* Numbers beyond fp16 become its largest one; NaN stays. */
 static void test_limits() {
   const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
@@ -359,6 +392,8 @@ int main() {
       }
   test_gate_heads();
   test_gated();
+  for (int n_taps : {1, 3, 4, 7, 16})
+    for (int hidden : {2, 32, 300}) test_short_conv(hidden, n_taps, n_taps % 2 == 0);
   test_limits();
   test_logits();
   printf("%d passed, %d failed\n", passed, failed);
