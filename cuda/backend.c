@@ -34,10 +34,9 @@ struct BackendState {
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
-  void *q,
-      *a; /* f16 [max_chunk][a_stride] queries; attention's output, or [layer_stride()] that of a layer of another kind */
-  float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
-  void *g;               /* f16 [max_chunk][g_stride] activation(gate) * up */
+  void *q, *a;    /* f16 [max_chunk][a_stride] queries; attention's output; [layer_stride()] other layers' */
+  float *gate_up; /* [max_chunk][2 * intermediate], unless one matmul computes g */
+  void *g;        /* f16 [max_chunk][g_stride] activation(gate) * up */
   void *lm_head_in;      /* f16 [max_logit_rows][h_stride] */
   float *logits;         /* [max_logit_rows][vocab_size] */
   void *rope_tables[2];  /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */

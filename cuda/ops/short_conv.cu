@@ -23,8 +23,8 @@ __device__ __forceinline__ void keep(const ShortConv &a, int pos, int n_tokens, 
     a.kept[(size_t)((pos + token) % a.n_taps) * a.hidden + channel] = input(a, pos, token, channel);
 }
 
-/* A thread takes a channel of SHORT_CONV_TOKENS tokens; one that takes all tokens keeps the last inputs, after
- * it has read those that were kept.
+/* A thread takes a channel of SHORT_CONV_TOKENS tokens; one that takes all tokens keeps the last inputs,
+ * after it has read those that were kept.
  * READS    12 bytes a token and channel, and again p of n_taps - 1 tokens, from L1; writes 2. */
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();

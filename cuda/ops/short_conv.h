@@ -1,5 +1,5 @@
-/* short_conv.h - layers that are a short convolution (engine/backend.h, norm_short_conv), from the projections
- * to the input of o. Called by backend.c. */
+/* short_conv.h - layers that are a short convolution (engine/backend.h, norm_short_conv), from the
+ * projections to the input of o. Called by backend.c. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -217,12 +217,13 @@ def test_records_do_not_depend_on_those_before(auk, tmp_path):
         assert scores() == whole
 
 
-def test_hybrids_go_on_from_kept_states(auk, tmp_path):
+@pytest.mark.parametrize("name", ["qwen3_5-tied", "lfm2-awq"])
+def test_hybrids_go_on_from_kept_states(name, auk, tmp_path):
     """Each choice is scored from the state after its prompt, and the third prompt goes on from a kept state."""
     (tmp_path / "in").write_text("a dog that was a dog\nbig red ball\ncat\n")
 
     def scores(device):
-        done = subprocess.run([*auk, "-m", MINIATURES / "qwen3_5-tied", "--raw", "--device", device, "--map",
+        done = subprocess.run([*auk, "-m", MINIATURES / name, "--raw", "--device", device, "--map",
                                tmp_path / "in", "--json", "--choose", "was,did,had", "-p",
                                "Once upon a time there was a little girl named Lily. She saw {}. She"],
                               stdin=subprocess.DEVNULL, check=True, capture_output=True)
