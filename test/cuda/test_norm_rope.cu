@@ -1,5 +1,5 @@
-/* test_norm_rope.cu - the operations of norm_rope.h and short_conv.h against the same formulas in double on the
- * host.
+/* test_norm_rope.cu - the operations of norm_rope.h and short_conv.h against the same formulas in double on
+ * the host.
  *
  * Tolerances are relative to the largest number of a result: fp16 rounds to 2^-11 of each, fp32 sums and fast
  * functions err by some 2^-20; so 2^-10 for fp16 and 2^-17 for fp32. Memory after the results stays
