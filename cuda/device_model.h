@@ -34,12 +34,15 @@ typedef struct {
   /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
   const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
+  const float *input_norm;      /* [hidden] */
+  const float *sinks, *scalar;  /* [n_heads], [1] ModelLayer's; NULL: the model has none */
   DeviceProjections qkv; /* q, k, v and, where it is a layer, attn_gate; or b, a, qkv, z of LAYER_DELTA, in of
                           * LAYER_CONV */
   DeviceDelta delta;
   DeviceConv conv;
   DeviceLinear o, down;
   DeviceProjections gate_up; /* one part: interleaved, or gate before up; two parts: gate, up */
+  DeviceLinear input_gate, input_projection; /* only with config.per_layer_width */
 } DeviceLayer;
 
 typedef struct {
@@ -66,5 +69,9 @@ struct BackendModel {
   const void *embedding;   /* [vocab_size][embedding_stride] of the checkpoint's type */
   size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
   const float *final_norm; /* [hidden] */
+  /* Only with config.per_layer_width: Model's. */
+  const void *input_table; /* [per_layer_vocab][n_layers * per_layer_width] of the checkpoint's type */
+  DeviceLinear input_projection;
+  const float *input_norm; /* [per_layer_width] */
   DeviceRope ropes[N_ROPES];
 };

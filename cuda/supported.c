@@ -29,46 +29,13 @@ static bool scales_fit_fp16(const Linear *linear) {
   return lost <= most * all;
 }
 
-enum { LARGEST_HEAD = 256 };
-
-/* True if the layers have the model's sizes: CUDA's activations, weights and cache have one size each. */
-static bool layers_are_alike(const ModelConfig *config) {
-  for (int layer = 0; layer < config->n_layers; layer++)
-    if (!config_layer_is_alike(config, layer)) return false;
-  return true;
-}
-
-static bool has_k_as_v(const ModelConfig *config) {
-  for (int layer = 0; layer < config->n_layers; layer++)
-    if (config_layer(config, layer).k_as_v) return true;
-  return false;
-}
-
-static bool shares_kv(const ModelConfig *config) {
-  for (int layer = 0; layer < config->n_layers; layer++)
-    if (config_layer(config, layer).shares_kv) return true;
-  return false;
-}
-
 /* A part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
     bool there;
     const char *words;
   } parts[] = {
-      {!layers_are_alike(config), "layers of different sizes"},
-      {has_k_as_v(config), "keys that are values as well"},
-      {shares_kv(config), "layers that share keys and values"},
-      {config->per_layer_width > 0, "per-layer embeddings"},
-      {config->v_norm, "a norm of v"},
-      {config->layer_scalar, "a factor of what leaves a layer"},
-      {config->rope.kind == ROPE_PROPORTIONAL, "proportional rope"},
-      {config->head_dim > LARGEST_HEAD, "heads of more than 256 numbers"},
-      {config->attn_sinks, "attention sinks"},
-      {config->embedding_norm, "normalised embeddings"},
-      {config->qk_norm_plain, "q and k norms without weights"},
-      {config->final_norm_plain, "a last norm unlike the others"},
-      {config->post_norm_eps != 0, "norms of outputs with an epsilon of their own"},
+      {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;

@@ -74,12 +74,12 @@ static const VectorUse vector_uses[N_LAYER_VECTORS] = {
     [DELTA_CONV] = {0, -0.5f, 0.5f}, [DELTA_A_LOG] = {0, 0, 1},      [DELTA_DT_BIAS] = {0, -4, -2},
     [DELTA_NORM] = {0, 1, 1},        [CONV_TAPS] = {0, -0.5f, 0.5f}, [CONV_BIAS] = {0, -0.1f, 0.1f}};
 
-/* Work on a vector, on a matrix of n stacked or interleaved layers, and on an embedding that is not tied. */
+/* Work on a vector, on a matrix of n stacked or interleaved layers, and on a table of rows by token. */
 typedef struct {
   Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
   Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                    Error *err);
-  Status (*embedding)(Loader *loader, const Matrix *from, Error *err);
+  Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
 } Pass;
 
 static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
@@ -118,38 +118,64 @@ static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, c
 
 static const float **norm_of(DeviceLayer *l, int which) {
   const float **const norms[N_LAYER_NORMS] = {&l->attn_norm,     &l->attn_post_norm, &l->mlp_norm,
-                                              &l->mlp_post_norm, &l->q_norm,         &l->k_norm};
-  return norms[which]; /* NULL: of a part that cuda_check_model() refuses */
+                                              &l->mlp_post_norm, &l->q_norm,         &l->k_norm,
+                                              &l->input_norm};
+  return norms[which];
+}
+
+static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, const Linear *from,
+                           Error *err) {
+  return pass->matrix(loader, to, &from, 1, false, err);
+}
+
+static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const ModelLayer *from = &loader->loaded->model->layers[i];
+  DeviceLayer *to = &loader->loaded->layers[i];
+  const bool swiglu = config->activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
+  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1}, sinks = {0, -1, 1}, scalar = {0, 1, 1};
+  for (int which = 0; which < N_LAYER_NORMS; which++)
+    TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
+  TRY(pass->vector(loader, &to->sinks, &from->sinks, sinks, err));
+  TRY(pass->vector(loader, &to->scalar, &from->scalar, scalar, err));
+  TRY(visit_vectors(loader, pass, to, from, err));
+  const Linear *inputs[MAX_PROJECTIONS];
+  const int n_inputs = input_projections(config, i, from, inputs);
+  TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
+  TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
+  TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
+                        err));
+  TRY(visit_matrix(loader, pass, &to->down, &from->down, err));
+  if (config->per_layer_width == 0) return STATUS_OK;
+  TRY(visit_matrix(loader, pass, &to->input_gate, &from->input_gate, err));
+  return visit_matrix(loader, pass, &to->input_projection, &from->input_projection, err);
+}
+
+static Status visit_embedding(Loader *loader, const Pass *pass, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  const Model *model = loaded->model;
+  loaded->embedding_stride = (size_t)model->embedding.n_columns;
+  if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data)
+    return pass->table(loader, &loaded->embedding, &model->embedding, err);
+  loaded->embedding = loaded->head.dense;
+  loaded->embedding_stride = loaded->head.stride;
+  return STATUS_OK;
 }
 
 static Status visit(Loader *loader, const Pass *pass, Error *err) {
   BackendModel *loaded = loader->loaded;
   const Model *model = loaded->model;
-  const bool swiglu =
-      model->config.activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
-  const VectorUse norm = {model->config.norm_plus_one ? 1 : 0, 1, 1};
-  for (int i = 0; i < model->config.n_layers; i++) {
-    const ModelLayer *from = &model->layers[i];
-    DeviceLayer *to = &loaded->layers[i];
-    for (int which = 0; which < N_LAYER_NORMS; which++)
-      if (norm_of(to, which))
-        TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
-    TRY(visit_vectors(loader, pass, to, from, err));
-    const Linear *inputs[MAX_PROJECTIONS];
-    const int n_inputs = input_projections(&model->config, i, from, inputs);
-    TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
-    TRY(pass->matrix(loader, &to->o, (const Linear *[]){&from->o}, 1, false, err));
-    TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
-                          err));
-    TRY(pass->matrix(loader, &to->down, (const Linear *[]){&from->down}, 1, false, err));
-  }
-  TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, norm, err));
-  TRY(pass->matrix(loader, &loaded->head, (const Linear *[]){&model->head}, 1, false, err));
-  if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data)
-    return pass->embedding(loader, &model->embedding, err);
-  loaded->embedding = loaded->head.dense;
-  loaded->embedding_stride = loaded->head.stride;
-  return STATUS_OK;
+  const ModelConfig *config = &model->config;
+  const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1},
+                  last = {config->final_norm_plain ? 0 : norm.plus, 1, 1};
+  for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
+  TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
+  TRY(visit_matrix(loader, pass, &loaded->head, &model->head, err));
+  TRY(visit_embedding(loader, pass, err));
+  if (config->per_layer_width == 0) return STATUS_OK;
+  TRY(pass->table(loader, &loaded->input_table, &model->input_table, err));
+  TRY(visit_matrix(loader, pass, &loaded->input_projection, &model->input_projection, err));
+  return pass->vector(loader, &loaded->input_norm, &model->input_norm, norm, err);
 }
 
 /* --- layout */
@@ -189,12 +215,13 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
   return loader->arena.base ? linear_place(to, memory, loader->loaded->stream, err) : STATUS_OK;
 }
 
-static Status place_embedding(Loader *loader, const Matrix *from, Error *err) {
+static size_t numbers_of(const Matrix *matrix) {
+  return (size_t)matrix->n_rows * (size_t)matrix->n_columns;
+}
+
+static Status place_table(Loader *loader, const void **to, const Matrix *from, Error *err) {
   (void)err;
-  BackendModel *loaded = loader->loaded;
-  loaded->embedding_stride = (size_t)from->n_columns;
-  loaded->embedding =
-      arena_take(&loader->arena, (size_t)from->n_rows * loaded->embedding_stride, dtype_bytes(from->dtype));
+  *to = arena_take(&loader->arena, numbers_of(from), dtype_bytes(from->dtype));
   return STATUS_OK;
 }
 
@@ -205,7 +232,7 @@ static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
 
 /* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
 static Status lay_out(Loader *loader, Error *err) {
-  static const Pass pass = {place_vector, place_matrix, place_embedding};
+  static const Pass pass = {place_vector, place_matrix, place_table};
   BackendModel *loaded = loader->loaded;
   for (int i = 0; i < N_ROPES; i++) {
     loaded->ropes[i].n_pairs = rope_config(loaded, i)->rotary_dim / 2;
@@ -335,22 +362,31 @@ static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from
   return STATUS_OK;
 }
 
-static Status fill_embedding(Loader *l, const Matrix *from, Error *err) {
-  const size_t bytes = (size_t)from->n_rows * (size_t)from->n_columns * dtype_bytes(from->dtype);
-  TRY(upload_array(&l->uploader, from->data, bytes, (void *)l->loaded->embedding, err));
+static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *err) {
+  const size_t bytes = numbers_of(from) * dtype_bytes(from->dtype);
+  TRY(upload_array(&l->uploader, from->data, bytes, (void *)*to, err));
   advance(l, bytes);
   return STATUS_OK;
 }
 
+/* Numbers of the longest vector, or more. */
+static size_t longest_vector(const ModelConfig *c) {
+  size_t longest = (size_t)c->hidden + (size_t)c->vocab_size + (size_t)c->per_layer_width +
+                   (size_t)c->delta.conv * (size_t)delta_channels(&c->delta);
+  for (int i = 0; i < c->n_layers; i++) {
+    const LayerConfig own = config_layer(c, i);
+    const size_t heads = (size_t)c->n_heads * (size_t)own.head_dim, width = (size_t)own.intermediate;
+    if (longest < 2 * heads) longest = 2 * heads;
+    if (longest < width) longest = width;
+  }
+  return longest;
+}
+
 static Status fill_from_checkpoint(Loader *l, Error *err) {
-  static const Pass pass = {fill_vector, fill_matrix, fill_embedding};
+  static const Pass pass = {fill_vector, fill_matrix, fill_table};
   const Model *model = l->loaded->model;
-  const ModelConfig *c = &model->config;
-  const size_t longest = (size_t)c->hidden + (size_t)c->n_heads * (size_t)c->head_dim +
-                         (size_t)c->intermediate + (size_t)c->vocab_size +
-                         (size_t)c->delta.conv * (size_t)delta_channels(&c->delta); /* or more */
   l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes;
-  l->floats = mem_alloc(longest, sizeof *l->floats, "vectors", err);
+  l->floats = mem_alloc(longest_vector(&model->config), sizeof *l->floats, "vectors", err);
   Status status = l->floats ? STATUS_OK : STATUS_FAILED;
   if (!status)
     status = upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
@@ -375,14 +411,13 @@ static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from
   return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
 }
 
-static Status make_embedding(Loader *l, const Matrix *from, Error *err) {
-  return random_numbers((void *)l->loaded->embedding, WEIGHT_F16,
-                        (size_t)from->n_rows * (size_t)from->n_columns, -1, 1, 0, l->loaded->stream, err);
+static Status make_table(Loader *l, const void **to, const Matrix *from, Error *err) {
+  return random_numbers((void *)*to, WEIGHT_F16, numbers_of(from), -1, 1, 0, l->loaded->stream, err);
 }
 
 /* At most MAX_PROJECTIONS layers are stacked in one matrix, so the loader's slots together are enough. */
 static Status fill_at_random(Loader *l, Error *err) {
-  static const Pass pass = {make_vector, make_matrix, make_embedding};
+  static const Pass pass = {make_vector, make_matrix, make_table};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);
   TRY(cuda_status(cudaMalloc(&l->staging, l->staging_bytes), "no memory for loading", err));
   Status status = visit(l, &pass, err);

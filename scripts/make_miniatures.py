@@ -398,6 +398,7 @@ MINIATURES.update({
         {"sliding_window": 17}, {"hidden_activation": "silu"}]),
     "gemma4-e-text-part": dict(config=with_vision(
         "Gemma4ForConditionalGeneration", "gemma4", gemma4_e(
+            num_hidden_layers=4, num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 2,
             intermediate_size=32, hidden_size_per_layer_input=32, quantization_config=awq(
                 32, modules_to_not_convert=["per_layer_model_projection"])), None, audio_config=None),
         names=("model.language_model.", "lm_head"), matters=[]),
@@ -411,7 +412,7 @@ MINIATURES.update({
             torch_dtype="bfloat16"), None, audio_config=None),
         names=("model.language_model.", "lm_head"), matters=[]),
     "gemma4-unified": dict(config={key: value for key, value in gemma4(
-        architectures=["Gemma4UnifiedForCausalLM"], model_type="gemma4_unified_text",
+        architectures=["Gemma4UnifiedForCausalLM"], model_type="gemma4_unified_text", num_hidden_layers=3,
         quantization_config=AWQ32).items() if key != "hidden_size_per_layer_input"}, matters=[]),
     "gemma4-unified-text-part": dict(config=with_vision(
         "Gemma4UnifiedForConditionalGeneration", "gemma4_unified", gemma4(

@@ -15,13 +15,15 @@ static const double kLog2E = 1.4426950408889634;
  * 64 tokens takes 4 us plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
-static int decode_splits(int n_kv_heads) {
-  return std::max(1, std::min(kDecodeBlocks / n_kv_heads, kMaxSplits));
+/* Heads of 512 fill an SM's shared memory with one block. */
+static int decode_splits(int n_kv_heads, int head_dim) {
+  const int blocks = head_dim == 512 ? kDecodeBlocks / 2 : kDecodeBlocks;
+  return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
 }
 
-static size_t tickets_bytes(int n_kv_heads) {
-  return align_up((size_t)n_kv_heads * sizeof(int));
-}
+/* Layers of other sizes share the workspace, whose tickets stay zero between launches: their place does not
+ * depend on the layer. */
+static const size_t kTicketsBytes = MAX_HEADS * sizeof(int);
 
 /* The kernel's argument. The workspace holds tickets, then partial results. */
 static AttentionArgs kernel_args(const Attention *a) {
@@ -35,31 +37,48 @@ static AttentionArgs kernel_args(const Attention *a) {
   }
   args.pos = a->pos, args.q = a->q, args.k = a->k, args.v = a->v, args.out = (__half *)a->out;
   args.tickets = (int *)a->workspace;
-  args.partials = (char *)a->workspace + tickets_bytes(a->n_kv_heads);
+  args.partials = (char *)a->workspace + kTicketsBytes;
   args.shared_limit = a->shared_bytes;
+  args.sinks = a->sinks;
+  args.kv_sharers = 1;
   return args;
 }
 
-/* Tokens of one decode launch; 0: not even one fits. */
+/* Columns of a block of decode: its accumulators are in registers. */
+static int columns_per_block(const Attention *a) {
+  return a->head_dim == 512 ? 8 : a->head_dim == 256 ? 16 : kMaxColumns;
+}
+
+/* Blocks among which decode divides the query heads of a KV head, because a block has too few columns: the
+ * least divisor of their count with which they fit. Each of them reads the keys and values. */
+static int kv_sharers(const Attention *a) {
+  const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
+  int sharers = ceil_div(group, most);
+  while (group % sharers) sharers++;
+  return sharers;
+}
+
+/* Tokens of one decode launch. */
 static int tokens_per_launch(const Attention *a) {
-  return (a->head_dim == 256 ? 16 : kMaxColumns) / (a->n_heads / a->n_kv_heads);
+  return columns_per_block(a) / (a->n_heads / a->n_kv_heads / kv_sharers(a));
 }
 
 bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens) {
   if (n_tokens < 1) return false;
-  if (family == ATTENTION_PLAIN) return a->head_dim <= 256 && n_tokens <= 65535;
+  if (family == ATTENTION_PLAIN) return a->head_dim <= MAX_HEAD_DIM && n_tokens <= 65535;
   AttentionArgs args = kernel_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
   if (a->kv != KV_F16 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
   if (family == ATTENTION_PREFILL)
     return a->n_heads <= 65535 && attention_prefill_shared(args) <= a->shared_bytes;
+  args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
   const int at_once = std::min(n_tokens, tokens_per_launch(a));
-  return at_once > 0 && attention_decode_shared(args, at_once) <= a->shared_bytes;
+  return args.n_kv_heads <= MAX_HEADS && attention_decode_shared(args, at_once) <= a->shared_bytes;
 }
 
 /* A single token always takes decode, since its step is captured in a graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
-  const int launches = ceil_div(n_tokens, tokens_per_launch(a));
+  const int launches = ceil_div(n_tokens, tokens_per_launch(a)) * kv_sharers(a);
   const int seen = a->window > 0 ? std::min(a->window, a->past) : a->past;
   if (launches > 1)
     return n_tokens <= kMaxDecodeTokens && launches * (kLaunchCost + seen / kLaunchShare) <= seen;
@@ -73,21 +92,25 @@ AttentionFamily attention_choose(const Attention *a, int n_tokens) {
   return prefill ? ATTENTION_PREFILL : ATTENTION_PLAIN;
 }
 
-size_t attention_workspace_bytes(int n_kv_heads, int head_dim) {
-  size_t columns = (size_t)n_kv_heads * decode_splits(n_kv_heads) * kMaxColumns;
-  return tickets_bytes(n_kv_heads) + columns * (2 + head_dim) * sizeof(float);
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim) {
+  Attention a = {};
+  a.n_heads = n_heads, a.n_kv_heads = n_kv_heads, a.head_dim = head_dim;
+  const int blocks = n_kv_heads * kv_sharers(&a);
+  size_t columns = (size_t)blocks * decode_splits(blocks, head_dim) * columns_per_block(&a);
+  return kTicketsBytes + columns * (2 + head_dim) * sizeof(float);
 }
 
 static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, cudaStream_t stream,
                          Error *err) {
   size_t row = (size_t)a->n_heads * (size_t)a->head_dim;
   int at_once = tokens_per_launch(a);
+  args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
   for (int first = 0; first < n_tokens; first += at_once) {
     const int n = std::min(n_tokens - first, at_once);
     args.first_token = first;
     args.q = (const __half *)a->q + (size_t)first * row;
     args.out = (__half *)a->out + (size_t)first * row;
-    TRY(attention_decode(args, n, decode_splits(a->n_kv_heads), stream, err));
+    TRY(attention_decode(args, n, decode_splits(args.n_kv_heads, a->head_dim), stream, err));
   }
   return STATUS_OK;
 }

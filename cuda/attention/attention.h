@@ -4,7 +4,7 @@
  * Three families, chosen by attention_choose() (host only, no GPU needed) and forced by number for tests:
  *   decode   few tokens; tensor cores; keys split over the whole GPU, merged in the same launch
  *   prefill  many tokens; tensor cores; FlashAttention-2, one block for 64 tokens of a head
- *   plain    any even head_dim up to 256, any number of tokens, either type of cache; the reference
+ *   plain    any even head_dim up to 512, any number of tokens, either type of cache; the reference
  * Kernels read the position from device memory, so a captured launch serves every step. */
 #pragma once
 
@@ -33,19 +33,22 @@ typedef struct {
   void *workspace;   /* device: attention_workspace_bytes(), zeroed once when it was allocated */
   double scale;      /* > 0 */
   double cap;        /* soft cap of scores; 0: none */
-  int past;          /* *pos, known to the host, for attention_choose() */
+  const float *sinks; /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
+  int past;           /* *pos, known to the host, for attention_choose() */
 } Attention;
 
 /* The fastest family that can run: decode for one token, and for up to 64 after a long past, since only
  * decode splits the keys over the whole GPU; else prefill. Both need an fp16 cache and a head_dim of 64, 80,
- * 96, 128 or 256 (128 or 256 if scores are capped). Decode needs at most 32 query heads per KV head (16 for
- * head_dim 256); a launch takes as many columns, tokens x query heads per KV head, and more columns take
- * several launches. Plain runs everything else, and chips with too little shared memory for the others. */
+ * 96, 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns, tokens x query
+ * heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several launches, or several
+ * blocks for each KV head. Plain runs everything else, and chips with too little shared memory for the
+ * others. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 
-/* Most bytes that the decode family needs for partial results of one layer; all layers share them. */
-size_t attention_workspace_bytes(int n_kv_heads, int head_dim);
+/* Most bytes that the decode family needs for partial results of one layer. Layers of all sizes share the
+ * largest of their workspaces. */
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim);
 
 /* Enqueues. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,

@@ -32,8 +32,9 @@ int tiles_of(const AttentionArgs &a, int n_tokens) {
 /* Columns of a KV head: column c is query head kv_head * group + c % group of token c / group. */
 struct Columns {
   int n, group, kv_head;
+  __device__ __forceinline__ int query_head(int column) const { return kv_head * group + column % group; }
   __device__ __forceinline__ size_t head(const AttentionArgs &a, int column) const {
-    return (size_t)(column / group) * a.n_heads + kv_head * group + column % group;
+    return (size_t)(column / group) * a.n_heads + query_head(column);
   }
 };
 
@@ -183,6 +184,7 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
       add_scaled(value, weight, ((float4 *)outputs)[(w * kColumns + column) * (kHeadDim / 4) + chunk]);
     }
     if (is_whole) {
+      total += sink_weight(a, columns.query_head(column), shift);
       store_output(a, columns, column, chunk * 4, value, 1 / total);
     } else {
       __stcg(&to.outputs[(split * kColumns + column) * (kHeadDim / 4) + chunk], value);
@@ -224,7 +226,7 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
     high = lanes_max<16, 8, 4, 2, 1>(high);
 #pragma unroll
     for (int i = 0; i < kMaxSplits / 32; i++) total += power_of_2(pair[i].x - high) * pair[i].y;
-    total = warp_sum(total);
+    total = warp_sum(total) + sink_weight(a, columns.query_head(column), high);
 #pragma unroll
     for (int i = 0; i < kMaxSplits / 32; i++)
       weights[column * kMaxSplits + lane + 32 * i] = power_of_2(pair[i].x - high) / total;
@@ -242,7 +244,8 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
 }
 
 /* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
- * multiplied; one stage is for chips with little shared memory. */
+ * multiplied; with one, for long heads and chips with little shared memory, the next keys load while the
+ * values are multiplied, and the next values while the keys are. */
 template <int kHeadDim, int kTiles, int kStages, bool kCapped>
 __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
@@ -261,9 +264,11 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   if (split >= n_used) return;
   int first = start + split * per_split * kKeys, end = min(length, first + per_split * kKeys);
 
-  const __half *k = (const __half *)a.k + (size_t)kv_head * a.n_ctx * kHeadDim;
-  const __half *v = (const __half *)a.v + (size_t)kv_head * a.n_ctx * kHeadDim;
-  load_tile<kHeadDim, kKeys, kThreads>(stages, k, v, first, end);
+  const size_t stored = (size_t)(kv_head / a.kv_sharers) * a.n_ctx * kHeadDim;
+  const __half *k = (const __half *)a.k + stored, *v = (const __half *)a.v + stored;
+  load_rows<kHeadDim, kKeys, kThreads>(stages, k, kHeadDim, first, end);
+  if (kStages == 1) copy_async_commit();
+  load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v, kHeadDim, first, end);
   copy_async_commit();
   load_queries<kHeadDim, kColumns>(queries, a, columns);
 
@@ -273,19 +278,29 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   for (int tile = first; tile < end; tile += kKeys, stage ^= kStages - 1) {
     if (kStages == 2 && tile + kKeys < end)
       load_tile<kHeadDim, kKeys, kThreads>(stages + (stage ^ 1) * kStage, k, v, tile + kKeys, end);
-    copy_async_commit();
-    copy_async_wait<kStages - 1>();
+    if (kStages == 2) copy_async_commit();
+    copy_async_wait<1>(); /* the tile, or with one stage its keys */
     __syncthreads();
 
     const __half *keys = stages + stage * kStage + warp * 16 * kStride;
     float s[kTiles][4] = {};
     uint32_t weights[kTiles][2];
     state.score(queries, keys, s, lane);
+    if (kStages == 1) {
+      __syncthreads();
+      if (tile + kKeys < end) load_rows<kHeadDim, kKeys, kThreads>(stages, k, kHeadDim, tile + kKeys, end);
+      copy_async_commit();
+      copy_async_wait<1>(); /* the values */
+      __syncthreads();
+    }
     state.template softmax<kCapped>(a, s, tile + warp * 16 + lane / 4, pos, length, group, weights, lane % 4);
     state.accumulate(keys + kKeys * kStride, weights, lane);
     __syncthreads();
-    if (kStages == 1 && tile + kKeys < end)
-      load_tile<kHeadDim, kKeys, kThreads>(stages, k, v, tile + kKeys, end);
+    if (kStages == 1) {
+      if (tile + kKeys < end)
+        load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v, kHeadDim, tile + kKeys, end);
+      copy_async_commit();
+    }
   }
 
   /* The warps' states, and later the splits' weights, overlay the stages, which are dead. */
@@ -303,12 +318,14 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   merge_splits<kHeadDim, kColumns>(a, columns, partials, n_used, joined);
 }
 
-/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
+/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB), two only if a chip has
+ * enough for them. */
 template <int kHeadDim, int kTiles, bool kCapped>
 Status launch_stages(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
-  auto kernel = attention_decode_kernel<kHeadDim, kTiles, 2, kCapped>;
-  size_t bytes = shared_bytes(kHeadDim, kTiles, 2);
-  if constexpr (shared_bytes(kHeadDim, kTiles, 2) > kLeastShared)
+  constexpr int kStages = shared_bytes(kHeadDim, kTiles, 2) <= kMostShared ? 2 : 1;
+  auto kernel = attention_decode_kernel<kHeadDim, kTiles, kStages, kCapped>;
+  size_t bytes = shared_bytes(kHeadDim, kTiles, kStages);
+  if constexpr (kStages == 2 && shared_bytes(kHeadDim, kTiles, 2) > kLeastShared)
     if (bytes > a.shared_limit) {
       kernel = attention_decode_kernel<kHeadDim, kTiles, 1, kCapped>;
       bytes = shared_bytes(kHeadDim, kTiles, 1);
@@ -319,10 +336,10 @@ Status launch_stages(const AttentionArgs &a, int n_tokens, int n_splits, cudaStr
 
 template <int kHeadDim, bool kCapped>
 Status launch_columns(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
-  switch (tiles_of(a, n_tokens)) {
-  case 1: return launch_stages<kHeadDim, 1, kCapped>(a, n_tokens, n_splits, stream, err);
-  case 2: return launch_stages<kHeadDim, 2, kCapped>(a, n_tokens, n_splits, stream, err);
-  }
+  const int tiles = tiles_of(a, n_tokens);
+  if (tiles == 1) return launch_stages<kHeadDim, 1, kCapped>(a, n_tokens, n_splits, stream, err);
+  if constexpr (kHeadDim <= 256)
+    if (tiles == 2) return launch_stages<kHeadDim, 2, kCapped>(a, n_tokens, n_splits, stream, err);
   if constexpr (kHeadDim <= 128)
     return launch_stages<kHeadDim, 4, kCapped>(a, n_tokens, n_splits, stream, err);
   return error_set(err, STATUS_FAILED, "attention: no kernel for %d tokens at once", n_tokens);

@@ -18,7 +18,9 @@ struct AttentionArgs {
   void *partials;      /* decode: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
-  int first_token;     /* decode: the launch's first token is at *pos + first_token */
+  const float *sinks;  /* [n_heads] or NULL */
+  int kv_sharers;  /* decode: n_kv_heads counts each KV head so often, each time for as many query heads */
+  int first_token; /* decode: the launch's first token is at *pos + first_token */
 };
 
 /* A score times log2(e), from q k. kCapped: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
@@ -28,12 +30,20 @@ template <bool kCapped> __device__ __forceinline__ float score_log2(const Attent
   return a.cap_log2 - __fdividef(2 * a.cap_log2, 1 + exp2f(q_k * a.scale_log2));
 }
 
+/* The part of a head's sink in the sum of its softmax, whose scores are relative to `shift`. */
+__device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, float shift) {
+  constexpr float kLog2E = 1.4426950408889634f;
+  return a.sinks ? power_of_2(a.sinks[head] * kLog2E - shift) : 0;
+}
+
 constexpr int kMaxSplits = 64; /* most splits of the keys in a decode launch */
 
 template <int N> using HeadSize = std::integral_constant<int, N>;
 
 /* Shared memory that a block can have on every chip since sm_75. */
 constexpr size_t kLeastShared = 64 << 10;
+/* Most that any chip's block can have: more stages than fit it are not compiled. */
+constexpr size_t kMostShared = 227 << 10;
 
 /* Calls run(head_dim, capped), both as integral_constant, so that they select a kernel's template. Kernels
  * with a cap are compiled for the head sizes of models that cap scores (Gemma 2). */
@@ -47,6 +57,8 @@ template <class Run> Status with_head_size(const AttentionArgs &a, Error *err, R
   case 96: return run(HeadSize<96>(), no);
   case 128: return capped ? run(HeadSize<128>(), yes) : run(HeadSize<128>(), no);
   case 256: return capped ? run(HeadSize<256>(), yes) : run(HeadSize<256>(), no);
+  case 512:
+    if (!capped) return run(HeadSize<512>(), no);
   }
   return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
 }

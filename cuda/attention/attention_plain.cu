@@ -10,9 +10,10 @@
 
 namespace {
 
-constexpr int kWarps = 4, kMaxPerLane = 8; /* 8 x 32 = 256 dims */
+constexpr int kWarps = 4;
 
-template <typename T, bool kCapped>
+/* kMaxPerLane: dims of a lane, a 32nd of the longest head that the kernel takes. */
+template <typename T, int kMaxPerLane, bool kCapped>
 __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionArgs a) {
   begin_overlapping();
   int head = blockIdx.x, token = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
@@ -53,9 +54,10 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
   for (int i = 0; i < kMaxPerLane; i++) outputs[warp][lane + 32 * i] = o[i];
   if (lane == 0) maxima[warp] = maximum, sums[warp] = sum;
   __syncthreads();
-  float high = -INFINITY, total = 0;
+  float high = -INFINITY;
   for (int w = 0; w < kWarps; w++)
     high = fmaxf(high, maxima[w]); /* finite: a token always sees its own key */
+  float total = sink_weight(a, head, high);
   for (int w = 0; w < kWarps; w++) total += power_of_2(maxima[w] - high) * sums[w];
   for (int dim = threadIdx.x; dim < a.head_dim; dim += kWarps * 32) {
     float value = 0;
@@ -64,14 +66,18 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
   }
 }
 
+template <typename T>
+Status launch_plain(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err) {
+  const bool capped = a.cap_log2 != 0;
+  auto kernel = capped ? attention_plain_kernel<T, 8, true> : attention_plain_kernel<T, 8, false>;
+  if (a.head_dim > 256)
+    kernel = capped ? attention_plain_kernel<T, 16, true> : attention_plain_kernel<T, 16, false>;
+  return launch(kernel, dim3(a.n_heads, n_tokens), kWarps * 32, 0, stream, true, "attention", err, a);
+}
+
 } // namespace
 
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err) {
-  dim3 grid(a.n_heads, n_tokens);
-  const bool capped = a.cap_log2 != 0;
-  auto kernel = kv == KV_F32
-                    ? capped ? attention_plain_kernel<float, true> : attention_plain_kernel<float, false>
-                : capped ? attention_plain_kernel<__half, true>
-                         : attention_plain_kernel<__half, false>;
-  return launch(kernel, grid, kWarps * 32, 0, stream, true, "attention", err, a);
+  return kv == KV_F32 ? launch_plain<float>(a, n_tokens, stream, err)
+                      : launch_plain<__half>(a, n_tokens, stream, err);
 }

@@ -1,7 +1,8 @@
 /* attention_prefill.cu - many tokens: FlashAttention-2 on tensor cores.
  *
- * A block serves 64 tokens, the rows of a tile, of one query head: 16 per warp. It walks the keys in tiles
- * that pass through two stages of shared memory; scores stay in registers. Tiles wholly above the diagonal or
+ * A block serves 64 tokens, the rows of a tile, of one query head: 16 per warp, or per two warps if heads are
+ * longer than 256 (both compute the scores, and each half of the output). It walks the keys in tiles that
+ * pass through two stages of shared memory; scores stay in registers. Tiles wholly above the diagonal or
  * before the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
  *     S [16 rows x keys] = Q K^T,   O [16 rows x head_dim] = softmax(S) V        per warp, per tile
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
@@ -11,7 +12,16 @@
 
 namespace {
 
-constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
+constexpr int kRows = 64;
+
+/* Warps that share 16 rows: a warp's part of the output is in registers. */
+__host__ __device__ constexpr int warps_of_rows(int head_dim) {
+  return head_dim > 256 ? 2 : 1;
+}
+
+__host__ __device__ constexpr int threads_of(int head_dim) {
+  return kRows / 16 * 32 * warps_of_rows(head_dim);
+}
 
 __host__ __device__ constexpr int keys_of(int head_dim) {
   return head_dim > 128 ? 32 : 64;
@@ -22,15 +32,17 @@ constexpr size_t shared_bytes(int head_dim, int stages) {
   return (size_t)(kRows + stages * 2 * keys_of(head_dim)) * padded_stride(head_dim) * sizeof(__half);
 }
 
-/* A warp's online softmax of its 16 rows, in mma's layout: lane (g, t) has rows g and g + 8. */
+/* A warp's online softmax of its 16 rows, in mma's layout: lane (g, t) has rows g and g + 8. The warp has
+ * kDims of the output's dims. */
 template <int kHeadDim> struct OnlineSoftmax {
-  static constexpr int kStride = padded_stride(kHeadDim), kKeys = keys_of(kHeadDim);
-  float o[kHeadDim / 8][4], maximum[2], sum[2];
+  static constexpr int kStride = padded_stride(kHeadDim), kKeys = keys_of(kHeadDim),
+                       kDims = kHeadDim / warps_of_rows(kHeadDim);
+  float o[kDims / 8][4], maximum[2], sum[2];
 
   __device__ __forceinline__ void begin() {
     maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
 #pragma unroll
-    for (int d = 0; d < kHeadDim / 8; d++) o[d][0] = o[d][1] = o[d][2] = o[d][3] = 0;
+    for (int d = 0; d < kDims / 8; d++) o[d][0] = o[d][1] = o[d][2] = o[d][3] = 0;
   }
 
   /* s[n][2 h + c]: row g + 8 h with key 8 n + 2 t + c of the tile. */
@@ -84,10 +96,11 @@ template <int kHeadDim> struct OnlineSoftmax {
         for (int c = 0; c < 2; c++) total += s[n][2 * h + c] = power_of_2(s[n][2 * h + c] - r.shift);
       sum[h] = sum[h] * r.keep + total;
 #pragma unroll
-      for (int d = 0; d < kHeadDim / 8; d++) o[d][2 * h] *= r.keep, o[d][2 * h + 1] *= r.keep;
+      for (int d = 0; d < kDims / 8; d++) o[d][2 * h] *= r.keep, o[d][2 * h + 1] *= r.keep;
     }
   }
 
+  /* values: from the warp's first dim on. */
   __device__ __forceinline__ void accumulate(const __half *values, const float (&weights)[kKeys / 8][4],
                                              int lane) {
 #pragma unroll
@@ -96,7 +109,7 @@ template <int kHeadDim> struct OnlineSoftmax {
       uint32_t p[4] = {pack_half2(low[0], low[1]), pack_half2(low[2], low[3]), pack_half2(high[0], high[1]),
                        pack_half2(high[2], high[3])};
 #pragma unroll
-      for (int d = 0; d < kHeadDim / 16; d++) {
+      for (int d = 0; d < kDims / 16; d++) {
         uint32_t value[4]; /* {dims 0-7, dims 8-15} x {keys 0-7, keys 8-15} */
         ldmatrix_x4_transposed(
             value, shared_address(values + (n * 16 + lane % 16) * kStride + d * 16 + lane / 16 * 8));
@@ -106,17 +119,17 @@ template <int kHeadDim> struct OnlineSoftmax {
     }
   }
 
-  /* Writes rows `row` and `row` + 8 of the output, as far as there are n_tokens. */
+  /* Writes rows `row` and `row` + 8 of the output, as far as there are n_tokens, from first_dim on. */
   __device__ __forceinline__ void store(const AttentionArgs &a, int row, int n_tokens, int head,
-                                        int lane) const {
+                                        int first_dim, int lane) const {
 #pragma unroll
     for (int h = 0; h < 2; h++, row += 8) {
-      const float total = lanes_sum<1, 2>(sum[h]);
+      const float total = lanes_sum<1, 2>(sum[h]) + sink_weight(a, head, maximum[h]);
       if (row >= n_tokens) continue;
-      __half *to = a.out + ((size_t)row * a.n_heads + head) * kHeadDim + 2 * (lane % 4);
+      __half *to = a.out + ((size_t)row * a.n_heads + head) * kHeadDim + first_dim + 2 * (lane % 4);
       float scale = 1 / total;
 #pragma unroll
-      for (int d = 0; d < kHeadDim / 8; d++)
+      for (int d = 0; d < kDims / 8; d++)
         *(__half2 *)(to + d * 8) = __floats2half2_rn(o[d][2 * h] * scale, o[d][2 * h + 1] * scale);
     }
   }
@@ -124,15 +137,18 @@ template <int kHeadDim> struct OnlineSoftmax {
 
 /* Two stages load the next tile while one is multiplied; one is for chips with little shared memory. */
 template <int kHeadDim, int kStages, bool kCapped>
-__global__ void __launch_bounds__(kThreads) attention_prefill_kernel(AttentionArgs a, int n_tokens) {
+__global__ void __launch_bounds__(threads_of(kHeadDim))
+    attention_prefill_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
-  constexpr int kStride = padded_stride(kHeadDim), kKeys = keys_of(kHeadDim), kStage = 2 * kKeys * kStride;
+  constexpr int kThreads = threads_of(kHeadDim), kStride = padded_stride(kHeadDim), kKeys = keys_of(kHeadDim),
+                kStage = 2 * kKeys * kStride;
   extern __shared__ __align__(16) unsigned char shared[];
   __half *queries = (__half *)shared, *stages = queries + kRows * kStride;
 
   int first_token = (gridDim.x - 1 - blockIdx.x) * kRows, head = blockIdx.y;
   int kv_head = head / (a.n_heads / a.n_kv_heads);
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int warp = threadIdx.x / 32 % (kRows / 16), lane = threadIdx.x % 32;
+  int first_dim = threadIdx.x / (kRows * 2) * OnlineSoftmax<kHeadDim>::kDims;
   int pos = *a.pos, length = pos + n_tokens;
   int last_key = min(pos + first_token + kRows, length);
   int first_key = a.window > 0 ? max(0, pos + first_token + 1 - a.window) / kKeys * kKeys : 0;
@@ -158,12 +174,12 @@ __global__ void __launch_bounds__(kThreads) attention_prefill_kernel(AttentionAr
     float s[kKeys / 8][4];
     state.score(queries + warp * 16 * kStride, keys, s, lane);
     state.template softmax<kCapped>(a, s, tile, pos + first_token + warp * 16, length, lane);
-    state.accumulate(keys + kKeys * kStride, s, lane);
+    state.accumulate(keys + kKeys * kStride + first_dim, s, lane);
     __syncthreads();
     if (kStages == 1 && tile + kKeys < last_key)
       load_tile<kHeadDim, kKeys, kThreads>(stages, k, v, tile + kKeys, last_key);
   }
-  state.store(a, first_token + warp * 16 + lane / 4, n_tokens, head, lane);
+  state.store(a, first_token + warp * 16 + lane / 4, n_tokens, head, first_dim, lane);
 }
 
 /* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
@@ -174,7 +190,7 @@ Status launch_stages(const AttentionArgs &a, int n_tokens, cudaStream_t stream, 
   if constexpr (shared_bytes(kHeadDim, 2) > kLeastShared)
     if (bytes > a.shared_limit)
       kernel = attention_prefill_kernel<kHeadDim, 1, kCapped>, bytes = shared_bytes(kHeadDim, 1);
-  return launch(kernel, dim3(ceil_div(n_tokens, kRows), a.n_heads), kThreads, bytes, stream, true,
+  return launch(kernel, dim3(ceil_div(n_tokens, kRows), a.n_heads), threads_of(kHeadDim), bytes, stream, true,
                 "attention", err, a, n_tokens);
 }
 

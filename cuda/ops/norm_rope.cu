@@ -109,12 +109,85 @@ __global__ void round_kernel(const float *x, float scale, int n, __half *out, in
 }
 
 template <int kThreads>
-__global__ void __launch_bounds__(kThreads)
-    add_rms_norm_kernel(const float *y, const float *weight, float eps, int n, float *x) {
+__global__ void __launch_bounds__(kThreads) rms_norm_plain_kernel(float *x, float eps, float factor, int n) {
   begin_overlapping();
-  const float *from = y + (size_t)blockIdx.x * n;
-  float *to = x + (size_t)blockIdx.x * n, scale = rms_scale<kThreads>(from, n, eps);
-  for (int i = threadIdx.x; i < n; i += kThreads) to[i] += from[i] * scale * weight[i];
+  float *row = x + (size_t)blockIdx.x * n, scale = factor * rms_scale<kThreads>(row, n, eps);
+  for (int i = threadIdx.x; i < n; i += kThreads) row[i] *= scale;
+}
+
+template <int kThreads> __global__ void __launch_bounds__(kThreads) add_rms_norm_kernel(AddNorm a) {
+  begin_overlapping();
+  const float *from = a.y + (size_t)blockIdx.x * a.n;
+  float *to = a.x + (size_t)blockIdx.x * a.n, scale = rms_scale<kThreads>(from, a.n, a.eps);
+  const float scalar = a.scalar ? *a.scalar : 1;
+  for (int i = threadIdx.x; i < a.n; i += kThreads) to[i] = (to[i] + from[i] * scale * a.weight[i]) * scalar;
+}
+
+__device__ __forceinline__ float sum_of_squares(float4 v) {
+  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+
+/* add_rms_norm_kernel and the next norm for rows that stay in registers: n % 4 == 0, n <= kThreads * 4 *
+ * kChunks. Weights are fetched while the previous kernel ends. */
+template <int kThreads, int kChunks>
+__global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a) {
+  dependents_may_start();
+  const int pieces = a.n / 4;
+  const float scalar = a.scalar ? *a.scalar : 1;
+  const float4 zeros = make_float4(0, 0, 0, 0);
+  float4 w[kChunks], next[kChunks], x[kChunks], y[kChunks];
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    w[c] = i < pieces ? ((const float4 *)a.weight)[i] : zeros;
+    next[c] = i < pieces && a.next_weight ? ((const float4 *)a.next_weight)[i] : zeros;
+  }
+  wait_for_previous();
+  float4 *row = (float4 *)a.x + (size_t)blockIdx.x * pieces;
+  const float4 *from = (const float4 *)a.y + (size_t)blockIdx.x * pieces;
+  float squares = 0;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    y[c] = i < pieces ? from[i] : zeros, x[c] = i < pieces ? row[i] : zeros;
+    squares += sum_of_squares(y[c]);
+  }
+  const float scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.eps);
+  squares = 0;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    x[c].x = (x[c].x + y[c].x * scale * w[c].x) * scalar,
+    x[c].y = (x[c].y + y[c].y * scale * w[c].y) * scalar;
+    x[c].z = (x[c].z + y[c].z * scale * w[c].z) * scalar,
+    x[c].w = (x[c].w + y[c].w * scale * w[c].w) * scalar;
+    if (i < pieces) row[i] = x[c];
+    squares += sum_of_squares(x[c]);
+  }
+  if (!a.next_weight) return;
+  __syncthreads(); /* block_sum()'s memory is used again */
+  const float next_scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.next_eps);
+  __half *to = (__half *)a.out + (size_t)blockIdx.x * a.out_stride;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    if (i >= pieces) continue;
+    __half2 pair[2] = {__floats2half2_rn(x[c].x * next_scale * next[c].x, x[c].y * next_scale * next[c].y),
+                       __floats2half2_rn(x[c].z * next_scale * next[c].z, x[c].w * next_scale * next[c].w)};
+    *(uint2 *)(to + 4 * i) = *(uint2 *)pair;
+  }
+}
+
+/* A block takes one layer's input of one token. */
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) layer_inputs_kernel(LayerInputs a, float *p) {
+  begin_overlapping();
+  const size_t row = (size_t)blockIdx.y * a.n_layers + blockIdx.x;
+  const size_t from = ((size_t)a.ids[blockIdx.y] * a.n_layers + blockIdx.x) * a.width;
+  float *to = p + row * a.width;
+  const float scale = rms_scale<kThreads>(to, a.width, a.eps), factor = sqrtf((float)a.width);
+  for (int i = threadIdx.x; i < a.width; i += kThreads)
+    to[i] = (to[i] * scale * a.weight[i] + embedding_at(a.table, a.dtype, from + i) * factor) * sqrtf(0.5f);
 }
 
 /* Block (row, 0) takes q, block (row, 1) k. */
@@ -137,8 +210,6 @@ __device__ __forceinline__ void store(float *to, float value) {
   *to = value;
 }
 
-constexpr int kMaxPairs = 4; /* per lane: head_dim <= 256 */
-
 /* Offsets from i to the two dimensions of pair i. kWhole: (i, i + half), half = head_dim / 2. kPart:
  * (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in the same
  * way. kNeighbours: (2 i, 2 i + 1). */
@@ -158,8 +229,10 @@ __device__ __forceinline__ float query_factor(const QkvHeads &a, int position) {
   return 1 + a.query_scale_beta * logf(1 + floorf((float)position / a.query_scale_step));
 }
 
-/* A warp takes one head of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values. */
-template <typename T, Pairing kPairing> __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
+/* A warp takes one head of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values.
+ * kMaxPairs: pairs of a lane, a 64th of the longest head. */
+template <typename T, Pairing kPairing, int kMaxPairs>
+__global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
       half = a.head_dim / 2;
@@ -168,6 +241,7 @@ template <typename T, Pairing kPairing> __global__ void qk_norm_rope_append_kern
   const RopePairs<kPairing> pairs = {half, kPairing == kWhole ? half : a.rotary_dim / 2};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
+  const bool has_norm = is_value ? a.v_norm : weight || a.plain_qk_norm;
   float low_weight[kMaxPairs], high_weight[kMaxPairs]; /* fetched while the previous kernel ends */
 #pragma unroll
   for (int i = 0; i < kMaxPairs; i++) {
@@ -176,9 +250,11 @@ template <typename T, Pairing kPairing> __global__ void qk_norm_rope_append_kern
     high_weight[i] = weight && pair < half ? weight[pair + pairs.high(pair)] : 1;
   }
   wait_for_previous();
+  const int own =
+      is_value && a.k_as_v ? head - a.n_kv_heads : head; /* the head of whose projection it is made */
   const float *from =
       a.projections + row * a.stride +
-      (is_query ? head * a.query_step : a.n_heads * a.query_step + (head - a.n_heads) * a.head_dim);
+      (is_query ? own * a.query_step : a.n_heads * a.query_step + (own - a.n_heads) * a.head_dim);
   float low[kMaxPairs], high[kMaxPairs];
 #pragma unroll
   for (int i = 0; i < kMaxPairs; i++) {
@@ -195,14 +271,16 @@ template <typename T, Pairing kPairing> __global__ void qk_norm_rope_append_kern
     for (int i = 0; i < kMaxPairs; i++) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
   };
   if (!is_value) {
-    if (weight && !a.norm_after_rope) normalise();
+    if (has_norm && !a.norm_after_rope) normalise();
     const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.n_rotated;
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
       int pair = lane + 32 * i;
       if (pair < pairs.n_rotated) rotate(low[i], high[i], table[pair]);
     }
-    if (weight && a.norm_after_rope) normalise();
+    if (has_norm && a.norm_after_rope) normalise();
+  } else if (has_norm) {
+    normalise();
   }
   if (is_query && a.query_scale_beta != 0) {
     const float factor = query_factor(a, *a.pos + row);
@@ -240,16 +318,16 @@ __global__ void gate_heads_kernel(const float *gates, size_t stride, int step, b
   *at = __floats2half2_rn(value.x / (1 + expf(-gate[0])), value.y / (1 + expf(-gate[by_head ? 0 : 1])));
 }
 
-template <Activation kActivation>
-__global__ void gated_kernel(const float *gate_up, int n, __half *out, int out_stride) {
+template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   begin_overlapping();
-  const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  float exponent = -gate[i];
-  if (kActivation == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
-    exponent *= (1 + gate[i] * gate[i] * 0.044715f) * 1.5957691216f; /* 2 sqrt(2 / pi) */
-  out[(size_t)blockIdx.y * out_stride + i] = clamp_half(gate[i] / (1 + expf(exponent)) * up[i]);
+  if (i >= a.n) return;
+  const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
+              up = a.up[blockIdx.y * a.up_stride + i];
+  float exponent = -gate;
+  if (kActivation == ACTIVATION_GELU_TANH)                     /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
+    exponent *= (1 + gate * gate * 0.044715f) * 1.5957691216f; /* 2 sqrt(2 / pi) */
+  ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] = clamp_half(gate / (1 + expf(exponent)) * up);
 }
 
 __global__ void finish_logits_kernel(float *logits, size_t n, float divisor, float cap) {
@@ -312,9 +390,25 @@ Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, in
                 out_stride);
 }
 
-Status ops_add_rms_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
-                        cudaStream_t stream, Error *err) {
-  return launch(add_rms_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, y, weight, eps, n, x);
+Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
+                          Error *err) {
+  return launch(rms_norm_plain_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, x, eps, factor, n);
+}
+
+Status ops_add_rms_norm(const AddNorm *a, int n_tokens, cudaStream_t stream, Error *err) {
+  if (a->n % 4 == 0 && a->n <= 4096)
+    return launch(add_rms_norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, true, "norm", err, *a);
+  if (a->n % 4 == 0 && a->n <= 8192)
+    return launch(add_rms_norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, true, "norm", err,
+                  *a);
+  TRY(launch(add_rms_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, *a));
+  if (!a->next_weight) return STATUS_OK;
+  return ops_rms_norm(a->x, a->next_weight, a->next_eps, a->n, n_tokens, a->out, a->out_stride, stream, err);
+}
+
+Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStream_t stream, Error *err) {
+  return launch(layer_inputs_kernel<128>, dim3(call->n_layers, n_tokens), 128, 0, stream, true,
+                "inputs of layers", err, *call, p);
 }
 
 Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
@@ -323,25 +417,30 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
                 rows, stride, n_q, n_k, q_norm, k_norm, eps);
 }
 
-Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
+template <typename T, Pairing kPairing>
+static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int warps = 4;
   dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
-  const bool wide = heads->kv == KV_F32;
-  auto kernel = wide ? qk_norm_rope_append_kernel<float, kWhole> : qk_norm_rope_append_kernel<__half, kWhole>;
-  if (heads->neighbours)
-    kernel = wide ? qk_norm_rope_append_kernel<float, kNeighbours>
-                  : qk_norm_rope_append_kernel<__half, kNeighbours>;
-  else if (heads->rotary_dim != heads->head_dim)
-    kernel = wide ? qk_norm_rope_append_kernel<float, kPart> : qk_norm_rope_append_kernel<__half, kPart>;
+  auto kernel = heads->head_dim <= 256 ? qk_norm_rope_append_kernel<T, kPairing, 4>
+                                       : qk_norm_rope_append_kernel<T, kPairing, 8>;
   return launch(kernel, grid, block, 0, stream, true, "rope", err, *heads);
 }
 
-Status ops_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out, int out_stride,
-                 cudaStream_t stream, Error *err) {
-  auto kernel =
-      activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU> : gated_kernel<ACTIVATION_GELU_TANH>;
-  return launch(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, true, "gated product", err, gate_up,
-                n, (__half *)out, out_stride);
+Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
+  const bool wide = heads->kv == KV_F32, whole = heads->rotary_dim == heads->head_dim;
+  auto kernel = wide ? append<float, kWhole> : append<__half, kWhole>;
+  if (heads->neighbours)
+    kernel = wide ? append<float, kNeighbours> : append<__half, kNeighbours>;
+  else if (!whole)
+    kernel = wide ? append<float, kPart> : append<__half, kPart>;
+  return kernel(heads, n_tokens, stream, err);
+}
+
+Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err) {
+  auto kernel = call->activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU>
+                                                    : gated_kernel<ACTIVATION_GELU_TANH>;
+  return launch(kernel, dim3((call->n + 255) / 256, n_tokens), 256, 0, stream, true, "gated product", err,
+                *call);
 }
 
 Status ops_gate_heads(const float *gates, size_t stride, int step, bool by_head, int n_heads, int head_dim,

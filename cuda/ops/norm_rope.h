@@ -38,9 +38,35 @@ Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n
 Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
                  cudaStream_t stream, Error *err);
 
-/* x += y * rsqrt(mean(y^2) + eps) * weight; x and y fp32 [n_tokens][n], weight fp32 [n]. */
-Status ops_add_rms_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
-                        cudaStream_t stream, Error *err);
+/* x = factor * x * rsqrt(mean(x^2) + eps) in place; x fp32 [n_tokens][n]. */
+Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
+                          Error *err);
+
+/* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), and then ops_rms_norm() of x unless next_weight is
+ * NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a number on the device (NULL: 1), out fp16
+ * [n_tokens][out_stride]. */
+typedef struct {
+  const float *y, *weight, *scalar, *next_weight;
+  float eps, next_eps;
+  int n;
+  float *x;
+  void *out;
+  int out_stride;
+} AddNorm;
+Status ops_add_rms_norm(const AddNorm *call, int n_tokens, cudaStream_t stream, Error *err);
+
+/* The inputs of each layer (backend.h, embed): p = (p * scale * weight + sqrt(width) * table[ids]) / sqrt(2)
+ * in place, scale making the mean square of each layer's part 1 (with eps). p fp32
+ * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */
+typedef struct {
+  const void *table;
+  Dtype dtype;
+  int n_layers, width;
+  const int *ids;
+  const float *weight;
+  float eps;
+} LayerInputs;
+Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStream_t stream, Error *err);
 
 /* RMSNorm in place over the first n_q and, separately, over the next n_k elements of each row; rows fp32
  * [n_tokens][stride], weights fp32 [n_q] and [n_k]. */
@@ -50,9 +76,10 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 /* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
  * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to the cache
- * [n_kv_heads][n_ctx][head_dim] from position *pos on. */
+ * [n_kv_heads][n_ctx][head_dim] from position *pos on. k_as_v: there are no projections of v, v is k before
+ * its norm. */
 typedef struct {
-  int n_heads, n_kv_heads, head_dim, n_ctx;
+  int n_heads, n_kv_heads, head_dim, n_ctx; /* n_kv_heads 0: only queries */
   float eps;
   KvType kv;
   const float *q_norm, *k_norm;
@@ -65,6 +92,7 @@ typedef struct {
   void *k_cache, *v_cache;
   int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
+  bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights of q and k, and of v */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
@@ -74,10 +102,18 @@ Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t
 Status ops_gate_heads(const float *gates, size_t stride, int step, bool by_head, int n_heads, int head_dim,
                       int n_tokens, void *a, cudaStream_t stream, Error *err);
 
-/* out = activation(gate) * up, clamped to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
- * [n_tokens][out_stride]. */
-Status ops_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out, int out_stride,
-                 cudaStream_t stream, Error *err);
+/* out = activation(factor * gate) * up, clamped to fp16's range; gate and up fp32, rows of n numbers that are
+ * their strides apart; out fp16 [n_tokens][out_stride]. */
+typedef struct {
+  Activation activation;
+  float factor;
+  const float *gate, *up;
+  size_t gate_stride, up_stride;
+  int n;
+  void *out;
+  int out_stride;
+} Gated;
+Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err);
 
 /* logits = logits / divisor, and then cap * tanh(logits / cap) unless cap is 0; fp32 [n_rows][vocab_size]. */
 Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,

@@ -1,10 +1,12 @@
-/* bench_attention.cu - microseconds of every attention family on Qwen3-8B's heads (32 query, 8 KV, head_dim
- * 128). Calls are captured into one graph over several layers' caches, so that no cache is in L2; medians of
- * 20 replays. Prints GB/s of cache read for few rows and TFLOP/s for many. */
+/* bench_attention.cu - microseconds of every attention family on the heads of Qwen3-8B, and with `gemma4` on
+ * those of Gemma-4-31B: of layers with a window of 1,024 and of those without. Calls are captured into one
+ * graph over several layers' caches, so that no cache is in L2; medians of 20 replays. Prints GB/s of cache
+ * read for few rows and TFLOP/s for many. */
 #include <cuda_fp16.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
 #include <vector>
@@ -14,16 +16,21 @@
 
 static const char *const family_names[ATTENTION_FAMILIES] = {"attention_decode", "attention_prefill",
                                                              "attention_plain"};
-static const int HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128;
+struct Shape {
+  int n_heads, n_kv_heads, head_dim, window;
+};
+
+static Shape shape = {32, 8, 128, 0};
 
 static void run_case(AttentionFamily family, int n_tokens, int pos) {
   int n_ctx = pos + n_tokens;
-  size_t cache = (size_t)KV_HEADS * n_ctx * HEAD_DIM, rows = (size_t)n_tokens * HEADS * HEAD_DIM;
+  size_t cache = (size_t)shape.n_kv_heads * n_ctx * shape.head_dim,
+         rows = (size_t)n_tokens * shape.n_heads * shape.head_dim;
   int layers = (int)std::min<size_t>(36, std::max<size_t>(4, (256u << 20) / (cache * 4)));
   __half *q, *out, *k, *v;
   int *pos_device;
   void *workspace;
-  size_t workspace_bytes = attention_workspace_bytes(KV_HEADS, HEAD_DIM);
+  size_t workspace_bytes = attention_workspace_bytes(shape.n_heads, shape.n_kv_heads, shape.head_dim);
   CHECK(cudaMalloc(&q, rows * 2));
   CHECK(cudaMalloc(&out, rows * 2));
   CHECK(cudaMalloc(&k, cache * 2 * layers));
@@ -38,8 +45,9 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
   Attention probe = {};
-  probe.n_heads = HEADS, probe.n_kv_heads = KV_HEADS, probe.head_dim = HEAD_DIM, probe.n_ctx = n_ctx;
-  probe.kv = KV_F16, probe.shared_bytes = SIZE_MAX, probe.scale = 0.0884, probe.pos = pos_device;
+  probe.n_heads = shape.n_heads, probe.n_kv_heads = shape.n_kv_heads, probe.head_dim = shape.head_dim;
+  probe.n_ctx = n_ctx, probe.window = shape.window;
+  probe.kv = KV_F16, probe.shared_bytes = 227 << 10, probe.scale = 0.0884, probe.pos = pos_device;
   probe.q = q, probe.k = k, probe.v = v, probe.out = out, probe.workspace = workspace;
   if (!attention_can_run(family, &probe, n_tokens)) return;
   cudaGraph_t graph;
@@ -66,17 +74,34 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
     if (i >= 3) times.push_back(ms * 1000 / layers);
   }
   std::sort(times.begin(), times.end());
-  double us = times[times.size() / 2], pairs = (double)n_tokens * pos + 0.5 * n_tokens * (n_tokens + 1);
+  double us = times[times.size() / 2], pairs = 0, seen = 0; /* keys of each token, and of all together */
+  for (int t = 0; t < n_tokens; t++) {
+    const int keys = pos + t + 1;
+    pairs += shape.window > 0 ? std::min(keys, shape.window) : keys;
+    seen = shape.window > 0 ? std::min(keys, shape.window + t) : keys;
+  }
   printf("| %-17s | %4d | %6d | %9.2f | %7.0f | %7.1f |\n", family_names[family], n_tokens, pos, us,
-         cache * 4 / us * 1e-3, 4.0 * pairs * HEADS * HEAD_DIM / us * 1e-6);
+         seen * shape.n_kv_heads * shape.head_dim * 4 / us * 1e-3,
+         4.0 * pairs * shape.n_heads * shape.head_dim / us * 1e-6);
   fflush(stdout);
   for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)pos_device, workspace})
     CHECK(cudaFree(p));
 }
 
-int main(void) {
+static void run_gemma4(void) {
+  for (Shape s : {Shape{32, 16, 256, 1024}, Shape{32, 4, 512, 0}}) {
+    shape = s;
+    printf("%d heads, %d kv heads of %d, window %d\n", s.n_heads, s.n_kv_heads, s.head_dim, s.window);
+    for (int pos : {127, 1023, 8191, 32767}) run_case(ATTENTION_DECODE, 1, pos);
+    for (int n_tokens : {512, 2048}) run_case(ATTENTION_PREFILL, n_tokens, 0);
+    run_case(ATTENTION_PREFILL, 2048, 8192);
+  }
+}
+
+int main(int argc, char **argv) {
   printf(
       "| family            | rows | pos    | us        | GB/s    | TFLOP/s |\n|---|---|---|---|---|---|\n");
+  if (argc > 1 && strcmp(argv[1], "gemma4") == 0) return run_gemma4(), 0;
   for (int pos : {127, 511, 2047, 8191, 32767})
     for (int n_tokens : {1, 2, 4, 8}) run_case(ATTENTION_DECODE, n_tokens, pos);
   run_case(ATTENTION_PLAIN, 1, 511);

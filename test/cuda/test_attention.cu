@@ -26,7 +26,7 @@ template <typename T> __device__ double number(T value) {
 template <typename T>
 __global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
                           int n_kv_heads, int head_dim, int n_ctx, int window, int pos, double scale,
-                          double cap) {
+                          double cap, const float *sinks) {
   int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= n_tokens * n_heads) return;
   int row = at / n_heads, head = at % n_heads, kv_head = head / (n_heads / n_kv_heads);
@@ -45,6 +45,7 @@ __global__ void reference(const __half *q, const T *k, const T *v, double *out, 
     high = now, total = total * keep + p;
     for (int d = 0; d < head_dim; d++) o[d] = o[d] * keep + p * number(values[(size_t)key * head_dim + d]);
   }
+  if (sinks) total += exp((double)sinks[head] - high);
   for (int d = 0; d < head_dim; d++) o[d] /= total;
 }
 
@@ -87,7 +88,8 @@ static std::vector<Setting> settings(void) {
 }
 
 template <typename T>
-static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0, double cap = 0) {
+static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0, double cap = 0,
+                      bool with_sinks = false) {
   if (scale == 0) scale = 1 / sqrt((double)s.head_dim);
   const int n_ctx = few ? 128 : 2304, max_tokens = few ? 70 : 200;
   size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
@@ -95,20 +97,23 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   __half *q, *out;
   T *k, *v;
   double *want;
+  float *sinks;
   int *pos_device;
   void *workspace;
-  size_t workspace_bytes = attention_workspace_bytes(s.n_kv_heads, s.head_dim);
+  size_t workspace_bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim);
   CHECK(cudaMalloc(&q, rows * 2));
   CHECK(cudaMalloc(&out, rows * 2));
   CHECK(cudaMalloc(&k, cache * sizeof(T)));
   CHECK(cudaMalloc(&v, cache * sizeof(T)));
   CHECK(cudaMalloc(&want, rows * 8));
   CHECK(cudaMalloc(&pos_device, 4));
+  CHECK(cudaMalloc(&sinks, s.n_heads * 4));
   CHECK(cudaMalloc(&workspace, workspace_bytes));
   CHECK(cudaMemset(workspace, 0, workspace_bytes));
   fill<<<(rows + 255) / 256, 256>>>(q, rows, 1, 2.0f);
   fill<<<(cache + 255) / 256, 256>>>(k, cache, 2, 1.0f);
   fill<<<(cache + 255) / 256, 256>>>(v, cache, 3, 1.0f);
+  fill<<<(s.n_heads + 255) / 256, 256>>>(sinks, s.n_heads, 4, 3.0f);
   CHECK(cudaDeviceSynchronize());
   std::vector<__half> got(rows), again(rows);
   std::vector<double> expected(rows);
@@ -116,11 +121,12 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     Attention a = {};
     a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = n_ctx;
     a.window = window, a.kv = kv, a.shared_bytes = shared_bytes, a.scale = scale, a.cap = cap;
+    a.sinks = with_sinks ? sinks : NULL;
     a.pos = pos_device, a.q = q, a.k = k, a.v = v, a.out = out, a.workspace = workspace;
     CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
     int outputs = n_tokens * s.n_heads;
     reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
-                                              n_ctx, window, pos, scale, cap);
+                                              n_ctx, window, pos, scale, cap, a.sinks);
     size_t n = (size_t)outputs * s.head_dim;
     CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
@@ -144,7 +150,8 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
       good ? passed++ : failed++;
     }
   }
-  for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)want, (void *)pos_device, workspace})
+  for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)want, (void *)pos_device,
+                  (void *)sinks, workspace})
     CHECK(cudaFree(p));
 }
 
@@ -179,10 +186,16 @@ int main(int argc, char **argv) {
   check_choice();
   CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   for (Shape s : {Shape{9, 3, 64}, Shape{8, 8, 64}, Shape{32, 8, 128}, Shape{28, 4, 128}, Shape{16, 1, 128},
-                  Shape{4, 2, 80}, Shape{6, 2, 96}, Shape{8, 4, 256}, Shape{4, 4, 34}, Shape{2, 1, 2},
-                  Shape{4, 2, 250}})
+                  Shape{4, 2, 80}, Shape{6, 2, 96}, Shape{8, 4, 256}, Shape{16, 2, 512}, Shape{4, 4, 34},
+                  Shape{2, 1, 2}, Shape{4, 2, 250}, Shape{2, 1, 258}})
     run_shape<__half>(s, KV_F16, (size_t)shared);
-  for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32, (size_t)shared);
+  for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}, Shape{2, 1, 512}})
+    run_shape<float>(s, KV_F32, (size_t)shared);
+  /* More query heads of a KV head than a block of decode has columns. */
+  for (Shape s : {Shape{16, 1, 512}, Shape{36, 2, 256}}) run_shape<__half>(s, KV_F16, (size_t)shared);
+  /* Sinks, in each family and type of cache. */
+  for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, true);
+  run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 0, 0, true);
   /* Scores of about 30 and a cap of 20; head sizes that prefill and decode cap, and others. */
   for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 1.0, 20.0);

@@ -30,7 +30,8 @@ MODELS = sorted([*MINIATURES.iterdir(), DATA / "stories260K-awq", DATA / "storie
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # it takes about a second for a step of one token
 if EMULATED:  # each kind of arithmetic once
     MODELS = [DATA / "stories260K-awq", *(MINIATURES / name for name in (
-        "gemma2-awq", "gemma3-layer-types", "granite-biases", "olmo2-awq", "phi3-longrope-long", "smollm3-awq"))]
+        "gemma2-awq", "gemma4-e-text-part", "granite-biases", "granite-swa-awq", "muse-glimmer-text-part", "olmo2-awq",
+        "phi3-longrope-long", "smollm3-awq"))]
 HYBRIDS = [MINIATURES / "qwen3_5"] if EMULATED else []  # their single tokens take a minute there
 SINGLE_TOKENS = "40" if EMULATED else "200"  # tokens that are decoded one by one
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes
@@ -39,7 +40,8 @@ BOUND = 2e-5
 # 2.4e-5 in qwen3_5 (the same token by token, where all but the inputs of matmuls is fp32),
 # by cuda/LOG.md, "Three miniatures" (an fp16 cache alone, on the CPU, up to 8.8e-6).
 # Theirs is the bound of all layouts and architectures on GPUs.
-SHARP = dict.fromkeys(["gemma3-awq", "ministral3-text-part", "phi3-longrope-long", "qwen3_5", "smollm3-awq"], 1e-4)
+SHARP = dict.fromkeys(["gemma3-awq", "gemma4-bf16", "gemma4-e", "ministral3-text-part", "phi3-longrope-long",
+                       "qwen3_5", "smollm3-awq"], 1e-4)
 FP16_KERNELS = {"awq_planes": ["--chunk", "8"], "awq_tensorcore": [], "awq_wgmma": []}
 
 

@@ -98,6 +98,25 @@ static Row converted(const Floats &from) {
   return Row(from.begin(), from.end());
 }
 
+/* The sum times a scalar, and its own norm: x = 0.375 * (sum + normed). */
+static void test_next_norm(AddNorm add, const Floats &sum, const Row &normed) {
+  const int n = add.n, n_tokens = (int)sum.size() / n;
+  const Floats weight = random_numbers(n, 0.5f, 1.5f), scalar = {0.375f};
+  Device<float> x(sum), weight_device(weight), scalar_device(scalar);
+  Rows next(n, n_tokens);
+  Row added, want;
+  Floats rounded;
+  for (size_t i = 0; i < sum.size(); i++) added.push_back((sum[i] + normed[i]) * scalar[0]);
+  for (double v : added) rounded.push_back((float)v);
+  add.x = x.at, add.scalar = scalar_device.at, add.next_weight = weight_device.at, add.next_eps = 0.25f;
+  add.out = next.memory.at, add.out_stride = next.stride;
+  MUST(ops_add_rms_norm(&add, n_tokens, 0, &error));
+  for (size_t i = 0; i < sum.size(); i++)
+    want.push_back(added[i] * scale_of(&rounded[i / n * n], n, 0.25) * weight[i % n]);
+  expect("ops_add_rms_norm, scaled", n, converted(x.host()), added, SINGLE);
+  next.expect_numbers("the norm after ops_add_rms_norm", n, want);
+}
+
 /* eps is large relative to the squares, so that leaving it out shows. The sizes cover each norm kernel: rows
  * in the registers of 512 and of 1,024 threads, ends that are no multiple of the block, rows that are read
  * twice. */
@@ -120,8 +139,14 @@ static void test_norms() {
     norm.expect_numbers("ops_rms_norm", n, normed);
     MUST(ops_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0, &error));
     round.expect_numbers("ops_round", n, rounded);
-    MUST(ops_add_rms_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0, &error));
+    AddNorm add = {};
+    add.y = x_device.at, add.weight = weight_device.at, add.eps = eps, add.n = n, add.x = sum_device.at;
+    MUST(ops_add_rms_norm(&add, n_tokens, 0, &error));
     expect("ops_add_rms_norm", n, converted(sum_device.host()), added, SINGLE);
+    test_next_norm(add, sum, normed);
+    for (size_t i = 0; i < x.size(); i++) normed[i] *= 1.5 / weight[i % n];
+    MUST(ops_rms_norm_plain((float *)x_device.at, eps, 1.5f, n, n_tokens, 0, &error));
+    expect("ops_rms_norm_plain", n, converted(x_device.host()), normed, SINGLE);
   }
 }
 
@@ -183,27 +208,29 @@ static void test_place_and_rope() {
 struct Kind {
   bool neighbours, norm_after;
   float beta;
+  bool plain_norms, k_as_v; /* norms of q, k and v without weights; v is k before its norm */
 };
 
 static void normalise(Row &head, const float *weight, double eps) {
   double squares = 0;
   for (double v : head) squares += v * v;
   const double scale = 1 / sqrt(squares / (double)head.size() + eps);
-  for (size_t i = 0; i < head.size(); i++) head[i] *= scale * weight[i];
+  for (size_t i = 0; i < head.size(); i++) head[i] *= scale * (weight ? weight[i] : 1);
 }
 
-/* One head after norm and rope; weight NULL: no norm. */
+/* One head after norm and rope; weight NULL: no norm, unless norms have no weights. */
 static Row head_of(const float *from, int head_dim, int rotary, const float *weight, double eps,
                    const float *turns, const Kind &kind) {
   Row head(from, from + head_dim);
-  if (weight && !kind.norm_after) normalise(head, weight, eps);
+  const bool has_norm = weight || kind.plain_norms;
+  if (has_norm && !kind.norm_after) normalise(head, weight, eps);
   for (int i = 0; i < rotary / 2; i++) {
     const int one = kind.neighbours ? 2 * i : i, other = kind.neighbours ? 2 * i + 1 : i + rotary / 2;
     const double low = head[one], high = head[other], c = turns[2 * i], s = turns[2 * i + 1];
     head[one] = low * c - high * s;
     head[other] = high * c + low * s;
   }
-  if (weight && kind.norm_after) normalise(head, weight, eps);
+  if (has_norm && kind.norm_after) normalise(head, weight, eps);
   return head;
 }
 
@@ -213,7 +240,7 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3, step = 4;
   const float eps = 0.5f;
   const int query_step = norms ? 2 * head_dim : head_dim,
-            stride = n_heads * query_step + 2 * n_kv * head_dim + (norms ? 5 : 0);
+            stride = n_heads * query_step + (kind.k_as_v ? 1 : 2) * n_kv * head_dim + (norms ? 5 : 0);
   const Floats from = random_numbers((size_t)n_tokens * stride, -2, 2),
                turns = random_numbers((size_t)n_tokens * rotary + 1, -1, 1),
                q_norm = random_numbers(head_dim, 0.5f, 1.5f), k_norm = random_numbers(head_dim, 0.5f, 1.5f);
@@ -231,16 +258,20 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   heads.k_cache = keys.at, heads.v_cache = values.at;
   heads.neighbours = kind.neighbours, heads.norm_after_rope = kind.norm_after;
   heads.query_scale_beta = kind.beta, heads.query_scale_step = step;
+  heads.plain_qk_norm = heads.v_norm = kind.plain_norms, heads.k_as_v = kind.k_as_v;
   if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
   MUST(ops_qk_norm_rope_append(&heads, n_tokens, 0, &error));
   Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
   for (int row = 0; row < n_tokens; row++)
     for (int h = 0; h < all; h++) {
       const bool is_q = h < n_heads, is_v = h >= n_heads + n_kv;
-      const float *in = &from[(size_t)row * stride] +
-                        (is_q ? h * query_step : n_heads * query_step + (h - n_heads) * head_dim);
+      const float *in =
+          &from[(size_t)row * stride] +
+          (is_q ? h * query_step
+                : n_heads * query_step + (h - n_heads - (is_v && kind.k_as_v ? n_kv : 0)) * head_dim);
       const float *weight = !norms ? NULL : is_q ? q_norm.data() : k_norm.data();
       Row head = Row(in, in + head_dim);
+      if (is_v && kind.plain_norms) normalise(head, NULL, eps);
       if (!is_v) head = head_of(in, head_dim, rotary, weight, eps, &turns[(size_t)row * rotary], kind);
       for (double &v : head)
         if (is_q) v *= 1 + (double)kind.beta * log(1 + floor((double)(pos + row) / step));
@@ -287,6 +318,53 @@ static void test_gate_heads() {
     }
 }
 
+/* Queries alone, as in a layer that shares keys and values, are the same as with keys and values. */
+static void test_queries_alone() {
+  const int n_heads = 5, n_kv = 2, head_dim = 64, n_tokens = 2, stride = (n_heads + 2 * n_kv) * head_dim;
+  const Floats from = random_numbers((size_t)n_tokens * stride, -2, 2),
+               turns = random_numbers(n_tokens * 64, -1, 1);
+  Device<float> from_device(from), turns_device(turns);
+  Device<__half> cache(untouched_halves((size_t)n_kv * n_tokens * head_dim));
+  Device<int> pos({0});
+  Row got[2];
+  for (int with_keys = 0; with_keys < 2; with_keys++) {
+    Device<__half> q(untouched_halves((size_t)n_tokens * n_heads * head_dim));
+    QkvHeads heads = {};
+    heads.n_heads = n_heads, heads.n_kv_heads = with_keys ? n_kv : 0, heads.head_dim = head_dim;
+    heads.n_ctx = n_tokens, heads.rotary_dim = head_dim, heads.rope_table = turns_device.at;
+    heads.pos = pos.at, heads.projections = from_device.at, heads.q = q.at;
+    heads.stride = (size_t)stride, heads.query_step = head_dim;
+    if (with_keys) heads.k_cache = heads.v_cache = cache.at;
+    MUST(ops_qk_norm_rope_append(&heads, n_tokens, 0, &error));
+    for (__half v : q.host()) got[with_keys].push_back(__half2float(v));
+  }
+  expect("ops_qk_norm_rope_append, queries alone of", head_dim, got[0], got[1], 0);
+}
+
+template <class T> static void test_layer_inputs(Dtype dtype) {
+  const int n_layers = 3, width = 150, vocab = 6;
+  const float eps = 0.5f;
+  const std::vector<int> ids = {5, 0};
+  const Floats numbers = random_numbers((size_t)vocab * n_layers * width, -2, 2),
+               p = random_numbers(ids.size() * n_layers * width, -2, 2),
+               weight = random_numbers(width, 0.5f, 1.5f);
+  std::vector<T> table;
+  for (float v : numbers) table.push_back((T)v);
+  Device<T> table_device(table);
+  Device<int> ids_device(ids);
+  Device<float> p_device(p), weight_device(weight);
+  const LayerInputs call = {table_device.at, dtype, n_layers, width, ids_device.at, weight_device.at, eps};
+  MUST(ops_layer_inputs(&call, (int)ids.size(), p_device.at, 0, &error));
+  Row want;
+  for (size_t i = 0; i < p.size(); i++) {
+    const size_t part = i / width * width, row = i / (n_layers * width), column = i % (n_layers * width);
+    const double normed = p[i] * scale_of(&p[part], width, eps) * weight[i % width];
+    want.push_back((normed + sqrt(width) * (double)(float)table[ids[row] * n_layers * width + column]) /
+                   sqrt(2));
+  }
+  expect("ops_layer_inputs", (int)dtype, converted(p_device.host()), want, SINGLE);
+}
+
 static void test_gated() {
   const int n_tokens = 2;
   for (int n : {40, 256, 300})
@@ -294,11 +372,14 @@ static void test_gated() {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
       Device<float> device(x);
       Rows out(n, n_tokens);
-      MUST(ops_gated(activation, device.at, n, n_tokens, out.memory.at, out.stride, 0, &error));
+      const float factor = n == 300 ? 0.5f : 1;
+      const Gated call = {activation,    factor, device.at,     device.at + n, 2 * (size_t)n,
+                          2 * (size_t)n, n,      out.memory.at, out.stride};
+      MUST(ops_gated(&call, n_tokens, 0, &error));
       Row want;
       for (int row = 0; row < n_tokens; row++)
         for (int i = 0; i < n; i++) {
-          const double g = x[(size_t)row * 2 * n + i], up = x[(size_t)row * 2 * n + n + i];
+          const double g = factor * x[(size_t)row * 2 * n + i], up = x[(size_t)row * 2 * n + n + i];
           const double silu = g / (1 + exp(-g)),
                        gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
           want.push_back((activation == ACTIVATION_SILU ? silu : gelu) * up);
@@ -354,7 +435,8 @@ static void test_limits() {
   for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
     Device<float> gate_up(Floats{300, 300, -300, NAN, 300, -300, 300, 1});
     Rows gated(4, 1);
-    MUST(ops_gated(activation, gate_up.at, 4, 1, gated.memory.at, gated.stride, 0, &error));
+    const Gated call = {activation, 1, gate_up.at, gate_up.at + 4, 8, 8, 4, gated.memory.at, gated.stride};
+    MUST(ops_gated(&call, 1, 0, &error));
     const std::vector<__half> of = gated.memory.host();
     const double nan = std::isnan(__half2float(of[3]));
     expect("ops_gated, limits of", 4, {__half2float(of[0]), __half2float(of[1]), __half2float(of[2]), nan},
@@ -383,15 +465,18 @@ int main() {
   }
   test_place_and_rope();
   for (bool norms : {false, true})
-    for (int head_dim : {2, 64, 80, 250, 256})
+    for (int head_dim : {2, 64, 80, 250, 256, 512})
       for (int rotary : {head_dim, head_dim / 4 * 2, 0}) {
-        for (const Kind &kind :
-             {Kind{}, Kind{true, false, 0}, Kind{false, true, 0.5f}, Kind{true, true, 2}}) {
+        for (const Kind &kind : {Kind{}, Kind{true, false, 0}, Kind{false, true, 0.5f}, Kind{true, true, 2},
+                                 Kind{false, false, 0, true, true}}) {
           test_heads<__half>(KV_F16, head_dim, rotary, norms, kind);
           test_heads<float>(KV_F32, head_dim, rotary, norms, kind);
         }
       }
   test_gate_heads();
+  test_queries_alone();
+  test_layer_inputs<float>(DTYPE_F32);
+  test_layer_inputs<__nv_bfloat16>(DTYPE_BF16);
   test_gated();
   for (int n_taps : {1, 3, 4, 7, 16})
     for (int hidden : {2, 32, 300}) test_short_conv(hidden, n_taps, n_taps % 2 == 0);

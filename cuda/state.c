@@ -1,0 +1,225 @@
+/* state.c - see state.h: sizes and places of a session's buffers, and its KV cache.
+ *
+ * Called by: backend.c.   Calls: attention.h, delta.h and fused.h for what they need, sample.h. */
+#include "cuda/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/attention/attention.h"
+#include "cuda/delta/delta.h"
+#include "cuda/device.h"
+
+static size_t kv_bytes(KvType kv) {
+  return kv == KV_F32 ? sizeof(float) : 2;
+}
+
+static bool has_local_rope(const ModelConfig *c) {
+  for (int layer = 0; layer < c->n_layers; layer++)
+    if (config_layer(c, layer).rope == ROPE_LOCAL) return true;
+  return false;
+}
+
+int query_outputs(const ModelConfig *c, const LayerConfig *own) {
+  return (c->attn_gate == ATTN_GATE_IN_Q ? 2 : 1) * c->n_heads * own->head_dim;
+}
+
+int qkv_outputs(const ModelConfig *c, const LayerConfig *own) {
+  const int n = own->shares_kv ? 0 : own->k_as_v ? 1 : 2;
+  return query_outputs(c, own) + n * own->n_kv_heads * own->head_dim;
+}
+
+static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
+  const int heads = c->n_heads * own->head_dim;
+  return qkv_outputs(c, own) + (c->attn_gate == ATTN_GATE_NUMBERS ? heads
+                                : c->attn_gate == ATTN_GATE_HEADS ? c->n_heads
+                                                                  : 0);
+}
+
+/* Outputs of b, a, qkv and z of a layer with the gated delta rule; 0 if the model has none. */
+static int delta_outputs(const DeltaConfig *d) {
+  return delta_channels(d) + d->n_value_heads * (d->value_dim + 2);
+}
+
+size_t states_before(const ModelConfig *c, int layer) {
+  const int n_conv = config_count_layers(c, LAYER_CONV, layer),
+            n_delta = config_count_layers(c, LAYER_DELTA, layer);
+  const size_t conv = (size_t)padded_row(c->hidden) * (size_t)c->conv.taps;
+  return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0);
+}
+
+size_t state_recurrent_bytes(const ModelConfig *c) {
+  return states_before(c, c->n_layers) * sizeof(float);
+}
+
+static size_t most(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+/* The largest sizes of all layers. */
+typedef struct {
+  size_t heads, intermediate, workspace;
+  int projections;
+} LargestSizes;
+
+static LargestSizes largest_sizes(const ModelConfig *c) {
+  LargestSizes sizes = {.heads = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim),
+                        .intermediate = (size_t)padded_row(c->per_layer_width),
+                        .projections = delta_outputs(&c->delta)};
+  if (c->conv.taps > 0) {
+    sizes.heads = most(sizes.heads, (size_t)padded_row(c->hidden));
+    if (sizes.projections < 3 * c->hidden) sizes.projections = 3 * c->hidden;
+  }
+  for (int layer = 0; layer < c->n_layers; layer++) {
+    const LayerConfig own = config_layer(c, layer);
+    sizes.heads = most(sizes.heads, (size_t)padded_row(c->n_heads * own.head_dim));
+    sizes.intermediate = most(sizes.intermediate, (size_t)padded_row(own.intermediate));
+    sizes.workspace =
+        most(sizes.workspace, attention_workspace_bytes(c->n_heads, own.n_kv_heads, own.head_dim));
+    const int projections = attention_outputs(c, &own);
+    if (sizes.projections < projections) sizes.projections = projections;
+  }
+  return sizes;
+}
+
+/* Bytes of the keys, or values, in the caches before a layer's: each cache begins at a multiple of 256. */
+static size_t kv_before(const ModelConfig *c, const StateOptions *o, int layer) {
+  DeviceArena before = {0};
+  for (int i = 0; i < layer; i++)
+    arena_take(&before, config_kv_numbers(c, i) / 2 * (size_t)o->n_ctx, kv_bytes(o->kv));
+  return before.used;
+}
+
+static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
+  const StateOptions *o = &s->options;
+  size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
+  const size_t inputs = chunk * (size_t)c->per_layer_width;
+  const LargestSizes sizes = largest_sizes(c);
+  const bool separate_norms = c->norms != NORM_BEFORE || c->per_layer_width > 0;
+  s->h_stride = padded_row(c->hidden);
+  s->projection_stride = padded_row(sizes.projections);
+  const size_t recurrent = state_recurrent_bytes(c);
+  s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
+  s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
+  s->branch = arena_take(m, separate_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
+  s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
+  DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
+  s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
+  s->q = arena_take(m, chunk * sizes.heads, 2);
+  s->a = arena_take(m, chunk * sizes.heads, 2);
+  s->delta_workspace =
+      arena_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
+  s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
+  s->g = arena_take(&mlp, chunk * sizes.intermediate, 2);
+  s->input_gate = arena_take(&mlp, inputs, sizeof(float));
+  if (mlp.used > m->used) m->used = mlp.used;
+  s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
+  s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
+  const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
+               local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
+  s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
+  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? arena_take(m, local_angles, 2 * sizeof(float)) : NULL;
+  s->pos = arena_take(m, 1, sizeof(int));
+  s->ids = arena_take(m, chunk, sizeof(int));
+  s->workspace = arena_take(m, sizes.workspace, 1);
+  s->k = arena_take(m, kv_before(c, o, c->n_layers), 1);
+  s->v = arena_take(m, kv_before(c, o, c->n_layers), 1);
+  s->recurrent = arena_take(m, 1 + (size_t)o->n_slots, recurrent);
+}
+
+/* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
+size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
+  BackendState measured = {.options = *options};
+  DeviceArena arena = {0};
+  place(&measured, config, true, &arena);
+  return arena.used == SIZE_MAX ? SIZE_MAX : arena.used + fused_bytes(config);
+}
+
+void state_close(BackendState *s) {
+  if (!s) return;
+  cudaStreamSynchronize(s->loaded->stream);
+  for (int i = 0; i < 2; i++)
+    if (s->graphs[i]) cudaGraphExecDestroy(s->graphs[i]);
+  fused_close(s->fused);
+  device_sampler_close(s->sampler);
+  cudaFreeHost(s->ring);
+  cudaFree(s->memory);
+  free(s);
+}
+
+Status state_open(BackendState *s, Error *err) {
+  const BackendModel *loaded = s->loaded;
+  const StateOptions *options = &s->options;
+  const ModelConfig *config = &loaded->model->config;
+  bool separate = false;
+  for (int i = 0; i < config->n_layers; i++)
+    separate = separate || !loaded->layers[i].gate_up.parts[0].interleaved;
+  DeviceArena arena = {0};
+  place(s, config, separate, &arena);
+  if (arena.used == SIZE_MAX)
+    return error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
+  TRY(cuda_status(cudaMalloc(&s->memory, arena.used), "no memory for the context", err));
+  arena = (DeviceArena){.base = s->memory};
+  place(s, config, separate, &arena);
+  TRY(device_sampler_open(config->vocab_size, &s->sampler, err));
+  const size_t ring = STATE_RING * sizeof *s->ring, staging = (size_t)config->vocab_size * sizeof(float);
+  TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + staging, cudaHostAllocMapped), "cannot pin memory",
+                  err));
+  memset(s->ring, 0, ring);
+  s->staging = s->ring + STATE_RING;
+  if (loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
+    TRY(fused_open(loaded, options, &s->fused, err));
+  return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),
+                     "cannot clear memory", err);
+}
+
+/* --- the KV cache */
+
+/* The layer's keys or values, or those that it shares. */
+static void *kv_layer(const BackendState *s, void *all, int layer) {
+  const ModelConfig *c = &s->loaded->model->config;
+  return (char *)all + kv_before(c, &s->options, config_layer(c, layer).kv_layer);
+}
+
+void *state_keys(const BackendState *s, int layer) {
+  return kv_layer(s, s->k, layer);
+}
+
+void *state_values(const BackendState *s, int layer) {
+  return kv_layer(s, s->v, layer);
+}
+
+Status state_wait(BackendState *s, Error *err) {
+  return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
+}
+
+/* Copies a layer's keys and then its values: per KV head a run of rows, n_ctx rows apart in the cache,
+ * n_stored on the host. Any thread may call this, so it sets the thread's device. Waits for the copy. */
+static Status copy_layer(BackendState *s, TokenRange span, int layer, int n_stored, char *host, bool to_host,
+                         Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  void *const caches[] = {s->k, s->v};
+  const LayerConfig own = config_layer(c, layer);
+  const size_t row = (size_t)own.head_dim * kv_bytes(s->options.kv), n_heads = (size_t)own.n_kv_heads;
+  const size_t run = (size_t)span.n_tokens * row, host_pitch = (size_t)n_stored * row,
+               cache_pitch = (size_t)s->options.n_ctx * row;
+  TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
+  for (int i = 0; i < 2; i++, host += n_heads * host_pitch) {
+    char *cache = (char *)kv_layer(s, caches[i], layer) + (size_t)span.pos * row;
+    const cudaError_t error = to_host ? cudaMemcpy2DAsync(host, host_pitch, cache, cache_pitch, run, n_heads,
+                                                          cudaMemcpyDeviceToHost, s->loaded->stream)
+                                      : cudaMemcpy2DAsync(cache, cache_pitch, host, host_pitch, run, n_heads,
+                                                          cudaMemcpyHostToDevice, s->loaded->stream);
+    TRY(cuda_status(error, "cannot copy keys and values", err));
+  }
+  return state_wait(s, err);
+}
+
+Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
+  return copy_layer(s, span, layer, span.n_tokens, out, true, err);
+}
+
+Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                      Error *err) {
+  return copy_layer(s, span, layer, n_stored, (char *)from, false, err);
+}

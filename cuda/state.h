@@ -1,0 +1,84 @@
+/* state.h - a session of the CUDA backend: its device memory, KV cache and ring of picked tokens.
+ *
+ * Read and written by: backend.c. */
+#pragma once
+
+#include "cuda/device_model.h"
+#include "cuda/fused/fused.h"
+#include "cuda/ops/sample.h"
+
+enum { STATE_RING = 64 };
+
+/* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
+struct BackendState {
+  const BackendModel *loaded;
+  StateOptions options;
+  void *memory;
+  float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
+  void *h;            /* f16 [max_chunk][h_stride] normalised x */
+  float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
+  float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
+  void *q,
+      *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
+  float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
+  void *g;               /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
+  float *inputs;         /* [max_chunk][n_layers][per_layer_width] set by embed */
+  float *input_gate;     /* [max_chunk][per_layer_width] */
+  void *lm_head_in;      /* f16 [max_logit_rows][h_stride] */
+  float *logits;         /* [max_logit_rows][vocab_size] */
+  void *rope_tables[2];  /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
+  int *pos;              /* position of the step's first token */
+  int *ids;              /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
+  void *k, *v;           /* for each layer with a cache [n_kv_heads][n_ctx][head_dim]: state_keys() */
+  void *workspace;       /* of attention_workspace_bytes() */
+  void *delta_workspace; /* of delta_workspace_bytes() */
+  float *recurrent;      /* [1 + n_slots][states of all layers], the current ones first */
+  FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
+  int h_stride, projection_stride; /* each layer's q and a are as wide as o's input, its g as down's */
+  bool normed; /* h is what the next operation would make of x: linear_residual() did it */
+
+  DeviceSampler *sampler;
+  uint64_t notes_version; /* sampler_version() of the notes on the device */
+  bool ahead;    /* picks are enqueued that the host has not seen: only the device's notes count them */
+  Sampled *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING */
+  uint64_t n_enqueued, n_taken;
+  void *staging; /* [vocab_size] pinned, after the ring: logits or notes in a copy */
+
+  cudaGraphExec_t
+      graphs[2]; /* a one-token step with logits, by TokenRange.long_rope; NULL: not captured yet */
+  cudaGraphExec_t *capturing; /* the one that is being captured, or NULL */
+  int n_logit_rows;           /* rows of logits that the last step left */
+};
+
+/* Elements of a row of n numbers: padded to 8, so that every row is 16-byte aligned. */
+static inline int padded_row(int n) {
+  return (n + 7) / 8 * 8;
+}
+
+/* Queries of a layer and the gates among them. */
+int query_outputs(const ModelConfig *config, const LayerConfig *layer);
+/* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
+int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
+
+/* Floats of the recurrent states of the layers before `layer`, one after the other. */
+size_t states_before(const ModelConfig *config, int layer);
+/* Bytes of the recurrent states of all layers; 0 if the model has none. */
+size_t state_recurrent_bytes(const ModelConfig *config);
+
+/* The backend's state_bytes, kv_read and kv_write. */
+size_t state_bytes(const ModelConfig *config, const StateOptions *options);
+Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
+Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                      Error *err);
+
+/* Takes all memory; state_close() also after a failure. PRECOND `loaded` and `options` are set, the rest is
+ * zeros. */
+Status state_open(BackendState *s, Error *err);
+void state_close(BackendState *s); /* frees s as well */
+
+/* The layer's cache [n_kv_heads][n_ctx][head_dim], or the one that it shares. */
+void *state_keys(const BackendState *s, int layer);
+void *state_values(const BackendState *s, int layer);
+
+/* Waits for all work on the stream. */
+Status state_wait(BackendState *s, Error *err);
