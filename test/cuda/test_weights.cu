@@ -190,22 +190,39 @@ static void expect_layers(const BackendModel &loaded) {
     expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, loaded.stream);
     expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_linear(Matrix8(&to->down, loaded.stream), 0, 1, &from->down);
+    expect_norm(to->sinks, from->sinks, false, "sinks");
+    expect_norm(to->scalar, from->scalar, false, "layer_scalar");
+    expect_norm(to->input_norm, from->input_norm, one, "input_norm");
+    if (model->config.per_layer_width == 0) continue;
+    expect_linear(Matrix8(&to->input_gate, loaded.stream), 0, 1, &from->input_gate);
+    expect_linear(Matrix8(&to->input_projection, loaded.stream), 0, 1, &from->input_projection);
   }
-  expect_norm(loaded.final_norm, model->final_norm, one, "final_norm");
+  if (model->config.per_layer_width > 0) {
+    expect_norm(loaded.input_norm, model->input_norm, one, "input_norm of the model");
+    expect_linear(Matrix8(&loaded.input_projection, loaded.stream), 0, 1, &model->input_projection);
+  }
+  expect_norm(loaded.final_norm, model->final_norm, one && !model->config.final_norm_plain, "final_norm");
   expect_linear(Matrix8(&loaded.head, loaded.stream), 0, 1, &model->head);
 }
 
-static void expect_embedding(const BackendModel &loaded) {
-  const Matrix *table = &loaded.model->embedding;
-  const size_t element = dtype_bytes(table->dtype), row = (size_t)table->n_columns * element,
-               stride = loaded.embedding_stride * element;
-  const std::vector<char> got = to_host<char>(loaded.embedding, (size_t)table->n_rows * stride);
+static void expect_table(const void *table, size_t numbers_of_row, const Matrix &from, const char *what) {
+  const size_t element = dtype_bytes(from.dtype), row = (size_t)from.n_columns * element,
+               stride = numbers_of_row * element;
+  const std::vector<char> got = to_host<char>(table, (size_t)from.n_rows * stride);
   int wrong = 0;
-  for (int i = 0; i < table->n_rows; i++)
-    wrong += memcmp(&got[(size_t)i * stride], (const char *)table->data + (size_t)i * row, row) != 0;
-  expect(wrong == 0, "rows", "the embedding");
-  expect((loaded.embedding == loaded.head.dense) == (loaded.model->head.weight == table->data),
+  for (int i = 0; i < from.n_rows; i++)
+    wrong += memcmp(&got[(size_t)i * stride], (const char *)from.data + (size_t)i * row, row) != 0;
+  expect(wrong == 0, "rows", what);
+}
+
+static void expect_embedding(const BackendModel &loaded) {
+  const Model *model = loaded.model;
+  expect_table(loaded.embedding, loaded.embedding_stride, model->embedding, "the embedding");
+  expect((loaded.embedding == loaded.head.dense) == (model->head.weight == model->embedding.data),
          "whether the head has the same memory", "the embedding");
+  if (model->config.per_layer_width > 0)
+    expect_table(loaded.input_table, (size_t)model->input_table.n_columns, model->input_table,
+                 "the inputs of layers");
 }
 
 static void expect_ropes(const BackendModel &loaded) {
