@@ -232,14 +232,23 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
       weights[column * kMaxSplits + lane + 32 * i] = power_of_2(pair[i].x - high) / total;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < columns.n * (kHeadDim / 4); i += kThreads) {
-    int column = i / (kHeadDim / 4), chunk = i % (kHeadDim / 4);
-    const float4 *outputs = from.outputs + column * (kHeadDim / 4) + chunk;
-    float4 value = make_float4(0, 0, 0, 0);
+  /* Longer heads: several numbers at once, so that more loads are in flight. */
+  constexpr int kChunks = kHeadDim / 4, kAtOnce = kHeadDim > 128 ? kHeadDim / 128 : 1;
+  for (int first = threadIdx.x; first < columns.n * kChunks; first += kAtOnce * kThreads) {
+    float4 values[kAtOnce] = {};
 #pragma unroll 8
     for (int p = 0; p < n_used; p++)
-      add_scaled(value, weights[column * kMaxSplits + p], __ldcg(outputs + p * kColumns * (kHeadDim / 4)));
-    store_output(a, columns, column, chunk * 4, value, 1);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; j++) {
+        const int i = min(first + j * kThreads, columns.n * kChunks - 1);
+        add_scaled(values[j], weights[i / kChunks * kMaxSplits + p],
+                   __ldcg(from.outputs + p * kColumns * kChunks + i));
+      }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; j++) {
+      const int i = first + j * kThreads;
+      if (i < columns.n * kChunks) store_output(a, columns, i / kChunks, i % kChunks * 4, values[j], 1);
+    }
   }
 }
 
@@ -318,11 +327,11 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   merge_splits<kHeadDim, kColumns>(a, columns, partials, n_used, joined);
 }
 
-/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB), two only if a chip has
- * enough for them. */
+/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). Two of heads of 512 fit
+ * no chip. */
 template <int kHeadDim, int kTiles, bool kCapped>
 Status launch_stages(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
-  constexpr int kStages = shared_bytes(kHeadDim, kTiles, 2) <= kMostShared ? 2 : 1;
+  constexpr int kStages = kHeadDim <= 256 ? 2 : 1;
   auto kernel = attention_decode_kernel<kHeadDim, kTiles, kStages, kCapped>;
   size_t bytes = shared_bytes(kHeadDim, kTiles, kStages);
   if constexpr (kStages == 2 && shared_bytes(kHeadDim, kTiles, 2) > kLeastShared)

@@ -42,8 +42,6 @@ template <int N> using HeadSize = std::integral_constant<int, N>;
 
 /* Shared memory that a block can have on every chip since sm_75. */
 constexpr size_t kLeastShared = 64 << 10;
-/* Most that any chip's block can have: more stages than fit it are not compiled. */
-constexpr size_t kMostShared = 227 << 10;
 
 /* Calls run(head_dim, capped), both as integral_constant, so that they select a kernel's template. Kernels
  * with a cap are compiled for the head sizes of models that cap scores (Gemma 2). */
