@@ -266,7 +266,9 @@ def expected_bytes(layers, hidden, heads, kv_heads, intermediate, vocab, tied, q
 
 def with_long_context(config):
     longer = {"max_position_embeddings": 1 << 30}
-    return {**config, "text_config": {**config["text_config"], **longer}} if "text_config" in config else {**config, **longer}
+    if "text_config" in config:
+        return {**config, "text_config": {**config["text_config"], **longer}}
+    return {**config, **longer}
 
 
 def expected_bytes_of_gemma_4():
