@@ -1,5 +1,4 @@
 /* supported.c - cuda_check_model() of backend.h. Called by: backend.c, commands/device.c. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -47,26 +46,9 @@ static Status refuse(const Model *model, const char *words, Error *err) {
                    words);
 }
 
-/* Refuses weights that no kernel reads. */
-static Status check_kind(const Linear *linear, const Model *model, Error *err) {
-  char words[128];
-  if (linear->kind != LINEAR_FP8 && linear->kind != LINEAR_FP4) return STATUS_OK;
-  snprintf(words, sizeof words, "weights in %s (%s)", linear->kind == LINEAR_FP8 ? "FP8" : "FP4",
-           linear->name);
-  return refuse(model, words, err);
-}
-
-static Status check_kinds(const Model *model, Error *err) {
-  for (int i = 0; i < model->config.n_layers; i++)
-    for (int which = 0; which < N_LAYER_LINEARS; which++)
-      TRY(check_kind(layer_linear(&model->layers[i], which), model, err));
-  return check_kind(&model->head, model, err);
-}
-
 Status cuda_check_model(const Model *model, Error *err) {
   const char *part = unsupported_part(&model->config);
   if (part) return refuse(model, part, err);
-  TRY(check_kinds(model, err));
   bool fit = model->dummy || scales_fit_fp16(&model->head);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++)

@@ -19,8 +19,8 @@ static WeightType weight_type(const Linear *linear) {
   case LINEAR_AWQ: return WEIGHT_AWQ4;
   case LINEAR_GROUPED: return WEIGHT_AWQ8;
   case LINEAR_INT8: return WEIGHT_INT8;
-  case LINEAR_FP8: /* cuda_check_model() refuses both */
-  case LINEAR_FP4:
+  case LINEAR_FP8: return WEIGHT_FP8;
+  case LINEAR_FP4: return WEIGHT_FP4;
   case LINEAR_DENSE: break;
   }
   return linear->dtype == DTYPE_F16 ? WEIGHT_F16 : linear->dtype == DTYPE_BF16 ? WEIGHT_BF16 : WEIGHT_F32;
@@ -31,7 +31,27 @@ static bool has_groups(const Linear *linear) {
 }
 
 static int linear_group(const Linear *linear) {
-  return has_groups(linear) ? linear->group : 0;
+  return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
+}
+
+/* Bytes of a row of weights that lie by outputs. */
+static size_t row_bytes(const Linear *linear) {
+  const size_t n_in = (size_t)linear->n_in;
+  switch (linear->kind) {
+  case LINEAR_FP4: return n_in / 2;
+  case LINEAR_FP8:
+  case LINEAR_INT8: return n_in;
+  default: return n_in * dtype_bytes(linear->dtype);
+  }
+}
+
+/* FP8: blocks of outputs, and groups of inputs, that have a scale. */
+static size_t scale_blocks(const Linear *linear) {
+  return (size_t)((linear->block_first + linear->n_out - 1) / linear->block + 1);
+}
+
+static size_t scale_groups(const Linear *linear) {
+  return (size_t)((linear->n_in - 1) / linear->group + 1);
 }
 
 /* Bytes of n zero points, and of n scales, in a Linear's layout. */
@@ -43,10 +63,11 @@ static size_t scale_bytes(const Linear *linear, size_t n) {
   return linear->kind == LINEAR_AWQ ? n * 2 : n * 4;
 }
 
-/* True if two layers can be stacked in one matrix: the same type and group, outputs in whole slabs of 8. */
+/* True if two layers can be stacked in one matrix: the same type and group (FP4 has one as laid out), outputs
+ * in whole slabs of 8. */
 static bool can_join(const Linear *a, const Linear *b) {
-  return weight_type(a) == weight_type(b) && linear_group(a) == linear_group(b) && a->n_out % 8 == 0 &&
-         b->n_out % 8 == 0;
+  const bool groups_fit = a->kind == LINEAR_FP4 || linear_group(a) == linear_group(b);
+  return weight_type(a) == weight_type(b) && groups_fit && a->n_out % 8 == 0 && b->n_out % 8 == 0;
 }
 
 /* --- passes */
@@ -187,7 +208,9 @@ static void need_slot(Loader *loader, const Linear *l) {
     size_t groups = zero_bytes(l, n) + scale_bytes(l, n) + 512;
     piece = groups > rows ? groups : rows;
   } else {
-    piece = 8 * in * (l->kind == LINEAR_INT8 ? 1 : dtype_bytes(l->dtype));
+    piece = 8 * row_bytes(l);
+    const size_t scales = l->kind == LINEAR_FP8 ? scale_blocks(l) * scale_groups(l) * sizeof(float) : 0;
+    if (piece < scales) piece = scales;
   }
   if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias, or int8 scales */
   if (loader->slot_bytes < piece) loader->slot_bytes = piece;
@@ -284,11 +307,38 @@ static Status fill_vector(Loader *l, const float **to, const Vector *from, Vecto
   return STATUS_OK;
 }
 
-/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. `bits` is the
- * width of weights in groups as the checkpoint has them, 0 for weights without groups. */
-static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, int bits, const void *from,
-                        int n_rows, size_t row_bytes, size_t step, size_t unit, Error *err) {
-  const bool int8 = to->type == WEIGHT_INT8;
+/* Lays out rows [first, first + n) of what fill_rows() uploads. */
+typedef Status (*FillRows)(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                           const void *staged, cudaStream_t stream, Error *err);
+
+static Status fill_group_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                              const void *staged, cudaStream_t stream, Error *err) {
+  return linear_fill_weights(to, part, first, n, from->bits, staged, stream, err);
+}
+
+static Status fill_byte_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                             const void *staged, cudaStream_t stream, Error *err) {
+  (void)from;
+  return linear_fill_bytes(to, part, first, n, staged, stream, err);
+}
+
+static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                              const void *staged, cudaStream_t stream, Error *err) {
+  (void)from;
+  return linear_fill_dense(to, part, first, n, staged, stream, err);
+}
+
+/* Scales of FP4. Code 0x38 of E4M3 stands for 1. */
+static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                              const void *staged, cudaStream_t stream, Error *err) {
+  return linear_fill_fp4_scales(to, part, first, n, staged, from->group, from->scale_values[0x38], stream,
+                                err);
+}
+
+/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. */
+static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *layer,
+                        FillRows fill, const void *from, int n_rows, size_t row_bytes, size_t step,
+                        size_t unit, Error *err) {
   Uploader *u = &l->uploader;
   const size_t fit = u->slot_bytes / row_bytes / unit * unit;
   const int rows = fit < (size_t)n_rows ? (int)fit : n_rows;
@@ -298,10 +348,7 @@ static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, int 
     TRY(upload_begin(u, err));
     TRY(upload_add_rows(u, (const char *)from + (size_t)first * step, (size_t)n, row_bytes, step, &staged,
                         err));
-    if (bits)
-      TRY(linear_fill_weights(to, part, first, n, bits, staged, u->stream, err));
-    else
-      TRY((int8 ? linear_fill_int8 : linear_fill_dense)(to, part, first, n, staged, u->stream, err));
+    TRY(fill(to, part, layer, first, n, staged, u->stream, err));
     TRY(upload_end(u, err));
     advance(l, (size_t)n * row_bytes);
   }
@@ -336,17 +383,36 @@ static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, co
   return STATUS_OK;
 }
 
+static Status fill_fp8_scales(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
+                              Error *err) {
+  const size_t bytes = scale_blocks(from) * scale_groups(from) * sizeof(float);
+  void *staged;
+  TRY(upload_begin(&l->uploader, err));
+  TRY(upload_add(&l->uploader, from->scales, bytes, &staged, err));
+  TRY(linear_fill_fp8_scales(to, part, staged, from->block, from->block_first, l->uploader.stream, err));
+  TRY(upload_end(&l->uploader, err));
+  advance(l, bytes);
+  return STATUS_OK;
+}
+
 static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
   const size_t n_out = (size_t)from->n_out, bits = (size_t)from->bits;
   if (has_groups(from)) {
-    TRY(fill_rows(l, to, part, from->bits, from->qweight, from->n_in, n_out * bits / 8,
+    TRY(fill_rows(l, to, part, from, fill_group_rows, from->qweight, from->n_in, n_out * bits / 8,
                   (n_out + (size_t)from->skip) * bits / 8, 64, err));
     TRY(fill_groups(l, to, part, from, err));
   } else { /* whole slabs of 8 rows */
-    const bool int8 = from->kind == LINEAR_INT8;
-    const size_t row_bytes = (size_t)from->n_in * (int8 ? 1 : dtype_bytes(from->dtype));
-    TRY(fill_rows(l, to, part, 0, from->weight, from->n_out, row_bytes, row_bytes, 8, err));
-    if (int8) TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));
+    const FillRows fill = from->kind == LINEAR_DENSE ? fill_dense_rows : fill_byte_rows;
+    const size_t bytes = row_bytes(from);
+    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, bytes, bytes, 8, err));
+  }
+  if (from->kind == LINEAR_INT8)
+    TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));
+  if (from->kind == LINEAR_FP8) TRY(fill_fp8_scales(l, to, part, from, err));
+  if (from->kind == LINEAR_FP4) {
+    TRY(fill_rows(l, to, part, from, fill_scale_rows, from->scales, from->n_out, scale_groups(from),
+                  scale_groups(from), 8, err));
+    advance(l, 256 * sizeof *from->scale_values);
   }
   if (!from->bias.data) return STATUS_OK;
   floats_read(from->bias.data, from->bias.dtype, 0, n_out, l->floats);

@@ -106,22 +106,20 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-static bool is_quantised(const DeviceLinear *w) {
-  return w->type == WEIGHT_AWQ4 || w->type == WEIGHT_AWQ8;
-}
-
 /* The group that linear_lay_out() was called with for `like`; it pads a single group. */
 static int given_group(const DeviceLinear *like) {
-  if (!is_quantised(like)) return 0;
+  if (!weight_is_quantised(like->type)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;
 }
 
-/* Bytes of weights, scales and zero points, without padding. */
+/* Bytes of weights, scales, zero points and factors, without padding. */
 static double stored_bytes(const DeviceLinear *w) {
   const double cells = (double)w->n_in * w->n_out;
   switch (w->type) {
   case WEIGHT_AWQ4: return cells / 2 + cells / given_group(w) * 2.5;
   case WEIGHT_AWQ8: return cells + cells / given_group(w) * 3;
+  case WEIGHT_FP4: return cells / 2 + cells / given_group(w) + w->n_out * 4.0;
+  case WEIGHT_FP8: return cells + cells / given_group(w) * 2 + w->n_out * 4.0;
   case WEIGHT_INT8: return cells + w->n_out * 4.0;
   case WEIGHT_F32: return cells * 4;
   case WEIGHT_F16:

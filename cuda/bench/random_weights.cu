@@ -43,23 +43,30 @@ Status run(void (*kernel)(Parameters...), cudaStream_t stream, Error *err, Argum
 
 /* A matrix as a checkpoint would store it, stacked or interleaved parts as one. */
 struct Stored {
-  bool quantised;                 /* 4 or 8 bits in groups */
+  bool quantised;                 /* integers of 4 or 8 bits in groups, which lie by inputs */
   size_t row_bytes;               /* of weights: a row has all outputs if quantised, else all inputs */
   size_t unit;                    /* rows are filled in multiples of it */
   size_t n_groups;                /* quantised: without padding */
   size_t zero_bytes, scale_bytes; /* of all groups, rounded up to 256 */
 };
 
+/* Matrices for linear_fill_bytes(). */
+bool lies_in_bytes(const DeviceLinear *w) {
+  return w->type == WEIGHT_INT8 || weight_has_factors(w->type);
+}
+
 Stored stored_of(const DeviceLinear *w) {
   Stored s = {};
   const size_t in = (size_t)w->n_in, out = (size_t)w->n_out;
-  s.quantised = w->type == WEIGHT_AWQ4 || w->type == WEIGHT_AWQ8;
+  s.quantised = weight_has_zeros(w->type);
   s.unit = s.quantised ? 64 : 8;
   if (!s.quantised) {
-    s.row_bytes = in * (w->type == WEIGHT_F32 ? 4 : w->type == WEIGHT_INT8 ? 1 : 2);
+    s.row_bytes = w->type == WEIGHT_FP4 ? in / 2
+                  : lies_in_bytes(w)    ? in
+                                        : in * (w->type == WEIGHT_F32 ? 4 : 2);
     return s;
   }
-  const size_t bits = w->type == WEIGHT_AWQ4 ? 4 : 8;
+  const size_t bits = (size_t)weight_bits(w->type);
   s.row_bytes = out * bits / 8;
   s.n_groups = w->group >= w->n_in ? 1 : in / (size_t)w->group;
   s.zero_bytes = align_up(s.n_groups * out * bits / 8);
@@ -74,21 +81,20 @@ LinearPart all_rows(const DeviceLinear *w) {
 /* Uniform numbers from -a to a have the variance a^2 / 3. */
 Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes,
                     uint64_t seed, cudaStream_t stream, Error *err) {
-  const bool int8 = w->type == WEIGHT_INT8;
+  const bool bytes = lies_in_bytes(w);
   const float most = sqrtf(3 / (float)w->n_in);
   const int n_rows = s.quantised ? w->n_in : w->n_out;
   const int rows = (int)std::min(staging_bytes / s.row_bytes / s.unit * s.unit, kMostRows);
   for (int first = 0; first < n_rows; first += rows) {
     const int n = std::min(rows, n_rows - first);
-    if (s.quantised || int8)
+    if (s.quantised || bytes)
       TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8, seed + first));
     else
       TRY(random_numbers(staging, w->type, (size_t)n * w->n_in, -most, most, seed + first, stream, err));
     if (s.quantised)
-      TRY(linear_fill_weights(w, all_rows(w), first, n, w->type == WEIGHT_AWQ4 ? 4 : 8, staging, stream,
-                              err));
+      TRY(linear_fill_weights(w, all_rows(w), first, n, weight_bits(w->type), staging, stream, err));
     else
-      TRY((int8 ? linear_fill_int8 : linear_fill_dense)(w, all_rows(w), first, n, staging, stream, err));
+      TRY((bytes ? linear_fill_bytes : linear_fill_dense)(w, all_rows(w), first, n, staging, stream, err));
   }
   return STATUS_OK;
 }
@@ -109,6 +115,26 @@ Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64
   return linear_fill_groups(w, all_rows(w), staging, scales, false, stream, err);
 }
 
+/* All scales are 1 (0x38 in E4M3), but for the factor. The mean square of E2M1's numbers is 8.6, that of
+ * E4M3's 1.15e4. */
+Status fill_float_scales(const DeviceLinear *w, char *staging, size_t staging_bytes, uint64_t seed,
+                         cudaStream_t stream, Error *err) {
+  const float scale = 1 / sqrtf((w->type == WEIGHT_FP4 ? 8.6f : 1.15e4f) * (float)w->n_in);
+  if (w->type == WEIGHT_FP8) {
+    TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_groups, 0.9f * scale, 1.1f * scale, ~seed, stream,
+                       err));
+    return linear_fill_fp8_scales(w, all_rows(w), (const float *)staging, w->n_out, 0, stream, err);
+  }
+  const size_t groups = (size_t)(w->n_in / w->group);
+  const int rows = (int)std::min(staging_bytes / groups / 8 * 8, kMostRows);
+  TRY(cuda_status(cudaMemsetAsync(staging, 0x38, std::min(staging_bytes, (size_t)rows * groups), stream),
+                  w->name, err));
+  for (int first = 0; first < w->n_out; first += rows)
+    TRY(linear_fill_fp4_scales(w, all_rows(w), first, std::min(rows, w->n_out - first),
+                               (const uint8_t *)staging, w->group, scale, stream, err));
+  return STATUS_OK;
+}
+
 } // namespace
 
 Status random_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed,
@@ -120,7 +146,8 @@ size_t random_staging_bytes(const DeviceLinear *w) {
   const Stored s = stored_of(w);
   const size_t piece = align_up(s.row_bytes * s.unit);
   const size_t floats = w->has_bias || w->type == WEIGHT_INT8 ? (size_t)w->n_out * 4 : 0;
-  return std::max({piece, s.zero_bytes + s.scale_bytes, align_up(floats)});
+  const size_t scales = weight_has_factors(w->type) ? align_up((size_t)w->n_groups * 8) : 0;
+  return std::max({piece, s.zero_bytes + s.scale_bytes, align_up(floats), scales});
 }
 
 Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes, uint64_t seed,
@@ -131,7 +158,10 @@ Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes,
                      staging_bytes);
   seed <<= 32; /* pieces add their first rows */
   TRY(fill_weights(w, s, (char *)staging, staging_bytes, seed, stream, err));
-  if (s.quantised || w->type == WEIGHT_INT8) TRY(fill_scales(w, s, (char *)staging, seed, stream, err));
+  if (weight_has_factors(w->type))
+    TRY(fill_float_scales(w, (char *)staging, staging_bytes, seed, stream, err));
+  else if (s.quantised || w->type == WEIGHT_INT8)
+    TRY(fill_scales(w, s, (char *)staging, seed, stream, err));
   if (!w->has_bias) return STATUS_OK;
   TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, -0.1f, 0.1f, ~seed + 2, stream, err));
   return linear_fill_floats(w, all_rows(w), w->bias, (const float *)staging, stream, err);

@@ -1,6 +1,6 @@
 /* awq_dequant.cu - the stand-alone dequantisation operator; cublas_matmul.cu multiplies its results.
  *
- *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once
+ *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once; FP8 and FP4 without the factor
  *
  * Two forms give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts, fp32,
  * any group size) for older chips.
@@ -18,10 +18,8 @@ __device__ __forceinline__ void tile_packed(const QuantView &w, const uint4 (&v)
   int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int j = 0; j < 4; j++) {
-    size_t at = ((size_t)tile_row * w.n_groups + group_of(w, tile_in * kTileIn + 16 * j)) * 8 + g;
-    uint32_t s = __ldg(w.scales + at), q[4];
-    W::halves(v, j, W::half_zeros(__ldg((const typename W::Zero *)w.zeros + at)), q);
-    scale_halves(s, q);
+    uint32_t q[4];
+    W::template operand<true>(v, j, W::meta(w, tile_row, tile_in * kTileIn + 16 * j, g), q);
 #pragma unroll
     for (int i = 0; i < 4; i++) *(uint32_t *)&rows[g + i % 2 * 8][16 * j + 2 * t + i / 2 * 8] = q[i];
   }
@@ -31,16 +29,13 @@ template <class W>
 __device__ __forceinline__ void tile_plain(const QuantView &w, int tile_row, int tile_in, int lane,
                                            __half (*rows)[kPitch]) {
   int g = lane / 4, t = lane % 4;
-  const uint32_t *words =
-      (const uint32_t *)(w.tiles + ((size_t)tile_row * w.n_tiles_in + tile_in) * W::kVectors * 32 + lane);
+  const uint4 *at_tile = w.tiles + ((size_t)tile_row * w.n_tiles_in + tile_in) * W::kVectors * 32 + lane;
   for (int at = 0; at < 16; at++) {
     int j = at / 4, i = at % 4, k = tile_k(j, t, i);
-    size_t group = ((size_t)tile_row * w.n_groups + group_of(w, tile_in * kTileIn + k)) * 8 + g;
-    uint32_t s = w.scales[group], z = ((const typename W::Zero *)w.zeros)[group];
-    int q[2];
-    W::unpack(words, j, i, q);
-    rows[g][k] = __float2half_rn((float)(q[0] - W::zero_low(z)) * f16_low(s));
-    rows[g + 8][k] = __float2half_rn((float)(q[1] - W::zero_high(z)) * f16_high(s));
+    float weights[2];
+    W::weights(w, at_tile, tile_row, tile_in, j, i, g, weights);
+    rows[g][k] = __float2half_rn(weights[0]);
+    rows[g + 8][k] = __float2half_rn(weights[1]);
   }
 }
 
@@ -108,8 +103,8 @@ Status linear_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool 
   if (first_row < 0 || first_row % kTileOut || n_rows <= 0 || first_row + n_rows > w->n_out)
     return error_set(err, STATUS_FAILED, "%s: rows %d to %d of %d", w->name, first_row, first_row + n_rows,
                      w->n_out);
-  bool one_by_one = plain || w->group % 32 != 0; /* the packed form needs one group for 16 inputs */
-  return w->type == WEIGHT_AWQ4
-             ? launch_dequantise<Bits4>(w, first_row, n_rows, one_by_one, out, stream, err)
-             : launch_dequantise<Bits8>(w, first_row, n_rows, one_by_one, out, stream, err);
+  bool one_by_one = plain || w->group % 16 != 0; /* the packed form needs one group for 16 inputs */
+  return with_weights(w->type, [&](auto weights) {
+    return launch_dequantise<decltype(weights)>(w, first_row, n_rows, one_by_one, out, stream, err);
+  });
 }

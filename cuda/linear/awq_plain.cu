@@ -1,7 +1,7 @@
 /* awq_plain.cu - any group size, any number of tokens, any chip: the entry of the table that is never
  * refused.
  *
- *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]     each weight dequantised alone, in fp32
+ *     y[m][o] = sum_i w[i][o] x[m][i]     each weight dequantised alone, in fp32
  *
  * A block takes one tile row and up to 8 tokens; its 8 warps take every eighth tile of inputs. It serves
  * groups that are not a multiple of 32, and tests compare the other kernels with it.
@@ -22,22 +22,17 @@ __global__ void __launch_bounds__(32 * kWarps) kernel(const __grid_constant__ Qu
   float y[kTokens][2] = {};
   begin_overlapping();
   for (int tile_in = warp; tile_in < a.w.n_tiles_in; tile_in += kWarps) {
-    const uint32_t *words =
-        (const uint32_t *)(a.w.tiles + ((size_t)tile * a.w.n_tiles_in + tile_in) * 32 * W::kVectors + lane);
+    const uint4 *at_tile = a.w.tiles + ((size_t)tile * a.w.n_tiles_in + tile_in) * 32 * W::kVectors + lane;
     for (int at = 0; at < 16; at++) {
       int k = tile_in * kTileIn + tile_k(at / 4, t, at % 4);
       if (k >= a.w.n_in) continue;
-      size_t group = ((size_t)tile * a.w.n_groups + group_of(a.w, k)) * 8 + g;
-      uint32_t s = a.w.scales[group], z = ((const typename W::Zero *)a.w.zeros)[group];
-      int q[2];
-      W::unpack(words, at / 4, at % 4, q);
-      float low = (float)(q[0] - W::zero_low(z)) * f16_low(s),
-            high = (float)(q[1] - W::zero_high(z)) * f16_high(s);
+      float weights[2];
+      W::weights(a.w, at_tile, tile, tile_in, at / 4, at % 4, g, weights);
       for (int m = 0; m < kTokens; m++) {
         if (token0 + m >= a.n_tokens) break;
         float x = __half2float(a.x[(size_t)(token0 + m) * a.x_stride + k]);
-        y[m][0] += low * x;
-        y[m][1] += high * x;
+        y[m][0] += weights[0] * x;
+        y[m][1] += weights[1] * x;
       }
     }
   }
@@ -60,8 +55,10 @@ __global__ void __launch_bounds__(32 * kWarps) kernel(const __grid_constant__ Qu
 Status launch_awq_plain(const LinearArgs &args, Error *err) {
   const QuantArgs a = quant_args(args);
   dim3 grid((unsigned)a.w.n_tiles_out, (unsigned)ceil_div(args.n_tokens, kTokens));
-  return launch(args.w->type == WEIGHT_AWQ4 ? kernel<Bits4> : kernel<Bits8>, grid, 32 * kWarps, 0,
-                args.stream, args.dependent, args.w->name, err, a);
+  return with_weights(args.w->type, [&](auto weights) {
+    return launch(kernel<decltype(weights)>, grid, 32 * kWarps, 0, args.stream, args.dependent, args.w->name,
+                  err, a);
+  });
 }
 
 } // namespace

@@ -2,6 +2,7 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
+ * FP8 and FP4 have no z; the epilogue multiplies by their factors.
  * The weights are the sixteen-row operand of mma m16n8k16 and x is the eight-column one, so few tokens waste
  * little. A lane's 16 bytes of a tile are its own operand for 64 inputs (layout.cuh): shared memory only
  * keeps many copies in flight, and lop3 and one packed half instruction turn a word into q - z, exactly. x is
@@ -14,7 +15,8 @@
  *          weights, scales and zeros as in weight_stage.cuh
  *
  * Stream-K divides the work over all SMs.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
+ *          aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 16 kTileRows outputs. */
 #include "cuda/linear/tile_kernel.cuh"
 #include "cuda/linear/weight_stage.cuh"
@@ -27,13 +29,15 @@ struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef W_ W;
   typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
   static constexpr int kK = kK_, kStages = kStages_;
-  static constexpr int kBlocks = kBlocks_;  /* per SM */
-  static constexpr bool kScaled = kScaled_; /* scales the operand in fp16, else the sums in fp32 */
+  static constexpr int kBlocks = kBlocks_; /* per SM */
+  /* Scales the operand in fp16, else the sums in fp32. */
+  static constexpr bool kScaled = kScaled_ || W::kAlwaysScaled;
   static constexpr int kXBytes = kK * Grid::kTokens * 128;
   template <int kBlockIn> using Weights = WeightStage<W, Grid::kTileRows, kK, kBlockIn, Grid::kThreads>;
   template <int kBlockIn> static __host__ __device__ constexpr int stage_bytes() {
     return kXBytes + Weights<kBlockIn>::kBytes;
   }
+  static constexpr size_t shared_bytes() { return (size_t)kStages * stage_bytes<W::kLeastBlockIn>(); }
 };
 
 struct Args {
@@ -76,18 +80,15 @@ template <class S> struct XStage {
 /* Adds the inputs 32 h .. 32 h + 31 of a tile to sum[kR][kN]; x: address of the lane's first row of
  * ldmatrix. */
 template <class S>
-__device__ __forceinline__ void
-multiply_half_tile(const uint4 (&v)[S::kR][S::W::kVectors], const uint32_t (&scale)[S::kR],
-                   const typename S::W::HalfZeros (&zero)[S::kR], uint32_t x, int h, typename S::Sums &sum) {
+__device__ __forceinline__ void multiply_half_tile(const uint4 (&v)[S::kR][S::W::kVectors],
+                                                   const typename S::W::Meta (&meta)[S::kR], uint32_t x,
+                                                   int h, typename S::Sums &sum) {
   int lane = threadIdx.x % 32;
   uint32_t q[S::kR][2][4];
 #pragma unroll
   for (int r = 0; r < S::kR; r++)
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
-      S::W::halves(v[r], 2 * h + j, zero[r], q[r][j]);
-      if (S::kScaled) scale_halves(scale[r], q[r][j]);
-    }
+    for (int j = 0; j < 2; j++) S::W::template operand<S::kScaled>(v[r], 2 * h + j, meta[r], q[r][j]);
 #pragma unroll
   for (int n = 0; n < S::kN; n++) {
     uint32_t b[4];
@@ -102,8 +103,8 @@ multiply_half_tile(const uint4 (&v)[S::kR][S::W::kVectors], const uint32_t (&sca
 
 /* acc[kR][kN] += the scales of the rows times the sums of a group. */
 template <class S>
-__device__ __forceinline__ void add_scaled(const uint32_t (&scale)[S::kR], const typename S::Sums &group_sum,
-                                           typename S::Sums &acc) {
+__device__ __forceinline__ void add_scaled(const typename S::W::Meta (&meta)[S::kR],
+                                           const typename S::Sums &group_sum, typename S::Sums &acc) {
 #pragma unroll
   for (int r = 0; r < S::kR; r++)
 #pragma unroll
@@ -111,7 +112,7 @@ __device__ __forceinline__ void add_scaled(const uint32_t (&scale)[S::kR], const
 #pragma unroll
       for (int i = 0; i < 4; i++)
         acc[r * S::kN + n][i] +=
-            (i < 2 ? f16_low(scale[r]) : f16_high(scale[r])) * group_sum[r * S::kN + n][i];
+            (i < 2 ? f16_low(meta[r].scale) : f16_high(meta[r].scale)) * group_sum[r * S::kN + n][i];
 }
 
 /* Adds one stage to the sums acc[kR][kN] of mma_f16. */
@@ -130,19 +131,15 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, typen
     for (int r = 0; r < S::kR; r++) Weights::vectors(weights, tile_row0 + r, kk, lane, v[r]);
 #pragma unroll
     for (int f = 0; f < kPerTile; f++) {
-      uint32_t scale[S::kR];
-      typename W::HalfZeros zero[S::kR];
+      typename W::Meta meta[S::kR];
 #pragma unroll
-      for (int r = 0; r < S::kR; r++) {
-        uint32_t z;
-        Weights::group(weights, tile_row0 + r, kk * kPerTile + f, lane / 4, &scale[r], &z);
-        zero[r] = W::half_zeros(z);
-      }
+      for (int r = 0; r < S::kR; r++)
+        meta[r] = Weights::meta(weights, tile_row0 + r, kk * kPerTile + f, lane / 4);
       typename S::Sums group_sum = {};
 #pragma unroll
       for (int h = f * 2 / kPerTile; h < (f + 1) * 2 / kPerTile; h++)
-        multiply_half_tile<S>(v, scale, zero, x0 + kk * S::kTokens * 128, h, S::kScaled ? acc : group_sum);
-      if (!S::kScaled) add_scaled<S>(scale, group_sum, acc);
+        multiply_half_tile<S>(v, meta, x0 + kk * S::kTokens * 128, h, S::kScaled ? acc : group_sum);
+      if (!S::kScaled) add_scaled<S>(meta, group_sum, acc);
     }
   }
 }
@@ -181,10 +178,11 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
       w, args.x, args.x_stride,
       tile_args<S>(args, args.n_tokens, w.n_tiles_in / S::kK, kLeastSteps, (float *)args.workspace)};
   dim3 grid((unsigned)a.tiles.work.n_blocks);
-  if (args.w->group % 64 == 0)
-    return launch(kernel<S, 64>, grid, S::kThreads, S::kStages * S::template stage_bytes<64>(), args.stream,
-                  args.dependent, args.w->name, err, a);
-  return launch(kernel<S, 32>, grid, S::kThreads, S::kStages * S::template stage_bytes<32>(), args.stream,
+  if constexpr (S::W::kLeastBlockIn == 32)
+    if (args.w->group % 64 != 0)
+      return launch(kernel<S, 32>, grid, S::kThreads, S::kStages * S::template stage_bytes<32>(), args.stream,
+                    args.dependent, args.w->name, err, a);
+  return launch(kernel<S, 64>, grid, S::kThreads, S::kStages * S::template stage_bytes<64>(), args.stream,
                 args.dependent, args.w->name, err, a);
 }
 
@@ -196,10 +194,12 @@ template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBl
 constexpr TileShape shape(int max_tokens) {
   typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
   typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes */
+  typedef Shape<Fp4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> F4;
+  typedef Shape<Fp8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> F8;
   return {max_tokens,
-          {(size_t)kStages * S4::template stage_bytes<32>(), (size_t)3 * S8::template stage_bytes<32>()},
-          {launch_shape<S4>, launch_shape<S8>},
-          {workspace<S4>, workspace<S8>}};
+          {S4::shared_bytes(), S8::shared_bytes(), F4::shared_bytes(), F8::shared_bytes()},
+          {launch_shape<S4>, launch_shape<S8>, launch_shape<F4>, launch_shape<F8>},
+          {workspace<S4>, workspace<S8>, workspace<F4>, workspace<F8>}};
 }
 
 /* Order and thresholds are measured (cuda/LOG.md). */

@@ -11,8 +11,9 @@
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
  *   empty  completes when the 8 consumer warps have read the stage
  *
- * Stream-K divides the work. 4-bit weights.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
+ * Stream-K divides the work. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
+ *          aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include <algorithm>
 #include <cuda.h>
@@ -26,21 +27,23 @@
 namespace {
 
 constexpr int kConsumers = 256, kThreads = kConsumers + 128;
-constexpr int kTileRows = 8, kTileBytes = 512; /* of a block; of a tile of 4-bit weights */
+constexpr int kTileRows = 8; /* of a block */
 
 /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
  * wait forever for more. */
 constexpr int kLoadRegisters = 40, kMultiplyRegisters = 232, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
 static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
 
-template <int kTokens_, int kK_, int kStages_> struct Shape {
-  static constexpr int kTokens = kTokens_, kK = kK_, kStages = kStages_;
+template <class W_, int kTokens_, int kK_, int kStages_> struct Shape {
+  typedef W_ W;
+  static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
   static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * kTileBytes;
-  static constexpr int kStageBytes =
-      (kXBytes + kWBytes + kTileRows * kK * 2 * kMetaBytes + 1023) / 1024 * 1024;
+  static constexpr int kGroupBytes = kTileRows * kK * (kTileIn / W::kLeastBlockIn) * W::kMetaBytes;
+  static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
+  static constexpr int kFitting = (226 * 1024 - 1024) / kStageBytes; /* stages in compute capability 9.0 */
+  static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align it to 1024 */
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
-  static_assert(kSharedBytes <= 226 * 1024, "shared memory of compute capability 9.0");
 };
 
 struct Args {
@@ -80,7 +83,7 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
   for (int step = begin; step < end; step++) {
     if (step == begin || at.step == 0) {
       int tile_row = min(at.out_tile * kTileRows + lane, a.w.n_tiles_out - 1);
-      from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step * S::kK) * 32;
+      from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step * S::kK) * 32 * S::W::kVectors;
     }
     unsigned char *stage = stages + slot * S::kStageBytes;
     barrier_wait(bar.empty + slot, phase);
@@ -94,28 +97,30 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
     }
     __syncwarp();
     if (lane < kTileRows)
-      copy_bulk(stage + S::kXBytes + lane * S::kK * kTileBytes, from, S::kK * kTileBytes, bar.full + slot);
-    from += S::kK * 32;
+      copy_bulk(stage + S::kXBytes + lane * S::kK * S::kTileBytes, from, S::kK * S::kTileBytes,
+                bar.full + slot);
+    from += S::kK * 32 * S::W::kVectors;
     at.advance(a.work, a.n_token_tiles);
     if (++slot == S::kStages) slot = 0, phase ^= 1;
   }
 }
 
-/* Producer warp of scales and zeros: three copies per tile row and group. */
+/* Producer warp of scales and zeros. */
 template <class S, int kBlockIn>
 __device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, const Barriers &bar,
                                             int begin, int end) {
-  constexpr int kGroups = S::kK * kTileIn / kBlockIn;
+  typedef typename S::W W;
+  constexpr int kGroups = S::kK * kTileIn / kBlockIn, kCopies = W::kMetaCopies;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
   for (int step = begin; step < end; step++) {
     unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
     barrier_wait(bar.empty + slot, phase);
 #pragma unroll
-    for (int c = lane; c < kTileRows * kGroups * kMetaCopies; c += 32) {
-      int tile_row = c / (kGroups * kMetaCopies), f = c / kMetaCopies % kGroups;
-      copy_meta<Bits4>(a.w, at.out_tile * kTileRows + tile_row, at.step * S::kK * kTileIn + f * kBlockIn,
-                       c % kMetaCopies, stage + (tile_row * kGroups + f) * kMetaBytes);
+    for (int c = lane; c < kTileRows * kGroups * kCopies; c += 32) {
+      int tile_row = c / (kGroups * kCopies), f = c / kCopies % kGroups;
+      copy_meta<W>(a.w, at.out_tile * kTileRows + tile_row, at.step * S::kK * kTileIn + f * kBlockIn,
+                   c % kCopies, stage + (tile_row * kGroups + f) * W::kMetaBytes);
     }
     barrier_arrive_after_copies(bar.full + slot);
     at.advance(a.work, a.n_token_tiles);
@@ -135,26 +140,24 @@ template <class S> __device__ __forceinline__ void release_before(const Barriers
 
 /* The lane's weights of one tile, with the scales and zeros of its groups. */
 template <class S, int kBlockIn> struct LaneTile {
+  typedef typename S::W W;
   static constexpr int kPerTile = kTileIn / kBlockIn; /* groups of a tile */
-  uint4 v[1];
-  uint32_t scale[kPerTile];
-  Bits4::HalfZeros zero[kPerTile];
+  uint4 v[W::kVectors];
+  typename W::Meta meta[kPerTile];
 
   __device__ __forceinline__ LaneTile(const unsigned char *weights, int tile) {
-    int lane = threadIdx.x % 32, g = lane / 4;
-    v[0] = *(const uint4 *)(weights + tile * kTileBytes + lane * 16);
+    int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int f = 0; f < kPerTile; f++) {
-      const unsigned char *meta = weights + S::kWBytes + (tile * kPerTile + f) * kMetaBytes;
-      scale[f] = *(const uint32_t *)(meta + 4 * g);
-      zero[f] = Bits4::half_zeros(meta[32 + g]);
-    }
+    for (int i = 0; i < W::kVectors; i++)
+      v[i] = *(const uint4 *)(weights + tile * S::kTileBytes + i * 512 + lane * 16);
+#pragma unroll
+    for (int f = 0; f < kPerTile; f++)
+      meta[f] = W::staged_meta(weights + S::kWBytes + (tile * kPerTile + f) * W::kMetaBytes, lane / 4);
   }
 
   /* Operand a of inputs 16 j .. 16 j + 15. */
   __device__ __forceinline__ void dequantise(int j, uint32_t (&q)[4]) const {
-    Bits4::halves(v, j, zero[j * kPerTile / 4], q);
-    scale_halves(scale[j * kPerTile / 4], q);
+    W::template operand<true>(v, j, meta[j * kPerTile / 4], q);
   }
 };
 
@@ -284,8 +287,22 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
             (float *)args.workspace,
             args.counters};
   TRY(map_x(args, a.box_tokens, &a.x, err));
-  return launch(args.w->group % 64 == 0 ? kernel<S, 64> : kernel<S, 32>, dim3((unsigned)a.work.n_blocks),
-                kThreads, S::kSharedBytes, args.stream, args.dependent, args.w->name, err, a);
+  const auto run = [&](auto kernel) {
+    return launch(kernel, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
+                  args.dependent, args.w->name, err, a);
+  };
+  if constexpr (S::W::kLeastBlockIn == 32)
+    if (args.w->group % 64 != 0) return run(kernel<S, 32>);
+  return run(kernel<S, 64>);
+}
+
+/* The shape for the matrix's type of weights. */
+template <int kTokens, int kK, int kStages> Status launch_weights(const LinearArgs &args, Error *err) {
+  switch (args.w->type) {
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, kK, kStages>>(args, err);
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, kK, kStages>>(args, err);
+  default: return launch_shape<Shape<Bits4, kTokens, kK, kStages>>(args, err);
+  }
 }
 
 struct TimedShape {
@@ -295,7 +312,7 @@ struct TimedShape {
 };
 
 template <int kTokens, int kK, int kStages> constexpr TimedShape shape(double fixup_us, double step_us) {
-  return {launch_shape<Shape<kTokens, kK, kStages>>, kTokens, kK, fixup_us, step_us};
+  return {launch_weights<kTokens, kK, kStages>, kTokens, kK, fixup_us, step_us};
 }
 
 /* Times as measured on an H200 (cuda/LOG.md). */

@@ -38,10 +38,10 @@ Status gemm(const LinearArgs &args, const Gemm &g, void *y, cudaDataType y_type,
            : STATUS_OK;
 }
 
-/* True if cuBLAS writes fp32 sums that a kernel finishes: with a bias, for SwiGLU, and for fp32 operands,
- * whose results cuBLAS cannot write as fp16. */
+/* True if cuBLAS writes fp32 sums that a kernel finishes: with a bias or factors, for SwiGLU, and for fp32
+ * operands, whose results cuBLAS cannot write as fp16. */
 bool needs_sums(const DeviceLinear *w) {
-  return w->has_bias || w->interleaved || w->type == WEIGHT_F32;
+  return w->has_bias || w->interleaved || w->type == WEIGHT_F32 || weight_has_factors(w->type);
 }
 
 /* Passes sums[n_tokens][n_rows], whose first row is in tile `first_tile`, to the epilogue. */

@@ -13,7 +13,11 @@
 
 #define AWQ4  (1u << WEIGHT_AWQ4)
 #define AWQ8  (1u << WEIGHT_AWQ8)
-#define QUANT (AWQ4 | AWQ8)
+#define INTS  (AWQ4 | AWQ8)
+#define FP4   (1u << WEIGHT_FP4)
+#define FLOAT (FP4 | 1u << WEIGHT_FP8)
+#define QUANT (INTS | FLOAT)
+#define WIDE  (AWQ4 | FLOAT) /* what awq_wgmma multiplies */
 #define INT8  (1u << WEIGHT_INT8)
 #define F16   (1u << WEIGHT_F16)
 #define DENSE (F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32)
@@ -31,32 +35,33 @@
 /* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
-  {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {AWQ4,  A16, 33,ANY, 9,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {INTS,  A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
+  {FLOAT, A16,  1,  8, 1,  8,   0,  8,128,X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
+  {WIDE,  A16, 33,ANY, 9,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
   {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS, "awq_dequant"},
   {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
-  {QUANT, A8,   1,  4, 1,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
-  {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {INTS,  A8,   1,  4, 1,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
+  {INTS,  A8,   1,ANY, 1,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
   {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
   {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
   {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
    * matmul, which the entries above are compared with, and faster on no chip. */
-  {QUANT, A16, 0,0,0,0,0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
-  {QUANT, A16, 0,0,0,0,0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_small_batch"},
-  {QUANT, A16, 0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {INTS,  A16, 0,0,0,0,0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
+  {INTS,  A16, 0,0,0,0,0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_small_batch"},
+  {INTS,  A16, 0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
   {QUANT, A16, 0,0,0,0,0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS_PLAIN, "awq_dequant_plain"},
-  {QUANT, A8,  0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  {INTS,  A8,  0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
 };
 /* clang-format on */
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 const char *weight_type_name(WeightType type) {
-  static const char *const names[] = {"4-bit", "8-bit", "int8", "fp16", "bf16", "fp32"};
+  static const char *const names[] = {"4-bit", "8-bit", "FP4", "FP8", "int8", "fp16", "bf16", "fp32"};
   return names[type];
 }
 
@@ -80,10 +85,20 @@ static bool x_fits(LinearHeld held, const LinearQuery *query) {
   return true;
 }
 
+/* True if the entry's kernel takes the query's groups. FP4 always has four scales in a tile, which every
+ * kernel reads. FP8's, of 128 inputs or one for all in practice, are taken in multiples of 64 where those of
+ * integers are taken in multiples of 32. */
+static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {
+  int multiple = entry->group_multiple;
+  if (multiple == 0 || query->weights == WEIGHT_FP4) return true;
+  if (query->weights == WEIGHT_FP8 && multiple == 32) multiple = 64;
+  return query->group % multiple == 0;
+}
+
 bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   if (!(entry->weights & 1u << query->weights) || entry->act != query->act) return false;
   if (query->device.arch < entry->min_arch || query->device.arch > entry->max_arch) return false;
-  if (entry->group_multiple && query->group % entry->group_multiple) return false;
+  if (!group_fits(entry, query)) return false;
   return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
 

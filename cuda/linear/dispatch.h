@@ -11,17 +11,39 @@
 
 #include "base/status.h"
 
-typedef enum { WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32 } WeightType;
+typedef enum {
+  WEIGHT_AWQ4,
+  WEIGHT_AWQ8,
+  WEIGHT_FP4, /* E2M1 with a scale for 16 inputs: NVFP4, MXFP4 */
+  WEIGHT_FP8, /* E4M3 */
+  WEIGHT_INT8,
+  WEIGHT_F16,
+  WEIGHT_BF16,
+  WEIGHT_F32
+} WeightType;
 typedef enum {
   ACT_F16,
   ACT_INT8
 } ActType; /* type of the activations in the matmul; int8 is the user's choice, and fixed for WEIGHT_INT8 */
 
-static inline bool weight_is_quantised(WeightType type) { /* with groups, scales and zeros */
+static inline bool weight_has_zeros(WeightType type) { /* integers in groups with scales and zeros */
   return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
 }
 
-const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "int8", "fp16", "bf16", "fp32" */
+static inline bool
+weight_has_factors(WeightType type) { /* floating point of 4 or 8 bits, with scales and factors */
+  return type == WEIGHT_FP4 || type == WEIGHT_FP8;
+}
+
+static inline bool weight_is_quantised(WeightType type) { /* with groups and scales */
+  return weight_has_zeros(type) || weight_has_factors(type);
+}
+
+static inline int weight_bits(WeightType type) { /* of a quantised type */
+  return type == WEIGHT_AWQ4 || type == WEIGHT_FP4 ? 4 : 8;
+}
+
+const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "FP4", "FP8", "int8", "fp16", ... */
 
 /* Compute capability as one number: 8.6 is SM(8, 6). The last digit is 1 if the program holds code for the
  * instructions of this one chip (sm_90a). */
@@ -44,6 +66,7 @@ typedef enum {
   LAUNCH_INT8_DP4A,
   LAUNCH_INT8_TOKEN,
   LAUNCH_DENSE_ROWS,
+  LAUNCH_FLOAT_MMA,
   LAUNCH_COUNT
 } LinearLaunch;
 
@@ -71,7 +94,7 @@ static inline bool dispatch_busy_enough(int busy, int n) {
 /* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
 typedef enum {
   X_STAGED, /* a few stages of x at a time */
-  X_INT16,  /* all of x as int16 (skinny_plan.h) */
+  X_INT16,  /* all of x as int16, or fp16 (skinny_plan.h) */
   X_INT8,   /* all of x as int8 */
   X_F16     /* all of x as fp16 */
 } LinearHeld;
@@ -84,7 +107,7 @@ typedef struct {
   int small_tokens;           /* ... at most, if the matrix has less than DISPATCH_SMALL weights */
   int even_tokens;            /* ... or so many, if its tiles are even or it has DISPATCH_MIDDLE weights */
   int limit_tokens;           /* tokens it can take at all, also when forced */
-  int group_multiple;         /* quantised: group % group_multiple == 0 */
+  int group_multiple;         /* quantised: group % group_multiple == 0 (see group_fits()) */
   LinearHeld held;
   int min_arch, max_arch;
   LinearLaunch launch;

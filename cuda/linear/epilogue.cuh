@@ -1,4 +1,5 @@
-/* epilogue.cuh - what happens to a finished sum: bias, then fp16, fp32, the residual stream or SwiGLU.
+/* epilogue.cuh - what happens to a finished sum: the output's factor, bias, then fp16, fp32, the residual
+ * stream or SwiGLU.
  *
  * Every kernel ends with rows g and g + 8 of a tile in one thread: in an interleaved matrix (linear.h) gate
  * and up of the same output. */
@@ -14,6 +15,7 @@ struct Epilogue {
   size_t stride;     /* of y, elements */
   int n_out;         /* rows of the matrix; those past it are not stored */
   LinearOutput kind;
+  const float *factors; /* [n_out rounded up to 16, in slab order] or NULL: sums are multiplied by them */
 };
 
 __device__ __forceinline__ void store_value(const Epilogue &out, int token, int row, float v) {
@@ -31,6 +33,10 @@ __device__ __forceinline__ void store_value(const Epilogue &out, int token, int 
 __device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, int tile, int g, float low,
                                                float high) {
   int row = kTileOut * tile + g;
+  if (out.factors) {
+    low *= out.factors[row];
+    high *= out.factors[row + 8];
+  }
   if (out.bias) {
     low += out.bias[row];
     high += out.bias[row + 8];
@@ -54,6 +60,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
   bool interleaved = out.kind == LINEAR_SWIGLU_F16, high = row + 8 < out.n_out;
   if (row >= out.n_out) return;
   float bias_low = out.bias ? out.bias[row] : 0.0f, bias_high = out.bias ? out.bias[row + 8] : 0.0f;
+  float by_low = out.factors ? out.factors[row] : 1.0f, by_high = out.factors ? out.factors[row + 8] : 1.0f;
   if (out.kind == LINEAR_TO_F16 || interleaved) {
     __half *y = (__half *)out.y + (size_t)token * out.stride + (interleaved ? 8 * tile + g : row);
 #pragma unroll
@@ -62,7 +69,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
       for (int i = 0; i < 2; i++) {
         if (token + 8 * n + i < begin || token + 8 * n + i >= end) continue;
         __half *to = y + (8 * n + i) * out.stride;
-        float a = c[4 * n + i] + bias_low, b = c[4 * n + i + 2] + bias_high;
+        float a = c[4 * n + i] * by_low + bias_low, b = c[4 * n + i + 2] * by_high + bias_high;
         *to = clamp_half(interleaved ? silu(a) * b : a);
         if (!interleaved && high) to[8] = clamp_half(b);
       }
@@ -89,7 +96,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
         int at = token + 8 * (n0 + n) + i % 2;
         if (at >= begin && at < end && (i < 2 || high))
           y[(8 * (n0 + n) + i % 2) * out.stride + i / 2 * 8] =
-              c[4 * (n0 + n) + i] + (i < 2 ? bias_low : bias_high) + old[n][i];
+              c[4 * (n0 + n) + i] * (i < 2 ? by_low : by_high) + (i < 2 ? bias_low : bias_high) + old[n][i];
       }
   }
 }

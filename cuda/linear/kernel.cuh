@@ -34,11 +34,16 @@ struct LinearKernel {
 
 extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kernel, awq_tensorcore_kernel,
     awq_wgmma_kernel, cublas_kernel, cublas_plain_kernel, awq_plain_kernel, int8_gemv_kernel, int8_mma_kernel,
-    int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel;
+    int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel, float_mma_kernel;
 
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,
                                 const DeviceLimits &device) {
   return {w.type, w.type == WEIGHT_INT8 ? ACT_INT8 : act, w.n_in, w.n_out, w.group, n_tokens, device};
+}
+
+/* Tiles of 64 inputs, padding included. */
+inline int quant_tiles_in(const DeviceLinear &w) {
+  return ceil_div(w.n_in, kPadIn) * (kPadIn / kTileIn);
 }
 
 inline QuantView quant_view(const DeviceLinear &w) {
@@ -48,10 +53,20 @@ inline QuantView quant_view(const DeviceLinear &w) {
   v.zeros = w.zeros;
   v.n_in = w.n_in;
   v.n_tiles_out = ceil_div(w.n_out, kTileOut);
-  v.n_tiles_in = ceil_div(w.n_in, kPadIn) * (kPadIn / kTileIn);
+  v.n_tiles_in = quant_tiles_in(w);
   v.n_groups = w.n_groups;
   v.group_inverse = (uint32_t)((((uint64_t)1 << 32) + (uint64_t)w.group - 1) / (uint64_t)w.group);
   return v;
+}
+
+/* Calls `work` with a value of the type of layout.cuh that unpacks quantised weights of `type`. */
+template <class Work> Status with_weights(WeightType type, Work work) {
+  switch (type) {
+  case WEIGHT_AWQ4: return work(Bits4());
+  case WEIGHT_FP4: return work(Fp4());
+  case WEIGHT_FP8: return work(Fp8());
+  default: return work(Bits8());
+  }
 }
 
 /* The arguments of a kernel that reads x as it is and needs no workspace. */

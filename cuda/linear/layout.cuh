@@ -16,6 +16,18 @@
  * int8 weights with one scale per output lie as 8 bits do, signed, without groups and zeros; scales fp32
  * [n_out rounded up to 16].
  *
+ * FP8 (E4M3) lies as 8 bits do, without zeros. FP4 (E2M1) has tiles of 512 bytes whose words hold the same
+ * weights, in an order of bits that two masks and some left shifts turn into fp16, with a scale for each 16
+ * inputs. Both have a factor for each output, by which sums are multiplied at the end (epilogue.cuh):
+ *     w = number(code) * scale[group] * factor[output]
+ *
+ *   FP4 word j, each half of 16 bits (k 2t and 8+2t, k 2t+1 and 9+2t of 16 j), s: sign, n: the other bits
+ *     bit   15 14 13 12 | 11 10 9 | 8 7 6   | 5 4 3   | 2 1 0       a0: row g, k    a1: row g + 8, k
+ *     of     s0 s3 s2 s1|  n of a0| n of a1 | n of a2 | n of a3     a2: row g, k+8  a3: row g + 8, k+8
+ *   FP4 scales [n_out / 16][n_in / 64][8 g][4 groups][2 rows] u8: the bits of an fp16 from bit 7 on (E4M3
+ *     with a fifth bit of exponent in place of the sign), so an E4M3 code stands for 1 / 256 of its number
+ *   factors    [n_out rounded up to 16] fp32
+ *
  * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and
  * groups have scale 0, and every kernel takes x as 0 for padded inputs. Bytes are ordered so that a word
  * masked by 0x000f000f is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the natural
@@ -35,7 +47,7 @@ __host__ __device__ constexpr int tile_k(int j, int t, int i) {
 struct QuantView {
   const uint4 *tiles;
   const uint32_t *scales;
-  const void *zeros;
+  const void *zeros;      /* NULL: FP8 and FP4 */
   int n_in;               /* of the model, without padding */
   int n_tiles_out;        /* n_out / 16, rounded up */
   int n_tiles_in;         /* n_in / 64, rounded up to an even number */
@@ -79,10 +91,73 @@ __device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
   for (int i = 0; i < 4; i++) a[i] = bits_half2(__hmul2(half2_bits(a[i]), i % 2 ? high : low));
 }
 
+struct HalfZeros {
+  __half2 low, high;
+};
+
+/* The types below of weights W have in common:
+ *   Meta               the scales and zeros of rows g and g + 8 for a block of inputs, in registers: for one
+ *                      group, or for FP4 of a tile
+ *   kMetaBytes         of a tile row and block in shared memory, brought by kMetaCopies of copy_meta()
+ *   staged_meta, meta  read them from there, and from the matrix for the block of input k
+ *   operand            operand a of mma_f16 for k 16j .. 16j + 15 of a tile, with or without the scales
+ *   weights            row g's and g + 8's weight of byte i in word j, without the factor, in fp32
+ * `v` are a lane's vectors of a tile, `lane` is their address. */
+struct GroupMeta {
+  uint32_t scale; /* fp16 of row g in the low half, of g + 8 in the high half */
+  HalfZeros zero;
+};
+
+/* Groups with scales and zeros: Bits4 and Bits8. */
+template <class W> struct GroupsOfIntegers {
+  typedef GroupMeta Meta;
+  static constexpr int kLeastBlockIn = 32;               /* inputs of a block in tile kernels */
+  static constexpr int kMetaBytes = 48, kMetaCopies = 3; /* 32 bytes of scales, then 8 or 16 of zeros */
+  static constexpr bool kAlwaysScaled = false;
+
+  static __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i,
+                                                   unsigned char *to) {
+    int at = tile_row * w.n_groups + group_of(w, k);
+    if (i < 2)
+      copy_async_16(to + 16 * i, w.scales + (size_t)at * 8 + 4 * i, 16);
+    else if (W::kBits == 4)
+      copy_async_8(to + 32, (const unsigned char *)w.zeros + (size_t)at * 8);
+    else
+      copy_async_16(to + 32, (const unsigned char *)w.zeros + (size_t)at * 16, 16);
+  }
+
+  static __device__ __forceinline__ GroupMeta staged_meta(const unsigned char *at, int g) {
+    typedef typename W::Zero Zero;
+    return {*(const uint32_t *)(at + 4 * g), W::half_zeros(*(const Zero *)(at + 32 + sizeof(Zero) * g))};
+  }
+
+  static __device__ __forceinline__ GroupMeta meta(const QuantView &w, int tile_row, int k, int g) {
+    size_t at = ((size_t)tile_row * w.n_groups + group_of(w, k)) * 8 + g;
+    return {__ldg(w.scales + at), W::half_zeros(__ldg((const typename W::Zero *)w.zeros + at))};
+  }
+
+  template <bool kScaled, int kVectors>
+  static __device__ __forceinline__ void operand(const uint4 (&v)[kVectors], int j, const GroupMeta &meta,
+                                                 uint32_t (&a)[4]) {
+    W::halves(v, j, meta.zero, a);
+    if (kScaled) scale_halves(meta.scale, a);
+  }
+
+  static __device__ __forceinline__ void weights(const QuantView &w, const uint4 *lane, int tile_row,
+                                                 int tile_in, int j, int i, int g, float (&out)[2]) {
+    int k = tile_in * kTileIn + tile_k(j, threadIdx.x % 4, i), q[2];
+    size_t at = ((size_t)tile_row * w.n_groups + group_of(w, k)) * 8 + g;
+    uint32_t s = w.scales[at], z = ((const typename W::Zero *)w.zeros)[at];
+    W::unpack((const uint32_t *)lane, j, i, q);
+    out[0] = (float)(q[0] - W::zero_low(z)) * f16_low(s);
+    out[1] = (float)(q[1] - W::zero_high(z)) * f16_high(s);
+  }
+};
+
 /* 4 bits. As bytes for the integer units the weights of row g + 8 are 16 times too large (no shift); the sum
  * is multiplied by kHigh. As halves they are exact: 1024 + q has q in its low mantissa bits, 64 + q / 16
  * likewise. */
-struct Bits4 {
+struct Bits4 : GroupsOfIntegers<Bits4> {
   static constexpr int kBits = 4, kVectors = 1; /* vectors of 16 bytes per lane and tile */
   static constexpr float kHigh = 0.0625f;
   typedef uint8_t Zero;
@@ -105,9 +180,6 @@ struct Bits4 {
   }
 
   /* Zero points as halves that cancel the offset: 1024 + z, and -(64 + z). */
-  struct HalfZeros {
-    __half2 low, high;
-  };
   static __device__ __forceinline__ HalfZeros half_zeros(uint32_t z) {
     return {half2_bits((z & 15) * 0x10001u | 0x64006400u), half2_bits((z & 0xf0) * 0x10001u | 0xd400d400u)};
   }
@@ -126,7 +198,7 @@ struct Bits4 {
 };
 
 /* 8 bits: the bytes are the integer operand; under 0x64 each is the half 1024 + q. */
-struct Bits8 {
+struct Bits8 : GroupsOfIntegers<Bits8> {
   static constexpr int kBits = 8, kVectors = 2;
   static constexpr float kHigh = 1.0f;
   typedef uint16_t Zero;
@@ -145,9 +217,6 @@ struct Bits8 {
     a[3] = v[h].w;
   }
 
-  struct HalfZeros {
-    __half2 low, high;
-  };
   static __device__ __forceinline__ HalfZeros half_zeros(uint32_t z) {
     return {half2_bits((z & 255) * 0x10001u | 0x64006400u), half2_bits((z >> 8) * 0x10001u | 0x64006400u)};
   }
@@ -160,5 +229,135 @@ struct Bits8 {
     a[1] = bits_half2(__hsub2(half2_bits(prmt<0x4240>(high, 0x64646464u)), z.high));
     a[2] = bits_half2(__hsub2(half2_bits(prmt<0x4341>(low, 0x64646464u)), z.low));
     a[3] = bits_half2(__hsub2(half2_bits(prmt<0x4341>(high, 0x64646464u)), z.high));
+  }
+};
+
+/* Two of the numbers that weights() of a floating-point type returns: byte i's of rows g and g + 8. */
+__device__ __forceinline__ void pick_weights(const uint32_t (&a)[4], int i, float (&out)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    uint32_t pair = i % 2 ? a[2 + r] : a[r];
+    out[r] = i / 2 ? f16_high(pair) : f16_low(pair);
+  }
+}
+
+/* FP8: E4M3 shifted to an fp16's bits is 1 / 256 of the number. */
+struct Fp8 {
+  static constexpr int kBits = 8, kVectors = 2, kLeastBlockIn = 64, kMetaBytes = 32, kMetaCopies = 2;
+  static constexpr bool kAlwaysScaled = false;
+  static constexpr float kOfScale = 1.0f; /* see Fp4 */
+  struct Meta {
+    uint32_t scale; /* as GroupMeta has it */
+  };
+
+  static __device__ __forceinline__ size_t meta_at(const QuantView &w, int tile_row, int k) {
+    return ((size_t)tile_row * w.n_groups + group_of(w, k)) * 8;
+  }
+
+  static __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i,
+                                                   unsigned char *to) {
+    copy_async_16(to + 16 * i, w.scales + meta_at(w, tile_row, k) + 4 * i, 16);
+  }
+
+  static __device__ __forceinline__ Meta staged_meta(const unsigned char *at, int g) {
+    return {*(const uint32_t *)(at + 4 * g)};
+  }
+
+  static __device__ __forceinline__ Meta meta(const QuantView &w, int tile_row, int k, int g) {
+    return {__ldg(w.scales + meta_at(w, tile_row, k) + g)};
+  }
+
+  /* The numbers / 256 of inputs 16j .. 16j + 15 as operand a of mma_f16. */
+  static __device__ __forceinline__ void numbers(const uint4 (&v)[2], int j, uint32_t (&a)[4]) {
+    const uint4 &u = v[j / 2];
+    uint32_t word[2] = {j % 2 ? u.z : u.x, j % 2 ? u.w : u.y};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      a[r] = (word[r] << 8 & 0x80008000u) | (word[r] << 7 & 0x3f803f80u);
+      a[2 + r] = (word[r] & 0x80008000u) | (word[r] >> 1 & 0x3f803f80u);
+    }
+  }
+
+  template <bool kScaled>
+  static __device__ __forceinline__ void operand(const uint4 (&v)[2], int j, const Meta &meta,
+                                                 uint32_t (&a)[4]) {
+    numbers(v, j, a);
+    if (kScaled) scale_halves(meta.scale, a);
+  }
+
+  static __device__ __forceinline__ void weights(const QuantView &w, const uint4 *lane, int tile_row,
+                                                 int tile_in, int j, int i, int g, float (&out)[2]) {
+    const uint4 v[2] = {lane[0], lane[32]};
+    uint32_t a[4];
+    const uint32_t scale = meta(w, tile_row, tile_in * kTileIn + tile_k(j, threadIdx.x % 4, i), g).scale;
+    numbers(v, j, a);
+    pick_weights(a, i, out);
+    out[0] *= f16_low(scale);
+    out[1] *= f16_high(scale);
+  }
+};
+
+/* FP4: E2M1 shifted to an fp16's bits is 2^-14 of the number. Products with scales, which are multiplied by
+ * kOfScale = 2^8 first, are exact in fp16: at most six bits, the lowest at least 2^-24. */
+struct Fp4 {
+  static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kMetaBytes = 64, kMetaCopies = 4;
+  static constexpr bool kAlwaysScaled = true; /* four groups a tile: scaling sums would cost more */
+  static constexpr float kOfScale = 256.0f;
+  struct Meta {
+    uint2 scales;   /* of a tile: groups 0 and 1, then 2 and 3; rows g and g + 8 in turn */
+    uint32_t scale; /* none that would scale a sum */
+  };
+
+  /* Scales of a tile. */
+  static __device__ __forceinline__ const unsigned char *meta_at(const QuantView &w, int tile_row,
+                                                                 int tile_in) {
+    return (const unsigned char *)w.scales + ((size_t)tile_row * w.n_tiles_in + tile_in) * kMetaBytes;
+  }
+
+  static __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i,
+                                                   unsigned char *to) {
+    copy_async_16(to + 16 * i, meta_at(w, tile_row, k / kTileIn) + 16 * i, 16);
+  }
+
+  static __device__ __forceinline__ Meta staged_meta(const unsigned char *at, int g) {
+    return {*(const uint2 *)(at + 8 * g), 0};
+  }
+
+  static __device__ __forceinline__ Meta meta(const QuantView &w, int tile_row, int k, int g) {
+    return {__ldg((const uint2 *)(meta_at(w, tile_row, k / kTileIn) + 8 * g)), 0};
+  }
+
+  /* The numbers * 2^-14 of inputs 16j .. 16j + 15 as operand a of mma_f16. */
+  static __device__ __forceinline__ void numbers(const uint4 (&v)[1], int j, uint32_t (&a)[4]) {
+    uint32_t w = j == 0 ? v[0].x : j == 1 ? v[0].y : j == 2 ? v[0].z : v[0].w;
+    a[0] = w & 0x8e008e00u;
+    a[1] = w << 3 & 0x8e008e00u;
+    a[2] = (w << 6 & 0x0e000e00u) | (w << 2 & 0x80008000u);
+    a[3] = (w << 9 & 0x0e000e00u) | (w << 1 & 0x80008000u);
+  }
+
+  /* Scales of rows g and g + 8 for inputs 16j .. 16j + 15: fp16 in the low and the high half. */
+  static __device__ __forceinline__ uint32_t scales_of(const Meta &meta, int j) {
+    uint32_t word = j < 2 ? meta.scales.x : meta.scales.y;
+    return (j % 2 ? prmt<0x4342>(word, 0u) : prmt<0x4140>(word, 0u)) << 7;
+  }
+
+  template <bool kScaled>
+  static __device__ __forceinline__ void operand(const uint4 (&v)[1], int j, const Meta &meta,
+                                                 uint32_t (&a)[4]) {
+    numbers(v, j, a);
+    const __half2 wide = half2_bits(0x5c005c00u); /* kOfScale */
+    scale_halves(bits_half2(__hmul2(half2_bits(scales_of(meta, j)), wide)), a);
+  }
+
+  static __device__ __forceinline__ void weights(const QuantView &w, const uint4 *lane, int tile_row,
+                                                 int tile_in, int j, int i, int g, float (&out)[2]) {
+    const uint4 v[1] = {lane[0]};
+    uint32_t a[4];
+    const uint32_t scales = scales_of(meta(w, tile_row, tile_in * kTileIn, g), j);
+    numbers(v, j, a);
+    pick_weights(a, i, out);
+    out[0] *= f16_low(scales) * kOfScale;
+    out[1] *= f16_high(scales) * kOfScale;
   }
 };

@@ -21,7 +21,7 @@ struct LinearContext {
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
     &awq_dot_kernel,   &awq_planes_kernel,   &awq_pipelined_kernel, &awq_tensorcore_kernel, &awq_wgmma_kernel,
     &cublas_kernel,    &cublas_plain_kernel, &awq_plain_kernel,     &int8_gemv_kernel,      &int8_mma_kernel,
-    &int8_dp4a_kernel, &int8_token_kernel,   &dense_rows_kernel,
+    &int8_dp4a_kernel, &int8_token_kernel,   &dense_rows_kernel,    &float_mma_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -95,7 +95,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
                      (const __half *)call->x,
                      call->x_stride,
                      call->n_tokens,
-                     {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output},
+                     {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output, w->factors},
                      c->device,
                      c->workspace,
                      c->counters,

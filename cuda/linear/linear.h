@@ -30,17 +30,18 @@ extern "C" {
 
 typedef struct {
   WeightType type;
-  int n_in, n_out; /* n_out: rows of all parts; a multiple of 8 unless dense or int8 of one part */
-  int group;       /* 4 and 8 bits: as laid out, a single group counts the padding to 128 inputs; else 0 */
+  int n_in, n_out; /* n_out: rows of all parts; a multiple of 8 unless dense, FP4, FP8 or int8 of one part */
+  int group; /* 4 and 8 bits: as laid out, a single group counts the padding to 128 inputs; FP4: 16; else 0 */
   int n_groups;
   bool interleaved, has_bias;
   size_t stride;     /* dense: elements between rows, a multiple of 8 */
-  const void *tiles; /* 4 and 8 bits, int8: layout.cuh */
+  const void *tiles; /* 4 and 8 bits, FP4, FP8, int8: layout.cuh */
   const void *scales;
-  const void *zeros;
-  const void *dense; /* dense: [n_out rounded up to 16][stride], in slab order */
-  const float *bias; /* [n_out rounded up to 16] in slab order, or NULL */
-  const char *name;  /* for messages; owned by the caller */
+  const void *zeros;    /* NULL: FP4, FP8, int8 */
+  const float *factors; /* FP4, FP8: [n_out rounded up to 16] in slab order; else NULL */
+  const void *dense;    /* dense: [n_out rounded up to 16][stride], in slab order */
+  const float *bias;    /* [n_out rounded up to 16] in slab order, or NULL */
+  const char *name;     /* for messages; owned by the caller */
 } DeviceLinear;
 
 /* One checkpoint layer within a DeviceLinear. */
@@ -51,8 +52,8 @@ typedef struct {
 } LinearPart;
 
 /* Fills type, sizes and group of `linear`, clears its pointers and sets *bytes to the device memory it needs.
- * Refuses what the layout cannot hold (n_in not a multiple of group, rows not a multiple of 8). group is 0
- * for dense and int8. */
+ * Refuses what the layout cannot hold (integers: n_in not a multiple of group, rows not a multiple of 8).
+ * group is 0 for dense and int8, and the checkpoint's for FP4, 16 or 32. */
 Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, int n_in, int n_out, int group,
                       bool interleaved, bool bias, size_t *bytes, Error *err);
 
@@ -73,14 +74,28 @@ Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int firs
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
                           bool f32_scales, cudaStream_t stream, Error *err);
 
-/* Rows [first_row, first_row + n_rows) of one int8 part, i8 [n_rows][n_in], from device staging memory. */
-Status linear_fill_int8(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
-                        const void *staged, cudaStream_t stream, Error *err);
+/* Rows [first_row, first_row + n_rows) of one part from device staging memory: int8 and FP8: [n_rows][n_in]
+ * bytes, FP4: [n_rows][n_in / 2], the lower four bits for an even input. first_row % 8 == 0. */
+Status linear_fill_bytes(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
+                         const void *staged, cudaStream_t stream, Error *err);
 
 /* Rows [first_row, first_row + n_rows) of one dense part, [n_rows][n_in] of the matrix's type, from device
  * staging memory. first_row % 8 == 0. */
 Status linear_fill_dense(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
                          const void *staged, cudaStream_t stream, Error *err);
+
+/* All scales and factors of one FP8 part: f32 [blocks of outputs][groups of inputs] in device staging memory,
+ * a block of `block` outputs, of whose first block `block_first` outputs belong to another layer. A scale is
+ * rounded to fp16 relative to the largest of its output, unless an output has one group: then it is exact. */
+Status linear_fill_fp8_scales(const DeviceLinear *linear, LinearPart part, const float *staged, int block,
+                              int block_first, cudaStream_t stream, Error *err);
+
+/* Scales and factors of rows [first_row, first_row + n_rows) of one FP4 part: u8 [n_rows][n_in / group] in
+ * device staging memory. group 16: E4M3 codes, whose numbers are multiplied by `factor` (NVFP4). group 32:
+ * powers of two, 2^(code - 127) (MXFP4); those below 2^-24 of an output's largest become 0. */
+Status linear_fill_fp4_scales(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
+                              const uint8_t *staged, int group, float factor, cudaStream_t stream,
+                              Error *err);
 
 /* linear->bias, or linear->scales of int8 weights, for all rows of one part: fp32 [n_out] in device staging
  * memory. */

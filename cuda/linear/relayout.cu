@@ -11,23 +11,27 @@ static bool tiled(WeightType type) {
   return weight_is_quantised(type) || type == WEIGHT_INT8;
 }
 
+constexpr int kFp4Group = 16; /* inputs of an FP4 scale as laid out; larger groups repeat theirs */
+
 static size_t element_bytes(WeightType type) {
   return type == WEIGHT_F32 ? 4 : 2;
 }
 
 /* Bytes of the areas of a matrix, each aligned, in memory order; weights are tiles or dense. */
 struct Areas {
-  size_t weights, scales, zeros, bias;
+  size_t weights, scales, zeros, factors, bias;
+  size_t all() const { return weights + scales + zeros + factors + bias; }
 };
 
 static Areas areas_of(const DeviceLinear *w) {
   Areas a = {};
   size_t rows = align_up((size_t)w->n_out, kTileOut);
   if (weight_is_quantised(w->type)) {
-    size_t bits = w->type == WEIGHT_AWQ4 ? 4 : 8, groups = rows * (size_t)w->n_groups;
+    size_t bits = (size_t)weight_bits(w->type), groups = rows * (size_t)w->n_groups;
     a.weights = rows * align_up((size_t)w->n_in, kPadIn) * bits / 8;
-    a.scales = align_up(groups * 2, 256);
-    a.zeros = align_up(groups * bits / 8, 256);
+    a.scales = align_up(groups * (w->type == WEIGHT_FP4 ? 1 : 2), 256);
+    if (weight_has_zeros(w->type)) a.zeros = align_up(groups * bits / 8, 256);
+    if (weight_has_factors(w->type)) a.factors = align_up(rows * 4, 256);
   } else if (w->type == WEIGHT_INT8) {
     a.weights = rows * align_up((size_t)w->n_in, kPadIn);
     a.scales = align_up(rows * 4, 256);
@@ -44,13 +48,15 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
   memset(w, 0, sizeof *w);
   if (n_in <= 0 || n_out <= 0 || n_in > 1 << 24 || n_out > 1 << 24)
     return error_set(err, STATUS_MODEL, "%s: a matrix of %d inputs by %d outputs", name, n_in, n_out);
-  if (weight_is_quantised(type) && (group <= 0 || n_in % group != 0))
+  if (weight_is_quantised(type) && (group <= 0 || (type != WEIGHT_FP8 && n_in % group != 0)))
     return error_set(err, STATUS_MODEL, "%s: %d inputs do not divide into groups of %d", name, n_in, group);
+  if (type == WEIGHT_FP4 && group % kFp4Group != 0)
+    return error_set(err, STATUS_MODEL, "%s: FP4 in groups of %d, expected 16 or 32", name, group);
   if (tiled(type) && n_in > 65408) /* group_of(), int8 sums */
     return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
   if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: a counter for 128 outputs */
     return error_set(err, STATUS_MODEL, "%s: %d outputs, expected at most %d", name, n_out, kCounters * 128);
-  if ((weight_is_quantised(type) || interleaved) && n_out % (interleaved ? 16 : 8) != 0)
+  if ((weight_has_zeros(type) || interleaved) && n_out % (interleaved ? 16 : 8) != 0)
     return error_set(err, STATUS_MODEL, "%s: %d outputs are not a multiple of %d", name, n_out,
                      interleaved ? 16 : 8);
   w->type = type;
@@ -61,13 +67,13 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
   w->has_bias = bias;
   if (weight_is_quantised(type)) {
     int padded = (int)align_up((size_t)n_in, kPadIn);
-    w->group = n_in == group ? padded : group;
+    w->group = type == WEIGHT_FP4 ? kFp4Group : n_in == group ? padded : group;
     w->n_groups = ceil_div(padded, w->group);
   } else if (!tiled(type)) {
     w->stride = align_up((size_t)n_in, 8);
   }
   Areas a = areas_of(w);
-  *bytes = a.weights + a.scales + a.zeros + a.bias;
+  *bytes = a.all();
   return STATUS_OK;
 }
 
@@ -78,12 +84,12 @@ Status linear_place(DeviceLinear *w, void *memory, cudaStream_t stream, Error *e
     w->tiles = p;
     w->scales = p + a.weights;
     if (a.zeros) w->zeros = p + a.weights + a.scales;
+    if (a.factors) w->factors = (const float *)(p + a.weights + a.scales + a.zeros);
   } else {
     w->dense = p;
   }
-  w->bias = w->has_bias ? (const float *)(p + a.weights + a.scales + a.zeros) : NULL;
-  return cuda_status(cudaMemsetAsync(memory, 0, a.weights + a.scales + a.zeros + a.bias, stream), w->name,
-                     err);
+  w->bias = w->has_bias ? (const float *)(p + a.all() - a.bias) : NULL;
+  return cuda_status(cudaMemsetAsync(memory, 0, a.all(), stream), w->name, err);
 }
 
 /* Slab of the part at slab `slab` of the matrix, or -1. */
@@ -91,7 +97,7 @@ __device__ __forceinline__ int slab_of_part(const LinearPart &part, int slab) {
   int i = slab - part.first_slab;
   if (i < 0 || i % part.slab_step) return -1;
   i /= part.slab_step;
-  return i < part.n_out / 8 ? i : -1;
+  return i < (part.n_out + 7) / 8 ? i : -1;
 }
 
 /* Nibble of a word that holds column c of eight: nibble i holds column [0,2,4,6,1,3,5,7][i]. Source: AutoAWQ,
@@ -211,8 +217,8 @@ __device__ __forceinline__ int row_of_part(const LinearPart &part, int row) {
 }
 
 /* A thread writes one word of a tile, four inputs of one row; a block of 256 covers 16 tiles of a row. */
-__global__ void fill_tiles_int8(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int n_in,
-                                const uint8_t *staged) {
+__global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int n_in,
+                                 const uint8_t *staged) {
   int word = threadIdx.x % 16, t = word / 4, j = word % 4, tile_in = blockIdx.y * 16 + threadIdx.x / 16;
   if (tile_in >= n_tiles_in) return;
   const uint8_t *from = staged + (size_t)blockIdx.x * n_in;
@@ -228,12 +234,117 @@ __global__ void fill_tiles_int8(uint32_t *tiles, int n_tiles_in, LinearPart part
   tiles[(tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
 }
 
-Status linear_fill_int8(const DeviceLinear *w, LinearPart part, int first_row, int n_rows, const void *staged,
-                        cudaStream_t stream, Error *err) {
-  int tiles_in = (int)align_up((size_t)w->n_in, kPadIn) / kTileIn;
+/* Bits of a code in half a word of FP4, for the weight of register a[operand] (layout.cuh). */
+__device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
+  const int sign[4] = {15, 12, 13, 14};
+  return (code & 7) << (9 - 3 * operand) | (code >> 3 & 1) << sign[operand];
+}
+
+/* A thread writes one word of a tile, or the half of its bits that the rows of one slab have; rows
+ * [first_row, end_row) of the part are staged. */
+__global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, int n_tiles_out, LinearPart part,
+                               int first_row, int end_row, int n_in, const uint8_t *staged) {
+  const int j = threadIdx.x % 4, t = threadIdx.x / 4 % 4, g = threadIdx.x / 16 % 8,
+            tile_in = blockIdx.y * 2 + threadIdx.x / 128, tile_row = blockIdx.x;
+  if (tile_in >= n_tiles_in) return;
+  uint32_t *at = tiles + (((size_t)tile_row * n_tiles_in + tile_in) * 32 + g * 4 + t) * 4 + j;
+  for (int half = 0; half < 2; half++) {
+    const int slab = slab_of_part(part, 2 * tile_row + half), row = 8 * slab + g;
+    if (slab < 0 || row < first_row || row >= end_row) continue;
+    const uint8_t *from = staged + (size_t)(row - first_row) * (n_in / 2);
+    uint32_t word = 0;
+    for (int i = 0; i < 4; i++) {
+      const int k = tile_in * kTileIn + tile_k(j, t, i);
+      const uint32_t code = k < n_in ? from[k / 2] >> (k % 2 * 4) & 15 : 0;
+      word |= fp4_bits(code, i % 2 * 2 + half) << (i / 2 * 16);
+    }
+    *at |= word;
+  }
+}
+
+Status linear_fill_bytes(const DeviceLinear *w, LinearPart part, int first_row, int n_rows,
+                         const void *staged, cudaStream_t stream, Error *err) {
+  int tiles_in = quant_tiles_in(*w), tiles_out = ceil_div(w->n_out, kTileOut);
+  if (w->type == WEIGHT_FP4)
+    return launch(fill_tiles_fp4, dim3((unsigned)tiles_out, (unsigned)ceil_div(tiles_in, 2)), 256, 0, stream,
+                  false, w->name, err, (uint32_t *)w->tiles, tiles_in, tiles_out, part, first_row,
+                  first_row + n_rows, w->n_in, (const uint8_t *)staged);
   dim3 grid((unsigned)n_rows, (unsigned)ceil_div(tiles_in, 16));
-  return launch(fill_tiles_int8, grid, 256, 0, stream, false, w->name, err, (uint32_t *)w->tiles, tiles_in,
+  return launch(fill_tiles_bytes, grid, 256, 0, stream, false, w->name, err, (uint32_t *)w->tiles, tiles_in,
                 part, first_row, w->n_in, (const uint8_t *)staged);
+}
+
+/* Largest of the lanes' numbers, in each lane. */
+template <class T> __device__ __forceinline__ T warp_max(T v) {
+  for (int o = 16; o; o /= 2) {
+    const T other = __shfl_xor_sync(~0u, v, o);
+    v = other > v ? other : v;
+  }
+  return v;
+}
+
+/* A warp brings the scales of one row to fp16 relative to a power of two, which becomes part of the factor.
+ * The number of an FP8 weight as kernels read it is 1 / 256 of E4M3's. */
+__global__ void fill_fp8_scales(uint16_t *scales, float *factors, int n_groups, int n_stored, LinearPart part,
+                                const float *staged, int block, int block_first) {
+  const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= part.n_out) return;
+  const float *from = staged + (size_t)((block_first + row) / block) * n_stored;
+  const int to = row_of_part(part, row);
+  uint16_t *at = scales + (size_t)(to / kTileOut) * n_groups * 16 + to % 8 * 2 + to % kTileOut / 8;
+  float top = 0;
+  for (int i = lane; i < n_stored; i += 32) top = fmaxf(top, fabsf(from[i]));
+  top = warp_max(top);
+  int exponent = 0;
+  frexpf(top, &exponent);
+  const float unit = n_stored == 1 ? from[0] : ldexpf(1.0f, exponent);
+  for (int i = lane; i < n_stored; i += 32)
+    at[(size_t)i * 16] = __half_as_ushort(__float2half_rn(n_stored == 1 ? 1.0f : ldexpf(from[i], -exponent)));
+  if (lane == 0) factors[to] = unit * 256;
+}
+
+Status linear_fill_fp8_scales(const DeviceLinear *w, LinearPart part, const float *staged, int block,
+                              int block_first, cudaStream_t stream, Error *err) {
+  const int n_stored = w->group >= w->n_in ? 1 : ceil_div(w->n_in, w->group);
+  return launch(fill_fp8_scales, dim3((unsigned)ceil_div(part.n_out, 8)), 256, 0, stream, false, w->name, err,
+                (uint16_t *)w->scales, (float *)w->factors, w->n_groups, n_stored, part, staged, block,
+                block_first);
+}
+
+/* The byte for 2^(7 + below), below <= 0: its bits as fp16 from bit 7 on. */
+__device__ __forceinline__ uint32_t fp4_power(int below) {
+  const int exponent = 15 + 7 + below;
+  return exponent > 0 ? exponent << 3 : below >= -24 ? 1u << (24 + below) : 0;
+}
+
+/* A warp writes the scales of one row. NVFP4's codes stay as they are: kernels read 1 / 256 of their numbers.
+ * The largest of a row of MXFP4's powers of two becomes 2^7, so that 2^-24 of it is still a number. Kernels
+ * multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh), and the factor
+ * undoes both. */
+__global__ void fill_fp4_scales(uint8_t *scales, float *factors, int n_tiles_in, int n_stored,
+                                LinearPart part, int first_row, int n_rows, const uint8_t *staged, int repeat,
+                                float factor) {
+  const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (i >= n_rows) return;
+  const uint8_t *from = staged + (size_t)i * n_stored;
+  const int to = row_of_part(part, first_row + i);
+  uint8_t *at = scales + (size_t)(to / kTileOut) * n_tiles_in * 64 + to % 8 * 8 + to % kTileOut / 8;
+  int top = 0;
+  for (int group = lane; group < n_stored; group += 32) top = max(top, (int)from[group]);
+  top = warp_max(top);
+  for (int group = lane; group < n_stored * repeat; group += 32) {
+    const int code = from[group / repeat];
+    at[(size_t)(group / 4) * 64 + group % 4 * 2] = (uint8_t)(repeat == 1 ? code : fp4_power(code - top));
+  }
+  if (lane == 0) factors[to] = repeat == 1 ? factor * 16384 : ldexpf(1.0f, top - 128);
+}
+
+Status linear_fill_fp4_scales(const DeviceLinear *w, LinearPart part, int first_row, int n_rows,
+                              const uint8_t *staged, int group, float factor, cudaStream_t stream,
+                              Error *err) {
+  return launch(fill_fp4_scales, dim3((unsigned)ceil_div(n_rows, 8)), 256, 0, stream, false, w->name, err,
+                (uint8_t *)w->scales, (float *)w->factors, quant_tiles_in(*w), w->n_in / group, part,
+                first_row, n_rows, staged, group / kFp4Group, factor);
 }
 
 template <class T>

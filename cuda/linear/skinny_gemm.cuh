@@ -1,4 +1,5 @@
-/* skinny_gemm.cuh - the matmul of a few tokens, bound by reading the weights: one skeleton, two inner loops.
+/* skinny_gemm.cuh - the matmul of a few tokens, bound by reading the weights: one skeleton, two inner loops
+ * here and one in float_mma.cu.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i],   m < kTokens
  *
@@ -13,9 +14,9 @@
  *
  * For one token a block leaves half of an SM free, so that under programmatic dependent launch the next
  * matmul's block fills its ring while this one still runs. x is held as integers, quantised by the block
- * itself (quantise.cuh). When a warp leaves a tile row it writes its sums to shared memory. The sums over
- * warps, and over the splits of a tile row, are added in a fixed order at the end; the last block to finish
- * adds the splits, so no block waits for another.
+ * itself (quantise.cuh), or as fp16 (float_mma.cu). When a warp leaves a tile row it writes its sums to
+ * shared memory. The sums over warps, and over the splits of a tile row, are added in a fixed order at the
+ * end; the last block to finish adds the splits, so no block waits for another.
  *
  * For one or two tokens several of the four lanes t of a row would hold the same sum. Instead each keeps
  * another unit's: kShared units are multiplied before a lane scales its own one, and it reads the scales and
@@ -101,12 +102,10 @@ template <class W, int kBlockIn> struct Groups {
   }
 };
 
-/* Quantises the inputs of n_units units to x_ints [units][2 tiles][kTokens][kIntBytes][64] and scales
- * [units][kUnitIn / kBlockIn][kTokens] {d, d * sum}. Tokens past n_tokens repeat the last one; their results
- * are dropped. */
-template <int kIntBytes, int kTokens, int kBlockIn, bool kWhole>
-__device__ __forceinline__ void quantise_units(const Args &a, int first_unit, int n_units,
-                                               unsigned char *x_ints, float2 *scales) {
+/* Reads the inputs of n_units units and passes them on: store(inputs of the lane, unit, token, inside).
+ * Tokens past n_tokens repeat the last one; their results are dropped, as is what is not inside. */
+template <int kTokens, bool kWhole, class Store>
+__device__ __forceinline__ void read_units(const Args &a, int first_unit, int n_units, Store store) {
   constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads in flight before the first is used */
   int warp = warp_of_block(), lane = threadIdx.x % 32, n = n_units * kTokens;
   for (int i0 = warp; i0 < n; i0 += kWarps * kAtOnce) {
@@ -120,27 +119,43 @@ __device__ __forceinline__ void quantise_units(const Args &a, int first_unit, in
 #pragma unroll
     for (int j = 0; j < kAtOnce; j++) { /* few branches, so that latencies overlap */
       if (j % 2 == 0 && i0 + j * kWarps >= n) break;
-      int i = i0 + j * kWarps, token = i % kTokens, u = i / kTokens;
-      uint32_t word[kIntBytes];
-      int sum;
-      float v[4];
-      in[j].floats(v);
-      float d = quantise_values<kIntBytes, kBlockIn>(v, word, &sum);
-      unsigned char *to = x_ints + ((2 * u + lane / 16) * kTokens + token) * kIntBytes * kTileIn;
-#pragma unroll
-      for (int p = 0; p < kIntBytes; p++)
-        if (i < n) *(uint32_t *)(to + p * kTileIn + lane % 4 * 16 + lane / 4 % 4 * 4) = word[p];
-      if (i < n && lane % (kBlockIn / 4) == 0)
-        scales[(u * (kUnitIn / kBlockIn) + lane / (kBlockIn / 4)) * kTokens + token] =
-            make_float2(d, d * (float)sum);
+      int i = i0 + j * kWarps;
+      store(in[j], i / kTokens, i % kTokens, i < n);
     }
   }
+}
+
+/* Quantises a unit's inputs of one token to x_ints [units][2 tiles][kTokens][kIntBytes][64] and scales
+ * [units][kUnitIn / kBlockIn][kTokens] {d, d * sum}. */
+template <int kIntBytes, int kTokens, int kBlockIn>
+__device__ __forceinline__ void quantise_unit(const LaneInputs &in, int u, int token, bool inside,
+                                              unsigned char *x_ints, float2 *scales) {
+  int lane = threadIdx.x % 32, sum;
+  uint32_t word[kIntBytes];
+  float v[4];
+  in.floats(v);
+  float d = quantise_values<kIntBytes, kBlockIn>(v, word, &sum);
+  unsigned char *to = x_ints + ((2 * u + lane / 16) * kTokens + token) * kIntBytes * kTileIn;
+#pragma unroll
+  for (int p = 0; p < kIntBytes; p++)
+    if (inside) *(uint32_t *)(to + p * kTileIn + lane % 4 * 16 + lane / 4 % 4 * 4) = word[p];
+  if (inside && lane % (kBlockIn / 4) == 0)
+    scales[(u * (kUnitIn / kBlockIn) + lane / (kBlockIn / 4)) * kTokens + token] =
+        make_float2(d, d * (float)sum);
 }
 
 /* The inner loop on dp4a, for any chip from sm_61 on: a lane sums its own 16 inputs of each 64 for rows g and
  * g + 8. */
 template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens, kShared = 1, kLaneTokens = 4;
+  typedef Groups<W, kBlockIn> Scales; /* of a unit */
+  static constexpr bool kScalesAhead = false;
+
+  static __device__ __forceinline__ void store_x(const LaneInputs &in, int u, int token, bool inside,
+                                                 unsigned char *x, float2 *scales) {
+    quantise_unit<kIntBytes, kTokens, kBlockIn>(in, u, token, inside, x, scales);
+  }
+
   float y[kTokens][2];
 
   __device__ __forceinline__ void clear() {
@@ -216,6 +231,14 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* tokens that lanes t = 0 .. hold */
   static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
   static constexpr int kUnitBlocks = kUnitIn / kBlockIn;
+  typedef Groups<W, kBlockIn> Scales; /* of a unit */
+  static constexpr bool kScalesAhead = false;
+
+  static __device__ __forceinline__ void store_x(const LaneInputs &in, int u, int token, bool inside,
+                                                 unsigned char *x, float2 *scales) {
+    quantise_unit<kIntBytes, kTokens, kBlockIn>(in, u, token, inside, x, scales);
+  }
+
   float y[kBlocks][2];
 
   __device__ __forceinline__ void clear() {
@@ -350,8 +373,10 @@ __device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const 
   }
 }
 
-/* Prefetches the residuals of the block into L1 for the epilogue. For one warp. */
+/* Prefetches the residuals and factors of the block into L1 for the epilogue. For one warp. */
 __device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n_tiles) {
+  if (a.out.factors)
+    for (int i = threadIdx.x % 32; i < n_tiles; i += 32) prefetch_l1(a.out.factors + (tile0 + i) * kTileOut);
   if (a.out.kind != LINEAR_ADD_F32) return;
   for (int m = 0; m < a.n_tokens; m++)
     for (int i = threadIdx.x % 32; i < n_tiles; i += 32)
@@ -392,22 +417,26 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
   auto request = [&](int stage, bool wanted) {
     ring.request(stage, wanted, unit0 + min(u0 + 2 * stage, last), unit0 + min(u0 + 2 * stage + 1, last));
   };
-  Groups<W, kBlockIn> groups[kUnits / kShared];
-  auto load_groups = [&] {
+  typedef typename Loop::Scales Scales[kUnits / kShared];
+  Scales groups;
+  auto load_groups = [&](Scales &to) {
 #pragma unroll
     for (int i = 0; i < kUnits / kShared; i++)
-      groups[i].load(a.w, tile0 + tile, min(u0 + i * kShared + own, last), lane / 4);
+      to[i].load(a.w, tile0 + tile, min(u0 + i * kShared + own, last), lane / 4);
   };
   move_to();
   request(0, at < end);
   request(1, at < end);
-  if (at < end) load_groups();
+  if (at < end) load_groups(groups);
   wait_for_previous();
   int n_units = n_batches * kUnits;
+  const auto store_x = [&](const LaneInputs &in, int u, int token, bool inside) {
+    Loop::store_x(in, u, token, inside, x_ints, scales);
+  };
   if ((batch0 * kUnits + n_units) * kUnitIn <= a.w.n_in)
-    quantise_units<kIntBytes, kTokens, kBlockIn, true>(a, batch0 * kUnits, n_units, x_ints, scales);
+    read_units<kTokens, true>(a, batch0 * kUnits, n_units, store_x);
   else
-    quantise_units<kIntBytes, kTokens, kBlockIn, false>(a, batch0 * kUnits, n_units, x_ints, scales);
+    read_units<kTokens, false>(a, batch0 * kUnits, n_units, store_x);
   __syncthreads();
   if (warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
 
@@ -425,9 +454,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
       ring.read(2 * stage, unit[0]);
       ring.read(2 * stage + 1, unit[1]);
     };
-    loop.multiply(
-        fetch, [&](int stage) { request(stage, more); }, x, d, groups, lane);
-    if (more) load_groups();
+    const auto used = [&](int stage) { request(stage, more); };
+    if constexpr (Loop::kScalesAhead) { /* in flight while this batch is multiplied */
+      Scales ahead = {};
+      if (more) load_groups(ahead);
+      loop.multiply(fetch, used, x, d, groups, lane);
+#pragma unroll
+      for (int i = 0; i < kUnits / kShared; i++) groups[i] = ahead[i];
+    } else {
+      loop.multiply(fetch, used, x, d, groups, lane);
+      if (more) load_groups(groups);
+    }
     if (leaves || !more) {
       loop.store(mine, lane);
       loop.clear();
@@ -462,39 +499,39 @@ Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) 
 
 template <template <class, int, int, int> class Loop, int kIntBytes, int kTokens, class W>
 Status launch_group(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
-  switch (plan.block_in) {
-  case 128: return launch_block<W, Loop, kIntBytes, kTokens, 128>(args, plan, err);
-  case 64: return launch_block<W, Loop, kIntBytes, kTokens, 64>(args, plan, err);
-  default: return launch_block<W, Loop, kIntBytes, kTokens, 32>(args, plan, err);
+  if constexpr (W::kLeastBlockIn == 32) {
+    if (plan.block_in == 64) return launch_block<W, Loop, kIntBytes, kTokens, 64>(args, plan, err);
+    if (plan.block_in == 32) return launch_block<W, Loop, kIntBytes, kTokens, 32>(args, plan, err);
+  }
+  return launch_block<W, Loop, kIntBytes, kTokens, 128>(args, plan, err);
+}
+
+template <template <class, int, int, int> class Loop, int kIntBytes, class W>
+Status launch_tokens(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
+  switch (plan.tokens) {
+  case 1: return launch_group<Loop, kIntBytes, 1, W>(args, plan, err);
+  case 2: return launch_group<Loop, kIntBytes, 2, W>(args, plan, err);
+  case 4: return launch_group<Loop, kIntBytes, 4, W>(args, plan, err);
+  default: return launch_group<Loop, kIntBytes, 8, W>(args, plan, err);
   }
 }
 
-template <template <class, int, int, int> class Loop, int kIntBytes, int kTokens>
-Status launch_tokens(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
-  return args.w->type == WEIGHT_AWQ4 ? launch_group<Loop, kIntBytes, kTokens, Bits4>(args, plan, err)
-                                     : launch_group<Loop, kIntBytes, kTokens, Bits8>(args, plan, err);
-}
-
-template <template <class, int, int, int> class Loop, int kIntBytes>
+template <template <class, int, int, int> class Loop, int kIntBytes, class W4, class W8>
 Status launch_plan(const LinearArgs &args, Error *err) {
   const SkinnyPlan plan = plan_of(args.w, args.n_tokens, kIntBytes, args.device);
   if (plan.splits == 0)
     return error_set(err, STATUS_FAILED, "%s: %d rows of x do not fit in shared memory", args.w->name,
                      args.n_tokens);
-  switch (plan.tokens) {
-  case 1: return launch_tokens<Loop, kIntBytes, 1>(args, plan, err);
-  case 2: return launch_tokens<Loop, kIntBytes, 2>(args, plan, err);
-  case 4: return launch_tokens<Loop, kIntBytes, 4>(args, plan, err);
-  default: return launch_tokens<Loop, kIntBytes, 8>(args, plan, err);
-  }
+  return weight_bits(args.w->type) == 4 ? launch_tokens<Loop, kIntBytes, W4>(args, plan, err)
+                                        : launch_tokens<Loop, kIntBytes, W8>(args, plan, err);
 }
 
 template <int kIntBytes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   return plan_of(w, n_tokens, kIntBytes, device).partial_bytes;
 }
 
-/* The matmul with x as integers of kIntBytes. */
-template <template <class, int, int, int> class Loop, int kIntBytes>
-constexpr LinearKernel skinny_kernel = {workspace<kIntBytes>, launch_plan<Loop, kIntBytes>, false};
+/* The matmul with x as kIntBytes bytes, for weights of 4 and of 8 bits. */
+template <template <class, int, int, int> class Loop, int kIntBytes, class W4 = Bits4, class W8 = Bits8>
+constexpr LinearKernel skinny_kernel = {workspace<kIntBytes>, launch_plan<Loop, kIntBytes, W4, W8>, false};
 
 } // namespace skinny_gemm

@@ -27,7 +27,7 @@
 
 typedef struct {
   int tokens;          /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
-  int block_in;        /* inputs per scale of x: 128, 64 or 32, always within one group */
+  int block_in;        /* inputs per scale of x: 128, 64 or 32, always within one group; x in fp16: 128 */
   int splits;          /* split-K: blocks per tile row, each a part of the inputs; 0: does not fit */
   int blocks;          /* blocks along tile rows; the grid is blocks x splits */
   int launch_rows;     /* tile rows of one launch */
@@ -50,12 +50,14 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   SkinnyPlan p;
   memset(&p, 0, sizeof p);
   p.tokens = skinny_held_tokens(query->n_tokens);
-  p.block_in = query->group % 128 == 0 ? 128 : query->group % 64 == 0 ? 64 : 32;
+  p.block_in = query->group % 128 == 0 || query->weights == WEIGHT_FP4 ? 128
+               : query->group % 64 == 0                                ? 64
+                                                                       : 32;
   p.n_units = ceil_div(query->n_in, SKINNY_UNIT_IN);
   p.n_batches = ceil_div(p.n_units, SKINNY_UNITS);
   p.splits = splits;
   p.max_batches = ceil_div(p.n_batches, splits);
-  const int tile_rows = ceil_div(query->n_out, SKINNY_TILE_OUT), bits = query->weights == WEIGHT_AWQ4 ? 4 : 8;
+  const int tile_rows = ceil_div(query->n_out, SKINNY_TILE_OUT), bits = weight_bits(query->weights);
   p.blocks = query->device.n_sms / splits < tile_rows ? query->device.n_sms / splits : tile_rows;
   p.launch_rows = ceil_div(tile_rows, launches);
   const int block_rows = ceil_div(p.launch_rows, p.blocks), least_batches = p.n_batches / splits;

@@ -46,32 +46,40 @@ TileArgs<Sum> tile_args(const LinearArgs &args, int n_tokens, int n_steps, int l
   return {work, args.n_tokens, n_token_tiles, args.out, partial, args.counters};
 }
 
-/* A tile shape, compiled for weights of 4 bits [0] and of 8 bits [1]; int8 weights use [0]. */
+constexpr int kTileWeights = 4;
+
+/* Index of a weight type in a TileShape; int8 weights use [0]. */
+inline int tile_weights(WeightType type) {
+  return type == WEIGHT_AWQ8 ? 1 : type == WEIGHT_FP4 ? 2 : type == WEIGHT_FP8 ? 3 : 0;
+}
+
+/* A tile shape, compiled for weights of 4 bits [0], of 8 bits [1], and, if the kernel has them, in FP4 [2]
+ * and FP8 [3]. */
 struct TileShape {
   int max_tokens;
-  size_t shared_bytes[2]; /* of a block */
-  Status (*launch[2])(const LinearArgs &args, Error *err);
-  size_t (*workspace[2])(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
+  size_t shared_bytes[kTileWeights]; /* of a block */
+  Status (*launch[kTileWeights])(const LinearArgs &args, Error *err);
+  size_t (*workspace[kTileWeights])(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
 };
 
 /* Launches the `variant`-th shape, or the smallest that holds all tokens, or the next smaller one that fits
  * in the chip's shared memory. */
 template <const auto &kShapes> Status launch_tiles(const LinearArgs &args, Error *err) {
-  const int bits8 = args.w->type == WEIGHT_AWQ8;
+  const int weights = tile_weights(args.w->type);
   if (args.variant > (int)(sizeof kShapes / sizeof *kShapes))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   const TileShape *s = kShapes;
   while (args.n_tokens > s->max_tokens) s++;
-  while (s > kShapes && s->shared_bytes[bits8] > args.device.shared_bytes) s--;
+  while (s > kShapes && s->shared_bytes[weights] > args.device.shared_bytes) s--;
   if (args.variant > 0) s = &kShapes[args.variant - 1];
-  return s->launch[bits8](args, err);
+  return s->launch[weights](args, err);
 }
 
 template <const auto &kShapes>
 size_t tiles_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   size_t most = 0;
   for (const TileShape &s : kShapes)
-    most = std::max(most, s.workspace[w->type == WEIGHT_AWQ8](w, n_tokens, device));
+    most = std::max(most, s.workspace[tile_weights(w->type)](w, n_tokens, device));
   return most;
 }
 

@@ -1,6 +1,6 @@
 /* weight_stage.cuh - copies the weights, scales and zeros of one stage to shared memory, by the whole block.
  *
- *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][kMetaBytes]: 16 scales and zeros
+ *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][W::kMetaBytes] scales, zeros
  *
  * A thread copies the same place of every kThreads / kRowVectors-th tile row in every stage, so its source is
  * one pointer that advances. Tile rows past the matrix become zero.
@@ -9,25 +9,17 @@
 
 #include "cuda/linear/layout.cuh"
 
-constexpr int kMetaBytes = 48; /* scales and zeros of a tile row and group: 32 bytes, then 8 or 16 */
-constexpr int kMetaCopies = 3; /* copies of at most 16 bytes for them */
-
-/* Starts copy `i` of the scales and zeros of a tile row at input k. Past the matrix the last tile row is read
- * again. */
+/* Starts copy `i` of the scales and zeros of a tile row for the block of input k. Past the matrix the last
+ * tile row is read again. */
 template <class W>
 __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i, unsigned char *to) {
-  int at = min(tile_row, w.n_tiles_out - 1) * w.n_groups + group_of(w, k);
-  if (i < 2)
-    copy_async_16(to + 16 * i, w.scales + (size_t)at * 8 + 4 * i, 16);
-  else if (W::kBits == 4)
-    copy_async_8(to + 32, (const unsigned char *)w.zeros + (size_t)at * 8);
-  else
-    copy_async_16(to + 32, (const unsigned char *)w.zeros + (size_t)at * 16, 16);
+  W::copy_meta(w, min(tile_row, w.n_tiles_out - 1), k, i, to);
 }
 
 template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct WeightStage {
   typedef W_ W;
   static constexpr int kRowVectors = kK * 32 * W::kVectors; /* of a tile row */
+  static constexpr int kMetaBytes = W::kMetaBytes, kMetaCopies = W::kMetaCopies;
   static constexpr int kGroups = kK * kTileIn / kBlockIn, kCopies = kTileRows * kGroups * kMetaCopies;
   static constexpr int kTileBytes = kTileRows * kRowVectors * 16;
   static constexpr int kBytes = (kTileBytes + kTileRows * kGroups * kMetaBytes + 127) / 128 * 128;
@@ -74,7 +66,12 @@ template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct We
       v[i] = *(const uint4 *)(stage + ((tile_row * kK + kk) * W::kVectors + i) * 512 + lane * 16);
   }
 
-  /* Scales and zeros of rows g and g + 8 in group f of the stage. */
+  static __device__ __forceinline__ typename W::Meta meta(const unsigned char *stage, int tile_row, int f,
+                                                          int g) {
+    return W::staged_meta(stage + kTileBytes + (tile_row * kGroups + f) * kMetaBytes, g);
+  }
+
+  /* Integers: scales and zeros of rows g and g + 8 in group f of the stage. */
   static __device__ __forceinline__ void group(const unsigned char *stage, int tile_row, int f, int g,
                                                uint32_t *scale, uint32_t *zero) {
     const unsigned char *meta = stage + kTileBytes + (tile_row * kGroups + f) * kMetaBytes;

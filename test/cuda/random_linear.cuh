@@ -67,14 +67,61 @@ static __global__ void random_dense(void *to, WeightType type, size_t n, uint64_
   }
 }
 
+/* Scales of FP4: any of E4M3 but NaN, or powers of two. */
+static __global__ void random_codes(uint8_t *to, size_t n, bool e4m3, uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    const uint32_t random = random_bits(seed, i);
+    to[i] = (uint8_t)(e4m3 ? random % 0x7f : random % 64 == 0 ? 0 : 95 + random % 25);
+  }
+}
+
+/* Scales of FP8, which fp16 can hold. */
+static __global__ void random_block_scales(float *to, size_t n, uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+    to[i] = __half2float(__float2half_rn((uniform(seed, i) - 0.3f) * 0.02f)) * 0x1p-5f;
+}
+
 /* A checkpoint's tensors of one layer on the device, as stored. */
 struct Stored {
   WeightType type;
   int n_in, n_out, group;
-  uint32_t *weights; /* u32 [n_in][n_out / 8], u8 [n_in][n_out], i8 [n_out][n_in], or the dense matrix */
+  /* u32 [n_in][n_out / 8], u8 [n_in][n_out], i8 or FP8 [n_out][n_in], FP4 [n_out][n_in / 2], or the dense
+   * matrix */
+  uint32_t *weights;
   uint32_t *zeros;
-  __half *scales; /* of int8 weights: float [n_out] */
+  /* int8 weights: float [n_out]; FP8: float [blocks of outputs][groups]; FP4: u8 [n_out][n_in / group] */
+  __half *scales;
 };
+
+/* Outputs that share FP8's scales, and those of the first block that are not the layer's; the number by which
+ * NVFP4's scales are multiplied. */
+constexpr int kStoredBlock = 24, kStoredBlockFirst = 5;
+constexpr float kStoredFactor = 0x1.3p-9f;
+
+inline size_t stored_scales(WeightType type, int n_in, int n_out, int group) {
+  const int rows = type == WEIGHT_FP8 ? (kStoredBlockFirst + n_out - 1) / kStoredBlock + 1 : n_out;
+  return (size_t)((n_in + group - 1) / group) * rows;
+}
+
+__host__ __device__ inline double e4m3_number(int code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  const double size = exponent ? ldexp(8.0 + fraction, exponent - 10) : ldexp((double)fraction, -9);
+  return code & 0x80 ? -size : size;
+}
+
+/* Weight (k, o) of a layer in FP8 or FP4. */
+__host__ __device__ inline double stored_float(const Stored &s, const uint8_t *weights, const void *scales,
+                                               int k, int o) {
+  const size_t groups = (size_t)((s.n_in + s.group - 1) / s.group), group = (size_t)(k / s.group);
+  if (s.type == WEIGHT_FP8)
+    return e4m3_number(weights[(size_t)o * s.n_in + k]) *
+           (double)((const float *)scales)[(kStoredBlockFirst + o) / kStoredBlock * groups + group];
+  const double numbers[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const int code = weights[(size_t)o * (s.n_in / 2) + k / 2] >> (k % 2 ? 4 : 0) & 15,
+            scale = ((const uint8_t *)scales)[o * groups + group];
+  return (code & 8 ? -1 : 1) * numbers[code & 7] *
+         (s.group == 16 ? e4m3_number(scale) * (double)kStoredFactor : ldexp(1.0, scale - 127));
+}
 
 /* Weight (k, o) of a stored layer. AutoAWQ's order of nibbles, spelled out on purpose unlike relayout.cu. */
 __host__ __device__ inline double stored_weight(const Stored &s, const uint32_t *weights,
@@ -82,6 +129,8 @@ __host__ __device__ inline double stored_weight(const Stored &s, const uint32_t 
   size_t at = (size_t)k * s.n_out + o;
   if (s.type == WEIGHT_F32) return ((const float *)weights)[at];
   if (s.type == WEIGHT_F16) return __half2float(((const __half *)weights)[at]);
+  if (s.type == WEIGHT_FP4 || s.type == WEIGHT_FP8)
+    return stored_float(s, (const uint8_t *)weights, scales, k, o);
   int group = k / s.group, q, z;
   size_t of_group = (size_t)group * s.n_out + o;
   if (s.type == WEIGHT_AWQ8) {
@@ -98,10 +147,8 @@ __host__ __device__ inline double stored_weight(const Stored &s, const uint32_t 
 }
 
 inline size_t stored_weight_bytes(WeightType type, size_t weights) {
-  return type == WEIGHT_AWQ4                          ? weights / 2
-         : type == WEIGHT_AWQ8 || type == WEIGHT_INT8 ? weights
-         : type == WEIGHT_F32                         ? 4 * weights
-                                                      : 2 * weights;
+  if (weight_is_quantised(type)) return weights * (size_t)weight_bits(type) / 8;
+  return type == WEIGHT_INT8 ? weights : type == WEIGHT_F32 ? 4 * weights : 2 * weights;
 }
 
 inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uint64_t seed) {
@@ -112,6 +159,17 @@ inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uin
     CHECK(cudaMalloc((void **)&s.scales, (size_t)n_out * 4));
     random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
     random_float_scales<<<64, 256>>>((float *)s.scales, (size_t)n_out, seed + 2);
+    CHECK(cudaGetLastError());
+    return s;
+  }
+  if (weight_has_factors(type)) {
+    const size_t n = stored_scales(type, n_in, n_out, group);
+    CHECK(cudaMalloc((void **)&s.scales, n * 4));
+    random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
+    if (type == WEIGHT_FP8)
+      random_block_scales<<<64, 256>>>((float *)s.scales, n, seed + 2);
+    else
+      random_codes<<<64, 256>>>((uint8_t *)s.scales, n, group == 16, seed + 2);
     CHECK(cudaGetLastError());
     return s;
   }
@@ -135,6 +193,26 @@ inline void stored_free(Stored *s) {
   cudaFree(s->scales);
 }
 
+/* Lays out a part that is stored by outputs, in two parts, as a loader would. */
+inline void place_bytes(const DeviceLinear *w, LinearPart part, const Stored *s, cudaStream_t stream) {
+  const int half = s->n_out > 24 ? 24 : s->n_out, rest = s->n_out - half;
+  const char *weights = (const char *)s->weights;
+  const uint8_t *codes = (const uint8_t *)s->scales;
+  const size_t row = s->type == WEIGHT_FP4 ? (size_t)s->n_in / 2 : (size_t)s->n_in;
+  MUST(linear_fill_bytes(w, part, 0, half, weights, stream, &error));
+  if (rest) MUST(linear_fill_bytes(w, part, half, rest, weights + half * row, stream, &error));
+  if (s->type == WEIGHT_INT8)
+    MUST(linear_fill_floats(w, part, w->scales, (const float *)s->scales, stream, &error));
+  if (s->type == WEIGHT_FP8)
+    MUST(linear_fill_fp8_scales(w, part, (const float *)s->scales, kStoredBlock, kStoredBlockFirst, stream,
+                                &error));
+  if (s->type != WEIGHT_FP4) return;
+  MUST(linear_fill_fp4_scales(w, part, 0, half, codes, s->group, kStoredFactor, stream, &error));
+  if (rest)
+    MUST(linear_fill_fp4_scales(w, part, half, rest, codes + half * (s->n_in / s->group), s->group,
+                                kStoredFactor, stream, &error));
+}
+
 /* Lays parts out as one matrix; returns the memory to free. bias: fp32 of all parts, one after another, or
  * NULL. */
 inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool interleaved, const float *bias,
@@ -151,23 +229,18 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool inter
   for (int i = 0; i < n_parts; i++) {
     const Stored *s = &parts[i];
     LinearPart part = {s->n_out, interleaved ? i : rows / 8, interleaved ? 2 : 1};
-    if (weight_is_quantised(s->type)) {
+    if (weight_has_zeros(s->type)) {
       /* In two parts if there is more than one tile, as a loader would. */
       int half = s->n_in > 128 ? s->n_in / 128 * 64 : s->n_in;
       size_t row = stored_weight_bytes(s->type, (size_t)s->n_out);
-      const int bits = s->type == WEIGHT_AWQ4 ? 4 : 8;
+      const int bits = weight_bits(s->type);
       MUST(linear_fill_weights(w, part, 0, half, bits, s->weights, stream, &error));
       if (half < s->n_in)
         MUST(linear_fill_weights(w, part, half, s->n_in - half, bits, (char *)s->weights + row * half, stream,
                                  &error));
       MUST(linear_fill_groups(w, part, s->zeros, s->scales, false, stream, &error));
-    } else if (s->type == WEIGHT_INT8) {
-      int half = s->n_out > 24 ? 24 : s->n_out;
-      MUST(linear_fill_int8(w, part, 0, half, s->weights, stream, &error));
-      if (half < s->n_out)
-        MUST(linear_fill_int8(w, part, half, s->n_out - half, (char *)s->weights + (size_t)half * s->n_in,
-                              stream, &error));
-      MUST(linear_fill_floats(w, part, w->scales, (const float *)s->scales, stream, &error));
+    } else if (s->type == WEIGHT_INT8 || weight_has_factors(s->type)) {
+      place_bytes(w, part, s, stream);
     } else {
       MUST(linear_fill_dense(w, part, 0, s->n_out, s->weights, stream, &error));
     }

@@ -130,6 +130,34 @@ static void eight_bits_take_what_there_is_for_them(void **state) {
   assert_string_equal(chosen_for(h200(193), WEIGHT_AWQ8, 128, ACT_F16), "awq_dequant");
 }
 
+/* FP4 in groups of 16 as laid out, FP8 in blocks of 128 or with one scale for all inputs. */
+static void floats_take_what_there_is_for_them(void **state) {
+  (void)state;
+  static const struct {
+    WeightType weights;
+    int group;
+  } cases[] = {{WEIGHT_FP4, 16}, {WEIGHT_FP8, 128}, {WEIGHT_FP8, 4096}};
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    const WeightType weights = cases[i].weights;
+    const int group = cases[i].group;
+    assert_string_equal(chosen_for(h200(1), weights, group, ACT_F16), "float_mma");
+    assert_string_equal(chosen_for(h200(8), weights, group, ACT_F16), "float_mma");
+    assert_string_equal(chosen_for(h200(9), weights, group, ACT_F16), "awq_tensorcore");
+    assert_string_equal(chosen_for(h200(32), weights, group, ACT_F16), "awq_tensorcore");
+    assert_string_equal(chosen_for(h200(33), weights, group, ACT_F16), "awq_wgmma");
+    assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, 1), weights, group, ACT_F16), "float_mma");
+    assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, 193), weights, group, ACT_F16), "awq_dequant");
+    assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 1), weights, group, ACT_F16),
+                        "awq_tensorcore_sm75");
+    assert_string_equal(chosen_for(h200(1), weights, group, ACT_INT8), "none");
+  }
+  /* Groups of FP8 that are no multiple of 128, and of 64. */
+  assert_string_equal(chosen_for(h200(1), WEIGHT_FP8, 64, ACT_F16), "awq_tensorcore");
+  assert_string_equal(chosen_for(h200(33), WEIGHT_FP8, 64, ACT_F16), "awq_wgmma");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_FP8, 96, ACT_F16), "awq_plain");
+  assert_string_equal(chosen_for(h200(64), WEIGHT_FP8, 96, ACT_F16), "awq_dequant");
+}
+
 /* Groups that are no multiple of 32: the plain kernel, and the library for many tokens. */
 static void odd_groups_are_never_refused(void **state) {
   (void)state;
@@ -238,6 +266,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     ActType act;
     int most, group, arch, last;
   } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
+               {"float_mma", WEIGHT_FP8, ACT_F16, 8, 128, SM(8, 0), 0},
                {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
                {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
                {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 32, SM(8, 0), 0},
@@ -260,8 +289,8 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     const LinearEntry *entry;
     LinearQuery query = h200(cases[i].most);
     query.weights = cases[i].weights, query.act = cases[i].act, query.device.arch = cases[i].arch;
-    query.group = cases[i].group ? 3 * cases[i].group : 0;
-    query.n_in = 960;
+    query.group = cases[i].group ? 6 * cases[i].group : 0;
+    query.n_in = 1920;
     assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_OK);
     assert_string_equal(entry->name, name);
     LinearQuery other = query;
@@ -277,11 +306,15 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++)
       for (int act = ACT_F16; act <= ACT_INT8; act++) {
         const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
-                       takes = cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
-                               : cases[i].weights > WEIGHT_INT8
-                                   ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
-                               : strcmp(name, "awq_wgmma") ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8
-                                                           : 1u << WEIGHT_AWQ4;
+                       integers = 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8,
+                       floats = 1u << WEIGHT_FP4 | 1u << WEIGHT_FP8;
+        const unsigned takes =
+            cases[i].weights == WEIGHT_INT8  ? 1u << WEIGHT_INT8
+            : cases[i].weights > WEIGHT_INT8 ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
+            : !strcmp(name, "float_mma")     ? floats
+            : !strcmp(name, "awq_wgmma")     ? 1u << WEIGHT_AWQ4 | floats
+            : strstr("awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
+                                                                              : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
         const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
         assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
@@ -404,11 +437,13 @@ static void reference_forms_are_reached_by_name(void **state) {
  * suffice for any warp, and partial sums have their place. Returns whether there is a plan. */
 static bool check_skinny_plan(const LinearQuery *shape, int int_bytes) {
   const SkinnyPlan p = skinny_plan(shape, int_bytes);
-  const size_t bits = shape->weights == WEIGHT_AWQ4 ? 4 : 8;
+  const size_t bits = shape->weights == WEIGHT_AWQ4 || shape->weights == WEIGHT_FP4 ? 4 : 8;
   if (p.splits == 0) return false;
   const int units = (shape->n_in + SKINNY_UNIT_IN - 1) / SKINNY_UNIT_IN, tile_rows = (shape->n_out + 15) / 16;
   assert_true(p.tokens >= shape->n_tokens && p.tokens < 2 * shape->n_tokens && !(p.tokens & (p.tokens - 1)));
-  assert_true(shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in) != 0));
+  assert_true(shape->weights == WEIGHT_FP4
+                  ? p.block_in == 128
+                  : shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in)));
   assert_int_equal(p.n_units, units);
   assert_true(p.n_batches * SKINNY_UNITS >= units && (p.n_batches - 1) * SKINNY_UNITS < units);
   assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->device.n_sms);
@@ -442,7 +477,7 @@ static void plans_cover_the_matrix(void **state) {
   int found = 0;
   for (size_t i = 0; i < COUNT(sizes); i++)
     for (size_t c = 0; c < COUNT(chips); c++)
-      for (int type = WEIGHT_AWQ4; type <= WEIGHT_AWQ8; type++)
+      for (int type = WEIGHT_AWQ4; type <= WEIGHT_FP4; type++)
         for (int int_bytes = 1; int_bytes <= 2; int_bytes++)
           for (int tokens = 1; tokens <= SKINNY_MAX_TOKENS; tokens++)
             for (int group = 32; group <= 192; group += group < 128 ? 32 : 64) {
@@ -485,6 +520,7 @@ int main(void) {
       cmocka_unit_test(rows_of_x_choose_without_wgmma),
       cmocka_unit_test(old_chips_have_a_row_for_any_count),
       cmocka_unit_test(eight_bits_take_what_there_is_for_them),
+      cmocka_unit_test(floats_take_what_there_is_for_them),
       cmocka_unit_test(odd_groups_are_never_refused),
       cmocka_unit_test(int8_activations_are_asked_for),
       cmocka_unit_test(int8_weights_have_a_row_of_their_own),

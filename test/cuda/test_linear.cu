@@ -20,6 +20,8 @@
  *     of 4. Held to 1e-7 and 2.5e-7.
  *   awq_pipelined, awq_plain, dense: fp32 throughout, n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16:
  *     < 1e-9 too, values below 2^-14 (of +-0.05) losing at most 2^-25.
+ *   float_mma: numbers and x exact in fp16, scales and sums fp32: as dense. Of the others, those that round
+ *     weights round FP8's; FP4's are exact. The test's scales of FP8 are numbers that fp16 holds.
  *   int8 entries: against the matmul of the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
  *   int8_token: the same with one sum of all inputs, which is rounded to fp32 once, as are the product of the
  *     scales and that of both: (3 * 2^-24)^2 = 3.2e-14 at most.
@@ -83,8 +85,8 @@ static const Limit limits[] = {
     {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},   {"awq_dequant", 2.5e-7, 1e18},
     {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10}, {"awq_plain", 1e-9, 2e9},
     {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
-    {"int8_token", 3.2e-14, 1e18},       {"dense_rows", 1e-9, 1e18},    {"dense_converted", 1e-9, 1e18},
-    {"dense_cublas", 1e-9, 1e18},
+    {"int8_token", 3.2e-14, 1e18},       {"float_mma", 1e-9, 1e18},     {"dense_rows", 1e-9, 1e18},
+    {"dense_converted", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -290,7 +292,12 @@ static void check_reference(WeightType type, int group) {
   cudaFree(x);
 }
 
-/* Both dequantisation forms give the same bits: the weights rounded once to fp16. */
+/* A group that the type's fast kernels take. */
+static int test_group(WeightType type) {
+  return type == WEIGHT_FP4 ? 16 : type == WEIGHT_FP8 ? 128 : weight_has_zeros(type) ? 64 : 1;
+}
+
+/* Both dequantisation forms give the same bits: the weights, without factors, rounded once to fp16. */
 static void check_dequantise(WeightType type, int n_in, int n_out, int group) {
   Stored s = stored_random(type, n_in, n_out, group, 11);
   DeviceLinear w;
@@ -309,10 +316,12 @@ static void check_dequantise(WeightType type, int n_in, int n_out, int group) {
   }
   CHECK(cudaMemcpyAsync(want.data(), wd, want.size() * 8, cudaMemcpyDeviceToHost, stream));
   CHECK(cudaStreamSynchronize(stream));
+  std::vector<float> factors((size_t)n_out, 1);
+  if (w.factors) CHECK(cudaMemcpy(factors.data(), w.factors, factors.size() * 4, cudaMemcpyDeviceToHost));
   int wrong = 0;
   for (int o = 0; o < n_out; o++)
     for (int k = 0; k < n_in; k++) {
-      __half h = __float2half_rn((float)want[(size_t)k * n_out + o]);
+      __half h = __float2half_rn((float)(want[(size_t)k * n_out + o] / (double)factors[(size_t)o]));
       for (int plain = 0; plain < 2; plain++) {
         __half g = got[plain][(size_t)o * n_in + k];
         wrong += __half2float(g) != __half2float(h);
@@ -349,8 +358,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   Stored parts[3];
   int total = 0;
   for (int i = 0; i < n_parts; i++)
-    parts[i] = stored_random(type, n_in, n_out[i], weight_is_quantised(type) ? 64 : 1, 100 + (uint64_t)i),
-    total += n_out[i];
+    parts[i] = stored_random(type, n_in, n_out[i], test_group(type), 100 + (uint64_t)i), total += n_out[i];
   const int width = interleaved ? total / 2 : total;
   const bool half = output == LINEAR_TO_F16 || output == LINEAR_SWIGLU_F16;
   const int y_stride = width + kGap;
@@ -477,7 +485,8 @@ static void check_strange_rows(void) {
 
 static void check_all_outputs(void) {
   const int stacked[] = {136, 24, 40}, interleaved[] = {200, 200};
-  const WeightType types[] = {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32};
+  const WeightType types[] = {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_FP4,  WEIGHT_FP8,
+                              WEIGHT_INT8, WEIGHT_F16,  WEIGHT_BF16, WEIGHT_F32};
   for (WeightType type : types)
     for (int tokens : {1, 3, 7, 16, 40, 130, 300})
       for (int bias = 0; bias < 2; bias++) {
@@ -525,10 +534,12 @@ static void check_counts(WeightType type, int n_in, int n_out, int group, const 
 /* Blocks with several tile rows and batches of them; blocks that share a tile row, and matrices in several
  * launches (x and its sums do not fit); x and outputs in more than one turn. */
 static void check_few_rows(void) {
-  const char *kernels = "awq_planes,awq_gemv,awq_small_batch,int8_gemv,dense_rows";
+  const char *kernels = "awq_planes,awq_gemv,awq_small_batch,int8_gemv,dense_rows,float_mma";
   with(kernels, "1", NULL, [] {
     check_counts(WEIGHT_AWQ4, 640, 232, 128, {1, 4, 8});
     check_counts(WEIGHT_AWQ8, 576, 232, 32, {1, 2, 7});
+    check_counts(WEIGHT_FP4, 640, 232, 16, {1, 4});
+    check_counts(WEIGHT_FP8, 576, 232, 128, {2, 7});
     check_counts(WEIGHT_F16, 2120, 40, 0, {1, 4});
     check_counts(WEIGHT_BF16, 2120, 40, 0, {2});
     check_counts(WEIGHT_F32, 2120, 40, 0, {1, 8});
@@ -536,6 +547,7 @@ static void check_few_rows(void) {
   with(kernels, "6", "94208", [] {
     check_counts(WEIGHT_AWQ4, 1600, 24, 64, {8}); /* the last split ends within a batch */
     check_counts(WEIGHT_AWQ4, 64, 200, 64, {7});
+    check_counts(WEIGHT_FP4, 1600, 24, 32, {8});
   });
 }
 
@@ -546,11 +558,14 @@ static void check_few_tiles(void) {
   with(kernels, "6", NULL, [] {
     check_counts(WEIGHT_AWQ4, 640, 264, 32, {9, 33, 70});
     check_counts(WEIGHT_AWQ8, 640, 136, 64, {70});
+    check_counts(WEIGHT_FP4, 640, 136, 16, {33, 70});
+    check_counts(WEIGHT_FP8, 640, 136, 64, {70});
     check_counts(WEIGHT_INT8, 640, 264, 0, {9, 70});
   });
   with(kernels, "6", "65536", [] {
     check_counts(WEIGHT_AWQ4, 192, 72, 64, {17, 70});
     check_counts(WEIGHT_AWQ8, 192, 72, 32, {17, 70});
+    check_counts(WEIGHT_FP8, 192, 72, 192, {17, 70});
     check_counts(WEIGHT_INT8, 192, 72, 0, {70});
   });
 }
@@ -559,12 +574,28 @@ static void check_few_tiles(void) {
 static void check_few_slices(void) {
   const int stacked[] = {264, 256}, interleaved[] = {264, 264};
   with("awq_dequant,awq_dequant_plain,dense_cublas,dense_converted", "6", NULL, [&] {
-    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) {
-      check_counts(type, 64, 520, weight_is_quantised(type) ? 64 : 0, {3}, -20);
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) {
+      check_counts(type, 64, 520, test_group(type), {3}, -20);
       check_outputs(type, 64, stacked, 2, false, LINEAR_ADD_F32, type != WEIGHT_AWQ4, 3, 20);
       check_outputs(type, 64, interleaved, 2, true, LINEAR_SWIGLU_F16, type == WEIGHT_AWQ4, 3, 20);
     }
   });
+}
+
+/* NVFP4 (groups of 16), MXFP4 (32), and FP8 in blocks that end within the inputs, with one group for all
+ * inputs, and in groups that only the simplest kernels take. */
+static void check_few_floats(void) {
+  check_dequantise(WEIGHT_FP4, 192, 48, 16);
+  check_dequantise(WEIGHT_FP4, 96, 41, 32);
+  check_dequantise(WEIGHT_FP8, 120, 40, 48);
+  check_dequantise(WEIGHT_FP8, 77, 21, 77);
+  check_counts(WEIGHT_FP4, 192, 72, 16, {1, 2, 5, 9, 17, 40});
+  check_counts(WEIGHT_FP4, 352, 41, 32, {1, 3, 7, 10, 24});
+  check_counts(WEIGHT_FP4, 1024, 16, 16, {2, 8, 31});
+  check_counts(WEIGHT_FP8, 172, 24, 172, {1, 4, 16, 33});
+  check_counts(WEIGHT_FP8, 320, 41, 128, {1, 3, 7, 10, 24, 41});
+  check_counts(WEIGHT_FP8, 1024, 16, 128, {2, 8, 31});
+  check_counts(WEIGHT_FP8, 120, 40, 48, {1, 9});
 }
 
 /* For the emulator, some 100,000 times slower than a GPU: every entry of the table, shapes that reach
@@ -582,6 +613,7 @@ static void check_few(void) {
     check_counts(type, 320, 40, 32, {1, 3, 7, 10, 24, 41});
     check_counts(type, 1024, 16, 128, {2, 6, 8, 31});
   }
+  check_few_floats();
   for (const int *s : shapes) check_counts(WEIGHT_INT8, s[0], s[1], 0, counts);
   check_counts(WEIGHT_INT8, 77, 21, 0, {1, 8, 33}); /* rows of bytes and of outputs at odd places */
   check_counts(WEIGHT_INT8, 320, 40, 0, {17, 40}, 3);
@@ -590,9 +622,10 @@ static void check_few(void) {
     check_counts(type, 172, 24, 0, {1, 2, 5, 9, 33});
   const int stacked[] = {24, 16, 16}, interleaved[] = {24, 24};
   for (int tokens : {1, 3, 40})
-    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16}) {
+    for (WeightType type :
+         {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_FP4, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16}) {
       const bool bias = type != WEIGHT_BF16;
-      if (tokens == 40 && type == WEIGHT_AWQ8) continue;
+      if (tokens == 40 && (type == WEIGHT_AWQ8 || type == WEIGHT_FP8)) continue;
       for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
         check_outputs(type, 192, stacked, 3, false, output, bias, tokens);
       check_outputs(type, 192, interleaved, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
@@ -613,6 +646,8 @@ static void check_few_wgmma(void) {
   only = "awq_wgmma";
   check_counts(WEIGHT_AWQ4, 192, 136, 64, {43, 300}, 6);
   check_counts(WEIGHT_AWQ4, 1024, 72, 32, {43, 300}, 6);
+  check_counts(WEIGHT_FP4, 192, 136, 16, {43, 300}, 6);
+  check_counts(WEIGHT_FP8, 1024, 72, 128, {43, 300}, 6);
   check_outputs(WEIGHT_AWQ4, 64, gated, 2, true, LINEAR_SWIGLU_F16, true, 2059);
   only = asked;
 }
@@ -644,6 +679,11 @@ static void check_awkward(void) {
                             {448, 24, 224},   {4096, 8, 32}};
   for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
     for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], some_counts, n_some, 0);
+  const int awkward_floats[][3] = {{576, 1000, 16}, {576, 1000, 32}, {8192, 16, 32}, {320, 8007, 16},
+                                   {448, 24, 32},   {4096, 8, 16},   {64, 7, 16}};
+  for (const int *s : awkward_floats) check_shape(WEIGHT_FP4, s[0], s[1], s[2], some_counts, n_some, 0);
+  for (const int *s : awkward)
+    check_shape(WEIGHT_FP8, s[0], s[1] + 3, s[2] % 16 ? s[0] : s[2], some_counts, n_some, 0);
   for (WeightType type : {WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
     for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], some_counts, n_some, 0);
 }
@@ -658,6 +698,10 @@ static void check_layers(bool sweep) {
   if (!sweep) {
     check_shape(WEIGHT_AWQ4, 4096, 4096, 128, some_counts, n_some, 20);
     check_shape(WEIGHT_AWQ8, 4096, 1024, 128, some_counts, n_some, 20);
+    check_shape(WEIGHT_FP4, 4096, 4096, 16, some_counts, n_some, 20);
+    check_shape(WEIGHT_FP4, 12288, 4096, 32, some_counts, n_some, 20);
+    check_shape(WEIGHT_FP8, 4096, 4096, 128, some_counts, n_some, 20);
+    check_shape(WEIGHT_FP8, 12288, 1024, 12288, some_counts, n_some, 20);
     check_shape(WEIGHT_INT8, 4096, 4096, 0, some_counts, n_some, 20);
     check_shape(WEIGHT_AWQ4, 2560, 6144, 64, some_counts, n_some, 20);
     check_shape(WEIGHT_AWQ4, 12288, 4096, 32, some_counts, n_some, 20);
@@ -665,6 +709,10 @@ static void check_layers(bool sweep) {
     for (const int *s : models)
       for (int group : {32, 64, 128, s[0]})
         if (s[0] % group == 0 && next_is_ours()) check_shape(WEIGHT_AWQ4, s[0], s[1], group, all, n_all, 0);
+    for (const int *s : models)
+      for (int group : {16, 128})
+        if (next_is_ours())
+          check_shape(group == 16 ? WEIGHT_FP4 : WEIGHT_FP8, s[0], s[1], group, some_counts, n_some, 0);
     for (int group : {32, 128})
       if (next_is_ours()) check_shape(WEIGHT_AWQ8, 4096, 6144, group, all, n_all, 0);
     for (WeightType type : {WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})

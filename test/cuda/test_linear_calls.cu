@@ -44,6 +44,13 @@ static void check_layouts(void) {
       {WEIGHT_AWQ4, 64, 12, 64, false, "12 outputs are not a multiple of 8"},
       {WEIGHT_AWQ8, 64, 24, 64, true, "24 outputs are not a multiple of 16"},
       {WEIGHT_F16, 64, 12, 0, false, NULL},
+      {WEIGHT_FP4, 64, 12, 16, false, NULL},
+      {WEIGHT_FP4, 80, 12, 32, false, "80 inputs do not divide into groups of 32"},
+      {WEIGHT_FP4, 96, 16, 24, false, "FP4 in groups of 24, expected 16 or 32"},
+      {WEIGHT_FP4, 64, 24, 16, true, "24 outputs are not a multiple of 16"},
+      {WEIGHT_FP8, 77, 21, 48, false, NULL},
+      {WEIGHT_FP8, 64, 8, 0, false, "64 inputs do not divide into groups of 0"},
+      {WEIGHT_FP8, 65536, 8, 128, false, "65536 inputs, expected at most 65408"},
       {WEIGHT_F16, 64, 24, 0, true, "24 outputs are not a multiple of 16"},
       {WEIGHT_INT8, 64, 21, 0, false, NULL},
   };

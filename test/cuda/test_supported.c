@@ -169,10 +169,9 @@ static void scales_of_a_part_of_a_matrix_are_its_own(void **state) {
 
 static void every_kind_of_weights_has_a_kernel(void **state) {
   (void)state;
-  static const Linear kinds[] = {{.kind = LINEAR_AWQ, .bits = 4},
-                                 {.kind = LINEAR_GROUPED, .bits = 4},
-                                 {.kind = LINEAR_GROUPED, .bits = 8},
-                                 {.kind = LINEAR_INT8, .bits = 8}};
+  static const Linear kinds[] = {{.kind = LINEAR_AWQ, .bits = 4},     {.kind = LINEAR_GROUPED, .bits = 4},
+                                 {.kind = LINEAR_GROUPED, .bits = 8}, {.kind = LINEAR_FP4, .bits = 4},
+                                 {.kind = LINEAR_FP8, .bits = 8},     {.kind = LINEAR_INT8, .bits = 8}};
   Error err;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     layers[N_LAYERS - 1].up = kinds[i];
@@ -182,29 +181,11 @@ static void every_kind_of_weights_has_a_kernel(void **state) {
   layers[N_LAYERS - 1].up = (Linear){0};
 }
 
-/* FP8 and FP4 have no kernels yet: also a dummy model of them is refused. */
-static void floating_point_weights_are_refused_by_name(void **state) {
-  (void)state;
-  for (int dummy = 0; dummy < 2; dummy++) {
-    Error err = {{0}};
-    Model model = {.config = like_qwen3(), .layers = layers, .dummy = dummy};
-    layers[N_LAYERS - 1].down = (Linear){.kind = LINEAR_FP4, .name = "model.layers.3.mlp.down_proj"};
-    assert_int_equal(cuda_check_model(&model, &err), STATUS_MODEL);
-    assert_string_equal(err.text, "Qwen3ForCausalLM has weights in FP4 (model.layers.3.mlp.down_proj), which "
-                                  "GPUs do not compute yet");
-    layers[N_LAYERS - 1].down = (Linear){0};
-    model.head = (Linear){.kind = LINEAR_FP8, .name = "lm_head"};
-    assert_int_equal(cuda_check_model(&model, &err), STATUS_MODEL);
-    assert_non_null(strstr(err.text, "has weights in FP8 (lm_head), which GPUs do not compute yet"));
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_architecture_has_its_kernels),
       cmocka_unit_test(every_kind_of_weights_has_a_kernel),
       cmocka_unit_test(parts_without_a_kernel_are_refused_by_name),
-      cmocka_unit_test(floating_point_weights_are_refused_by_name),
       cmocka_unit_test(scales_beyond_fp16_are_refused),
       cmocka_unit_test(scales_of_a_part_of_a_matrix_are_its_own),
   };

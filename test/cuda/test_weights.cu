@@ -1,9 +1,10 @@
 /* test_weights.cu - weights.c loads checkpoints of every architecture and layout: every weight, zero point,
  * scale, bias, norm, embedding and frequency has the checkpoint's value, in the place where kernels read it.
  *
- * 4 and 8 bits are compared as fp16, by linear_dequantise(), which test_linear.cu compares with the layout.
- * All numbers are equal to the bit, as are arrays that pass through the loading buffers (upload.c). Needs a
- * GPU; prints a line per failing matrix and `N passed, N failed`. */
+ * 4 and 8 bits are compared as fp16, by linear_dequantise(), which test_linear.cu compares with the layout,
+ * those of FP8 and FP4 with their factors (same_float()). All other numbers are equal to the bit, as are
+ * arrays that pass through the loading buffers (upload.c). Needs a GPU; prints a line per failing matrix and
+ * `N passed, N failed`. */
 #include <dirent.h>
 #include <string.h>
 
@@ -59,6 +60,30 @@ static __half quantised_weight(const Linear *l, int o, int k) {
   return __float2half_rn((float)(q - z) * __half2float(scale));
 }
 
+/* Weight (o, k) of a layer in FP8 or FP4 in double, and if `rounded` as kernels have it: FP8's scales, where
+ * an output has several, are rounded to fp16 relative to a power of two above the largest. */
+static double float_weight(const Linear *l, int o, int k, bool rounded) {
+  const int groups = (l->n_in - 1) / l->group + 1, group = k / l->group;
+  const uint8_t *codes = (const uint8_t *)l->weight;
+  if (l->kind == LINEAR_FP4) {
+    const int code = codes[(size_t)o * (l->n_in / 2) + k / 2] >> k % 2 * 4 & 15;
+    const uint8_t scale = ((const uint8_t *)l->scales)[(size_t)o * groups + group];
+    const double numbers[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    return (code & 8 ? -1 : 1) * numbers[code & 7] * (double)l->scale_values[scale];
+  }
+  std::vector<float> scales((size_t)groups);
+  memcpy(scales.data(), (const float *)l->scales + (size_t)((l->block_first + o) / l->block) * groups,
+         scales.size() * sizeof(float));
+  float top = 0;
+  int exponent;
+  for (float scale : scales) top = fmaxf(top, fabsf(scale));
+  frexpf(top, &exponent);
+  float scale = scales[(size_t)group];
+  if (rounded && groups > 1)
+    scale = ldexpf(__half2float(__float2half_rn(ldexpf(scale, -exponent))), exponent);
+  return e4m3_number(codes[(size_t)o * l->n_in + k]) * (double)scale;
+}
+
 /* Offset of byte (row, k) of an int8 matrix (layout.cuh) with tiles_in tiles along the inputs. */
 static size_t int8_place(int row, int k, int tiles_in) {
   const int j = k % 64 / 16, t = k % 8 / 2, i = k % 2 * 2 + k % 16 / 8;
@@ -72,7 +97,7 @@ struct Matrix8 {
   const DeviceLinear *of;
   std::vector<__half> halves;
   std::vector<unsigned char> bytes;
-  std::vector<float> scales, bias;
+  std::vector<float> scales, bias, factors;
   explicit Matrix8(const DeviceLinear *w, cudaStream_t stream) : of(w) {
     const size_t rows = ((size_t)w->n_out + 15) / 16 * 16, tiles = ((size_t)w->n_in + 127) / 128 * 128;
     if (weight_is_quantised(w->type)) {
@@ -88,6 +113,7 @@ struct Matrix8 {
     } else {
       bytes = to_host<unsigned char>(w->dense, rows * w->stride * (w->type == WEIGHT_F32 ? 4 : 2));
     }
+    if (w->factors) factors = to_host<float>(w->factors, rows);
     if (w->bias) bias = to_host<float>(w->bias, rows);
   }
 };
@@ -97,8 +123,21 @@ static WeightType type_of(const Linear *l) {
   case LINEAR_AWQ: return WEIGHT_AWQ4;
   case LINEAR_GROUPED: return WEIGHT_AWQ8;
   case LINEAR_INT8: return WEIGHT_INT8;
+  case LINEAR_FP4: return WEIGHT_FP4;
+  case LINEAR_FP8: return WEIGHT_FP8;
   default: return l->dtype == DTYPE_F32 ? WEIGHT_F32 : l->dtype == DTYPE_F16 ? WEIGHT_F16 : WEIGHT_BF16;
   }
+}
+
+/* True if a dequantised weight and its factor are the layer's weight (o, k): FP4's but for the rounding of
+ * each entry in the layer's table of scales and of the one that is the factor; FP8's but for the rounding of
+ * its scale, and then of the product, to fp16. */
+static bool same_float(__half got, double factor, const Linear *l, int o, int k) {
+  const double product = (double)__half2float(got) * factor, want = float_weight(l, o, k, true),
+               exact = float_weight(l, o, k, false);
+  if (l->kind == LINEAR_FP4) return fabs(product - want) <= fabs(want) * 0x1p-23;
+  return __half2float(got) == __half2float(__float2half_rn((float)(want / factor))) &&
+         fabs(want - exact) <= fabs(exact) * 0x1p-11;
 }
 
 /* Compares layer `l` with its part of a matrix: slab i of it is slab first_slab + i * slab_step there. */
@@ -115,7 +154,9 @@ static void expect_linear(const Matrix8 &m, int first_slab, int slab_step, const
     if (w->type == WEIGHT_INT8) wrong += m.scales[row] != ((const float *)l->scales)[o];
     for (int k = 0; k < l->n_in; k++) {
       const size_t at = (size_t)o * l->n_in + k;
-      if (weight_is_quantised(w->type))
+      if (weight_has_factors(w->type))
+        wrong += !same_float(m.halves[(size_t)row * l->n_in + k], (double)m.factors[row], l, o, k);
+      else if (weight_is_quantised(w->type))
         wrong += __half2float(m.halves[(size_t)row * l->n_in + k]) != __half2float(quantised_weight(l, o, k));
       else if (w->type == WEIGHT_INT8)
         wrong +=
@@ -130,7 +171,7 @@ static void expect_linear(const Matrix8 &m, int first_slab, int slab_step, const
 }
 
 static bool can_join(const Linear *a, const Linear *b) {
-  const bool grouped = a->kind == LINEAR_AWQ || a->kind == LINEAR_GROUPED;
+  const bool grouped = a->kind == LINEAR_AWQ || a->kind == LINEAR_GROUPED || a->kind == LINEAR_FP8;
   return type_of(a) == type_of(b) && (!grouped || a->group == b->group) && a->n_out % 8 == 0 &&
          b->n_out % 8 == 0;
 }

@@ -1,0 +1,146 @@
+/* float_mma.cu - 1 to 8 tokens with FP8 and FP4 weights on fp16 tensor cores: a decode step's matmuls.
+ *
+ *     y[m][o] = factor[o] * sum over groups of s[g][o] * sum_i number(code[i][o]) x[m][i]
+ *
+ * The numbers become fp16 by masks and shifts alone (layout.cuh), x is fp16 as it comes, sums and scales are
+ * fp32: no rounding but that of sums. The weights are the sixteen-row operand of mma m16n8k16. Fewer than 8
+ * tokens leave columns free, which here hold the sums of other inputs: column c takes token c % kTokens, and
+ * only step c / kTokens of the 16 inputs of a step; x is 0 for the other steps. So a group of 16 inputs has
+ * a column of its own, and one multiplication per sum, not one per weight, applies its scale:
+ *
+ *     1 token    | step 0 | step 1 | ... | step 7 |                         a unit of 128 inputs, one set
+ *     2 tokens   | step 0: m0 m1 | step 1: m0 m1 | step 2 | step 3 |        half a unit, two sets
+ *     8 tokens   | m0 | m1 | ... | m7 |                                     a step each, eight sets
+ *
+ *   x  [units][kTokens sets][8 columns][4 lanes t][8 bytes]: k 2t, 2t + 1, 8 + 2t, 9 + 2t of its step
+ *
+ * Skeleton, ring and preconditions: skinny_gemm.cuh. FP8: groups of a multiple of 128 inputs. */
+#include "cuda/linear/skinny_gemm.cuh"
+
+namespace skinny_gemm {
+
+constexpr int kSteps = kUnitIn / 16; /* of a unit, and columns */
+
+/* The scales of rows g and g + 8 for the columns 2t and 2t + 1 of a set, as a lane keeps them for a unit. */
+template <class W, int kTokens> struct ColumnScales;
+
+/* One scale for the unit. */
+template <int kTokens> struct ColumnScales<Fp8, kTokens> {
+  uint32_t scale;
+
+  __device__ __forceinline__ void load(const QuantView &w, int tile_row, int u, int g) {
+    scale = Fp8::meta(w, tile_row, u * kUnitIn, g).scale;
+  }
+
+  __device__ __forceinline__ void get(int, float2 (&of)[2]) const {
+    of[0] = of[1] = make_float2(f16_low(scale), f16_high(scale));
+  }
+};
+
+template <int kTokens> struct ColumnScales<Fp4, kTokens> {
+  Fp4::Meta tiles[2];
+
+  __device__ __forceinline__ void load(const QuantView &w, int tile_row, int u, int g) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) tiles[i] = Fp4::meta(w, tile_row, u * kUnitIn + i * kTileIn, g);
+  }
+
+  /* Both columns are of one step. */
+  __device__ __forceinline__ void get(int set, float2 (&of)[2]) const {
+    constexpr int kSetSteps = kSteps / kTokens; /* 4, 2 or 1, which are within a tile */
+    const int first = set * kSetSteps, step = first % 4 + threadIdx.x % 4 * 2 / kTokens;
+    const uint2 &tile = tiles[first / 4].scales;
+    const uint32_t pair = (kSetSteps == 4 ? step < 2 : first % 4 < 2) ? tile.x : tile.y;
+    const uint32_t f16x2 = prmt<0x4140>(step % 2 ? pair >> 16 : pair, 0u) << 7;
+    of[0] = of[1] = make_float2(f16_low(f16x2), f16_high(f16x2));
+  }
+};
+
+/* One token: the columns are steps 2t and 2t + 1, which share a word. */
+template <> struct ColumnScales<Fp4, 1> {
+  uint32_t pair;
+
+  __device__ __forceinline__ void load(const QuantView &w, int tile_row, int u, int g) {
+    const int t = threadIdx.x % 4;
+    pair = __ldg((const uint32_t *)(Fp4::meta_at(w, tile_row, 2 * u + t / 2) + 8 * g) + t % 2);
+  }
+
+  __device__ __forceinline__ void get(int, float2 (&of)[2]) const {
+    const uint32_t even = prmt<0x4140>(pair, 0u) << 7, odd = prmt<0x4342>(pair, 0u) << 7;
+    of[0] = make_float2(f16_low(even), f16_high(even));
+    of[1] = make_float2(f16_low(odd), f16_high(odd));
+  }
+};
+
+template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
+  static_assert(kBlockIn == kUnitIn && kIntBytes == 2, "x in fp16, without scales");
+  static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens, kShared = 1, kLaneTokens = 4;
+  static constexpr int kSetSteps = kSteps / kTokens; /* whose sums are columns of one accumulator */
+  static constexpr int kOwn = kTokens == 1 ? 1 : 2;  /* tokens in the lane's columns 2t and 2t + 1 */
+  static constexpr int kSetBytes = 256;
+  typedef ColumnScales<W, kTokens> Scales;
+  static constexpr bool kScalesAhead = true;
+  float y[kOwn][2];
+
+  static __device__ __forceinline__ void store_x(const LaneInputs &in, int u, int token, bool inside,
+                                                 unsigned char *x, float2 *) {
+    const int lane = threadIdx.x % 32, step = lane / 4, column = step % kSetSteps * kTokens + token;
+    if (inside)
+      *(uint2 *)(x + (u * kTokens + step / kSetSteps) * kSetBytes + column * 32 + lane % 4 * 8) =
+          make_uint2(in.f16x2[0], in.f16x2[1]);
+  }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kOwn; m++) y[m][0] = y[m][1] = 0;
+  }
+
+  template <class Fetch, class Used>
+  __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x, const float2 *,
+                                           const Scales (&scales)[kUnits], int lane) {
+    Unit<W> unit[2];
+#pragma unroll
+    for (int j = 0; j < kUnits; j++) {
+      if (j % 2 == 0) fetch(j / 2, unit);
+#pragma unroll
+      for (int set = 0; set < kTokens; set++) {
+        const uint2 own = *(const uint2 *)(x + (j * kTokens + set) * kSetBytes + lane * 8);
+        float sum[4] = {};
+#pragma unroll
+        for (int i = 0; i < kSetSteps; i++) {
+          const int step = set * kSetSteps + i;
+          const bool mine = lane / 4 / kTokens == i;
+          uint32_t a[4];
+          W::numbers(unit[j % 2].v[step / 4], step % 4, a);
+          mma_f16_m16n8k16(sum, a, mine ? own.x : 0, mine ? own.y : 0);
+        }
+        float2 s[2]; /* of columns 2t and 2t + 1: rows g and g + 8 */
+        scales[j].get(set, s);
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          y[c % kOwn][0] += s[c].x * sum[c];
+          y[c % kOwn][1] += s[c].y * sum[2 + c];
+        }
+      }
+      if (j % 2) used(j / 2);
+    }
+  }
+
+  /* Writes the sums of the tile row to to[kTokens][16]: the lanes t that hold the same tokens are summed. */
+  __device__ __forceinline__ void store(float *to, int lane) {
+    constexpr int kLanes = kTokens / kOwn; /* lanes t = 0 .. that hold different tokens */
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < kOwn; m++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float v = y[m][r];
+        for (int o = kLanes; o < 4; o *= 2) v += __shfl_xor_sync(~0u, v, o);
+        if (t < kLanes) to[(2 * t + m) * kTileOut + g + 8 * r] = v * W::kOfScale;
+      }
+  }
+};
+
+} // namespace skinny_gemm
+
+const LinearKernel float_mma_kernel = skinny_gemm::skinny_kernel<skinny_gemm::FloatLoop, 2, Fp4, Fp8>;
