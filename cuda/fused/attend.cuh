@@ -1,13 +1,13 @@
 /* attend.cuh - the norm of a head, and a warp's attention over keys and values in shared memory for
  * eight queries of a KV head. Tensor cores take the queries as columns:
  *
- *     S^T [16 keys x 8 heads] = K [16 x 128] Q^T      O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
+ *     S^T [16 keys x 8 heads] = K [16 x kDim] Q^T     O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
  *
- * K and V lie in the ring as in the cache, in rows of 256 bytes without padding. A dot product may take
- * the 128 dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand
- * a of steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in
- * a bank. From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j
- * of the two vectors is rows g and g + 8 of mma j. */
+ * K and V lie in the ring as in the cache, in rows of kDim halves without padding. A dot product may take
+ * the dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of
+ * steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank.
+ * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two
+ * vectors is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead. */
 #pragma once
 
 #include "cuda/attention/online_softmax.cuh"
@@ -17,17 +17,9 @@
 
 namespace step {
 
-constexpr int kDim = STEP_HEAD_DIM;
-
-/* 1 / rms of a head; a lane holds dimensions lane, lane + 32, lane + 64 and lane + 96. */
-__device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
-  const float squares = warp_sum(v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3]);
-  return rsqrtf(squares / kDim + eps);
-}
-
 /* Online-softmax states: attention's output over some of the keys, for each query. */
 struct States {
-  __half *values;  /* [n][queries][128] */
+  __half *values;  /* [n][queries][kDim] */
   float2 *weights; /* [n][queries] {maximum of log2 scores, sum of 2^(score - maximum)} */
 };
 
@@ -38,14 +30,15 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
 }
 
 /* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then
- * dimension 16 g + 8 + j (c = 2, 3). maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
+ * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
  * this lane's keys. */
-struct OnlineSoftmax {
-  float o[8][4], maximum[2], sum[2];
+template <int kDim> struct OnlineSoftmax {
+  static constexpr int kRow = kDim * sizeof(__half), kTiles = kDim / 16;
+  float o[kTiles][4], maximum[2], sum[2];
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
-    for (int j = 0; j < 8; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
+    for (int j = 0; j < kTiles; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
     maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
   }
 
@@ -57,14 +50,14 @@ struct OnlineSoftmax {
     float other[4] = {0, 0, 0, 0};
     s[0] = s[1] = s[2] = s[3] = 0;
 #pragma unroll
-    for (int i0 = 0; i0 < 4; i0 += 2) {
+    for (int i0 = 0; i0 < kDim / 32; i0 += 2) {
       uint4 row[2][2];
       compiler_fence();
 #pragma unroll
       for (int h = 0; h < 2; h++) {
 #pragma unroll
         for (int i = 0; i < 2; i++)
-          row[h][i] = *(const uint4 *)(keys + (g + 8 * h) * 256 + (4 * (i0 + (i ^ odd)) + t) * 16);
+          row[h][i] = *(const uint4 *)(keys + (g + 8 * h) * kRow + (4 * (i0 + (i ^ odd)) + t) * 16);
         swap_if(odd, row[h][0], row[h][1]);
       }
 #pragma unroll
@@ -95,12 +88,13 @@ struct OnlineSoftmax {
       p[c] = power_of_2(p[c] - r.shift), p[2 + c] = power_of_2(p[2 + c] - r.shift);
       sum[c] = sum[c] * r.keep + p[c] + p[2 + c];
 #pragma unroll
-      for (int j = 0; j < 8; j++) o[j][c] *= r.keep, o[j][2 + c] *= r.keep;
+      for (int j = 0; j < kTiles; j++) o[j][c] *= r.keep, o[j][2 + c] *= r.keep;
     }
   }
 
   /* Adds the weighted values of 16 keys, the first n valid. Lane (g, t) loads half of vector 2 g + e of
-   * key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time, and calls taken() when it has all of them. */
+   * key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time (half e of vector g with heads of 64), and calls taken()
+   * when it has all of them. */
   template <class Taken>
   __device__ __forceinline__ void accumulate(const unsigned char *values, const float (&p)[4], int n,
                                              int lane, Taken taken) {
@@ -108,7 +102,7 @@ struct OnlineSoftmax {
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < kDim / 64; half++) {
       uint2 value[4][2];
       compiler_fence();
 #pragma unroll
@@ -116,11 +110,11 @@ struct OnlineSoftmax {
         const int key = 2 * t + (i & 1) + (i & 2) * 4;
 #pragma unroll
         for (int e = 0; e < 2; e++)
-          value[i][e] = *(const uint2 *)(values + key * 256 + (2 * g + (e ^ odd)) * 16 + half * 8);
+          value[i][e] = *(const uint2 *)(values + key * kRow + (2 * g + (e ^ odd)) * (kRow / 16) + half * 8);
         swap_if(odd, value[i][0], value[i][1]);
         if (key >= n) value[i][0] = value[i][1] = make_uint2(0, 0);
       }
-      if (half == 1) taken();
+      if (half == kDim / 64 - 1) taken();
 #pragma unroll
       for (int j = 0; j < 4; j++) { /* half j % 2 of words of two keys: dimension 4 half + j of both
                                      * vectors */
@@ -145,15 +139,19 @@ struct OnlineSoftmax {
       const int head = 2 * t + c;
       if (head >= mine) continue;
       const float over = total > 0 ? __fdividef(1, total) : 0;
-      uint4 v[2];
+      uint2 v[2][kDim / 64]; /* four dimensions each */
 #pragma unroll
       for (int h = 0; h < 2; h++)
-        v[h] = make_uint4(pack_half2(o[0][2 * h + c] * over, o[1][2 * h + c] * over),
-                          pack_half2(o[2][2 * h + c] * over, o[3][2 * h + c] * over),
-                          pack_half2(o[4][2 * h + c] * over, o[5][2 * h + c] * over),
-                          pack_half2(o[6][2 * h + c] * over, o[7][2 * h + c] * over));
-      uint4 *at = (uint4 *)(to.values + (state * queries + head) * kDim + 16 * g);
-      at[0] = v[0], at[1] = v[1];
+#pragma unroll
+        for (int i = 0; i < kDim / 64; i++)
+          v[h][i] = make_uint2(pack_half2(o[4 * i][2 * h + c] * over, o[4 * i + 1][2 * h + c] * over),
+                               pack_half2(o[4 * i + 2][2 * h + c] * over, o[4 * i + 3][2 * h + c] * over));
+      uint4 *at = (uint4 *)(to.values + (state * queries + head) * kDim + kDim / 8 * g);
+      if constexpr (kDim == 64)
+        at[0] = make_uint4(v[0][0].x, v[0][0].y, v[1][0].x, v[1][0].y);
+      else
+#pragma unroll
+        for (int h = 0; h < 2; h++) at[h] = make_uint4(v[h][0].x, v[h][0].y, v[h][1].x, v[h][1].y);
       if (g == 0) to.weights[state * queries + head] = make_float2(maximum[c], total);
     }
   }
@@ -166,6 +164,7 @@ struct MergedState {
 };
 
 /* Merges n states of a head into one, eight dimensions from `dim` on. */
+template <int kDim>
 __device__ __forceinline__ MergedState merge_states(const States &from, int n, int n_heads, int head,
                                                     int dim) {
   float2 weight = make_float2(-INFINITY, 0);

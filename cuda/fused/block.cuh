@@ -42,19 +42,20 @@ struct Args {
   StepDebug debug;
 };
 
-/* The kernel of one_token.cu, and those of few_tokens.cu for up to 2, 4 or 8 tokens. */
+/* The kernel of one_token.cu for the shape's groups and heads, and those of few_tokens.cu for up to 2, 4 or 8
+ * tokens. */
 typedef void (*Kernel)(const Args);
-Kernel one_token_kernel(bool debug);
-Kernel few_tokens_kernel(int tokens, bool debug);
+Kernel one_token_kernel(const StepShape &shape, bool debug);
+Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
  * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
  * layer. */
 struct Vectors {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
-  __device__ __forceinline__ Vectors(const Args &a, int hidden, int layer)
+  __device__ __forceinline__ Vectors(const Args &a, int hidden, int head_dim, int layer)
       : attn_norm(a.vectors + layer * a.vectors_stride), mlp_norm(attn_norm + hidden),
-        q_norm(mlp_norm + hidden), k_norm(q_norm + STEP_HEAD_DIM), bias(k_norm + STEP_HEAD_DIM) {}
+        q_norm(mlp_norm + hidden), k_norm(q_norm + head_dim), bias(k_norm + head_dim) {}
 };
 
 /* full and empty belong to the slots of the ring. The others count bytes from the cluster's blocks, in one
@@ -131,9 +132,18 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
               "setmaxnreg would block");
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
+/* What a kernel is compiled for: weights in groups of kGroup inputs, heads of kHeadDim. */
+template <int kGroup, int kHeadDim> struct Form {
+  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4. */
+  static constexpr int kParts = STEP_GROUP / kGroup;
+  static constexpr int kDim = kHeadDim;
+};
+
 /* The part of the context that both kernels share. */
-template <bool kDebug> struct Thread {
+template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsDebug = kDebug;
+  static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
+  static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
   unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
   const Args &args;
   const StepPlan &plan;
@@ -166,7 +176,7 @@ template <bool kDebug> struct Thread {
   }
 
   /* Vectors of the warp's current layer. */
-  __device__ __forceinline__ Vectors vectors() const { return {args, plan.shape.hidden, layer()}; }
+  __device__ __forceinline__ Vectors vectors() const { return {args, plan.shape.hidden, kDim, layer()}; }
   __device__ __forceinline__ Vars &vars() const { return *(Vars *)smem; }
   __device__ __forceinline__ Barriers &barriers() const { return vars().barriers; }
   __device__ __forceinline__ Share &share(int matrix) const { /* as an offset: vars().shares spills */
@@ -281,12 +291,12 @@ __device__ __forceinline__ int log_2(int n) {
 /* The share of o or down: n_rows tile rows from `first_row` on, by the inputs that the cluster makes. */
 __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepShape &shape, int cluster,
                                               int first_row, int n_rows) {
-  const int heads = shape.n_heads / shape.n_kv_heads, first = step_first_ffn_block(&shape, cluster);
+  const int packs = step_packs(&shape), first = step_first_ffn_block(&shape, cluster);
   s.n_rows = s.split = n_rows;
   s.tile[0] = first_row, s.stride[0] = 1;
-  s.all_groups = matrix == O ? shape.n_heads : shape.intermediate / STEP_GROUP;
-  s.group = matrix == O ? cluster * heads : first;
-  s.n_groups = matrix == O ? heads : step_first_ffn_block(&shape, cluster + 1) - first;
+  s.all_groups = matrix == O ? shape.n_kv_heads * packs : shape.intermediate / STEP_GROUP;
+  s.group = matrix == O ? cluster * packs : first;
+  s.n_groups = matrix == O ? packs : step_first_ffn_block(&shape, cluster + 1) - first;
 }
 
 /* The number of this block's stages of keys: stages rank, rank + 8, ... of the cache. */
@@ -313,36 +323,58 @@ __device__ __forceinline__ int head_of_qkv(const StepPlan &p, int cluster, int h
                            : p.shape.n_heads + p.shape.n_kv_heads + cluster;
 }
 
+/* The words of layout.cuh that one mma multiplies: 0 and 2, then 1 and 3, which are loaded where the operand
+ * wants them; with parts of 32 inputs 0 and 1, then 2 and 3, since a sum must not go beyond a part. x is
+ * stored in this order. */
+template <int kParts>
+__device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t (&operand)[4]) {
+  const uint32_t one = step ? (kParts == 4 ? tile.z : tile.y) : tile.x,
+                 two = step ? tile.w : (kParts == 4 ? tile.y : tile.z);
+  operand[0] = one & 0x0f0f0f0fu, operand[1] = one;
+  operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
+}
+
+/* 1 / rms of a head from its sum of squares. */
+template <int kDim> __device__ __forceinline__ float inverse_of_squares(float squares, float eps) {
+  return rsqrtf(squares / kDim + eps);
+}
+
 /* The offset of the lane's word within a group of quantised x, whose 64 inputs take half_bytes: 16 bytes
- * of each lane t, words 0, 2, 1, 3 of layout.cuh. */
-__device__ __forceinline__ int word_at(int lane, int half_bytes) {
+ * of each lane t, four words of layout.cuh in the order of operand_of(). */
+template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
   const int t = lane & 3, g = lane >> 2;
-  return (g >> 2) * half_bytes + t * 16 + (g & 1) * 8 + (g & 2) * 2;
+  return (g >> 2) * half_bytes + t * 16 + (kParts == 4 ? (g & 3) * 4 : (g & 1) * 8 + (g & 2) * 2);
 }
 
 /* Quantises the lane's four values of a group, and stores them at its words of both planes; {scale, scale
- * * sum} of the group goes to *scale. */
+ * * sum} of part i goes to scales[i * stride]. */
+template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
-                                            float2 *scale, int lane) {
+                                            float2 *scales, int stride, int lane) {
+  constexpr int kLanes = 32 / kParts;
   uint32_t word[2];
   int sum;
-  const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+  const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
   *(uint32_t *)to = word[0];
   *(uint32_t *)(to + plane_bytes) = word[1];
-  if (lane == 0) *scale = make_float2(d, d * (float)sum);
+  if (lane % kLanes == 0) scales[lane / kLanes * stride] = make_float2(d, d * (float)sum);
 }
 
 /* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
  * rows agree, since every matrix has an even number of groups. */
-__device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
-  return (share.group + g0) % 2 != 0;
+template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
+  return kParts == 1 && (share.group + g0) % 2 != 0;
 }
 
+/* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
+template <int kParts> constexpr int kScaleBytes = 32 * kParts;
+template <int kParts> constexpr int kZeroBytes = 8 * kParts;
+
 /* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1024], scales
- * [rows][n][32], zeros [rows][this stride]. A copy starts at a multiple of 16, so the first 8 bytes may
- * be another group's. */
-__device__ __forceinline__ int zeros_stride(int n_groups) {
-  return (n_groups * 8 + 16) & ~15;
+ * [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one part the
+ * first 8 bytes may be another group's. */
+template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups) {
+  return kParts == 1 ? (n_groups * 8 + 16) & ~15 : n_groups * kZeroBytes<kParts>;
 }
 
 } // namespace step

@@ -5,7 +5,7 @@
  * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there
  * are more, other warps take the other columns for the same keys. Stages of keys go to the blocks in
  * turn, stage i to rank i % 8, and in a block to four sets of warps in turn. A block merges its warps'
- * states and sends query i's to block i % 8. That block merges all eight with the new keys and values,
+ * states and sends those of pack i (a query of 128, or two of 64) to block i % 8. That block merges all eight with the new keys and values,
  * and sends the quantised output, x of o, to the cluster. All orders are fixed. */
 #pragma once
 
@@ -20,15 +20,16 @@ template <class B> __device__ __forceinline__ States warp_states(const B &b) {
   return {(__half *)(b.smem + off.warp_values), (float2 *)(b.smem + off.warp_weights)};
 }
 
-/* States of this block's queries: [query / 8][block][128]. */
+/* States of this block's packs of queries: [pack / 8][block][128]. */
 template <class B> __device__ __forceinline__ States block_states(const B &b) {
-  const int owned = (b.plan.queries + STEP_BLOCKS - 1) / STEP_BLOCKS;
+  const int owned = (b.plan.packs * B::kTokens + STEP_BLOCKS - 1) / STEP_BLOCKS;
   __half *values = (__half *)(b.smem + b.plan.off.states);
-  return {values, (float2 *)(values + owned * STEP_BLOCKS * kDim)};
+  return {values, (float2 *)(values + owned * STEP_BLOCKS * STEP_PACK)};
 }
 
 /* Attends to this block's keys. Returns how many states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
+  constexpr int kDim = B::kDim, kRow = kDim * sizeof(__half);
   const StepPlan &p = b.plan;
   const int pos = b.vars().pos, stages = key_stages(pos, b.rank()), sets = min(STEP_WARPGROUPS, stages);
   /* A member of a set has one column of queries, and all keys of a stage or half of them. */
@@ -36,7 +37,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   const int members = p.members, set = b.warp() >> log_members, member = b.warp() & (members - 1);
   const int column = member & (p.columns - 1), half = member >> log_columns, halves = members >> log_columns;
   if (set < sets) {
-    OnlineSoftmax softmax;
+    OnlineSoftmax<kDim> softmax;
     softmax.reset();
     RingCursor cursor = b.next();
     cursor.move(set, p.n_slots);
@@ -49,9 +50,9 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       for (int key0 = half * 16; key0 < min((int)STEP_KEYS, pos - first); key0 += halves * 16) {
         const int n = min(16, pos - first - key0);
         float s[4], weights[4];
-        OnlineSoftmax::score(b.heads() + column * 8 * kDim, keys + key0 * 256, s, opaque(b.lane()));
+        softmax.score(b.heads() + column * 8 * kDim, keys + key0 * kRow, s, opaque(b.lane()));
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
-        softmax.accumulate(keys + (STEP_KEYS + key0) * 256, weights, n, opaque(b.lane()), [] {});
+        softmax.accumulate(keys + (STEP_KEYS + key0) * kRow, weights, n, opaque(b.lane()), [] {});
       }
       __syncwarp();
       if (b.lane() < STEP_WARPGROUP_WARPS >> log_members) barrier_arrive(&b.barriers().empty[cursor.slot]);
@@ -65,18 +66,20 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   return sets * halves;
 }
 
-/* Merges the states of the block's warps, and sends each query's to the block that has the query. */
+/* Merges the states of the block's warps, and sends each query's to the block that has its pack. */
 template <class B> __device__ __forceinline__ void send_states(const B &b, int n_states) {
+  constexpr int kDim = B::kDim, kItems = kDim / 8, kPackHeads = B::kPackHeads;
   const int queries = b.plan.queries;
   const States from = warp_states(b), to = block_states(b);
 #pragma unroll 1
-  for (int item = b.thread(); item < queries * (kDim / 8); item += STEP_THREADS) {
-    const int query = item >> 4, dim = (item & 15) * 8, peer = query % STEP_BLOCKS,
-              place = query / STEP_BLOCKS * STEP_BLOCKS + b.rank();
+  for (int item = b.thread(); item < queries * kItems; item += STEP_THREADS) {
+    const int query = item / kItems, dim = item % kItems * 8, pack = query / kPackHeads,
+              peer = pack % STEP_BLOCKS, place = pack / STEP_BLOCKS * STEP_BLOCKS + b.rank();
+    const int at = place * kPackHeads + query % kPackHeads;
     const uint32_t barrier = peer_address(&b.barriers().states, peer);
-    const MergedState merged = merge_states(from, n_states, queries, query, dim);
-    send_16(peer_address(to.values + place * kDim + dim, peer), merged.values, barrier);
-    if (dim == 0) send_8(peer_address(to.weights + place, peer), merged.weight, barrier);
+    const MergedState merged = merge_states<kDim>(from, n_states, queries, query, dim);
+    send_16(peer_address(to.values + at * kDim + dim, peer), merged.values, barrier);
+    if (dim == 0) send_8(peer_address(to.weights + at, peer), merged.weight, barrier);
   }
 }
 
@@ -93,23 +96,25 @@ struct Four {
   }
 };
 
-__device__ __forceinline__ Four four_of(const __half *from, int lane) {
-  from += (lane >> 2) * 16 + 2 * (lane & 3);
+/* kDim: of a pack, or of a head, which then serves the lanes of both heads of a pack. */
+template <int kDim> __device__ __forceinline__ Four four_of(const __half *from, int lane) {
+  from += ((lane >> 2) * 16 + 2 * (lane & 3)) % kDim;
   return {*(const uint32_t *)from, *(const uint32_t *)(from + 8)};
 }
 
-/* Merges the states of this block's queries, one warp each, with the new keys and values up to the
- * query's token, and sends the output. For the warps that have a query. */
+/* Merges the states of this block's packs of queries, one warp each, with the new keys and values up to the
+ * query's token, and sends the output. For the warps that have a pack. */
 template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
-  constexpr int kTokens = B::kTokens;
+  constexpr int kTokens = B::kTokens, kDim = B::kDim, kPackHeads = B::kPackHeads;
   const StepPlan &p = b.plan;
-  const int place = b.warp(), query = b.rank() + place * STEP_BLOCKS, lane = b.lane();
-  const int token = query / p.heads_per_kv, head = query - token * p.heads_per_kv;
-  const Four q = four_of(b.heads() + query * kDim, lane);
+  const int place = b.warp(), index = b.rank() + place * STEP_BLOCKS, lane = b.lane();
+  const int token = index / p.packs, pack = index - token * p.packs, head = kDim == 64 ? lane >> 4 : 0;
+  const Four q = four_of<STEP_PACK>(b.heads() + index * STEP_PACK, lane);
   float score[kTokens], maximum = -INFINITY;
 #pragma unroll
   for (int i = 0; i < kTokens; i++) {
-    const float s = warp_sum(q.times(four_of(b.new_keys() + i * kDim, lane)));
+    const float own = q.times(four_of<kDim>(b.new_keys() + i * kDim, lane)),
+                s = kDim == 64 ? lanes_sum<1, 2, 4, 8>(own) : warp_sum(own);
     score[i] = i <= token ? s * b.args.scale_log2 : -INFINITY;
     maximum = fmaxf(maximum, score[i]);
   }
@@ -117,26 +122,27 @@ template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
   b.mark(STEP_MARK_STATES);
   const States from = block_states(b);
 #pragma unroll
-  for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, from.weights[place * STEP_BLOCKS + i].x);
+  for (int i = 0; i < STEP_BLOCKS; i++)
+    maximum = fmaxf(maximum, from.weights[(place * STEP_BLOCKS + i) * kPackHeads + head].x);
   float v[4] = {0, 0, 0, 0}, total = 0;
 #pragma unroll
   for (int i = 0; i < STEP_BLOCKS; i++) {
-    const float2 w = from.weights[place * STEP_BLOCKS + i];
+    const float2 w = from.weights[(place * STEP_BLOCKS + i) * kPackHeads + head];
     const float factor = power_of_2(w.x - maximum) * w.y;
     total += factor;
-    four_of(from.values + (place * STEP_BLOCKS + i) * kDim, lane).add_to(v, factor);
+    four_of<STEP_PACK>(from.values + (place * STEP_BLOCKS + i) * STEP_PACK, lane).add_to(v, factor);
   }
 #pragma unroll
   for (int i = 0; i < kTokens; i++) {
     if (i > token) break; /* a weight of 0 would not do: a later token's values may be infinite */
     const float factor = power_of_2(score[i] - maximum);
     total += factor;
-    four_of(b.new_values() + i * kDim, lane).add_to(v, factor);
+    four_of<kDim>(b.new_values() + i * kDim, lane).add_to(v, factor);
   }
   const float over = __fdividef(1, total);
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] *= over;
-  send_group(b, v, p.off.in, p.off.in_scales, head, token, b.barriers().values);
+  send_group(b, v, p.off.in, p.off.in_scales, pack, token, b.barriers().values);
 }
 
 /* From q, k and v, under way to the cluster, to x of o, on its way to the cluster. */
@@ -150,7 +156,7 @@ template <class B> __device__ __forceinline__ void attend(B &b) {
   b.mark(STEP_MARK_KEYS);
   send_states(b, n_states);
   b.mark(STEP_MARK_STATES_SENT);
-  if (b.warp() < b.own_queries()) merge_queries(b);
+  if (b.warp() < b.own_packs()) merge_queries(b);
   b.mark(STEP_MARK_MERGED);
 }
 

@@ -6,8 +6,8 @@
 
 namespace step::few {
 
-/* Layout of a group of x: [64 inputs][token][plane][lane t][words 0, 2, 1, 3 of layout.cuh]; with eight
- * tokens plane comes before token. So operand b of an mma m16n8k32 for four or eight tokens is 512
+/* Layout of a group of x: [64 inputs][token][plane][lane t][four words (word_at())]; with eight tokens plane
+ * comes before token. So operand b of an mma m16n8k32 for four or eight tokens is 512
  * contiguous bytes. */
 template <int N> struct Layout {
   static_assert(N == 2 || N == 4 || N == 8, "tokens, or planes of tokens, are columns of an mma");
@@ -17,14 +17,16 @@ template <int N> struct Layout {
   static __device__ __forceinline__ int token_at(int token) { return token * (N == 8 ? 64 : 128); }
 };
 
-template <int N, bool kDebug> struct Block : Thread<kDebug>, Layout<N> {
-  using Base = Thread<kDebug>;
+template <int N, bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm>, Layout<N> {
+  using Base = Thread<kDebug, TheForm>;
   using Base::plan, Base::smem, Base::heads, Base::share, Base::rank;
 
   /* Blocks of a token, which take its heads and FFN blocks by turns. */
   static constexpr int kTurns = STEP_BLOCKS / N;
-  /* Bytes of a token's group, planes and {scale, scale * sum}, and of a state of attention. */
-  static constexpr int kGroupBytes = 2 * STEP_GROUP + 8, kStateBytes = STEP_HEAD_DIM * 2 + 8;
+  /* Bytes of {scale, scale * sum} of a group's parts, of a token's group, planes and these, and of a pack's
+   * states of attention. */
+  static constexpr int kScalesBytes = 8 * TheForm::kParts, kGroupBytes = 2 * STEP_GROUP + kScalesBytes,
+                       kStateBytes = STEP_PACK * 2 + 8 * Base::kPackHeads;
 
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int) { return shared; }
 
@@ -38,8 +40,8 @@ template <int N, bool kDebug> struct Block : Thread<kDebug>, Layout<N> {
   __device__ __forceinline__ int own_turn() const { return rank() / N; }
   __device__ __forceinline__ int rope_token() const { return min(own_token(), this->args.call.n_tokens - 1); }
 
-  __device__ __forceinline__ __half *new_keys() const { return heads() + plan.columns * 8 * STEP_HEAD_DIM; }
-  __device__ __forceinline__ __half *new_values() const { return new_keys() + N * STEP_HEAD_DIM; }
+  __device__ __forceinline__ __half *new_keys() const { return heads() + plan.columns * 8 * Base::kDim; }
+  __device__ __forceinline__ __half *new_values() const { return new_keys() + N * Base::kDim; }
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(smem + plan.off.rope); }
   /* The sum of squares of a token's group. */
   __device__ __forceinline__ float *square_of(int token, int group) const {
@@ -62,9 +64,9 @@ template <int N, bool kDebug> struct Block : Thread<kDebug>, Layout<N> {
   __device__ __forceinline__ int end_columns() const {
     return step_first_column_group(&plan.shape, rank() + 1);
   }
-  /* The number of queries that this block merges: queries rank, rank + 8, ... */
-  __device__ __forceinline__ int own_queries() const {
-    return (plan.queries - rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
+  /* The number of packs of queries that this block merges: packs rank, rank + 8, ... of all tokens. */
+  __device__ __forceinline__ int own_packs() const {
+    return (plan.packs * N - rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
   }
 
   /* Bytes of a barrier's phase. */
@@ -72,11 +74,9 @@ template <int N, bool kDebug> struct Block : Thread<kDebug>, Layout<N> {
   __device__ __forceinline__ int x_bytes() const {
     return plan.shape.hidden / STEP_GROUP * N * (kGroupBytes + 4); /* and the sum of squares */
   }
-  __device__ __forceinline__ int projection_bytes() const {
-    return (plan.heads_per_kv + 2) * N * STEP_HEAD_DIM * 2;
-  }
-  __device__ __forceinline__ int states_bytes() const { return own_queries() * STEP_BLOCKS * kStateBytes; }
-  __device__ __forceinline__ int values_bytes() const { return plan.queries * kGroupBytes; }
+  __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * N * STEP_PACK * 2; }
+  __device__ __forceinline__ int states_bytes() const { return own_packs() * STEP_BLOCKS * kStateBytes; }
+  __device__ __forceinline__ int values_bytes() const { return plan.packs * N * kGroupBytes; }
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * N * kGroupBytes; }
 };
 
@@ -89,14 +89,16 @@ __device__ __forceinline__ int warpgroups_of(const Share &share, int row0) {
  * of the cluster by the block's own columns of hidden. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
   const StepPlan &p = b.plan;
-  const int heads = p.heads_per_kv, cluster = b.cluster(), first_group = b.first_columns(),
+  constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
+  const int packs = p.packs, cluster = b.cluster(), first_group = b.first_columns(),
             n_groups = b.end_columns() - first_group;
   Share s = {};
   s.group = first_group, s.n_groups = n_groups, s.all_groups = p.shape.hidden / STEP_GROUP;
   s.log_run = 3, s.stride[0] = 8;
   if (matrix == QKV) {
-    s.n_rows = 8 * (heads + 2), s.split = 8 * heads, s.tile[0] = 8 * cluster * heads;
-    s.tile[1] = 8 * (p.shape.n_heads + cluster), s.stride[1] = 8 * p.shape.n_kv_heads;
+    s.log_run = log_2(kTiles), s.stride[0] = kTiles;
+    s.n_rows = 8 * p.all_packs, s.split = 8 * packs, s.tile[0] = 8 * cluster * packs;
+    s.tile[1] = kTiles * (p.shape.n_heads + cluster), s.stride[1] = kTiles * p.shape.n_kv_heads;
   } else if (matrix == GATE_UP) {
     s.tile[0] = 16 * step_first_ffn_block(&p.shape, cluster);
     s.n_rows = s.split = 16 * step_first_ffn_block(&p.shape, cluster + 1) - s.tile[0];

@@ -38,7 +38,8 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
 /* Turns integers of x into halves / rms in place. A group becomes [32 inputs][token][64 bytes]. */
 template <class B> __device__ __forceinline__ void make_halves(const B &b) {
   constexpr int kTokens = B::kTokens;
-  const int lane = b.lane(), g = lane >> 2, t = lane & 3;
+  constexpr int kParts = B::kParts;
+  const int lane = b.lane(), g = lane >> 2, t = lane & 3, part = lane / (32 / kParts);
   float inverse[kTokens];
 #pragma unroll
   for (int r = 0; r < kTokens; r++) inverse[r] = inverse_of(b, r);
@@ -48,13 +49,14 @@ template <class B> __device__ __forceinline__ void make_halves(const B &b) {
     uint32_t high[kTokens], low[kTokens];
 #pragma unroll
     for (int r = 0; r < kTokens; r++) {
-      const unsigned char *from = planes + word_at(lane, B::kHalf) + B::token_at(r);
+      const unsigned char *from = planes + word_at<B::kParts>(lane, B::kHalf) + B::token_at(r);
       high[r] = *(const uint32_t *)from, low[r] = *(const uint32_t *)(from + B::kPlane);
     }
     __syncwarp();
 #pragma unroll
     for (int r = 0; r < kTokens; r++) {
-      const float d = ((const float2 *)(b.smem + b.plan.off.x_scales))[group * kTokens + r].x * inverse[r];
+      const float2 *scales = (const float2 *)(b.smem + b.plan.off.x_scales);
+      const float d = scales[(group * kParts + part) * kTokens + r].x * inverse[r];
       float v[4]; /* k, k + 8, k + 1, k + 9 */
 #pragma unroll
       for (int i = 0; i < 4; i++)

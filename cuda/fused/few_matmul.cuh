@@ -6,7 +6,7 @@
  * partial sums of qkv, gate and up in chunks to the block of the token. So a head and an FFN block of a token
  * are complete in one block:
  *
- *     qkv       a chunk of a head: norm, rope -> halves to the cluster
+ *     qkv       a chunk of a pack: norm, rope -> halves to the cluster
  *     gate, up  two chunks of an FFN block: gated product -> integers to the cluster, by one more warp
  *
  * Chunks are numbered through the whole step. A block has room for STEP_CHUNKS of them, and informs its peers
@@ -24,24 +24,24 @@
 
 namespace step::few {
 
-/* How many of n heads or FFN blocks belong to a turn. */
+/* How many of n packs or FFN blocks belong to a turn. */
 template <class B> __device__ __forceinline__ int items_of(int n, int turn) {
   return (n - turn + B::kTurns - 1) / B::kTurns;
 }
 
-/* The number of the first chunk of a head or FFN block, among those of its turn. */
+/* The number of the first chunk of a pack or FFN block, among those of its turn. */
 template <class B> __device__ __forceinline__ int first_chunk(const B &b, int matrix, int item) {
   const int turn = item % B::kTurns;
-  const int heads = b.has_kv_head() ? items_of<B>(b.plan.heads_per_kv + 2, turn) : 0;
+  const int packs = b.has_kv_head() ? items_of<B>(b.plan.all_packs, turn) : 0;
   const int ffn_blocks = items_of<B>(b.share(DOWN).n_groups, turn);
-  return b.layer() * (heads + 2 * ffn_blocks) +
-         (matrix == QKV ? item / B::kTurns : heads + item / B::kTurns * 2);
+  return b.layer() * (packs + 2 * ffn_blocks) +
+         (matrix == QKV ? item / B::kTurns : packs + item / B::kTurns * 2);
 }
 
 /* A lane's results: outputs g and g + 8 of one token or of two; output g + 8 is 16 times too large until
  * finish(). */
 template <class B> struct Sums {
-  static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1;
+  static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1, kParts = B::kParts;
   /* With two tokens, two groups are columns of the same mma: lanes t = 0 and 1 use the result of the
    * first group's tile, lanes 2 and 3 that of the second's. */
   static constexpr bool kShared = kTokens == 2;
@@ -52,21 +52,26 @@ template <class B> struct Sums {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };
 
-  /* Adds two groups, or one, which is then multiplied twice and counted once. */
-  __device__ __forceinline__ void add(const At &at, const unsigned char *smem, bool two, int lane) {
-    const int more = two ? 1 : 0, second = kShared ? lane >> 1 & 1 : 0;
-    /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If both started at 0,
-     * the compiler would put the first mma's sums where the second one's weights are, and copy those
-     * before. */
-    int acc[2][kLaneTokens][4];
+  typedef int Accumulators[2][kLaneTokens][4]; /* of two groups */
+
+  /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If both started at 0, the
+   * compiler would put the first mma's sums where the second one's weights are, and copy those before. */
+  static __device__ __forceinline__ void clear(Accumulators &acc) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
       for (int p = 0; p < kLaneTokens; p++)
         acc[i][p][0] = acc[i][p][1] = acc[i][p][2] = acc[i][p][3] = kLaneTokens == 2 && p == 0 ? 1 << 24 : 0;
+  }
+
+  /* Adds two groups, or one, which is then multiplied twice and counted once. */
+  __device__ __forceinline__ void add(const At &at, const unsigned char *smem, bool two, int lane) {
+    const int more = two ? 1 : 0;
+    Accumulators acc;
     const uint32_t planes = at.planes + (kShared ? (lane >> 4) * more * B::kGroup : 0);
 #pragma unroll
     for (int c = 0; c < 2; c++) {
+      if (kParts == 2 || c == 0) clear(acc);
       uint4 tile[2], x[2][kLaneTokens];
 #pragma unroll
       for (int i = 0; i < 2; i++) {
@@ -78,19 +83,30 @@ template <class B> struct Sums {
                         : load_shared_16(planes + i * more * B::kGroup + c * B::kHalf + p * B::kPlane);
       }
 #pragma unroll
-      for (int step = 0; step < 2; step++)
+      for (int step = 0; step < 2; step++) {
+        if (kParts == 4 && (c || step)) clear(acc);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-          const uint32_t one = step ? tile[i].y : tile[i].x, other = step ? tile[i].w : tile[i].z;
-          const uint32_t operand[4] = {one & 0x0f0f0f0fu, one, other & 0x0f0f0f0fu, other};
+          uint32_t operand[4];
+          operand_of<kParts>(tile[i], step, operand);
 #pragma unroll
           for (int p = 0; p < kLaneTokens; p++)
             mma_u8s8_m16n8k32(acc[i][p], operand, step ? x[i][p].z : x[i][p].x, step ? x[i][p].w : x[i][p].y);
         }
+        if (kParts == 4) add_part(acc, at, smem, two, 2 * c + step, lane);
+      }
+      if (kParts == 2) add_part(acc, at, smem, two, c, lane);
     }
+    if (kParts == 1) add_part(acc, at, smem, two, 0, lane);
+  }
+
+  /* Scales the sums of a part of both groups. */
+  __device__ __forceinline__ void add_part(const Accumulators &acc, const At &at, const unsigned char *smem,
+                                           bool two, int part, int lane) {
+    const int more = two ? 1 : 0, second = kShared ? lane >> 1 & 1 : 0;
 #pragma unroll
     for (int i = 0; i < (kShared ? 1 : 2); i++) {
-      const int n = (kShared ? second : i) * more;
+      const int n = (kShared ? second : i) * more * kParts + part;
       const bool counts = two || !(kShared ? second : i);
       const uint32_t factors = load_shared_4(at.scales + n * 32), zero = load_shared_1(at.zeros + n * 8);
       const float scale[2] = {f16_low(factors), f16_high(factors)},
@@ -159,7 +175,7 @@ template <class B> struct Outlet {
    * row][g / 2][outputs g, g + 8, g + 1, g + 9]. */
   __device__ __forceinline__ void send(const B &b, int matrix, int local, const Sums<B> &sums) const {
     const bool odd = b.lane() & 4;
-    int n = local >> 3, turn = 0; /* an FFN block is two chunks, a head is one */
+    int n = local >> 3, turn = 0; /* an FFN block is two chunks, a pack is one */
     if (kTurns == 1) {
       n += first;
     } else {
@@ -229,9 +245,10 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Sends a head of halves to the cluster; `to` is its address in this block. */
+/* Sends a pack of halves to the cluster; `to` is where this block has what begins with the lane's run of 8,
+ * less the runs before. */
 template <class B>
-__device__ __forceinline__ void send_head(const B &b, uint32_t near, uint32_t far, const __half *to) {
+__device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t far, const __half *to) {
   const int lane = b.lane(), run = lane & 15;
   uint32_t w[4];
 #pragma unroll
@@ -243,16 +260,25 @@ __device__ __forceinline__ void send_head(const B &b, uint32_t near, uint32_t fa
   send_to_cluster<4>(to + run * 8, make_uint4(w[0], w[1], w[2], w[3]), b.barriers().projections, lane);
 }
 
-/* Makes the heads of this block's token from their chunks, one warp each, and sends them to the cluster;
- * a new key or value goes to the cache, too. A
- * lane has dimensions k, k + 8, k + 1, k + 9. */
+/* 1 / rms of the head of which the lane holds four values; heads of 64 have 16 lanes. */
+template <int kDim> __device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
+  float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
+  squares = kDim == 64 ? lanes_sum<1, 2, 4, 8>(squares) : warp_sum(squares);
+  return inverse_of_squares<kDim>(squares, eps);
+}
+
+/* Makes the packs of heads of this block's token from their chunks, one warp each, and sends them to the
+ * cluster; a new key or value goes to the cache, too. A lane has outputs k, k + 8, k + 1, k + 9. */
 template <class B> __device__ __forceinline__ void make_heads(const B &b) {
+  constexpr int kDim = B::kDim;
   const StepCall &c = b.args.call;
-  const int heads = b.plan.heads_per_kv, token = b.own_token(), head = b.warp() * B::kTurns + b.own_turn();
-  if (head >= heads + 2 && b.warp() > 0) return;
-  const int lane = b.lane(), k = lane / 4 * 16 + lane % 4 * 2;
+  const int all = b.plan.all_packs, token = b.own_token(), pack = b.warp() * B::kTurns + b.own_turn();
+  if (pack >= all && b.warp() > 0) return;
+  const int lane = b.lane(), heads = b.plan.heads_per_kv,
+            head = pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0),
+            k = (lane / 4 * 16 + lane % 4 * 2) % kDim;
   const float *norms = (head < heads ? b.vectors().q_norm : b.vectors().k_norm) + k,
-              *biases = b.vectors().bias + k + head_of_qkv(b.plan, b.cluster(), head) * STEP_HEAD_DIM;
+              *biases = b.vectors().bias + k + head_of_qkv(b.plan, b.cluster(), head) * kDim;
   const bool normed = b.args.head_norms && head <= heads;
   float norm[4], bias[4];
 #pragma unroll
@@ -261,27 +287,32 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
     norm[i] = normed ? __ldg(norms + at) : 1, bias[i] = b.args.bias ? __ldg(biases + at) : 0;
   }
   const float inverse = inverse_of_token(b, QKV, threadIdx.x == 0);
-  if (head >= heads + 2) return;
-  const float4 sum = take_chunk(b, first_chunk(b, QKV, head));
+  if (pack >= all) return;
+  const float4 sum = take_chunk(b, first_chunk(b, QKV, pack));
   float v[4] = {sum.x * inverse + bias[0], sum.y * inverse + bias[1], sum.z * inverse + bias[2],
                 sum.w * inverse + bias[3]};
-  if (head <= heads) {
+  if (pack * B::kPackHeads <= heads) { /* in all lanes: with heads of 64 a key and a value are a pack */
+    const bool turns = kDim == 128 || head <= heads;
     if (b.args.head_norms) {
-      const float scale = inverse_of_head(v, b.args.norm_eps);
+      const float scale = inverse_of_head<kDim>(v, b.args.norm_eps);
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] *= scale * norm[i];
+      for (int i = 0; i < 4; i++) v[i] *= turns ? scale * norm[i] : 1;
     }
-    /* k and k + 64 are a pair, in lanes 16 apart. */
+    /* k and k + kDim / 2 are a pair, in lanes kDim / 8 apart. */
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      v[i] = rotate_with(v[i], __shfl_xor_sync(~0u, v[i], 16), lane < 16,
-                         b.rope()[(k & 63) + (i & 1) * 8 + (i >> 1)]);
+    for (int i = 0; i < 4; i++) {
+      const float turned = rotate_with(v[i], __shfl_xor_sync(~0u, v[i], kDim / 8), k < kDim / 2,
+                                       b.rope()[k % (kDim / 2) + (i & 1) * 8 + (i >> 1)]);
+      v[i] = turns ? turned : v[i];
+    }
   }
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
-  send_head(b, near, far,
-            head < heads    ? b.heads() + (token * heads + head) * kDim
-            : head == heads ? b.new_keys() + token * kDim
-                            : b.new_values() + token * kDim);
+  const int to =
+      kDim == 64 ? heads + (lane >> 3 & 1) : head; /* of keys and values: the one of the lane's run */
+  send_pack(b, near, far,
+            pack < b.plan.packs ? b.heads() + token * heads * kDim + pack * STEP_PACK
+            : to == heads       ? b.new_keys() + token * kDim
+                                : b.new_values() + token * kDim - (kDim == 64 ? kDim : 0));
   if (head < heads || token >= c.n_tokens) return;
   __half *cache = (__half *)(head == heads ? c.k : c.v) + k + b.cache_row(b.vars().pos + token) * kDim;
   *(uint32_t *)cache = near, *(uint32_t *)(cache + 8) = far;
@@ -321,7 +352,8 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
 
 /* Multiplies the whole share; x of qkv, gate and up is this block's own, of o and down it waits for x. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
-  constexpr int kTokens = B::kTokens;
+  constexpr int kTokens = B::kTokens, kParts = B::kParts, kScale = kScaleBytes<kParts>,
+                kZero = kZeroBytes<kParts>;
   const Share &share = b.share(matrix);
   const StepPlan &p = b.plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
@@ -335,9 +367,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
   /* Offsets in a stage, and of x of its first groups. */
   const uint32_t tiles_at = opaque(wg_warp * span * 1024 + b.lane() * 16),
-                 scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * 32 + g * 4),
-                 zeros_at =
-                     opaque(STEP_WARPGROUP_WARPS * span * (1024 + 32) + wg_warp * zeros_stride(span) + g),
+                 scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * kScale + g * 4),
+                 zeros_at = opaque(STEP_WARPGROUP_WARPS * span * (1024 + kScale) +
+                                   wg_warp * zeros_stride<kParts>(span) + g),
                  planes = opaque(shared_address(b.smem) + (from_x ? p.off.slice : p.off.in) +
                                  (kTokens == 2 ? g & 3 : g) * 64 + t * 16),
                  x_scales = opaque((from_x ? p.off.x_scales : p.off.in_scales) +
@@ -359,16 +391,16 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     for (int g0 = 0; g0 < n_groups; g0 += span) {
       const uint32_t stage = b.wait_for_stage(cursor);
       typename Sums<B>::At from = {stage + tiles_at, stage + scales_at,
-                                   stage + zeros_at + (zeros_are_odd(share, g0) ? 8 : 0),
-                                   planes + g0 * B::kGroup, x_scales + g0 * kTokens * 8};
+                                   stage + zeros_at + (zeros_are_odd<kParts>(share, g0) ? 8 : 0),
+                                   planes + g0 * B::kGroup, x_scales + g0 * kTokens * B::kScalesBytes};
 #pragma unroll 1
       for (int n = min(span, n_groups - g0); n > 0; n -= 2) {
         if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
         sums.add(from, b.smem, n > 1, opaque(b.lane()));
         if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
         is_first = false;
-        from.tiles += 2 * 1024, from.scales += 2 * 32, from.zeros += 2 * 8;
-        from.planes += 2 * B::kGroup, from.x_scales += 2 * kTokens * 8;
+        from.tiles += 2 * 1024, from.scales += 2 * kScale, from.zeros += 2 * kZero;
+        from.planes += 2 * B::kGroup, from.x_scales += 2 * kTokens * B::kScalesBytes;
       }
       __syncwarp();
       if (b.lane() == 0) barrier_arrive(b.empty_at(cursor));

@@ -87,7 +87,8 @@ __device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int 
                                            int token, uint64_t &barrier) {
   uint32_t word[2];
   int sum;
-  const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+  constexpr int kParts = B::kParts, kPartLanes = 32 / kParts;
+  const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
   /* A lane has one of 16 runs of 16 bytes (64 inputs, plane, t), and sends it to every other peer. */
   const int lane = b.lane(), half = lane >> 3 & 1, plane = lane >> 2 & 1, t = lane & 3;
   uint32_t run[4];
@@ -99,10 +100,12 @@ __device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int 
   }
   const unsigned char *to = b.smem + (planes + group * B::kGroup) + half * B::kHalf + B::token_at(token) +
                             plane * B::kPlane + t * 16;
-  send_to_cluster<4>(to, make_uint4(run[0], run[2], run[1], run[3]), barrier, lane);
-  if (lane < STEP_BLOCKS)
-    send_8(peer_address(b.smem + (scales + group * B::kTokens * 8) + token * 8, lane),
-           make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(&barrier, lane));
+  send_to_cluster<4>(to, make_uint4(run[0], run[kParts == 4 ? 1 : 2], run[kParts == 4 ? 2 : 1], run[3]),
+                     barrier, lane);
+  const int peer = lane % kPartLanes, part = lane / kPartLanes;
+  if (peer < STEP_BLOCKS)
+    send_8(peer_address(b.smem + (scales + (group * kParts + part) * B::kTokens * 8) + token * 8, peer),
+           make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(&barrier, peer));
 }
 
 /* From four neighbouring columns a lane to the order of quantise_values(). */
@@ -212,9 +215,9 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
              peer_address(&barrier, peer));
     }
     const int planes = off.slice + (group - first) * B::kGroup + B::token_at(token),
-              scales = off.x_scales + (group - first) * B::kTokens * 8 + token * 8;
-    store_group(v, b.smem + planes + word_at(b.lane(), B::kHalf), B::kPlane, (float2 *)(b.smem + scales),
-                b.lane());
+              scales = off.x_scales + (group - first) * B::kTokens * B::kScalesBytes + token * 8;
+    store_group<B::kParts>(v, b.smem + planes + word_at<B::kParts>(b.lane(), B::kHalf), B::kPlane,
+                           (float2 *)(b.smem + scales), B::kTokens, b.lane());
   });
   if (!wanted) return;
   b.sync();

@@ -64,16 +64,22 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
-template <bool kDebug> static Kernel kernel_of(int tokens) {
+template <class TheForm, bool kDebug = false> static Kernel kernel_of(int tokens) {
   switch (tokens) {
-  case 2: return kernel<few::Block<2, kDebug>>;
-  case 4: return kernel<few::Block<4, kDebug>>;
-  default: return kernel<few::Block<8, kDebug>>;
+  case 2: return kernel<few::Block<2, kDebug, TheForm>>;
+  case 4: return kernel<few::Block<4, kDebug, TheForm>>;
+  default: return kernel<few::Block<8, kDebug, TheForm>>;
   }
 }
 
-Kernel few_tokens_kernel(int tokens, bool debug) {
-  return debug ? kernel_of<true>(tokens) : kernel_of<false>(tokens);
+/* Each kernel takes nvcc six seconds, so only one form has kernels for debugging. */
+Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug) {
+  if (shape.head_dim == 64) return kernel_of<Form<128, 64>>(tokens);
+  switch (shape.group) {
+  case 32: return kernel_of<Form<32, 128>>(tokens);
+  case 64: return kernel_of<Form<64, 128>>(tokens);
+  default: return debug ? kernel_of<Form<128, 128>, true>(tokens) : kernel_of<Form<128, 128>>(tokens);
+  }
 }
 
 } // namespace step

@@ -10,19 +10,21 @@ struct FusedStep {
   void *memory[STEP_KERNELS];
 };
 
-/* The part of a shape that does not depend on the chip. */
+/* The part of a shape that a config alone determines. */
 static StepShape config_shape(const ModelConfig *c) {
   return (StepShape){.hidden = c->hidden,
                      .intermediate = c->intermediate,
                      .n_layers = c->n_layers,
                      .n_heads = c->n_heads,
                      .n_kv_heads = c->n_kv_heads,
-                     .vocab_size = c->vocab_size};
+                     .vocab_size = c->vocab_size,
+                     .head_dim = c->head_dim};
 }
 
 static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Error *err) {
   StepShape shape = config_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
+  shape.group = loaded->model->layers[0].q.group;
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
   if (loaded->kernel)

@@ -47,8 +47,9 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
             down = gate_up + b.share(GATE_UP).stages, end = down + b.share(DOWN).stages;
   const int first = b.has_kv_head() ? 0 : gate_up,
             keys = b.has_kv_head() ? key_stages(b.vars().pos, b.rank()) : 0;
-  const bool large = b.plan.slot_bytes > 16 * (1024 + 32 + 16); /* more than 16 KB of tiles */
-  int before = 0;                                               /* stages of earlier layers */
+  constexpr int kMost = 16 * (1024 + kScaleBytes<B::kParts> + (B::kParts == 1 ? 16 : kZeroBytes<B::kParts>));
+  const bool large = b.plan.slot_bytes > kMost; /* more than 16 KB of tiles */
+  int before = 0;                               /* stages of earlier layers */
   uint32_t all = 0, last = 0, since = (uint32_t)clock64();
 #pragma unroll 1
   for (int layer = 0; layer < n_layers; layer++) {

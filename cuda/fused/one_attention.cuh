@@ -7,7 +7,7 @@
  *
  * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
  * where each block merges the eight. The last block takes the new key and value as one more warp's
- * state, and also appends them to the cache. All orders are fixed. READS  2 * pos * 256 bytes a cluster. */
+ * state, and also appends them to the cache. All orders are fixed. READS  4 * pos * kDim bytes a cluster. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
@@ -23,104 +23,138 @@ constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has
 template <class B> __device__ __forceinline__ States warp_states(const B &b) {
   const StepPlan &p = b.plan;
   __half *values = (__half *)b.x();
-  return {values, (float2 *)(values + p.states * p.heads_per_kv * kDim)};
+  return {values, (float2 *)(values + p.states * p.heads_per_kv * B::kDim)};
 }
 
 template <class B> __device__ __forceinline__ States block_states(const B &b) {
   __half *values = (__half *)(b.smem + b.plan.off.attention);
-  return {values, (float2 *)(values + STEP_BLOCKS * b.plan.heads_per_kv * kDim)};
+  return {values, (float2 *)(values + STEP_BLOCKS * b.plan.heads_per_kv * B::kDim)};
 }
 
 /* --- q, k and v */
 
-/* Sends this block's 16 outputs of each head to the cluster. */
+/* Sends this block's 16 outputs of each pack to the cluster. */
 template <class B> __device__ __forceinline__ void send_projections(B &b) {
   const StepPlan &p = b.plan;
   const Share &share = b.share(QKV);
   const int peer = b.lane() & 7;
 #pragma unroll 1
-  for (int item = b.thread() >> 3; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
+  for (int item = b.thread() >> 3; item < 4 * p.all_packs; item += STEP_THREADS / 8) {
     const float4 v = four_rows(b, share, item * 4);
-    const float *to = b.exchange() + (item >> 2) * kDim + b.rank() * 16 + (item & 3) * 4;
+    const float *to = b.exchange() + (item >> 2) * STEP_PACK + b.rank() * 16 + (item & 3) * 4;
     send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers().projections, peer));
   }
 }
 
-/* Factors that make a head of a matmul's outputs, for the lane's four dimensions. They are read while
- * the outputs are under way. */
+/* Factors that make the heads of a pack of a matmul's outputs, for the lane's four: lane + 32 i. They are read
+ * while the outputs are under way. */
 struct HeadFactors {
   float inverse, bias[4], norm[4]; /* 1 / rms of x */
 };
 
 template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &b) {
   const Vectors vectors = b.vectors();
-  const int head = b.warp(), queries = b.plan.heads_per_kv;
-  const float *bias = vectors.bias + head_of_qkv(b.plan, b.cluster(), head) * kDim + b.lane();
+  constexpr int kOwn = B::kDim / 32; /* the lane's dimensions of a head */
+  const int pack = b.warp(), queries = b.plan.heads_per_kv;
   HeadFactors f = {0, {0, 0, 0, 0}, {1, 1, 1, 1}};
-  if (head >= queries + 2) return f;
+  if (pack >= b.plan.all_packs) return f;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (b.args.bias) f.bias[i] = __ldg(bias + 32 * i);
-    if (b.args.head_norms && head <= queries)
-      f.norm[i] = __ldg((head < queries ? vectors.q_norm : vectors.k_norm) + b.lane() + 32 * i);
+  for (int i = 0; i < B::kPackHeads; i++) {
+    const int head = pack * B::kPackHeads + i;
+    const float *bias = vectors.bias + head_of_qkv(b.plan, b.cluster(), head) * B::kDim + b.lane();
+#pragma unroll
+    for (int j = 0; j < kOwn; j++) {
+      if (b.args.bias) f.bias[i * kOwn + j] = __ldg(bias + 32 * j);
+      if (b.args.head_norms && head <= queries)
+        f.norm[i * kOwn + j] = __ldg((head < queries ? vectors.q_norm : vectors.k_norm) + b.lane() + 32 * j);
+    }
   }
   f.inverse = inverse_of_x(b);
   return f;
 }
 
-/* Norm and rope of the cluster's heads, one warp each. Queries, new key and new value go to shared
+/* Norm of the heads of a pack, of which a lane has dimensions lane + 32 i. */
+template <class B>
+__device__ __forceinline__ void norm_heads(const B &b, float (&v)[4], const float (&norm)[4]) {
+  constexpr int kOwn = B::kDim / 32; /* the lane's dimensions of a head */
+#pragma unroll
+  for (int i = 0; i < 4; i += kOwn) {
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < kOwn; j++) squares += v[i + j] * v[i + j];
+    const float scale = inverse_of_squares<B::kDim>(warp_sum(squares), b.args.norm_eps);
+#pragma unroll
+    for (int j = 0; j < kOwn; j++) v[i + j] *= scale * norm[i + j];
+  }
+}
+
+/* Norm and rope of the cluster's heads, one warp a pack. Queries, new key and new value go to shared
  * memory as halves, key and value also to the cache. */
 template <class B> __device__ __forceinline__ void make_head(const B &b, const HeadFactors &f) {
   const StepPlan &p = b.plan;
-  const int head = b.warp(), lane = b.lane();
-  if (head >= p.heads_per_kv + 2) return;
-  const float *from = b.exchange() + head * kDim + lane;
-  float v[4]; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
+  constexpr int kDim = B::kDim;
+  const int pack = b.warp(), lane = b.lane();
+  if (pack >= p.all_packs) return;
+  const float *from = b.exchange() + pack * STEP_PACK + lane;
+  float v[4]; /* pairs (lane, lane + 64), (lane + 32, lane + 96); heads of 64: neighbours are pairs */
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] = from[32 * i] * f.inverse + f.bias[i];
-  if (head <= p.heads_per_kv) {
-    if (b.args.head_norms) {
-      const float scale = inverse_of_head(v, b.args.norm_eps);
+  if (kDim == 128 ? pack <= p.packs : pack < p.packs) {
+    if (b.args.head_norms) norm_heads(b, v, f.norm);
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] *= scale * f.norm[i];
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) rotate(v[i], v[i + 2], b.rope()[lane + 32 * i]);
+    for (int i = 0; i < 2; i++)
+      if (kDim == 128)
+        rotate(v[i], v[i + 2], b.rope()[lane + 32 * i]);
+      else
+        rotate(v[2 * i], v[2 * i + 1], b.rope()[lane]);
+  } else if (kDim == 64) { /* a key and a value */
+    const float value[2] = {v[2], v[3]};
+    if (b.args.head_norms) norm_heads(b, v, f.norm);
+    rotate(v[0], v[1], b.rope()[lane]);
+    v[2] = value[0], v[3] = value[1];
   }
-  const bool is_query = head < p.heads_per_kv;
-  __half *to = b.heads() + (is_query ? head : kHeads + head - p.heads_per_kv) * kDim + lane;
+  const bool is_query = pack < p.packs;
+  __half *to = b.heads() + (is_query ? 0 : kHeads * kDim - p.packs * STEP_PACK) + pack * STEP_PACK + lane;
 #pragma unroll
   for (int i = 0; i < 4; i++) to[32 * i] = __float2half_rn(v[i]);
   if (is_query || b.rank() != kAppender) return;
   const StepCall &c = b.args.call;
-  __half *cache = (__half *)(head == p.heads_per_kv ? c.k : c.v) + lane + b.cache_row(b.vars().pos) * kDim;
+  const size_t at = lane + b.cache_row(b.vars().pos) * kDim;
 #pragma unroll
-  for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
+  for (int i = 0; i < B::kPackHeads; i++) {
+    const bool is_key = kDim == 128 ? pack == p.packs : i == 0;
+    __half *cache = (__half *)(is_key ? c.k : c.v) + at;
+#pragma unroll
+    for (int j = 0; j < kDim / 32; j++) cache[32 * j] = __float2half_rn(v[i * (kDim / 32) + j]);
+  }
 }
 
 /* The new key and value as a state: the maximum is the score, the sum is 1. For one warp. */
 template <class B> __device__ __forceinline__ void attend_new(const B &b, int state) {
+  constexpr int kDim = B::kDim;
   const States to = warp_states(b);
-  const int n_heads = b.plan.heads_per_kv;
-  const __half *key = b.heads() + kHeads * kDim + 4 * b.lane();
-  const uint2 k = *(const uint2 *)key, v = *(const uint2 *)(key + kDim);
+  const int n_heads = b.plan.heads_per_kv, dim = 4 * b.lane();
+  const bool has = kDim == 128 || dim < kDim; /* this lane has four dimensions */
+  const __half *key = b.heads() + kHeads * kDim + dim;
+  const uint2 k = has ? *(const uint2 *)key : make_uint2(0, 0), v = *(const uint2 *)(key + (has ? kDim : 0));
 #pragma unroll 1
   for (int head = 0; head < n_heads; head++) {
-    const uint2 q = *(const uint2 *)(b.heads() + head * kDim + 4 * b.lane());
+    const uint2 q = has ? *(const uint2 *)(b.heads() + head * kDim + dim) : make_uint2(0, 0);
     const float s = warp_sum(f16_low(q.x) * f16_low(k.x) + f16_high(q.x) * f16_high(k.x) +
                              f16_low(q.y) * f16_low(k.y) + f16_high(q.y) * f16_high(k.y));
-    *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane()) = v;
+    if (has) *(uint2 *)(to.values + (state * n_heads + head) * kDim + dim) = v;
     if (b.lane() == 0) to.weights[state * n_heads + head] = make_float2(s * b.args.scale_log2, 1);
   }
 }
 
 /* Attends to this block's keys. Returns how many states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
+  constexpr int kRow = B::kDim * sizeof(__half);
   const StepPlan &p = b.plan;
   /* The warp's first key; the other half of the stage is for the other warp of the pair. */
   int first = (b.rank() + (b.warp() >> 1) * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16;
   if (b.warp() < 2 * kWarpPairs && (first & -STEP_KEYS) < b.vars().pos) {
-    OnlineSoftmax softmax;
+    OnlineSoftmax<B::kDim> softmax;
     softmax.reset();
     RingCursor cursor = b.next();
     cursor.move(b.warp() >> 1, p.n_slots);
@@ -128,13 +162,13 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
     for (; (first & -STEP_KEYS) < b.vars().pos; first += kWarpPairs * STEP_BLOCKS * STEP_KEYS) {
       const int n = min(16, b.vars().pos - first);
       b.wait_for_stage(cursor);
-      const unsigned char *keys = b.stage(cursor) + (b.warp() & 1) * 16 * 256;
+      const unsigned char *keys = b.stage(cursor) + (b.warp() & 1) * 16 * kRow;
       const uint32_t empty = b.empty_at(cursor); /* two arrivals a warp: it expects four */
       if (n > 0) {
         float s[4], weights[4];
-        OnlineSoftmax::score(b.heads(), keys, s, opaque(b.lane()));
+        softmax.score(b.heads(), keys, s, opaque(b.lane()));
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
-        softmax.accumulate(keys + STEP_KEYS * 256, weights, n, opaque(b.lane()), [&] {
+        softmax.accumulate(keys + STEP_KEYS * kRow, weights, n, opaque(b.lane()), [&] {
           __syncwarp();
           if (b.lane() < 2) barrier_arrive(empty);
         });
@@ -155,12 +189,13 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
 /* Merges the states of the block's warps, and sends the result to the cluster. A thread has eight
  * dimensions of a head, in as few warps as possible: more would slow these down. */
 template <class B> __device__ __forceinline__ void send_states(B &b, int n_states) {
+  constexpr int kDim = B::kDim, kItems = kDim / 8; /* of a head */
   const int n_heads = b.plan.heads_per_kv, item = b.thread();
-  static_assert(STEP_MAX_SHARED_HEADS * kDim / 8 <= STEP_THREADS, "a thread has one");
-  if (item >= n_heads * (kDim / 8)) return;
+  static_assert(STEP_MAX_SHARED_HEADS * kItems <= STEP_THREADS, "a thread has one");
+  if (item >= n_heads * kItems) return;
   const States from = warp_states(b), to = block_states(b);
-  const int head = item >> 4, dim = (item & 15) * 8;
-  const MergedState merged = merge_states(from, n_states, n_heads, head, dim);
+  const int head = item / kItems, dim = item % kItems * 8;
+  const MergedState merged = merge_states<kDim>(from, n_states, n_heads, head, dim);
 #pragma unroll
   for (int peer = 0; peer < STEP_BLOCKS; peer++) {
     const uint32_t barrier = peer_address(&b.barriers().states, peer);
@@ -169,15 +204,17 @@ template <class B> __device__ __forceinline__ void send_states(B &b, int n_state
   }
 }
 
-/* Waits for the states of the cluster's blocks, merges them, one warp a head, and quantises attention's
- * output into the area of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
+/* Waits for the states of the cluster's blocks, merges them, one warp a pack, and quantises attention's
+ * output into the area of q, k and v. Lane (g, t) has outputs 16 g + 2 t, + 1, + 8 and + 9 of the pack. */
 template <class B> __device__ __forceinline__ void take_states(B &b) {
   b.wait_again(b.barriers().states, b.layer(), b.states_bytes(), STEP_AT_STATES);
   b.mark(STEP_MARK_STATES);
-  const int head = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
-  if (head < n_heads) {
+  constexpr int kDim = B::kDim;
+  const int pack = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
+  if (pack < b.plan.packs) {
     const States from = block_states(b);
-    const __half *values = from.values + head * kDim + (lane >> 2) * 16 + (lane & 3) * 2;
+    const int head = pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0);
+    const __half *values = from.values + pack * STEP_PACK + (lane >> 2) * 16 + (lane & 3) * 2;
     float2 weight[STEP_BLOCKS];
     uint32_t low[STEP_BLOCKS], high[STEP_BLOCKS];
 #pragma unroll
@@ -199,8 +236,8 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
     const float over = __fdividef(1, total); /* not 0, since the new key is included */
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] *= over;
-    store_group(v, b.value_planes() + head * kPlaneBytes + word_at(lane, STEP_GROUP), 64,
-                b.value_scales() + head, lane);
+    store_group<B::kParts>(v, b.value_planes() + pack * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
+                           64, b.value_scales() + pack * B::kParts, 1, lane);
   }
   b.mark(STEP_MARK_MERGED);
 }

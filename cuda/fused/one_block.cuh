@@ -8,9 +8,9 @@ namespace step::one {
 
 constexpr int kColumns = 32; /* columns of hidden that a warp normalises at once */
 
-template <bool kDebug> struct Block : Thread<kDebug> {
+template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   static constexpr int kTokens = 1;
-  using Base = Thread<kDebug>;
+  using Base = Thread<kDebug, TheForm>;
   using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head;
 
   /* The ring is before Vars. */
@@ -30,9 +30,9 @@ template <bool kDebug> struct Block : Thread<kDebug> {
    * others. */
   __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
   __device__ __forceinline__ float2 *value_scales() const {
-    return (float2 *)(value_planes() + plan.heads_per_kv * 2 * STEP_GROUP);
+    return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
   }
-  __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
+  __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
   /* The number of x that this block received before the one for a matrix of the current layer: without a
    * KV head it receives none for qkv. */
@@ -44,11 +44,9 @@ template <bool kDebug> struct Block : Thread<kDebug> {
   __device__ __forceinline__ int x_bytes() const {
     return plan.shape.hidden * 4 + plan.shape.hidden / kColumns * 4;
   }
-  __device__ __forceinline__ int projection_bytes() const {
-    return (plan.heads_per_kv + 2) * STEP_HEAD_DIM * 4;
-  }
+  __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
   __device__ __forceinline__ int states_bytes() const {
-    return STEP_BLOCKS * plan.heads_per_kv * (STEP_HEAD_DIM * 2 + 8);
+    return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
   }
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
 };
@@ -56,17 +54,19 @@ template <bool kDebug> struct Block : Thread<kDebug> {
 /* Called by one thread for each matrix, before a barrier of the block. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
   const StepPlan &p = b.plan;
-  const int heads = p.heads_per_kv, cluster = b.cluster(), rank = b.rank();
+  constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
+  const int packs = p.packs, cluster = b.cluster(), rank = b.rank();
   const int first = step_first_ffn_block(&p.shape, cluster),
             n_ffn_blocks = step_first_ffn_block(&p.shape, cluster + 1) - first;
   const bool full = matrix == QKV || matrix == GATE_UP;
   const KSplit cut = full ? p.full : matrix == O ? p.o : p.down[p.most_ffn_blocks - n_ffn_blocks];
   Share s = {};
   s.all_groups = s.n_groups = p.shape.hidden / STEP_GROUP;
-  if (matrix == QKV) { /* one tile row of each head: the queries, then key and value */
-    s.n_rows = heads + 2, s.split = heads;
-    s.tile[0] = 8 * cluster * heads + rank, s.stride[0] = 8;
-    s.tile[1] = 8 * (p.shape.n_heads + cluster) + rank, s.stride[1] = 8 * p.shape.n_kv_heads;
+  if (matrix == QKV) { /* one tile row of each pack: the queries, then key and value */
+    const int kv_head = p.shape.n_heads + cluster + rank / kTiles * p.shape.n_kv_heads;
+    s.n_rows = p.all_packs, s.split = packs;
+    s.tile[0] = 8 * cluster * packs + rank, s.stride[0] = 8;
+    s.tile[1] = kTiles * kv_head + rank % kTiles, s.stride[1] = kTiles * p.shape.n_kv_heads;
   } else if (matrix == GATE_UP) { /* two of the 16 tile rows of each FFN block */
     s.n_rows = s.split = 2 * n_ffn_blocks;
     s.tile[0] = 16 * first + 2 * rank, s.stride[0] = 16, s.log_run = 1;

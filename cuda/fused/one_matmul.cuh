@@ -27,77 +27,148 @@ constexpr int kPlaneBytes = 2 * STEP_GROUP; /* planes of a group */
 static_assert(STEP_SPAN == 4, "lane t scales group t");
 
 /* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
- * {scale, scale * sum}. Layout of a group: [64 inputs][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. */
+ * {scale, scale * sum} of their parts. Layout of a group: [64 inputs][plane][lane t][four words (word_at())]. */
 template <class B> __device__ __forceinline__ void make_planes(const B &b, const float *from, int n) {
   const int t = b.lane() & 3, g = b.lane() >> 2;
-  unsigned char *to = b.planes() + b.warp() * kPlaneBytes + word_at(b.lane(), STEP_GROUP);
+  unsigned char *to = b.planes() + b.warp() * kPlaneBytes + word_at<B::kParts>(b.lane(), STEP_GROUP);
   from += b.warp() * STEP_GROUP + g * 16 + 2 * t;
 #pragma unroll 1
   for (int i = b.warp(); i < n; i += STEP_WARPS) {
     const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
     const float v[4] = {low.x, high.x, low.y, high.y};
-    store_group(v, to, 64, b.scales() + i, b.lane());
+    store_group<B::kParts>(v, to, 64, b.scales() + i * B::kParts, 1, b.lane());
     from += STEP_WARPS * STEP_GROUP, to += STEP_WARPS * kPlaneBytes;
   }
 }
 
-/* x of a warp's groups. Column g of an mma is plane g % 2 of group g / 2, whichever group's tiles are
- * multiplied. scale and scaled_sum are group t's in lane t, 0 if the warp has no such group. */
-struct Inputs {
+/* x of a warp's groups. Column g of an mma is plane g % 2 of part 4 i + g / 2 of these groups, where set i of
+ * four parts is multiplied. scale[i] and scaled_sum[i] are part 4 i + t's in lane t, 0 if the warp has no such
+ * part. */
+template <int kParts> struct Inputs {
   uint4 x[2];
-  float scale, scaled_sum;
+  float scale[kParts], scaled_sum[kParts];
 };
 
 /* Loads n groups from `first` on; further ones repeat the last with scale 0. */
-__device__ __forceinline__ void take_inputs(Inputs &in, const unsigned char *planes, const float2 *scales,
-                                            int first, int n, int lane) {
-  const int t = lane & 3, g = lane >> 2, last = max(n, 1) - 1;
-  const unsigned char *from = planes + (first + min(g >> 1, last)) * kPlaneBytes + (g & 1) * 64 + t * 16;
-  in.x[0] = *(const uint4 *)from;
-  in.x[1] = *(const uint4 *)(from + 128);
-  const float2 scale = scales[first + min(t, last)];
-  in.scale = t < n ? scale.x : 0, in.scaled_sum = t < n ? scale.y : 0;
+template <int kParts>
+__device__ __forceinline__ void take_inputs(Inputs<kParts> &in, const unsigned char *planes,
+                                            const float2 *scales, int first, int n, int lane) {
+  const int t = lane & 3, g = lane >> 2, pair = g >> 1, last = max(n, 1) - 1;
+  auto from = [&](int group, int half) {
+    return planes + (first + min(group, last)) * kPlaneBytes + half * 128 + (g & 1) * 64 + t * 16;
+  };
+  if (kParts == 1) { /* 64 inputs after 64 of the lane's group */
+    in.x[0] = *(const uint4 *)from(pair, 0);
+    in.x[1] = *(const uint4 *)(from(pair, 0) + 128);
+  } else if (kParts == 2) { /* all 64 inputs of the lane's part of set 0, then of set 1 */
+    in.x[0] = *(const uint4 *)from(pair >> 1, pair & 1);
+    in.x[1] = *(const uint4 *)from(2 + (pair >> 1), pair & 1);
+  } else { /* all 32 inputs of the lane's part of each set */
+    uint2 x[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = *(const uint2 *)(from(i, pair >> 1) + (pair & 1) * 8);
+    in.x[0] = make_uint4(x[0].x, x[0].y, x[1].x, x[1].y);
+    in.x[1] = make_uint4(x[2].x, x[2].y, x[3].x, x[3].y);
+  }
+#pragma unroll
+  for (int i = 0; i < kParts; i++) {
+    const int part = 4 * i + t;
+    const float2 scale = scales[first * kParts + min(part, last * kParts + kParts - 1)];
+    in.scale[i] = part < n * kParts ? scale.x : 0, in.scaled_sum[i] = part < n * kParts ? scale.y : 0;
+  }
 }
 
 /* The weights that a warp multiplies at once: tiles [pair][64 inputs][group of the pair] of its groups
- * of a tile row; scale and zero of lane t's group. */
-struct Task {
+ * of a tile row; scales and zeros of the lane's part of each set. */
+template <int kParts> struct Task {
   uint4 tiles[2][2][2];
-  uint32_t scale, zero;
+  uint32_t scale[kParts], zero[kParts];
 };
 
-/* Multiplies a pair of groups. Where the lane's group is one of them, its sums are: high and low plane
- * of row g, then of row g + 8. One mma takes words 0 and 2 of a tile, the next one words 1 and 3, which
- * are loaded where the operand wants them. */
-__device__ __forceinline__ void multiply(float (&sum)[4], const uint4 (&tiles)[2][2], const Inputs &in,
-                                         bool second) {
-  constexpr float kStart = 12582912.0f; /* 1.5 * 2^23: sums below 2^22 become floats without conversion */
-  int acc[2][4];
+/* What a sum starts at. With one part 1.5 * 2^23: sums below 2^22 become floats without conversion. */
+template <int kParts> constexpr int kStart = kParts == 1 ? 0x4b400000 : 0;
+
+/* Multiplies a pair of groups, each for itself. Sums of parts other than a column's are kept out of the column
+ * by inputs of 0. */
+template <int kParts>
+__device__ __forceinline__ void multiply_pair(int (&acc)[2][4], const uint4 (&tiles)[2][2],
+                                              const Inputs<kParts> &in, int pair, int lane) {
+  const int own = lane >> 3; /* the lane's column is of this part of a set */
 #pragma unroll
-  for (int i = 0; i < 2; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = 0x4b400000;
+  for (int i = 0; i < 2; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = kStart<kParts>;
 #pragma unroll
   for (int step = 0; step < 4; step++)
 #pragma unroll
     for (int i = 0; i < 2; i++) { /* neighbours are of different sums, which hides latency */
-      const uint4 &v = tiles[step / 2][i], &x = in.x[step / 2];
-      const uint32_t one = step % 2 ? v.y : v.x, two = step % 2 ? v.w : v.z;
-      const uint32_t operand[4] = {one & 0x0f0f0f0fu, one, two & 0x0f0f0f0fu, two};
-      mma_u8s8_m16n8k32(acc[i], operand, step % 2 ? x.z : x.x, step % 2 ? x.w : x.y);
+      const uint4 &x = in.x[kParts == 1 ? step / 2 : pair];
+      const bool second = kParts == 4 ? i : step % 2; /* half of x */
+      const bool mine = kParts == 1 || (kParts == 2 ? own % 2 == step / 2 : own == step);
+      uint32_t operand[4];
+      operand_of<kParts>(tiles[step / 2][i], step % 2, operand);
+      mma_u8s8_m16n8k32(acc[i], operand, mine ? second ? x.z : x.x : 0, mine ? second ? x.w : x.y : 0);
     }
-#pragma unroll
-  for (int e = 0; e < 4; e++) sum[e] = __int_as_float(second ? acc[1][e] : acc[0][e]) - kStart;
 }
 
-/* Scales and adds up the groups: row g in lanes t = 0, 2, row g + 8 in lanes 1, 3. scale, zero: of lane
- * t's group. */
-__device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs &in, uint32_t scale,
-                                            uint32_t zero, int t) {
+/* Rows g and g + 8 of the lane's part of one set, scaled, from sums of the high and the low plane of row g,
+ * then of row g + 8. */
+__device__ __forceinline__ float2 scaled_part(const float (&sum)[4], const Inputs<1> &in,
+                                              const Task<1> &task) {
+  const uint32_t scale = task.scale[0], zero = task.zero[0];
   const float low = 256.0f * sum[0] + sum[1], high = (256.0f * sum[2] + sum[3] - low) * 0.0625f;
-  const float y_low = f16_low(scale) * (in.scale * low - small_float(zero & 15) * in.scaled_sum);
-  const float y_high = f16_high(scale) * (in.scale * high - small_float(zero >> 4) * in.scaled_sum);
-  float y = t & 1 ? y_high : y_low;
-  y += __shfl_xor_sync(~0u, t & 1 ? y_low : y_high, 1);
+  return make_float2(f16_low(scale) * (in.scale[0] * low - small_float(zero & 15) * in.scaled_sum[0]),
+                     f16_high(scale) * (in.scale[0] * high - small_float(zero >> 4) * in.scaled_sum[0]));
+}
+
+/* Adds the lane's part of set i; row g + 8 is 16 times too large. */
+template <int kParts>
+__device__ __forceinline__ void add_part(float2 &rows, const int (&sum)[4], const Inputs<kParts> &in,
+                                         const Task<kParts> &task, int i) {
+  const uint32_t scale = task.scale[i], zero = task.zero[i];
+  const int low = 256 * sum[0] + sum[1], high = 256 * sum[2] + sum[3] - low;
+  rows.x += f16_low(scale) * (in.scale[i] * (float)low - small_float(zero & 15) * in.scaled_sum[i]);
+  rows.y += f16_high(scale) * (in.scale[i] * (float)high - small_float(zero & 240) * in.scaled_sum[i]);
+}
+
+/* Adds up the lanes of a row: row g in lanes t = 0, 2, row g + 8 in lanes 1, 3. */
+__device__ __forceinline__ float add_lanes(const float2 &rows, int t) {
+  float y = t & 1 ? rows.y : rows.x;
+  y += __shfl_xor_sync(~0u, t & 1 ? rows.x : rows.y, 1);
   return y + __shfl_xor_sync(~0u, y, 2);
+}
+
+/* Multiplies a warp's groups of a tile row; between() is called after the first pair. */
+template <int kParts, class Between>
+__device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs<kParts> &in, int lane,
+                                          Between between) {
+  const int t = lane & 3;
+  float2 rows = {0, 0};
+  float of_group[4]; /* with one part: of the lane's group, of whichever pair it is */
+#pragma unroll
+  for (int pair = 0; pair < 2; pair++) {
+    int acc[2][4];
+    multiply_pair(acc, task.tiles[pair], in, pair, lane);
+    if constexpr (kParts == 1) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const float sum = __int_as_float(t & 1 ? acc[1][e] : acc[0][e]) - __int_as_float(kStart<kParts>);
+        of_group[e] = pair == 0 || t & 2 ? sum : of_group[e];
+      }
+    } else if constexpr (kParts == 2) {
+      int sum[4];
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum[e] = t & 2 ? acc[1][e] : acc[0][e];
+      add_part(rows, sum, in, task, pair);
+    } else {
+      add_part(rows, acc[0], in, task, 2 * pair);
+      add_part(rows, acc[1], in, task, 2 * pair + 1);
+    }
+    if (pair == 0) between();
+  }
+  if constexpr (kParts == 1)
+    rows = scaled_part(of_group, in, task);
+  else
+    rows.y *= 0.0625f;
+  return add_lanes(rows, t);
 }
 
 /* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions
@@ -119,7 +190,8 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
       const int g0 = first_group(s, split), end = first_group(s, split + 1),
                 first = min(g0 + k * s.span, end - 1), mine = min(s.span, max(0, end - g0 - k * s.span));
       const int sums = ((split << s.log_k_warps) + k) * s.sums_stride + ((block << s.log_rows) + row) * 16;
-      ((uint32_t *)(b.smem + at))[i] = first | mine << 7 | (int)zeros_are_odd(s, g0) << 10 | sums << 11;
+      ((uint32_t *)(b.smem + at))[i] =
+          first | mine << 7 | (int)zeros_are_odd<B::kParts>(s, g0) << 10 | sums << 11;
     }
     at += s.stages * STEP_ENTRY_BYTES;
   }
@@ -134,31 +206,35 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
  * groups that a warp does not have it multiplies what follows in memory, with scales of 0; tile rows
  * past the last leave sums that are not read. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
+  constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>;
   const Share &share = b.share(matrix);
   const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
   /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
   const uint32_t tiles_at = opaque(group0 * 1024 + b.lane() * 16),
-                 scales_at = opaque((most << share.log_rows) * 1024 + group0 * 32 + g * 4),
-                 zeros_at = opaque((most << share.log_rows) * (1024 + 32) + group0 * 8 + g +
-                                   row * (zeros_stride(most) - most * 8));
+                 scales_at = opaque((most << share.log_rows) * 1024 + group0 * kScale + g * 4),
+                 zeros_at = opaque((most << share.log_rows) * (1024 + kScale) + group0 * kZero + g +
+                                   row * (zeros_stride<kParts>(most) - most * kZero));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
   /* A warpgroup without a stage reads another one's entry and ignores it. */
   uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
                    min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
-  uint32_t scale_at, zero_at, to; /* offsets in a stage, and address of the sums */
-  int first, mine;                /* groups of inputs */
+  uint32_t scale_at[kParts], zero_at[kParts], to; /* offsets in a stage, and address of the sums */
+  int first, mine;                                /* groups of inputs */
   auto place = [&] {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
-    const int own = max(min(t, mine - 1), 0);
-    scale_at = scales_at + own * 32, zero_at = zeros_at + (own + (entry >> 10 & 1)) * 8;
+#pragma unroll
+    for (int i = 0; i < kParts; i++) {
+      const int own = max(min(4 * i + t, mine * kParts - 1), 0);
+      scale_at[i] = scales_at + own * 32, zero_at[i] = zeros_at + (own + (entry >> 10 & 1)) * 8;
+    }
     to = sums + (entry >> 11) * 4;
   };
   RingCursor cursor = b.next();
   cursor.move(warpgroup, b.plan.n_slots);
-  Task task = {}; /* cleared, or the compiler keeps it live from one matmul to the next */
+  Task<kParts> task = {}; /* cleared, or the compiler keeps it live from one matmul to the next */
   auto fetch = [&] {
     const uint32_t stage = b.stage_address(cursor), empty = b.empty_at(cursor);
 #pragma unroll
@@ -168,7 +244,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 #pragma unroll
         for (int i = 0; i < 2; i++)
           task.tiles[pair][c][i] = load_shared_16(stage + tiles_at + (2 * pair + i) * 1024 + c * 512);
-    task.scale = load_shared_4(stage + scale_at), task.zero = load_shared_1(stage + zero_at);
+#pragma unroll
+    for (int i = 0; i < kParts; i++)
+      task.scale[i] = load_shared_4(stage + scale_at[i]), task.zero[i] = load_shared_1(stage + zero_at[i]);
     __syncwarp();
     if (b.lane() == 0) barrier_arrive(empty);
   };
@@ -178,7 +256,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if (fetched) fetch();
   take_x(b, matrix);
   b.sync();
-  Inputs in;
+  Inputs<kParts> in;
   bool is_new = true; /* a new split */
   bool is_first = true;
   if (left <= 0) named_barrier_arrive<6, STEP_THREADS>();
@@ -194,14 +272,10 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
       fetch();
     }
     if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
-    float sum[4], more[4];
-    multiply(sum, task.tiles[0], in, t & 1);
-    if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
-    is_first = false;
-    multiply(more, task.tiles[1], in, t & 1);
-#pragma unroll
-    for (int e = 0; e < 4; e++) sum[e] = t & 2 ? more[e] : sum[e];
-    const float y = add_groups(sum, in, task.scale, task.zero, t);
+    const float y = multiply(task, in, b.lane(), [&] {
+      if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
+      is_first = false;
+    });
     if (t < 2) store_shared(to, y);
     to += share.next * 4;
     tasks += STEP_WARPGROUPS * STEP_ENTRY_BYTES;

@@ -81,8 +81,17 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
-Kernel one_token_kernel(bool debug) {
-  return debug ? kernel<one::Block<true>> : kernel<one::Block<false>>;
+template <class TheForm> static Kernel kernel_of(bool debug) {
+  return debug ? kernel<one::Block<true, TheForm>> : kernel<one::Block<false, TheForm>>;
+}
+
+Kernel one_token_kernel(const StepShape &shape, bool debug) {
+  if (shape.head_dim == 64) return kernel_of<Form<128, 64>>(debug);
+  switch (shape.group) {
+  case 32: return kernel_of<Form<32, 128>>(debug);
+  case 64: return kernel_of<Form<64, 128>>(debug);
+  default: return kernel_of<Form<128, 128>>(debug);
+  }
 }
 
 } // namespace step

@@ -14,11 +14,18 @@ enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
   PLANES = 2 * STEP_GROUP,           /* bytes of a token's group */
   X_SCALES = 8,
-  STATE = STEP_HEAD_DIM * 2 + 8,
 };
 
 static int align_up(int n, int to) {
   return ceil_div(n, to) * to;
+}
+
+/* Bytes of a state of attention, and of a stage of keys and values. */
+static int state_bytes(const StepShape *s) {
+  return s->head_dim * 2 + 8;
+}
+static int keys_bytes(const StepShape *s) {
+  return STEP_KEYS * s->head_dim * 2 * 2;
 }
 
 static int larger(int a, int b) {
@@ -45,13 +52,15 @@ KSplit step_split(int n_groups) {
   }
 }
 
-/* Bytes of tiles, scales and zeros. Zeros begin at a multiple of 8 bytes, their copies at one of 16. */
-static int bytes_of(int rows, int groups) {
-  return rows * (groups * (1024 + 32) + align_up(groups * 8 + 8, 16));
+/* Bytes of tiles, scales and zeros. With one part zeros begin at a multiple of 8 bytes, their copies at one of
+ * 16. */
+static int bytes_of(int rows, int groups, int parts) {
+  const int zeros = parts == 1 ? align_up(groups * 8 + 8, 16) : groups * parts * 8;
+  return rows * (groups * (1024 + 32 * parts) + zeros);
 }
 
-int step_stage_bytes(KSplit cut) {
-  return bytes_of(cut.rows, cut.groups);
+int step_stage_bytes(KSplit cut, int parts) {
+  return bytes_of(cut.rows, cut.groups, parts);
 }
 
 int step_stages(KSplit cut, int n_tile_rows) {
@@ -66,41 +75,42 @@ static int sums_bytes(KSplit cut, int tile_rows) {
 
 static void plan_one(const StepShape *s, StepPlan *plan) {
   StepOffsets *off = &plan->off;
-  const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16;
+  const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,
+            parts = step_parts(s);
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->columns = 1;
   plan->full = step_split(s->hidden / STEP_GROUP);
-  plan->o = step_split(heads);
-  plan->stage_bytes = step_stage_bytes(plan->full);
+  plan->o = step_split(plan->packs);
+  plan->stage_bytes = step_stage_bytes(plan->full, parts);
   plan->lm_head_rows = larger(1, 16384 / (s->hidden * 2));
   if (plan->lm_head_rows > STEP_LM_HEAD_ROWS) plan->lm_head_rows = STEP_LM_HEAD_ROWS;
   plan->states = 2 * STEP_WARP_PAIRS + 1;
 
-  int slot = larger(STEP_KEYS * STEP_HEAD_DIM * 2 * 2, plan->lm_head_rows * s->hidden * 2), stages = 0;
-  slot = larger(slot, larger(plan->stage_bytes, step_stage_bytes(plan->o)));
+  int slot = larger(keys_bytes(s), plan->lm_head_rows * s->hidden * 2), stages = 0;
+  slot = larger(slot, larger(plan->stage_bytes, step_stage_bytes(plan->o, parts)));
   int sums = sums_bytes(plan->o, rows);
   const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* of clusters */
   for (int less = 0; less < kinds; less++) {
     const KSplit down = plan->down[less] = step_split(most - less);
-    slot = larger(slot, step_stage_bytes(down));
+    slot = larger(slot, step_stage_bytes(down, parts));
     sums = larger(sums, sums_bytes(down, rows));
     stages = larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));
   }
-  stages += step_stages(plan->full, heads + 2) + step_stages(plan->o, rows);
+  stages += step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows);
   plan->slot_bytes = align_up(slot, 128);
 
-  const int long_sums = larger(sums_bytes(plan->full, heads + 2), sums_bytes(plan->full, 2 * most));
-  const int states = plan->states * heads * STATE, attention = STEP_BLOCKS * heads * STATE;
-  const int projections = (heads + 2) * STEP_HEAD_DIM * 4;
-  const int groups = larger(larger(s->hidden / STEP_GROUP, heads), most);
+  const int long_sums = larger(sums_bytes(plan->full, plan->all_packs), sums_bytes(plan->full, 2 * most));
+  const int state = heads * state_bytes(s), states = plan->states * state, attention = STEP_BLOCKS * state;
+  const int projections = plan->all_packs * STEP_PACK * 4;
+  const int groups = larger(larger(s->hidden / STEP_GROUP, plan->packs), most);
   off->x = STEP_VARS_BYTES;
   off->sums = off->x + align_up(larger(s->hidden * 4, larger(long_sums, states)), 16);
   off->planes = off->attention = off->sums + align_up(sums, 16);
   off->scales = off->planes + groups * PLANES;
-  off->exchange = align_up(larger(off->scales + groups * X_SCALES, off->attention + attention), 16);
+  off->exchange = align_up(larger(off->scales + groups * parts * X_SCALES, off->attention + attention), 16);
   off->heads = off->exchange + align_up(larger(projections, most * STEP_GROUP * 4), 16);
-  off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
-  off->residual = off->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4;
+  off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
+  off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
   off->stage_table = align_up(off->residual + plan->slice * 4, 16);
   off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES;
   off->total = align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
@@ -109,8 +119,8 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
 /* --- several tokens */
 
 /* Bytes of a share's largest stage, and how many stages it has. */
-static int share_bytes(int n_groups) {
-  return bytes_of(STEP_WARPGROUP_WARPS, step_few_span(n_groups));
+static int share_bytes(int n_groups, int parts) {
+  return bytes_of(STEP_WARPGROUP_WARPS, step_few_span(n_groups), parts);
 }
 static int share_stages(int tile_rows, int n_groups) {
   return ceil_div(tile_rows, STEP_WARPGROUP_WARPS) * step_few_stages(n_groups);
@@ -125,43 +135,44 @@ static int lm_head_width(int hidden, int most) {
 
 static void plan_several(const StepShape *s, StepPlan *plan) {
   StepOffsets *off = &plan->off;
-  const int tokens = plan->tokens, heads = plan->heads_per_kv, ffn_blocks = plan->most_ffn_blocks;
+  const int tokens = plan->tokens, packs = plan->packs, ffn_blocks = plan->most_ffn_blocks;
   const int groups = s->hidden / STEP_GROUP, own_groups = ceil_div(groups, STEP_BLOCKS),
-            rows = own_groups * 8;
-  plan->queries = heads * tokens;
+            rows = own_groups * 8, parts = step_parts(s), x_scales = tokens * parts * X_SCALES;
+  plan->queries = plan->heads_per_kv * tokens;
   plan->columns = plan->queries <= 8 ? 1 : plan->queries <= 16 ? 2 : 4;
   plan->members = STEP_WARPGROUP_WARPS / plan->columns < 2 ? plan->columns : 2 * plan->columns;
   plan->states = STEP_WARPGROUPS * (plan->members / plan->columns);
   plan->lm_head_rows = STEP_LM_HEAD_ROWS;
   plan->lm_head_width = lm_head_width(s->hidden, STEP_LM_HEAD_WIDTH);
-  plan->stage_bytes = share_bytes(own_groups);
+  plan->stage_bytes = share_bytes(own_groups, parts);
 
   /* A slot holds the largest stage of any share, of the cache and of lm_head. */
-  const int shares[] = {own_groups, groups / STEP_BLOCKS, heads, ffn_blocks, larger(1, ffn_blocks - 1)};
-  int slot = larger(STEP_KEYS * STEP_HEAD_DIM * 2 * 2,
-                    STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD));
-  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) slot = larger(slot, share_bytes(shares[i]));
+  const int shares[] = {own_groups, groups / STEP_BLOCKS, packs, ffn_blocks, larger(1, ffn_blocks - 1)};
+  int slot = larger(keys_bytes(s), STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD));
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+    slot = larger(slot, share_bytes(shares[i], parts));
   plan->slot_bytes = align_up(slot, 128);
 
-  const int stages = share_stages(STEP_BLOCKS * (heads + 2), own_groups) + share_stages(rows, heads) +
+  const int stages = share_stages(STEP_BLOCKS * plan->all_packs, own_groups) + share_stages(rows, packs) +
                      share_stages(2 * STEP_BLOCKS * ffn_blocks, own_groups) + share_stages(rows, ffn_blocks);
-  const int inputs = larger(heads, ffn_blocks), owned = ceil_div(plan->queries, STEP_BLOCKS);
+  const int inputs = larger(packs, ffn_blocks), owned = ceil_div(packs * tokens, STEP_BLOCKS);
   const int states = plan->states * plan->queries;
   off->squares = STEP_VARS_BYTES;
   off->x_scales = off->squares + groups * tokens * 4;
-  off->in_scales = off->x_scales + groups * tokens * X_SCALES;
-  off->rope = off->in_scales + inputs * tokens * X_SCALES;
-  off->chunks = off->rope + STEP_HEAD_DIM / 2 * 8;
+  off->in_scales = off->x_scales + groups * x_scales;
+  off->rope = off->in_scales + inputs * x_scales;
+  off->chunks = off->rope + STEP_MAX_HEAD_DIM / 2 * 8;
   off->stage_table = off->chunks + (1 + STEP_BLOCKS / tokens) * STEP_CHUNKS * 8;
   off->chunk_sums = align_up(off->stage_table + stages * STEP_ENTRY_BYTES, 128);
   off->x = off->warp_values = off->chunk_sums;
   off->slice = off->warp_weights =
-      off->chunk_sums + larger(STEP_CHUNKS * STEP_CHUNK_BYTES, states * STEP_HEAD_DIM * 2);
+      off->chunk_sums + larger(STEP_CHUNKS * STEP_CHUNK_BYTES, states * s->head_dim * 2);
   off->heads = off->slice + larger(own_groups * tokens * PLANES, align_up(states * 8, 16));
-  off->states = off->heads + (plan->columns * 8 + 2 * tokens) * STEP_HEAD_DIM * 2;
+  off->states = off->heads + (plan->columns * 8 + 2 * tokens) * s->head_dim * 2;
   /* After x of lm_head, which peers send while this block still multiplies x of down. */
   off->in = off->exchange =
-      larger(off->states + align_up(owned * STEP_BLOCKS * STATE, 16), off->x + groups * tokens * PLANES);
+      larger(off->states + align_up(owned * STEP_BLOCKS * (STEP_PACK / s->head_dim) * state_bytes(s), 16),
+             off->x + groups * tokens * PLANES);
   off->total = align_up(
       off->in + larger(inputs * tokens * PLANES, 2 * STEP_WARPS * tokens * STEP_LM_HEAD_ROWS * 4), 128);
 }
@@ -177,10 +188,14 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
     bool refused;
     const char *what;
   } rules[] = {
+      {s->group != STEP_GROUP && s->group != 64 && s->group != 32, "group size"},
+      {s->head_dim != 64 && s->head_dim != 128, "size of heads"},
+      {s->head_dim == 64 && s->group != STEP_GROUP, "group size"}, /* not compiled */
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
       {s->intermediate % (2 * STEP_GROUP) != 0, "intermediate size"},
-      {s->n_heads % s->n_kv_heads != 0 || s->n_heads % 2, "number of heads"},
+      {s->n_heads % s->n_kv_heads != 0 || s->n_heads * s->head_dim % (2 * STEP_GROUP), "number of heads"},
+      {shared_heads * s->head_dim % STEP_PACK != 0, "number of heads of a KV head"},
       {shared_heads > STEP_MAX_SHARED_HEADS, "number of heads of a KV head"},
       {tokens > 1 && shared_heads * tokens > STEP_MAX_QUERIES, "number of heads of a KV head"},
       {s->n_kv_heads > s->n_clusters, "number of KV heads"},
@@ -207,6 +222,8 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
   plan->shape = *s;
   plan->tokens = tokens;
   plan->heads_per_kv = s->n_heads / s->n_kv_heads;
+  plan->packs = step_packs(s);
+  plan->all_packs = plan->packs + step_kv_packs(s);
   plan->most_ffn_blocks = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
   if (tokens == 1)
     plan_one(s, plan);
@@ -224,11 +241,15 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
 
 /* --- which models */
 
-static const char *unsupported_layer(const ModelConfig *c, const ModelLayer *l, int layer) {
+static const char *unsupported_layer(const Model *model, int layer) {
+  const ModelConfig *c = &model->config;
+  const ModelLayer *l = &model->layers[layer];
+  const int group = model->layers[0].q.group;
   const Linear *matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-    if (matrices[i]->kind != LINEAR_AWQ || matrices[i]->group != STEP_GROUP)
-      return "layers that are not 4 bits in groups of 128";
+    if (matrices[i]->kind != LINEAR_AWQ || (group != STEP_GROUP && group != 64 && group != 32))
+      return "layers that are not 4 bits in groups of 32, 64 or 128";
+    if (matrices[i]->group != group) return "layers with groups of different sizes";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
   }
   if (config_layer(c, layer).kind != LAYER_ATTENTION) return "layers without attention";
@@ -237,8 +258,8 @@ static const char *unsupported_layer(const ModelConfig *c, const ModelLayer *l, 
 }
 
 static const char *unsupported_config(const ModelConfig *c) {
-  if (c->head_dim != STEP_HEAD_DIM || c->rope.rotary_dim != c->head_dim)
-    return "heads of another size than 128";
+  if (c->head_dim != 64 && c->head_dim != 128) return "heads of another size than 64 or 128";
+  if (c->rope.rotary_dim != c->head_dim) return "a rope over a part of the head";
   if (c->norms != NORM_BEFORE) return "norms of what is added";
   if (c->qk_norm == QK_NORM_WHOLE) return "a norm over all heads";
   if (c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
@@ -255,8 +276,7 @@ static const char *unsupported_config(const ModelConfig *c) {
 Status step_supports(const Model *model, Error *err) {
   const ModelConfig *c = &model->config;
   const char *unsupported = unsupported_config(c);
-  for (int i = 0; !unsupported && i < c->n_layers; i++)
-    unsupported = unsupported_layer(c, &model->layers[i], i);
+  for (int i = 0; !unsupported && i < c->n_layers; i++) unsupported = unsupported_layer(model, i);
   if (!unsupported && (model->head.kind != LINEAR_DENSE || model->head.dtype != DTYPE_F16))
     unsupported = "a head that is not fp16";
   if (!unsupported) return STATUS_OK;

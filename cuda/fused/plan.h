@@ -4,12 +4,13 @@
  * The GPU runs C clusters of 8 blocks, one block on each SM. A block of the one-token kernel multiplies:
  *
  *             tile rows (16 outputs, layout.cuh)               by inputs
- *   qkv       one of each head of its cluster                  all of hidden
+ *   qkv       one of each pack of its cluster's heads          all of hidden
  *   gate, up  two of each FFN block of its cluster             all of hidden
  *   o         hidden / 8 outputs                               the heads of its cluster
  *   down      hidden / 8 outputs                               the FFN blocks of its cluster
  *
- * An FFN block is 128 features of the gated product. Cluster c < n_kv_heads has KV head c and its query
+ * A pack is a head of 128, or two heads of 64: two queries, or key and value. An FFN block is 128 features of
+ * the gated product. Cluster c < n_kv_heads has KV head c and its query
  * heads; the FFN blocks are divided among all clusters. A block streams stages through a ring of slots in
  * shared memory: a stage is `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their
  * values, or a few rows of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
@@ -49,8 +50,9 @@ enum {
   STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
-  STEP_GROUP = 128, /* inputs that share a scale */
-  STEP_HEAD_DIM = 128,
+  STEP_GROUP = 128,       /* inputs: a group of the weights, or 2 groups of 64, or 4 of 32 */
+  STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
+  STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
   STEP_MAX_SPLITS = 8,
   STEP_WARP_PAIRS = 4,    /* pairs of warps that attend, each pair to its own stage of keys */
@@ -96,6 +98,8 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
+  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128 */
+  int head_dim;        /* 64 or 128 */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   size_t shared_bytes; /* the most that one block may have */
   int max_slots;       /* at most so many slots in the ring; 0: as many as fit */
@@ -105,7 +109,7 @@ typedef struct {
  * kernel uses the offsets of its own list and the shared ones. */
 typedef struct {
   int stage_table; /* table of a layer's stages */
-  int heads;       /* half [8 per column][128] queries, then new keys [tokens][128] and as many values */
+  int heads; /* half [8 per column][head_dim] queries, then new keys [tokens][head_dim] and as many values */
   int total;
 
   /* one token */
@@ -114,30 +118,32 @@ typedef struct {
   int exchange;  /* float: q, k, v, attention's output; the gated product. Several tokens: lm_head's sums */
   int sums;      /* float: partial sums of o and down */
   int planes;    /* [groups][256]: x of a matmul as two int8 planes */
-  int attention; /* same place: half [8][heads of KV head][128], then float2 {maximum, sum} [8][heads] */
-  int scales;    /* float2 [groups] {scale, scale * sum} */
+  int attention; /* same place: half [8][heads of KV head][head_dim], then float2 {maximum, sum} [8][heads] */
+  int scales;    /* float2 [groups][parts] {scale, scale * sum} */
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
 
   /* several tokens */
   int squares;      /* float [tokens][groups of hidden]: sums of squares of the residual stream */
-  int x_scales;     /* float2 [groups][tokens] {scale, scale * sum}: of `slice`, or of lm_head's x */
-  int in_scales;    /* float2 [groups][tokens] {scale, scale * sum}: of `in` */
+  int x_scales;     /* float2 [groups][parts][tokens] {scale, scale * sum}: of `slice`, or of lm_head's x */
+  int in_scales;    /* float2 [groups][parts][tokens] {scale, scale * sum}: of `in` */
   int rope;         /* float2 [64]: for the token that this block adds up */
   int chunks;       /* barriers of chunks */
   int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
   int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers */
-  int warp_values;  /* half [states][queries][128]: attention's output over each warp's keys */
+  int warp_values;  /* half [states][queries][head_dim]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
-  int states;       /* half [queries of the block][8][128], then float2 {maximum, sum} [queries][8] */
-  int in;           /* [groups]: x of o and down as integers */
+  int states; /* half [packs of the block][8][128], then float2 {maximum, sum} [packs][8][heads of a pack] */
+  int in;     /* [groups]: x of o and down as integers */
 } StepOffsets;
 
 typedef struct {
   StepShape shape;
   int tokens; /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv;
+  int packs; /* of a cluster's queries; its qkv has all_packs with key and value */
+  int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
   int states;           /* softmax states that a block's warps leave, at most; one token: and the new key's */
@@ -165,6 +171,19 @@ typedef struct {
 #else
 #define STEP_BOTH
 #endif
+
+/* Parts of STEP_GROUP inputs with a scale and a zero point each. */
+STEP_BOTH static inline int step_parts(const StepShape *s) {
+  return STEP_GROUP / s->group;
+}
+
+/* Packs of a cluster's queries, and of its key and value. */
+STEP_BOTH static inline int step_packs(const StepShape *s) {
+  return s->n_heads / s->n_kv_heads * s->head_dim / STEP_PACK;
+}
+STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
+  return 2 * s->head_dim / STEP_PACK;
+}
 
 /* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one
  * at most, and the clusters without a KV head, which wait while the others attend, have the larger ones.
@@ -200,8 +219,8 @@ STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
  * warp spends STEP_SPAN groups' time on each span of each tile row. Among equal cuts it prefers one that
  * keeps each warpgroup at the same split, then one with long stages of few tile rows. */
 KSplit step_split(int n_groups);
-/* Bytes of a stage, of the largest split. */
-int step_stage_bytes(KSplit cut);
+/* Bytes of a stage, of the largest split, where each group has so many parts (step_parts()). */
+int step_stage_bytes(KSplit cut, int parts);
 /* The number of stages for n_tile_rows tile rows. */
 int step_stages(KSplit cut, int n_tile_rows);
 
@@ -214,6 +233,6 @@ size_t step_memory(const StepShape *shape, int tokens);
 Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);
 
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
- * attention and the FFN only, 4 bits in groups of 128, head_dim 128, an fp16 lm_head, no caps and no
+ * attention and the FFN only, 4 bits in groups of 32, 64 or 128, head_dim 64 or 128, an fp16 lm_head, no caps and no
  * windows. */
 Status step_supports(const Model *model, Error *err);

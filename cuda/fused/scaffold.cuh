@@ -27,11 +27,10 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
     vars.pos = *c.pos, vars.loaded = 0;
     vars.keys_run = run_of(key_stages(vars.pos, b.rank()), b.plan.n_slots);
   }
-  for (int i = threadIdx.x; i < b.plan.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
+  for (int i = threadIdx.x; i < b.plan.columns * 8 * B::kDim; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */
-  if (threadIdx.x < STEP_HEAD_DIM / 2)
-    b.rope()[threadIdx.x] =
-        ((const float2 *)c.rope_table)[b.rope_token() * (STEP_HEAD_DIM / 2) + threadIdx.x];
+  if (threadIdx.x < B::kDim / 2)
+    b.rope()[threadIdx.x] = ((const float2 *)c.rope_table)[b.rope_token() * (B::kDim / 2) + threadIdx.x];
   __syncthreads();
   make_tables(b);
   if (threadIdx.x == 0) {

@@ -15,7 +15,8 @@ struct Step {
 };
 
 static Kernel kernel_of(const StepPlan &plan, bool debug) {
-  return plan.tokens == 1 ? step::one_token_kernel(debug) : step::few_tokens_kernel(plan.tokens, debug);
+  return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug)
+                          : step::few_tokens_kernel(plan.shape, plan.tokens, debug);
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
@@ -49,7 +50,10 @@ static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStrea
 int step_clusters(int gpu, size_t shared) {
   int n = 0;
   if (major_of(gpu) < 9) return 0;
-  const Kernel kernel = step::one_token_kernel(false);
+  StepShape any = {};
+  any.group = STEP_GROUP,
+  any.head_dim = STEP_MAX_HEAD_DIM; /* all kernels have as many threads and as much shared memory */
+  const Kernel kernel = step::one_token_kernel(any, false);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) != cudaSuccess)
     return 0;
   cudaLaunchAttribute cluster;
@@ -64,7 +68,7 @@ int step_clusters(int gpu, size_t shared) {
 /* --- device memory: table of layers, their vectors, then the words that clusters exchange */
 
 static int vectors_stride(const StepShape &s) {
-  return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM;
+  return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
 }
 
 static size_t layers_bytes(const StepShape &s) {
@@ -106,8 +110,8 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
   for (int i = 0; i < s.n_layers; i++) {
     const DeviceLayer &l = m->layers[i];
     copy(l.attn_norm, s.hidden), copy(l.mlp_norm, s.hidden);
-    copy(l.q_norm, STEP_HEAD_DIM), copy(l.k_norm, STEP_HEAD_DIM);
-    copy(l.qkv.parts[0].bias, (s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM);
+    copy(l.q_norm, s.head_dim), copy(l.k_norm, s.head_dim);
+    copy(l.qkv.parts[0].bias, (s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
   }
   copy(m->final_norm, s.hidden);
   return cuda_status(failed, "cannot copy the layers' norms", err);

@@ -56,10 +56,14 @@ template <class B, int kKind> struct Copier {
    * matrix. */
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share,
                                           const unsigned char *from0) {
-    constexpr int kLogUnit = kKind == TILES ? 10 : kKind == SCALES ? 5 : 3;
-    constexpr int kBefore = kKind == TILES ? 0 : kKind == SCALES ? 1024 : 1024 + 32; /* bytes of a group */
+    constexpr int kParts = B::kParts, kLogParts = kParts / 2; /* 1, 2, 4: 0, 1, 2 */
+    constexpr int kLogUnit = kKind == TILES ? 10 : (kKind == SCALES ? 5 : 3) + kLogParts;
+    constexpr int kBefore = /* bytes of a group */
+        kKind == TILES    ? 0
+        : kKind == SCALES ? 1024
+                          : 1024 + kScaleBytes<kParts>;
     const int n_groups = share.groups, lane = b.lane(),
-              stride = kKind == ZEROS ? zeros_stride(n_groups) : n_groups << kLogUnit,
+              stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups) : n_groups << kLogUnit,
               place = (1 << share.log_rows) * n_groups * kBefore + lane * stride;
     at += min(lane, kStageRows - 1) * 4;
     uint32_t now = load_shared_4(at);
@@ -70,7 +74,7 @@ template <class B, int kKind> struct Copier {
       const int groups = now & 31, index = now >> 5;
       const unsigned char *from = from0 + ((size_t)index << kLogUnit);
       int bytes = groups << kLogUnit;
-      if (kKind == ZEROS) { /* zeros of an odd group begin 8 bytes after a multiple of 16 */
+      if (kKind == ZEROS && kParts == 1) { /* zeros of an odd group begin 8 bytes after a multiple of 16 */
         const int odd = (index & 1) * 8;
         bytes = (odd + bytes + 15) & ~15, from -= odd;
       }
@@ -82,7 +86,7 @@ template <class B, int kKind> struct Copier {
 
   /* Loads this block's keys and values: stages rank, rank + 8, ... of the cache. */
   __device__ __forceinline__ void keys(int pos) {
-    constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
+    constexpr int kRow = B::kDim * sizeof(__half);
     const StepCall &c = b.args.call;
     const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + b.cache_row(0) * kRow;
 #pragma unroll 1

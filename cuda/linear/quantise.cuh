@@ -16,27 +16,29 @@
 #include "cuda/linear/layout.cuh"
 
 /* Maximum of non-negative numbers, and sum, over kWidth neighbouring lanes (8, 16 or 32); each of them gets
- * it. */
+ * it. One instruction reduces a whole warp; parts of a warp would take turns. */
 template <int kWidth> __device__ __forceinline__ float segment_max(float v) {
 #if __CUDA_ARCH__ >= 800
-  unsigned mask = kWidth == 32 ? ~0u : ((1u << kWidth % 32) - 1) << (threadIdx.x % 32 / kWidth * kWidth);
-  return __uint_as_float(__reduce_max_sync(mask, __float_as_uint(v)));
+  if constexpr (kWidth == 32) return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
+  constexpr int kFirst = kWidth == 32 ? 0 : kWidth / 2;
 #else
-#pragma unroll
-  for (int o = kWidth / 2; o; o /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
-  return v;
+  constexpr int kFirst = kWidth / 2;
 #endif
+#pragma unroll
+  for (int o = kFirst; o; o /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+  return v;
 }
 
 template <int kWidth> __device__ __forceinline__ int segment_sum(int v) {
 #if __CUDA_ARCH__ >= 800
-  unsigned mask = kWidth == 32 ? ~0u : ((1u << kWidth % 32) - 1) << (threadIdx.x % 32 / kWidth * kWidth);
-  return __reduce_add_sync(mask, v);
+  if constexpr (kWidth == 32) return __reduce_add_sync(~0u, v);
+  constexpr int kFirst = kWidth == 32 ? 0 : kWidth / 2;
 #else
-#pragma unroll
-  for (int o = kWidth / 2; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
-  return v;
+  constexpr int kFirst = kWidth / 2;
 #endif
+#pragma unroll
+  for (int o = kFirst; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
+  return v;
 }
 
 /* Four inputs of a lane as loaded: fp16 k and k + 1, then k + 8 and k + 9. */

@@ -4,6 +4,7 @@
  *   bench_step [key=value ...]
  *     model=Qwen3-8B         one of the table below    context=512,8192,32768
  *     rows=1                 the kernel for 1, 2, 4 or 8 tokens
+ *     group=128              inputs that share a scale: 32, 64 or 128
  *     clusters=8,12,15       (all that run at once)    in_flight=34,51,68,103   KB in flight in a block
  *     slots=0                slots of the ring; 0: all that fit
  *     ahead=0                stages to prefetch into L2; 0: the default, -1: none
@@ -24,19 +25,15 @@
 
 struct Sizes {
   const char *name;
-  int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab;
+  int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab, head_dim = 128;
 };
 
 static const Sizes models[] = {
-    {"Qwen3-8B", 4096, 12288, 36, 32, 8, 151936},
-    {"Llama-3.1-8B", 4096, 14336, 32, 32, 8, 128256},
-    {"Qwen2.5-7B", 3584, 18944, 28, 28, 4, 152064},
-    {"Qwen3-4B", 2560, 9728, 36, 32, 8, 151936},
-    {"Qwen3-14B", 5120, 17408, 40, 40, 8, 151936},
-    {"Qwen3-32B", 5120, 25600, 64, 64, 8, 151936},
-    {"Qwen3-1.7B", 2048, 6144, 28, 16, 8, 151936},
-    {"Qwen3-0.6B", 1024, 3072, 28, 16, 8, 151936},
-    {"tiny", 1024, 1024, 2, 4, 2, 300},
+    {"Qwen3-8B", 4096, 12288, 36, 32, 8, 151936},        {"Llama-3.1-8B", 4096, 14336, 32, 32, 8, 128256},
+    {"Qwen2.5-7B", 3584, 18944, 28, 28, 4, 152064},      {"Qwen3-4B", 2560, 9728, 36, 32, 8, 151936},
+    {"Qwen3-14B", 5120, 17408, 40, 40, 8, 151936},       {"Qwen3-32B", 5120, 25600, 64, 64, 8, 151936},
+    {"Qwen3-1.7B", 2048, 6144, 28, 16, 8, 151936},       {"Qwen3-0.6B", 1024, 3072, 28, 16, 8, 151936},
+    {"Llama-3.2-1B", 2048, 8192, 16, 32, 8, 128256, 64}, {"tiny", 1024, 1024, 2, 4, 2, 300},
 };
 
 static std::vector<int> numbers(const char *text) {
@@ -60,12 +57,14 @@ struct Loaded {
   double bytes; /* weights */
 };
 
+static int group = 128;
+
 static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool interleaved, uint64_t seed,
                                   double *bytes) {
   std::vector<Stored> parts;
   for (int n : n_outs) {
-    parts.push_back(stored_random(WEIGHT_AWQ4, n_in, n, 128, seed++));
-    *bytes += (double)n_in * n / 2 + (double)n_in / 128 * n * 2.5;
+    parts.push_back(stored_random(WEIGHT_AWQ4, n_in, n, group, seed++));
+    *bytes += (double)n_in * n / 2 + (double)n_in / group * n * 2.5;
   }
   DeviceLinear w;
   place(&w, parts.data(), (int)parts.size(), interleaved, NULL, "matrix", stream);
@@ -86,7 +85,7 @@ static Loaded make_model(const Sizes &s, int n_ctx) {
   std::vector<float> ones(s.hidden, 1.0f);
   m.ones = (float *)zeroed(s.hidden * 4);
   CHECK(cudaMemcpy(m.ones, ones.data(), s.hidden * 4, cudaMemcpyHostToDevice));
-  const int q = s.n_heads * 128, k = s.n_kv_heads * 128;
+  const int q = s.n_heads * s.head_dim, k = s.n_kv_heads * s.head_dim;
   for (int i = 0; i < s.n_layers; i++) {
     DeviceLayer l = {};
     l.attn_norm = l.mlp_norm = m.ones;
@@ -104,7 +103,7 @@ static Loaded make_model(const Sizes &s, int n_ctx) {
   CHECK(cudaStreamSynchronize(stream));
   stored_free(&head);
   m.bytes += 2.0 * s.hidden * s.vocab;
-  const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * 256;
+  const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * s.head_dim * 2;
   m.k = zeroed(cache), m.v = zeroed(cache);
   m.embedding = (void *)m.head.dense;
   m.rope = (float2 *)zeroed(STEP_MAX_TOKENS * 64 * sizeof(float2));
@@ -204,7 +203,7 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   model.embedding_type = DTYPE_F16;
   model.embedding_scale = 1;
   model.norm_eps = 1e-6f;
-  model.attention_scale = 0.088388f;
+  model.attention_scale = 1 / sqrtf((float)s.head_dim);
   StepPlan plan;
   if (step_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
   Step *step;
@@ -233,6 +232,8 @@ int main(int argc, char **argv) {
       name = value;
     else if (key == "context")
       contexts = numbers(value);
+    else if (key == "group")
+      group = atoi(value);
     else if (key == "clusters")
       clusters = numbers(value);
     else if (key == "rows")
@@ -280,8 +281,9 @@ int main(int argc, char **argv) {
       for (int n_slots : slots)
         for (int kb : in_flight)
           for (int n_ahead : prefetch_stages) {
-            const StepShape shape = {s.hidden, s.intermediate, s.n_layers,     s.n_heads, s.n_kv_heads,
-                                     s.vocab,  n_clusters,     (size_t)shared, n_slots};
+            const StepShape shape = {s.hidden,     s.intermediate, s.n_layers, s.n_heads,
+                                     s.n_kv_heads, s.vocab,        group,      s.head_dim,
+                                     n_clusters,   (size_t)shared, n_slots};
             Opened kernel;
             if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ahead, n_ctx, &kernel))
               continue;
@@ -322,7 +324,7 @@ int main(int argc, char **argv) {
               }
               std::sort(times.begin(), times.end());
               const double ms = times[times.size() / 2],
-                           cache = (double)s.n_layers * s.n_kv_heads * context * 512;
+                           cache = (double)s.n_layers * s.n_kv_heads * context * s.head_dim * 4;
               printf("rows %d, clusters %2d, slots %2d, in flight %3d KB, ahead %d, context %5d: %.3f ms, "
                      "%.0f steps/s, "
                      "%.1f%% of "

@@ -16,7 +16,7 @@ struct Case {
   const char *name;
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab, clusters;
   bool bias, qk_norm;
-  int max_slots;
+  int max_slots, group = 128, head_dim = 128;
 };
 
 static int passed, failed;
@@ -128,7 +128,7 @@ struct Fixture {
   int embedding_stride;
   unsigned char *embedding_device;
   float *final_norm_device, *logits;
-  std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][128] */
+  std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][head_dim] */
   __half *k, *v;
   int *pos, *ids;
   float2 *rope;
@@ -154,8 +154,8 @@ struct Fixture {
     std::vector<float> all_bias;
     for (int i = 0; i < n; i++) {
       seed += 10;
-      stored[i] = stored_random(WEIGHT_AWQ4, n_in, n_outs[i], 128, seed);
-      std::vector<__half> scales = to_host<__half>(stored[i].scales, (size_t)(n_in / 128) * n_outs[i]);
+      stored[i] = stored_random(WEIGHT_AWQ4, n_in, n_outs[i], c.group, seed);
+      std::vector<__half> scales = to_host<__half>(stored[i].scales, (size_t)(n_in / c.group) * n_outs[i]);
       for (__half &h : scales) h = __float2half_rn(__half2float(h) * 12.0f / sqrtf((float)n_in));
       CHECK(cudaMemcpy(stored[i].scales, scales.data(), scales.size() * 2, cudaMemcpyHostToDevice));
       *parts[i] = host_linear(&stored[i], bias);
@@ -179,7 +179,7 @@ struct Fixture {
     layers.push_back({});
     HostLayer &h = host.back();
     DeviceLayer &d = layers.back();
-    const int n_q = c.n_heads * 128, n_k = c.n_kv_heads * 128;
+    const int n_q = c.n_heads * c.head_dim, n_k = c.n_kv_heads * c.head_dim;
     const int qkv[] = {n_q, n_k, n_k}, gate_up[] = {c.intermediate, c.intermediate};
     HostLinear *const qkv_to[] = {&h.q, &h.k, &h.v}, *const gate_up_to[] = {&h.gate, &h.up};
     HostLinear *const o_to[] = {&h.o}, *const down_to[] = {&h.down};
@@ -193,8 +193,8 @@ struct Fixture {
     d.attn_norm = vector_on_device(h.attn_norm);
     d.mlp_norm = vector_on_device(h.mlp_norm);
     if (!c.qk_norm) return;
-    h.q_norm = vector(128, 0.5f, 1.5f);
-    h.k_norm = vector(128, 0.5f, 1.5f);
+    h.q_norm = vector(c.head_dim, 0.5f, 1.5f);
+    h.k_norm = vector(c.head_dim, 0.5f, 1.5f);
     d.q_norm = vector_on_device(h.q_norm);
     d.k_norm = vector_on_device(h.k_norm);
   }
@@ -232,7 +232,7 @@ struct Fixture {
     final_norm = vector(c.hidden, 0.5f, 1.5f);
     final_norm_device = vector_on_device(final_norm);
     embed();
-    const size_t cache = (size_t)c.n_layers * c.n_kv_heads * n_ctx * 128;
+    const size_t cache = (size_t)c.n_layers * c.n_kv_heads * n_ctx * c.head_dim;
     for (size_t i = 0; i < cache; i++) {
       keys.push_back(__float2half_rn(activation(77, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
       values.push_back(__float2half_rn(activation(78, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
@@ -250,8 +250,8 @@ struct Fixture {
   }
 };
 
-static float2 turn_of(int pos, int pair) {
-  const double angle = pos * pow(10000.0, -pair / 64.0);
+static float2 turn_of(const Case &c, int pos, int pair) {
+  const double angle = pos * pow(10000.0, -2.0 * pair / c.head_dim);
   return make_float2((float)cos(angle), (float)sin(angle));
 }
 
@@ -265,37 +265,40 @@ static Row normed(const Row &x, const std::vector<float> &weight, double eps) {
 
 /* Large beside the squares of x, so that a norm without it would differ. */
 static const float kEps = 0.25f, kEmbeddingScale = 1.5f;
-static const double kScale = 0.08838834764831845; /* 128^-1/2 */
+static double scale_of(const Case &c) {
+  return 1 / sqrt((double)c.head_dim);
+}
 
 /* Norm and rope of one head. */
-static void make_head(double *head, const std::vector<float> &norm, int pos) {
+static void make_head(const Case &c, double *head, const std::vector<float> &norm, int pos) {
+  const int half = c.head_dim / 2;
   if (!norm.empty()) {
-    Row out = normed(Row(head, head + 128), norm, kEps);
+    Row out = normed(Row(head, head + c.head_dim), norm, kEps);
     std::copy(out.begin(), out.end(), head);
   }
-  for (int i = 0; i < 64; i++) {
-    const float2 t = turn_of(pos, i);
-    const double low = head[i], high = head[i + 64];
+  for (int i = 0; i < half; i++) {
+    const float2 t = turn_of(c, pos, i);
+    const double low = head[i], high = head[i + half];
     head[i] = low * t.x - high * t.y;
-    head[i + 64] = high * t.x + low * t.y;
+    head[i + half] = high * t.x + low * t.y;
   }
 }
 
 static Row attention(Fixture &f, int layer, int pos, const Row &q) {
-  const int group = f.c.n_heads / f.c.n_kv_heads;
+  const int group = f.c.n_heads / f.c.n_kv_heads, dim = f.c.head_dim;
   Row out(q.size());
   for (int head = 0; head < f.c.n_heads; head++) {
-    const size_t cache = ((size_t)layer * f.c.n_kv_heads + head / group) * f.n_ctx * 128;
+    const size_t cache = ((size_t)layer * f.c.n_kv_heads + head / group) * f.n_ctx * dim;
     Row score(pos + 1);
     double high = -1e300, total = 0;
     for (int p = 0; p <= pos; p++) {
-      for (int d = 0; d < 128; d++) score[p] += q[head * 128 + d] * __half2float(f.keys[cache + p * 128 + d]);
-      high = std::max(high, score[p] *= kScale);
+      for (int d = 0; d < dim; d++) score[p] += q[head * dim + d] * __half2float(f.keys[cache + p * dim + d]);
+      high = std::max(high, score[p] *= scale_of(f.c));
     }
     for (int p = 0; p <= pos; p++) total += score[p] = exp(score[p] - high);
     for (int p = 0; p <= pos; p++)
-      for (int d = 0; d < 128; d++)
-        out[head * 128 + d] += score[p] / total * __half2float(f.values[cache + p * 128 + d]);
+      for (int d = 0; d < dim; d++)
+        out[head * dim + d] += score[p] / total * __half2float(f.values[cache + p * dim + d]);
   }
   return out;
 }
@@ -304,18 +307,19 @@ static Row attention(Fixture &f, int layer, int pos, const Row &q) {
  * rounded. */
 static Row host_step(Fixture &f, int pos, int id) {
   const Case &c = f.c;
+  const int dim = c.head_dim;
   Row x(f.embedding.begin() + (size_t)id * c.hidden, f.embedding.begin() + (size_t)(id + 1) * c.hidden);
   for (double &v : x) v *= kEmbeddingScale;
   for (int layer = 0; layer < c.n_layers; layer++) {
     const HostLayer &l = f.host[layer];
     Row h = normed(x, l.attn_norm, kEps), q = l.q.times(h), k = l.k.times(h), v = l.v.times(h);
-    for (int head = 0; head < c.n_heads; head++) make_head(&q[head * 128], l.q_norm, pos);
+    for (int head = 0; head < c.n_heads; head++) make_head(c, &q[head * dim], l.q_norm, pos);
     for (int head = 0; head < c.n_kv_heads; head++) {
-      make_head(&k[head * 128], l.k_norm, pos);
-      for (int d = 0; d < 128; d++) {
-        const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + pos) * 128 + d;
-        f.keys[at] = __float2half_rn((float)k[head * 128 + d]);
-        f.values[at] = __float2half_rn((float)v[head * 128 + d]);
+      make_head(c, &k[head * dim], l.k_norm, pos);
+      for (int d = 0; d < dim; d++) {
+        const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + pos) * dim + d;
+        f.keys[at] = __float2half_rn((float)k[head * dim + d]);
+        f.values[at] = __float2half_rn((float)v[head * dim + d]);
       }
     }
     Row o = l.o.times(attention(f, layer, pos, q));
@@ -333,8 +337,8 @@ static Row host_step(Fixture &f, int pos, int id) {
 static Row cache_at(const Fixture &f, const std::vector<__half> &cache, int pos) {
   Row out;
   for (int head = 0; head < f.c.n_layers * f.c.n_kv_heads; head++)
-    for (int d = 0; d < 128; d++)
-      out.push_back(__half2float(cache[((size_t)head * f.n_ctx + pos) * 128 + d]));
+    for (int d = 0; d < f.c.head_dim; d++)
+      out.push_back(__half2float(cache[((size_t)head * f.n_ctx + pos) * f.c.head_dim + d]));
   return out;
 }
 
@@ -343,7 +347,7 @@ static int changed_elsewhere(const Fixture &f, const std::vector<__half> &now,
                              const std::vector<__half> &before, int pos, int n) {
   int changed = 0;
   for (size_t i = 0; i < now.size(); i++) {
-    const int at = (int)(i / 128 % (size_t)f.n_ctx);
+    const int at = (int)(i / f.c.head_dim % (size_t)f.n_ctx);
     changed += (at < pos || at >= pos + n) && memcmp(&now[i], &before[i], sizeof now[i]) != 0;
   }
   return changed;
@@ -384,13 +388,13 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.embedding_type = f.embedding_type;
   m.embedding_scale = kEmbeddingScale;
   m.norm_eps = kEps;
-  m.attention_scale = (float)kScale;
+  m.attention_scale = (float)scale_of(f.c);
   return m;
 }
 
 static StepShape shape_of(const Case &c, int shared) {
-  return {c.hidden, c.intermediate, c.n_layers,     c.n_heads,  c.n_kv_heads,
-          c.vocab,  c.clusters,     (size_t)shared, c.max_slots};
+  return {c.hidden, c.intermediate, c.n_layers, c.n_heads,      c.n_kv_heads, c.vocab,
+          c.group,  c.head_dim,     c.clusters, (size_t)shared, c.max_slots};
 }
 
 /* Opens the kernel for up to `rows` tokens; in_flight 0: the default. */

@@ -1,7 +1,7 @@
 """Up to eight tokens as one kernel (--decode-step cluster): the same as a kernel for each operation, within what
 fp16 costs; the same bits with and without graphs and again; and what it is not for is refused by name.
 
-test_step.cu compares the kernel itself with double. Models here are random ones of heads of 128, which it is for.
+test_step.cu compares the kernel itself with double. Models here are random ones of heads and groups that it is for.
 Needs a GPU with clusters (compute capability 9.0): skipped by name elsewhere.
 """
 import os
@@ -22,23 +22,30 @@ import compare  # noqa: E402
 STORIES = ROOT / "test" / "data" / "stories260K-awq"
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # where there are clusters, a chip of 9.0
 BOUND = 2e-5  # mean KL, as for all models on GPUs
-HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, VOCAB = 512, 768, 2, 6, 2, 512
+HIDDEN, INTERMEDIATE, LAYERS, KV_HEADS, VOCAB = 512, 768, 2, 2, 512
 WIDE = 1024  # steps of several rows want multiples of it
-KINDS = {  # what the architectures that it serves differ in
-    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128},
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "head_dim": 128},
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128, "num_attention_heads": 6}
+KINDS = {  # what the architectures and checkpoints that it serves differ in: config, inputs in a group of weights
+    "qwen3": (QWEN3, 128),
+    "qwen2": ({**QWEN3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, 128),
+    "qwen3 in groups of 32": (QWEN3, 32),
+    "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,
+                     "num_attention_heads": 8}, 128),
 }
 
 
 def tensors_of(kind, random, hidden):
+    config, group = KINDS[kind]
+    n_q, n_k = (config["head_dim"] * n for n in (config["num_attention_heads"], KV_HEADS))
+
     def dense(n_out, n_in):
         return random.standard_normal((n_out, n_in), np.float32) / np.float32(n_in) ** 0.5
 
     def norm(n):
         return (1 + 0.2 * random.standard_normal(n)).astype(np.float16)
 
-    sizes = {"self_attn.q_proj": (HEADS * 128, hidden), "self_attn.k_proj": (KV_HEADS * 128, hidden),
-             "self_attn.v_proj": (KV_HEADS * 128, hidden), "self_attn.o_proj": (hidden, HEADS * 128),
+    sizes = {"self_attn.q_proj": (n_q, hidden), "self_attn.k_proj": (n_k, hidden),
+             "self_attn.v_proj": (n_k, hidden), "self_attn.o_proj": (hidden, n_q),
              "mlp.gate_proj": (INTERMEDIATE, hidden), "mlp.up_proj": (INTERMEDIATE, hidden),
              "mlp.down_proj": (hidden, INTERMEDIATE)}
     tensors = {"model.embed_tokens.weight": dense(VOCAB, hidden).astype(np.float16) * np.float16(8),
@@ -49,10 +56,10 @@ def tensors_of(kind, random, hidden):
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
         for name, (n_out, n_in) in sizes.items():
-            tensors |= checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(dense(n_out, n_in), 128))
-            if kind == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
+            tensors |= checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(dense(n_out, n_in), group))
+            if config["model_type"] == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
                 tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
-        if kind == "qwen3":
+        if config["model_type"] == "qwen3":
             tensors[prefix + "self_attn.q_norm.weight"] = norm(128)
             tensors[prefix + "self_attn.k_norm.weight"] = norm(128)
     return tensors
@@ -63,11 +70,11 @@ def make_model(folder, kind, hidden=HIDDEN, **more):
     shutil.copy(STORIES / "tokenizer.json", folder)
     checkpoint.write_json(str(folder / "config.json"), {
         "hidden_act": "silu", "hidden_size": hidden, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "max_position_embeddings": 256,
+        "num_key_value_heads": KV_HEADS, "max_position_embeddings": 256,
         "vocab_size": VOCAB, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
-        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16", **KINDS[kind],
-        "quantization_config": {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 128,
-                                "zero_point": True}, **more})
+        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16", **KINDS[kind][0],
+        "quantization_config": {"quant_method": "awq", "version": "gemm", "bits": 4,
+                                "group_size": KINDS[kind][1], "zero_point": True}, **more})
     checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors_of(kind, np.random.default_rng(5), hidden))
     return folder
 
@@ -96,16 +103,17 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
-@pytest.mark.parametrize("chunk", [2, 3, 4, 6, 8])
-def test_several_rows_are_the_others(auk, tmp_path, chunk):
+@pytest.mark.parametrize("kind, chunk", [("qwen3", 2), ("qwen3", 3), ("qwen3", 4), ("qwen3", 6), ("qwen3", 8),
+                                         ("qwen3 in groups of 32", 4), ("heads of 64", 8)])
+def test_several_rows_are_the_others(auk, tmp_path, kind, chunk):
     """The last step has fewer tokens."""
     n = 2 * chunk - 1 if EMULATED else 23
-    folder = make_model(tmp_path / "wide", "qwen3", hidden=WIDE)
+    folder = make_model(tmp_path / "wide", kind, hidden=WIDE)
     one, others, again = (evaluate(auk, folder, "--decode-step", step, n=n, chunk=chunk)
                           for step in ("cluster", "kernels", "cluster"))
     assert one.tobytes() != others.tobytes(), "one of them was not computed"
     mean, worst, same, decided = compare.report(others, one)
-    print(f"{chunk} rows: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
+    print(f"{kind}, {chunk} rows: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
     assert mean <= BOUND and same >= 0.995 * decided
     assert one.tobytes() == again.tobytes()
 

@@ -20,8 +20,8 @@ static const double TOLERANCE = 2e-6;
 static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
   const Case &c = f.c;
   std::vector<float2> turns;
-  for (int i = 0; i < 64; i++) turns.push_back(turn_of(pos, i));
-  CHECK(cudaMemcpy(f.rope, turns.data(), 64 * sizeof(float2), cudaMemcpyHostToDevice));
+  for (int i = 0; i < c.head_dim / 2; i++) turns.push_back(turn_of(c, pos, i));
+  CHECK(cudaMemcpy(f.rope, turns.data(), turns.size() * sizeof(float2), cudaMemcpyHostToDevice));
   CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemcpy(f.ids, &id, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemset(f.logits, 0xff, (size_t)c.vocab * 4));
@@ -120,7 +120,8 @@ int main(int argc, char **argv) {
   CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   const int clusters = step_clusters(0, (size_t)shared);
   if (!clusters) return without_clusters();
-  /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots */
+  /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots, group,
+   * head_dim */
   const Case small[] = {
       {"two clusters", 512, 512, 2, 4, 2, 101, 2, false, true, 0},
       {"a cluster without KV head, bias, odd layers", 1024, 1024, 3, 14, 2, 67, 3, true, false, 5},
@@ -132,6 +133,9 @@ int main(int argc, char **argv) {
       {"inputs from an odd group on, fewer rows of the head than blocks", 512, 4352, 1, 6, 2, 9, 2, false,
        true, 0},
       {"three parts, which share no team", 1536, 1280, 1, 2, 1, 30, 1, false, true, 0},
+      {"groups of 32", 1536, 1280, 2, 6, 1, 30, 2, false, true, 0, 32},
+      {"groups of 64, inputs from an odd group on", 512, 2816, 1, 6, 2, 9, 2, true, false, 5, 64},
+      {"heads of 64, norms and bias", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -140,12 +144,15 @@ int main(int argc, char **argv) {
       {"Qwen3-32B, one layer, eight clusters", 5120, 25600, 1, 64, 8, 999, 8, false, true, 0},
       {"Qwen3-0.6B, three layers", 1024, 3072, 3, 16, 8, 5001, 15, false, true, 0},
       {"Qwen3-4B, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0},
+      {"Qwen3-8B in groups of 32, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, 32},
+      {"Qwen3-4B in groups of 64, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0, 64},
+      {"Llama-3.2-1B, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 128, 64},
   };
   /* Positions, two for each case: a stage of keys less one, a whole one, and one more; half a stage; as
    * many stages as blocks. 4,100 gives every warp several stages, a last stage of 4 keys, and one more
    * load in flight. */
-  const std::vector<int> of_few[] = {{0, 70},  {1, 256}, {0, 4100}, {33, 257}, {0, 32},
-                                     {63, 64}, {0, 31},  {15, 255}, {0}};
+  const std::vector<int> of_few[] = {{0, 70}, {1, 256},  {0, 4100}, {33, 257}, {0, 32}, {63, 64},
+                                     {0, 31}, {15, 255}, {0},       {40},      {70},    {300}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =

@@ -14,7 +14,7 @@ static Row device_step(Fixture &f, Step *step, int pos, const std::vector<int> &
   const int n = (int)ids.size(), n_logits = (n - first) * f.c.vocab;
   std::vector<float2> turns;
   for (int row = 0; row < n; row++)
-    for (int i = 0; i < 64; i++) turns.push_back(turn_of(pos + row, i));
+    for (int i = 0; i < f.c.head_dim / 2; i++) turns.push_back(turn_of(f.c, pos + row, i));
   float2 *rope = to_device(turns);
   int *ids_device = to_device(ids);
   float *logits = to_device(std::vector<float>(n_logits, NAN));
@@ -64,7 +64,8 @@ int main(int argc, char **argv) {
   const int clusters = step_clusters(0, (size_t)shared);
   if (!clusters) return without_clusters();
   const std::vector<int> positions = {0, 1, 31, 32, 255, 256, 700, 2100}, of_few[] = {{0, 70}, {70}};
-  /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots */
+  /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots, group,
+   * head_dim */
   const struct {
     Case c;
     int rows, n;
@@ -85,6 +86,15 @@ int main(int argc, char **argv) {
       {{"columns of two and three groups", 2560, 512, 1, 2, 1, 19, 2, true, false, 0}, 4, 4},
       {{"as many units as chunks, and more", 1024, 2304, 2, 2, 1, 33, 1, false, true, 0}, 8, 6},
       {{"more heads than chunks of a turn, uneven units", 1024, 2816, 2, 8, 1, 33, 2, false, true, 0}, 4, 4},
+      {{"groups of 32", 1024, 768, 1, 2, 1, 19, 2, true, false, 0, 32}, 2, 2},
+      {{"groups of 32", 1024, 768, 1, 4, 1, 19, 2, false, true, 0, 32}, 4, 3},
+      {{"groups of 32", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 32}, 8, 7},
+      {{"groups of 64", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 64}, 2, 2},
+      {{"groups of 64", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 64}, 4, 4},
+      {{"groups of 64", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 64}, 8, 6},
+      {{"heads of 64", 1024, 768, 1, 4, 2, 19, 3, true, true, 0, 128, 64}, 2, 2},
+      {{"heads of 64", 1024, 768, 1, 4, 1, 19, 2, true, true, 0, 128, 64}, 4, 3},
+      {{"heads of 64", 1024, 768, 1, 8, 2, 19, 2, false, false, 0, 128, 64}, 8, 7},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -94,6 +104,9 @@ int main(int argc, char **argv) {
       {"Qwen3-4B, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0},
       {"Qwen2.5-7B, two layers", 3584, 18944, 2, 28, 4, 2048, 15, true, false, 0},
       {"Qwen3-1.7B, one layer, bias", 2048, 6144, 1, 16, 8, 1003, 15, true, true, 0},
+      {"Qwen3-8B in groups of 32, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, 32},
+      {"Qwen3-4B in groups of 64, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0, 64},
+      {"Llama-3.2-1B, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 128, 64},
   };
   for (const auto &s : small)
     if (s.c.clusters <= clusters) {
