@@ -30,8 +30,8 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
 }
 
 /* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then
- * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
- * this lane's keys. */
+ * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j. maximum and sum belong
+ * to heads 2 t and 2 t + 1; the sum is over this lane's keys. */
 template <int kDim> struct OnlineSoftmax {
   static constexpr int kRow = kDim * sizeof(__half), kTiles = kDim / 16;
   float o[kTiles][4], maximum[2], sum[2];

@@ -132,7 +132,7 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
               "setmaxnreg would block");
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
-/* What a kernel is compiled for: weights in groups of kGroup inputs, heads of kHeadDim. */
+/* The form of model that a kernel is compiled for: weights in groups of kGroup inputs, heads of kHeadDim. */
 template <int kGroup, int kHeadDim> struct Form {
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4. */
   static constexpr int kParts = STEP_GROUP / kGroup;

@@ -5,8 +5,9 @@
  * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there
  * are more, other warps take the other columns for the same keys. Stages of keys go to the blocks in
  * turn, stage i to rank i % 8, and in a block to four sets of warps in turn. A block merges its warps'
- * states and sends those of pack i (a query of 128, or two of 64) to block i % 8. That block merges all eight with the new keys and values,
- * and sends the quantised output, x of o, to the cluster. All orders are fixed. */
+ * states and sends those of pack i (a query of 128, or two of 64) to block i % 8. That block merges all
+ * eight with the new keys and values, and sends the quantised output, x of o, to the cluster. All orders
+ * are fixed. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"

@@ -260,7 +260,7 @@ __device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t fa
   send_to_cluster<4>(to + run * 8, make_uint4(w[0], w[1], w[2], w[3]), b.barriers().projections, lane);
 }
 
-/* 1 / rms of the head of which the lane holds four values; heads of 64 have 16 lanes. */
+/* 1 / rms of a head; a lane holds four values, 16 lanes a head of 64. */
 template <int kDim> __device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
   float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
   squares = kDim == 64 ? lanes_sum<1, 2, 4, 8>(squares) : warp_sum(squares);

@@ -46,8 +46,8 @@ template <class B> __device__ __forceinline__ void send_projections(B &b) {
   }
 }
 
-/* Factors that make the heads of a pack of a matmul's outputs, for the lane's four: lane + 32 i. They are read
- * while the outputs are under way. */
+/* Factors that make the heads of a pack of a matmul's outputs, for the lane's four: lane + 32 i. They are
+ * read while the outputs are under way. */
 struct HeadFactors {
   float inverse, bias[4], norm[4]; /* 1 / rms of x */
 };
@@ -73,7 +73,7 @@ template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &
   return f;
 }
 
-/* Norm of the heads of a pack, of which a lane has dimensions lane + 32 i. */
+/* Norm of the heads of a pack. A lane has its outputs lane + 32 i. */
 template <class B>
 __device__ __forceinline__ void norm_heads(const B &b, float (&v)[4], const float (&norm)[4]) {
   constexpr int kOwn = B::kDim / 32; /* the lane's dimensions of a head */

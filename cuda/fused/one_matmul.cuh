@@ -12,10 +12,11 @@
  *       row 2  | warp 2 |
  *       row 3  | warp 3 |
  *
- * x of the four groups is operand b of mma_u8s8_m16n8k32, in the same registers for all of them: columns
- * 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes t = i,
- * which have these columns, use the result; lane t scales group t. A warp keeps x as long as its stages
- * are of the same part of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and
+ * With groups of 128 x of the four is operand b of mma_u8s8_m16n8k32, in the same registers for all of
+ * them: columns 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes
+ * t = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of
+ * 128 inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split
+ * of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and
  * with row g's nibble below: subtracting row g's sum at the end saves the mask. */
 #pragma once
 
@@ -27,7 +28,7 @@ constexpr int kPlaneBytes = 2 * STEP_GROUP; /* planes of a group */
 static_assert(STEP_SPAN == 4, "lane t scales group t");
 
 /* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
- * {scale, scale * sum} of their parts. Layout of a group: [64 inputs][plane][lane t][four words (word_at())]. */
+ * {scale, scale * sum} of their parts. Layout of a group: [64 inputs][plane][lane t][words of word_at()]. */
 template <class B> __device__ __forceinline__ void make_planes(const B &b, const float *from, int n) {
   const int t = b.lane() & 3, g = b.lane() >> 2;
   unsigned char *to = b.planes() + b.warp() * kPlaneBytes + word_at<B::kParts>(b.lane(), STEP_GROUP);
@@ -41,9 +42,9 @@ template <class B> __device__ __forceinline__ void make_planes(const B &b, const
   }
 }
 
-/* x of a warp's groups. Column g of an mma is plane g % 2 of part 4 i + g / 2 of these groups, where set i of
- * four parts is multiplied. scale[i] and scaled_sum[i] are part 4 i + t's in lane t, 0 if the warp has no such
- * part. */
+/* x of a warp's groups, whose parts form sets of four. While set i is multiplied, column g of an mma is plane
+ * g % 2 of part 4 i + g / 2. In lane t scale[i] and scaled_sum[i] are part 4 i + t's, 0 if the warp has no
+ * such part. */
 template <int kParts> struct Inputs {
   uint4 x[2];
   float scale[kParts], scaled_sum[kParts];
@@ -85,11 +86,10 @@ template <int kParts> struct Task {
   uint32_t scale[kParts], zero[kParts];
 };
 
-/* What a sum starts at. With one part 1.5 * 2^23: sums below 2^22 become floats without conversion. */
+/* Start of a sum. With one part 1.5 * 2^23: sums below 2^22 become floats without conversion. */
 template <int kParts> constexpr int kStart = kParts == 1 ? 0x4b400000 : 0;
 
-/* Multiplies a pair of groups, each for itself. Sums of parts other than a column's are kept out of the column
- * by inputs of 0. */
+/* Multiplies a pair of groups, each for itself. Inputs of 0 keep the sums of other parts out of a column. */
 template <int kParts>
 __device__ __forceinline__ void multiply_pair(int (&acc)[2][4], const uint4 (&tiles)[2][2],
                                               const Inputs<kParts> &in, int pair, int lane) {

@@ -52,8 +52,8 @@ KSplit step_split(int n_groups) {
   }
 }
 
-/* Bytes of tiles, scales and zeros. With one part zeros begin at a multiple of 8 bytes, their copies at one of
- * 16. */
+/* Bytes of tiles, scales and zeros. With one part zeros begin at a multiple of 8 bytes, their copies at one
+ * of 16. */
 static int bytes_of(int rows, int groups, int parts) {
   const int zeros = parts == 1 ? align_up(groups * 8 + 8, 16) : groups * parts * 8;
   return rows * (groups * (1024 + 32 * parts) + zeros);

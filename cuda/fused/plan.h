@@ -233,6 +233,6 @@ size_t step_memory(const StepShape *shape, int tokens);
 Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);
 
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
- * attention and the FFN only, 4 bits in groups of 32, 64 or 128, head_dim 64 or 128, an fp16 lm_head, no caps and no
- * windows. */
+ * attention and the FFN only, 4 bits in groups of 32, 64 or 128, head_dim 64 or 128, an fp16 lm_head,
+ * no caps and no windows. */
 Status step_supports(const Model *model, Error *err);

@@ -117,7 +117,8 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
 void step_close(Step *step);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
- * time goes; kernels of several tokens have it for groups and heads of 128 only. Steps run one after another: each launch reads what the previous one left in `memory`. */
+ * time goes; kernels of several tokens have it for groups and heads of 128 only. Steps run one after
+ * another: each launch reads what the previous one left in `memory`. */
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
                 Error *err);
 

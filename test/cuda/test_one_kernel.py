@@ -99,6 +99,8 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     mean, worst, same, decided = compare.report(others, one)
     print(f"{kind}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
     assert mean <= BOUND and same >= 0.995 * decided
+    if EMULATED and kind not in ("qwen3", "qwen2"):
+        return  # the host's side is the same for all
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster", "--no-graphs").tobytes()
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
@@ -107,6 +109,8 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
                                          ("qwen3 in groups of 32", 4), ("heads of 64", 8)])
 def test_several_rows_are_the_others(auk, tmp_path, kind, chunk):
     """The last step has fewer tokens."""
+    if EMULATED and kind != "qwen3":
+        pytest.skip("test_step_rows.cu runs these kernels on the emulated GPU")
     n = 2 * chunk - 1 if EMULATED else 23
     folder = make_model(tmp_path / "wide", kind, hidden=WIDE)
     one, others, again = (evaluate(auk, folder, "--decode-step", step, n=n, chunk=chunk)

@@ -86,15 +86,22 @@ int main(int argc, char **argv) {
       {{"columns of two and three groups", 2560, 512, 1, 2, 1, 19, 2, true, false, 0}, 4, 4},
       {{"as many units as chunks, and more", 1024, 2304, 2, 2, 1, 33, 1, false, true, 0}, 8, 6},
       {{"more heads than chunks of a turn, uneven units", 1024, 2816, 2, 8, 1, 33, 2, false, true, 0}, 4, 4},
-      {{"groups of 32", 1024, 768, 1, 2, 1, 19, 2, true, false, 0, 32}, 2, 2},
-      {{"groups of 32", 1024, 768, 1, 4, 1, 19, 2, false, true, 0, 32}, 4, 3},
-      {{"groups of 32", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 32}, 8, 7},
-      {{"groups of 64", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 64}, 2, 2},
-      {{"groups of 64", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 64}, 4, 4},
-      {{"groups of 64", 1024, 768, 1, 2, 1, 19, 2, true, true, 0, 64}, 8, 6},
-      {{"heads of 64", 1024, 768, 1, 4, 2, 19, 3, true, true, 0, 128, 64}, 2, 2},
-      {{"heads of 64", 1024, 768, 1, 4, 1, 19, 2, true, true, 0, 128, 64}, 4, 3},
-      {{"heads of 64", 1024, 768, 1, 8, 2, 19, 2, false, false, 0, 128, 64}, 8, 7},
+  };
+  /* On the emulator one position each, and some of them. */
+  const struct {
+    Case c;
+    int rows, n;
+    bool in_few;
+  } forms[] = {
+      {{"groups of 32", 1024, 512, 1, 2, 1, 19, 2, true, false, 0, 32}, 2, 2, true},
+      {{"groups of 32", 1024, 512, 1, 4, 1, 19, 2, false, true, 0, 32}, 4, 3, true},
+      {{"groups of 32", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 32}, 8, 7, true},
+      {{"groups of 64", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 64}, 2, 2, false},
+      {{"groups of 64", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 64}, 4, 4, true},
+      {{"groups of 64", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 64}, 8, 6, false},
+      {{"heads of 64", 1024, 512, 1, 8, 2, 19, 2, true, true, 0, 128, 64}, 2, 2, true},
+      {{"heads of 64", 1024, 768, 1, 4, 1, 19, 2, true, true, 0, 128, 64}, 4, 3, false},
+      {{"heads of 64", 1024, 512, 1, 4, 1, 19, 2, false, false, 0, 128, 64}, 8, 7, true},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -113,6 +120,9 @@ int main(int argc, char **argv) {
       const std::vector<int> &some = few ? of_few[(&s - small) % 2] : positions;
       run_case(s.c, s.rows, s.n, some, some.back() + 12, shared);
     }
+  for (const auto &s : forms)
+    if (s.c.clusters <= clusters && (s.in_few || !few))
+      run_case(s.c, s.rows, s.n, few ? std::vector<int>{70} : positions, few ? 82 : 2112, shared);
   /* More stages of keys than sets of warps and slots; tile rows of more than one wave, with few slots. */
   run_case({"keys of many pieces", 1024, 512, 1, 6, 1, 9, 1, true, true, 5}, 4, 4, {1100}, 1112, shared);
   run_case({"keys of many pieces", 1024, 512, 1, 4, 1, 9, 1, true, true, 5}, 8, 8, {1100}, 1112, shared);
