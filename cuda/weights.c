@@ -435,10 +435,11 @@ static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *
   return STATUS_OK;
 }
 
-/* Numbers of the longest vector, or more. */
+/* Numbers of the longest vector, or more. A short convolution has conv.taps numbers for each of `hidden`, and
+ * the matrix before it three biases. */
 static size_t longest_vector(const ModelConfig *c) {
-  size_t longest = (size_t)c->hidden + (size_t)c->vocab_size + (size_t)c->per_layer_width +
-                   (size_t)c->delta.conv * (size_t)delta_channels(&c->delta);
+  size_t longest = (size_t)c->hidden * (4 + (size_t)c->conv.taps) + (size_t)c->vocab_size +
+                   (size_t)c->per_layer_width + (size_t)c->delta.conv * (size_t)delta_channels(&c->delta);
   for (int i = 0; i < c->n_layers; i++) {
     const LayerConfig own = config_layer(c, i);
     const size_t heads = (size_t)c->n_heads * (size_t)own.head_dim, width = (size_t)own.intermediate;

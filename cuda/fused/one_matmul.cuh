@@ -15,9 +15,9 @@
  * With groups of 128 x of the four is operand b of mma_u8s8_m16n8k32, in the same registers for all of
  * them: columns 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes
  * t = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of
- * 128 inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split
- * of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and
- * with row g's nibble below: subtracting row g's sum at the end saves the mask. */
+ * 128 inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same
+ * split of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble
+ * below: subtracting row g's sum at the end saves the mask. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"

@@ -195,11 +195,12 @@ static void expect_projections(const DeviceProjections *p, std::vector<const Lin
   expect(p->n_parts == part, "how many matrices there are", layers[0]->name);
 }
 
-/* The layers that multiply the input of attention or of the delta rule, in the order of their outputs. */
-static std::vector<const Linear *> inputs_of(const ModelConfig *config, int layer, const ModelLayer *from) {
-  std::vector<const Linear *> layers = {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.z};
-  if (config_layer(config, layer).kind != LAYER_DELTA) layers = {&from->q, &from->k, &from->v};
-  if (from->attn_gate.n_out > 0) layers.push_back(&from->attn_gate);
+/* The layers that multiply the input of attention, delta rule or convolution, in the order of outputs. */
+static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
+  std::vector<const Linear *> layers;
+  for (const Linear *linear : {&from->delta.b, &from->delta.a, &from->delta.qkv, &from->delta.z,
+                               &from->conv.in, &from->q, &from->k, &from->v, &from->attn_gate})
+    if (linear->n_out > 0) layers.push_back(linear);
   return layers;
 }
 
@@ -227,7 +228,9 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->delta.a_log, from->delta.a_log, false, "A_log");
     expect_norm(to->delta.dt_bias, from->delta.dt_bias, false, "dt_bias");
     expect_norm(to->delta.norm, from->delta.norm, false, "linear_attn.norm");
-    expect_projections(&to->qkv, inputs_of(&model->config, i, from), false, loaded.stream);
+    expect_norm(to->conv.taps, from->conv.taps, false, "conv.conv.weight");
+    expect_norm(to->conv.bias, from->conv.bias, false, "conv.conv.bias");
+    expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
     expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, loaded.stream);
     expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_linear(Matrix8(&to->down, loaded.stream), 0, 1, &from->down);
