@@ -12,11 +12,10 @@
  *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
  *
- * For one token a block leaves half of an SM free, so that under programmatic dependent launch the next
- * matmul's block fills its ring while this one still runs. x is held as integers, quantised by the block
- * itself (quantise.cuh), or as fp16 (float_mma.cu). When a warp leaves a tile row it writes its sums to
- * shared memory. The sums over warps, and over the splits of a tile row, are added in a fixed order at the
- * end; the last block to finish adds the splits, so no block waits for another.
+ * x is held as integers, quantised by the block itself (quantise.cuh), or as fp16 (float_mma.cu). When a warp
+ * leaves a tile row it writes its sums to shared memory. The sums over warps, and over the splits of a tile
+ * row, are added in a fixed order at the end; the last block to finish adds the splits, so no block waits for
+ * another.
  *
  * For one or two tokens several of the four lanes t of a row would hold the same sum. Instead each keeps
  * another unit's: kShared units are multiplied before a lane scales its own one, and it reads the scales and
@@ -383,8 +382,8 @@ __device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n
       prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
 }
 
-template <class W, class Loop, int kBlockIn, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constant__ Args a) {
+template <class W, class Loop, int kBlockIn>
+__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args a) {
   constexpr int kIntBytes = Loop::kXIntBytes, kTokens = Loop::kXTokens, kShared = Loop::kShared;
   constexpr int kBatchInts = kUnits * kUnitIn * kIntBytes * kTokens,
                 kBatchScales = kUnits * (kUnitIn / kBlockIn) * kTokens;
@@ -484,15 +483,14 @@ inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int int_bytes, co
 
 template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn>
 Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
-  constexpr int kBlocks = kTokens == 1 && kIntBytes == 2 && kBlockIn > 32 ? 2 : 1; /* per SM */
   Args a = {quant_view(*args.w),     args.x,       args.x_stride, args.n_tokens, 0, 0, plan, args.out,
             (float *)args.workspace, args.counters};
   for (; a.first_tile < a.w.n_tiles_out; a.first_tile = a.end_tile) {
     int left = a.w.n_tiles_out - a.first_tile, tiles = left < plan.launch_rows ? left : plan.launch_rows;
     a.end_tile = a.first_tile + tiles;
     dim3 grid((unsigned)(tiles < plan.blocks ? tiles : plan.blocks), (unsigned)plan.splits);
-    TRY(launch(kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn, kBlocks>, grid, kThreads,
-               plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
+    TRY(launch(kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn>, grid, kThreads, plan.shared_bytes,
+               args.stream, args.dependent, args.w->name, err, a));
   }
   return STATUS_OK;
 }

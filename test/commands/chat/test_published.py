@@ -136,8 +136,8 @@ def test_what_is_published_is_loaded_answers_and_chats(name, run, tmp_path):
     linear, quantisation = json.loads(inspected.stdout)["linear_layers"], PUBLISHED[name][3]
     assert bool(linear["quantised"]) == bool(quantisation)
     assert not quantisation or all(layer.endswith(SMALL) for layer in linear["dense_layers"])
-    answer = run(*flags, "-p", "Hello")
+    answer = run(*flags, "-p", "One two")
     assert answer.returncode == 0 and answer.stdout, answer.stderr
-    chat = run("chat", *flags, input=b"Hello\nAnd more\n")
+    chat = run("chat", *flags, input=b"One two\nAnd more\n")
     assert chat.returncode == 0, chat.stderr
     assert chat.stdout.startswith(answer.stdout.rstrip(b"\n")) and len(chat.stdout) > len(answer.stdout)

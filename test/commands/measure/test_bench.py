@@ -253,15 +253,25 @@ REAL = {
     "Qwen3-32B-AWQ": (64, 5120, 64 * 128, 8 * 128, 25600, 151936, False, 2 * 128, 0),
     "Qwen2.5-7B-Instruct-AWQ": (28, 3584, 28 * 128, 4 * 128, 18944, 152064, False, 0, 28 * 128 + 8 * 128),
     "Llama-3.1-8B-Instruct-AWQ": (32, 4096, 32 * 128, 8 * 128, 14336, 128256, False, 0, 0),
+    "Llama-3.2-1B-Instruct-AWQ": (16, 2048, 32 * 64, 8 * 64, 8192, 128256, True, 0, 0),
 }
 
 
-def expected_bytes(layers, hidden, heads, kv_heads, intermediate, vocab, tied, qk_norms, biases):
-    """fp16 embedding, head, norms and biases; of a layer's matrices 4 bits a weight, and in each group of 128 an fp16
-    scale and 4 bits of zero point."""
+def int4(weights, group):
+    """4 bits each, and in each group an fp16 scale and 4 bits of zero point."""
+    return weights // 2 + weights // group * 5 // 2
+
+
+def expected_bytes(layers, hidden, heads, kv_heads, intermediate, vocab, tied, qk_norms, biases,
+                   stored=lambda weights: int4(weights, 128)):
+    """fp16 embedding, head, norms and biases; a layer's matrices as `stored` says."""
     weights = hidden * (heads + 2 * kv_heads) + heads * hidden + 3 * hidden * intermediate
-    layer = weights // 2 + weights // 128 * 5 // 2 + 2 * (2 * hidden + qk_norms + biases)
+    layer = stored(weights) + 2 * (2 * hidden + qk_norms + biases)
     return layers * layer + 2 * hidden + 2 * vocab * hidden * (1 if tied else 2)
+
+
+def expected_bytes_of_qwen3_8(stored):
+    return expected_bytes(36, 4096, 32 * 128, 8 * 128, 12288, 151936, False, 2 * 128, 0, stored)
 
 
 def with_long_context(config):
@@ -277,14 +287,38 @@ def expected_bytes_of_gemma_4():
     hidden, total = 5376, 2 * (5376 + 262144 * 5376)
     for layers, heads, keys_and_values, head in ((50, 32 * 256, 2 * 16 * 256, 256), (10, 32 * 512, 4 * 512, 512)):
         weights = hidden * (heads + keys_and_values) + heads * hidden + 3 * hidden * 21504
-        total += layers * (weights // 2 + weights // 32 * 5 // 2 + 2 * (4 * hidden + 2 * head + 1))
+        total += layers * (int4(weights, 32) + 2 * (4 * hidden + 2 * head + 1))
     return total
+
+
+def expected_bytes_of_qwen3_5():
+    """27B: 48 layers with the gated delta rule, whose b and a are dense and whose A_log and norm fp32; 16 with
+    attention and its gate; groups of 32."""
+    hidden, mlp = 5120, 3 * 5120 * 17408
+    delta = int4(hidden * (2 * 16 * 128 + 3 * 48 * 128) + mlp, 32) + 2 * 2 * 48 * hidden
+    delta += 2 * (10240 * 4 + 48 + 2 * hidden) + 4 * (48 + 128)
+    attention = int4(hidden * (3 * 24 * 256 + 2 * 4 * 256) + mlp, 32) + 2 * (2 * 256 + 2 * hidden)
+    return 48 * delta + 16 * attention + 2 * hidden + 2 * 2 * 248320 * hidden
+
+
+def expected_bytes_of_lfm2():
+    """1.2B, all fp16: ten layers with a convolution of three taps, six with attention; a tied head."""
+    hidden, mlp, norms = 2048, 3 * 2048 * 8192, 2 * 2048
+    convolution = 4 * hidden * hidden + 3 * hidden + mlp + norms
+    attention = 2 * hidden * hidden + 2 * hidden * 512 + 2 * 64 + mlp + norms
+    return 2 * (10 * convolution + 6 * attention + hidden + 65536 * hidden)
 
 
 def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
     """None is run: a context of a billion tokens fits no memory, and the refusal says what the weights would take."""
     folders = sorted((root / "test" / "data" / "configs").iterdir())
     expected = {**{name: expected_bytes(*sizes) for name, sizes in REAL.items()},
+                "LFM2-1.2B": expected_bytes_of_lfm2(),
+                "Qwen3-8B-W4A16-G32": expected_bytes_of_qwen3_8(lambda weights: int4(weights, 32)),
+                "Qwen3-8B-FP8": expected_bytes_of_qwen3_8(lambda weights: weights + weights // 128 ** 2 * 4),
+                # with a table of what the 256 scales are for each of the seven matrices
+                "Qwen3-8B-NVFP4": expected_bytes_of_qwen3_8(lambda weights: weights // 2 + weights // 16 + 7 * 1024),
+                "Qwen3.8-27B-INT4": expected_bytes_of_qwen3_5(),
                 "gemma-4-31B-it-qat-w4a16-ct": expected_bytes_of_gemma_4()}
     assert [folder.name for folder in folders] == sorted(expected)
     for folder in folders:

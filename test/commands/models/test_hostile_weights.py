@@ -446,7 +446,8 @@ CASES = [
             "Gemma4UnifiedForCausalLM, GraniteForCausalLM, Olmo2ForCausalLM, "
            "Olmo3ForCausalLM, SeedOssForCausalLM, HunYuanDenseV1ForCausalLM, "
            "GlmForCausalLM, Glm4ForCausalLM, Ernie4_5ForCausalLM, Exaone4ForCausalLM, "
-           "GraniteMoeHybridForCausalLM, GraniteSWAForCausalLM or MuseGlimmerForConditionalGeneration")),
+           "GraniteMoeHybridForCausalLM, GraniteSWAForCausalLM, Lfm2ForCausalLM, Lfm3ForCausalLM or "
+           "MuseGlimmerForConditionalGeneration")),
     *kind("positions in a config",
           ("a base of 0", config(rope_theta=0),
            "DIR/config.json: rope_theta is 0, expected a number from 1 to 1e+18"),

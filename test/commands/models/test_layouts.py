@@ -35,7 +35,6 @@ BYTES = "compressed-tensors int-quantized"
 FP8, MODELOPT = "FP8, 8 bits", "ModelOpt NVFP4, 4 bits"
 FLOAT_4 = "compressed-tensors {}-pack-quantized, 4 bits, groups of {}"
 EVERYWHERE = "CPU and GPU"
-CPU_ALONE = "CPU; {} has weights in {}"
 SAYS = {
     "awq-symmetric": (f"14 of 14 {AWQ}, groups of 32", EVERYWHERE),
     "awq-bf16-scales": (f"14 of 14 {AWQ}, groups of 64", EVERYWHERE),
@@ -72,16 +71,16 @@ SAYS = {
     "int8-activations-qwen2": (f"14 of 14 {BYTES}, int8 activations, 8 bits, one group for the whole input",
                                EVERYWHERE),
     "packed-4-32-bf16": (f"7 of 7 {PACKED}4 bits, groups of 32; repacked when loaded", EVERYWHERE),
-    "nvfp4-packed": ("14 of 14 " + FLOAT_4.format("nvfp4", 16), CPU_ALONE.format("Qwen3ForCausalLM", "FP4")),
+    "nvfp4-packed": ("14 of 14 " + FLOAT_4.format("nvfp4", 16), EVERYWHERE),
     "nvfp4-modelopt": (f"10 of 14 {MODELOPT}, groups of 16; dense: model.layers.1.self_attn.q_proj (BF16), ",
-                       CPU_ALONE.format("LlamaForCausalLM", "FP4")),
+                       EVERYWHERE),
     "modelopt-mixed": (f"12 of 14 {MODELOPT}, groups of 16, 6 in FP8; dense: model.layers.0.self_attn.k_proj (BF16), ",
-                       CPU_ALONE.format("Qwen3ForCausalLM", "FP8")),
-    "mxfp4-packed": ("14 of 14 " + FLOAT_4.format("mxfp4", 32), CPU_ALONE.format("LlamaForCausalLM", "FP4")),
-    "fp8-blocks": (f"8 of 8 {FP8}, blocks of 48 outputs and 48 inputs", CPU_ALONE.format("Phi3ForCausalLM", "FP8")),
-    "fp8-channel": (f"14 of 14 {FP8}, one scale an output", CPU_ALONE.format("Qwen2ForCausalLM", "FP8")),
+                       EVERYWHERE),
+    "mxfp4-packed": ("14 of 14 " + FLOAT_4.format("mxfp4", 32), EVERYWHERE),
+    "fp8-blocks": (f"8 of 8 {FP8}, blocks of 48 outputs and 48 inputs", EVERYWHERE),
+    "fp8-channel": (f"14 of 14 {FP8}, one scale an output", EVERYWHERE),
     "fp8-tensor": (f"14 of 14 {FP8}, one scale an output or a matrix",
-                   CPU_ALONE.format("LlamaForCausalLM", "FP8 (model.layers.0.self_attn.q_proj), which GPUs")),
+                   EVERYWHERE),
 }
 WITH_INPUT_SCALES = ["nvfp4-packed", "nvfp4-modelopt", "modelopt-mixed"]  # of activations, which are not rounded
 # What a packed file holds: 4 bits everywhere, as AutoAWQ has them, of architectures whose config it can say.
