@@ -203,7 +203,8 @@ $(BUILD)/%.o: $(BUILD)/emulated/%.cu $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
 $(BUILD)/%.o: %.cpp $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -c -o $@ $<
-EMULATED_CFLAGS = $(CFLAGS) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
+# Without debugging information, which takes a ninth of the compiler's time.
+EMULATED_CFLAGS = $(filter-out -g,$(CFLAGS)) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
 else
 $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)

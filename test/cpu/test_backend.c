@@ -440,14 +440,16 @@ static void check_model(Shape shape) {
   double off = farthest(got, want), bound = farthest(rough, want);
   assert_true(bound < 0.01);
   if (!(off <= bound)) fail_msg("logits are off by %g, more than %g", off, bound);
-  /* Steps of any length and any number of threads give the same bits. */
-  static const int chunks[] = {1, 7, 24, N_TOKENS};
-  for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-    our_logits(t, shape.kv, chunks[i], 1 + (int)i, again);
+    /* Steps of any length and any number of threads give the same bits. Sanitizers look at one of them. */
+#ifdef __SANITIZE_ADDRESS__
+  static const struct { int chunk, n_threads; } steps[] = {{7, 3}};
+#else
+  static const struct { int chunk, n_threads; } steps[] = {{1, 1}, {7, 2}, {24, 3}, {N_TOKENS, 4}, {1, 5}};
+#endif
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    our_logits(t, shape.kv, steps[i].chunk, steps[i].n_threads, again);
     assert_memory_equal(again, logits, sizeof logits);
   }
-  our_logits(t, shape.kv, 1, 5, again);
-  assert_memory_equal(again, logits, sizeof logits);
   model_free(t);
 }
 
