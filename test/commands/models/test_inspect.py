@@ -372,9 +372,8 @@ ARITHMETIC = {
                            {"local rope": "theta 50, in layers 1 to 2"}),
     "gemma3-text-part": ({"architecture": "Gemma3ForConditionalGeneration", "runs_on": ["cpu", "cuda"]}, {
         "unused": "1 of 84 tensors: vision_tower.patch_embedding.bias"}),
-    "gemma4-bf16": ({"v_norm": True, "layer_scalar": True, "attention_scale": 1, "runs_on": ["cpu"],
-                     "cuda_refusal": "Gemma4ForCausalLM has layers of different sizes, which GPUs do not compute "
-                                     "yet"}, {
+    "gemma4-bf16": ({"v_norm": True, "layer_scalar": True, "attention_scale": 1, "runs_on": ["cpu", "cuda"],
+                     "cuda_refusal": None}, {
         "other sizes": "layers 5 to 5: 1 for keys and values, head_dim 32, intermediate 20, values are the keys "
                        "before their norm",
         "rope": "theta 1000 (config.json), scaling proportional, factor 1",
