@@ -16,8 +16,8 @@
 
 #include "cuda/delta/delta.h"
 #include "test/cuda/check.cuh"
+#include "test/cuda/random_numbers.cuh"
 
-typedef std::vector<float> Floats;
 typedef std::vector<double> Row;
 
 enum { N_IN = 200 }; /* inputs of b and a */
@@ -25,18 +25,6 @@ static const float UNTOUCHED = -7.75f;
 static const char *const names[] = {"step", "chunks", "plain"};
 static const double eps = 1e-6;
 static int passed, failed;
-static unsigned seed = 1;
-
-static float random_number(float low, float high) {
-  seed = seed * 1664525u + 1013904223u;
-  return low + (high - low) * (float)(seed >> 8) / (1 << 24);
-}
-
-static Floats random_numbers(size_t n, float low, float high) {
-  Floats out(n);
-  for (float &v : out) v = random_number(low, high);
-  return out;
-}
 
 template <class T> static T *to_device(const std::vector<T> &from) {
   T *at;

@@ -15,25 +15,13 @@
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
 #include "test/cuda/check.cuh"
+#include "test/cuda/random_numbers.cuh"
 
-typedef std::vector<float> Floats;
 typedef std::vector<double> Row;
 
 static const double HALF = 0x1p-10, SINGLE = 0x1p-17;
 static const float UNTOUCHED = -7.75f;
 static int passed, failed;
-static unsigned state = 1;
-
-static float random_number(float low, float high) {
-  state = state * 1664525u + 1013904223u;
-  return low + (high - low) * (float)(state >> 8) / (1 << 24);
-}
-
-static Floats random_numbers(size_t n, float low, float high) {
-  Floats out(n);
-  for (float &v : out) v = random_number(low, high);
-  return out;
-}
 
 /* Device memory with a copy of the numbers. */
 template <class T> struct Device {
