@@ -36,6 +36,27 @@ static inline ModelConfig accepted(const char *text) {
   return config;
 }
 
+/* Refused as a model, with a message that names the file and has `message` in it. */
+static inline void assert_refused(const char *text, const char *message) {
+  ModelConfig config;
+  Error err;
+  const Status status = parse(text, &config, &err);
+  if (status != STATUS_MODEL) fail_msg("%s: status %d", text, status);
+  if (strncmp(err.text, "config.json", 11) != 0 || !strstr(err.text, message))
+    fail_msg("%s: \"%s\", expected \"%s\"", text, err.text, message);
+  config_release(&config);
+}
+
+/* A config of one model_type and these members, as assert_refused(); model_type NULL: they are all of it. */
+static inline void assert_members_refused(const char *model_type, const char *members, const char *message) {
+  char text[1200];
+  if (model_type)
+    snprintf(text, sizeof text, "{'model_type': '%s', %s}", model_type, members);
+  else
+    snprintf(text, sizeof text, "%s", members);
+  assert_refused(text, message);
+}
+
 /* Layers as letters: g(lobal rope), l(ocal rope), n(o rope), in capitals where there is a window. */
 static inline void layers_of(const ModelConfig *c, char found[64]) {
   memset(found, 0, 64);
