@@ -33,10 +33,7 @@ static Status default_kinds(const ConfigReader *r, ModelConfig *config) {
 
 static Status parse_kinds(const ConfigReader *r, const Json *types, ModelConfig *config) {
   char found[64];
-  if (!json_is_array(types)) return reader_expected(r, "layer_types", types, "a list of names");
-  if (json_count(types) != (size_t)config->n_layers)
-    return reader_refuse(r, "layer_types is a list of %zu, expected a list of %d names (num_hidden_layers)",
-                         json_count(types), config->n_layers);
+  TRY(reader_names_of_layers(r, types, config->n_layers));
   int layer = 0;
   for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
     const bool delta = json_string_is(type, "linear_attention");

@@ -43,6 +43,13 @@ Status reader_string(const ConfigReader *r, const char *key, const char **out) {
   return json_get_string(source(r), r->object, key, out, r->err);
 }
 
+Status reader_names_of_layers(const ConfigReader *r, const Json *names, int n_layers) {
+  if (!json_is_array(names)) return reader_expected(r, "layer_types", names, "a list of names");
+  if (json_count(names) == (size_t)n_layers) return STATUS_OK;
+  return reader_refuse(r, "layer_types is a list of %zu, expected a list of %d names (num_hidden_layers)",
+                       json_count(names), n_layers);
+}
+
 const char *reader_first_key(const Json *object, const char *const *keys) {
   while (*keys && !json_member(object, *keys)) keys++;
   return *keys;

@@ -28,6 +28,9 @@ Status reader_double(const ConfigReader *r, const char *key, double low, double 
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out);
 Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL if it is absent */
 
+/* Refuses `names`, the member layer_types, unless it is a list of n_layers. */
+Status reader_names_of_layers(const ConfigReader *r, const Json *names, int n_layers);
+
 /* The first of `keys`, a list that ends with NULL, that the object has, or NULL. */
 const char *reader_first_key(const Json *object, const char *const *keys);
 
