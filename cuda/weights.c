@@ -79,7 +79,8 @@ typedef struct {
   Uploader uploader;
   const BackendOptions *options;
   size_t done, total; /* bytes of the checkpoint */
-  float *floats;      /* host memory for a vector as fp32 */
+  size_t n_floats;    /* numbers of the longest vector or bias */
+  float *floats;      /* [n_floats] on the host: a vector as fp32 */
   void *staging;      /* of random weights: [staging_bytes] on the device */
   size_t staging_bytes;
   uint64_t n_made; /* random matrices so far, each from a seed of its own */
@@ -201,6 +202,10 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
 
 /* --- layout */
 
+static void need_floats(Loader *loader, int n) {
+  if (loader->n_floats < (size_t)n) loader->n_floats = (size_t)n;
+}
+
 static void need_slot(Loader *loader, const Linear *l) {
   size_t in = (size_t)l->n_in, out = (size_t)l->n_out, piece;
   if (has_groups(l)) {
@@ -218,6 +223,7 @@ static void need_slot(Loader *loader, const Linear *l) {
 
 static Status place_vector(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err) {
   (void)use, (void)err;
+  if (from->data) need_floats(loader, from->n);
   *to = from->data ? arena_take(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
   return STATUS_OK;
 }
@@ -230,6 +236,7 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
     n_out += from[i]->n_out;
     bias = bias || from[i]->bias.data;
     need_slot(loader, from[i]);
+    if (from[i]->bias.data) need_floats(loader, from[i]->n_out);
   }
   size_t bytes;
   TRY(linear_lay_out(to, from[0]->name, weight_type(from[0]), from[0]->n_in, n_out, linear_group(from[0]),
@@ -435,25 +442,11 @@ static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *
   return STATUS_OK;
 }
 
-/* Numbers of the longest vector, or more. A short convolution has conv.taps numbers for each of `hidden`, and
- * the matrix before it three biases. */
-static size_t longest_vector(const ModelConfig *c) {
-  size_t longest = (size_t)c->hidden * (4 + (size_t)c->conv.taps) + (size_t)c->vocab_size +
-                   (size_t)c->per_layer_width + (size_t)c->delta.conv * (size_t)delta_channels(&c->delta);
-  for (int i = 0; i < c->n_layers; i++) {
-    const LayerConfig own = config_layer(c, i);
-    const size_t heads = (size_t)c->n_heads * (size_t)own.head_dim, width = (size_t)own.intermediate;
-    if (longest < 2 * heads) longest = 2 * heads;
-    if (longest < width) longest = width;
-  }
-  return longest;
-}
-
 static Status fill_from_checkpoint(Loader *l, Error *err) {
   static const Pass pass = {fill_vector, fill_matrix, fill_table};
   const Model *model = l->loaded->model;
   l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes;
-  l->floats = mem_alloc(longest_vector(&model->config), sizeof *l->floats, "vectors", err);
+  l->floats = mem_alloc(l->n_floats, sizeof *l->floats, "vectors", err);
   Status status = l->floats ? STATUS_OK : STATUS_FAILED;
   if (!status)
     status = upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
