@@ -409,7 +409,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .a_log = l->delta.a_log,
                     .dt_bias = l->delta.dt_bias,
                     .norm = l->delta.norm,
-                    .state = s->recurrent + states_before(c, layer),
+                    .state = state_recurrent(s, layer),
                     .out = s->a,
                     .out_stride = padded_row(l->o.n_in),
                     .workspace = s->delta_workspace};
@@ -444,7 +444,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
                           .stride = s->projection_stride,
                           .taps = l->conv.taps,
                           .bias = l->conv.bias,
-                          .kept = s->recurrent + states_before(c, layer),
+                          .kept = state_recurrent(s, layer),
                           .out = s->a,
                           .out_stride = s->h_stride};
   return ops_short_conv(&conv, span.n_tokens, m->stream, err);

@@ -41,7 +41,8 @@ static int delta_outputs(const DeltaConfig *d) {
   return delta_channels(d) + d->n_value_heads * (d->value_dim + 2);
 }
 
-size_t states_before(const ModelConfig *c, int layer) {
+/* Floats of the recurrent states of the layers before `layer`, one after the other. */
+static size_t states_before(const ModelConfig *c, int layer) {
   const int n_conv = config_count_layers(c, LAYER_CONV, layer),
             n_delta = config_count_layers(c, LAYER_DELTA, layer);
   const size_t conv = (size_t)padded_row(c->hidden) * (size_t)c->conv.taps;
@@ -127,6 +128,16 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->recurrent = arena_take(m, 1 + (size_t)o->n_slots, recurrent);
 }
 
+/* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
+static Status place_layers(BackendState *s, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  s->layers = mem_alloc((size_t)c->n_layers, sizeof *s->layers, "session", err);
+  if (!s->layers) return STATUS_FAILED;
+  for (int i = 0; i < c->n_layers; i++)
+    s->layers[i] = (LayerPlace){kv_before(c, &s->options, config_layer(c, i).kv_layer), states_before(c, i)};
+  return STATUS_OK;
+}
+
 /* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
@@ -144,6 +155,7 @@ void state_close(BackendState *s) {
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
   cudaFree(s->memory);
+  free(s->layers);
   free(s);
 }
 
@@ -161,6 +173,7 @@ Status state_open(BackendState *s, Error *err) {
   TRY(cuda_status(cudaMalloc(&s->memory, arena.used), "no memory for the context", err));
   arena = (DeviceArena){.base = s->memory};
   place(s, config, separate, &arena);
+  TRY(place_layers(s, err));
   TRY(device_sampler_open(config->vocab_size, &s->sampler, err));
   const size_t ring = STATE_RING * sizeof *s->ring, staging = (size_t)config->vocab_size * sizeof(float);
   TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + staging, cudaHostAllocMapped), "cannot pin memory",
@@ -177,8 +190,7 @@ Status state_open(BackendState *s, Error *err) {
 
 /* The layer's keys or values, or those that it shares. */
 static void *kv_layer(const BackendState *s, void *all, int layer) {
-  const ModelConfig *c = &s->loaded->model->config;
-  return (char *)all + kv_before(c, &s->options, config_layer(c, layer).kv_layer);
+  return (char *)all + s->layers[layer].cache;
 }
 
 void *state_keys(const BackendState *s, int layer) {
@@ -187,6 +199,10 @@ void *state_keys(const BackendState *s, int layer) {
 
 void *state_values(const BackendState *s, int layer) {
   return kv_layer(s, s->v, layer);
+}
+
+float *state_recurrent(const BackendState *s, int layer) {
+  return s->recurrent + s->layers[layer].recurrent;
 }
 
 Status state_wait(BackendState *s, Error *err) {

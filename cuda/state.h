@@ -9,6 +9,13 @@
 
 enum { STATE_RING = 64 };
 
+/* Where a layer's parts lie in the memory of all: its cache in k and in v, its recurrent state in a session's
+ * states. */
+typedef struct {
+  size_t cache;     /* bytes; the same for layers that share a cache */
+  size_t recurrent; /* floats */
+} LayerPlace;
+
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
   const BackendModel *loaded;
@@ -33,6 +40,7 @@ struct BackendState {
   void *workspace;       /* of attention_workspace_bytes() */
   void *delta_workspace; /* of delta_workspace_bytes() */
   float *recurrent;      /* [1 + n_slots][states of all layers], the current ones first */
+  LayerPlace *layers;    /* [n_layers] on the host */
   FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride; /* each layer's q and a are as wide as o's input, its g as down's */
   bool normed; /* h is what the next operation would make of x: linear_residual() did it */
@@ -60,8 +68,6 @@ int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 
-/* Floats of the recurrent states of the layers before `layer`, one after the other. */
-size_t states_before(const ModelConfig *config, int layer);
 /* Bytes of the recurrent states of all layers; 0 if the model has none. */
 size_t state_recurrent_bytes(const ModelConfig *config);
 
@@ -79,6 +85,8 @@ void state_close(BackendState *s); /* frees s as well */
 /* The layer's cache [n_kv_heads][n_ctx][head_dim], or the one that it shares. */
 void *state_keys(const BackendState *s, int layer);
 void *state_values(const BackendState *s, int layer);
+/* The layer's current recurrent state. */
+float *state_recurrent(const BackendState *s, int layer);
 
 /* Waits for all work on the stream. */
 Status state_wait(BackendState *s, Error *err);
