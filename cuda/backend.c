@@ -589,23 +589,6 @@ static Status cuda_drain(BackendState *s, Error *err) {
   return status;
 }
 
-/* --- kept recurrent states */
-
-static Status copy_states(BackendState *s, int to, int from, Error *err) {
-  const size_t bytes = state_recurrent_bytes(&s->loaded->model->config), floats = bytes / sizeof(float);
-  return cuda_status(cudaMemcpyAsync(s->recurrent + (size_t)to * floats, s->recurrent + (size_t)from * floats,
-                                     bytes, cudaMemcpyDeviceToDevice, s->loaded->stream),
-                     "cannot copy recurrent states", err);
-}
-
-static Status cuda_state_save(BackendState *s, int slot, Error *err) {
-  return copy_states(s, 1 + slot, 0, err);
-}
-
-static Status cuda_state_restore(BackendState *s, int slot, Error *err) {
-  return copy_states(s, 0, 1 + slot, err);
-}
-
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
   TRY(device_name(loaded->gpu, name, sizeof name, err));
@@ -657,8 +640,10 @@ const Backend cuda_backend = {.name = "cuda",
                               .kv_write = state_kv_write,
                               .arithmetic = cuda_arithmetic,
                               .recurrent_bytes = state_recurrent_bytes,
-                              .state_save = cuda_state_save,
-                              .state_restore = cuda_state_restore,
+                              .state_save = state_save,
+                              .state_restore = state_restore,
+                              .state_read = state_read,
+                              .state_write = state_write,
                               .fused_step = cuda_fused_step,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,

@@ -49,8 +49,12 @@ static size_t states_before(const ModelConfig *c, int layer) {
   return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0);
 }
 
-size_t state_recurrent_bytes(const ModelConfig *c) {
-  return states_before(c, c->n_layers) * sizeof(float);
+static size_t all_states(const ModelConfig *c) {
+  return states_before(c, c->n_layers);
+}
+
+size_t state_recurrent_bytes(const ModelConfig *c, int layer) {
+  return (states_before(c, layer + 1) - states_before(c, layer)) * sizeof(float);
 }
 
 static size_t most(size_t a, size_t b) {
@@ -99,7 +103,6 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const bool separate_norms = c->norms != NORM_BEFORE || c->per_layer_width > 0;
   s->h_stride = padded_row(c->hidden);
   s->projection_stride = padded_row(sizes.projections);
-  const size_t recurrent = state_recurrent_bytes(c);
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
   s->branch = arena_take(m, separate_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
@@ -125,7 +128,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->workspace = arena_take(m, sizes.workspace, 1);
   s->k = arena_take(m, kv_before(c, o, c->n_layers), 1);
   s->v = arena_take(m, kv_before(c, o, c->n_layers), 1);
-  s->recurrent = arena_take(m, 1 + (size_t)o->n_slots, recurrent);
+  s->recurrent = arena_take(m, 1 + (size_t)o->n_slots, all_states(c) * sizeof(float));
 }
 
 /* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
@@ -238,4 +241,45 @@ Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Err
 Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
                       Error *err) {
   return copy_layer(s, span, layer, n_stored, (char *)from, false, err);
+}
+
+/* --- recurrent states: slot -1 is the current one */
+
+static float *slot_states(const BackendState *s, int slot) {
+  return s->recurrent + (size_t)(1 + slot) * all_states(&s->loaded->model->config);
+}
+
+static Status copy_states(BackendState *s, int to, int from, Error *err) {
+  const size_t bytes = all_states(&s->loaded->model->config) * sizeof(float);
+  return cuda_status(cudaMemcpyAsync(slot_states(s, to), slot_states(s, from), bytes,
+                                     cudaMemcpyDeviceToDevice, s->loaded->stream),
+                     "cannot copy recurrent states", err);
+}
+
+Status state_save(BackendState *s, int slot, Error *err) {
+  return copy_states(s, slot, -1, err);
+}
+
+Status state_restore(BackendState *s, int slot, Error *err) {
+  return copy_states(s, -1, slot, err);
+}
+
+/* Copies a layer's state between a slot and the host, and waits, as copy_layer() does. */
+static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, Error *err) {
+  const size_t bytes = state_recurrent_bytes(&s->loaded->model->config, layer);
+  float *kept = slot_states(s, slot) + s->layers[layer].recurrent;
+  TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
+  const cudaError_t error =
+      to_host ? cudaMemcpyAsync(host, kept, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)
+              : cudaMemcpyAsync(kept, host, bytes, cudaMemcpyHostToDevice, s->loaded->stream);
+  TRY(cuda_status(error, "cannot copy recurrent states", err));
+  return state_wait(s, err);
+}
+
+Status state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
+  return copy_kept(s, slot, layer, out, true, err);
+}
+
+Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
+  return copy_kept(s, slot, layer, (void *)from, false, err);
 }

@@ -68,8 +68,12 @@ int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 
-/* Bytes of the recurrent states of all layers; 0 if the model has none. */
-size_t state_recurrent_bytes(const ModelConfig *config);
+/* The backend's recurrent_bytes, state_save, state_restore, state_read and state_write. */
+size_t state_recurrent_bytes(const ModelConfig *config, int layer);
+Status state_save(BackendState *s, int slot, Error *err);
+Status state_restore(BackendState *s, int slot, Error *err);
+Status state_read(BackendState *s, int slot, int layer, void *out, Error *err);
+Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err);
 
 /* The backend's state_bytes, kv_read and kv_write. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);

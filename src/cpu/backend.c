@@ -198,7 +198,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
                     .channels = cpu_padded(delta_channels(delta)),
                     .delta_heads = cpu_padded(delta->n_value_heads),
                     .delta_width = cpu_padded((int64_t)delta->n_value_heads * delta->value_dim),
-                    .recurrent_bytes = cpu_recurrent_bytes(config),
+                    .recurrent_bytes = cpu_all_recurrent_bytes(config),
                     .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
                     .n_ropes = 1,
                     .angles = config->rope.rotary_dim / 2};
@@ -702,5 +702,7 @@ const Backend cpu_backend = {.name = "cpu",
                              .recurrent_bytes = cpu_recurrent_bytes,
                              .state_save = cpu_state_save,
                              .state_restore = cpu_state_restore,
+                             .state_read = cpu_state_read,
+                             .state_write = cpu_state_write,
                              .layer_end = cpu_layer_end,
                              BACKEND_OPERATIONS(CPU_OPERATION)};

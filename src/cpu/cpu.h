@@ -159,9 +159,12 @@ int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at m
 /* Recurrent states (states.c). cpu_layer_state(): that of a layer, of zeros before position 0. */
 float *cpu_layer_state(const BackendState *state, int layer, TokenRange range);
 size_t cpu_delta_numbers(const DeltaConfig *config); /* numbers of one state, rows padded */
-size_t cpu_recurrent_bytes(const ModelConfig *config);
+size_t cpu_recurrent_bytes(const ModelConfig *config, int layer);
+size_t cpu_all_recurrent_bytes(const ModelConfig *config);
 Status cpu_state_save(BackendState *state, int slot, Error *err);
 Status cpu_state_restore(BackendState *state, int slot, Error *err);
+Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err);
+Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err);
 /* The operations norm_delta_rule and norm_short_conv without their norm: replace state->q by the layer's
  * output before o. `from`: [range.n_tokens][plan.hidden]. */
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);

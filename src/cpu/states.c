@@ -20,7 +20,11 @@ static size_t numbers_before(const ModelConfig *config, int layer) {
   return n;
 }
 
-size_t cpu_recurrent_bytes(const ModelConfig *config) {
+size_t cpu_recurrent_bytes(const ModelConfig *config, int layer) {
+  return numbers_of(config, layer) * sizeof(float);
+}
+
+size_t cpu_all_recurrent_bytes(const ModelConfig *config) {
   return numbers_before(config, config->n_layers) * sizeof(float);
 }
 
@@ -29,10 +33,13 @@ static float *states_of(const BackendState *state, int slot) {
   return state->recurrent + (size_t)(slot + 1) * (state->plan.recurrent_bytes / sizeof(float));
 }
 
+static float *layer_of(const BackendState *state, int slot, int layer) {
+  return states_of(state, slot) + numbers_before(&state->loaded->model->config, layer);
+}
+
 float *cpu_layer_state(const BackendState *state, int layer, TokenRange range) {
-  const ModelConfig *config = &state->loaded->model->config;
-  float *own = states_of(state, -1) + numbers_before(config, layer);
-  if (range.pos == 0) memset(own, 0, numbers_of(config, layer) * sizeof *own);
+  float *own = layer_of(state, -1, layer);
+  if (range.pos == 0) memset(own, 0, cpu_recurrent_bytes(&state->loaded->model->config, layer));
   return own;
 }
 
@@ -45,5 +52,17 @@ Status cpu_state_save(BackendState *state, int slot, Error *err) {
 Status cpu_state_restore(BackendState *state, int slot, Error *err) {
   (void)err;
   memcpy(states_of(state, -1), states_of(state, slot), state->plan.recurrent_bytes);
+  return STATUS_OK;
+}
+
+Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
+  (void)err;
+  memcpy(out, layer_of(state, slot, layer), cpu_recurrent_bytes(&state->loaded->model->config, layer));
+  return STATUS_OK;
+}
+
+Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err) {
+  (void)err;
+  memcpy(layer_of(state, slot, layer), from, cpu_recurrent_bytes(&state->loaded->model->config, layer));
   return STATUS_OK;
 }

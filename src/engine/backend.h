@@ -156,13 +156,17 @@ typedef struct Backend {
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
   /* Layers with a recurrent state (config_layer()), which exists for one position only: that after the tokens
-   * computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of the states of
-   * all layers together, 0 if the model has none. state_save() keeps the current state in a slot of open()'s
-   * n_slots, state_restore() makes a slot's state the current one; both in the order of steps. NULL: the
-   * backend refuses models with such layers. */
-  size_t (*recurrent_bytes)(const ModelConfig *config);
+   * computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one layer's
+   * state, 0 if it has none. state_save() keeps the current state in a slot of open()'s n_slots,
+   * state_restore() makes a slot's state the current one; both in the order of steps. NULL: the backend
+   * refuses models with such layers. state_read() copies one layer's part of a slot to the host, and
+   * state_write() puts it back, in the layout of the device; threads may call it at the same time for
+   * different layers. */
+  size_t (*recurrent_bytes)(const ModelConfig *config, int layer);
   Status (*state_save)(BackendState *state, int slot, Error *err);
   Status (*state_restore)(BackendState *state, int slot, Error *err);
+  Status (*state_read)(BackendState *state, int slot, int layer, void *out, Error *err);
+  Status (*state_write)(BackendState *state, int slot, int layer, const void *from, Error *err);
   /* After down_residual() of models with config.layer_scalar or per_layer_width; NULL: check_model() refuses
    * them.
    *   x = x + residual_scale * rmsnorm(Wprojection (activation(Wgate x) * p)) * input_norm,

@@ -20,9 +20,11 @@
 
 static const int64_t SECOND_NS = 1000000000;
 
-void prefix_block_name(uint64_t key, uint64_t before, uint64_t own, char out[PREFIX_NAME]) {
-  snprintf(out, PREFIX_NAME, "%016llx-%016llx-%016llx.kv", (unsigned long long)key,
-           (unsigned long long)before, (unsigned long long)own);
+static const char *const SUFFIXES[] = {".kv", ".rs"}; /* of blocks and of states */
+
+void prefix_file_name(uint64_t key, uint64_t before, uint64_t own, bool state, char out[PREFIX_NAME]) {
+  snprintf(out, PREFIX_NAME, "%016llx-%016llx-%016llx%s", (unsigned long long)key, (unsigned long long)before,
+           (unsigned long long)own, SUFFIXES[state]);
 }
 
 /* True if `name` matches `pattern`; an x matches a hexadecimal digit. */
@@ -35,7 +37,13 @@ static bool is_like(const char *name, const char *pattern) {
 }
 
 static bool is_block(const char *name) {
-  return is_like(name, "xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx.kv");
+  return is_like(name, "xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx.kv") ||
+         is_like(name, "xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx.rs");
+}
+
+static bool ends_with(const char *name, const char *suffix) {
+  const size_t length = strlen(name), n = strlen(suffix);
+  return length >= n && strcmp(name + length - n, suffix) == 0;
 }
 
 static Status add(PrefixList *list, const char *name, const struct stat *info, Error *err) {
@@ -55,9 +63,10 @@ static int compare_use(const void *a, const void *b) {
   return strcmp(one->name, other->name);
 }
 
-/* Lists the store's files whose names begin with `prefix`; with `clean`, removes old temporary files. */
-static Status list_names(const char *directory, const char *prefix, size_t most, bool clean, PrefixList *list,
-                         Error *err) {
+/* Lists the store's files whose names begin with `prefix` and end with `suffix`; with `clean`, removes old
+ * temporary files. */
+static Status list_names(const char *directory, const char *prefix, const char *suffix, size_t most,
+                         bool clean, PrefixList *list, Error *err) {
   *list = (PrefixList){0};
   DIR *listing = opendir(directory);
   if (!listing && errno == ENOENT) return STATUS_OK;
@@ -67,7 +76,7 @@ static Status list_names(const char *directory, const char *prefix, size_t most,
   while (status == STATUS_OK && list->count < most && (entry = readdir(listing))) {
     struct stat info;
     bool ours = is_block(entry->d_name) || is_like(entry->d_name, "known-xxxxxxxxxxxxxxxx");
-    ours = ours && strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    ours = ours && strncmp(entry->d_name, prefix, strlen(prefix)) == 0 && ends_with(entry->d_name, suffix);
     if ((!ours && !(clean && entry->d_name[0] == '.')) ||
         fstatat(dirfd(listing), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
       continue;
@@ -83,14 +92,14 @@ static Status list_names(const char *directory, const char *prefix, size_t most,
 }
 
 Status prefix_directory_list(const char *directory, PrefixList *list, Error *err) {
-  return list_names(directory, "", SIZE_MAX, false, list, err);
+  return list_names(directory, "", "", SIZE_MAX, false, list, err);
 }
 
-Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, size_t most,
+Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, bool states, size_t most,
                                PrefixList *list, Error *err) {
   char prefix[PREFIX_NAME];
   snprintf(prefix, sizeof prefix, "%016llx-%016llx-", (unsigned long long)key, (unsigned long long)before);
-  return list_names(directory, prefix, most, false, list, err);
+  return list_names(directory, prefix, SUFFIXES[states], most, false, list, err);
 }
 
 void prefix_list_release(PrefixList *list) {
@@ -105,7 +114,7 @@ void prefix_mark_used(const char *path, int64_t used_ns) {
 
 static Status remove_oldest(const char *directory, uint64_t limit, int *n_removed, Error *err) {
   PrefixList list;
-  Status status = list_names(directory, "", SIZE_MAX, true, &list, err);
+  Status status = list_names(directory, "", "", SIZE_MAX, true, &list, err);
   for (size_t i = 0; status == STATUS_OK && i < list.count && list.bytes > limit; i++) {
     char *path = path_join(directory, list.items[i].name, err);
     if (!path) status = STATUS_FAILED;

@@ -2,6 +2,7 @@
  *
  *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.kv   a block (prefix_file.h): hashes of its key, of
  *                                                           the ids before it, of the ids up to its end
+ *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.rs   the recurrent state after a block's last token
  *   known-SSSSSSSSSSSSSSSS                                  the hash of a large file (base/content.h)
  *   lock                                                    locked by the process that removes files
  *
@@ -16,11 +17,12 @@
 
 enum { PREFIX_NAME = 56 }; /* bytes of the longest name */
 
-void prefix_block_name(uint64_t key, uint64_t before, uint64_t own, char out[PREFIX_NAME]);
+/* The name of a block, or of the state after it. */
+void prefix_file_name(uint64_t key, uint64_t before, uint64_t own, bool state, char out[PREFIX_NAME]);
 
 typedef struct {
   char name[PREFIX_NAME];
-  bool block; /* else known-... */
+  bool block; /* a block or state, else known-... */
   uint64_t bytes;
   int64_t used_ns; /* since 1970, of the last use */
 } PrefixEntry;
@@ -35,8 +37,8 @@ typedef struct {
 Status prefix_directory_list(const char *directory, PrefixList *list, Error *err);
 void prefix_list_release(PrefixList *list);
 
-/* Lists up to `most` blocks that follow the ids with hash `before`. */
-Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, size_t most,
+/* Lists up to `most` blocks, or states, that follow the ids with hash `before`. */
+Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, bool states, size_t most,
                                PrefixList *list, Error *err);
 
 void prefix_mark_used(const char *path, int64_t used_ns);

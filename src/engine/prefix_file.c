@@ -12,10 +12,11 @@
 #include "base/hash64.h"
 #include "base/private_file.h"
 
-static const char MAGIC[8] = "aukpfx2\n";
+enum { MAGIC_BYTES = 8 };
+static const char *const MAGICS[] = {"aukpfx2\n", "aukrec1\n"}; /* by PrefixKind.state */
 
 typedef struct {
-  char magic[8];
+  char magic[MAGIC_BYTES];
   int32_t start, n, n_layers, key_size, long_rope, zero;
   uint64_t data_bytes, check;
   char label[PREFIX_LABEL];
@@ -38,26 +39,30 @@ static size_t head_bytes(const PrefixKind *kind, int start, int n) {
   return sums_offset(kind, start, n) + (size_t)kind->n_layers * sizeof(uint64_t);
 }
 
-/* Bytes of one token in the layers before `layer`. */
-static size_t bytes_before(const PrefixKind *kind, int layer) {
+size_t prefix_layer_bytes(const PrefixKind *kind, int layer, int n) {
+  return kind->layer_bytes[layer] * (kind->state ? 1 : (size_t)n);
+}
+
+/* Bytes of the data of the layers before `layer`. */
+static size_t data_before(const PrefixKind *kind, int layer, int n) {
   size_t bytes = 0;
-  for (int i = 0; i < layer; i++) bytes += kind->token_bytes[i];
+  for (int i = 0; i < layer; i++) bytes += prefix_layer_bytes(kind, i, n);
   return bytes;
 }
 
-size_t prefix_token_bytes(const PrefixKind *kind) {
-  return bytes_before(kind, kind->n_layers);
+size_t prefix_data_bytes(const PrefixKind *kind, int n) {
+  return data_before(kind, kind->n_layers, n);
 }
 
-size_t prefix_most_bytes(const PrefixKind *kind) {
+size_t prefix_most_bytes(const PrefixKind *kind, int n) {
   size_t most = 0;
   for (int i = 0; i < kind->n_layers; i++)
-    if (kind->token_bytes[i] > most) most = kind->token_bytes[i];
+    if (prefix_layer_bytes(kind, i, n) > most) most = prefix_layer_bytes(kind, i, n);
   return most;
 }
 
 size_t prefix_file_bytes(const PrefixKind *kind, int start, int n) {
-  return head_bytes(kind, start, n) + (size_t)n * prefix_token_bytes(kind);
+  return head_bytes(kind, start, n) + prefix_data_bytes(kind, n);
 }
 
 static uint64_t check_of(const unsigned char *head, size_t size) {
@@ -72,8 +77,9 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
   Header header;
   if (head_size < sizeof header) return error_set(err, STATUS_FAILED, "%s: ends within its header", name);
   memcpy(&header, head, sizeof header);
-  if (memcmp(header.magic, MAGIC, sizeof MAGIC) != 0)
-    return error_set(err, STATUS_FAILED, "%s: no file of keys and values, or another version's", name);
+  if (memcmp(header.magic, MAGICS[kind->state], MAGIC_BYTES) != 0)
+    return error_set(err, STATUS_FAILED, "%s: no file of %s, or another version's", name,
+                     kind->state ? "recurrent states" : "keys and values");
   if (header.start != start)
     return error_set(err, STATUS_FAILED, "%s: begins at token %d, expected %d", name, (int)header.start,
                      start);
@@ -81,8 +87,7 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
     return error_set(err, STATUS_FAILED, "%s: %d tokens, expected 1 to %d", name, (int)header.n,
                      PREFIX_BLOCK);
   if (header.n_layers != kind->n_layers || header.long_rope != kind->long_rope || header.key_size < 0 ||
-      (size_t)header.key_size != strlen(kind->key) ||
-      header.data_bytes != (uint64_t)header.n * prefix_token_bytes(kind))
+      (size_t)header.key_size != strlen(kind->key) || header.data_bytes != prefix_data_bytes(kind, header.n))
     return error_set(err, STATUS_FAILED, "%s: of another model, program or setting", name);
   const size_t expected = prefix_file_bytes(kind, start, header.n),
                needed = head_bytes(kind, start, header.n);
@@ -126,8 +131,8 @@ void prefix_file_close(PrefixFile *file) {
 }
 
 Status prefix_file_layer(const PrefixFile *file, const PrefixKind *kind, int layer, void *out, Error *err) {
-  const size_t n = (size_t)file->n, size = n * kind->token_bytes[layer];
-  const uint64_t offset = file->data_offset + n * bytes_before(kind, layer);
+  const size_t size = prefix_layer_bytes(kind, layer, file->n);
+  const uint64_t offset = file->data_offset + data_before(kind, layer, file->n);
   TRY(private_file_read(file->descriptor, file->path, offset, out, size, err));
   if (hash64(out, size, 0) == file->sums[layer]) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s: the checksum of layer %d is wrong", file->path, layer);
@@ -139,11 +144,11 @@ bool prefix_file_summary(const char *path, PrefixSummary *summary) {
   Header header;
   bool good = private_file_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
               private_file_read(descriptor, path, 0, &header, sizeof header, NULL) == STATUS_OK &&
-              memcmp(header.magic, MAGIC, sizeof MAGIC) == 0 && header.start >= 0 && header.n >= 1 &&
-              header.n <= PREFIX_BLOCK;
+              header.start >= 0 && header.n >= 1 && header.n <= PREFIX_BLOCK;
   if (descriptor >= 0) close(descriptor);
-  if (!good) return false;
-  *summary = (PrefixSummary){.start = header.start, .n = header.n};
+  const bool state = good && memcmp(header.magic, MAGICS[true], MAGIC_BYTES) == 0;
+  if (!good || (!state && memcmp(header.magic, MAGICS[false], MAGIC_BYTES) != 0)) return false;
+  *summary = (PrefixSummary){.start = header.start, .n = header.n, .state = state};
   memcpy(summary->label, header.label, PREFIX_LABEL - 1);
   return true;
 }
@@ -160,8 +165,8 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
                    .n_layers = kind->n_layers,
                    .key_size = (int32_t)key_size,
                    .long_rope = kind->long_rope,
-                   .data_bytes = (uint64_t)n * prefix_token_bytes(kind)};
-  memcpy(header.magic, MAGIC, sizeof MAGIC);
+                   .data_bytes = prefix_data_bytes(kind, n)};
+  memcpy(header.magic, MAGICS[kind->state], MAGIC_BYTES);
   memcpy(header.label, label, label_size < PREFIX_LABEL ? label_size : PREFIX_LABEL - 1);
   memcpy(head, &header, sizeof header);
   memcpy(head + PREFIX_HEADER, kind->key, key_size);

@@ -1,20 +1,22 @@
-/* prefix_file.h - an untrusted file with the keys and values of up to PREFIX_BLOCK tokens of a text.
+/* prefix_file.h - an untrusted file with the keys and values of up to PREFIX_BLOCK tokens of a text (a
+ * block), or with the recurrent state after them.
  *
  *   offset  type                  field
- *        0  char[8]               "aukpfx2\n"
+ *        0  char[8]               "aukpfx2\n" of a block, "aukrec1\n" of a state
  *        8  i32                   start: tokens of the text before this block, a multiple of PREFIX_BLOCK
  *       12  i32                   n: tokens of this block, 1 .. PREFIX_BLOCK
  *       16  i32                   n_layers
  *       20  i32                   key_size
  *       24  i32                   long_rope: 1 if the keys use LongRoPE's long factors
  *       28                        zeros
- *       32  u64                   data_bytes: bytes of the block's keys and values in all layers
+ *       32  u64                   data_bytes: bytes of the data of all layers
  *       40  u64                   hash64() of all other bytes before the data
  *       48  char[64]              label: the model's name for people; not compared
  *      112  char[key_size]        key: all that decides the numbers but the ids, zeros to a multiple of 8
  *           i32[start + n]        ids of the whole text so far, zeros to a multiple of 8
  *           u64[n_layers]         hash64() of each layer's bytes
- *           for each layer: n * token_bytes[layer] bytes, as Backend's kv_read() makes them
+ *           for each layer: n * layer_bytes[layer] bytes, as Backend's kv_read() makes them;
+ *                           in a state layer_bytes[layer] bytes, as Backend's state_read() makes them
  *
  * Numbers have the machine's byte order; those of the other order are out of range. The file is used if every
  * field is as this program would have written it for this text, a layer if its hash is right. Files are read
@@ -33,8 +35,9 @@ enum { PREFIX_BLOCK = 256, PREFIX_HEADER = 112, PREFIX_LABEL = 64 };
 typedef struct {
   const char *key;
   int n_layers;
-  const size_t *token_bytes; /* [n_layers] of one token in each layer */
+  const size_t *layer_bytes; /* [n_layers] of one token in each layer; of the state in each layer */
   bool long_rope;
+  bool state; /* a recurrent state, else a block */
 } PrefixKind;
 
 typedef struct {
@@ -53,18 +56,19 @@ Status prefix_file_open(const char *path, const PrefixKind *kind, int start, Pre
                         Error *err);
 void prefix_file_close(PrefixFile *file);
 
-/* Reads a layer to out[file->n * token_bytes[layer]] and checks its hash. */
+/* Reads a layer's data to `out` and checks its hash. */
 Status prefix_file_layer(const PrefixFile *file, const PrefixKind *kind, int layer, void *out, Error *err);
 
-/* Bytes of one token in all layers, and in the layer that has the most. */
-size_t prefix_token_bytes(const PrefixKind *kind);
-size_t prefix_most_bytes(const PrefixKind *kind);
+/* Bytes of the data of a file for n tokens: of one layer, of all, and of the layer that has the most. */
+size_t prefix_layer_bytes(const PrefixKind *kind, int layer, int n);
+size_t prefix_data_bytes(const PrefixKind *kind, int n);
+size_t prefix_most_bytes(const PrefixKind *kind, int n);
 
 /* The size of such a file in bytes. */
 size_t prefix_file_bytes(const PrefixKind *kind, int start, int n);
 
-/* Writes ids[0 .. start + n) and the data of n tokens, layer after layer, atomically to `path`, readable by
- * its owner only. */
+/* Writes ids[0 .. start + n) and the data, layer after layer, atomically to `path`, readable by its owner
+ * only. */
 Status prefix_file_write(const char *path, const PrefixKind *kind, const char *label, const int32_t *ids,
                          int start, int n, const void *data, const uint64_t *sums, Error *err);
 
@@ -76,6 +80,7 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
 /* A file's own description, unchecked, for lists of files; false if it is not such a file. */
 typedef struct {
   int start, n;
+  bool state;
   char label[PREFIX_LABEL];
 } PrefixSummary;
 bool prefix_file_summary(const char *path, PrefixSummary *summary);

@@ -3,7 +3,9 @@
  * Called by: commands/answer/cache.c.   Calls: prefix_file.c, prefix_directory.c, session.c.
  * Always true: a file is found by hash and used if its ids are the text's; a layer's bytes go into the
  *              session's cache only if their checksum is right, and a block counts only if all its layers
- *              were read. A text's blocks get such times of use that its last ones are removed first. */
+ *              were read. A recurrent state counts only if it was read whole and the keys and values before
+ *              it are in the session's cache. A text's files get such times of use that its last ones are
+ *              removed first. */
 #include "engine/prefix_store.h"
 
 #include <omp.h>
@@ -49,37 +51,62 @@ static uint64_t chain(uint64_t before, const int32_t *ids, int n) {
   return hash64(ids, (size_t)n * sizeof *ids, before);
 }
 
-static PrefixKind kind_of(const PrefixStore *store, const Session *session) {
-  return (PrefixKind){store->options.key, session_layers(session), session_kv_bytes(session),
-                      session_has_long_rope(session)};
-}
-
 /* One restore or save of a text. */
 typedef struct {
   PrefixStore *store;
   Session *session;
-  PrefixKind kind;
+  PrefixKind kind;   /* of blocks */
+  PrefixKind states; /* of recurrent states; layer_bytes is NULL if the model has none */
   const int32_t *ids;
   int n;
   int64_t now_ns;
   PrefixReport *report;
   uint64_t superseded; /* hash of a block that is a prefix of the first block to be saved; 0: none */
+  size_t room;         /* bytes of a thread's memory, in which a layer of any file has room */
 } Walk;
+
+static Walk walk_of(PrefixStore *store, Session *session, const int32_t *ids, int n, PrefixReport *report) {
+  PrefixKind kind = {store->options.key, session_layers(session), session_kv_bytes(session),
+                     session_has_long_rope(session), false};
+  PrefixKind states = kind;
+  states.layer_bytes = session_state_bytes(session);
+  states.state = true;
+  size_t room = prefix_most_bytes(&kind, PREFIX_BLOCK);
+  if (states.layer_bytes && prefix_most_bytes(&states, 1) > room) room = prefix_most_bytes(&states, 1);
+  return (Walk){store, session, kind, states, ids, n, content_clock_ns(), report, 0, room};
+}
+
+static bool has_states(const Walk *walk) {
+  return walk->states.layer_bytes != NULL;
+}
+
+/* Least tokens that a block is read for. One token may decide whether a recurrent state is of use. */
+static int least_use(const Walk *walk) {
+  return has_states(walk) ? 1 : PREFIX_MIN_USE;
+}
 
 /* The hash of an empty prefix; it depends on the RoPE factors, as the keys do. */
 static uint64_t chain_start(const Walk *walk) {
   return walk->store->key_hash + walk->kind.long_rope;
 }
 
-/* Opens a block's file if it is valid, its ids before `start` are the text's, and at least `least` > 0 of its
- * own ids are: returns how many, else 0. */
-static int open_block(const Walk *walk, const char *name, int start, int least, PrefixFile *file) {
+/* The hash of the first n ids; n is a multiple of PREFIX_BLOCK. */
+static uint64_t chain_to(const Walk *walk, int n) {
+  uint64_t before = chain_start(walk);
+  for (int at = 0; at < n; at += PREFIX_BLOCK) before = chain(before, walk->ids + at, PREFIX_BLOCK);
+  return before;
+}
+
+/* Opens a file if it is valid, its ids before `start` are the text's, and at least `least` > 0 of its own ids
+ * are, of a state all: returns how many, else 0. */
+static int open_file(const Walk *walk, const PrefixKind *kind, const char *name, int start, int least,
+                     PrefixFile *file) {
   Error err = {{0}};
   bool found = false;
   int common = 0;
   *file = (PrefixFile){.descriptor = -1};
   char *path = path_join(walk->store->options.directory, name, &err);
-  Status status = path ? prefix_file_open(path, &walk->kind, start, file, &found, &err) : STATUS_FAILED;
+  Status status = path ? prefix_file_open(path, kind, start, file, &found, &err) : STATUS_FAILED;
   free(path);
   if (status != STATUS_OK) note(walk->store, &err);
   int most = walk->n - start;
@@ -87,7 +114,8 @@ static int open_block(const Walk *walk, const char *name, int start, int least, 
     while (common < file->n && common < most && file->ids[start + common] == walk->ids[start + common])
       common++;
   }
-  if (common >= least) return common;
+  const bool usable = !kind->state || common == file->n;
+  if (usable && common >= least) return common;
   prefix_file_close(file);
   return 0;
 }
@@ -96,23 +124,24 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   if (walk->n - start < PREFIX_BLOCK) return false;
   *own = chain(before, walk->ids + start, PREFIX_BLOCK);
   char name[PREFIX_NAME];
-  prefix_block_name(walk->store->key_hash, before, *own, name);
-  return open_block(walk, name, start, PREFIX_BLOCK, file) > 0;
+  prefix_file_name(walk->store->key_hash, before, *own, false, name);
+  return open_file(walk, &walk->kind, name, start, PREFIX_BLOCK, file) > 0;
 }
 
-/* Opens the block from `start` on that has the most tokens in common with the text and returns their number;
- * 0 if none has `least`. */
-static int open_best_block(const Walk *walk, int start, uint64_t before, int least, PrefixFile *best) {
+/* Opens the file from `start` on that has the most tokens in common with the text and returns their number; 0
+ * if none has `least`. */
+static int open_best_file(const Walk *walk, const PrefixKind *kind, int start, uint64_t before, int least,
+                          PrefixFile *best) {
   PrefixList list;
   Error err = {{0}};
   int longest = 0;
   *best = (PrefixFile){.descriptor = -1};
-  if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, MOST_CANDIDATES,
-                              &list, &err))
+  if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, kind->state,
+                              MOST_CANDIDATES, &list, &err))
     note(walk->store, &err);
   for (size_t i = list.count; i-- > 0;) {
     PrefixFile file;
-    int common = open_block(walk, list.items[i].name, start, longest ? longest + 1 : least, &file);
+    int common = open_file(walk, kind, list.items[i].name, start, longest ? longest + 1 : least, &file);
     if (common == 0) continue;
     prefix_file_close(best);
     *best = file;
@@ -120,6 +149,24 @@ static int open_best_block(const Walk *walk, int start, uint64_t before, int lea
   }
   prefix_list_release(&list);
   return longest;
+}
+
+static int block_start(int pos) {
+  return (pos - 1) / PREFIX_BLOCK * PREFIX_BLOCK;
+}
+
+/* Opens the state after the most of the text's first `most` tokens, but after more than `least`; returns how
+ * many, or 0. */
+static int open_best_state(const Walk *walk, int least, int most, PrefixFile *file) {
+  Walk shorter = *walk;
+  shorter.n = most;
+  *file = (PrefixFile){.descriptor = -1};
+  for (int end = most; end > least; end = block_start(end)) {
+    const int start = block_start(end), more = least > start ? least - start + 1 : 1;
+    const int n = open_best_file(&shorter, &walk->states, start, chain_to(walk, start), more, file);
+    if (n > 0) return start + n;
+  }
+  return 0;
 }
 
 /* --- restoring */
@@ -136,7 +183,7 @@ typedef struct {
 /* Loads the files of a batch: threads share its (file, layer) pairs, each with a layer of memory. *n_good is
  * the number of files before the first bad one. */
 static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, int *n_good, Error *err) {
-  const size_t room = PREFIX_BLOCK * prefix_most_bytes(&walk->kind);
+  const size_t room = walk->room;
   const int n_layers = walk->kind.n_layers, n_pieces = batch->count * n_layers;
   bool bad[BATCH] = {false};
   Status status = STATUS_OK;
@@ -172,7 +219,7 @@ static void open_batch(const Walk *walk, int n_held, int *start, uint64_t *befor
     int n = PREFIX_BLOCK;
     bool whole = open_whole_block(walk, *start, *before, &own, file);
     int held = n_held > *start ? n_held - *start : 0;
-    if (!whole) n = open_best_block(walk, *start, *before, held + PREFIX_MIN_USE, file);
+    if (!whole) n = open_best_file(walk, &walk->kind, *start, *before, held + least_use(walk), file);
     batch->last = !whole;
     if (n == 0) return;
     if (!whole) own = chain(*before, file->ids + *start, file->n);
@@ -185,8 +232,7 @@ static void open_batch(const Walk *walk, int n_held, int *start, uint64_t *befor
 
 static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held, Error *err) {
   int start = *n_held / PREFIX_BLOCK * PREFIX_BLOCK, last = walk->n - 1;
-  uint64_t before = chain_start(walk);
-  for (int at = 0; at < start; at += PREFIX_BLOCK) before = chain(before, walk->ids + at, PREFIX_BLOCK);
+  uint64_t before = chain_to(walk, start);
   for (bool more = true; more && start < last;) {
     Batch batch;
     int n_good;
@@ -209,20 +255,68 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
   return STATUS_OK;
 }
 
+/* Loads a state into one of the session's slots, a layer at a time. A damaged file is removed. */
+static Status load_state(const Walk *walk, const PrefixFile *file, unsigned char *memory, bool *good,
+                         Error *err) {
+  const int slot = session_state_add(walk->session, file->start + file->n);
+  Status status = STATUS_OK;
+  *good = true;
+#pragma omp parallel for schedule(dynamic) num_threads(walk->store->options.n_threads)
+  for (int layer = 0; layer < walk->states.n_layers; layer++) {
+    unsigned char *bytes = memory + (size_t)omp_get_thread_num() * walk->room;
+    Error reason = {{0}};
+    Status read = prefix_file_layer(file, &walk->states, layer, bytes, &reason), written = STATUS_OK;
+    if (read == STATUS_OK) written = session_state_write(walk->session, slot, layer, bytes, &reason);
+    if (read == STATUS_OK && written == STATUS_OK) continue;
+#pragma omp critical
+    {
+      if (read != STATUS_OK && *good) note(walk->store, &reason);
+      if (written != STATUS_OK) status = error_set(err, written, "%s", reason.text);
+      *good = false;
+    }
+  }
+  if (*good) return STATUS_OK;
+  session_state_drop(walk->session, slot);
+  if (status == STATUS_OK) unlink(file->path);
+  return status;
+}
+
+/* Restores the recurrent state after the most of the text's first n_held tokens. */
+static Status restore_state(const Walk *walk, unsigned char *memory, int n_held, Error *err) {
+  const int least = session_length(walk->session);
+  bool good = false;
+  for (int most = n_held; !good && most > least;) {
+    PrefixFile file;
+    const int pos = open_best_state(walk, least, most, &file);
+    if (pos == 0) return STATUS_OK;
+    const Status status = load_state(walk, &file, memory, &good, err);
+    if (good) {
+      walk->report->n_files++;
+      walk->report->bytes += file.data_offset + file.data_bytes;
+      prefix_mark_used(file.path, walk->now_ns - pos);
+    }
+    prefix_file_close(&file);
+    TRY(status);
+    most = pos - 1;
+  }
+  return STATUS_OK;
+}
+
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
   if (!session_kv_bytes(session) || !file_is_directory(store->options.directory)) return STATUS_OK;
   TRY(session_rewind(session, ids, n, err));
-  Walk walk = {store, session, kind_of(store, session), ids, n, content_clock_ns(), report, 0};
-  int n_held = session_length(session);
-  unsigned char *memory = mem_alloc((size_t)store->options.n_threads,
-                                    PREFIX_BLOCK * prefix_most_bytes(&walk.kind), "cached keys", err);
+  const Walk walk = walk_of(store, session, ids, n, report);
+  const int before = session_length(session);
+  int n_held = before;
+  unsigned char *memory = mem_alloc((size_t)store->options.n_threads, walk.room, "cached keys", err);
   Status status = memory ? restore_from(&walk, memory, &n_held, err) : STATUS_FAILED;
+  if (status == STATUS_OK && has_states(&walk)) status = restore_state(&walk, memory, n_held, err);
   free(memory);
   TRY(status);
-  report->n_tokens = n_held - session_length(session);
   session_adopt(session, ids, n_held);
+  report->n_tokens = session_common(session, ids, n) - before;
   return STATUS_OK;
 }
 
@@ -243,7 +337,7 @@ static int find_known(Walk *walk, int *start, uint64_t *before) {
     *before = own;
     *start += PREFIX_BLOCK;
   }
-  int common = open_best_block(walk, *start, *before, PREFIX_MIN_USE, &file);
+  int common = open_best_file(walk, &walk->kind, *start, *before, least_use(walk), &file);
   if (common > 0) {
     own = chain(*before, file.ids + *start, file.n);
     if (own == walk->store->damaged) common = 0;
@@ -253,93 +347,198 @@ static int find_known(Walk *walk, int *start, uint64_t *before) {
   return *start + common;
 }
 
-static char *block_path(const Walk *walk, uint64_t before, uint64_t own, Error *err) {
+static char *path_of(const Walk *walk, uint64_t before, uint64_t own, bool state, Error *err) {
   char name[PREFIX_NAME];
-  prefix_block_name(walk->store->key_hash, before, own, name);
+  prefix_file_name(walk->store->key_hash, before, own, state, name);
   return path_join(walk->store->options.directory, name, err);
 }
 
 static void remove_superseded(Walk *walk, uint64_t before) {
-  char *path = walk->superseded ? block_path(walk, before, walk->superseded, NULL) : NULL;
+  char *path = walk->superseded ? path_of(walk, before, walk->superseded, false, NULL) : NULL;
   if (path) unlink(path);
   free(path);
   walk->superseded = 0;
 }
 
-static Status save_block(Walk *walk, int start, int n, uint64_t before, uint64_t own, unsigned char *data,
-                         uint64_t *sums, Error *err) {
-  unsigned char *bytes = data;
-  for (int layer = 0; layer < walk->kind.n_layers; layer++) {
-    const size_t size = (size_t)n * walk->kind.token_bytes[layer];
-    TRY(session_kv_read(walk->session, (TokenRange){.pos = start, .n_tokens = n}, layer, bytes, err));
-    sums[layer] = hash64(bytes, size, 0);
+/* Where a file's data are put together. */
+typedef struct {
+  unsigned char *data;
+  uint64_t *sums; /* [n_layers] */
+} SaveMemory;
+
+/* Bytes of all of a text's files, and of the files that are to be written. */
+typedef struct {
+  uint64_t all, fresh;
+} SaveBytes;
+
+/* Slots of states that are to be written. */
+typedef struct {
+  int slots[MAX_KEPT_STATES];
+  int count;
+} SavedStates;
+
+/* Writes tokens start .. start + n to a file: of a state, what the session keeps in `slot`. */
+static Status save_file(Walk *walk, const PrefixKind *kind, int start, int n, int slot, uint64_t before,
+                        uint64_t own, const SaveMemory *memory, Error *err) {
+  unsigned char *bytes = memory->data;
+  for (int layer = 0; layer < kind->n_layers; layer++) {
+    const size_t size = prefix_layer_bytes(kind, layer, n);
+    if (kind->state)
+      TRY(session_state_read(walk->session, slot, layer, bytes, err));
+    else
+      TRY(session_kv_read(walk->session, (TokenRange){.pos = start, .n_tokens = n}, layer, bytes, err));
+    memory->sums[layer] = hash64(bytes, size, 0);
     bytes += size;
   }
-  char *path = block_path(walk, before, own, err);
+  char *path = path_of(walk, before, own, kind->state, err);
   if (!path) return STATUS_FAILED;
-  Status status =
-      prefix_file_write(path, &walk->kind, walk->store->options.label, walk->ids, start, n, data, sums, err);
-  if (status == STATUS_OK) prefix_mark_used(path, walk->now_ns - start);
+  Status status = prefix_file_write(path, kind, walk->store->options.label, walk->ids, start, n, memory->data,
+                                    memory->sums, err);
+  if (status == STATUS_OK) prefix_mark_used(path, walk->now_ns - (kind->state ? start + n : start));
   free(path);
-  return status;
+  if (status != STATUS_OK) return status;
+  walk->report->n_files++;
+  walk->report->bytes += prefix_file_bytes(kind, start, n);
+  return STATUS_OK;
 }
 
-/* The end of the blocks from `start` on that are worth saving and, with the blocks before, within the limit;
- * *bytes is their size. */
-static int worth_saving(const Walk *walk, int start, int known, uint64_t *bytes) {
+/* Adds a file's bytes, or returns false if the text's files would exceed the limit. */
+static bool add_bytes(const Walk *walk, uint64_t size, bool fresh, SaveBytes *bytes) {
   const uint64_t limit = walk->store->options.limit_bytes;
-  uint64_t total = walk->report->bytes; /* of the blocks before `start` */
+  if (size > limit || bytes->all > limit - size) return false;
+  bytes->all += size;
+  if (fresh) bytes->fresh += size;
+  return true;
+}
+
+/* The end of the blocks from `start` on that are worth saving and, with the blocks before, within the limit.
+ * The last one is always worth it with a recurrent state, which is at its end. */
+static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes) {
   int end = start;
-  *bytes = 0;
   while (end < walk->n) {
     int n = walk->n - end < PREFIX_BLOCK ? walk->n - end : PREFIX_BLOCK;
     int n_new = walk->n - (known > end ? known : end);
-    if (n < PREFIX_BLOCK && n_new < PREFIX_MIN_NEW) break;
-    uint64_t size = prefix_file_bytes(&walk->kind, end, n);
-    if (size > limit || total > limit - size) break;
-    total += size;
-    *bytes += size;
+    if (n < PREFIX_BLOCK && n_new < PREFIX_MIN_NEW && !has_states(walk)) break;
+    if (!add_bytes(walk, prefix_file_bytes(&walk->kind, end, n), true, bytes)) break;
     end += n;
   }
   return end;
 }
 
-static Status save_blocks(Walk *walk, int start, int end, uint64_t before, Error *err) {
-  const size_t n_layers = (size_t)walk->kind.n_layers;
-  unsigned char *data =
-      mem_alloc(PREFIX_BLOCK, prefix_token_bytes(&walk->kind), "keys and values to be saved", err);
-  uint64_t *sums = mem_alloc(n_layers, sizeof *sums, "checksums", err);
-  Status status = data && sums ? STATUS_OK : STATUS_FAILED;
-  for (int n; status == STATUS_OK && start < end; start += n) {
+/* True if the store has the state after the first `pos` tokens, which counts as used now. */
+static bool has_state(const Walk *walk, int pos) {
+  PrefixFile file;
+  char name[PREFIX_NAME];
+  const int start = block_start(pos);
+  const uint64_t before = chain_to(walk, start);
+  prefix_file_name(walk->store->key_hash, before, chain(before, walk->ids + start, pos - start), true, name);
+  const bool found = open_file(walk, &walk->states, name, start, pos - start, &file) > 0;
+  if (found) prefix_mark_used(file.path, walk->now_ns - pos);
+  prefix_file_close(&file);
+  return found;
+}
+
+/* The slot of the session's next kept state after `pos`, up to `most` tokens; -1: none. */
+static int next_state(const Walk *walk, int pos, int most) {
+  const KeptStates *kept = session_kept_states(walk->session);
+  int best = -1;
+  for (int slot = 0; slot < kept->n_slots; slot++)
+    if (kept->pos[slot] > pos && kept->pos[slot] <= most && (best < 0 || kept->pos[slot] < kept->pos[best]))
+      best = slot;
+  return best;
+}
+
+/* Chooses the states up to `end` that are to be written: all at turns, and others if they are no larger than
+ * the keys and values since the one before. Returns the position of the last. */
+static int choose_states(const Walk *walk, int end, SaveBytes *bytes, SavedStates *saved) {
+  const KeptStates *kept = session_kept_states(walk->session);
+  int last = 0, last_fresh = 0;
+  saved->count = 0;
+  for (int slot, at = 0; (slot = next_state(walk, at, end)) >= 0;) {
+    at = kept->pos[slot];
+    const uint64_t size = prefix_file_bytes(&walk->states, block_start(at), at - block_start(at));
+    const bool known = has_state(walk, at);
+    const bool worth =
+        kept->turn[slot] || prefix_data_bytes(&walk->kind, at - last) >= prefix_data_bytes(&walk->states, 1);
+    if (!known && !worth) continue;
+    if (!add_bytes(walk, size, !known, bytes)) break;
+    last = at;
+    if (known) continue;
+    saved->slots[saved->count++] = slot;
+    last_fresh = at;
+  }
+  return last_fresh;
+}
+
+static Status save_blocks(Walk *walk, int start, int end, uint64_t before, const SaveMemory *memory,
+                          Error *err) {
+  for (int n; start < end; start += n) {
     n = end - start < PREFIX_BLOCK ? end - start : PREFIX_BLOCK;
     uint64_t own = chain(before, walk->ids + start, n);
-    if ((status = save_block(walk, start, n, before, own, data, sums, err)) != STATUS_OK) break;
+    TRY(save_file(walk, &walk->kind, start, n, -1, before, own, memory, err));
     remove_superseded(walk, before);
     if (own == walk->store->damaged) walk->store->damaged = 0;
-    walk->report->n_files++;
-    walk->report->bytes += prefix_file_bytes(&walk->kind, start, n);
     before = own;
   }
-  free(data);
-  free(sums);
+  return STATUS_OK;
+}
+
+static Status save_states(Walk *walk, const SavedStates *saved, const SaveMemory *memory, Error *err) {
+  for (int i = 0; i < saved->count; i++) {
+    const int pos = session_kept_states(walk->session)->pos[saved->slots[i]], start = block_start(pos);
+    const uint64_t before = chain_to(walk, start), own = chain(before, walk->ids + start, pos - start);
+    TRY(save_file(walk, &walk->states, start, pos - start, saved->slots[i], before, own, memory, err));
+  }
+  return STATUS_OK;
+}
+
+/* Saves the blocks from `start` to `end`, if that is more than the store has, and the states. */
+static Status save_all(Walk *walk, int start, int end, uint64_t before, const SavedStates *saved,
+                       Error *err) {
+  size_t size = prefix_data_bytes(&walk->kind, PREFIX_BLOCK);
+  if (has_states(walk) && prefix_data_bytes(&walk->states, 1) > size)
+    size = prefix_data_bytes(&walk->states, 1);
+  const SaveMemory memory = {mem_alloc(size, 1, "keys and values to be saved", err),
+                             mem_alloc((size_t)walk->kind.n_layers, sizeof(uint64_t), "checksums", err)};
+  Status status = memory.data && memory.sums ? STATUS_OK : STATUS_FAILED;
+  if (status == STATUS_OK) status = save_blocks(walk, start, end, before, &memory, err);
+  if (status == STATUS_OK) status = save_states(walk, saved, &memory, err);
+  free(memory.data);
+  free(memory.sums);
   return status;
+}
+
+/* Most of the text's first n tokens whose state the store has; without recurrent states n. */
+static int known_state(const Walk *walk, int n) {
+  if (!has_states(walk)) return n;
+  PrefixFile file;
+  const int pos = open_best_state(walk, 0, n, &file);
+  prefix_file_close(&file);
+  return pos;
 }
 
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
   if (n < PREFIX_MIN_TOKENS || n > session_length(session) || !session_kv_bytes(session)) return STATUS_OK;
+  if (session_state_bytes(session)) { /* of no use are keys and values after the last state */
+    const int slot = kept_states_find(session_kept_states(session), n);
+    if (slot < 0) return STATUS_OK;
+    n = session_kept_states(session)->pos[slot];
+  }
   TRY(private_directory(store->options.directory, err));
-  Walk walk = {store,  session, kind_of(store, session), session_ids(session), n, content_clock_ns(),
-               report, 0};
+  Walk walk = walk_of(store, session, session_ids(session), n, report);
   int start;
-  uint64_t before, bytes;
-  int known = find_known(&walk, &start, &before);
-  if (n - known < PREFIX_MIN_NEW) return STATUS_OK;
-  int end = worth_saving(&walk, start, known, &bytes);
+  uint64_t before;
+  const int known = find_known(&walk, &start, &before), reusable = known_state(&walk, known);
+  if (n - reusable < PREFIX_MIN_NEW) return STATUS_OK;
+  SaveBytes bytes = {report->bytes, 0};
+  SavedStates saved = {.count = 0};
   report->bytes = 0;
-  if (end <= known) return STATUS_OK;
-  TRY(prefix_directory_shrink(store->options.directory, store->options.limit_bytes - bytes,
+  int end = known < n ? worth_saving(&walk, start, known, &bytes) : known, last = end;
+  if (has_states(&walk)) last = choose_states(&walk, end > known ? end : known, &bytes, &saved);
+  if (last <= reusable && saved.count == 0) return STATUS_OK;
+  TRY(prefix_directory_shrink(store->options.directory, store->options.limit_bytes - bytes.fresh,
                               &report->n_removed, err));
-  report->n_tokens = end - known;
-  return save_blocks(&walk, start, end, before, err);
+  report->n_tokens = last > reusable ? last - reusable : 0;
+  return save_all(&walk, start, end > known ? end : start, before, &saved, err);
 }

@@ -8,7 +8,11 @@
  *                                       [512 .. 690) [690 .. 768)   the same document, another question
  *
  * Whole blocks are found by name. After the last of them, the block with the most tokens in common is used up
- * to the first different token. So two texts share exactly their common prefix, without any marks in them. */
+ * to the first different token. So two texts share exactly their common prefix, without any marks in them.
+ *
+ * A model with a recurrent state needs that state as well, which has a file of its own for some of a text's
+ * positions: the ends of prompts, and where two texts began to differ (kept_states.h). The longest common
+ * prefix with a state is used; what follows is computed again. */
 #pragma once
 
 #include "engine/prefix_file.h"
@@ -42,11 +46,11 @@ typedef struct {
 } PrefixReport;
 
 /* Extends the common prefix of the session and ids[0 .. n) by tokens from the store, up to n - 1 tokens in
- * all. Unusable files are reported to note() and are no failure. After a failure of the session it still
- * holds the common prefix. */
+ * all; report->n_tokens counts the ones that need not be computed again. Unusable files are reported to
+ * note() and are no failure. After a failure of the session it still holds the common prefix. */
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err);
 
 /* Saves those of the session's first n tokens that the store lacks, except short rests and what exceeds the
- * limit. */
+ * limit; with a recurrent state, up to the last kept one. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);

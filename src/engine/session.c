@@ -12,7 +12,6 @@
 #include <stdlib.h>
 
 #include "engine/forward.h"
-#include "engine/kept_states.h"
 
 struct Session {
   const Backend *backend;
@@ -20,8 +19,9 @@ struct Session {
   const ModelConfig *config; /* of the model, which outlives the session */
   StateOptions sizes;
   Sampler *sampler;
-  size_t *kv_bytes; /* [n_layers] of one token */
-  int32_t *ids;     /* [n_ctx], n_past of them in use */
+  size_t *kv_bytes;    /* [n_layers] of one token */
+  size_t *state_bytes; /* [n_layers] of the recurrent state */
+  int32_t *ids;        /* [n_ctx], n_past of them in use */
   int n_past;
   int n_in_flight; /* tokens enqueued on the device and not read by the host */
   bool long_rope;  /* the cached keys use LongRoPE's long factors */
@@ -38,13 +38,20 @@ struct Session {
   void *watch_user;
 };
 
+static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
+  unsigned long long bytes = 0;
+  for (int i = 0; backend->recurrent_bytes && i < config->n_layers; i++)
+    bytes += backend->recurrent_bytes(config, i);
+  return bytes;
+}
+
 StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config) {
   StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position, .kv = options->kv};
   sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
   if (sizes.max_chunk > sizes.n_ctx) sizes.max_chunk = sizes.n_ctx;
   sizes.max_logit_rows = options->max_logit_rows ? options->max_logit_rows : 1;
   if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
-  if (backend->recurrent_bytes) sizes.n_slots = kept_states_slots(backend->recurrent_bytes(config));
+  sizes.n_slots = kept_states_slots(recurrent_bytes(backend, config));
   return sizes;
 }
 
@@ -67,8 +74,12 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   Status status = STATUS_FAILED;
   if (!(s->kv_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->kv_bytes, "session", err)))
     goto failed;
-  for (int i = 0; i < s->config->n_layers; i++)
+  if (!(s->state_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->state_bytes, "session", err)))
+    goto failed;
+  for (int i = 0; i < s->config->n_layers; i++) {
     s->kv_bytes[i] = config_kv_numbers(s->config, i) * (s->sizes.kv == KV_F16 ? 2 : 4);
+    s->state_bytes[i] = s->kept.n_slots ? backend->recurrent_bytes(s->config, i) : 0;
+  }
   if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;
   if (!(s->logits = mem_alloc((size_t)s->config->vocab_size, sizeof *s->logits, "session", err))) goto failed;
   if (!(s->last = mem_alloc((size_t)s->config->vocab_size, sizeof *s->last, "session", err))) goto failed;
@@ -88,6 +99,7 @@ void session_close(Session *s) {
   free(s->last);
   free(s->logits);
   free(s->ids);
+  free(s->state_bytes);
   free(s->kv_bytes);
   free(s);
 }
@@ -264,6 +276,7 @@ Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
 }
 
 void session_adopt(Session *s, const int32_t *ids, int n) {
+  if (s->state_pos > s->n_past) s->state_pos = -1; /* of tokens that were forgotten */
   for (; s->n_past < n; s->n_past++) {
     s->ids[s->n_past] = ids[s->n_past];
     sampler_count_token(s->sampler, ids[s->n_past], false);
@@ -279,7 +292,31 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
 }
 
 const size_t *session_kv_bytes(const Session *s) {
-  return s->backend->kv_read && s->backend->kv_write && !s->kept.n_slots ? s->kv_bytes : NULL;
+  return s->backend->kv_read && s->backend->kv_write ? s->kv_bytes : NULL;
+}
+
+const size_t *session_state_bytes(const Session *s) {
+  return s->kept.n_slots ? s->state_bytes : NULL;
+}
+
+const KeptStates *session_kept_states(const Session *s) {
+  return &s->kept;
+}
+
+int session_state_add(Session *s, int pos) {
+  return kept_states_add(&s->kept, pos, true);
+}
+
+void session_state_drop(Session *s, int slot) {
+  s->kept.pos[slot] = 0;
+}
+
+Status session_state_read(Session *s, int slot, int layer, void *out, Error *err) {
+  return s->state_bytes[layer] ? s->backend->state_read(s->state, slot, layer, out, err) : STATUS_OK;
+}
+
+Status session_state_write(Session *s, int slot, int layer, const void *from, Error *err) {
+  return s->state_bytes[layer] ? s->backend->state_write(s->state, slot, layer, from, err) : STATUS_OK;
 }
 
 int session_layers(const Session *s) {
@@ -294,7 +331,7 @@ Status session_kv_read(Session *s, TokenRange range, int layer, void *out, Error
   if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > s->n_past - range.pos)
     return error_set(err, STATUS_FAILED, "keys of %d tokens from %d on, the session holds %d", range.n_tokens,
                      range.pos, s->n_past);
-  if (config_layer(s->config, layer).shares_kv) return STATUS_OK;
+  if (s->kv_bytes[layer] == 0) return STATUS_OK;
   return s->backend->kv_read(s->state, range, layer, out, err);
 }
 
@@ -303,7 +340,7 @@ Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, c
       range.n_tokens > s->sizes.n_ctx - range.pos)
     return error_set(err, STATUS_FAILED, "keys of %d tokens (of %d) from %d on, the context is %d",
                      range.n_tokens, n_stored, range.pos, s->sizes.n_ctx);
-  if (config_layer(s->config, layer).shares_kv) return STATUS_OK;
+  if (s->kv_bytes[layer] == 0) return STATUS_OK;
   return s->backend->kv_write(s->state, range, layer, n_stored, from, err);
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "engine/backend.h"
+#include "engine/kept_states.h"
 
 typedef struct Session Session;
 
@@ -56,9 +57,11 @@ int session_common(const Session *session, const int32_t *ids, int n);
 /* Forgets all tokens but the first n. PRECOND n <= session_length() */
 void session_keep(Session *session, int n);
 
-/* Restores keys and values that were computed before: session_rewind() truncates the session to the common
- * prefix (session_common()) and prepares it for ids[0..n); session_kv_write() writes to later positions of
- * every layer; session_adopt() then appends ids[session_length() .. n). */
+/* Restores what was computed before: session_rewind() truncates the session to the common prefix
+ * (session_common()) and prepares it for ids[0..n); session_kv_write() writes to later positions of every
+ * layer; session_adopt() then appends ids[session_length() .. n). Before session_adopt(), session_state_add()
+ * gives a slot for the recurrent state after `pos` tokens, which session_state_write() fills layer by layer:
+ * tokens after the last such state are computed again. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
 void session_adopt(Session *session, const int32_t *ids, int n);
 /* Backend's kv_read() and kv_write(); the former only for tokens that the session holds. They do nothing for
@@ -66,9 +69,17 @@ void session_adopt(Session *session, const int32_t *ids, int n);
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
                         Error *err);
-/* [session_layers()] bytes of one token's own keys and values in each layer; NULL: not supported, as with a
- * recurrent state. */
+/* [session_layers()] bytes of one token's own keys and values in each layer; NULL: not supported. */
 const size_t *session_kv_bytes(const Session *session);
+/* [session_layers()] bytes of each layer's recurrent state; NULL: the model has none. */
+const size_t *session_state_bytes(const Session *session);
+/* The kept states (kept_states.h), by slot. */
+const KeptStates *session_kept_states(const Session *session);
+/* Backend's state_read() and state_write() of a kept state. PRECOND pos > session_length() */
+int session_state_add(Session *session, int pos);
+void session_state_drop(Session *session, int slot);
+Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);
+Status session_state_write(Session *session, int slot, int layer, const void *from, Error *err);
 int session_layers(const Session *session);
 /* True if the cached keys use LongRoPE's long factors (rope_original_context()). */
 bool session_has_long_rope(const Session *session);

@@ -251,3 +251,27 @@ static inline float *test_rows(int n_rows, int n, size_t *stride, uint64_t seed)
   }
   return rows;
 }
+
+/* Bytes of the recurrent states of all layers. */
+static inline size_t all_recurrent_bytes(const ModelConfig *config) {
+  size_t bytes = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) bytes += cpu_backend.recurrent_bytes(config, layer);
+  return bytes;
+}
+
+/* Moves a kept state to the host and back, layer by layer; in between the slot has the current state. */
+static inline void through_the_host(BackendState *state, const ModelConfig *config, int slot) {
+  unsigned char *host = need(1, all_recurrent_bytes(config) + 1);
+  size_t at = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    assert_int_equal(cpu_backend.state_read(state, slot, layer, host + at, NULL), STATUS_OK);
+    at += cpu_backend.recurrent_bytes(config, layer);
+  }
+  assert_int_equal(cpu_backend.state_save(state, slot, NULL), STATUS_OK);
+  for (int layer = config->n_layers; layer-- > 0;) {
+    at -= cpu_backend.recurrent_bytes(config, layer);
+    assert_int_equal(cpu_backend.state_write(state, slot, layer, host + at, NULL), STATUS_OK);
+  }
+  assert_int_equal(at, 0);
+  free(host);
+}

@@ -35,9 +35,10 @@ typedef struct {
   int n_drained;    /* calls of drain() */
   bool no_draining; /* drain() fails */
   bool no_opening;  /* open() fails */
-  int n_slots;      /* of the recurrent state; 0: as few as a session asks for */
+  int n_slots;      /* of the recurrent state; 0: MAX_KEPT_STATES */
   int n_saved, n_restored;
   bool no_saving, no_restoring; /* state_save(), state_restore() fail */
+  bool no_state_writes;         /* state_write() fails */
 } FakeCounts;
 
 static FakeCounts fake;
@@ -135,9 +136,11 @@ static Status fake_norm_short_conv(BackendState *state, TokenRange range, int la
   return fake_norm_delta_rule(state, range, layer, err);
 }
 
-static size_t fake_recurrent_bytes(const ModelConfig *config) {
-  if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) return 0;
-  return KEPT_STATES_BYTES / (size_t)(fake.n_slots ? fake.n_slots : 1);
+static size_t fake_recurrent_bytes(const ModelConfig *config, int layer) {
+  const int n_layers = config_count_layers(config, LAYER_DELTA, config->n_layers);
+  if (config_layer(config, layer).kind != LAYER_DELTA) return 0;
+  if (fake.n_slots) return KEPT_STATES_BYTES / (size_t)fake.n_slots / (size_t)n_layers;
+  return (size_t)(1 + config->max_position) * sizeof(int32_t);
 }
 
 /* Copies the layers with a state from or to a slot. */
@@ -164,6 +167,28 @@ static Status fake_state_restore(BackendState *state, int slot, Error *err) {
   fake_copy_state(state, slot, false);
   state->n_recurrent = state->slot_lengths[slot];
   fake.n_restored++;
+  return STATUS_OK;
+}
+
+/* The number of tokens, and then these tokens. */
+static Status fake_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
+  (void)err;
+  const size_t n_ctx = (size_t)state->sizes.n_ctx;
+  int32_t *numbers = out;
+  memset(numbers, 0, fake_recurrent_bytes(state->config, layer));
+  numbers[0] = state->slot_lengths[slot];
+  memcpy(numbers + 1, state->slots + ((size_t)slot * FAKE_LAYERS + (size_t)layer) * n_ctx,
+         n_ctx * sizeof *numbers);
+  return STATUS_OK;
+}
+
+static Status fake_state_write(BackendState *state, int slot, int layer, const void *from, Error *err) {
+  const size_t n_ctx = (size_t)state->sizes.n_ctx;
+  const int32_t *numbers = from;
+  if (fake.no_state_writes) return error_set(err, STATUS_FAILED, "the device is gone");
+  state->slot_lengths[slot] = numbers[0];
+  memcpy(state->slots + ((size_t)slot * FAKE_LAYERS + (size_t)layer) * n_ctx, numbers + 1,
+         n_ctx * sizeof *numbers);
   return STATUS_OK;
 }
 
@@ -306,6 +331,8 @@ static const Backend fake_backend = {.name = "fake",
                                      .recurrent_bytes = fake_recurrent_bytes,
                                      .state_save = fake_state_save,
                                      .state_restore = fake_state_restore,
+                                     .state_read = fake_state_read,
+                                     .state_write = fake_state_write,
                                      BACKEND_OPERATIONS(FAKE_OPERATION)};
 
 /* The same, as a device that runs ahead of the host. */

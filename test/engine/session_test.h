@@ -6,11 +6,16 @@
 
 #include "engine/session.h"
 
-static const Model model = {
-    .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
+static const Model model = {.config = {.n_layers = FAKE_LAYERS,
+                                       .n_kv_heads = 1,
+                                       .head_dim = 1,
+                                       .vocab_size = FAKE_VOCAB,
+                                       .max_position = FAKE_POSITIONS}};
 /* With a recurrent state in the second layer. */
 static LayerConfig hybrid_layers[FAKE_LAYERS] = {[1] = {.kind = LAYER_DELTA}};
 static const Model hybrid_model = {.config = {.n_layers = FAKE_LAYERS,
+                                              .n_kv_heads = 1,
+                                              .head_dim = 1,
                                               .vocab_size = FAKE_VOCAB,
                                               .max_position = FAKE_POSITIONS,
                                               .layers = hybrid_layers}};
@@ -18,12 +23,16 @@ static const Model hybrid_model = {.config = {.n_layers = FAKE_LAYERS,
 enum { SHORT_TEXT = 40, LONG_TURN = 1000 };
 static const Model long_hybrid_model = {
     .config = {.n_layers = FAKE_LAYERS,
+               .n_kv_heads = 1,
+               .head_dim = 1,
                .vocab_size = FAKE_VOCAB,
                .max_position = FAKE_POSITIONS,
                .layers = hybrid_layers,
                .rope = {.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT}}};
 static const Model long_model = {
     .config = {.n_layers = FAKE_LAYERS,
+               .n_kv_heads = 1,
+               .head_dim = 1,
                .vocab_size = FAKE_VOCAB,
                .max_position = FAKE_POSITIONS,
                .rope = {.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT}}};

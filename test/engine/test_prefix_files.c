@@ -15,8 +15,8 @@
 
 enum { LAYERS = 2, TOKEN = 8, TOKEN_1 = 12, TOKENS = TOKEN + TOKEN_1, MOST = 2 * PREFIX_BLOCK };
 
-static const size_t token_bytes[LAYERS] = {TOKEN, TOKEN_1};
-static const PrefixKind kind = {"abcde", LAYERS, token_bytes, true};
+static const size_t layer_bytes[LAYERS] = {TOKEN, TOKEN_1};
+static const PrefixKind kind = {"abcde", LAYERS, layer_bytes, true, false};
 
 /* --- one file */
 
@@ -28,7 +28,7 @@ static char *write_block(const PrefixKind *of, const char *label, int start, int
   Error err = {{0}};
   for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 7 + i / 256);
   for (int i = 0; i < 2 * MOST; i++) ids[i] = i * 3 + 1;
-  const size_t first = (size_t)n * of->token_bytes[0], second = (size_t)n * of->token_bytes[1];
+  const size_t first = prefix_layer_bytes(of, 0, n), second = prefix_layer_bytes(of, 1, n);
   sums[0] = hash64(data, first, 0);
   sums[1] = hash64(data + first, second, 0);
   char *path = in_directory(own_directory, "block");
@@ -73,7 +73,7 @@ static void a_file_has_the_bytes_that_are_drawn(void **state) {
   const char *path = write_block(&kind, "my model", START, N);
   assert_int_equal(read_bytes(path, bytes, sizeof bytes), SIZE);
   assert_int_equal(prefix_file_bytes(&kind, START, N), SIZE);
-  const PrefixKind even = {"12345678", LAYERS, token_bytes, true}; /* nothing to be filled up */
+  const PrefixKind even = {"12345678", LAYERS, layer_bytes, true, false}; /* nothing to be filled up */
   assert_int_equal(prefix_file_bytes(&even, START, 2), 112 + 8 + 258 * 4 + 16 + 2 * TOKENS);
   assert_memory_equal(bytes, "aukpfx2\n", 8);
   const int32_t fields[] = {START, N, LAYERS, 5, 1, 0};
@@ -125,13 +125,47 @@ static void assert_accepted(const char *path, const PrefixKind *of, int start) {
   prefix_file_close(&file);
 }
 
+/* The same head in front of each layer's state, whatever the number of tokens before it. */
+static void a_state_has_the_bytes_that_are_drawn(void **state) {
+  (void)state;
+  enum { START = 256, N = 200, DATA = 112 + 8 + (START + N) * 4 + 8 * LAYERS };
+  static const PrefixKind states = {"abcde", LAYERS, layer_bytes, false, true};
+  static const size_t other[LAYERS] = {TOKEN, TOKEN_1 + 2};
+  static const PrefixKind others[] = {{"abcde", LAYERS, other, false, true},
+                                      {"abcdE", LAYERS, layer_bytes, false, true}};
+  unsigned char bytes[DATA + TOKENS + 1], out[TOKEN_1];
+  const char *path = write_block(&states, "my model", START, N);
+  assert_int_equal(read_bytes(path, bytes, sizeof bytes), DATA + TOKENS);
+  assert_int_equal(prefix_file_bytes(&states, START, N), DATA + TOKENS);
+  assert_memory_equal(bytes, "aukrec1\n", 8);
+  assert_i32(bytes + 12, N);
+  assert_u64(bytes + 32, TOKENS);
+  PrefixFile file;
+  bool found;
+  Error err = {{0}};
+  if (prefix_file_open(path, &states, START, &file, &found, &err)) fail_msg("%s", err.text);
+  assert_true(found && file.start == START && file.n == N && file.data_bytes == TOKENS);
+  assert_int_equal(prefix_file_layer(&file, &states, 1, out, &err), STATUS_OK);
+  assert_memory_equal(out, bytes + DATA + TOKEN, TOKEN_1);
+  prefix_file_close(&file);
+  for (size_t i = 0; i < 2; i++)
+    assert_refused(path, &others[i], START, "of another model, program or setting");
+  assert_refused(path, &kind, START, "no file of keys and values, or another version's");
+  assert_refused(write_block(&kind, "", START, N), &states, START,
+                 "no file of recurrent states, or another version's");
+  PrefixSummary summary;
+  assert_true(prefix_file_summary(write_block(&states, "", START, N), &summary));
+  assert_true(summary.state && summary.start == START && summary.n == N);
+}
+
 static void a_file_of_something_else_is_refused_with_the_reason(void **state) {
   (void)state;
   static const char *const other = "of another model, program or setting";
   static const size_t more[LAYERS + 1] = {TOKEN, TOKEN_1, 0}, other_bytes[LAYERS] = {TOKEN, TOKEN_1 + 2};
-  const PrefixKind kinds[] = {{"abcde", LAYERS + 1, more, true},     {"abcde", LAYERS, other_bytes, true},
-                              {"abcde", LAYERS, token_bytes, false}, {"abcd", LAYERS, token_bytes, true},
-                              {"abcdef", LAYERS, token_bytes, true}, {"abcdE", LAYERS, token_bytes, true}};
+  const PrefixKind kinds[] = {
+      {"abcde", LAYERS + 1, more, true, false},     {"abcde", LAYERS, other_bytes, true, false},
+      {"abcde", LAYERS, layer_bytes, false, false}, {"abcd", LAYERS, layer_bytes, true, false},
+      {"abcdef", LAYERS, layer_bytes, true, false}, {"abcdE", LAYERS, layer_bytes, true, false}};
   const char *path = write_block(&kind, "", 256, 8);
   assert_accepted(path, &kind, 256);
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_refused(path, &kinds[i], 256, other);
@@ -233,6 +267,7 @@ static void a_file_says_of_itself_what_it_is(void **state) {
 #define BLOCK_B "0123456789abcdef-00000000000000aa-2222222222222222.kv"
 #define BLOCK_C "0123456789abcdef-00000000000000bb-3333333333333333.kv"
 #define BLOCK_D "0123456789abcdee-00000000000000aa-4444444444444444.kv"
+#define STATE_A "0123456789abcdef-00000000000000aa-1111111111111111.rs"
 #define KNOWN   "known-fedcba9876543210"
 
 static char *make_file(const char *name, size_t size, int64_t used_ns) {
@@ -258,6 +293,7 @@ static void names_say_which_files_are_the_stores(void **state) {
       "0123456789abcdef-00000000000000aa-11111111111111111.kv",
       "0123456789abcdef-00000000000000aa-1111111111111111.kv~",
       "0123456789abcdef-00000000000000aa-1111111111111111.k",
+      "0123456789abcdef-00000000000000aa-1111111111111111.rsx",
       "0123456789abcdef-00000000000000aa-1111111111111111",
       "0123456789abcdeF-00000000000000aa-1111111111111111.kv",
       "0123456789abcdeg-00000000000000aa-1111111111111111.kv",
@@ -308,27 +344,35 @@ static void blocks_are_found_by_what_is_before_them(void **state) {
   (void)state;
   const uint64_t key = 0x0123456789abcdef;
   char name[PREFIX_NAME];
-  prefix_block_name(key, 0xaa, 0x1111111111111111, name);
+  prefix_file_name(key, 0xaa, 0x1111111111111111, false, name);
   assert_string_equal(name, BLOCK_A);
-  prefix_block_name(UINT64_MAX, 0, 1, name);
+  prefix_file_name(UINT64_MAX, 0, 1, false, name);
   assert_string_equal(name, "ffffffffffffffff-0000000000000000-0000000000000001.kv");
+  prefix_file_name(key, 0xaa, 0x1111111111111111, true, name);
+  assert_string_equal(name, STATE_A);
   make_file(BLOCK_A, 1, 20);
   make_file(BLOCK_B, 1, 10);
   make_file(BLOCK_C, 1, 5);
   make_file(BLOCK_D, 1, 5);
   make_file(KNOWN, 1, 5);
+  make_file(STATE_A, 1, 7);
   PrefixList list;
-  assert_int_equal(prefix_directory_blocks(own_directory, key, 0xaa, 64, &list, NULL), STATUS_OK);
+  assert_int_equal(prefix_directory_blocks(own_directory, key, 0xaa, true, 64, &list, NULL), STATUS_OK);
+  assert_int_equal(list.count, 1);
+  assert_string_equal(list.items[0].name, STATE_A);
+  assert_true(list.items[0].block);
+  prefix_list_release(&list);
+  assert_int_equal(prefix_directory_blocks(own_directory, key, 0xaa, false, 64, &list, NULL), STATUS_OK);
   assert_int_equal(list.count, 2);
   assert_string_equal(list.items[0].name, BLOCK_B);
   assert_string_equal(list.items[1].name, BLOCK_A);
   prefix_list_release(&list);
   for (size_t most = 0; most < 4; most++) {
-    assert_int_equal(prefix_directory_blocks(own_directory, key, 0xaa, most, &list, NULL), STATUS_OK);
+    assert_int_equal(prefix_directory_blocks(own_directory, key, 0xaa, false, most, &list, NULL), STATUS_OK);
     assert_int_equal(list.count, most < 2 ? most : 2);
     prefix_list_release(&list);
   }
-  assert_int_equal(prefix_directory_blocks(own_directory, key, 0xcc, 64, &list, NULL), STATUS_OK);
+  assert_int_equal(prefix_directory_blocks(own_directory, key, 0xcc, false, 64, &list, NULL), STATUS_OK);
   assert_int_equal(list.count, 0);
   prefix_list_release(&list);
 }
@@ -446,6 +490,7 @@ int main(void) {
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
   const struct CMUnitTest tests[] = {
       IN_DIRECTORY(a_file_has_the_bytes_that_are_drawn),
+      IN_DIRECTORY(a_state_has_the_bytes_that_are_drawn),
       IN_DIRECTORY(a_file_of_something_else_is_refused_with_the_reason),
       IN_DIRECTORY(a_damaged_file_is_refused_with_the_reason),
       IN_DIRECTORY(a_file_says_of_itself_what_it_is),

@@ -11,134 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fake_backend.h"
-
-#include "base/file.h"
-#include "engine/prefix_directory.h"
-#include "engine/prefix_store.h"
-#include "test/directory.h"
-
-enum { CONTEXT = 4000, THREADS = 2 };
-
-static Model model = {.config = {.n_layers = FAKE_LAYERS,
-                                 .vocab_size = FAKE_VOCAB,
-                                 .max_position = CONTEXT,
-                                 .n_kv_heads = 1,
-                                 .head_dim = 1}};
-
-/* --- helpers */
-
-typedef struct {
-  int count;
-  char last[1024];
-} Notes;
-
-static void take_note(void *user, const char *text) {
-  Notes *notes = user;
-  notes->count++;
-  snprintf(notes->last, sizeof notes->last, "%s", text);
-}
-
-static Notes notes;
-
-static PrefixStore *open_store(const char *key, uint64_t limit) {
-  PrefixStoreOptions options = {.directory = own_directory,
-                                .key = key,
-                                .label = "a model",
-                                .limit_bytes = limit,
-                                .n_threads = THREADS,
-                                .note = take_note,
-                                .user = &notes};
-  PrefixStore *store;
-  notes = (Notes){0};
-  assert_int_equal(prefix_store_open(&options, &store, NULL), STATUS_OK);
-  return store;
-}
-
-static Session *open_session(int n_ctx, double penalty) {
-  fake = (FakeCounts){.end_at = -1};
-  SessionOptions options = {.n_ctx = n_ctx, .sampler = {.top_p = 1, .repetition_penalty = penalty}};
-  BackendModel loaded = {&model};
-  Session *session;
-  Error err = {{0}};
-  if (session_open(&fake_backend, &loaded, &model, &options, &session, &err)) fail_msg("%s", err.text);
-  return session;
-}
-
-/* A text: of two, the first `common` tokens agree, and the next does not. */
-static void make_text(int32_t *ids, int n, int common, int salt) {
-  for (int i = 0; i < n; i++) ids[i] = (i * 31 + i / 7 + (i < common ? 0 : 1 + salt)) % FAKE_VOCAB;
-}
-
-static void assert_holds(Session *session, const int32_t *ids, int n) {
-  static int32_t copy[CONTEXT];
-  int32_t *const cache[FAKE_LAYERS] = {copy, copy, copy};
-  float got[FAKE_VOCAB], want[FAKE_VOCAB];
-  assert_int_equal(session_length(session), n);
-  assert_memory_equal(session_ids(session), ids, (size_t)n * sizeof *ids);
-  assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
-  memcpy(copy, ids, (size_t)n * sizeof *ids);
-  fake_row(cache, n, want);
-  assert_memory_equal(got, want, sizeof got);
-}
-
-/* Prefills a text through a store: how many of its tokens came from there. */
-static int answer(const char *key, const int32_t *ids, int n) {
-  PrefixStore *store = open_store(key, UINT64_MAX);
-  Session *session = open_session(CONTEXT, 1);
-  PrefixReport report;
-  assert_int_equal(prefix_store_restore(store, session, ids, n, &report, NULL), STATUS_OK);
-  assert_int_equal(session_length(session), report.n_tokens);
-  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
-  assert_int_equal(fake.n_tokens, n - report.n_tokens);
-  assert_holds(session, ids, n);
-  session_close(session);
-  prefix_store_close(store);
-  return report.n_tokens;
-}
-
-static PrefixReport keep(const char *key, uint64_t limit, const int32_t *ids, int n) {
-  PrefixStore *store = open_store(key, limit);
-  Session *session = open_session(CONTEXT, 1);
-  PrefixReport report;
-  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
-  Error err = {{0}};
-  if (prefix_store_save(store, session, n, &report, &err)) fail_msg("%s", err.text);
-  session_close(session);
-  prefix_store_close(store);
-  return report;
-}
-
-static PrefixList files(void) {
-  PrefixList list;
-  assert_int_equal(prefix_directory_list(own_directory, &list, NULL), STATUS_OK);
-  return list;
-}
-
-static int n_files(void) {
-  PrefixList list = files();
-  int n = (int)list.count;
-  prefix_list_release(&list);
-  return n;
-}
-
-/* The path of the file whose block begins at this token; it is the only one. */
-static const char *path_of_block(int start) {
-  static char path[512];
-  PrefixList list = files();
-  int n_found = 0;
-  for (size_t i = 0; i < list.count; i++) {
-    char candidate[512];
-    PrefixSummary summary;
-    snprintf(candidate, sizeof candidate, "%s/%s", own_directory, list.items[i].name);
-    if (!prefix_file_summary(candidate, &summary) || summary.start != start) continue;
-    strcpy(path, candidate);
-    n_found++;
-  }
-  prefix_list_release(&list);
-  assert_int_equal(n_found, 1);
-  return path;
-}
+#include "prefix_test.h"
 
 /* --- what is shared */
 
@@ -332,7 +205,7 @@ static void reports_count_what_was_read_and_written(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
-  const PrefixKind kind = {"k", FAKE_LAYERS, (const size_t[FAKE_LAYERS]){4, 4, 4}, false};
+  const PrefixKind kind = {"k", FAKE_LAYERS, (const size_t[FAKE_LAYERS]){4, 4, 4}, false, false};
   const uint64_t first = prefix_file_bytes(&kind, 0, 256), second = prefix_file_bytes(&kind, 256, 256),
                  last = prefix_file_bytes(&kind, 512, 188);
   assert_true(keep("k", UINT64_MAX, ids, 256).bytes == first);
@@ -376,14 +249,6 @@ static void files_are_the_owners_alone(void **state) {
 }
 
 /* --- the limit */
-
-static uint64_t bytes_of(int n) {
-  int32_t ids[CONTEXT];
-  make_text(ids, n, n, 50);
-  uint64_t bytes = keep("measure", UINT64_MAX, ids, n).bytes;
-  empty_own_directory();
-  return bytes;
-}
 
 static void what_was_unused_the_longest_goes_first(void **state) {
   (void)state;
@@ -437,7 +302,7 @@ static void what_takes_exactly_the_limit_is_kept(void **state) {
   int32_t ids[CONTEXT];
   make_text(ids, 768, 768, 0);
   for (int n = 256; n <= 512; n += 256) {
-    const uint64_t bytes = bytes_of(n); /* empties the directory */
+    const uint64_t bytes = bytes_of(n);
     assert_int_equal(keep("k", bytes - 1, ids, 768).n_tokens, n - 256);
     empty_own_directory();
     assert_int_equal(keep("k", bytes, ids, 768).n_tokens, n);
@@ -476,28 +341,6 @@ static void a_directory_without_ours_gets_no_lock(void **state) {
 }
 
 /* --- files that are not what they should be */
-
-/* Bytes of a file, to be damaged and put back. */
-typedef struct {
-  char path[512];
-  unsigned char bytes[20000];
-  size_t size;
-} Copy;
-
-static void copy_file(Copy *copy, const char *path) {
-  snprintf(copy->path, sizeof copy->path, "%s", path);
-  FILE *file = fopen(path, "rb");
-  copy->size = fread(copy->bytes, 1, sizeof copy->bytes, file);
-  assert_true(copy->size < sizeof copy->bytes);
-  fclose(file);
-}
-
-static void write_file(const char *path, const unsigned char *bytes, size_t size) {
-  unlink(path);
-  FILE *file = fopen(path, "wb");
-  assert_int_equal(fwrite(bytes, 1, size, file), size);
-  fclose(file);
-}
 
 static void damaged_files_are_not_used(void **state) {
   (void)state;

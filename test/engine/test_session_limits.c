@@ -149,8 +149,14 @@ static void bytes_of_a_token_are_known(void **state) {
     assert_null(session_kv_bytes(session));
     session_close(session);
   }
-  session = open_hybrid((SessionOptions){.chunk = 10}, 2); /* keys alone do not bring its state back */
-  assert_null(session_kv_bytes(session));
+  session = open_session((SessionOptions){.chunk = 10});
+  assert_null(session_state_bytes(session));
+  session_close(session);
+  session = open_hybrid((SessionOptions){.chunk = 10}, 2);
+  assert_int_equal(session_kv_bytes(session)[0], 4);
+  assert_int_equal(session_kv_bytes(session)[1], 0);
+  assert_int_equal(session_state_bytes(session)[0], 0);
+  assert_int_equal(session_state_bytes(session)[1], KEPT_STATES_BYTES / 2);
   session_close(session);
 }
 

@@ -156,10 +156,6 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
     cache->useless = true;
     return error_set(err, STATUS_FAILED, "not for this device or model");
   }
-  if (config_has_states(&cache->use.model->config)) {
-    cache->useless = true;
-    return error_set(err, STATUS_FAILED, "not for models with a recurrent state yet");
-  }
   bool known;
   TRY(make_key(cache, may_read, &known, err));
   if (!known && may_read)

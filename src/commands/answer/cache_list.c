@@ -50,7 +50,7 @@ static Status add_file(Groups *groups, const char *directory, const PrefixEntry 
   if (!path) return STATUS_FAILED;
   PrefixSummary summary;
   if (prefix_file_summary(path, &summary)) {
-    group->tokens += summary.n;
+    if (!summary.state) group->tokens += summary.n;
     memcpy(group->label, summary.label, sizeof group->label);
   }
   group->bytes += entry->bytes;
@@ -132,8 +132,9 @@ const Interface cache_interface = {
     .usage = "auk cache [--clear] [FLAGS]",
     .about =
         "Lists what `auk --cache` has kept: for each checkpoint the tokens whose keys and values are on\n"
-        "disk, what they take, and when they were used last. A checkpoint that changes, another build of\n"
-        "auk or another device begins anew; what is unused the longest makes room.",
+        "disk, what they take (recurrent states included), and when they were used last. A checkpoint\n"
+        "that changes, another build of auk or another device begins anew; what is unused the longest\n"
+        "makes room.",
     INTERFACE_GROUPS(groups),
     .options_size = sizeof(Options),
     .run = run,

@@ -158,10 +158,14 @@ static const char cache[] =
     "CPU the answer is the same to the bit; a GPU may round differently, since it prefills in other "
     "chunks.\n"
     "\n"
-    "auk inspect says how many bytes a token takes. Files are used only with the same weights, whatever "
-    "their path, the same build of auk, device and --kv. The first use reads all weights once, to compute "
-    "their hash. A damaged file, or one of another user, is skipped, which -v reports. Any number of "
-    "processes may share the directory. A problem with it never makes an answer fail.";
+    "Models with recurrent states (Qwen3.5, LFM2) go on from a stored state, which exists for few "
+    "positions: mostly the ends of prompts, and where an earlier prompt began to differ from another. The "
+    "third of three prompts about one text is therefore the first to reuse all of the text.\n"
+    "\n"
+    "auk inspect says how many bytes a token and a state take. Files are used only with the same weights, "
+    "whatever their path, the same build of auk, device and --kv. The first use reads all weights once, to "
+    "compute their hash. A damaged file, or one of another user, is skipped, which -v reports. Any number "
+    "of processes may share the directory. A problem with it never makes an answer fail.";
 
 static const char devices[] =
     "--device auto uses a GPU where the program was built with CUDA and a GPU is usable. Otherwise auk "

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+PREFIX_MIN_NEW = 64
 WORDS = ("One day, a little girl named Lily went to the park with her mom. They saw a big red ball. "
          "The ball was very pretty. Lily wanted to play with it. ")
 
@@ -54,6 +55,40 @@ def test_a_hit_gives_the_same_bytes(ask, cache):
     again, hit, saved, errors = ask(story(6))
     assert again == plain and hit >= 256 and saved == 0, errors
     assert re.search(r"prompt \d+ tokens \(%d known\)" % hit, errors)
+
+
+@pytest.fixture(params=["qwen3_5-awq", "lfm2-awq", "lfm3-bf16"])
+def hybrid(request, root, tmp_path):
+    """A model with recurrent states, for texts of 512 tokens."""
+    folder = tmp_path / request.param
+    shutil.copytree(root / "test" / "data" / "miniatures" / request.param, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
+    return folder
+
+
+def test_a_hybrids_states_come_back_with_the_same_bytes(run, ask, hybrid, cache):
+    """The second of three texts that begin alike finds a state before they part, the third one just there."""
+    text = "One day, a little girl named Lily went to the park with her mom. " * 6
+    plain = [ask(text + end, directory=None, model=hybrid)[0] for end in ("What?", "A dog was where?", "Bye.")]
+    first, hit, saved, errors = ask(text + "What?", model=hybrid)
+    assert (first, hit) == (plain[0], 0) and saved >= 256, errors
+    again, hit, saved, errors = ask(text + "What?", "-t", 1, model=hybrid)
+    assert (again, saved) == (plain[0], 0) and hit >= 256, errors
+    second, before, saved, errors = ask(text + "A dog was where?", model=hybrid)
+    assert (second, before) == (plain[1], 256) and saved >= PREFIX_MIN_NEW, errors
+    third, hit, _, errors = ask(text + "Bye.", model=hybrid)
+    assert third == plain[2] and hit == before + saved - len("A dog was where?") + 1, errors
+    states = sorted(cache.glob("*.rs"))
+    assert len(states) >= 2 and {path.stat().st_mode & 0o777 for path in states} == {0o600}
+    listed = int(run("cache", "--cache-dir", cache).stdout.split(b"\n")[1].split()[0])
+    assert listed == sum(struct.unpack("<i", path.read_bytes()[12:16])[0] for path in blocks(cache))  # states not again
+    for path in states:
+        damage(path, -1)
+    answer, hit, _, errors = ask(text + "Bye.", model=hybrid)
+    assert (answer, hit) == (plain[2], 0) and "checksum of layer" in errors
+    assert run("cache", "--clear", "--cache-dir", cache).returncode == 0
+    assert not list(cache.glob("*.rs")) and not blocks(cache)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
