@@ -62,6 +62,19 @@ static void a_text_comes_back_up_to_its_state(void **state) {
   assert_int_equal(answer("k", ids, 900), STATE + PREFIX_MIN_NEW);
 }
 
+/* A state may need few tokens of a last block, which without states is too short to be written or read. */
+static void a_short_last_block_is_kept_for_its_state(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, CONTEXT, CONTEXT, 0);
+  for (int more = 1; more <= PREFIX_MIN_USE; more += 5) {
+    const int n = PREFIX_BLOCK + more;
+    assert_int_equal(keep("k", UINT64_MAX, ids, n + 1).n_tokens, n);
+    assert_int_equal(answer("k", ids, 900), n);
+    empty_own_directory();
+  }
+}
+
 /* The second of two texts that begin alike finds no state there, computes one and keeps it for the third. */
 static void the_third_text_that_begins_alike_is_not_computed(void **state) {
   (void)state;
@@ -232,12 +245,15 @@ static void states_are_within_the_limit(void **state) {
   assert_int_equal(answer("k", ids, TEXT), STATE);
   make_text(ids, TEXT, 0, 1);
   assert_int_equal(keep("k", bytes, ids, TEXT).n_removed, 4);
-  assert_int_equal(answer("k", ids, TEXT), STATE);
-  int n_removed;
-  assert_int_equal(prefix_directory_shrink(own_directory, bytes - 1, &n_removed, NULL), STATUS_OK);
-  assert_int_equal(n_removed, 1); /* the state goes before its blocks */
-  assert_int_equal(n_states(), 0);
-  assert_int_equal(n_files(), 3);
+  for (int used = 0; used < 2; used++) {
+    int n_removed;
+    if (used) assert_int_equal(keep("k", bytes, ids, TEXT).n_files, 1);
+    if (used) assert_int_equal(answer("k", ids, TEXT), STATE);
+    assert_int_equal(prefix_directory_shrink(own_directory, bytes - 1, &n_removed, NULL), STATUS_OK);
+    assert_int_equal(n_removed, 1); /* the state goes before its blocks */
+    assert_int_equal(n_states(), 0);
+    assert_int_equal(n_files(), 3);
+  }
 }
 
 static void a_failing_device_leaves_the_session_whole(void **state) {
@@ -264,6 +280,7 @@ int main(void) {
 #define HYBRID(test) cmocka_unit_test_setup_teardown(test, make_hybrid, remove_own_directory)
   const struct CMUnitTest tests[] = {
       HYBRID(a_text_comes_back_up_to_its_state),
+      HYBRID(a_short_last_block_is_kept_for_its_state),
       HYBRID(the_third_text_that_begins_alike_is_not_computed),
       HYBRID(states_between_turns_are_kept_where_they_are_worth_it),
       HYBRID(a_session_goes_on_from_the_nearest_state),
