@@ -4,8 +4,10 @@ its own, and every such run must end as the program promises.
     torture.py PROGRAM [--cuda] [--every N] [--only WORD] [--jobs N]
 
 PROGRAM is an auk that test/torture/faults.c is linked into, built with sanitizers. For each scenario below and each
-kind of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing until there is none left (--every N: only
-each Nth of them, begun at another place for each kind; the whole takes minutes, CI takes a sample). What must hold:
+kind of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing until there is none left. --every N: only
+each Nth allocation or call of CUDA, and four times as many of the others, which are few, begun at another place for
+each scenario and kind, since most calls are of loading, which nearly all scenarios have in common. The whole takes
+minutes, CI takes a sample. What must hold:
 
   - the exit status is a documented one, and not that of a signal or a sanitizer;
   - a failure is told in one line on standard error that begins with "auk: ", beside what is said there in any case;
@@ -30,13 +32,16 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "test" / "data" / "stories260K-awq"
 LAYOUTS = ROOT / "test" / "data" / "layouts"
+HYBRID = ROOT / "test" / "data" / "miniatures" / "qwen3_5-awq"
 KINDS = ("alloc", "open", "read", "map", "write", "sync", "rename")
 SANITIZER = 99  # exit status of a sanitizer's finding, which is no status of ours
 DOCUMENTED = {1, 2, 3, 4, 130, 141}
 LIMIT_S = 60
 
-# name, arguments ({out}: a path to write, {dir}: a folder of the run's own), standard input, whether {out} is a whole
-# file or nothing
+# name, arguments ({out}: a path to write, {dir}: a folder of the run's own, {home}: that of all runs), standard input.
+# A name that ends with "again": each run finds in {dir}/kept what a run without a fault left there.
+CACHE = ["-m", "{home}/hybrid", "--cache-dir", "{dir}/kept", "--raw", "-p", "Once upon a time, " * 16, "-n", "2",
+         "--ignore-eos", "--seed", "1"]
 SCENARIOS = [
     ("run", ["-m", MODEL, "-p", "Once upon a time", "-n", "4", "--seed", "1"], None),
     ("pipe", ["-m", MODEL, "-n", "3", "--raw", "-"], "One day"),
@@ -50,6 +55,8 @@ SCENARIOS = [
     ("rules", ["eval", "-m", LAYOUTS / "packed-mixed", "-f", "{dir}/text", "--logits-out", "{out}"], None),
     ("repack", ["pack", LAYOUTS / "gptq-asymmetric", "-o", "{out}"], None),
     ("floats", ["eval", "-m", LAYOUTS / "modelopt-mixed", "-f", "{dir}/text", "--logits-out", "{out}"], None),
+    ("cache", CACHE, None),
+    ("cache again", CACHE, None),
     ("inspect", ["inspect", MODEL, "--json"], None),
     ("name", ["tokenize", "-m", "auk/stories", "-p", "Once upon a time"], None),
     ("models", ["models", "--names", MODEL], None),
@@ -63,12 +70,21 @@ CUDA_SCENARIOS = [
 
 
 def command_of(scenario, folder):
-    return [str(a).format(out=folder / "out" / "file", dir=folder) if isinstance(a, str) else str(a)
+    return [str(a).format(out=folder / "out" / "file", dir=folder, home=folder.parent) if isinstance(a, str) else str(a)
             for a in scenario[1]]
 
 
-def prepare(folder):
+def make_hybrid(folder):
+    """A model with recurrent states, for texts that are long enough to be kept."""
+    shutil.copytree(HYBRID, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
+
+
+def prepare(folder, kept=None):
     (folder / "out").mkdir(parents=True)
+    if kept:
+        shutil.copytree(kept, folder / "kept")
     (folder / "text").write_text("Once upon a time there was a dog.")
     snapshot = folder / "cache" / "huggingface" / "hub" / "models--auk--stories" / "snapshots" / ("0" * 40)
     snapshot.parent.mkdir(parents=True)
@@ -97,6 +113,10 @@ def written(folder):
     return {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
 
 
+def cached(folder):
+    return {p.name: p.read_bytes() for pattern in ("*.kv", "*.rs") for p in (folder / "kept").glob(pattern)}
+
+
 def complaint(process, files, whole, whole_files):
     """What is wrong with a run that had a fault, or None."""
     notes = whole.stderr.decode(errors="replace").splitlines()  # what the run says of itself in any case
@@ -119,12 +139,15 @@ def complaint(process, files, whole, whole_files):
     return None
 
 
-def one(program, scenario, kind, n, whole, whole_files, home):
+def one(program, scenario, kind, n, expected, home):
     """A run with one fault: (whether it came about, what is wrong or None, its standard error)."""
-    folder = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)))
+    whole, whole_files, kept, whole_cache = expected
+    folder = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)), kept)
     try:
         process, came = run(program, scenario, folder, f"{kind}:{n}")
         wrong = complaint(process, written(folder), whole, whole_files)
+        if any(whole_cache.get(name) != data for name, data in cached(folder).items()):
+            wrong = wrong or "cached files differ"
         if not came and process.returncode != 0:
             wrong = wrong or f"status {process.returncode} without a fault"
         return came, wrong, process.stderr.decode(errors="replace")
@@ -134,20 +157,22 @@ def one(program, scenario, kind, n, whole, whole_files, home):
         shutil.rmtree(folder)
 
 
-def torture(program, scenario, kinds, every, jobs, home):
-    """Runs all faults of one scenario: how many came about, and what was wrong."""
+def torture(program, scenario, kinds, first, every, jobs, home):
+    """Runs all faults of one scenario, from number `first` on: how many came about, and what was wrong."""
     folder = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)))
     whole, _ = run(program, scenario, folder)
+    kept = folder / "kept" if scenario[0].endswith("again") else None
+    expected = whole, written(folder), kept, cached(folder)
     if whole.returncode != 0:
         sys.exit(f"{scenario[0]}: fails without any fault: {whole.stderr.decode()}")
-    whole_files = written(folder)
     total, wrong, counts = 0, [], {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for index, kind in enumerate(kinds):
-            n, more = 1 + index % every, True
+            step = every if kind in ("alloc", "cuda") else max(1, every // 4)
+            n, more = 1 + (first + index) % step, True
             while more:
-                batch = range(n, n + every * jobs * 8, every)
-                results = pool.map(lambda i: (i, *one(program, scenario, kind, i, whole, whole_files, home)), batch)
+                batch = range(n, n + step * jobs * 8, step)
+                results = pool.map(lambda i: (i, *one(program, scenario, kind, i, expected, home)), batch)
                 for i, came, what, errors in results:
                     if came:
                         total += 1
@@ -155,10 +180,10 @@ def torture(program, scenario, kinds, every, jobs, home):
                     more = more and came
                     if what:
                         wrong.append((kind, i, what, errors))
-                n = batch[-1] + every
-    again = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)))
+                n = batch[-1] + step
+    again = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)), kept)
     process, _ = run(program, scenario, again)
-    if process.stdout != whole.stdout or written(again) != whole_files:
+    if process.stdout != whole.stdout or (written(again), cached(again)) != (expected[1], expected[3]):
         wrong.append(("after all", 0, "a later run differs", process.stderr.decode()))
     return total, counts, wrong
 
@@ -173,11 +198,12 @@ def main():
     options = parser.parse_args()
     passed = failed = 0
     with tempfile.TemporaryDirectory() as home:
-        for scenario in CUDA_SCENARIOS if options.cuda else SCENARIOS:
+        make_hybrid(pathlib.Path(home) / "hybrid")
+        for first, scenario in enumerate(CUDA_SCENARIOS if options.cuda else SCENARIOS):
             if options.only and options.only not in scenario[0]:
                 continue
             kinds = ("cuda",) if options.cuda else KINDS
-            total, counts, wrong = torture(options.program, scenario, kinds, options.every, options.jobs,
+            total, counts, wrong = torture(options.program, scenario, kinds, first, options.every, options.jobs,
                                            pathlib.Path(home))
             print(f"{scenario[0]}: {total} faults {json.dumps(counts)}, {len(wrong)} wrong", flush=True)
             for kind, n, what, errors in wrong[:20]:
