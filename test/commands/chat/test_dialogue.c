@@ -9,6 +9,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/allocator_interface.h>
+#else
+#include <malloc.h>
+#endif
 
 #include "commands/chat/dialogue.h"
 #include "test/directory.h"
@@ -24,7 +29,7 @@ static Status collect(void *user, const char *bytes, size_t size, Error *err) {
 }
 
 /* Begins a chat with a context of so many tokens, whose answers have n. */
-static void begin(int n_ctx, int n, const char *template) {
+static void begin_with(const char *model, int n_ctx, int n, const char *template) {
   static char path[300];
   Error err = {{0}};
   snprintf(path, sizeof path, "%s/template", own_directory);
@@ -33,7 +38,7 @@ static void begin(int n_ctx, int n, const char *template) {
   fputs(template, file);
   fclose(file);
   flags = (AssistantFlags)ASSISTANT_DEFAULTS;
-  flags.model.path = "test/data/stories260K-awq";
+  flags.model.path = model;
   flags.chat.chat_template = path;
   flags.answer = (AnswerFlags){.max_tokens = n, .context = n_ctx, .ignore_eos = true};
   flags.sampling.temperature = 0;
@@ -46,6 +51,10 @@ static void begin(int n_ctx, int n, const char *template) {
   d.show = show_to(&d.assistant, -1);
   d.show.write = collect;
   d.show.user = &written;
+}
+
+static void begin(int n_ctx, int n, const char *template) {
+  begin_with("test/data/stories260K-awq", n_ctx, n, template);
 }
 
 static void end(void) {
@@ -572,6 +581,43 @@ static void the_last_turn_is_taken_back(void **state) {
   end();
 }
 
+/* Bytes that are allocated now. */
+static size_t allocated(void) {
+#ifdef __SANITIZE_ADDRESS__
+  return __sanitizer_get_current_allocated_bytes();
+#else
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+#endif
+}
+
+/* Of a model with recurrent states, too, whose kept states come and go: 100 times as if once. */
+static void answers_that_are_taken_back_leave_no_memory_behind(void **state) {
+  (void)state;
+  static const char *const models[] = {"test/data/stories260K-awq", "test/data/miniatures/qwen3_5-awq",
+                                       "test/data/miniatures/lfm2-awq"};
+  enum { WARM = 10, CYCLES = 100, LEAST = 8 }; /* bytes that a leak in each cycle takes at least */
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    size_t before = 0;
+    Status status;
+    Error err = {{0}};
+    begin_with(models[i], 120, 3, PLAIN);
+    for (int cycle = 0; cycle < WARM + CYCLES; cycle++) {
+      if (cycle == WARM) before = allocated();
+      written.size = 0;
+      send("Who is it?", &status, &err);
+      assert_int_equal(status, STATUS_OK);
+      command("/regen", &status, NULL);
+      assert_int_equal(status, STATUS_OK);
+      command("/undo", &status, NULL);
+      assert_int_equal(status, STATUS_OK);
+    }
+    const size_t after = allocated();
+    if (after >= before + CYCLES * LEAST) fail_msg("%s: %zu bytes, and then %zu", models[i], before, after);
+    end();
+  }
+}
+
 static void a_conversation_is_saved_and_loaded_whole(void **state) {
   (void)state;
   Status status;
@@ -778,6 +824,7 @@ int main(void) {
       cmocka_unit_test(an_excerpt_is_one_line_of_whole_characters),
       cmocka_unit_test(another_answer_takes_the_place_of_the_last_one),
       cmocka_unit_test(the_last_turn_is_taken_back),
+      cmocka_unit_test(answers_that_are_taken_back_leave_no_memory_behind),
       cmocka_unit_test(a_conversation_is_saved_and_loaded_whole),
       cmocka_unit_test(files_stand_before_their_message_on_lines_of_their_own),
       cmocka_unit_test(a_file_is_taken_where_its_message_has_a_token_of_answer),
