@@ -2,12 +2,17 @@
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import checkpoint  # noqa: E402  (from scripts/)
+
 DEMO = ROOT / "models" / "smollm2-135m-awq"
 ALL_ELSE = 50_000_000  # the program and its libraries, activations, the tokenizer's tables
 LIMIT_S = 120
@@ -71,3 +76,55 @@ def test_a_run_takes_its_files_its_cache_and_little_else(auk, run, sanitized, re
     assert status == 0, measured.stderr
     assert resident <= mapped + said["kv_bytes_per_token"]["f16"] * context + ALL_ELSE
     print(f"{resident} bytes resident, {mapped} mapped, {said['kv_bytes_per_token']['f16'] * context} of cache")
+
+
+def without(folder, *endings):
+    path = folder / "model.safetensors"
+    tensors = {name: array.copy() for name, array in checkpoint.read_safetensors(path).items()
+               if not name.endswith(endings)}
+    checkpoint.write_safetensors(str(path), tensors)
+
+
+def with_config(folder, **members):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
+
+
+def fp8_blocks(folder, sizes):
+    config = json.loads((folder / "config.json").read_text())
+    with_config(folder, quantization_config={**config["quantization_config"], "weight_block_size": sizes})
+
+
+REFUSED = {
+    "nothing is wrong": ("miniatures/qwen3_5-tied", None, "not enough memory: "),
+    "a layer of an unknown kind": ("miniatures/qwen3_5-tied", lambda folder: with_config(
+        folder, layer_types=["linear_attention", "mamba", "full_attention", "linear_attention"]), "layer_types[1]"),
+    "no convolution": ("miniatures/qwen3_5-tied", lambda folder: without(folder, "0.linear_attn.conv1d.weight"),
+                       "conv1d.weight is missing"),
+    "no decay": ("miniatures/qwen3_5-tied", lambda folder: without(folder, "0.linear_attn.A_log"), "A_log is missing"),
+    "experts": ("miniatures/qwen3_5-tied", lambda folder: with_config(
+        folder, architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", num_experts=8),
+        "mixture of experts"),
+    "FP4 without its scale": ("layouts/nvfp4-packed", lambda folder: without(folder, "q_proj.weight_global_scale"),
+                              "weight_global_scale is missing"),
+    "FP8 of blocks that divide nothing": ("layouts/fp8-blocks", lambda folder: fp8_blocks(folder, [48, 40]),
+                                          "weight_block_size of 40 inputs"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_takes_no_memory(auk, sanitized, tmp_path, case):
+    """100 MB of data: no room for the context that is asked for, which is not what such a model is refused for."""
+    if sanitized:
+        pytest.skip("sanitizers take memory of their own")
+    name, damage, message = REFUSED[case]
+    folder = tmp_path / "model"
+    shutil.copytree(ROOT / "test" / "data" / name, folder)
+    with_config(folder, max_position_embeddings=1_000_000)
+    if damage:
+        damage(folder)
+    command = ["sh", "-c", 'ulimit -d 100000 && exec "$@"', "sh", *auk, "-m", str(folder), "--raw", "-p", "a", "-n", "1",
+               "-c", "1000000", "--device", "cpu", "-t", "1"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stdout) == (3 if damage else 1, b""), done.stderr
+    assert message in done.stderr.decode() and done.stderr.count(b"\n") == 1

@@ -51,6 +51,16 @@ def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
 
 
 @pytest.mark.parametrize("name", every.NAMES)
+@pytest.mark.parametrize("kind", every.FLOATS)
+def test_floats(logits, tmp_path, name, kind):
+    directory = every.DATA / "miniatures" / name
+    config, stored, _, _ = every.in_floats(directory, kind)
+    folder = every.write(tmp_path / "floats", config, stored)
+    ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
+    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows])
+
+
+@pytest.mark.parametrize("name", every.NAMES)
 @pytest.mark.parametrize("group", [-1, 32])
 def test_bytes(logits, tmp_path, name, group):
     directory = every.DATA / "miniatures" / name

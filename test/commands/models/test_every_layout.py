@@ -24,9 +24,10 @@ import layouts  # noqa: E402
 
 DATA = ROOT / "test" / "data"
 NAMES = ["ernie-awq", "exaone4-awq", "gemma2-awq", "gemma3-awq", "gemma3-text-part", "glm-awq", "glm4-awq",
-         "granite-awq", "granite-swa-awq", "granite4-awq", "hunyuan-awq", "llama3-awq", "ministral3-awq",
-         "mistral-awq-128", "mistral3-text-part", "muse-glimmer-text-part", "olmo2-awq", "olmo3-yarn", "phi3-awq",
-         "qwen2-awq", "qwen3-awq", "smollm3-awq"]
+         "gemma4-e-text-part", "gemma4-unified", "granite-awq", "granite-swa-awq", "granite4-awq", "hunyuan-awq",
+         "lfm2-awq", "lfm3-awq", "llama3-awq", "ministral3-awq", "mistral-awq-128", "mistral3-text-part",
+         "muse-glimmer-text-part", "olmo2-awq", "olmo3-yarn", "phi3-awq", "qwen2-awq", "qwen3-awq", "qwen3_5-awq",
+         "seed-oss-awq", "smollm3-awq"]
 OTHERWISE = ["gptq-4", "packed-4", "gptq-8", "packed-8"]
 PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 BYTES = {**PACKED, "format": "int-quantized"}
@@ -169,6 +170,44 @@ def test_rounded_activations(logits, tmp_path, name):
     rounded = logits(write(tmp_path / "rounded", config, stored), ids)
     assert 1e-5 < compare.kl(exact, rounded).mean() < 0.2
     assert np.array_equal(rounded, logits(tmp_path / "rounded", ids, "--chunk", "7"))
+
+
+def floats(bits, strategy, group=None):
+    return {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": False, "strategy": strategy,
+            "group_size": group}
+
+
+# compressed-tensors' format, its weights, and layouts.float_tensors()'s layout and block.
+FLOATS = {"fp8": ("float-quantized", floats(8, "channel"), "fp8-packed", "channel"),
+          "nvfp4": ("nvfp4-pack-quantized", floats(4, "tensor_group", 16), "nvfp4-packed", None),
+          "mxfp4": ("mxfp4-pack-quantized", floats(4, "group", 32), "mxfp4", None)}
+
+
+def in_floats(directory, kind):
+    """The config and tensors of a miniature whose quantised layers are FP8 or FP4, and the dense one that it means."""
+    config, tensors = read(directory)
+    form, its_weights, layout, block = FLOATS[kind]
+    plain = checkpoint.dequantised(tensors)
+    stored, meant = others(tensors), dict(plain)
+    for layer in awq_layers(tensors):
+        parts, meant[layer + ".weight"] = layouts.float_tensors(layer, plain[layer + ".weight"], layout, block,
+                                                                np.float32)
+        stored.update(parts)
+    dense = {key: value for key, value in config.items() if key != "quantization_config"}
+    config["quantization_config"] = one_group({**PACKED, "format": form}, its_weights)
+    return config, stored, dense, meant
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", FLOATS)
+def test_floats(logits, sanitized, tmp_path, name, kind):
+    if sanitized and list(FLOATS)[NAMES.index(name) % len(FLOATS)] != kind:
+        pytest.skip("sanitizers see each reader with some architectures")
+    directory = DATA / "miniatures" / name
+    config, stored, dense, meant = in_floats(directory, kind)
+    ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
+    close(logits(write(tmp_path / "dense", dense, meant), ids)[rows],
+          logits(write(tmp_path / "floats", config, stored), ids), rows)
 
 
 def fused(tensors, config):
