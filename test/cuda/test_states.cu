@@ -1,6 +1,6 @@
-/* test_states.cu - answers of models with recurrent states that are taken back and made again, as /undo and
- * /regen do: each gives the same logits to the bit, and no device memory goes. Another session gives them, too,
- * to which keys, values and the state go through the host.
+/* test_states.cu - answers of models with recurrent states that are taken back and made again, as /undo
+ * and /regen do: each gives the same logits to the bit, and no device memory goes. Another session gives
+ * them, too, to which keys, values and the state go through the host.
  *
  * usage: test_states [few]; prints `N passed, N failed`. */
 #include <stdio.h>
@@ -101,7 +101,7 @@ static void run(const char *path, int cycles) {
 
 int main(int argc, char **argv) {
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
-  for (const char *path : {"test/data/miniatures/qwen3_5-awq", "test/data/miniatures/lfm2-awq"})
+  for (const char *path : {"test/data/miniatures/qwen3_5", "test/data/miniatures/lfm2-awq"})
     run(path, few ? 5 : 100);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

@@ -1,76 +1,6 @@
 /* test_dialogue.c - a chat on the tiny model, without a terminal: when the oldest turns are forgotten and how
  * many, what is told, and that nothing is lost where nothing came. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/allocator_interface.h>
-#else
-#include <malloc.h>
-#endif
-
-#include "commands/chat/dialogue.h"
-#include "test/directory.h"
-#include "test/standard_streams.h"
-
-static AssistantFlags flags;
-static TalkFlags talk;
-static Dialogue d;
-static Buffer written; /* answers */
-
-static Status collect(void *user, const char *bytes, size_t size, Error *err) {
-  return buffer_append(user, bytes, size, err);
-}
-
-/* Begins a chat with a context of so many tokens, whose answers have n. */
-static void begin_with(const char *model, int n_ctx, int n, const char *template) {
-  static char path[300];
-  Error err = {{0}};
-  snprintf(path, sizeof path, "%s/template", own_directory);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(template, file);
-  fclose(file);
-  flags = (AssistantFlags)ASSISTANT_DEFAULTS;
-  flags.model.path = model;
-  flags.chat.chat_template = path;
-  flags.answer = (AnswerFlags){.max_tokens = n, .context = n_ctx, .ignore_eos = true};
-  flags.sampling.temperature = 0;
-  flags.device.threads = 1;
-  talk = (TalkFlags){0};
-  d = (Dialogue){.talk = &talk};
-  if (assistant_open(&flags, &d.assistant, &err) || assistant_start(&d.assistant, 0, &err))
-    fail_msg("%s", err.text);
-  chat_settings_begin(&d.settings, &d.assistant, true);
-  d.show = show_to(&d.assistant, -1);
-  d.show.write = collect;
-  d.show.user = &written;
-}
-
-static void begin(int n_ctx, int n, const char *template) {
-  begin_with("test/data/stories260K-awq", n_ctx, n, template);
-}
-
-static void end(void) {
-  show_release(&d.show);
-  conversation_release(&d.conversation);
-  id_list_release(&d.held);
-  buffer_release(&d.attached);
-  buffer_release(&d.text);
-  buffer_release(&d.thinking);
-  buffer_release(&written);
-  assistant_release(&d.assistant);
-}
-
-#define PLAIN                                                                                                \
-  "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}"                                  \
-  "{% if add_generation_prompt %}a: {% endif %}"
+#include "dialogue_test.h"
 
 static void add(Role role, const char *text) {
   assert_int_equal(conversation_add(&d.conversation, role, text, strlen(text), NULL), STATUS_OK);
@@ -111,13 +41,6 @@ static const char *message_for(size_t n_tokens) {
     assert_true(n < n_tokens);
     strcat(text, " the");
   }
-}
-
-/* What dialogue_send() says on standard error; its status in *status. */
-static const char *send(const char *text, Status *status, Error *err) {
-  tell_begin();
-  *status = dialogue_send(&d, text, strlen(text), err);
-  return note_end();
 }
 
 /* --- room in the context */
@@ -500,14 +423,6 @@ static void an_excerpt_is_one_line_of_whole_characters(void **state) {
 
 /* --- commands */
 
-static const char *command(const char *text, Status *status, Error *err) {
-  const ChatLine line = chat_parse(text, strlen(text));
-  assert_true(line.word < WORD_TEXT);
-  tell_begin();
-  *status = chat_command(&d, &line, err);
-  return note_end();
-}
-
 /* "sua": the roles of the conversation, by their first letters. */
 static void assert_roles(const char *want) {
   char got[20] = "";
@@ -579,43 +494,6 @@ static void the_last_turn_is_taken_back(void **state) {
   assert_roles("s");
   assert_string_equal(command("/system", &status, NULL), "Be terse.\n");
   end();
-}
-
-/* Bytes that are allocated now. */
-static size_t allocated(void) {
-#ifdef __SANITIZE_ADDRESS__
-  return __sanitizer_get_current_allocated_bytes();
-#else
-  const struct mallinfo2 info = mallinfo2();
-  return info.uordblks + info.hblkhd;
-#endif
-}
-
-/* Of a model with recurrent states, too, whose kept states come and go: 100 times as if once. */
-static void answers_that_are_taken_back_leave_no_memory_behind(void **state) {
-  (void)state;
-  static const char *const models[] = {"test/data/stories260K-awq", "test/data/miniatures/qwen3_5-awq",
-                                       "test/data/miniatures/lfm2-awq"};
-  enum { WARM = 10, CYCLES = 100, LEAST = 8 }; /* bytes that a leak in each cycle takes at least */
-  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-    size_t before = 0;
-    Status status;
-    Error err = {{0}};
-    begin_with(models[i], 120, 3, PLAIN);
-    for (int cycle = 0; cycle < WARM + CYCLES; cycle++) {
-      if (cycle == WARM) before = allocated();
-      written.size = 0;
-      send("Who is it?", &status, &err);
-      assert_int_equal(status, STATUS_OK);
-      command("/regen", &status, NULL);
-      assert_int_equal(status, STATUS_OK);
-      command("/undo", &status, NULL);
-      assert_int_equal(status, STATUS_OK);
-    }
-    const size_t after = allocated();
-    if (after >= before + CYCLES * LEAST) fail_msg("%s: %zu bytes, and then %zu", models[i], before, after);
-    end();
-  }
 }
 
 static void a_conversation_is_saved_and_loaded_whole(void **state) {
@@ -824,7 +702,6 @@ int main(void) {
       cmocka_unit_test(an_excerpt_is_one_line_of_whole_characters),
       cmocka_unit_test(another_answer_takes_the_place_of_the_last_one),
       cmocka_unit_test(the_last_turn_is_taken_back),
-      cmocka_unit_test(answers_that_are_taken_back_leave_no_memory_behind),
       cmocka_unit_test(a_conversation_is_saved_and_loaded_whole),
       cmocka_unit_test(files_stand_before_their_message_on_lines_of_their_own),
       cmocka_unit_test(a_file_is_taken_where_its_message_has_a_token_of_answer),
