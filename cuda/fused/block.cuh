@@ -15,7 +15,7 @@ namespace step {
 /* A layer in the table in device memory: 12 pointers, three a matrix, which lanes read as an array
  * (weight_ring.cuh). */
 struct Matrix {
-  const unsigned char *tiles, *scales, *zeros;
+  const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
 struct Layer {
@@ -132,9 +132,10 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
               "setmaxnreg would block");
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
-/* The form of model that a kernel is compiled for: weights in groups of kGroup inputs, heads of kHeadDim. */
+/* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
+ * heads of kHeadDim. */
 template <int kGroup, int kHeadDim> struct Form {
-  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4. */
+  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
 };
@@ -339,18 +340,39 @@ template <int kDim> __device__ __forceinline__ float inverse_of_squares(float sq
   return rsqrtf(squares / kDim + eps);
 }
 
+template <int kParts> constexpr bool kIsFp4 = kParts == STEP_FP4_PARTS;
+
+/* step_x_scales() */
+template <int kParts> constexpr int kXScales = kIsFp4<kParts> ? 1 : kParts;
+
 /* The offset of the lane's word within a group of quantised x, whose 64 inputs take half_bytes: 16 bytes
- * of each lane t, four words of layout.cuh in the order of operand_of(). */
+ * of each lane t, four words of layout.cuh in the order of operand_of(). FP4: 8 bytes of each lane. */
 template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
+  if (kIsFp4<kParts>) return lane * 8;
   const int t = lane & 3, g = lane >> 2;
   return (g >> 2) * half_bytes + t * 16 + (kParts == 4 ? (g & 3) * 4 : (g & 1) * 8 + (g & 2) * 2);
 }
 
-/* Quantises the lane's four values of a group, and stores them at its words of both planes; {scale, scale
- * * sum} of part i goes to scales[i * stride]. */
+/* The largest x of a group as an fp16. */
+constexpr float kLargestHalf = 16384.0f;
+
+/* Stores the lane's four values of a group as fp16, relative to the largest of the group. Their scale is
+ * multiplied by kOfScale, as FP4 weights' scales are read divided by it. */
+__device__ __forceinline__ void store_halves(const float (&v)[4], unsigned char *to, float2 *scale,
+                                             int lane) {
+  const float top = segment_max<32>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])))),
+              inverse = __fdividef(kLargestHalf, fmaxf(top, 1e-30f));
+  *(uint2 *)to =
+      make_uint2(pack_half2(v[0] * inverse, v[2] * inverse), pack_half2(v[1] * inverse, v[3] * inverse));
+  if (lane == 0) scale->x = top * (Fp4::kOfScale / kLargestHalf);
+}
+
+/* Quantises the lane's four values (k, k + 8, k + 1, k + 9) of a group, and stores them at its words of both
+ * planes; {scale, scale * sum} of part i goes to scales[i * stride]. FP4: see store_halves(). */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {
+  if constexpr (kIsFp4<kParts>) return store_halves(v, to, scales, lane);
   constexpr int kLanes = 32 / kParts;
   uint32_t word[2];
   int sum;
@@ -367,13 +389,14 @@ template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share 
 }
 
 /* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
-template <int kParts> constexpr int kScaleBytes = 32 * kParts;
-template <int kParts> constexpr int kZeroBytes = 8 * kParts;
+template <int kParts> constexpr int kScaleBytes = (kIsFp4<kParts> ? 16 : 32) * kParts;
+template <int kParts> constexpr int kZeroBytes = kIsFp4<kParts> ? 0 : 8 * kParts;
 
 /* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1024], scales
  * [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one part the
- * first 8 bytes may be another group's. */
+ * first 8 bytes may be another group's. FP4 has factors [rows][16] in place of zeros. */
 template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups) {
+  if (kIsFp4<kParts>) return STEP_FACTOR_BYTES;
   return kParts == 1 ? (n_groups * 8 + 16) & ~15 : n_groups * kZeroBytes<kParts>;
 }
 

@@ -24,7 +24,7 @@ static StepShape config_shape(const ModelConfig *c) {
 static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Error *err) {
   StepShape shape = config_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
-  shape.group = loaded->model->layers[0].q.group;
+  shape.group = step_group(loaded->model);
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
   if (loaded->kernel)

@@ -47,7 +47,8 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
             down = gate_up + b.share(GATE_UP).stages, end = down + b.share(DOWN).stages;
   const int first = b.has_kv_head() ? 0 : gate_up,
             keys = b.has_kv_head() ? key_stages(b.vars().pos, b.rank()) : 0;
-  constexpr int kMost = 16 * (1024 + kScaleBytes<B::kParts> + (B::kParts == 1 ? 16 : kZeroBytes<B::kParts>));
+  constexpr int kZeros = B::kParts == 1 || kIsFp4<B::kParts> ? 16 : kZeroBytes<B::kParts>;
+  constexpr int kMost = 16 * (1024 + kScaleBytes<B::kParts> + kZeros);
   const bool large = b.plan.slot_bytes > kMost; /* more than 16 KB of tiles */
   int before = 0;                               /* stages of earlier layers */
   uint32_t all = 0, last = 0, since = (uint32_t)clock64();

@@ -237,7 +237,7 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] *= over;
     store_group<B::kParts>(v, b.value_planes() + pack * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
-                           64, b.value_scales() + pack * B::kParts, 1, lane);
+                           64, b.value_scales() + pack * kXScales<B::kParts>, 1, lane);
   }
   b.mark(STEP_MARK_MERGED);
 }

@@ -17,14 +17,14 @@
  * t = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of
  * 128 inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same
  * split of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble
- * below: subtracting row g's sum at the end saves the mask. */
+ * below: subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh. */
 #pragma once
 
+#include "cuda/fused/one_fp4.cuh"
 #include "cuda/fused/one_residual.cuh"
 
 namespace step::one {
 
-constexpr int kPlaneBytes = 2 * STEP_GROUP; /* planes of a group */
 static_assert(STEP_SPAN == 4, "lane t scales group t");
 
 /* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
@@ -37,7 +37,7 @@ template <class B> __device__ __forceinline__ void make_planes(const B &b, const
   for (int i = b.warp(); i < n; i += STEP_WARPS) {
     const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
     const float v[4] = {low.x, high.x, low.y, high.y};
-    store_group<B::kParts>(v, to, 64, b.scales() + i * B::kParts, 1, b.lane());
+    store_group<B::kParts>(v, to, 64, b.scales() + i * kXScales<B::kParts>, 1, b.lane());
     from += STEP_WARPS * STEP_GROUP, to += STEP_WARPS * kPlaneBytes;
   }
 }
@@ -129,13 +129,6 @@ __device__ __forceinline__ void add_part(float2 &rows, const int (&sum)[4], cons
   rows.y += f16_high(scale) * (in.scale[i] * (float)high - small_float(zero & 240) * in.scaled_sum[i]);
 }
 
-/* Adds up the lanes of a row: row g in lanes t = 0, 2, row g + 8 in lanes 1, 3. */
-__device__ __forceinline__ float add_lanes(const float2 &rows, int t) {
-  float y = t & 1 ? rows.y : rows.x;
-  y += __shfl_xor_sync(~0u, t & 1 ? rows.x : rows.y, 1);
-  return y + __shfl_xor_sync(~0u, y, 2);
-}
-
 /* Multiplies a warp's groups of a tile row; between() is called after the first pair. */
 template <int kParts, class Between>
 __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs<kParts> &in, int lane,
@@ -207,14 +200,17 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
  * past the last leave sums that are not read. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>;
+  constexpr bool kFp4 = kIsFp4<kParts>;
   const Share &share = b.share(matrix);
   const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
   /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
   const uint32_t tiles_at = opaque(group0 * 1024 + b.lane() * 16),
-                 scales_at = opaque((most << share.log_rows) * 1024 + group0 * kScale + g * 4),
-                 zeros_at = opaque((most << share.log_rows) * (1024 + kScale) + group0 * kZero + g +
+                 scales_at = opaque((most << share.log_rows) * 1024 + group0 * kScale +
+                                    (kFp4 ? fp4_scales_at(b.lane()) : g * 4)),
+                 zeros_at = opaque((most << share.log_rows) * (1024 + kScale) + group0 * kZero +
+                                   (kFp4 ? (g + (t & 1) * 8) * 4 : g) +
                                    row * (zeros_stride<kParts>(most) - most * kZero));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
   /* A warpgroup without a stage reads another one's entry and ignores it. */
@@ -226,7 +222,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
 #pragma unroll
-    for (int i = 0; i < kParts; i++) {
+    for (int i = 0; i < (kFp4 ? 0 : kParts); i++) {
       const int own = max(min(4 * i + t, mine * kParts - 1), 0);
       scale_at[i] = scales_at + own * 32, zero_at[i] = zeros_at + (own + (entry >> 10 & 1)) * 8;
     }
@@ -244,9 +240,13 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
 #pragma unroll
         for (int i = 0; i < 2; i++)
           task.tiles[pair][c][i] = load_shared_16(stage + tiles_at + (2 * pair + i) * 1024 + c * 512);
+    if constexpr (kFp4) {
+      fetch_scales(task, stage + scales_at, stage + zeros_at);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kParts; i++)
-      task.scale[i] = load_shared_4(stage + scale_at[i]), task.zero[i] = load_shared_1(stage + zero_at[i]);
+      for (int i = 0; i < kParts; i++)
+        task.scale[i] = load_shared_4(stage + scale_at[i]), task.zero[i] = load_shared_1(stage + zero_at[i]);
+    }
     __syncwarp();
     if (b.lane() == 0) barrier_arrive(empty);
   };

@@ -88,6 +88,7 @@ template <class TheForm> static Kernel kernel_of(bool debug) {
 Kernel one_token_kernel(const StepShape &shape, bool debug) {
   if (shape.head_dim == 64) return kernel_of<Form<128, 64>>(debug);
   switch (shape.group) {
+  case STEP_FP4_GROUP: return kernel_of<Form<STEP_FP4_GROUP, 128>>(debug);
   case 32: return kernel_of<Form<32, 128>>(debug);
   case 64: return kernel_of<Form<64, 128>>(debug);
   default: return kernel_of<Form<128, 128>>(debug);

@@ -53,8 +53,9 @@ KSplit step_split(int n_groups) {
 }
 
 /* Bytes of tiles, scales and zeros. With one part zeros begin at a multiple of 8 bytes, their copies at one
- * of 16. */
+ * of 16. FP4 has a byte for each scale, and factors in place of zeros. */
 static int bytes_of(int rows, int groups, int parts) {
+  if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
   const int zeros = parts == 1 ? align_up(groups * 8 + 8, 16) : groups * parts * 8;
   return rows * (groups * (1024 + 32 * parts) + zeros);
 }
@@ -107,7 +108,8 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   off->sums = off->x + align_up(larger(s->hidden * 4, larger(long_sums, states)), 16);
   off->planes = off->attention = off->sums + align_up(sums, 16);
   off->scales = off->planes + groups * PLANES;
-  off->exchange = align_up(larger(off->scales + groups * parts * X_SCALES, off->attention + attention), 16);
+  off->exchange = align_up(
+      larger(off->scales + groups * step_x_scales(parts) * X_SCALES, off->attention + attention), 16);
   off->heads = off->exchange + align_up(larger(projections, most * STEP_GROUP * 4), 16);
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
@@ -188,9 +190,11 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
     bool refused;
     const char *what;
   } rules[] = {
-      {s->group != STEP_GROUP && s->group != 64 && s->group != 32, "group size"},
+      {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP,
+       "group size"},
       {s->head_dim != 64 && s->head_dim != 128, "size of heads"},
       {s->head_dim == 64 && s->group != STEP_GROUP, "group size"}, /* not compiled */
+      {tokens > 1 && s->group == STEP_FP4_GROUP, "group size"},    /* separate kernels run these */
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
       {s->intermediate % (2 * STEP_GROUP) != 0, "intermediate size"},
@@ -241,15 +245,24 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
 
 /* --- which models */
 
+/* Inputs that share a scale, as laid out; 0 where no kernel reads such weights. */
+static int group_of(const Linear *l) {
+  if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
+  return l->kind == LINEAR_AWQ && (l->group == STEP_GROUP || l->group == 64 || l->group == 32) ? l->group : 0;
+}
+
+int step_group(const Model *model) {
+  return group_of(&model->layers[0].q);
+}
+
 static const char *unsupported_layer(const Model *model, int layer) {
   const ModelConfig *c = &model->config;
   const ModelLayer *l = &model->layers[layer];
-  const int group = model->layers[0].q.group;
   const Linear *matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-    if (matrices[i]->kind != LINEAR_AWQ || (group != STEP_GROUP && group != 64 && group != 32))
-      return "layers that are not 4 bits in groups of 32, 64 or 128";
-    if (matrices[i]->group != group) return "layers with groups of different sizes";
+    const int group = group_of(matrices[i]);
+    if (!group) return "layers that are not FP4 or 4 bits in groups of 32, 64 or 128";
+    if (group != step_group(model)) return "layers with groups of different sizes";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
   }
   if (config_layer(c, layer).kind != LAYER_ATTENTION) return "layers without attention";

@@ -50,7 +50,10 @@ enum {
   STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
-  STEP_GROUP = 128,       /* inputs: a group of the weights, or 2 groups of 64, or 4 of 32 */
+  STEP_GROUP = 128,    /* inputs: a group of the weights, or 2 groups of 64, or 4 of 32; FP4: 8 of 16 */
+  STEP_FP4_GROUP = 16, /* a shape's group for FP4 weights, which MXFP4's 32 are laid out as, too */
+  STEP_FP4_PARTS = STEP_GROUP / STEP_FP4_GROUP,
+  STEP_FACTOR_BYTES = 64, /* FP4: factors of a tile row, in each stage in the place of zero points */
   STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
@@ -98,7 +101,7 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128 */
+  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
   int head_dim;        /* 64 or 128 */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   size_t shared_bytes; /* the most that one block may have */
@@ -117,9 +120,9 @@ typedef struct {
                   * Several tokens: [groups of hidden], x of lm_head as integers, then halves */
   int exchange;  /* float: q, k, v, attention's output; the gated product. Several tokens: lm_head's sums */
   int sums;      /* float: partial sums of o and down */
-  int planes;    /* [groups][256]: x of a matmul as two int8 planes */
+  int planes;    /* [groups][256]: x of a matmul as two int8 planes; with FP4 as halves */
   int attention; /* same place: half [8][heads of KV head][head_dim], then float2 {maximum, sum} [8][heads] */
-  int scales;    /* float2 [groups][parts] {scale, scale * sum} */
+  int scales;    /* float2 [groups][step_x_scales()] {scale, scale * sum} */
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
@@ -172,9 +175,14 @@ typedef struct {
 #define STEP_BOTH
 #endif
 
-/* Parts of STEP_GROUP inputs with a scale and a zero point each. */
+/* Parts of STEP_GROUP inputs with a scale and a zero point each; FP4: with a scale each. */
 STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
+}
+
+/* Scales of STEP_GROUP inputs of x: one a part, but with FP4 one for all of them. */
+STEP_BOTH static inline int step_x_scales(int parts) {
+  return parts == STEP_FP4_PARTS ? 1 : parts;
 }
 
 /* Packs of a cluster's queries, and of its key and value. */
@@ -233,6 +241,9 @@ size_t step_memory(const StepShape *shape, int tokens);
 Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);
 
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
- * attention and the FFN only, 4 bits in groups of 32, 64 or 128, head_dim 64 or 128, an fp16 lm_head,
+ * attention and the FFN only, 4 bits in groups of 32, 64 or 128 or FP4, head_dim 64 or 128, an fp16 lm_head,
  * no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
+
+/* The group of a model's shape. */
+int step_group(const Model *model);

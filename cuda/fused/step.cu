@@ -81,9 +81,11 @@ static size_t vectors_bytes(const StepShape &s) {
 static Layer layer_of(const DeviceLayer *from) {
   const DeviceLinear *matrices[] = {&from->qkv.parts[0], &from->o, &from->gate_up.parts[0], &from->down};
   Layer l = {};
-  for (int i = 0; i < step::MATRICES; i++)
-    l.matrices[i] = {(const unsigned char *)matrices[i]->tiles, (const unsigned char *)matrices[i]->scales,
-                     (const unsigned char *)matrices[i]->zeros};
+  for (int i = 0; i < step::MATRICES; i++) {
+    const DeviceLinear &w = *matrices[i];
+    l.matrices[i] = {(const unsigned char *)w.tiles, (const unsigned char *)w.scales,
+                     (const unsigned char *)(w.type == WEIGHT_FP4 ? w.factors : w.zeros)};
+  }
   return l;
 }
 

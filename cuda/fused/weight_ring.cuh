@@ -56,7 +56,7 @@ template <class B, int kKind> struct Copier {
    * matrix. */
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share,
                                           const unsigned char *from0) {
-    constexpr int kParts = B::kParts, kLogParts = kParts / 2; /* 1, 2, 4: 0, 1, 2 */
+    constexpr int kParts = B::kParts, kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
     constexpr int kLogUnit = kKind == TILES ? 10 : (kKind == SCALES ? 5 : 3) + kLogParts;
     constexpr int kBefore = /* bytes of a group */
         kKind == TILES    ? 0
@@ -77,6 +77,8 @@ template <class B, int kKind> struct Copier {
       if (kKind == ZEROS && kParts == 1) { /* zeros of an odd group begin 8 bytes after a multiple of 16 */
         const int odd = (index & 1) * 8;
         bytes = (odd + bytes + 15) & ~15, from -= odd;
+      } else if (kKind == ZEROS && kIsFp4<kParts>) {
+        from = from0 + index / share.all_groups * STEP_FACTOR_BYTES, bytes = STEP_FACTOR_BYTES;
       }
       const bool mine = lane < kStageRows && groups > 0;
       stage(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));

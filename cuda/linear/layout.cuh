@@ -17,13 +17,15 @@
  * [n_out rounded up to 16].
  *
  * FP8 (E4M3) lies as 8 bits do, without zeros. FP4 (E2M1) has tiles of 512 bytes whose words hold the same
- * weights, in an order of bits that two masks and some left shifts turn into fp16, with a scale for each 16
- * inputs. Both have a factor for each output, by which sums are multiplied at the end (epilogue.cuh):
+ * weights, in an order of bits that left shifts and a mask turn into fp16, with a scale for each 16 inputs.
+ * Both have a factor for each output, by which sums are multiplied at the end (epilogue.cuh):
  *     w = number(code) * scale[group] * factor[output]
  *
  *   FP4 word j, each half of 16 bits (k 2t and 8+2t, k 2t+1 and 9+2t of 16 j), s: sign, n: the other bits
  *     bit   15 14 13 12 | 11 10 9 | 8 7 6   | 5 4 3   | 2 1 0       a0: row g, k    a1: row g + 8, k
  *     of     s0 s3 s2 s1|  n of a0| n of a1 | n of a2 | n of a3     a2: row g, k+8  a3: row g + 8, k+8
+ *     where s2 and n of a2 are stored ^ bits 9 and 9 8 7, s3 and n of a3 ^ bits 6 and 10 9 8, so that bits
+ *     15 and 11 10 9 of w << 6 ^ w << 2 are those of a2, and of w << 9 ^ w << 1 those of a3
  *   FP4 scales [n_out / 16][n_in / 64][8 g][4 groups][2 rows] u8: the bits of an fp16 from bit 7 on (E4M3
  *     with a fifth bit of exponent in place of the sign), so an E4M3 code stands for 1 / 256 of its number
  *   factors    [n_out rounded up to 16] fp32
@@ -332,8 +334,8 @@ struct Fp4 {
     uint32_t w = j == 0 ? v[0].x : j == 1 ? v[0].y : j == 2 ? v[0].z : v[0].w;
     a[0] = w & 0x8e008e00u;
     a[1] = w << 3 & 0x8e008e00u;
-    a[2] = (w << 6 & 0x0e000e00u) | (w << 2 & 0x80008000u);
-    a[3] = (w << 9 & 0x0e000e00u) | (w << 1 & 0x80008000u);
+    a[2] = (w << 6 ^ w << 2) & 0x8e008e00u;
+    a[3] = (w << 9 ^ w << 1) & 0x8e008e00u;
   }
 
   /* Scales of rows g and g + 8 for inputs 16j .. 16j + 15: fp16 in the low and the high half. */

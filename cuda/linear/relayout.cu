@@ -234,10 +234,12 @@ __global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart par
   tiles[(tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
 }
 
-/* Bits of a code in half a word of FP4, for the weight of register a[operand] (layout.cuh). */
+/* Bits of a code in half a word of FP4, for the weight of register a[operand] (layout.cuh). The bits of
+ * all codes are combined by exclusive or. */
 __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
   const int sign[4] = {15, 12, 13, 14};
-  return (code & 7) << (9 - 3 * operand) | (code >> 3 & 1) << sign[operand];
+  const uint32_t bits = (code & 7) << (9 - 3 * operand) | (code >> 3 & 1) << sign[operand];
+  return bits ^ (bits & 0x200) << 4 ^ (bits & 0x380) >> 4 ^ (bits & 0x40) << 8 ^ (bits & 0x700) >> 8;
 }
 
 /* A thread writes one word of a tile, or the half of its bits that the rows of one slab have; rows
@@ -256,9 +258,9 @@ __global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, int n_tiles_out,
     for (int i = 0; i < 4; i++) {
       const int k = tile_in * kTileIn + tile_k(j, t, i);
       const uint32_t code = k < n_in ? from[k / 2] >> (k % 2 * 4) & 15 : 0;
-      word |= fp4_bits(code, i % 2 * 2 + half) << (i / 2 * 16);
+      word ^= fp4_bits(code, i % 2 * 2 + half) << (i / 2 * 16);
     }
-    *at |= word;
+    *at ^= word; /* 0 at first */
   }
 }
 

@@ -59,8 +59,21 @@ template <class Work> static void in_threads(int n, Work work) {
   for (std::thread &t : threads) t.join();
 }
 
+/* w[o][i] of an FP4 layer. */
+static std::vector<float> dequantised_fp4(const Stored &s) {
+  auto codes = to_host<uint8_t>(s.weights, (size_t)s.n_out * s.n_in / 2);
+  auto scales = to_host<uint8_t>(s.scales, (size_t)s.n_out * (s.n_in / s.group));
+  std::vector<float> w((size_t)s.n_out * s.n_in);
+  in_threads(s.n_out, [&](int o) {
+    for (int i = 0; i < s.n_in; i++)
+      w[(size_t)o * s.n_in + i] = (float)stored_float(s, codes.data(), scales.data(), i, o);
+  });
+  return w;
+}
+
 /* w[o][i] of an AWQ layer. Nibble i of a word holds column [0,2,4,6,1,3,5,7][i]. */
 static std::vector<float> dequantised(const Stored &s) {
+  if (s.type == WEIGHT_FP4) return dequantised_fp4(s);
   const int words = s.n_out / 8, order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
   auto q = to_host<uint32_t>(s.weights, (size_t)s.n_in * words);
   auto z = to_host<uint32_t>(s.zeros, (size_t)(s.n_in / s.group) * words);
@@ -147,17 +160,32 @@ struct Fixture {
     return l;
   }
 
-  /* Random parts of one matrix. Scales are so small that outputs for a row of 1s stay near 1. */
+  /* Makes scales so small that outputs for a row of 1s stay near 1. */
+  void shrink(const Stored &s) {
+    const size_t n = (size_t)(s.n_in / s.group) * s.n_out;
+    if (s.type ==
+        WEIGHT_FP4) { /* the codes' mean square is 8.6, the scales' kStoredFactor^2 * 2^(2 e) * 1.5 */
+      const int e = (int)floor(-log2(3 * kStoredFactor * sqrt((double)s.n_in)));
+      std::vector<uint8_t> codes(n);
+      for (size_t i = 0; i < n; i++) codes[i] = (uint8_t)((7 + e) * 8 - 4 + random_bits(seed, i) % 13);
+      CHECK(cudaMemcpy(s.scales, codes.data(), n, cudaMemcpyHostToDevice));
+      return;
+    }
+    std::vector<__half> scales = to_host<__half>(s.scales, n);
+    for (__half &h : scales) h = __float2half_rn(__half2float(h) * 12.0f / sqrtf((float)s.n_in));
+    CHECK(cudaMemcpy(s.scales, scales.data(), n * 2, cudaMemcpyHostToDevice));
+  }
+
+  /* Random parts of one matrix. */
   void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in,
               bool interleaved, bool bias, const char *name) {
     Stored stored[3];
     std::vector<float> all_bias;
     for (int i = 0; i < n; i++) {
       seed += 10;
-      stored[i] = stored_random(WEIGHT_AWQ4, n_in, n_outs[i], c.group, seed);
-      std::vector<__half> scales = to_host<__half>(stored[i].scales, (size_t)(n_in / c.group) * n_outs[i]);
-      for (__half &h : scales) h = __float2half_rn(__half2float(h) * 12.0f / sqrtf((float)n_in));
-      CHECK(cudaMemcpy(stored[i].scales, scales.data(), scales.size() * 2, cudaMemcpyHostToDevice));
+      stored[i] =
+          stored_random(c.group == STEP_FP4_GROUP ? WEIGHT_FP4 : WEIGHT_AWQ4, n_in, n_outs[i], c.group, seed);
+      shrink(stored[i]);
       *parts[i] = host_linear(&stored[i], bias);
       all_bias.insert(all_bias.end(), parts[i]->bias.begin(), parts[i]->bias.end());
     }

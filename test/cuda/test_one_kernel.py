@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import checkpoint  # noqa: E402  (from scripts/)
 import compare  # noqa: E402
+import layouts  # noqa: E402
 
 STORIES = ROOT / "test" / "data" / "stories260K-awq"
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # where there are clusters, a chip of 9.0
@@ -29,6 +30,7 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "qwen3": (QWEN3, 128),
     "qwen2": ({**QWEN3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, 128),
     "qwen3 in groups of 32": (QWEN3, 32),
+    "qwen3 in FP4": (QWEN3, 16),
     "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,
                      "num_attention_heads": 8}, 128),
 }
@@ -56,13 +58,23 @@ def tensors_of(kind, random, hidden):
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
         for name, (n_out, n_in) in sizes.items():
-            tensors |= checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(dense(n_out, n_in), group))
+            weight = dense(n_out, n_in)
+            tensors |= (layouts.float_tensors(prefix + name, weight, "nvfp4-packed", None, None)[0] if group == 16 else
+                        checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(weight, group)))
             if config["model_type"] == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
                 tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
         if config["model_type"] == "qwen3":
             tensors[prefix + "self_attn.q_norm.weight"] = norm(128)
             tensors[prefix + "self_attn.k_norm.weight"] = norm(128)
     return tensors
+
+
+def quantisation(group):
+    if group != 16:
+        return {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": group, "zero_point": True}
+    weights = {"num_bits": 4, "type": "float", "symmetric": True, "group_size": 16, "strategy": "tensor_group"}
+    return {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "ignore": ["lm_head"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
 
 
 def make_model(folder, kind, hidden=HIDDEN, **more):
@@ -73,8 +85,7 @@ def make_model(folder, kind, hidden=HIDDEN, **more):
         "num_key_value_heads": KV_HEADS, "max_position_embeddings": 256,
         "vocab_size": VOCAB, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
         "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16", **KINDS[kind][0],
-        "quantization_config": {"quant_method": "awq", "version": "gemm", "bits": 4,
-                                "group_size": KINDS[kind][1], "zero_point": True}, **more})
+        "quantization_config": quantisation(KINDS[kind][1]), **more})
     checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors_of(kind, np.random.default_rng(5), hidden))
     return folder
 

@@ -29,6 +29,7 @@ static const char *const configs[] = {
     "Llama-3.1-8B-Instruct-AWQ",
     "Llama-3.2-1B-Instruct-AWQ", /* heads of 64 */
     "Qwen3-8B-W4A16-G32",        /* groups of 32 */
+    "Qwen3-8B-NVFP4",            /* FP4, whose steps of several tokens have no kernel */
 };
 
 static Model *open_config(const char *name) {
@@ -48,7 +49,7 @@ static StepShape shape_of(const Model *model, int n_clusters) {
                      .n_heads = c->n_heads,
                      .n_kv_heads = c->n_kv_heads,
                      .vocab_size = c->vocab_size,
-                     .group = model->layers[0].q.group,
+                     .group = step_group(model),
                      .head_dim = c->head_dim,
                      .n_clusters = n_clusters,
                      .shared_bytes = H200_SHARED};
@@ -59,7 +60,13 @@ static int larger(int a, int b) {
 }
 
 static int zeros_stride(int groups, int parts) {
+  if (parts == STEP_FP4_PARTS) return STEP_FACTOR_BYTES;
   return parts == 1 ? (groups * 8 + 16) / 16 * 16 : groups * parts * 8;
+}
+
+/* Bytes of a group's scales in a tile row: fp16, FP4 a byte each. */
+static int scale_bytes(int parts) {
+  return 16 * parts * (parts == STEP_FP4_PARTS ? 1 : 2);
 }
 
 /* Bytes of a slot that weight_ring.cuh writes for a stage of so many tile rows and groups: tiles,
@@ -68,7 +75,7 @@ static int zeros_stride(int groups, int parts) {
 static int bytes_touched(int rows, int groups, int parts) {
   const int stride = zeros_stride(groups, parts);
   int end = 0;
-  if (parts > 1) return rows * (groups * (1024 + 32 * parts) + stride);
+  if (parts > 1) return rows * (groups * (1024 + scale_bytes(parts)) + stride);
   for (int odd = 0; odd <= 8; odd += 8) {
     const int copied = (odd + groups * 8 + 15) / 16 * 16;
     assert_true(copied <= stride); /* the next row's zeros begin after them */
@@ -139,7 +146,7 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
   assert_true(filled * 16 <= stride && cut.splits * cut.k_warps * stride * (int)sizeof(float) <= bytes);
   assert_true(cut.splits * cut.k_warps * stride < 1 << 21);
   const int parts = step_parts(&plan->shape), zeros = zeros_stride(cut.groups, parts);
-  assert_true(cut.rows * (cut.groups * (1024 + 32 * parts) + zeros) <= plan->slot_bytes);
+  assert_true(cut.rows * (cut.groups * (1024 + scale_bytes(parts)) + zeros) <= plan->slot_bytes);
   const int read = ((cut.rows - 1) * cut.groups + (cut.k_warps - 1) * cut.span + STEP_SPAN) * 1024;
   assert_true(read <= plan->slot_bytes + plan->off.total);
   for (int split = 0; split < cut.splits; split++) {
@@ -147,7 +154,7 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
     const int even = parts == 1 ? 2 : 1; /* copies are of so many groups' zeros */
     const int begin = (first_group + from) / even * even;
     const int end = (first_group + from + n + even - 1) / even * even;
-    assert_true((end - begin) * 8 * parts <= zeros && end <= all_groups);
+    assert_true(((end - begin) * 8 * parts <= zeros || parts == STEP_FP4_PARTS) && end <= all_groups);
   }
 }
 
@@ -181,7 +188,7 @@ static void check_places(const StepPlan *plan) {
   assert_true(off->heads - off->exchange >= most_ffn_blocks * STEP_GROUP * 4);
   for (size_t i = 0; i < COUNT(most_groups); i++) {
     assert_true(off->scales - off->planes >= most_groups[i] * 2 * STEP_GROUP);
-    assert_true(off->exchange - off->scales >= most_groups[i] * step_parts(s) * 8);
+    assert_true(off->exchange - off->scales >= most_groups[i] * step_x_scales(step_parts(s)) * 8);
   }
   check_share(plan, plan->full, plan->all_packs, off->sums - off->x, 0, s->hidden / STEP_GROUP);
   for (int c = 0; c < s->n_clusters; c++) {
@@ -195,9 +202,9 @@ static void check_places(const StepPlan *plan) {
 
 /* Gives the shape the next of the groups and heads that have kernels. */
 static void next_form(StepShape *s) {
-  static const int groups[] = {128, 64, 32, 128}, head_dims[] = {128, 128, 128, 64};
+  static const int groups[] = {128, 64, 32, 128, 16}, head_dims[] = {128, 128, 128, 64, 128};
   static unsigned turn;
-  s->group = groups[turn % 4], s->head_dim = head_dims[turn % 4];
+  s->group = groups[turn % 5], s->head_dim = head_dims[turn % 5];
   turn++;
 }
 
@@ -287,11 +294,19 @@ static void forms_without_a_kernel_are_refused(void **state) {
   (void)state;
   const struct {
     int group, head_dim, n_heads;
-    const char *because;
+    const char *of_one, *of_several;
   } cases[] = {
-      {128, 128, 16, NULL},       {64, 128, 16, NULL},        {32, 128, 16, NULL},
-      {128, 64, 16, NULL},        {32, 64, 16, "group size"}, {16, 128, 16, "group size"},
-      {0, 128, 16, "group size"}, {128, 256, 16, "of heads"}, {128, 64, 24, "heads of a KV head"},
+      {128, 128, 16, NULL, NULL},
+      {64, 128, 16, NULL, NULL},
+      {32, 128, 16, NULL, NULL},
+      {16, 128, 16, NULL, "group size"},
+      {128, 64, 16, NULL, NULL},
+      {32, 64, 16, "group size", "group size"},
+      {16, 64, 16, "group size", "group size"},
+      {8, 128, 16, "group size", "group size"},
+      {0, 128, 16, "group size", "group size"},
+      {128, 256, 16, "of heads", "of heads"},
+      {128, 64, 24, "heads of a KV head", "heads of a KV head"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     StepShape s = small_shape();
@@ -300,8 +315,8 @@ static void forms_without_a_kernel_are_refused(void **state) {
       StepPlan plan;
       Error err = {{0}};
       const Status status = step_plan(&s, tokens, &plan, &err);
-      if (cases[i].because ? status != STATUS_MODEL || !strstr(err.text, cases[i].because)
-                           : status != STATUS_OK)
+      const char *because = tokens == 1 ? cases[i].of_one : cases[i].of_several;
+      if (because ? status != STATUS_MODEL || !strstr(err.text, because) : status != STATUS_OK)
         fail_msg("case %zu, %d tokens: \"%s\"", i, tokens, err.text);
     }
   }
@@ -485,9 +500,10 @@ static void models_of_today_and_their_rows(void **state) {
     for (int rows = 2; rows <= STEP_MAX_TOKENS; rows *= 2) {
       StepPlan plan;
       Error err;
-      const bool too_many = shape.n_heads / shape.n_kv_heads * rows > STEP_MAX_QUERIES;
+      const bool none =
+          shape.group == STEP_FP4_GROUP || shape.n_heads / shape.n_kv_heads * rows > STEP_MAX_QUERIES;
       const Status status = step_plan(&shape, rows, &plan, &err);
-      if ((status == STATUS_OK) == too_many) fail_msg("%s, %d rows: %s", configs[i], rows, err.text);
+      if ((status == STATUS_OK) == none) fail_msg("%s, %d rows: %s", configs[i], rows, err.text);
       if (status == STATUS_OK) check_few_plan(&plan);
     }
     model_close(model);
@@ -538,6 +554,7 @@ static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) 
     StepPlan plan;
     Error err;
     char needed[32];
+    if (shape.group == STEP_FP4_GROUP) continue;
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
     shape.shared_bytes = (size_t)(plan.off.total + (STEP_WARPGROUPS + 1) * plan.slot_bytes);
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
@@ -600,6 +617,8 @@ static void layers_it_is_not_for_are_told_why(void **state) {
   for (size_t i = 0; i < COUNT(linears); i++) {
     REFUSED_WITH(model, linears[i]->group, 64, "groups of different sizes");
     REFUSED_WITH(model, linears[i]->kind, LINEAR_GROUPED, "4 bits");
+    REFUSED_WITH(model, linears[i]->kind, LINEAR_FP8, "4 bits");
+    REFUSED_WITH(model, linears[i]->kind, LINEAR_FP4, "groups of different sizes");
     linears[i]->bias.data = bias;
     if (i < 3)
       assert_int_equal(step_supports(model, NULL), STATUS_OK);
