@@ -37,6 +37,7 @@ static const LinearEntry entries[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
   {INTS,  A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {FLOAT, A16,  1,  8, 1,  8,   0,  8,128,X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
+  {AWQ4,  A16,  9, 48, 9, 32,   0,1024,64,X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {WIDE,  A16, 33,ANY, 9,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},

@@ -45,6 +45,12 @@ template <int kNewest> __device__ __forceinline__ void wgmma_wait() {
 template <int kColumns>
 __device__ void wgmma_f16(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
+/* c[64][kColumns] (+)= a[64][32] b[32][kColumns], unsigned by signed bytes. Warp w has rows 16 w .. 16 w + 15
+ * as in mma m16n8k32: a[i] are four bytes of row g + i % 2 * 8 from k 4 t + i / 2 * 16 on; c as above. b:
+ * operand_b() of rows of 128 bytes; 32 k further is 32 bytes, so 2, further. */
+template <int kColumns>
+__device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+
 /* clang-format off */
 /* An instruction names all its registers: sums %0 .. %(n - 1), then a, b and add. */
 #define TEN(tens) "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, " \
@@ -79,6 +85,26 @@ WGMMA_F16(160, SUMS_80, SIXTY ", " TEN(6) ", " TEN(7), "%80, %81, %82, %83", "%8
 WGMMA_F16(192, SUMS_96, NINETY ", %90, %91, %92, %93, %94, %95", "%96, %97, %98, %99", "%100", "%101")
 WGMMA_F16(256, SUMS_128, NINETY ", " TEN(9) ", " TEN(10) ", " TEN(11)
           ", %120, %121, %122, %123, %124, %125, %126, %127", "%128, %129, %130, %131", "%132", "%133")
+
+#define EIGHT_INTS(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), \
+                      "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
+#define INTS_16    EIGHT_INTS(0), EIGHT_INTS(8)
+#define INTS_24    INTS_16, EIGHT_INTS(16)
+#define INTS_32    INTS_24, EIGHT_INTS(24)
+#define WGMMA_U8S8(columns, sums, names, a_names, b_name, add_name)                                         \
+  template <>                                                                                               \
+  __device__ __forceinline__ void wgmma_u8s8<columns>(int(&c)[columns / 2], const uint32_t(&a)[4],          \
+                                                      uint64_t b, int add) {                                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k32.s32.u8.s8 {" names "}, {" a_names "}, "   \
+                 b_name ", p;\n}"                                                                           \
+                 : sums                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                           \
+  }
+
+WGMMA_U8S8(32, INTS_16, TEN() ", %10, %11, %12, %13, %14, %15", "%16, %17, %18, %19", "%20", "%21")
+WGMMA_U8S8(48, INTS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28", "%29")
+WGMMA_U8S8(64, INTS_32, THIRTY ", %30, %31", "%32, %33, %34, %35", "%36", "%37")
 /* clang-format on */
 
 #endif

@@ -56,9 +56,11 @@ static void rows_of_x_choose_on_hopper(void **state) {
   (void)state;
   assert_string_equal(chosen(h200(1)), "awq_planes");
   assert_string_equal(chosen(h200(8)), "awq_planes");
-  assert_string_equal(chosen(h200(9)), "awq_tensorcore");
-  assert_string_equal(chosen(h200(32)), "awq_tensorcore");
-  assert_string_equal(chosen(h200(33)), "awq_wgmma");
+  assert_string_equal(chosen(h200(9)), "planes_wgmma");
+  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 64, ACT_F16), "planes_wgmma");
+  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_F16), "awq_tensorcore");
+  assert_string_equal(chosen(h200(48)), "planes_wgmma");
+  assert_string_equal(chosen(h200(49)), "awq_wgmma");
   assert_string_equal(chosen(h200(100000)), "awq_wgmma");
 }
 
@@ -78,12 +80,18 @@ static void small_matrices_turn_to_the_library_earlier(void **state) {
 
 static void small_deep_matrices_turn_to_wgmma_earlier(void **state) {
   (void)state;
+  LinearQuery fp8 = h200(9), shallow = h200(32), large = h200(32), other = chip(SM(9, 0), 132, 227, 9);
+  fp8.weights = shallow.weights = large.weights = other.weights = WEIGHT_FP8;
+  assert_string_equal(chosen_of_size(fp8, 4096, 4096), "awq_wgmma");
+  assert_string_equal(chosen_of_size(fp8, 6144, 2048), "awq_wgmma");
+  assert_string_equal(chosen_of_size(shallow, 4064, 4096), "awq_tensorcore");
+  assert_string_equal(chosen_of_size(large, 4096, 5120), "awq_tensorcore");
+  assert_string_equal(chosen_of_size(other, 4096, 4096), "awq_tensorcore");
   assert_string_equal(chosen_of_size(h200(8), 4096, 4096), "awq_planes");
-  assert_string_equal(chosen_of_size(h200(9), 4096, 4096), "awq_wgmma");
-  assert_string_equal(chosen_of_size(h200(9), 6144, 2048), "awq_wgmma");
-  assert_string_equal(chosen_of_size(h200(32), 4064, 4096), "awq_tensorcore");
-  assert_string_equal(chosen_of_size(h200(32), 4096, 5120), "awq_tensorcore");
-  assert_string_equal(chosen_of_size(chip(SM(9, 0), 132, 227, 9), 4096, 4096), "awq_tensorcore");
+  assert_string_equal(chosen_of_size(h200(9), 4096, 4096), "planes_wgmma");
+  assert_string_equal(chosen_of_size(h200(32), 4096, 4096), "planes_wgmma");
+  assert_string_equal(chosen_of_size(h200(33), 4096, 4096), "awq_wgmma");
+  assert_string_equal(chosen(chip(SM(9, 0), 132, 227, 9)), "awq_tensorcore");
 }
 
 /* 32 tiles for each 256 tokens: 132 SMs get one each from 128 tiles on, two from 256, three from 384. 352
@@ -268,6 +276,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
   } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
                {"float_mma", WEIGHT_FP8, ACT_F16, 8, 128, SM(8, 0), 0},
                {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
+               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 1024, 64, SM_90A, SM_90A},
                {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
                {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 32, SM(8, 0), 0},
                {"awq_small_batch", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(7, 5), 0},
@@ -312,6 +321,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
             cases[i].weights == WEIGHT_INT8  ? 1u << WEIGHT_INT8
             : cases[i].weights > WEIGHT_INT8 ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
             : !strcmp(name, "float_mma")     ? floats
+            : !strcmp(name, "planes_wgmma")  ? 1u << WEIGHT_AWQ4
             : !strcmp(name, "awq_wgmma")     ? 1u << WEIGHT_AWQ4 | floats
             : strstr("awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
                                                                               : integers;

@@ -10,7 +10,8 @@
  * multiplies in double by the plainest kernel there is, itself compared with the host on small shapes.
  *
  * Tolerances, normalised mean squared error (NMSE) of fp32 results:
- *   awq_planes, awq_gemv, awq_small_batch: exact sums; x is rounded to max |x| of its block / 65024 at most.
+ *   awq_planes, planes_wgmma, awq_gemv, awq_small_batch: exact sums; x is rounded to max |x| of its block /
+ *     65024 at most.
  *     Blocks hold one to three of our eightfold outliers, so max ~ 20 and the error's variance is
  *     (20 / 32512)^2 / 12 = 3.2e-8 of an x whose mean square is about 2: 1.6e-8.
  *   awq_tensorcore, awq_wgmma, awq_dequant: weights rounded to fp16, an error uniform in half a unit in the
@@ -81,12 +82,12 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},      {"awq_small_batch", 1e-7, 1e18},
-    {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},   {"awq_dequant", 2.5e-7, 1e18},
-    {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10}, {"awq_plain", 1e-9, 2e9},
-    {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
-    {"int8_token", 3.2e-14, 1e18},       {"float_mma", 1e-9, 1e18},     {"dense_rows", 1e-9, 1e18},
-    {"dense_converted", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
+    {"planes_wgmma", 1e-7, 1e18},    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},
+    {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},
+    {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10},
+    {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},
+    {"int8_dp4a", 1e-10, 5e10},      {"int8_token", 3.2e-14, 1e18},       {"float_mma", 1e-9, 1e18},
+    {"dense_rows", 1e-9, 1e18},      {"dense_converted", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -652,6 +653,53 @@ static void check_few_wgmma(void) {
   only = asked;
 }
 
+/* planes_wgmma: the bits of a row for every count of rows are those that it has among the most. */
+static void check_rows_beside(int n_in, int n_out, int group, std::vector<int> counts) {
+  if (!wanted("planes_wgmma")) return;
+  const int most = *std::max_element(counts.begin(), counts.end());
+  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 12);
+  Operands o = make_operands(&s, 1, most);
+  const LinearEntry *chosen;
+  if (linear_choice(context, &o.w, ACT_F16, most, "planes_wgmma", &chosen, &error) == STATUS_OK) {
+    std::vector<float> y[2];
+    MUST(linear_prepare(context, &o.w, ACT_F16, most, "planes_wgmma", &error));
+    counts.insert(counts.begin(), most);
+    for (int n : counts) {
+      std::vector<float> &to = y[n < most];
+      LinearCall call = {&o.w,    o.x,   o.x_stride,     n, LINEAR_TO_F32, o.y[0], o.y_stride,
+                         ACT_F16, false, "planes_wgmma", 0};
+      MUST(linear_run(context, &call, &error));
+      to.resize((size_t)n * o.y_stride);
+      CHECK(cudaMemcpyAsync(to.data(), o.y[0], to.size() * 4, cudaMemcpyDeviceToHost, stream));
+      CHECK(cudaStreamSynchronize(stream));
+      int differ = 0;
+      for (int m = 0; m < n; m++)
+        differ += memcmp(&y[n < most][(size_t)m * o.y_stride], &y[0][(size_t)m * o.y_stride],
+                         (size_t)n_out * 4) != 0;
+      cases_run++;
+      if (differ == 0) continue;
+      printf("FAIL planes_wgmma %d -> %d group %d: %d of %d rows differ from those among %d\n", n_in, n_out,
+             group, differ, n, most);
+      failures++;
+    }
+  }
+  stored_free(&s);
+  free_operands(&o);
+}
+
+/* Every tile shape of planes_wgmma, if the chip has it: rings that wrap, several token tiles, blocks with the
+ * end of one tile and the beginning of the next. */
+static void check_few_planes(void) {
+  const char *asked = only;
+  if (*only && !wanted("planes_wgmma")) return;
+  only = "planes_wgmma";
+  check_counts(WEIGHT_AWQ4, 1024, 136, 128, {9, 43}, 7);
+  check_counts(WEIGHT_AWQ4, 640, 264, 64, {130}, 7);
+  check_rows_beside(1024, 136, 128, {9, 20, 100, 140});
+  check_rows_beside(640, 136, 64, {40, 64});
+  only = asked;
+}
+
 /* Whether the next matrix of a sweep belongs to its part: they are dealt out in turn. */
 static bool next_is_ours(void) {
   static int n;
@@ -695,6 +743,7 @@ static void check_layers(bool sweep) {
   for (int i : {31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 2048})
     all[n_all++] = i;
   printf("layers\n");
+  if (part == 1) check_rows_beside(4096, 6144, 128, {9, 16, 17, 33, 64, 96, 128, 200, 256});
   if (!sweep) {
     check_shape(WEIGHT_AWQ4, 4096, 4096, 128, some_counts, n_some, 20);
     check_shape(WEIGHT_AWQ8, 4096, 1024, 128, some_counts, n_some, 20);
@@ -730,6 +779,7 @@ int main(int argc, char **argv) {
   if (few) {
     check_few();
     check_few_wgmma();
+    check_few_planes();
   } else {
     if (part == 1) check_awkward();
     check_layers(argc > 1 && !strcmp(argv[1], "sweep"));

@@ -32,19 +32,19 @@ struct Poll {
 
 /* This thread's part of a wgmma in flight. */
 struct Product {
-  float *sums;
+  void *sums; /* 32 bits each */
   const uint32_t *a;
   uint64_t b;
   int columns;
-  bool add;
+  bool add, of_bytes;
   int group;
 };
 
 /* The sums of wgmma in flight, as they will be. */
 struct Sums {
-  float *at;
+  void *at;
   int under_way; /* wgmma */
-  std::vector<float> values;
+  std::vector<uint32_t> values;
 };
 
 /* A thread waits while (*watched & mask) == old, or, if watched is NULL, while none of its `polls` changed.

@@ -105,6 +105,7 @@ void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
 void copy_box(void *to, const void *map, void *barrier, int column, int row);
 void wgmma_fence();
 void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add);
+void wgmma(int *sums, int columns, const uint32_t *a, uint64_t b, bool add); /* of bytes */
 void wgmma_commit();
 void wgmma_wait(int newest);
 void registers_up_to(int n);

@@ -3,7 +3,7 @@
  *
  * Called by: cuda/ptx/wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
  * wgmma reads its operands, and returns its sums, when the thread waits for it; until then the sums are
- * NaN. */
+ * NaN, or as integers -1. */
 #include "blocks.h"
 #include "cuda.h"
 
@@ -52,48 +52,71 @@ const float *table_of_halves() {
   return table;
 }
 
-/* b[k][n] from the rows of a matrix descriptor: 9.7.15 "matrix descriptor". */
-void read_b(float (&b)[16][256], uint64_t descriptor, int columns) {
-  if (descriptor >> 62 != 1 || descriptor >> 49 & 7) fail("wgmma: only the 128-byte swizzle is emulated");
+/* Vector `i` of row n of operand b: 9.7.15 "matrix descriptor". */
+void read_vector(uint64_t descriptor, int n, uint32_t i, void *to) {
   uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
-  const float *values = table_of_halves();
-  for (int n = 0; n < columns; n++) {
-    uint32_t row = start + (uint32_t)n / 8 * stride + (uint32_t)n % 8 * 128;
-    for (uint32_t k = 0; k < 16; k += 8) {
-      uint16_t halves[8];
-      memcpy(halves, shared_pointer(swizzled(row + k * 2)), sizeof halves);
-      for (uint32_t i = 0; i < 8; i++) b[k + i][n] = values[halves[i]];
-    }
-  }
+  uint32_t row = start + (uint32_t)n / 8 * stride + (uint32_t)n % 8 * 128;
+  memcpy(to, shared_pointer(swizzled(row + i * 16)), 16);
 }
 
-/* The sixteen rows of a warp: products are exact, sums are taken in double and rounded once. */
-void multiply(Fiber *const *lanes, size_t which, float *const *sums) {
-  static thread_local float b[16][256];
-  float a[16][16];
+/* Halves: products are exact, sums are taken in double and rounded once. */
+struct Halves {
+  typedef float Sum;
+  typedef double Wide;
+  static constexpr int kK = 16, kEach = 2; /* k of a product; of a register */
+  static float a_value(uint32_t word, int e) { return table_of_halves()[word >> 16 * e & 0xffff]; }
+  static float b_value(const unsigned char *at) {
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    return table_of_halves()[half];
+  }
+};
+
+/* Unsigned by signed bytes, modulo 2^32. */
+struct Bytes {
+  typedef int Sum;
+  typedef int64_t Wide;
+  static constexpr int kK = 32, kEach = 4;
+  static float a_value(uint32_t word, int e) { return (float)(word >> 8 * e & 255); }
+  static float b_value(const unsigned char *at) { return (float)(signed char)*at; }
+};
+
+/* The sixteen rows of a warp. */
+template <class T> void multiply(Fiber *const *lanes, size_t which, uint32_t *const *sums) {
+  static thread_local float b[32][256];
+  float a[16][32];
   const Product &first = lanes[0]->products[which];
-  const float *values = table_of_halves();
+  if (first.b >> 62 != 1 || first.b >> 49 & 7) fail("wgmma: only the 128-byte swizzle is emulated");
   for (int lane = 0; lane < 32; lane++) {
     const Product &p = lanes[lane]->products[which];
-    if (p.b != first.b || p.columns != first.columns || p.add != first.add)
+    if (p.b != first.b || p.columns != first.columns || p.add != first.add || p.of_bytes != first.of_bytes)
       fail("wgmma: lanes of a warp ask for different products");
     for (int i = 0; i < 4; i++)
-      for (int e = 0; e < 2; e++)
-        a[lane / 4 + i % 2 * 8][lane % 4 * 2 + e + i / 2 * 8] = values[p.a[i] >> 16 * e & 0xffff];
+      for (int e = 0; e < T::kEach; e++)
+        a[lane / 4 + i % 2 * 8][lane % 4 * T::kEach + e + i / 2 * 4 * T::kEach] = T::a_value(p.a[i], e);
   }
-  read_b(b, first.b, first.columns);
+  constexpr int kVector = 4 * T::kEach; /* k of 16 bytes */
+  for (int n = 0; n < first.columns; n++) {
+    unsigned char vectors[32];
+    for (uint32_t i = 0; i < 2; i++) read_vector(first.b, n, i, vectors + 16 * i);
+    for (int k = 0; k < T::kK; k++) b[k][n] = T::b_value(vectors + k * (16 / kVector));
+  }
   for (int row = 0; row < 16; row++) {
-    double sum[256] = {};
-    for (int k = 0; k < 16; k++)
-      for (int n = 0; n < first.columns; n++) sum[n] += (double)a[row][k] * b[k][n];
+    typename T::Wide sum[256] = {};
+    for (int k = 0; k < T::kK; k++)
+      for (int n = 0; n < first.columns; n++)
+        sum[n] += (typename T::Wide)a[row][k] * (typename T::Wide)b[k][n];
     for (int n = 0; n < first.columns; n++) {
-      float *c = sums[row % 8 * 4 + n % 8 / 2] + n / 8 * 4 + row / 8 * 2 + n % 2;
-      *c = (float)((first.add ? (double)*c : 0) + sum[n]);
+      uint32_t *c = sums[row % 8 * 4 + n % 8 / 2] + n / 8 * 4 + row / 8 * 2 + n % 2;
+      typename T::Sum value;
+      memcpy(&value, c, sizeof value);
+      value = (typename T::Sum)((first.add ? (typename T::Wide)value : 0) + sum[n]);
+      memcpy(c, &value, sizeof value);
     }
   }
 }
 
-Sums &sums_of(Fiber &f, float *at) {
+Sums &sums_of(Fiber &f, void *at) {
   for (Sums &s : f.sums)
     if (s.at == at) return s;
   f.sums.push_back({at, 0, {}});
@@ -103,7 +126,7 @@ Sums &sums_of(Fiber &f, float *at) {
 /* Runs when all lanes have arrived: does the wgmma that the warp waits for. */
 void multiply_what_is_waited_for(unsigned char (*values)[64]) {
   Fiber *lanes[32];
-  float *sums[32];
+  uint32_t *sums[32];
   for (int lane = 0; lane < 32; lane++) memcpy(&lanes[lane], values[lane], sizeof *lanes);
   size_t n = lanes[0]->n_due;
   for (Fiber *f : lanes)
@@ -111,13 +134,16 @@ void multiply_what_is_waited_for(unsigned char (*values)[64]) {
   for (size_t i = 0; i < n; i++) {
     for (int lane = 0; lane < 32; lane++)
       sums[lane] = sums_of(*lanes[lane], lanes[lane]->products[i].sums).values.data();
-    multiply(lanes, i, sums);
+    if (lanes[0]->products[i].of_bytes)
+      multiply<Bytes>(lanes, i, sums);
+    else
+      multiply<Halves>(lanes, i, sums);
   }
   for (Fiber *f : lanes) {
     for (size_t i = 0; i < n; i++) {
       Sums &s = sums_of(*f, f->products[i].sums);
       if (--s.under_way > 0) continue;
-      memcpy(s.at, s.values.data(), s.values.size() * sizeof(float));
+      memcpy(s.at, s.values.data(), s.values.size() * sizeof s.values[0]);
       f->sums.erase(f->sums.begin() + (&s - f->sums.data()));
     }
     f->products.erase(f->products.begin(), f->products.begin() + (long)n);
@@ -150,15 +176,28 @@ void wgmma_fence() {
   this_fiber().fenced = true;
 }
 
-void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
+namespace {
+
+void start_product(void *sums, int columns, const uint32_t *a, uint64_t b, bool add, bool of_bytes) {
   Fiber &f = this_fiber();
   if (!f.fenced) fail("wgmma.mma_async without wgmma.fence before it");
   Sums &s = sums_of(f, sums);
   if (s.under_way++ == 0) {
-    s.values.assign(sums, sums + columns / 2);
-    memset(sums, 0xff, (size_t)columns / 2 * sizeof(float));
+    const uint32_t *values = (const uint32_t *)sums;
+    s.values.assign(values, values + columns / 2);
+    memset(sums, 0xff, (size_t)columns / 2 * sizeof *values);
   }
-  f.products.push_back({sums, a, b, columns, add, f.product_groups});
+  f.products.push_back({sums, a, b, columns, add, of_bytes, f.product_groups});
+}
+
+} // namespace
+
+void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
+  start_product(sums, columns, a, b, add, false);
+}
+
+void wgmma(int *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
+  start_product(sums, columns, a, b, add, true);
 }
 
 void wgmma_commit() {

@@ -28,3 +28,8 @@ template <int columns> void wgmma_f16(float (&c)[columns / 2], const uint32_t (&
   static_assert(columns >= 8 && columns <= 256 && columns % 8 == 0, "m64nNk16");
   emulator::wgmma(c, columns, a, b, add != 0);
 }
+
+template <int columns> void wgmma_u8s8(int (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add) {
+  static_assert(columns >= 16 && columns <= 256 && columns % 16 == 0, "m64nNk32");
+  emulator::wgmma(c, columns, a, b, add != 0);
+}
