@@ -82,6 +82,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   TRY(device_use(options->gpu, err));
   TRY(device_attribute(options->gpu, cudaDevAttrMaxSharedMemoryPerBlockOptin, &shared_bytes, err));
   loaded->shared_bytes = (size_t)shared_bytes;
+  TRY(attention_wgmma_sms(options->gpu, &loaded->attention_sms, err));
   TRY(cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking), "cannot make a stream",
                   err));
   TRY(choose_decode_step(loaded, options->decode_step, err));
@@ -344,6 +345,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
       .window = own.window,
       .kv = s->options.kv,
       .shared_bytes = s->loaded->shared_bytes,
+      .wgmma_sms = s->loaded->attention_sms,
       .pos = s->pos,
       .q = s->q,
       .k = state_keys(s, layer),

@@ -61,6 +61,7 @@ struct BackendModel {
   bool graphs;
   DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens if the cache is fp16 */
   size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
+  int attention_sms;      /* attention_wgmma_sms() */
   cudaStream_t stream;
   LinearContext *linear;
   void *memory;        /* all weights */

@@ -10,9 +10,12 @@ static const int kDecodeBlocks = 264;
 static const int kMaxColumns = 32;
 static const double kLog2E = 1.4426950408889634;
 
-/* Costs of decode in past positions of prefill: of a column, if all fit one launch; else of a launch, plus a
- * share of the positions. Measured on an H200 with Qwen3-8B's heads (cuda/LOG.md), where prefill of up to
- * 64 tokens takes 4 us plus 25 ns per past position. */
+/* Up to so many tokens after so short a past prefill takes 3 to 5.6 us, wgmma 6 (H200, Qwen3-8B's heads). */
+static const int kShortTokens = 64, kShortPast = 64;
+
+/* For chips without wgmma: costs of decode in past positions of prefill, of a column, if all fit one launch;
+ * else of a launch, plus a share of the positions. Measured on an H200 with Qwen3-8B's heads (cuda/LOG.md),
+ * where prefill of up to 64 tokens takes 4 us plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
 /* Heads of 512 fill an SM's shared memory with one block. */
@@ -69,6 +72,10 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   AttentionArgs args = kernel_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
   if (a->kv != KV_F16 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
+  if (family == ATTENTION_WGMMA)
+    return a->wgmma_sms > 0 && a->head_dim % 64 == 0 &&
+           a->n_heads / a->n_kv_heads <= attention_wgmma_rows(a->head_dim) &&
+           attention_wgmma_shared(a->head_dim) <= a->shared_bytes;
   if (family == ATTENTION_PREFILL)
     return a->n_heads <= 65535 && attention_prefill_shared(args) <= a->shared_bytes;
   args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
@@ -88,15 +95,30 @@ static bool decode_is_faster(const Attention *a, int n_tokens) {
 AttentionFamily attention_choose(const Attention *a, int n_tokens) {
   bool decode = attention_can_run(ATTENTION_DECODE, a, n_tokens);
   bool prefill = attention_can_run(ATTENTION_PREFILL, a, n_tokens);
+  const bool is_short = prefill && n_tokens <= kShortTokens && a->past <= kShortPast;
+  if (attention_can_run(ATTENTION_WGMMA, a, n_tokens) && !is_short && (n_tokens > 1 || !decode))
+    return ATTENTION_WGMMA;
   if (decode && (!prefill || decode_is_faster(a, n_tokens))) return ATTENTION_DECODE;
   return prefill ? ATTENTION_PREFILL : ATTENTION_PLAIN;
+}
+
+Status attention_wgmma_sms(int gpu, int *n_sms, Error *err) {
+  *n_sms = 0;
+#ifdef AUK_HAS_SM90A
+  int major = 0, minor = 0;
+  TRY(device_attribute(gpu, cudaDevAttrComputeCapabilityMajor, &major, err));
+  TRY(device_attribute(gpu, cudaDevAttrComputeCapabilityMinor, &minor, err));
+  if (major == 9 && minor == 0) return device_attribute(gpu, cudaDevAttrMultiProcessorCount, n_sms, err);
+#endif
+  return STATUS_OK;
 }
 
 size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim) {
   Attention a = {};
   a.n_heads = n_heads, a.n_kv_heads = n_kv_heads, a.head_dim = head_dim;
   const int blocks = n_kv_heads * kv_sharers(&a);
-  size_t columns = (size_t)blocks * decode_splits(blocks, head_dim) * columns_per_block(&a);
+  const size_t decode = (size_t)blocks * decode_splits(blocks, head_dim) * columns_per_block(&a);
+  const size_t columns = std::max(decode, (size_t)kSplitUnits * attention_wgmma_rows(head_dim));
   return kTicketsBytes + columns * (2 + head_dim) * sizeof(float);
 }
 
@@ -120,6 +142,7 @@ Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, c
   AttentionArgs args = kernel_args(a);
   switch (family) {
   case ATTENTION_DECODE: return run_decode(a, args, n_tokens, stream, err);
+  case ATTENTION_WGMMA: return attention_wgmma(args, n_tokens, a->past, a->wgmma_sms, stream, err);
   case ATTENTION_PREFILL: return attention_prefill(args, n_tokens, stream, err);
   default: return attention_plain(args, a->kv, n_tokens, stream, err);
   }

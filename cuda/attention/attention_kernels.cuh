@@ -36,7 +36,8 @@ __device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, f
   return a.sinks ? power_of_2(a.sinks[head] * kLog2E - shift) : 0;
 }
 
-constexpr int kMaxSplits = 64; /* most splits of the keys in a decode launch */
+constexpr int kMaxSplits = 64;   /* most splits of the keys in a launch */
+constexpr int kSplitUnits = 132; /* wgmma: most tiles of queries times splits; the SMs of an H200 */
 
 template <int N> using HeadSize = std::integral_constant<int, N>;
 
@@ -91,6 +92,14 @@ __device__ __forceinline__ void load_tile(__half *stage, const __half *k, const 
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionArgs &a);
 
+size_t attention_wgmma_shared(int head_dim);
+
+/* Rows of the wgmma family's tile, tokens x query heads per KV head. */
+int attention_wgmma_rows(int head_dim);
+
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err);
 Status attention_prefill(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err);
+/* past: *a.pos, or a guess, which only divides the work. */
+Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
+                       Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);

@@ -16,12 +16,12 @@
  *          aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include <algorithm>
-#include <cuda.h>
 #include <iterator>
 
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
+#include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
 namespace {
@@ -248,26 +248,6 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
 #endif
 }
 
-/* Tensor map of x in boxes of 64 inputs by `tokens` tokens; out of bounds reads as 0. The driver's encoder is
- * found at run time, so that the program does not link the driver. */
-Status map_x(const LinearArgs &args, int tokens, CUtensorMap *map, Error *err) {
-  void *encode = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  TRY(cuda_status(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
-      args.w->name, err));
-  cuuint64_t size[2] = {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens},
-             stride[1] = {(cuuint64_t)args.x_stride * sizeof(__half)};
-  cuuint32_t box[2] = {kTileIn, (cuuint32_t)tokens}, step[2] = {1, 1};
-  CUresult r = encode ? ((decltype(&cuTensorMapEncodeTiled))encode)(
-                            map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)args.x, size, stride, box, step,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
-                      : CUDA_ERROR_NOT_FOUND;
-  return r ? error_set(err, STATUS_FAILED, "%s: the driver refuses a tensor map (%d)", args.w->name, (int)r)
-           : STATUS_OK;
-}
-
 /* Stream-K work in tiles of 128 outputs by `tokens` tokens and steps of `tiles` x 64 inputs. Fewer than 256
  * inputs in a block are all pipeline ramp. */
 stream_k::Work work_of(const LinearArgs &args, int tokens, int tiles) {
@@ -286,7 +266,10 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
             args.out,
             (float *)args.workspace,
             args.counters};
-  TRY(map_x(args, a.box_tokens, &a.x, err));
+  /* x in boxes of 64 inputs */
+  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens, 0},
+                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
+                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
   const auto run = [&](auto kernel) {
     return launch(kernel, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
                   args.dependent, args.w->name, err, a);

@@ -427,8 +427,9 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
             (float *)(args.workspace + x_bytes<S::kTokens>(args.w, args.n_tokens)),
             stream_k::partial_bytes(args.device.n_sms, kConsumers, S::kTokens / 2) / sizeof(float),
             args.counters};
-  TRY(map_matrix(w.tiles, (size_t)w.n_tiles_in * 256, (size_t)w.n_tiles_out, (size_t)w.n_tiles_in * 512, 256,
-                 kTileRows, CU_TENSOR_MAP_SWIZZLE_NONE, args.w->name, &a.tiles, err));
+  const cuuint64_t row = (cuuint64_t)w.n_tiles_in * 256;
+  TRY(map_boxes(w.tiles, {row, (cuuint64_t)w.n_tiles_out, 0}, {2 * row, 0}, {256, kTileRows, 1},
+                CU_TENSOR_MAP_SWIZZLE_NONE, args.w->name, &a.tiles, err));
   TRY(launch(quantise_x<S::kTokens, S::kParts>,
              dim3((unsigned)ceil_div((long)n_units * n_token_tiles * S::kTokens, 8)), 256, 0, args.stream,
              args.dependent, args.w->name, err, args.x, args.x_stride, args.n_tokens, w.n_in, n_units,

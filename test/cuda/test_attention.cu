@@ -17,7 +17,7 @@
 #include "test/cuda/check.cuh"
 
 static const double TOLERANCE = 5e-7;
-static const char *const family_names[ATTENTION_FAMILIES] = {"decode", "prefill", "plain"};
+static const char *const family_names[ATTENTION_FAMILIES] = {"decode", "wgmma", "prefill", "plain"};
 
 template <typename T> __device__ double number(T value) {
   return (double)(float)value;
@@ -67,16 +67,18 @@ struct Shape {
   int n_heads, n_kv_heads, head_dim;
 };
 
-static int passed, failed;
+static int passed, failed, wgmma_sms;
 static bool few; /* `test_attention few` has fewer settings, for emulated GPUs */
 
 struct Setting {
   int n_tokens, pos, window;
 };
+static std::vector<Setting> only; /* these, if any */
 
 /* The few: windows that begin in the first tile of 64 keys and in the second; tokens that see all of a tile
  * beside tokens that do not; fewer tokens than a block takes, and more. */
 static std::vector<Setting> settings(void) {
+  if (!only.empty()) return only;
   if (few)
     return {{1, 0, 0},  {1, 70, 16},  {1, 100, 0},    {1, 100, 16}, {3, 0, 16},
             {3, 62, 0}, {3, 100, 16}, {20, 100, 110}, {70, 30, 16}};
@@ -91,7 +93,7 @@ template <typename T>
 static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0, double cap = 0,
                       bool with_sinks = false) {
   if (scale == 0) scale = 1 / sqrt((double)s.head_dim);
-  const int n_ctx = few ? 128 : 2304, max_tokens = few ? 70 : 200;
+  const int n_ctx = !only.empty() ? 560 : few ? 128 : 2304, max_tokens = few ? 70 : 200;
   size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
          rows = (size_t)max_tokens * s.n_heads * s.head_dim;
   __half *q, *out;
@@ -121,7 +123,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     Attention a = {};
     a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = n_ctx;
     a.window = window, a.kv = kv, a.shared_bytes = shared_bytes, a.scale = scale, a.cap = cap;
-    a.sinks = with_sinks ? sinks : NULL;
+    a.sinks = with_sinks ? sinks : NULL, a.wgmma_sms = wgmma_sms, a.past = pos;
     a.pos = pos_device, a.q = q, a.k = k, a.v = v, a.out = out, a.workspace = workspace;
     CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
     int outputs = n_tokens * s.n_heads;
@@ -155,22 +157,27 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     CHECK(cudaFree(p));
 }
 
-/* Qwen3-8B's heads: a decode launch takes 8 tokens; after a long past several launches take more. */
+/* Qwen3-8B's heads: a decode launch takes 8 tokens; after a long past several launches take more. A GPU with
+ * wgmma (132 SMs) takes it for all but one token and short texts. */
 static void check_choice(void) {
   const struct {
     int n_tokens, past, window;
     AttentionFamily family;
+    int sms;
   } cases[] = {{1, 0, 0, ATTENTION_DECODE},         {2, 159, 0, ATTENTION_PREFILL},
                {2, 160, 0, ATTENTION_DECODE},       {8, 639, 0, ATTENTION_PREFILL},
                {8, 640, 0, ATTENTION_DECODE},       {8, 8192, 100, ATTENTION_PREFILL},
                {16, 2400, 0, ATTENTION_PREFILL},    {16, 2412, 0, ATTENTION_DECODE},
                {32, 5400, 0, ATTENTION_PREFILL},    {32, 5508, 0, ATTENTION_DECODE},
                {64, 15300, 0, ATTENTION_PREFILL},   {64, 15408, 0, ATTENTION_DECODE},
-               {16, 8192, 1024, ATTENTION_PREFILL}, {65, 100000, 0, ATTENTION_PREFILL}};
+               {16, 8192, 1024, ATTENTION_PREFILL}, {65, 100000, 0, ATTENTION_PREFILL},
+               {1, 8192, 0, ATTENTION_DECODE, 132}, {64, 64, 0, ATTENTION_PREFILL, 132},
+               {64, 65, 0, ATTENTION_WGMMA, 132},   {65, 0, 0, ATTENTION_WGMMA, 132},
+               {2, 8192, 0, ATTENTION_WGMMA, 132},  {2048, 0, 1024, ATTENTION_WGMMA, 132}};
   for (auto c : cases) {
     Attention a = {};
     a.n_heads = 32, a.n_kv_heads = 8, a.head_dim = 128, a.n_ctx = 1 << 17, a.window = c.window;
-    a.kv = KV_F16, a.shared_bytes = 227 << 10, a.scale = 1, a.past = c.past;
+    a.kv = KV_F16, a.shared_bytes = 227 << 10, a.scale = 1, a.past = c.past, a.wgmma_sms = c.sms;
     AttentionFamily family = attention_choose(&a, c.n_tokens);
     bool good = family == c.family;
     if (!good)
@@ -180,10 +187,47 @@ static void check_choice(void) {
   }
 }
 
+/* Without splits of the keys the wgmma family gives a token the same bits in every step, whichever tokens are
+ * beside it: 70 tokens after 30 at once, and as 1, 38 and 31. */
+static void check_same_bits(Shape s, int window) {
+  const int n_tokens = 70, pos = 30, n_ctx = 128;
+  const size_t row = (size_t)s.n_heads * s.head_dim, rows = n_tokens * row,
+               cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim;
+  __half *q, *k, *v, *out;
+  int *pos_device;
+  CHECK(cudaMalloc(&q, rows * 2));
+  CHECK(cudaMalloc(&out, rows * 4));
+  CHECK(cudaMalloc(&k, cache * 2));
+  CHECK(cudaMalloc(&v, cache * 2));
+  CHECK(cudaMalloc(&pos_device, 4));
+  fill<<<(rows + 255) / 256, 256>>>(q, rows, 1, 2.0f);
+  fill<<<(cache + 255) / 256, 256>>>(k, cache, 2, 1.0f);
+  fill<<<(cache + 255) / 256, 256>>>(v, cache, 3, 1.0f);
+  Attention a = {};
+  a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = n_ctx;
+  a.window = window, a.kv = KV_F16, a.shared_bytes = 227 << 10, a.scale = 1 / sqrt((double)s.head_dim);
+  a.wgmma_sms = wgmma_sms, a.pos = pos_device, a.k = k, a.v = v;
+  const int begins[] = {0, 0, 1, 39}, sizes[] = {n_tokens, 1, 38, 31};
+  for (int i = 0; i < 4 && attention_can_run(ATTENTION_WGMMA, &a, sizes[i]); i++) {
+    const int at = pos + begins[i];
+    a.q = q + begins[i] * row, a.out = out + (i > 0 ? rows : 0) + begins[i] * row, a.past = at;
+    CHECK(cudaMemcpy(pos_device, &at, 4, cudaMemcpyHostToDevice));
+    MUST(attention_run(ATTENTION_WGMMA, &a, sizes[i], 0, &error));
+  }
+  std::vector<__half> got(2 * rows);
+  CHECK(cudaMemcpy(got.data(), out, rows * 4, cudaMemcpyDeviceToHost));
+  const bool good = memcmp(got.data(), got.data() + rows, rows * 2) == 0;
+  if (!good && wgmma_sms > 0)
+    printf("FAILED heads of %d, window %d: bits depend on the tokens beside\n", s.head_dim, window);
+  good || wgmma_sms == 0 ? passed++ : failed++;
+  for (void *p : {(void *)q, (void *)k, (void *)v, (void *)out, (void *)pos_device}) CHECK(cudaFree(p));
+}
+
 int main(int argc, char **argv) {
   few = argc > 1 && strcmp(argv[1], "few") == 0;
   int shared = 0;
   check_choice();
+  MUST(attention_wgmma_sms(0, &wgmma_sms, &error));
   CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   for (Shape s : {Shape{9, 3, 64}, Shape{8, 8, 64}, Shape{32, 8, 128}, Shape{28, 4, 128}, Shape{16, 1, 128},
                   Shape{4, 2, 80}, Shape{6, 2, 96}, Shape{8, 4, 256}, Shape{16, 2, 512}, Shape{4, 4, 34},
@@ -193,6 +237,15 @@ int main(int argc, char **argv) {
     run_shape<float>(s, KV_F32, (size_t)shared);
   /* More query heads of a KV head than a block of decode has columns. */
   for (Shape s : {Shape{16, 1, 512}, Shape{36, 2, 256}}) run_shape<__half>(s, KV_F16, (size_t)shared);
+  for (Shape s : {Shape{4, 1, 64}, Shape{8, 2, 128}, Shape{2, 1, 256}, Shape{4, 1, 512}})
+    check_same_bits(s, 0);
+  check_same_bits(Shape{8, 2, 128}, 40);
+  /* Keys split by the wgmma family, and fewer of them than there are splits. */
+  only = {{3, 400, 0}, {3, 550, 450}};
+  for (Shape s : {Shape{3, 1, 64}, Shape{8, 2, 128}, Shape{2, 1, 256}, Shape{2, 1, 512}})
+    run_shape<__half>(s, KV_F16, (size_t)shared);
+  run_shape<__half>(Shape{2, 1, 128}, KV_F16, (size_t)shared, 0, 20.0, true);
+  only.clear();
   /* Sinks, in each family and type of cache. */
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, true);
   run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 0, 0, true);

@@ -32,9 +32,10 @@ struct Poll {
 
 /* This thread's part of a wgmma in flight. */
 struct Product {
-  void *sums; /* 32 bits each */
-  const uint32_t *a;
-  uint64_t b;
+  void *sums;        /* 32 bits each */
+  const uint32_t *a; /* NULL: in shared memory */
+  uint64_t a_rows, b;
+  bool b_by_columns;
   int columns;
   bool add, of_bytes;
   int group;

@@ -102,9 +102,11 @@ void copy_bulk(void *to, const void *from, int bytes, void *barrier);
 void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
 
 /* --- tensor maps, and matmuls of a warpgroup: cuda/ptx/wgmma.cuh */
-void copy_box(void *to, const void *map, void *barrier, int column, int row);
+void copy_box(void *to, const void *map, void *barrier, int column, int row, int plane);
 void wgmma_fence();
-void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add);
+/* Operand a is in registers, or NULL and described by a_rows. */
+void wgmma(float *sums, int columns, const uint32_t *a, uint64_t a_rows, uint64_t b, bool b_by_columns,
+           bool add);
 void wgmma(int *sums, int columns, const uint32_t *a, uint64_t b, bool add); /* of bytes */
 void wgmma_commit();
 void wgmma_wait(int newest);

@@ -15,12 +15,12 @@ namespace emulator {
 
 namespace {
 
-/* A matrix of halves, and the box of it that one copy brings. */
+/* A stack of matrices of halves, and the box of it that one copy brings. */
 struct Map {
   uint64_t mark;
   const unsigned char *at;
-  uint64_t columns, rows, stride; /* of a row, in bytes */
-  uint32_t box_columns, box_rows;
+  uint64_t columns, rows, planes, stride, plane_stride; /* of a row and of a matrix, in bytes */
+  uint32_t box_columns, box_rows, box_planes;
   bool swizzled;
 };
 constexpr uint64_t kMapMark = 0x6175'6b20'6d61'7073;
@@ -31,14 +31,16 @@ uint32_t swizzled(uint32_t address) {
   return address ^ (address >> 7 & 7) << 4;
 }
 
-void bring_box(const Map &m, unsigned char *to, uint32_t address, int column, int row) {
-  for (uint32_t r = 0; r < m.box_rows; r++)
+void bring_box(const Map &m, unsigned char *to, uint32_t address, int column, int row, int plane) {
+  for (uint32_t r = 0; r < m.box_planes * m.box_rows; r++)
     for (uint32_t c = 0; c < m.box_columns; c++) {
-      int64_t x = (int64_t)column + c, y = (int64_t)row + r;
-      bool inside = x >= 0 && y >= 0 && x < (int64_t)m.columns && y < (int64_t)m.rows;
+      int64_t x = (int64_t)column + c, y = (int64_t)row + r % m.box_rows, z = (int64_t)plane + r / m.box_rows;
+      bool inside = x >= 0 && y >= 0 && z >= 0 && x < (int64_t)m.columns && y < (int64_t)m.rows &&
+                    z < (int64_t)m.planes;
       uint32_t place = address + (r * m.box_columns + c) * 2;
       uint16_t value = 0;
-      if (inside) memcpy(&value, m.at + (uint64_t)y * m.stride + (uint64_t)x * 2, 2);
+      if (inside)
+        memcpy(&value, m.at + (uint64_t)z * m.plane_stride + (uint64_t)y * m.stride + (uint64_t)x * 2, 2);
       memcpy(to + ((m.swizzled ? swizzled(place) : place) - address), &value, 2);
     }
 }
@@ -52,10 +54,39 @@ const float *table_of_halves() {
   return table;
 }
 
+/* The address of the first row of a matrix descriptor, and its two strides. */
+struct Descriptor {
+  uint32_t start, leading, stride;
+  Descriptor(uint64_t bits)
+      : start((uint32_t)(bits & 0x3fff) << 4), leading((uint32_t)(bits >> 16 & 0x3fff) << 4),
+        stride((uint32_t)(bits >> 32 & 0x3fff) << 4) {
+    if (bits >> 62 != 1 || bits >> 49 & 7) fail("wgmma: only the 128-byte swizzle is emulated");
+  }
+};
+
+/* b[k][n] from rows of k, 64 columns contiguous ("MN-major"). */
+void read_b_columns(float (&b)[32][256], uint64_t descriptor, int columns) {
+  const Descriptor d(descriptor);
+  for (uint32_t k = 0; k < 16; k++)
+    for (uint32_t n = 0; n < (uint32_t)columns; n++) {
+      uint32_t place = d.start + n / 64 * d.leading + n % 64 * 2 + k / 8 * d.stride + k % 8 * 128;
+      b[k][n] = table_of_halves()[*(const uint16_t *)shared_pointer(swizzled(place))];
+    }
+}
+
+/* a[row][k] of the sixteen rows of a warp from the 64 rows of a matrix descriptor. */
+void read_a(float (&a)[16][32], uint64_t descriptor, int warp) {
+  const Descriptor d(descriptor);
+  for (uint32_t row = 0; row < 16; row++)
+    for (uint32_t k = 0; k < 16; k++) {
+      uint32_t place = d.start + ((uint32_t)warp * 2 + row / 8) * d.stride + row % 8 * 128 + k * 2;
+      a[row][k] = table_of_halves()[*(const uint16_t *)shared_pointer(swizzled(place))];
+    }
+}
+
 /* Vector `i` of row n of operand b: 9.7.15 "matrix descriptor". */
-void read_vector(uint64_t descriptor, int n, uint32_t i, void *to) {
-  uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
-  uint32_t row = start + (uint32_t)n / 8 * stride + (uint32_t)n % 8 * 128;
+void read_vector(const Descriptor &d, int n, uint32_t i, void *to) {
+  uint32_t row = d.start + (uint32_t)n / 8 * d.stride + (uint32_t)n % 8 * 128;
   memcpy(to, shared_pointer(swizzled(row + i * 16)), 16);
 }
 
@@ -81,26 +112,36 @@ struct Bytes {
   static float b_value(const unsigned char *at) { return (float)(signed char)*at; }
 };
 
+/* b[k][n] from the rows of a matrix descriptor. */
+template <class T> void read_b(float (&b)[32][256], uint64_t descriptor, int columns) {
+  const Descriptor d(descriptor);
+  constexpr int kVector = 4 * T::kEach; /* k of 16 bytes */
+  for (int n = 0; n < columns; n++) {
+    unsigned char vectors[32];
+    for (uint32_t i = 0; i < 2; i++) read_vector(d, n, i, vectors + 16 * i);
+    for (int k = 0; k < T::kK; k++) b[k][n] = T::b_value(vectors + k * (16 / kVector));
+  }
+}
+
 /* The sixteen rows of a warp. */
 template <class T> void multiply(Fiber *const *lanes, size_t which, uint32_t *const *sums) {
   static thread_local float b[32][256];
   float a[16][32];
   const Product &first = lanes[0]->products[which];
-  if (first.b >> 62 != 1 || first.b >> 49 & 7) fail("wgmma: only the 128-byte swizzle is emulated");
   for (int lane = 0; lane < 32; lane++) {
     const Product &p = lanes[lane]->products[which];
-    if (p.b != first.b || p.columns != first.columns || p.add != first.add || p.of_bytes != first.of_bytes)
+    if (p.b != first.b || p.columns != first.columns || p.add != first.add || p.of_bytes != first.of_bytes ||
+        p.a_rows != first.a_rows || p.b_by_columns != first.b_by_columns)
       fail("wgmma: lanes of a warp ask for different products");
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4 && p.a; i++)
       for (int e = 0; e < T::kEach; e++)
         a[lane / 4 + i % 2 * 8][lane % 4 * T::kEach + e + i / 2 * 4 * T::kEach] = T::a_value(p.a[i], e);
   }
-  constexpr int kVector = 4 * T::kEach; /* k of 16 bytes */
-  for (int n = 0; n < first.columns; n++) {
-    unsigned char vectors[32];
-    for (uint32_t i = 0; i < 2; i++) read_vector(first.b, n, i, vectors + 16 * i);
-    for (int k = 0; k < T::kK; k++) b[k][n] = T::b_value(vectors + k * (16 / kVector));
-  }
+  if (!first.a) read_a(a, first.a_rows, lanes[0]->warp % 4);
+  if (first.b_by_columns)
+    read_b_columns(b, first.b, first.columns);
+  else
+    read_b<T>(b, first.b, first.columns);
   for (int row = 0; row < 16; row++) {
     typename T::Wide sum[256] = {};
     for (int k = 0; k < T::kK; k++)
@@ -154,18 +195,18 @@ void multiply_what_is_waited_for(unsigned char (*values)[64]) {
 
 /* --- tensor maps */
 
-void copy_box(void *to, const void *map, void *barrier, int column, int row) {
+void copy_box(void *to, const void *map, void *barrier, int column, int row, int plane) {
   Map m;
   memcpy(&m, map, sizeof m);
   if (m.mark != kMapMark) fail("cp.async.bulk.tensor by what is no tensor map");
   if ((uintptr_t)to % 128) fail("cp.async.bulk.tensor: %p is not aligned to 128", to);
   uint32_t address = shared_address(to);
-  int bytes = (int)(m.box_columns * m.box_rows * 2);
+  int bytes = (int)(m.box_columns * m.box_rows * m.box_planes * 2);
   Worker *w = peer(cluster_rank());
   unsigned char *place = (unsigned char *)to;
   memset(place, 0xff, (size_t)bytes);
   do_later(w, "cp.async.bulk.tensor", [=]() {
-    bring_box(m, place, address, column, row);
+    bring_box(m, place, address, column, row, plane);
     bytes_came(w, barrier, bytes, "cp.async.bulk.tensor");
   });
 }
@@ -178,26 +219,28 @@ void wgmma_fence() {
 
 namespace {
 
-void start_product(void *sums, int columns, const uint32_t *a, uint64_t b, bool add, bool of_bytes) {
+void start_product(const Product &p) {
   Fiber &f = this_fiber();
   if (!f.fenced) fail("wgmma.mma_async without wgmma.fence before it");
-  Sums &s = sums_of(f, sums);
+  Sums &s = sums_of(f, p.sums);
   if (s.under_way++ == 0) {
-    const uint32_t *values = (const uint32_t *)sums;
-    s.values.assign(values, values + columns / 2);
-    memset(sums, 0xff, (size_t)columns / 2 * sizeof *values);
+    const uint32_t *values = (const uint32_t *)p.sums;
+    s.values.assign(values, values + p.columns / 2);
+    memset(p.sums, 0xff, (size_t)p.columns / 2 * sizeof *values);
   }
-  f.products.push_back({sums, a, b, columns, add, of_bytes, f.product_groups});
+  f.products.push_back(p);
+  f.products.back().group = f.product_groups;
 }
 
 } // namespace
 
-void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
-  start_product(sums, columns, a, b, add, false);
+void wgmma(float *sums, int columns, const uint32_t *a, uint64_t a_rows, uint64_t b, bool b_by_columns,
+           bool add) {
+  start_product({sums, a, a_rows, b, b_by_columns, columns, add, false, 0});
 }
 
 void wgmma(int *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
-  start_product(sums, columns, a, b, add, true);
+  start_product({sums, a, 0, b, false, columns, add, true, 0});
 }
 
 void wgmma_commit() {
@@ -239,14 +282,14 @@ extern "C" CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType
                                            const cuuint32_t *box, const cuuint32_t *step,
                                            CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
                                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  bool known = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && rank == 2 && step[0] == 1 && step[1] == 1 &&
+  bool known = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && (rank == 2 || rank == 3) &&
                (swizzle == CU_TENSOR_MAP_SWIZZLE_NONE || swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
   bool swizzled = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
-  bool good = known && (uintptr_t)map % 64 == 0 && (uintptr_t)address % 16 == 0 && size[0] > 0 &&
-              size[1] > 0 && size[0] <= (uint64_t)1 << 32 && size[1] <= (uint64_t)1 << 32 &&
-              stride[0] % 16 == 0 && stride[0] < (uint64_t)1 << 40 && stride[0] >= size[0] * 2 &&
-              box[0] > 0 && box[0] <= 256 && box[1] > 0 && box[1] <= 256 && box[0] * 2 % 16 == 0 &&
-              (!swizzled || box[0] * 2 <= 128);
+  bool good = known && (uintptr_t)map % 64 == 0 && (uintptr_t)address % 16 == 0 && stride[0] >= size[0] * 2 &&
+              box[0] * 2 % 16 == 0 && (!swizzled || box[0] * 2 <= 128);
+  for (cuuint32_t i = 0; good && i < rank; i++)
+    good = size[i] > 0 && size[i] <= (uint64_t)1 << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1 &&
+           (i == 0 || (stride[i - 1] % 16 == 0 && stride[i - 1] < (uint64_t)1 << 40));
   if (!good) return CUDA_ERROR_INVALID_VALUE;
   /* Rows shorter than the swizzle's 128 bytes are not emulated. */
   if (swizzled && box[0] * 2 != 128) return CUDA_ERROR_INVALID_VALUE;
@@ -254,9 +297,12 @@ extern "C" CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType
                      (const unsigned char *)address,
                      size[0],
                      size[1],
+                     rank == 3 ? size[2] : 1,
                      stride[0],
+                     rank == 3 ? stride[1] : 0,
                      box[0],
                      box[1],
+                     rank == 3 ? box[2] : 1,
                      swizzled};
   memset(map, 0, sizeof *map);
   memcpy(map, &m, sizeof m);

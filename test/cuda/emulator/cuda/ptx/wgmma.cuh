@@ -4,11 +4,24 @@
 #include "cuda/ptx/cluster.cuh"
 
 inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row) {
-  emulator::copy_box(to, map, barrier, column, row);
+  emulator::copy_box(to, map, barrier, column, row, 0);
 }
+
+inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row, int plane) {
+  emulator::copy_box(to, map, barrier, column, row, plane);
+}
+
+inline void prefetch_map(const void *) {}
+
+inline void fence_stores_for_wgmma() {}
 
 inline uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+         (uint64_t)1 << 62;
+}
+
+inline uint64_t operand_b_columns(const void *rows, int next) {
+  return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
 }
 
@@ -24,9 +37,22 @@ template <int n> void wgmma_wait() {
   emulator::wgmma_wait(n);
 }
 
+template <int n> void compute_now(float (&)[n]) {}
+
 template <int columns> void wgmma_f16(float (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add) {
   static_assert(columns >= 8 && columns <= 256 && columns % 8 == 0, "m64nNk16");
-  emulator::wgmma(c, columns, a, b, add != 0);
+  emulator::wgmma(c, columns, a, 0, b, false, add != 0);
+}
+
+template <int columns>
+void wgmma_f16_columns(float (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add) {
+  static_assert(columns >= 8 && columns <= 256 && columns % 8 == 0, "m64nNk16");
+  emulator::wgmma(c, columns, a, 0, b, true, add != 0);
+}
+
+template <int columns> void wgmma_f16_shared(float (&c)[columns / 2], uint64_t a, uint64_t b, int add) {
+  static_assert(columns >= 8 && columns <= 256 && columns % 8 == 0, "m64nNk16");
+  emulator::wgmma(c, columns, nullptr, a, b, false, add != 0);
 }
 
 template <int columns> void wgmma_u8s8(int (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add) {

@@ -1,0 +1,575 @@
+/* attention_wgmma.cu - many tokens on Hopper: FlashAttention-3 with wgmma and tensor copies.
+ *
+ * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head
+ * r % group. A unit is a tile with all the keys that it sees, or with one of several splits of them. A block
+ * takes a unit at a time: a producer warp loads queries, keys and values, and each consumer warpgroup
+ * multiplies 64 rows (heads of 512: two warpgroups the same 64 rows, each with half of the output's dims).
+ *
+ *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
+ *            rows of 128 bytes in the 128-byte swizzle
+ *   full     completes when the copies have landed; empty: when all consumer warps have read
+ *
+ * The scores of a step of keys are multiplied while the values of the step before are, and softmax follows
+ * under the products with those values. With kTurns the warpgroups issue their products in turns, so that
+ * one's softmax runs under the other's products (cuda/LOG.md: 1 to 4% with heads of 128, none with longer).
+ *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
+ * Steps of keys begin at multiples of kKeys in the cache and go upwards, and a row's arithmetic does not
+ * depend on the other rows: without splits the same token gets the same bits in every step.
+ * Source: Shah et al., FlashAttention-3 (arXiv:2407.08608), algorithm 2. Reference: attention_plain.cu. */
+#include <algorithm>
+
+#include "cuda/attention/attention_kernels.cuh"
+#include "cuda/attention/online_softmax.cuh"
+#include "cuda/ptx/launch.cuh"
+#include "cuda/ptx/tensor_map.cuh"
+#include "cuda/ptx/wgmma.cuh"
+
+namespace {
+
+constexpr int kWarpgroups = 2, kConsumers = kWarpgroups * 128, kThreads = kConsumers + 128;
+
+/* Registers of a producer and of a consumer thread; setmaxnreg would wait forever for more. */
+constexpr int kLoadRegisters = 24, kMultiplyRegisters = 240, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
+static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
+
+template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_> struct Shape {
+  static constexpr int kHeadDim = kHeadDim_, kKeys = kKeys_, kStages = kStages_;
+  static constexpr bool kTurns = kTurns_;
+  static constexpr int kDims = kHeadDim < 256 ? kHeadDim : 256; /* of a warpgroup's output */
+  static constexpr int kSharers = kHeadDim / kDims;             /* warpgroups with the same rows */
+  static constexpr int kRows = 64 * kWarpgroups / kSharers;
+  static constexpr int kQueryBytes = kRows * kHeadDim * 2, kTileBytes = kKeys * kHeadDim * 2;
+  static constexpr size_t kSharedBytes = kQueryBytes + 2 * kStages * kTileBytes + 1024; /* to align it */
+  static_assert(kKeys % 16 == 0 && kHeadDim % 64 == 0, "operands are whole swizzle rows");
+};
+
+/* The division of the work, computed on the host. */
+struct Division {
+  int n_tokens, tile_tokens, n_tiles, n_splits;
+};
+
+struct Args {
+  CUtensorMap q, k, v;
+  AttentionArgs a;
+  Division by;
+};
+
+/* A tile of queries with the keys of one split, in steps of kKeys keys. */
+struct Unit {
+  int kv_head, first_token;
+  int begin, end; /* steps */
+  int used;       /* splits that have keys */
+};
+
+/* The split's part of the steps that a tile sees. */
+__host__ __device__ __forceinline__ Unit unit_at(const Division &by, int keys, int window, int pos, int tile,
+                                                 int kv_head, int split) {
+  const int first = tile * by.tile_tokens, last = min(first + by.tile_tokens, by.n_tokens) - 1;
+  const int start = window > 0 ? max(0, pos + first + 1 - window) / keys : 0;
+  const int end = (pos + last) / keys + 1, per_split = (end - start + by.n_splits - 1) / by.n_splits;
+  const int begin = start + split * per_split;
+  return {kv_head, first, begin, min(end, begin + per_split), (end - start + per_split - 1) / per_split};
+}
+
+/* Unit i in the order of work: tiles with more keys first. */
+__device__ __forceinline__ Unit unit_of(const Args &args, int keys, int pos, int i) {
+  const int split = i % args.by.n_splits, kv_head = i / args.by.n_splits % args.a.n_kv_heads,
+            tile = args.by.n_tiles - 1 - i / args.by.n_splits / args.a.n_kv_heads;
+  return unit_at(args.by, keys, args.a.window, pos, tile, kv_head, split);
+}
+
+/* Partial results of the splits, in the workspace: [tile][KV head][split][row]. */
+struct Partials {
+  float2 *states; /* maximum, sum */
+  float *outputs; /* [head_dim], relative to the maximum */
+  __host__ __device__ Partials(void *at, size_t rows)
+      : states((float2 *)at), outputs((float *)((float2 *)at + rows)) {}
+};
+
+__host__ __device__ inline size_t partial_rows(const Division &by, int n_kv_heads, int rows) {
+  return (size_t)by.n_tiles * n_kv_heads * by.n_splits * rows;
+}
+
+__device__ __forceinline__ size_t partial_row(const Args &args, int kv_head, int first_token, int split,
+                                              int rows, int row) {
+  return (((size_t)(first_token / args.by.tile_tokens) * args.a.n_kv_heads + kv_head) * args.by.n_splits +
+          split) *
+             rows +
+         row;
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+struct Barriers {
+  uint64_t *queries_full, *queries_empty, *keys_full, *keys_empty, *values_full, *values_empty;
+};
+
+/* Position in a ring of kStages stages. */
+template <int kStages> struct Ring {
+  int slot = 0, phase = 0;
+  __device__ __forceinline__ void advance() {
+    if (++slot == kStages) slot = 0, phase ^= 1;
+  }
+};
+
+/* The i-th unit of a block; rounds of all blocks alternate in direction, since units get smaller. */
+__device__ __forceinline__ int unit_number(int i) {
+  return i * gridDim.x + (i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+/* Copies rows of the cache, from `row` on, into the ring's stage. */
+template <class S>
+__device__ __forceinline__ void load_tile_of(const CUtensorMap &map, unsigned char *stages, uint64_t *full,
+                                             uint64_t *empty, const Ring<S::kStages> &ring, int row) {
+  barrier_wait(empty + ring.slot, ring.phase ^ 1);
+  barrier_expect(full + ring.slot, S::kTileBytes);
+#pragma unroll
+  for (int d = 0; d < S::kHeadDim / 64; d++)
+    copy_box(stages + ring.slot * S::kTileBytes + d * S::kKeys * 128, &map, full + ring.slot, d * 64, row);
+}
+
+/* Producer thread: keys of a step before the values of the step before, as they are multiplied. */
+template <class S>
+__device__ __forceinline__ void load_units(const Args &args, unsigned char *shared, const Barriers &bar,
+                                           int pos, int n_units) {
+  unsigned char *keys = shared + S::kQueryBytes, *values = keys + S::kStages * S::kTileBytes;
+  const int group = args.a.n_heads / args.a.n_kv_heads;
+  const int query_bytes = group * args.by.tile_tokens * S::kHeadDim * 2;
+  Ring<S::kStages> of_keys, of_values;
+  int query_phase = 1;
+  for (int i = 0; unit_number(i) < n_units; i++) {
+    const Unit unit = unit_of(args, S::kKeys, pos, unit_number(i));
+    const int row = unit.kv_head * args.a.n_ctx;
+    for (int step = unit.begin; step < unit.end; step++, of_keys.advance()) {
+      load_tile_of<S>(args.k, keys, bar.keys_full, bar.keys_empty, of_keys, row + step * S::kKeys);
+      if (step == unit.begin) {
+        barrier_wait(bar.queries_empty, query_phase);
+        query_phase ^= 1;
+        barrier_expect(bar.queries_full, query_bytes);
+#pragma unroll
+        for (int d = 0; d < S::kHeadDim / 64; d++)
+          copy_box(shared + d * S::kRows * 128, &args.q, bar.queries_full, d * 64, unit.kv_head * group,
+                   unit.first_token);
+      } else {
+        load_tile_of<S>(args.v, values, bar.values_full, bar.values_empty, of_values,
+                        row + (step - 1) * S::kKeys);
+        of_values.advance();
+      }
+    }
+    if (unit.begin >= unit.end) continue;
+    load_tile_of<S>(args.v, values, bar.values_full, bar.values_empty, of_values,
+                    row + (unit.end - 1) * S::kKeys);
+    of_values.advance();
+  }
+}
+
+/* Waits for the calling warpgroup's turn to issue products, and gives the turn to the other. */
+template <class S> __device__ __forceinline__ void begin_turn(int warpgroup) {
+  if (!S::kTurns) return;
+  if (warpgroup == 0)
+    named_barrier_sync<1, kConsumers>();
+  else
+    named_barrier_sync<2, kConsumers>();
+}
+template <class S> __device__ __forceinline__ void end_turn(int warpgroup) {
+  if (!S::kTurns) return;
+  if (warpgroup == 0)
+    named_barrier_arrive<2, kConsumers>();
+  else
+    named_barrier_arrive<1, kConsumers>();
+}
+
+/* A barrier of a warpgroup alone. */
+__device__ __forceinline__ void warpgroup_sync(int warpgroup) {
+  if (warpgroup == 0)
+    named_barrier_sync<3, 128>();
+  else
+    named_barrier_sync<4, 128>();
+}
+
+/* s = Q K, both from shared memory. */
+template <class S>
+__device__ __forceinline__ void multiply_keys(float (&s)[S::kKeys / 2], uint64_t queries, uint64_t keys) {
+#pragma unroll
+  for (int d = 0; d < S::kHeadDim / 16; d++)
+    wgmma_f16_shared<S::kKeys>(s, queries + d / 4 * (S::kRows * 8) + d % 4 * 2,
+                               keys + d / 4 * (S::kKeys * 8) + d % 4 * 2, d > 0);
+}
+
+/* o += P V */
+template <class S>
+__device__ __forceinline__ void multiply_values(float (&o)[S::kDims / 2],
+                                                const uint32_t (&p)[S::kKeys / 16][4], uint64_t values) {
+#pragma unroll
+  for (int k = 0; k < S::kKeys / 16; k++) wgmma_f16_columns<S::kDims>(o, p[k], values + k * 128, 1);
+}
+
+/* Rows r and r + 8 of a thread, h = 0 and 1: their places in the tile, and their online softmax. Sums are of
+ * this thread's columns. */
+template <class S> struct Rows {
+  int token[2], head[2]; /* of the tile; of the group */
+  float maximum[2], sum[2];
+
+  __device__ __forceinline__ Rows(int row, int group) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) token[h] = (row + 8 * h) / group, head[h] = (row + 8 * h) % group;
+  }
+
+  __device__ __forceinline__ void begin() {
+    maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
+  }
+
+  /* Removes the keys that a row does not see. The step's first key, as the tile's first token has it, is
+   * `first` positions after that token. */
+  __device__ __forceinline__ void mask(float (&s)[S::kKeys / 2], int first, int window) const {
+    const int column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int limit = token[h] - first - column, oldest = window > 0 ? limit - window : -S::kKeys;
+#pragma unroll
+      for (int n = 0; n < S::kKeys / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+          if (n * 8 + c > limit || n * 8 + c <= oldest) s[n * 4 + 2 * h + c] = -INFINITY;
+    }
+  }
+
+  /* Turns scores into weights; keep[h] is the factor of what was summed before. */
+  template <bool kCapped>
+  __device__ __forceinline__ void softmax(const AttentionArgs &a, float (&s)[S::kKeys / 2],
+                                          float (&keep)[2]) {
+    const float scale = kCapped ? 1 : a.scale_log2;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float high[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, total[4] = {};
+#pragma unroll
+      for (int n = 0; n < S::kKeys / 4; n++) {
+        float &score = s[n / 2 * 4 + 2 * h + n % 2];
+        high[n % 4] = fmaxf(high[n % 4], score);
+      }
+      const float highest = fmaxf(fmaxf(high[0], high[1]), fmaxf(high[2], high[3]));
+      const Rescale r = rescale<true>(maximum[h], lanes_max<1, 2>(highest) * scale);
+#pragma unroll
+      for (int n = 0; n < S::kKeys / 4; n++) {
+        float &score = s[n / 2 * 4 + 2 * h + n % 2];
+        score = power_of_2(fmaf(score, scale, -r.shift));
+        total[n % 4] += score;
+      }
+      keep[h] = r.keep;
+      sum[h] = sum[h] * r.keep + ((total[0] + total[1]) + (total[2] + total[3]));
+    }
+  }
+};
+
+template <class S>
+__device__ __forceinline__ void pack_weights(uint32_t (&p)[S::kKeys / 16][4],
+                                             const float (&s)[S::kKeys / 2]) {
+#pragma unroll
+  for (int k = 0; k < S::kKeys / 16; k++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) p[k][j] = pack_half2(s[k * 8 + 2 * j], s[k * 8 + 2 * j + 1]);
+}
+
+/* Four lanes that share a row hold word j of block j each; lane t gets the four words of block t. */
+__device__ __forceinline__ uint4 gather_block(uint32_t (&w)[4]) {
+  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+  for (int j = 0; j < 4; j += 2) {
+    const uint32_t got = __shfl_xor_sync(~0u, odd ? w[j] : w[j + 1], 1);
+    odd ? w[j] = got : w[j + 1] = got;
+  }
+#pragma unroll
+  for (int j = 0; j < 2; j++) {
+    const uint32_t got = __shfl_xor_sync(~0u, high ? w[j] : w[j + 2], 2);
+    high ? w[j] = got : w[j + 2] = got;
+  }
+  return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/* Writes a warpgroup's output of a unit, from first_dim on: the result, or a split's part. */
+template <class S>
+__device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, int split, const Rows<S> &rows,
+                                           const float (&o)[S::kDims / 2], int first_row, int first_dim) {
+  const AttentionArgs &a = args.a;
+  const int t = threadIdx.x % 4;
+  const Partials partials(a.partials, partial_rows(args.by, a.n_kv_heads, S::kRows));
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int token = unit.first_token + rows.token[h];
+    const int head = unit.kv_head * (a.n_heads / a.n_kv_heads) + rows.head[h];
+    const bool valid = rows.token[h] < args.by.tile_tokens && token < args.by.n_tokens;
+    const float sum = lanes_sum<1, 2>(rows.sum[h]);
+    if (unit.used == 1) {
+      const float scale = 1 / (sum + (valid ? sink_weight(a, head, rows.maximum[h]) : 0));
+      __half *to = a.out + ((size_t)token * a.n_heads + head) * S::kHeadDim + first_dim + t * 8;
+#pragma unroll
+      for (int d = 0; d < S::kDims / 8; d += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          words[j] = pack_half2(o[(d + j) * 4 + 2 * h] * scale, o[(d + j) * 4 + 2 * h + 1] * scale);
+        const uint4 block = gather_block(words);
+        if (valid) *(uint4 *)(to + d * 8) = block;
+      }
+    } else if (valid) {
+      const size_t row =
+          partial_row(args, unit.kv_head, unit.first_token, split, S::kRows, first_row + 8 * h);
+      float *to = partials.outputs + row * S::kHeadDim + first_dim + 2 * t;
+#pragma unroll
+      for (int d = 0; d < S::kDims / 8; d++)
+        *(float2 *)(to + d * 8) = make_float2(o[d * 4 + 2 * h], o[d * 4 + 2 * h + 1]);
+      if (t == 0 && first_dim == 0) partials.states[row] = make_float2(rows.maximum[h], sum);
+    }
+  }
+}
+
+/* Zeroes the values of a step from the end of the cache's contents on: their weights are 0, but they may be
+ * NaN. Each warpgroup does it for itself. */
+template <class S>
+__device__ __forceinline__ void zero_values(unsigned char *values, int first, int warpgroup) {
+  for (int i = first * 8 + threadIdx.x % 128; i < S::kKeys * 8; i += 128)
+#pragma unroll
+    for (int d = 0; d < S::kHeadDim / 64; d++)
+      *(uint4 *)(values + d * S::kKeys * 128 + i * 16) = make_uint4(0, 0, 0, 0);
+  fence_stores_for_wgmma();
+  warpgroup_sync(warpgroup);
+}
+
+/* Consumer warpgroup. */
+template <class S, bool kCapped>
+__device__ __forceinline__ void multiply_units(const Args &args, unsigned char *shared, const Barriers &bar,
+                                               int pos, int n_units) {
+  const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
+  const int first_row = warpgroup / S::kSharers * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+  const int first_dim = warpgroup % S::kSharers * S::kDims;
+  unsigned char *keys = shared + S::kQueryBytes, *values = keys + S::kStages * S::kTileBytes;
+  const uint64_t queries_at = operand_b(shared + warpgroup / S::kSharers * 64 * 128),
+                 keys_at = operand_b(keys),
+                 values_at = operand_b_columns(values + first_dim / 64 * S::kKeys * 128, S::kKeys * 128);
+  const int window = args.a.window, length = pos + args.by.n_tokens;
+  Ring<S::kStages> ring, next;
+  int query_phase = 0;
+  Rows<S> rows(first_row, args.a.n_heads / args.a.n_kv_heads);
+  float o[S::kDims / 2], s[S::kKeys / 2], keep[2];
+  uint32_t p[S::kKeys / 16][4];
+
+  if (warpgroup == 1) end_turn<S>(warpgroup);
+  for (int i = 0; unit_number(i) < n_units; i++) {
+    const Unit unit = unit_of(args, S::kKeys, pos, unit_number(i));
+    if (unit.begin >= unit.end) continue;
+    const int first_pos = pos + unit.first_token;
+    /* Steps before and after these need no mask. */
+    const int masked_from = (first_pos + 1) / S::kKeys,
+              masked_before = window > 0 ? (first_pos + args.by.tile_tokens - 1 - window) / S::kKeys + 1 : 0;
+    rows.begin();
+#pragma unroll
+    for (int d = 0; d < S::kDims / 2; d++) o[d] = 0;
+
+    barrier_wait(bar.queries_full, query_phase);
+    query_phase ^= 1;
+    barrier_wait(bar.keys_full + next.slot, next.phase);
+    wgmma_fence();
+    multiply_keys<S>(s, queries_at, keys_at + next.slot * (S::kTileBytes / 16));
+    wgmma_commit();
+    wgmma_wait<0>();
+    if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
+    next.advance();
+    const auto weigh = [&](int step) {
+      if (kCapped) {
+#pragma unroll
+        for (int n = 0; n < S::kKeys / 2; n++) s[n] = score_log2<kCapped>(args.a, s[n]);
+      }
+      if (step >= masked_from || step < masked_before) rows.mask(s, step * S::kKeys - first_pos, window);
+      rows.template softmax<kCapped>(args.a, s, keep);
+    };
+    weigh(unit.begin);
+    pack_weights<S>(p, s);
+
+    if (unit.begin + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
+    for (int step = unit.begin + 1; step < unit.end; step++) {
+      begin_turn<S>(warpgroup);
+      wgmma_fence();
+      multiply_keys<S>(s, queries_at, keys_at + next.slot * (S::kTileBytes / 16));
+      wgmma_commit();
+      barrier_wait(bar.values_full + ring.slot, ring.phase);
+      multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
+      wgmma_commit();
+      end_turn<S>(warpgroup);
+      wgmma_wait<1>();
+      if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
+      next.advance();
+      weigh(step);
+      compute_now(s); /* above the branch in the next line */
+      if (step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
+      wgmma_wait<0>();
+      if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
+      ring.advance();
+      pack_weights<S>(p, s);
+      /* After the first steps most factors are 1. */
+      if (S::kDims < 256 || !__all_sync(~0u, keep[0] == 1 && keep[1] == 1))
+#pragma unroll
+        for (int d = 0; d < S::kDims / 8; d++)
+          o[d * 4] *= keep[0], o[d * 4 + 1] *= keep[0], o[d * 4 + 2] *= keep[1], o[d * 4 + 3] *= keep[1];
+    }
+    if (lane == 0) barrier_arrive(bar.queries_empty);
+    barrier_wait(bar.values_full + ring.slot, ring.phase);
+    if (unit.end * S::kKeys > length)
+      zero_values<S>(values + ring.slot * S::kTileBytes, length - (unit.end - 1) * S::kKeys, warpgroup);
+    wgmma_fence();
+    multiply_values<S>(o, p, values_at + ring.slot * (S::kTileBytes / 16));
+    wgmma_commit();
+    wgmma_wait<0>();
+    if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
+    ring.advance();
+    store_unit<S>(args, unit, unit_number(i) % args.by.n_splits, rows, o, first_row, first_dim);
+  }
+}
+
+#endif
+
+template <class S, bool kCapped>
+__global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __grid_constant__ Args args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared_memory[];
+  __shared__ uint64_t queries[2], keys[2 * S::kStages], values[2 * S::kStages];
+  unsigned char *shared = shared_memory + (1024 - shared_address(shared_memory) % 1024) % 1024;
+  const Barriers bar = {queries, queries + 1, keys, keys + S::kStages, values, values + S::kStages};
+  if (threadIdx.x == 0) {
+    barrier_init(bar.queries_full, 1);
+    barrier_init(bar.queries_empty, kConsumers / 32);
+    for (int i = 0; i < S::kStages; i++) {
+      barrier_init(bar.keys_full + i, 1);
+      barrier_init(bar.keys_empty + i, kConsumers / 32);
+      barrier_init(bar.values_full + i, 1);
+      barrier_init(bar.values_empty + i, kConsumers / 32);
+    }
+    barrier_init_fence();
+  }
+  if (threadIdx.x == kConsumers) prefetch_map(&args.q), prefetch_map(&args.k), prefetch_map(&args.v);
+  __syncthreads();
+  dependents_may_start();
+  wait_for_previous();
+  const int pos = *args.a.pos, n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
+  if (threadIdx.x >= kConsumers) {
+    registers_down_to<kLoadRegisters>();
+    if (threadIdx.x == kConsumers) load_units<S>(args, shared, bar, pos, n_units);
+  } else {
+    registers_up_to<kMultiplyRegisters>();
+    multiply_units<S, kCapped>(args, shared, bar, pos, n_units);
+  }
+#endif
+}
+
+/* Merges the splits of a tile's rows: a warp for each token and head. */
+constexpr int kMergeWarps = 4;
+template <class S>
+__global__ void __launch_bounds__(kMergeWarps * 32)
+    attention_merge_kernel(const __grid_constant__ Args args) {
+  begin_overlapping();
+  const AttentionArgs &a = args.a;
+  const int i = blockIdx.x * kMergeWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (i >= args.by.n_tokens * a.n_heads) return;
+  const int token = i / a.n_heads, head = i % a.n_heads, group = a.n_heads / a.n_kv_heads;
+  const int kv_head = head / group, tile = token / args.by.tile_tokens;
+  const Unit unit = unit_at(args.by, S::kKeys, a.window, *a.pos, tile, kv_head, 0);
+  if (unit.used == 1) return;
+  const Partials partials(a.partials, partial_rows(args.by, a.n_kv_heads, S::kRows));
+  const int row = (token - unit.first_token) * group + head % group;
+  const size_t first = partial_row(args, kv_head, unit.first_token, 0, S::kRows, row);
+  const float2 *states = partials.states + first;
+  float high = -INFINITY;
+  for (int split = lane; split < unit.used; split += 32) high = fmaxf(high, states[split * S::kRows].x);
+  high = lanes_max<16, 8, 4, 2, 1>(high);
+  constexpr int kVectors = (S::kHeadDim / 4 + 31) / 32; /* of a lane */
+  float total = 0;
+  float4 o[kVectors] = {};
+#pragma unroll 4
+  for (int split = 0; split < unit.used; split++) {
+    const float2 state = states[split * S::kRows];
+    const float weight = power_of_2(state.x - high);
+    const float4 *from =
+        (const float4 *)(partials.outputs + (first + (size_t)split * S::kRows) * S::kHeadDim);
+    total += weight * state.y;
+#pragma unroll
+    for (int j = 0; j < kVectors; j++)
+      if (S::kHeadDim >= 128 || lane < S::kHeadDim / 4) {
+        const float4 v = from[j * 32 + lane];
+        o[j].x += weight * v.x, o[j].y += weight * v.y, o[j].z += weight * v.z, o[j].w += weight * v.w;
+      }
+  }
+  const float scale = 1 / (total + sink_weight(a, head, high));
+  uint2 *to = (uint2 *)(a.out + (size_t)i * S::kHeadDim);
+#pragma unroll
+  for (int j = 0; j < kVectors; j++)
+    if (S::kHeadDim >= 128 || lane < S::kHeadDim / 4)
+      to[j * 32 + lane] =
+          make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
+}
+
+/* The tiles of n_tokens tokens, and splits where they fill at most half of the GPU: as few as give the
+ * longest one its length, and only if that saves two steps, since merging takes as long as one (cuda/LOG.md). */
+template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
+  const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
+  const int seen = (a.window > 0 ? std::min(a.window, past) : past) + std::min(n_tokens, tile_tokens);
+  const int steps = ceil_div(seen, S::kKeys),
+            most = std::min(kMaxSplits, kSplitUnits / (n_tiles * a.n_kv_heads));
+  const int longest = ceil_div(steps, std::max(1, std::min(most, steps)));
+  return {n_tokens, tile_tokens, n_tiles, longest + 2 > steps ? 1 : ceil_div(steps, longest)};
+}
+
+template <class S, bool kCapped>
+Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaStream_t stream, Error *err) {
+  Args args = {};
+  args.a = a, args.by = by;
+  const int group = a.n_heads / a.n_kv_heads;
+  const cuuint64_t row = S::kHeadDim * sizeof(__half), heads = (cuuint64_t)a.n_heads;
+  const cuuint64_t cached[3] = {S::kHeadDim, (cuuint64_t)a.n_kv_heads * a.n_ctx, 0};
+  const auto map = [&](const void *at, const cuuint64_t(&size)[3], const cuuint64_t(&stride)[2], int rows,
+                       int planes, CUtensorMap *to) {
+    return map_boxes(at, size, stride, {64, (cuuint32_t)rows, (cuuint32_t)planes}, CU_TENSOR_MAP_SWIZZLE_128B,
+                     "attention", to, err);
+  };
+  TRY(map(a.q, {S::kHeadDim, heads, (cuuint64_t)by.n_tokens}, {row, row * heads}, group, by.tile_tokens,
+          &args.q));
+  TRY(map(a.k, cached, {row, 0}, S::kKeys, 1, &args.k));
+  TRY(map(a.v, cached, {row, 0}, S::kKeys, 1, &args.v));
+  const int n_units = by.n_tiles * a.n_kv_heads * by.n_splits;
+  TRY(launch(attention_wgmma_kernel<S, kCapped>, dim3(std::min(n_units, n_sms)), kThreads, S::kSharedBytes,
+             stream, true, "attention", err, args));
+  if (by.n_splits == 1) return STATUS_OK;
+  return launch(attention_merge_kernel<S>, dim3(ceil_div(by.n_tokens * a.n_heads, kMergeWarps)),
+                kMergeWarps * 32, 0, stream, true, "attention", err, args);
+}
+
+/* Measured on an H200 (cuda/LOG.md). */
+template <int kHeadDim> struct ShapeFor;
+template <> struct ShapeFor<64> : Shape<64, 128, 4, false> {};
+template <> struct ShapeFor<128> : Shape<128, 128, 2, true> {};
+template <> struct ShapeFor<256> : Shape<256, 80, 2, false> {};
+template <> struct ShapeFor<512> : Shape<512, 64, 1, false> {};
+
+} // namespace
+
+int attention_wgmma_rows(int head_dim) {
+  return head_dim == 512 ? ShapeFor<512>::kRows : ShapeFor<128>::kRows;
+}
+
+size_t attention_wgmma_shared(int head_dim) {
+  return head_dim <= 64    ? ShapeFor<64>::kSharedBytes
+         : head_dim <= 128 ? ShapeFor<128>::kSharedBytes
+         : head_dim <= 256 ? ShapeFor<256>::kSharedBytes
+                           : ShapeFor<512>::kSharedBytes;
+}
+
+Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
+                       Error *err) {
+  return with_head_size(a, err, [&](auto size, auto capped) {
+    constexpr int kHeadDim = decltype(size)::value;
+    if constexpr (kHeadDim % 64 == 0) {
+      typedef ShapeFor<kHeadDim> S;
+      return launch_shape<S, decltype(capped)::value>(a, divide<S>(a, n_tokens, past), n_sms, stream, err);
+    } else {
+      return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
+    }
+  });
+}
