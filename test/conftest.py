@@ -18,6 +18,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def program():
+    return shlex.split(os.environ.get("AUK", str(ROOT / "build" / "auk")))
+
+
 @pytest.fixture(scope="session")
 def root():
     """The repository."""
@@ -27,17 +31,27 @@ def root():
 @pytest.fixture(scope="session")
 def auk():
     """The program under test as the beginning of an argv list: subprocess.run([*auk, "--version"])."""
-    command = shlex.split(os.environ.get("AUK", str(ROOT / "build" / "auk")))
+    command = program()
     path = pathlib.Path(command[-1])
     assert path.exists(), f"{path} is not built: make"
     return command[:-1] + [str(path.resolve())]
+
+
+def has_sanitizers(program):
+    return program.exists() and b"__asan_init" in program.read_bytes()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Tests of the scripts, of which sanitizers in the program see nothing, run once: with the program without them."""
+    if collection_path == ROOT / "test" / "scripts":
+        return has_sanitizers(pathlib.Path(program()[-1])) or None
 
 
 @pytest.fixture(scope="session")
 def sanitized(auk):
     """Whether the program has sanitizers in it, which make it start and run some times as long: where a test does the
     same often, or much so that time or memory shows, less of it looks at the same there."""
-    return b"__asan_init" in pathlib.Path(auk[-1]).read_bytes()
+    return has_sanitizers(pathlib.Path(auk[-1]))
 
 
 @pytest.fixture(scope="session")
