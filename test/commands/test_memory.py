@@ -123,8 +123,8 @@ def test_what_is_refused_takes_no_memory(auk, sanitized, tmp_path, case):
     with_config(folder, max_position_embeddings=1_000_000)
     if damage:
         damage(folder)
-    command = ["sh", "-c", 'ulimit -d 100000 && exec "$@"', "sh", *auk, "-m", str(folder), "--raw", "-p", "a", "-n", "1",
-               "-c", "1000000", "--device", "cpu", "-t", "1"]
+    command = ["sh", "-c", 'ulimit -d 100000 && exec "$@"', "sh", *auk, "-m", str(folder), "--raw", "-p", "a", "-n",
+               "1", "-c", "1000000", "--device", "cpu", "-t", "1"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
     assert (done.returncode, done.stdout) == (3 if damage else 1, b""), done.stderr
     assert message in done.stderr.decode() and done.stderr.count(b"\n") == 1
