@@ -507,7 +507,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 }
 
 /* The tiles of n_tokens tokens, and splits where they fill at most half of the GPU: as few as give the
- * longest one its length, and only if that saves two steps, since merging takes as long as one (cuda/LOG.md). */
+ * longest one its length, and only if that saves two steps, since merging takes as long as one
+ * (cuda/LOG.md). */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   const int seen = (a.window > 0 ? std::min(a.window, past) : past) + std::min(n_tokens, tile_tokens);

@@ -7,7 +7,8 @@
 
 /* Map of a stack of matrices of 2-byte numbers, or with size[2] = 0 of one matrix: size is {columns, rows,
  * matrices}, stride the bytes from a row and from a matrix to the next, box what one copy brings. Out of
- * bounds reads as 0. The driver's encoder is found at run time, so that the program does not link the driver. */
+ * bounds reads as 0. The driver's encoder is found at run time, so that the program does not link the
+ * driver. */
 inline Status map_boxes(const void *at, const cuuint64_t (&size)[3], const cuuint64_t (&stride)[2],
                         const cuuint32_t (&box)[3], CUtensorMapSwizzle swizzle, const char *name,
                         CUtensorMap *map, Error *err) {
