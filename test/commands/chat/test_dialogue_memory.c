@@ -1,11 +1,12 @@
 /* test_dialogue_memory.c - a chat keeps no memory for answers that are taken back. */
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/allocator_interface.h>
-#else
 #include <malloc.h>
-#endif
+#include <stddef.h>
 
 #include "dialogue_test.h"
+
+#ifdef __SANITIZE_ADDRESS__
+size_t __sanitizer_get_current_allocated_bytes(void); /* not every gcc has the header of it */
+#endif
 
 /* Bytes that are allocated now. */
 static size_t allocated(void) {
