@@ -34,7 +34,9 @@ static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegiste
 
 template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_> struct Shape {
   static constexpr int kHeadDim = kHeadDim_, kKeys = kKeys_, kStages = kStages_;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses a number that the code for another chip does not use */
   static constexpr bool kTurns = kTurns_;
+#endif
   static constexpr int kDims = kHeadDim < 256 ? kHeadDim : 256; /* of a warpgroup's output */
   static constexpr int kSharers = kHeadDim / kDims;             /* warpgroups with the same rows */
   static constexpr int kRows = 64 * kWarpgroups / kSharers;
@@ -72,7 +74,7 @@ __host__ __device__ __forceinline__ Unit unit_at(const Division &by, int keys, i
 }
 
 /* Unit i in the order of work: tiles with more keys first. */
-__device__ __forceinline__ Unit unit_of(const Args &args, int keys, int pos, int i) {
+[[maybe_unused]] __device__ __forceinline__ Unit unit_of(const Args &args, int keys, int pos, int i) {
   const int split = i % args.by.n_splits, kv_head = i / args.by.n_splits % args.a.n_kv_heads,
             tile = args.by.n_tiles - 1 - i / args.by.n_splits / args.a.n_kv_heads;
   return unit_at(args.by, keys, args.a.window, pos, tile, kv_head, split);

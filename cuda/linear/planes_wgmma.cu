@@ -79,11 +79,14 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
 }
 
 template <int kTokens_, int kParts_> struct Shape {
-  static constexpr int kTokens = kTokens_, kParts = kParts_, kBlockIn = kUnitIn / kParts;
+  static constexpr int kTokens = kTokens_, kParts = kParts_;
   static constexpr int kChunk = kTokens <= 32 ? kTokens : kTokens % 32 == 0 ? 32 : 24;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+  static constexpr int kBlockIn = kUnitIn / kParts;
   static constexpr int kColumns = kChunk * kPlanes, kSums = kColumns / 2;
   static constexpr int kProducts = kTokens / kChunk * kParts; /* of a unit */
   static constexpr int kUnits = kTokens <= 32 ? 4 : 2;        /* in a turn of the main loop */
+#endif
   typedef UnitOfX<kTokens, kParts> X;
   static constexpr int kWBytes = kTileRows * 2 * 512, kGroupBytes = kTileRows * kParts * Bits4::kMetaBytes;
   static constexpr int kWAt = (X::kBytes + 127) / 128 * 128, kGroupsAt = kWAt + kWBytes;
