@@ -119,13 +119,7 @@ Status chat_run(const AssistantFlags *flags, const TalkFlags *talk_values, Error
   if (status == STATUS_OK) status = talk(&d, err);
   chat_input_close(&d.input);
   console_end();
-  show_release(&d.show);
-  conversation_release(&d.conversation);
-  id_list_release(&d.held);
-  buffer_release(&d.attached);
-  buffer_release(&d.text);
-  buffer_release(&d.thinking);
-  assistant_release(&d.assistant);
+  dialogue_release(&d);
   return status;
 }
 

@@ -28,6 +28,16 @@ static void put_shown(const Dialogue *d, const char *before, const char *text, s
   buffer_release(&shown);
 }
 
+void dialogue_release(Dialogue *d) {
+  show_release(&d->show);
+  conversation_release(&d->conversation);
+  id_list_release(&d->held);
+  buffer_release(&d->attached);
+  buffer_release(&d->text);
+  buffer_release(&d->thinking);
+  assistant_release(&d->assistant);
+}
+
 void dialogue_line(const Dialogue *d, bool is_note, const char *format, ...) {
   char line[2048];
   va_list args;

@@ -38,6 +38,9 @@ typedef struct {
   bool leaves;
 } Dialogue; /* starts zeroed */
 
+/* Frees the chat's memory, also of a chat that was opened in part; `input` is chat_input_close()'s. */
+void dialogue_release(Dialogue *dialogue);
+
 /* Prints a line for the user, or a note beside the chat. Without a terminal both go to standard error. */
 #define dialogue_say(dialogue, ...)  dialogue_line(dialogue, false, __VA_ARGS__)
 #define dialogue_note(dialogue, ...) dialogue_line(dialogue, true, __VA_ARGS__)

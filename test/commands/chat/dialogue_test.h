@@ -54,21 +54,15 @@ static inline void begin(int n_ctx, int n, const char *template) {
 }
 
 static inline void end(void) {
-  show_release(&d.show);
-  conversation_release(&d.conversation);
-  id_list_release(&d.held);
-  buffer_release(&d.attached);
-  buffer_release(&d.text);
-  buffer_release(&d.thinking);
   buffer_release(&written);
-  assistant_release(&d.assistant);
+  dialogue_release(&d);
 }
 
 #define PLAIN                                                                                                \
   "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}"                                  \
   "{% if add_generation_prompt %}a: {% endif %}"
 
-/* What dialogue_send() says on standard error; its status in *status. */
+/* Sends a message. Returns what the chat wrote to standard error; *status is what dialogue_send() returned. */
 static inline const char *send(const char *text, Status *status, Error *err) {
   tell_begin();
   *status = dialogue_send(&d, text, strlen(text), err);

@@ -18,7 +18,8 @@ static size_t allocated(void) {
 #endif
 }
 
-/* Of a model with recurrent states, too, whose kept states come and go: 100 times as if once. */
+/* A model with recurrent states keeps and drops some of them at each turn. After 100 answers taken back the
+ * chat holds as much memory as after WARM. */
 static void answers_that_are_taken_back_leave_no_memory_behind(void **state) {
   (void)state;
   static const char *const models[] = {"test/data/stories260K-awq", "test/data/miniatures/qwen3_5-awq",
