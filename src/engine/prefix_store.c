@@ -425,13 +425,25 @@ static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes
   return end;
 }
 
+/* Hashes of the ids before the block that the state after `pos` tokens is in, and up to the state: they name
+ * its file. */
+typedef struct {
+  uint64_t before, own;
+} StateHashes;
+
+static StateHashes state_hashes(const Walk *walk, int pos) {
+  const int start = block_start(pos);
+  const uint64_t before = chain_to(walk, start);
+  return (StateHashes){before, chain(before, walk->ids + start, pos - start)};
+}
+
 /* True if the store has the state after the first `pos` tokens, which counts as used now. */
 static bool has_state(const Walk *walk, int pos) {
   PrefixFile file;
   char name[PREFIX_NAME];
   const int start = block_start(pos);
-  const uint64_t before = chain_to(walk, start);
-  prefix_file_name(walk->store->key_hash, before, chain(before, walk->ids + start, pos - start), true, name);
+  const StateHashes hashes = state_hashes(walk, pos);
+  prefix_file_name(walk->store->key_hash, hashes.before, hashes.own, true, name);
   const bool found = open_file(walk, &walk->states, name, start, pos - start, &file) > 0;
   if (found) prefix_mark_used(file.path, walk->now_ns - pos);
   prefix_file_close(&file);
@@ -486,8 +498,9 @@ static Status save_blocks(Walk *walk, int start, int end, uint64_t before, const
 static Status save_states(Walk *walk, const SavedStates *saved, const SaveMemory *memory, Error *err) {
   for (int i = 0; i < saved->count; i++) {
     const int pos = session_kept_states(walk->session)->pos[saved->slots[i]], start = block_start(pos);
-    const uint64_t before = chain_to(walk, start), own = chain(before, walk->ids + start, pos - start);
-    TRY(save_file(walk, &walk->states, start, pos - start, saved->slots[i], before, own, memory, err));
+    const StateHashes hashes = state_hashes(walk, pos);
+    TRY(save_file(walk, &walk->states, start, pos - start, saved->slots[i], hashes.before, hashes.own, memory,
+                  err));
   }
   return STATUS_OK;
 }

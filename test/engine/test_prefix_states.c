@@ -115,6 +115,16 @@ static void states_between_turns_are_kept_where_they_are_worth_it(void **state) 
   assert_int_equal(answer("k", ids, 2048), 0);
 }
 
+/* Restores a text into a session that holds another, and computes the rest. Returns how many tokens the store
+ * gave. */
+static int restore_over(PrefixStore *store, Session *session, const int32_t *ids, int n) {
+  const int n_restored = restore(store, session, ids, n).n_tokens;
+  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
+  assert_holds(session, ids, n);
+  return n_restored;
+}
+
+/* The session's text has its first 300 tokens in common with the stored one, and a state after 256 of them. */
 static void a_session_goes_on_from_the_nearest_state(void **state) {
   (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
@@ -124,14 +134,10 @@ static void a_session_goes_on_from_the_nearest_state(void **state) {
   PrefixStore *store = open_store("k", UINT64_MAX);
   Session *session = open_session(CONTEXT, 1);
   assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
-  assert_int_equal(restore(store, session, ids, TEXT).n_tokens,
-                   STATE - 256); /* the session has one after 256 */
-  assert_int_equal(session_sync(session, ids, TEXT, NULL, NULL, NULL), STATUS_OK);
-  assert_holds(session, ids, TEXT);
+  assert_int_equal(restore_over(store, session, ids, TEXT), STATE - 256);
   const PrefixReport nothing = restore(store, session, ids, TEXT); /* the session has it all */
   assert_true(nothing.n_tokens == 0 && nothing.n_files == 0);
-  assert_int_equal(session_sync(session, ids, TEXT, NULL, NULL, NULL), STATUS_OK);
-  assert_holds(session, ids, TEXT);
+  assert_int_equal(restore_over(store, session, ids, TEXT), 0);
   session_close(session);
   prefix_store_close(store);
 }
@@ -147,9 +153,7 @@ static void a_forgotten_state_is_not_taken_for_the_texts(void **state) {
   PrefixStore *store = open_store("k", UINT64_MAX);
   Session *session = open_session(CONTEXT, 1);
   assert_int_equal(session_sync(session, other, 100, NULL, NULL, NULL), STATUS_OK);
-  assert_int_equal(restore(store, session, ids, TEXT).n_tokens, 0);
-  assert_int_equal(session_sync(session, ids, TEXT, NULL, NULL, NULL), STATUS_OK);
-  assert_holds(session, ids, TEXT);
+  assert_int_equal(restore_over(store, session, ids, TEXT), 0);
   session_close(session);
   prefix_store_close(store);
 }
