@@ -1,6 +1,6 @@
 /* fuzz_prefix.c - the head of a file of keys and values, or of a recurrent state, as damaged or foreign
- * as it may be: it is refused, or every field is what this program would have written, and nothing behind its
- * end is read. */
+ * as it may be: it is refused, or every field is what this program would have written. No byte after the
+ * file's end is read. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
