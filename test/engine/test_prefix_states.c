@@ -115,8 +115,8 @@ static void states_between_turns_are_kept_where_they_are_worth_it(void **state) 
   assert_int_equal(answer("k", ids, 2048), 0);
 }
 
-/* Restores a text into a session that holds another, and computes the rest. Returns how many tokens the store
- * gave. */
+/* Restores a text into a session that holds another, and computes the rest. Returns the number of tokens
+ * that the store gave. */
 static int restore_over(PrefixStore *store, Session *session, const int32_t *ids, int n) {
   const int n_restored = restore(store, session, ids, n).n_tokens;
   assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);

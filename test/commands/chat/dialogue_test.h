@@ -62,7 +62,7 @@ static inline void end(void) {
   "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}"                                  \
   "{% if add_generation_prompt %}a: {% endif %}"
 
-/* Sends a message. Returns what the chat wrote to standard error; *status is what dialogue_send() returned. */
+/* Sends a message. Returns what the chat wrote to standard error; *status is dialogue_send()'s. */
 static inline const char *send(const char *text, Status *status, Error *err) {
   tell_begin();
   *status = dialogue_send(&d, text, strlen(text), err);
