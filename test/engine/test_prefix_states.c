@@ -124,7 +124,7 @@ static int restore_over(PrefixStore *store, Session *session, const int32_t *ids
   return n_restored;
 }
 
-/* The session's text has its first 300 tokens in common with the stored one, and a state after 256 of them. */
+/* The session and the stored text share their first 300 tokens; the session has a state after 256. */
 static void a_session_goes_on_from_the_nearest_state(void **state) {
   (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
