@@ -72,14 +72,19 @@ template <class TheForm, bool kDebug = false> static Kernel kernel_of(int tokens
   }
 }
 
+template <int kHeadDim> static Kernel kernel_of_heads(int group, int tokens) {
+  switch (group) {
+  case 32: return kernel_of<Form<32, kHeadDim>>(tokens);
+  case 64: return kernel_of<Form<64, kHeadDim>>(tokens);
+  default: return kernel_of<Form<128, kHeadDim>>(tokens);
+  }
+}
+
 /* Each kernel takes nvcc six seconds, so only one form has kernels for debugging. */
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug) {
-  if (shape.head_dim == 64) return kernel_of<Form<128, 64>>(tokens);
-  switch (shape.group) {
-  case 32: return kernel_of<Form<32, 128>>(tokens);
-  case 64: return kernel_of<Form<64, 128>>(tokens);
-  default: return debug ? kernel_of<Form<128, 128>, true>(tokens) : kernel_of<Form<128, 128>>(tokens);
-  }
+  if (shape.head_dim == 64) return kernel_of_heads<64>(shape.group, tokens);
+  if (debug && shape.group == STEP_GROUP) return kernel_of<Form<128, 128>, true>(tokens);
+  return kernel_of_heads<128>(shape.group, tokens);
 }
 
 } // namespace step

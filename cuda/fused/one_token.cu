@@ -81,18 +81,25 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
+/* Each kernel takes nvcc seconds, so forms with heads of 64 have none for debugging. */
 template <class TheForm> static Kernel kernel_of(bool debug) {
-  return debug ? kernel<one::Block<true, TheForm>> : kernel<one::Block<false, TheForm>>;
+  if constexpr (TheForm::kDim == 128)
+    if (debug) return kernel<one::Block<true, TheForm>>;
+  return kernel<one::Block<false, TheForm>>;
+}
+
+template <int kHeadDim> static Kernel kernel_of_heads(int group, bool debug) {
+  switch (group) {
+  case STEP_FP4_GROUP: return kernel_of<Form<STEP_FP4_GROUP, kHeadDim>>(debug);
+  case 32: return kernel_of<Form<32, kHeadDim>>(debug);
+  case 64: return kernel_of<Form<64, kHeadDim>>(debug);
+  default: return kernel_of<Form<128, kHeadDim>>(debug);
+  }
 }
 
 Kernel one_token_kernel(const StepShape &shape, bool debug) {
-  if (shape.head_dim == 64) return kernel_of<Form<128, 64>>(debug);
-  switch (shape.group) {
-  case STEP_FP4_GROUP: return kernel_of<Form<STEP_FP4_GROUP, 128>>(debug);
-  case 32: return kernel_of<Form<32, 128>>(debug);
-  case 64: return kernel_of<Form<64, 128>>(debug);
-  default: return kernel_of<Form<128, 128>>(debug);
-  }
+  return shape.head_dim == 64 ? kernel_of_heads<64>(shape.group, debug)
+                              : kernel_of_heads<128>(shape.group, debug);
 }
 
 } // namespace step

@@ -193,8 +193,7 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP,
        "group size"},
       {s->head_dim != 64 && s->head_dim != 128, "size of heads"},
-      {s->head_dim == 64 && s->group != STEP_GROUP, "group size"}, /* not compiled */
-      {tokens > 1 && s->group == STEP_FP4_GROUP, "group size"},    /* separate kernels run these */
+      {tokens > 1 && s->group == STEP_FP4_GROUP, "group size"}, /* separate kernels run these */
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
       {s->intermediate % (2 * STEP_GROUP) != 0, "intermediate size"},

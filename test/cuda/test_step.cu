@@ -137,6 +137,9 @@ int main(int argc, char **argv) {
       {"groups of 64, inputs from an odd group on", 512, 2816, 1, 6, 2, 9, 2, true, false, 5, 64},
       {"heads of 64, norms and bias", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64},
       {"FP4, inputs in two parts, bias", 2560, 1280, 1, 6, 2, 30, 2, true, true, 5, STEP_FP4_GROUP},
+      {"groups of 32, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, 32, 64},
+      {"groups of 64, heads of 64", 512, 1280, 1, 8, 2, 30, 2, false, true, 0, 64, 64},
+      {"FP4, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, STEP_FP4_GROUP, 64},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -149,12 +152,17 @@ int main(int argc, char **argv) {
       {"Qwen3-4B in groups of 64, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0, 64},
       {"Qwen3-8B in FP4, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, STEP_FP4_GROUP},
       {"Llama-3.2-1B, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 128, 64},
+      {"Llama-3.2-1B in groups of 32, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 32, 64},
+      {"Llama-3.2-1B in groups of 64, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 64, 64},
+      {"Llama-3.2-1B in FP4, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, STEP_FP4_GROUP,
+       64},
   };
   /* Positions, two for each case: a stage of keys less one, a whole one, and one more; half a stage; as
    * many stages as blocks. 4,100 gives every warp several stages, a last stage of 4 keys, and one more
    * load in flight. */
-  const std::vector<int> of_few[] = {{0, 70},   {1, 256}, {0, 4100}, {33, 257}, {0, 32}, {63, 64}, {0, 31},
-                                     {15, 255}, {0},      {40},      {70},      {300},   {33}};
+  const std::vector<int> of_few[] = {{0, 70}, {1, 256},  {0, 4100}, {33, 257}, {0, 32}, {63, 64},
+                                     {0, 31}, {15, 255}, {0},       {40},      {70},    {300},
+                                     {33},    {0},       {31},      {40}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =

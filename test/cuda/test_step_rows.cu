@@ -102,6 +102,12 @@ int main(int argc, char **argv) {
       {{"heads of 64", 1024, 512, 1, 8, 2, 19, 2, true, true, 0, 128, 64}, 2, 2, true},
       {{"heads of 64", 1024, 768, 1, 4, 1, 19, 2, true, true, 0, 128, 64}, 4, 3, false},
       {{"heads of 64", 1024, 512, 1, 4, 1, 19, 2, false, false, 0, 128, 64}, 8, 7, true},
+      {{"groups of 32, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 32, 64}, 2, 2, true},
+      {{"groups of 32, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 32, 64}, 4, 3, false},
+      {{"groups of 32, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 32, 64}, 8, 7, false},
+      {{"groups of 64, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 64, 64}, 2, 2, false},
+      {{"groups of 64, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 64, 64}, 4, 3, true},
+      {{"groups of 64, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 64, 64}, 8, 7, false},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -114,6 +120,7 @@ int main(int argc, char **argv) {
       {"Qwen3-8B in groups of 32, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, 32},
       {"Qwen3-4B in groups of 64, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0, 64},
       {"Llama-3.2-1B, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 128, 64},
+      {"Llama-3.2-1B in groups of 32, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 32, 64},
   };
   for (const auto &s : small)
     if (s.c.clusters <= clusters) {
