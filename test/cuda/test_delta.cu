@@ -2,10 +2,10 @@
  * for texts that come in steps of many lengths, with outputs and states after each.
  *
  * Tolerance, as error squares over squares (NMSE): an output is rounded to fp16, which errs by at most 2^-11,
- * 2.4e-7; all else of the families step and plain is fp32: 2.5e-7, and 1e-9 for states. In chunks operands of
- * products are rounded to fp16, and what that costs depends on the text: where neighbouring keys are alike and
- * nothing is forgotten, changes are small differences and their errors stay. So the test computes the chunks'
- * equations in double with the same operands rounded (`Simulation`). The kernel may err SPREAD times as much.
+ * 2.4e-7; all else of the families step and plain is fp32: 2.5e-7, and 1e-9 for states. Chunks round operands
+ * of products to fp16, and what that costs depends on the text: where neighbouring keys are alike and nothing
+ * is forgotten, changes are small differences and their errors stay. So the test computes the equations of
+ * chunks in double with the same operands rounded (`Simulation`). The kernel may err SPREAD times as much.
  * Needs a GPU; "few" for fewer lengths; prints `N passed, N failed`. */
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -174,7 +174,7 @@ static void compute(Text *t) {
 
 /* --- what rounding operands to fp16 costs */
 
-static double half(double x) {
+static double in_half(double x) {
   return __half2float(__float2half_rn((float)x));
 }
 
@@ -184,8 +184,8 @@ static double dot(const double *a, const double *b, int n) {
   return sum;
 }
 
-/* The equations at the top of delta_chunks.cu in double, where half() stands for each operand that the kernel
- * rounds. */
+/* The equations at the top of delta_chunks.cu in double; in_half() stands where the kernel rounds an
+ * operand. */
 struct Simulation {
   const Text &t;
   Row state; /* [n_value_heads][value_dim][key_dim] */
@@ -208,7 +208,7 @@ struct Simulation {
     for (int i = 0; i < n; i++) {
       inverse[i][i] = 1;
       for (int j = 0; j <= i; j++)
-        mask[i][j] = half(dot(&c[i][at_q], &c[j][at_k], dim) * exp(logs[i] - logs[j]));
+        mask[i][j] = in_half(dot(&c[i][at_q], &c[j][at_k], dim) * exp(logs[i] - logs[j]));
       for (int j = 0; j < i; j++) {
         const double l = betas[i] * dot(&c[i][at_k], &c[j][at_k], dim) * exp(logs[i] - logs[j]);
         for (int m = 0; m <= j; m++) inverse[i][m] -= l * inverse[j][m];
@@ -218,22 +218,22 @@ struct Simulation {
     for (int v = 0; v < s.value_dim; v++) {
       double *row = &state[((size_t)head * s.value_dim + v) * dim];
       Row rest, changes, kept(row, row + dim), held;
-      for (double x : kept) held.push_back(half(x));
+      for (double x : kept) held.push_back(in_half(x));
       for (int i = 0; i < n; i++)
-        rest.push_back(half(c[i][at_v + v] - exp(logs[i]) * dot(&c[i][at_k], &held[0], dim)));
+        rest.push_back(in_half(c[i][at_v + v] - exp(logs[i]) * dot(&c[i][at_k], &held[0], dim)));
       for (double &x : kept) x *= exp(logs[n - 1]);
       for (int i = 0; i < n; i++) {
         double change = 0;
-        for (int j = 0; j <= i; j++) change += half(inverse[i][j] * betas[j]) * rest[j];
-        changes.push_back(half(change));
+        for (int j = 0; j <= i; j++) change += in_half(inverse[i][j] * betas[j]) * rest[j];
+        changes.push_back(in_half(change));
         out[i][v] = exp(logs[i]) * dot(&c[i][at_q], &held[0], dim) + dot(&mask[i][0], &changes[0], i + 1);
-        const double faded = half(change * exp(logs[n - 1] - logs[i]));
+        const double faded = in_half(change * exp(logs[n - 1] - logs[i]));
         for (int key = 0; key < dim; key++) kept[key] += c[i][at_k + key] * faded;
       }
       std::copy(kept.begin(), kept.end(), row);
     }
     for (int i = 0; i < n; i++)
-      for (double x : finish(t, pos + i, head, out[i])) (*outputs)[i].push_back(half(x));
+      for (double x : finish(t, pos + i, head, out[i])) (*outputs)[i].push_back(in_half(x));
   }
 
   /* The outputs of a step of n tokens, in chunks of 64. */
@@ -244,7 +244,7 @@ struct Simulation {
       std::vector<Row> c, outputs((size_t)count);
       for (int i = 0; i < count; i++) {
         c.push_back(mixed(t, pos + first + i));
-        for (double &x : c[i]) x = half(x);
+        for (double &x : c[i]) x = in_half(x);
       }
       for (int head = 0; head < t.sizes.n_value_heads; head++)
         chunk_head(head, pos + first, count, c, &outputs);
