@@ -1,11 +1,11 @@
-/* backend.c - the CUDA backend: the operations of engine/backend.h as launches on one stream, and a decode
- * step as one CUDA graph.
+/* backend.c - the CUDA backend: the operations of engine/backend.h as launches on one stream, and steps that
+ * repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
  * Calls: linear.h, attention.h, delta.h, norm_rope.h, short_conv.h, sample.h, fused.h.
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. A
- *              step's position and ids lie in device memory, so the graph of the first one-token step
- *              (begin_step .. end_step) serves every later one; LongRoPE's long texts have a second graph. */
+ *              step's position and ids lie in device memory, so the graph of a step (begin_step .. end_step)
+ *              serves later ones that differ in nothing else (step_graphs.h). */
 #include "cuda/backend.h"
 
 #include <math.h>
@@ -161,37 +161,64 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
   return fused_run(s->fused, &call, s->loaded->stream, err);
 }
 
-/* Launches the graph of a one-token step, or begins to capture it if it does not exist yet. */
-static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
-  cudaGraphExec_t *step = &s->graphs[span.long_rope];
-  *replayed = *step != NULL;
-  if (*step) return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
-  s->capturing = step;
-  return cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
-                     "cannot capture a step", err);
+static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  return (Attention){
+      .n_heads = c->n_heads,
+      .n_kv_heads = own.n_kv_heads,
+      .head_dim = own.head_dim,
+      .n_ctx = s->options.n_ctx,
+      .window = own.window,
+      .kv = s->options.kv,
+      .shared_bytes = s->loaded->shared_bytes,
+      .wgmma_sms = s->loaded->attention_sms,
+      .pos = s->pos,
+      .q = s->q,
+      .k = state_keys(s, layer),
+      .v = state_values(s, layer),
+      .out = s->a,
+      .workspace = s->workspace,
+      .scale = c->attention_scale,
+      .cap = c->attention_cap,
+      .sinks = s->loaded->layers[layer].sinks,
+      .past = span.pos,
+  };
+}
+
+/* The division of attention in all layers: other numbers are other launches. */
+static uint64_t divide_attention(const BackendState *s, TokenRange span) {
+  const ModelConfig *c = &s->loaded->model->config;
+  uint64_t all = 14695981039346656037u; /* FNV-1a */
+  for (int layer = 0; layer < c->n_layers; layer++) {
+    if (config_layer(c, layer).kind != LAYER_ATTENTION) continue;
+    const Attention attention = attention_of(s, span, layer);
+    all = (all ^ (uint64_t)attention_division(&attention, span.n_tokens)) * 1099511628211u;
+  }
+  return all;
+}
+
+/* Launches the step's graph, or begins to capture it if it is time to. */
+static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool *replayed, Error *err) {
+  const BackendModel *m = s->loaded;
+  const StepKey key = {.n_tokens = span.n_tokens,
+                       .n_logit_rows = n_logit_rows,
+                       .long_rope = span.long_rope,
+                       .attention = span.n_tokens > 1 ? divide_attention(s, span) : 0,
+                       .workspace = linear_workspace(m->linear)};
+  if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
+  return step_graphs_begin(&s->graphs, &key, m->stream, replayed, err);
 }
 
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
   TRY(set_step(s, span, ids, err));
-  if (span.n_tokens != 1 || n_logit_rows != 1 || !s->loaded->graphs) return STATUS_OK;
-  s->n_logit_rows = 1;
-  return replay(s, span, replayed, err);
+  return s->loaded->graphs ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
-  cudaGraphExec_t *step = s->capturing;
-  if (!step) return so_far;
-  s->capturing = NULL;
-  cudaGraph_t graph = NULL;
-  cudaError_t ended = cudaStreamEndCapture(s->loaded->stream, &graph);
-  Status status = so_far ? so_far : cuda_status(ended, "cannot capture a step", err);
-  if (!status)
-    status = cuda_status(cudaGraphInstantiate(step, graph, 0), "cannot make a graph of a step", err);
-  if (!status) status = cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
-  if (graph) cudaGraphDestroy(graph);
-  return status;
+  return step_graphs_end(&s->graphs, so_far, s->loaded->stream, err);
 }
 
 static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
@@ -201,7 +228,7 @@ static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *i
   bool replayed = false;
   s->n_logit_rows = n_logit_rows;
   TRY(set_step(s, span, ids, err));
-  if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, &replayed, err));
+  if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, n_logit_rows, &replayed, err));
   return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
 
@@ -238,7 +265,7 @@ static Status matmul(BackendState *s, const DeviceLinear *weights, const void *x
                            .y = y,
                            .y_stride = y_stride,
                            .act = is_lm_head ? ACT_F16 : m->act,
-                           .dependent = n_tokens <= LINEAR_OVERLAP_TOKENS,
+                           .dependent = true,
                            .kernel = is_lm_head ? NULL : m->kernel};
   return linear_run(m->linear, &call, err);
 }
@@ -335,28 +362,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const LayerConfig own = config_layer(c, layer);
-  const Attention attention = {
-      .n_heads = c->n_heads,
-      .n_kv_heads = own.n_kv_heads,
-      .head_dim = own.head_dim,
-      .n_ctx = s->options.n_ctx,
-      .window = own.window,
-      .kv = s->options.kv,
-      .shared_bytes = s->loaded->shared_bytes,
-      .wgmma_sms = s->loaded->attention_sms,
-      .pos = s->pos,
-      .q = s->q,
-      .k = state_keys(s, layer),
-      .v = state_values(s, layer),
-      .out = s->a,
-      .workspace = s->workspace,
-      .scale = c->attention_scale,
-      .cap = c->attention_cap,
-      .sinks = s->loaded->layers[layer].sinks,
-      .past = span.pos,
-  };
+  const Attention attention = attention_of(s, span, layer);
   return attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens,
                        s->loaded->stream, err);
 }

@@ -152,8 +152,7 @@ size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
 void state_close(BackendState *s) {
   if (!s) return;
   cudaStreamSynchronize(s->loaded->stream);
-  for (int i = 0; i < 2; i++)
-    if (s->graphs[i]) cudaGraphExecDestroy(s->graphs[i]);
+  step_graphs_close(&s->graphs);
   fused_close(s->fused);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);

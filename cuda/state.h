@@ -6,6 +6,7 @@
 #include "cuda/device_model.h"
 #include "cuda/fused/fused.h"
 #include "cuda/ops/sample.h"
+#include "cuda/step_graphs.h"
 
 enum { STATE_RING = 64 };
 
@@ -52,10 +53,8 @@ struct BackendState {
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the ring: logits or notes in a copy */
 
-  cudaGraphExec_t
-      graphs[2]; /* a one-token step with logits, by TokenRange.long_rope; NULL: not captured yet */
-  cudaGraphExec_t *capturing; /* the one that is being captured, or NULL */
-  int n_logit_rows;           /* rows of logits that the last step left */
+  StepGraphs graphs;
+  int n_logit_rows; /* rows of logits that the last step left */
 };
 
 /* Elements of a row of n numbers: padded to 8, so that every row is 16-byte aligned. */

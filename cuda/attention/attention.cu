@@ -102,6 +102,13 @@ AttentionFamily attention_choose(const Attention *a, int n_tokens) {
   return prefill ? ATTENTION_PREFILL : ATTENTION_PLAIN;
 }
 
+int attention_division(const Attention *a, int n_tokens) {
+  const AttentionFamily family = attention_choose(a, n_tokens);
+  const int n_splits =
+      family == ATTENTION_WGMMA ? attention_wgmma_splits(kernel_args(a), n_tokens, a->past) : 1;
+  return ATTENTION_FAMILIES * n_splits + family;
+}
+
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err) {
   *n_sms = 0;
 #ifdef AUK_HAS_SM90A

@@ -54,6 +54,10 @@ typedef struct {
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 
+/* A number that two steps of as many tokens share only if the same launches serve them: the family, and how
+ * it divides the keys. */
+int attention_division(const Attention *attention, int n_tokens);
+
 /* SMs of a GPU that runs the wgmma family, else 0. */
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 

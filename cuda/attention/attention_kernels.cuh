@@ -99,6 +99,8 @@ int attention_wgmma_rows(int head_dim);
 
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err);
 Status attention_prefill(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err);
+/* Splits of the keys that attention_wgmma() chooses. */
+int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past);
 /* past: *a.pos, or a guess, which only divides the work. */
 Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
                        Error *err);

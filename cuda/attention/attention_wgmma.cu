@@ -564,6 +564,16 @@ size_t attention_wgmma_shared(int head_dim) {
                            : ShapeFor<512>::kSharedBytes;
 }
 
+int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past) {
+  int n_splits = 1;
+  with_head_size(a, NULL, [&](auto size, auto) {
+    constexpr int kHeadDim = decltype(size)::value;
+    if constexpr (kHeadDim % 64 == 0) n_splits = divide<ShapeFor<kHeadDim>>(a, n_tokens, past).n_splits;
+    return STATUS_OK;
+  });
+  return n_splits;
+}
+
 Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
                        Error *err) {
   return with_head_size(a, err, [&](auto size, auto capped) {

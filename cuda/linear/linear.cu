@@ -87,6 +87,10 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
   return STATUS_OK;
 }
 
+const void *linear_workspace(const LinearContext *c) {
+  return c->workspace;
+}
+
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   const LinearEntry *entry;
   TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &entry, err));

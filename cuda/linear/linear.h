@@ -25,9 +25,6 @@ extern "C" {
 #include "base/status.h"
 #include "cuda/linear/dispatch.h"
 
-/* Up to this many tokens a kernel is short enough for launch latency to show: use LinearCall.dependent. */
-#define LINEAR_OVERLAP_TOKENS 64
-
 typedef struct {
   WeightType type;
   int n_in, n_out; /* n_out: rows of all parts; a multiple of 8 unless dense, FP4, FP8 or int8 of one part */
@@ -133,6 +130,9 @@ void linear_close(LinearContext *context);
  * capture; graphs captured before the workspace grew are stale. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
+
+/* The memory that kernels work in; linear_prepare() may move it. */
+const void *linear_workspace(const LinearContext *context);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 

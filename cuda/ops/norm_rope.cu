@@ -23,6 +23,7 @@ __global__ void embed_kernel(const T *table, int hidden, size_t stride, const in
   begin_overlapping();
   const T *from = table + ids[blockIdx.x] * stride;
   float *to = x + (size_t)blockIdx.x * hidden;
+#pragma unroll 8
   for (int i = threadIdx.x; i < hidden; i += blockDim.x)
     to[i] = kScaled ? (float)from[i] * scale : (float)from[i];
 }
@@ -229,12 +230,13 @@ __device__ __forceinline__ float query_factor(const QkvHeads &a, int position) {
   return 1 + a.query_scale_beta * logf(1 + floorf((float)position / a.query_scale_step));
 }
 
-/* A warp takes one head of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values.
- * kMaxPairs: pairs of a lane, a 64th of the longest head. */
-template <typename T, Pairing kPairing, int kMaxPairs>
+/* A warp takes kHeads heads of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values;
+ * kHeads > 1 divides the count of each. All its loads are under way at once. kMaxPairs: pairs of a lane, a
+ * 64th of the longest head. */
+template <typename T, Pairing kPairing, int kMaxPairs, int kHeads>
 __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   dependents_may_start();
-  int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
+  int lane = threadIdx.x, head = (blockIdx.x * blockDim.y + threadIdx.y) * kHeads, row = blockIdx.y,
       half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
@@ -250,59 +252,65 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     high_weight[i] = weight && pair < half ? weight[pair + pairs.high(pair)] : 1;
   }
   wait_for_previous();
+  const int position = *a.pos + row;
   const int own =
       is_value && a.k_as_v ? head - a.n_kv_heads : head; /* the head of whose projection it is made */
-  const float *from =
-      a.projections + row * a.stride +
-      (is_query ? own * a.query_step : a.n_heads * a.query_step + (own - a.n_heads) * a.head_dim);
-  float low[kMaxPairs], high[kMaxPairs];
+  const int step = is_query ? a.query_step : a.head_dim;
+  const float *from = a.projections + row * a.stride +
+                      (is_query ? own * step : a.n_heads * a.query_step + (own - a.n_heads) * step);
+  float low[kHeads][kMaxPairs], high[kHeads][kMaxPairs];
 #pragma unroll
-  for (int i = 0; i < kMaxPairs; i++) {
-    int pair = lane + 32 * i;
-    low[i] = pair < half ? from[pair + pairs.low(pair)] : 0;
-    high[i] = pair < half ? from[pair + pairs.high(pair)] : 0;
-  }
-  const auto normalise = [&] {
-    float squares = 0;
-#pragma unroll
-    for (int i = 0; i < kMaxPairs; i++) squares += low[i] * low[i] + high[i] * high[i];
-    float scale = rsqrtf(warp_sum(squares) / a.head_dim + a.eps);
-#pragma unroll
-    for (int i = 0; i < kMaxPairs; i++) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
-  };
-  if (!is_value) {
-    if (has_norm && !a.norm_after_rope) normalise();
-    const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.n_rotated;
+  for (int h = 0; h < kHeads; h++)
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
       int pair = lane + 32 * i;
-      if (pair < pairs.n_rotated) rotate(low[i], high[i], table[pair]);
+      low[h][i] = pair < half ? from[h * step + pair + pairs.low(pair)] : 0;
+      high[h][i] = pair < half ? from[h * step + pair + pairs.high(pair)] : 0;
     }
-    if (has_norm && a.norm_after_rope) normalise();
-  } else if (has_norm) {
-    normalise();
-  }
-  if (is_query && a.query_scale_beta != 0) {
-    const float factor = query_factor(a, *a.pos + row);
-#pragma unroll
-    for (int i = 0; i < kMaxPairs; i++) low[i] *= factor, high[i] *= factor;
-  }
-  if (is_query) {
-    __half *to = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
-#pragma unroll
-    for (int i = 0; i < kMaxPairs; i++) {
-      int pair = lane + 32 * i;
-      if (pair < half)
-        store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
-    }
-    return;
-  }
-  int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
-  T *to = (T *)(is_value ? a.v_cache : a.k_cache) + ((size_t)kv_head * a.n_ctx + *a.pos + row) * a.head_dim;
+  const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.n_rotated;
+  float2 angle[kMaxPairs];
 #pragma unroll
   for (int i = 0; i < kMaxPairs; i++) {
     int pair = lane + 32 * i;
-    if (pair < half) store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
+    angle[i] = !is_value && pair < pairs.n_rotated ? table[pair] : make_float2(1, 0);
+  }
+  const float factor = is_query && a.query_scale_beta != 0 ? query_factor(a, position) : 1;
+  const size_t to_step = is_query ? a.head_dim : (size_t)a.n_ctx * a.head_dim;
+  const int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
+  __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
+  T *to_cache = (T *)(is_value ? a.v_cache : a.k_cache) + kv_head * to_step + (size_t)position * a.head_dim;
+#pragma unroll
+  for (int h = 0; h < kHeads; h++) {
+    const auto normalise = [&] {
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kMaxPairs; i++) squares += low[h][i] * low[h][i] + high[h][i] * high[h][i];
+      float scale = rsqrtf(warp_sum(squares) / a.head_dim + a.eps);
+#pragma unroll
+      for (int i = 0; i < kMaxPairs; i++)
+        low[h][i] *= scale * low_weight[i], high[h][i] *= scale * high_weight[i];
+    };
+    if (has_norm && !(a.norm_after_rope && !is_value)) normalise();
+#pragma unroll
+    for (int i = 0; i < kMaxPairs; i++)
+      if (!is_value && lane + 32 * i < pairs.n_rotated) rotate(low[h][i], high[h][i], angle[i]);
+    if (has_norm && a.norm_after_rope && !is_value) normalise();
+    if (is_query && a.query_scale_beta != 0)
+#pragma unroll
+      for (int i = 0; i < kMaxPairs; i++) low[h][i] *= factor, high[h][i] *= factor;
+    const auto store_head = [&](auto *to) {
+#pragma unroll
+      for (int i = 0; i < kMaxPairs; i++) {
+        int pair = lane + 32 * i;
+        if (pair >= half) continue;
+        store(to + pair + pairs.low(pair), low[h][i]);
+        store(to + pair + pairs.high(pair), high[h][i]);
+      }
+    };
+    if (is_query)
+      store_head(to_query + h * to_step);
+    else
+      store_head(to_cache + h * to_step);
   }
 }
 
@@ -417,13 +425,25 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
                 rows, stride, n_q, n_k, q_norm, k_norm, eps);
 }
 
+template <typename T, Pairing kPairing, int kMaxPairs, int kHeads>
+static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
+  const int warps = 4, groups = (heads->n_heads + 2 * heads->n_kv_heads) / kHeads;
+  return launch(qk_norm_rope_append_kernel<T, kPairing, kMaxPairs, kHeads>,
+                dim3((groups + warps - 1) / warps, n_tokens), dim3(32, warps), 0, stream, true, "rope", err,
+                *heads);
+}
+
+/* Few tokens want a warp for each head, many want many loads under way. */
 template <typename T, Pairing kPairing>
 static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
-  const int warps = 4;
-  dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
-  auto kernel = heads->head_dim <= 256 ? qk_norm_rope_append_kernel<T, kPairing, 4>
-                                       : qk_norm_rope_append_kernel<T, kPairing, 8>;
-  return launch(kernel, grid, block, 0, stream, true, "rope", err, *heads);
+  const int dim = heads->head_dim;
+  auto run = dim > 256   ? append_heads<T, kPairing, 8, 1>
+             : dim > 128 ? append_heads<T, kPairing, 4, 1>
+                         : append_heads<T, kPairing, 2, 1>;
+  if constexpr (sizeof(T) == sizeof(__half))
+    if (n_tokens > 64 && heads->n_heads % 4 == 0 && heads->n_kv_heads % 4 == 0 && dim <= 256)
+      run = dim > 128 ? append_heads<T, kPairing, 4, 2> : append_heads<T, kPairing, 2, 4>;
+  return run(heads, n_tokens, stream, err);
 }
 
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {

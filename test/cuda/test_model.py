@@ -99,6 +99,14 @@ def test_graphs_change_nothing(model):
     assert model.logits(*flags).tobytes() == model.logits(*flags, "--no-graphs").tobytes()
 
 
+@over([MINIATURES / "llama-head-256"])
+def test_graphs_of_several_tokens_change_nothing(model):
+    """Chunks of a size are captured when it comes again, and anew where attention divides otherwise (after 64)."""
+    (model.folder / "ids").write_text(" ".join(map(str, [*model.ids, *model.ids])))
+    flags = ["--device", "cuda", "--chunk", "16"]
+    assert model.logits(*flags).tobytes() == model.logits(*flags, "--no-graphs").tobytes()
+
+
 @over(MODELS)
 def test_single_tokens_equal_cpu(model):
     """Other kernels serve one row than many, which test_gpu_equals_cpu() has."""

@@ -222,10 +222,12 @@ static Row head_of(const float *from, int head_dim, int rotary, const float *wei
   return head;
 }
 
-/* Two query heads per KV head; the cache has positions before and after the step's. With norms there are
- * other numbers after each query, as gates are. */
-template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind) {
-  const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3, step = 4;
+/* Two query heads per KV head, n_kv of those; the cache has positions before and after the step's. With norms
+ * there are other numbers after each query, as gates are. */
+template <class T>
+static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind, int n_kv,
+                          int n_tokens) {
+  const int n_heads = 2 * n_kv, all = n_heads + 2 * n_kv, n_ctx = n_tokens + 5, pos = 3, step = 4;
   const float eps = 0.5f;
   const int query_step = norms ? 2 * head_dim : head_dim,
             stride = n_heads * query_step + (kind.k_as_v ? 1 : 2) * n_kv * head_dim + (norms ? 5 : 0);
@@ -278,6 +280,13 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   expect("ops_qk_norm_rope_append, queries of", head_dim, got_q, want_q, HALF);
   expect("ops_qk_norm_rope_append, keys of", head_dim, got_k, want_k, tolerance);
   expect("ops_qk_norm_rope_append, values of", head_dim, got_v, want_v, tolerance);
+}
+
+/* From 65 tokens on a warp takes several heads, if their counts allow it. */
+template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind) {
+  test_heads_of<T>(kv, head_dim, rotary, norms, kind, 3, 2);
+  if (norms && kv == KV_F16 && (rotary == 64 || rotary == 124))
+    test_heads_of<T>(kv, head_dim, rotary, norms, kind, 4, 65);
 }
 
 /* Gates among the queries, as a layer of their own, and one for each head; rows with a gap. */

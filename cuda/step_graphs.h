@@ -1,0 +1,44 @@
+/* step_graphs.h - steps of a session as CUDA graphs, kept by what decides their launches.
+ *
+ * Called by: backend.c, state.c. Always true: a graph is launched only for a step whose kernels and arguments
+ * would be the same; position and ids lie in device memory. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Most graphs of a session; the one that was not used for longest goes first. */
+enum { STEP_GRAPHS = 8 };
+
+/* Steps with the same key have the same launches. */
+typedef struct {
+  int n_tokens, n_logit_rows;
+  bool long_rope;
+  uint64_t attention;    /* of all layers: families and divisions, which depend on the position */
+  const void *workspace; /* of the matmuls, which may move when another session is opened */
+} StepKey;
+
+typedef struct {
+  StepKey key;
+  uint64_t last_step;    /* number of the step that used it last; 0: unused */
+  cudaGraphExec_t graph; /* NULL: the key was seen, but not captured yet */
+} StepGraph;
+
+typedef struct {
+  StepGraph kept[STEP_GRAPHS];
+  StepGraph *capturing; /* the one that is being captured, or NULL */
+  uint64_t n_steps;
+} StepGraphs;
+
+/* Launches the key's graph (*replayed), or begins to capture it: a step of one token at once, another when
+ * its key comes for the second time, since a graph that is never used again costs more than its launches. */
+Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, cudaStream_t stream, bool *replayed,
+                         Error *err);
+
+/* Ends what step_graphs_begin() began: launches the captured step, unless `so_far` is a failure. */
+Status step_graphs_end(StepGraphs *graphs, Status so_far, cudaStream_t stream, Error *err);
+
+void step_graphs_close(StepGraphs *graphs);
