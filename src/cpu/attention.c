@@ -1,11 +1,12 @@
 /* attention.c - the attention of a step, split among threads.
  *
  * Called by backend.c. Both drivers merge the segments of the cache in order into a query's online softmax,
- * so the result does not depend on the number of rows or threads. One row: each segment of each KV head is a
- * task, and the results are merged when all are done. Several rows: a task takes some queries of one KV head
- * over all their segments.
+ * so the result does not depend on the number of rows, sequences or threads. One row: each segment of each KV
+ * head is a task, and the results are merged when all are done. Several rows: a task takes some queries of
+ * one sequence and KV head over all their segments.
  *
- * Query j of a KV head is row j / group, head j % group of the heads that share it. */
+ * Query j of a sequence and KV head is row j / group of the sequence's rows, head j % group of the heads that
+ * share the KV head. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@
 
 typedef struct {
   BackendState *state;
-  TokenRange range;
+  SequenceRows part;        /* the rows of one sequence */
+  int first_row;            /* of the part, in the step */
   int layer, window, group; /* group: query heads of a KV head */
   int head_dim, v_width;
   float cap;          /* of scores; 0: none */
@@ -25,7 +27,7 @@ static int lowest(const AttentionWork *work, int position) {
 }
 
 static float *value_of(const AttentionWork *work, int kv_head, int query) {
-  int row = query / work->group, head = kv_head * work->group + query % work->group;
+  int row = work->first_row + query / work->group, head = kv_head * work->group + query % work->group;
   return work->state->q + (size_t)row * (size_t)work->state->plan.heads +
          (size_t)head * (size_t)work->head_dim;
 }
@@ -34,7 +36,7 @@ static float *value_of(const AttentionWork *work, int kv_head, int query) {
 static QueryTile tile_of(const AttentionWork *work, int first, int n) {
   QueryTile tile = {.n = n, .cap = work->cap};
   for (int i = 0; i < n; i++) {
-    tile.high[i] = work->range.pos + (first + i) / work->group;
+    tile.high[i] = work->part.pos + (first + i) / work->group;
     tile.low[i] = lowest(work, tile.high[i]);
   }
   return tile;
@@ -61,7 +63,7 @@ static void attend_queries(const AttentionWork *work, int kv_head, int first, in
   }
   QueryTile tile = tile_of(work, first, n);
   tile.q = q;
-  KvHead kv = state_kv_head(work->state, work->layer, kv_head);
+  KvHead kv = state_kv_head(work->state, work->part.sequence, work->layer, kv_head);
   for (int segment = tile.low[0] / SEGMENT; segment <= tile.high[n - 1] / SEGMENT; segment++) {
     kernels->attend(&kv, segment, &tile, parts, part);
     for (int i = 0; i < n; i++) {
@@ -76,14 +78,29 @@ static void attend_queries(const AttentionWork *work, int kv_head, int first, in
   }
 }
 
-static void attend_rows(const AttentionWork *work, int n_kv_heads) {
-  int64_t n_queries = (int64_t)work->range.n_tokens * work->group;
-  int64_t n_tiles = (n_queries + MAX_QUERIES - 1) / MAX_QUERIES;
-  /* Starts with the last tile, whose queries see the most keys. */
-#pragma omp parallel for schedule(dynamic) num_threads(work->state->loaded->n_threads)
-  for (int64_t task = n_tiles * n_kv_heads - 1; task >= 0; task--) {
-    int64_t first = task / n_kv_heads * MAX_QUERIES, left = n_queries - first;
-    attend_queries(work, (int)(task % n_kv_heads), (int)first, left < MAX_QUERIES ? (int)left : MAX_QUERIES);
+/* The tiles of a part's queries of one KV head. */
+static int64_t n_tiles_of(const AttentionWork *work, const SequenceRows *part) {
+  return ((int64_t)part->n_tokens * work->group + MAX_QUERIES - 1) / MAX_QUERIES;
+}
+
+/* Tasks are ordered by part, tile, KV head. */
+static void attend_rows(const AttentionWork *all, TokenRange range, int n_kv_heads) {
+  SequenceRows only;
+  int n_parts;
+  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
+  int64_t n_tasks = 0;
+  for (int i = 0; i < n_parts; i++) n_tasks += n_tiles_of(all, &parts[i]) * n_kv_heads;
+    /* Starts with the last tile, whose queries see the most keys. */
+#pragma omp parallel for schedule(dynamic) num_threads(all->state->loaded->n_threads)
+  for (int64_t at = n_tasks - 1; at >= 0; at--) {
+    AttentionWork work = *all;
+    const SequenceRows *part = parts;
+    int64_t task = at;
+    for (int64_t n; task >= (n = n_tiles_of(all, part) * n_kv_heads); task -= n)
+      work.first_row += part++->n_tokens;
+    work.part = *part;
+    int64_t first = task / n_kv_heads * MAX_QUERIES, left = (int64_t)part->n_tokens * work.group - first;
+    attend_queries(&work, (int)(task % n_kv_heads), (int)first, left < MAX_QUERIES ? (int)left : MAX_QUERIES);
   }
 }
 
@@ -91,7 +108,7 @@ static void attend_rows(const AttentionWork *work, int n_kv_heads) {
 static void attend_row(const AttentionWork *work, int n_kv_heads) {
   BackendState *state = work->state;
   const Kernels *kernels = state->loaded->kernels;
-  int position = work->range.pos, first_segment = lowest(work, position) / SEGMENT;
+  int position = work->part.pos, first_segment = lowest(work, position) / SEGMENT;
   int n_segments = position / SEGMENT - first_segment + 1;
   int n_tiles = (work->group + MAX_QUERIES - 1) / MAX_QUERIES;
   size_t width = (size_t)work->v_width;
@@ -105,7 +122,7 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
       size_t at = (size_t)(kv_head * work->group + first) * (size_t)n_segments + (size_t)segment * (size_t)n;
       QueryTile tile = tile_of(work, first, n);
       tile.q = value_of(work, kv_head, first);
-      KvHead kv = state_kv_head(state, work->layer, kv_head);
+      KvHead kv = state_kv_head(state, work->part.sequence, work->layer, kv_head);
       kernels->attend(&kv, first_segment + segment, &tile, state->part_sums + at,
                       state->part_outs + at * width);
     }
@@ -127,18 +144,20 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
   (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const LayerConfig own = config_layer(config, layer);
-  const AttentionWork work = {state,
-                              range,
-                              layer,
-                              own.window,
-                              config->n_heads / own.n_kv_heads,
-                              own.head_dim,
-                              state->kv[layer].v_width,
-                              (float)config->attention_cap,
-                              state->loaded->layers[layer].sinks};
+  SequenceRows only;
+  int n_parts;
+  const AttentionWork work = {.state = state,
+                              .part = *cpu_parts(&range, &only, &n_parts),
+                              .layer = layer,
+                              .window = own.window,
+                              .group = config->n_heads / own.n_kv_heads,
+                              .head_dim = own.head_dim,
+                              .v_width = state->kv[layer].v_width,
+                              .cap = (float)config->attention_cap,
+                              .sinks = state->loaded->layers[layer].sinks};
   if (range.n_tokens == 1)
     attend_row(&work, own.n_kv_heads);
   else
-    attend_rows(&work, own.n_kv_heads);
+    attend_rows(&work, range, own.n_kv_heads);
   return STATUS_OK;
 }

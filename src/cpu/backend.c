@@ -200,6 +200,8 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
                     .delta_width = cpu_padded((int64_t)delta->n_value_heads * delta->value_dim),
                     .recurrent_bytes = cpu_all_recurrent_bytes(config),
                     .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
+                    .n_sequences = options->n_sequences ? options->n_sequences : 1,
+                    .n_table = options->n_sequences ? (options->n_ctx - 1) / PAGE_TOKENS + 1 : 0,
                     .n_ropes = 1,
                     .angles = config->rope.rotary_dim / 2};
   plan.heads = plan.delta_width;
@@ -226,12 +228,14 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
 
 /* Takes the memory of a layer's cache. */
 static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions *options) {
-  const size_t n_ctx = (size_t)options->n_ctx, item = options->kv == KV_F16 ? 2 : 4;
+  const size_t item = options->kv == KV_F16 ? 2 : 4;
+  const size_t places =
+      options->n_sequences ? product_of((size_t)options->n_pages, PAGE_TOKENS) : (size_t)options->n_ctx;
   LayerCache cache = {.head_dim = layer.head_dim, .v_width = cpu_padded(layer.head_dim)};
   Arena head = {0};
-  take(&head, product_of((n_ctx + KEY_BLOCK - 1) / KEY_BLOCK, (size_t)layer.head_dim * KEY_BLOCK), item);
+  take(&head, product_of((places - 1) / KEY_BLOCK + 1, (size_t)layer.head_dim * KEY_BLOCK), item);
   cache.k_bytes = head.used;
-  take(&head, product_of(n_ctx, (size_t)cache.v_width), item);
+  take(&head, product_of(places, (size_t)cache.v_width), item);
   cache.head_bytes = head.used;
   cache.heads = take(arena, (size_t)layer.n_kv_heads, cache.head_bytes);
   return cache;
@@ -255,7 +259,12 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->channels = take(&arena, product_of(rows, (size_t)plan->channels), sizeof(float));
   state->decays = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
   state->betas = take(&arena, product_of(rows, (size_t)plan->delta_heads), sizeof(float));
-  state->recurrent = take(&arena, (size_t)options->n_slots + 1, plan->recurrent_bytes);
+  state->recurrent =
+      take(&arena, (size_t)plan->n_sequences + (size_t)options->n_slots, plan->recurrent_bytes);
+  state->pages = take(&arena, product_of((size_t)plan->n_sequences, (size_t)plan->n_table), sizeof(int32_t));
+  if (plan->n_table == 0) state->pages = NULL;
+  state->positions = take(&arena, rows, sizeof *state->positions);
+  state->sequences = take(&arena, rows, sizeof *state->sequences);
   state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
   state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
@@ -321,10 +330,12 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   return STATUS_OK;
 }
 
-KvHead state_kv_head(const BackendState *state, int layer, int kv_head) {
+KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head) {
   const LayerCache *cache = &state->kv[layer];
   uint8_t *k = cache->heads + (size_t)kv_head * cache->head_bytes;
-  return (KvHead){state->options.kv, cache->head_dim, cache->v_width, k, k + cache->k_bytes};
+  const int32_t *pages = state->pages;
+  if (pages) pages += (size_t)sequence * (size_t)state->plan.n_table;
+  return (KvHead){state->options.kv, cache->head_dim, cache->v_width, k, k + cache->k_bytes, pages};
 }
 
 static Status cpu_read_logits(BackendState *state, int row, float *out, Error *err) {
@@ -346,15 +357,30 @@ static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
 
 /* The angles of transformers: position times frequency in fp32, then cos and sin of it, then the attention
  * factor of YaRN and LongRoPE. */
-static void set_angles(BackendState *state, LayerRope which, TokenRange range, int row) {
+static void set_angles(BackendState *state, LayerRope which, bool long_rope, int row) {
   const BackendModel *loaded = state->loaded;
-  const CpuRope *rope = range.long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
+  const CpuRope *rope = long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
   float *cosines = state->cosines + angles_at(state, which, row),
         *sines = state->sines + angles_at(state, which, row);
   for (int i = 0; i < rope->n_pairs; i++) {
-    float angle = (float)(range.pos + row) * rope->frequencies[i];
+    float angle = (float)state->positions[row] * rope->frequencies[i];
     cosines[i] = (float)cos((double)angle) * rope->attention_factor;
     sines[i] = (float)sin((double)angle) * rope->attention_factor;
+  }
+}
+
+/* Sets the rows' sequences, positions and angles. */
+static void place_rows(BackendState *state, TokenRange range) {
+  SequenceRows only;
+  int n_parts, row = 0;
+  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
+  for (int i = 0; i < n_parts; i++) {
+    for (int r = 0; r < parts[i].n_tokens; r++, row++) {
+      state->sequences[row] = parts[i].sequence;
+      state->positions[row] = parts[i].pos + r;
+      for (int rope = 0; rope < state->plan.n_ropes; rope++)
+        set_angles(state, (LayerRope)rope, parts[i].long_rope, row);
+    }
   }
 }
 
@@ -395,10 +421,11 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
   if (!ids) ids = &state->last_id;
+  place_rows(state, range);
   for (int r = 0; r < range.n_tokens; r++) {
     if (ids[r] < 0 || ids[r] >= embedding->n_rows)
       return error_set(err, STATUS_FAILED, "token %d at position %d is outside the vocabulary of %d",
-                       (int)ids[r], range.pos + r, embedding->n_rows);
+                       (int)ids[r], state->positions[r], embedding->n_rows);
   }
   const float scale = (float)model->config.embedding_scale;
   for (int r = 0; r < range.n_tokens; r++) {
@@ -409,7 +436,6 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
       state->loaded->kernels->rms_norm(x, state->loaded->ones, embedding->n_columns, model->config.norm_eps,
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
-    for (int rope = 0; rope < state->plan.n_ropes; rope++) set_angles(state, (LayerRope)rope, range, r);
   }
   if (model->config.per_layer_width > 0) make_layer_inputs(state, range, ids);
   return STATUS_OK;
@@ -497,15 +523,16 @@ static void rotate_append(BackendState *state, TokenRange range, int layer) {
   for (int r = 0; r < range.n_tokens; r++) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
-    norm_rope_heads(state, &own, weights->q_norm, r, config->n_heads, query_scale(config, range.pos + r),
+    norm_rope_heads(state, &own, weights->q_norm, r, config->n_heads,
+                    query_scale(config, state->positions[r]),
                     state->q + (size_t)r * (size_t)state->plan.heads);
     if (own.shares_kv) continue;
     if (own.k_as_v) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
     if (config->v_norm) norm_values(state->loaded, &own, v);
     norm_rope_heads(state, &own, weights->k_norm, r, own.n_kv_heads, 1, k);
     for (size_t i = 0; i < (size_t)own.n_kv_heads; i++) {
-      KvHead kv = state_kv_head(state, layer, (int)i);
-      state->loaded->kernels->append(&kv, range.pos + r, k + i * dim, v + i * dim);
+      KvHead kv = state_kv_head(state, state->sequences[r], layer, (int)i);
+      state->loaded->kernels->append(&kv, state->positions[r], k + i * dim, v + i * dim);
     }
   }
 }
@@ -644,6 +671,18 @@ static Status cpu_layer_end(BackendState *state, TokenRange range, int layer, Er
   return STATUS_OK;
 }
 
+/* h[i] = rmsnorm(x) * final_norm of the rows whose logits are wanted. */
+static void normalise_logit_rows(BackendState *state, const int32_t *rows, int first_row, int n_rows) {
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const size_t stride = (size_t)state->plan.hidden;
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int i = 0; i < n_rows; i++)
+    loaded->kernels->rms_norm(state->x + (size_t)(rows ? rows[i] : first_row + i) * stride,
+                              loaded->final_norm, config->hidden, config->norm_eps,
+                              state->h + (size_t)i * stride);
+}
+
 /* Divides and caps the outputs of the lm_head. */
 static void finish_logits(BackendState *state, int n_rows) {
   enum { BLOCK = 4096 };
@@ -660,15 +699,13 @@ static void finish_logits(BackendState *state, int n_rows) {
 }
 
 static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_row, int n_rows, Error *err) {
-  (void)range;
   if (n_rows > state->options.max_logit_rows)
     return error_set(err, STATUS_FAILED, "logits of %d rows were asked for, the session keeps %d", n_rows,
                      state->options.max_logit_rows);
   const Matmul matmul = {.w = state->loaded->head,
                          .y = state->logits,
                          .y_stride = (size_t)state->loaded->model->config.vocab_size};
-  normalise(state, state->x + (size_t)first_row * (size_t)state->plan.hidden, n_rows,
-            state->loaded->final_norm, state->loaded->model->config.norm_eps);
+  normalise_logit_rows(state, range.parts ? range.logit_rows : NULL, first_row, n_rows);
   run_matmuls(state->loaded, &state->scratch, state->h, (size_t)state->plan.hidden, n_rows, &matmul, 1);
   finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;
@@ -705,4 +742,8 @@ const Backend cpu_backend = {.name = "cpu",
                              .state_read = cpu_state_read,
                              .state_write = cpu_state_write,
                              .layer_end = cpu_layer_end,
+                             .page_tokens = PAGE_TOKENS,
+                             .set_pages = cpu_set_pages,
+                             .copy_page = cpu_copy_page,
+                             .sample_rows = cpu_sample_rows,
                              BACKEND_OPERATIONS(CPU_OPERATION)};

@@ -66,23 +66,34 @@ void cpu_convolve(const Kernels *kernels, const Convolution *c, int first) {
     memcpy(c->tail + (size_t)i * (size_t)c->width + first, tail[i], (size_t)n * sizeof(float));
 }
 
+/* The convolution of a part, whose first row in the step is `row`. */
+static Convolution convolution_of(BackendState *state, int layer, const SequenceRows *part, size_t row) {
+  const StatePlan *plan = &state->plan;
+  const CpuConv *weights = &state->loaded->layers[layer].conv;
+  const size_t hidden = (size_t)state->loaded->model->config.hidden, channels = (size_t)plan->channels;
+  return (Convolution){.rows = state->h + row * (size_t)plan->hidden,
+                       .stride = (size_t)plan->hidden,
+                       .tail = cpu_layer_state(state, layer, part->sequence),
+                       .taps = weights->taps,
+                       .n_rows = part->n_tokens,
+                       .n_taps = state->loaded->model->config.conv.taps,
+                       .width = plan->hidden,
+                       .gates = state->channels + row * channels + hidden,
+                       .gate_stride = channels,
+                       .bias = weights->bias,
+                       .out = state->q + row * (size_t)plan->heads,
+                       .out_stride = (size_t)plan->heads};
+}
+
 void cpu_short_conv(BackendState *state, TokenRange range, int layer, const float *from) {
   const BackendModel *loaded = state->loaded;
   const StatePlan *plan = &state->plan;
   const CpuLayer *weights = &loaded->layers[layer];
   const size_t hidden = (size_t)loaded->model->config.hidden, channels = (size_t)plan->channels;
-  const Convolution convolution = {.rows = state->h,
-                                   .stride = (size_t)plan->hidden,
-                                   .tail = cpu_layer_state(state, layer, range),
-                                   .taps = weights->conv.taps,
-                                   .n_rows = range.n_tokens,
-                                   .n_taps = loaded->model->config.conv.taps,
-                                   .width = plan->hidden,
-                                   .gates = state->channels + hidden,
-                                   .gate_stride = channels,
-                                   .bias = weights->conv.bias,
-                                   .out = state->q,
-                                   .out_stride = (size_t)plan->heads};
+  SequenceRows only;
+  int n_parts;
+  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
+  cpu_begin_states(state, layer, range);
   const Matmul matmul = {.w = weights->conv.in, .y = state->channels, .y_stride = channels};
   run_matmuls(loaded, &state->scratch, from, (size_t)plan->hidden, range.n_tokens, &matmul, 1);
 #pragma omp parallel num_threads(loaded->n_threads)
@@ -93,7 +104,12 @@ void cpu_short_conv(BackendState *state, TokenRange range, int layer, const floa
       for (size_t i = 0; i < hidden; i++) state->h[(size_t)r * (size_t)plan->hidden + i] = b[i] * u[i];
     }
 #pragma omp for
-    for (int first = 0; first < plan->hidden; first += CONVOLUTION_BLOCK)
-      cpu_convolve(loaded->kernels, &convolution, first);
+    for (int first = 0; first < plan->hidden; first += CONVOLUTION_BLOCK) {
+      size_t row = 0;
+      for (int i = 0; i < n_parts; row += (size_t)parts[i++].n_tokens) {
+        const Convolution convolution = convolution_of(state, layer, &parts[i], row);
+        cpu_convolve(loaded->kernels, &convolution, first);
+      }
+    }
   }
 }

@@ -67,6 +67,7 @@ typedef struct {
   int queries, channels, delta_heads, delta_width;           /* likewise; 0 where the model has none */
   size_t recurrent_bytes;                                    /* the states of all layers together */
   int n_segments, n_ropes, angles;                           /* angles: of a row of one rope */
+  int n_sequences, n_table;                                  /* n_table: entries of a page table */
 } StatePlan;
 
 /* The cache of one layer; layers that share one have the same. */
@@ -96,7 +97,7 @@ struct BackendState {
   float *gates;           /* [max_chunk][plan.gates] attn_gate's outputs */
   float *channels;        /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
   float *decays, *betas;  /* [max_chunk][plan.delta_heads] */
-  float *recurrent;       /* [1 + n_slots][plan.recurrent_bytes], first the current states */
+  float *recurrent;       /* [n_sequences + n_slots][plan.recurrent_bytes], first the current states */
   float *g;               /* [max_chunk][plan.intermediate] */
   float *inputs;          /* [max_chunk][plan.inputs] of all layers, set by embed */
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
@@ -104,12 +105,22 @@ struct BackendState {
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */
   LayerCache *kv;         /* [n_layers] */
+  int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
+  int *positions;         /* [max_chunk] of the step's rows, set by embed */
+  int *sequences;         /* [max_chunk] likewise */
   int n_logit_rows;       /* rows of `logits` that are valid */
   int32_t last_id;        /* the last pick of sample */
 };
 
-/* The cache of one KV head; valid until the session is closed. */
-KvHead state_kv_head(const BackendState *state, int layer, int kv_head);
+/* The cache of one KV head, as a sequence sees it; valid until the state is closed. */
+KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head);
+
+/* The parts of a step; *only is the part where the range has none. */
+static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRows *only, int *n_parts) {
+  *only = (SequenceRows){.pos = range->pos, .n_tokens = range->n_tokens, .long_rope = range->long_rope};
+  *n_parts = range->parts ? range->n_parts : 1;
+  return range->parts ? range->parts : only;
+}
 
 /* y = w x + bias for each row; with add, y += scale * (w x + bias); with gate, y = activation(gate x) *
  * (w x), both with their biases. */
@@ -156,8 +167,10 @@ const float *cpu_take_vector(const Vector *vector, float plus, float *place, siz
 CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);
 int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at most INT32_MAX */
 
-/* Recurrent states (states.c). cpu_layer_state(): that of a layer, of zeros before position 0. */
-float *cpu_layer_state(const BackendState *state, int layer, TokenRange range);
+/* Recurrent states (states.c). cpu_layer_state(): a sequence's state of a layer. cpu_begin_states(): makes
+ * those zeros that a step begins at position 0. */
+float *cpu_layer_state(const BackendState *state, int layer, int sequence);
+void cpu_begin_states(const BackendState *state, int layer, TokenRange range);
 size_t cpu_delta_numbers(const DeltaConfig *config); /* numbers of one state, rows padded */
 size_t cpu_recurrent_bytes(const ModelConfig *config, int layer);
 size_t cpu_all_recurrent_bytes(const ModelConfig *config);
@@ -172,6 +185,11 @@ void cpu_short_conv(BackendState *state, TokenRange range, int layer, const floa
 
 /* The operation `attention`: replaces the queries in state->q by its output. */
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);
+
+/* Backend's functions for several sequences (pages.c). */
+Status cpu_set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
+Status cpu_copy_page(BackendState *state, int from, int to, Error *err);
+Status cpu_sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 
 /* Backend's kv_read() and kv_write(). */
 Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err);

@@ -58,8 +58,9 @@ typedef struct {
   BackendState *state;
   const DeltaConfig *config;
   const CpuDelta *weights;
-  float *tail, *heads; /* the layer's state */
-  int n_rows;
+  int layer, n_rows;
+  const SequenceRows *parts; /* [n_parts] of the rows */
+  int n_parts;
 } DeltaWork;
 
 static float *row_of(const DeltaWork *work, int row) {
@@ -86,14 +87,17 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   }
 }
 
-/* Columns [first, first + n) of one value head over all rows, whose v become outputs. */
-static void run_columns(const DeltaWork *work, int head, int first, int n) {
+/* Columns [first, first + n) of one value head over the rows of a part from `row` on, whose v become
+ * outputs. */
+static void run_columns(const DeltaWork *work, const SequenceRows *part, int row_of_part, int head, int first,
+                        int n) {
   const DeltaConfig *config = work->config;
   const int key_head = head / (config->n_value_heads / config->n_key_heads), columns = cpu_padded(n);
   const size_t keys = (size_t)config->key_dim, all_keys = (size_t)config->n_key_heads * keys;
-  float *cells = work->heads + (size_t)head * head_numbers(config) + first;
+  float *heads = cpu_layer_state(work->state, work->layer, part->sequence) + tail_numbers(config);
+  float *cells = heads + (size_t)head * head_numbers(config) + first;
   float v[BLOCK_COLUMNS] = {0}, out[BLOCK_COLUMNS];
-  for (int r = 0; r < work->n_rows; r++) {
+  for (int r = row_of_part; r < row_of_part + part->n_tokens; r++) {
     float *row = row_of(work, r);
     float *values = row + 2 * all_keys + (size_t)head * (size_t)config->value_dim + first;
     const size_t at = (size_t)r * (size_t)work->state->plan.delta_heads + (size_t)head;
@@ -121,31 +125,41 @@ static void gate_head(const DeltaWork *work, int row, int head) {
   kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
 }
 
+/* Columns from `first` on of the convolution, of all parts. */
+static void convolve_columns(const DeltaWork *work, int first) {
+  const int width = work->state->plan.channels;
+  for (int i = 0, row = 0; i < work->n_parts; row += work->parts[i++].n_tokens) {
+    const Convolution convolution = {.rows = row_of(work, row),
+                                     .stride = (size_t)width,
+                                     .tail =
+                                         cpu_layer_state(work->state, work->layer, work->parts[i].sequence),
+                                     .taps = work->weights->taps,
+                                     .n_rows = work->parts[i].n_tokens,
+                                     .n_taps = work->config->conv,
+                                     .width = width,
+                                     .out = row_of(work, row),
+                                     .out_stride = (size_t)width};
+    cpu_convolve(work->state->loaded->kernels, &convolution, first);
+  }
+}
+
 static void run_rule(const DeltaWork *work) {
   const DeltaConfig *config = work->config;
   const int n_rows = work->n_rows, width = work->state->plan.channels;
-  const Convolution convolution = {.rows = row_of(work, 0),
-                                   .stride = (size_t)width,
-                                   .tail = work->tail,
-                                   .taps = work->weights->taps,
-                                   .n_rows = n_rows,
-                                   .n_taps = config->conv,
-                                   .width = width,
-                                   .out = row_of(work, 0),
-                                   .out_stride = (size_t)width};
   const int n_blocks = (config->value_dim - 1) / BLOCK_COLUMNS + 1;
 #pragma omp parallel num_threads(work->state->loaded->n_threads)
   {
 #pragma omp for
-    for (int first = 0; first < width; first += CONVOLUTION_BLOCK)
-      cpu_convolve(work->state->loaded->kernels, &convolution, first);
+    for (int first = 0; first < width; first += CONVOLUTION_BLOCK) convolve_columns(work, first);
 #pragma omp for
     for (int task = 0; task < n_rows * config->n_key_heads; task++)
       prepare_head(work, task / config->n_key_heads, task % config->n_key_heads);
 #pragma omp for
     for (int task = 0; task < config->n_value_heads * n_blocks; task++) {
       const int first = task % n_blocks * BLOCK_COLUMNS, left = config->value_dim - first;
-      run_columns(work, task / n_blocks, first, left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS);
+      for (int i = 0, row = 0; i < work->n_parts; row += work->parts[i++].n_tokens)
+        run_columns(work, &work->parts[i], row, task / n_blocks, first,
+                    left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS);
     }
 #pragma omp for
     for (int task = 0; task < n_rows * config->n_value_heads; task++)
@@ -158,7 +172,10 @@ void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const floa
   const CpuLayer *weights = &loaded->layers[layer];
   const StatePlan *plan = &state->plan;
   const DeltaConfig *config = &loaded->model->config.delta;
-  float *own = cpu_layer_state(state, layer, range);
+  SequenceRows only;
+  int n_parts;
+  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
+  cpu_begin_states(state, layer, range);
   const Matmul matmuls[] = {
       {.w = weights->delta.qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
       {.w = weights->delta.z, .y = state->q, .y_stride = (size_t)plan->heads},
@@ -169,7 +186,8 @@ void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const floa
   run_rule(&(DeltaWork){.state = state,
                         .config = config,
                         .weights = &weights->delta,
-                        .tail = own,
-                        .heads = own + tail_numbers(config),
-                        .n_rows = range.n_tokens});
+                        .layer = layer,
+                        .n_rows = range.n_tokens,
+                        .parts = parts,
+                        .n_parts = n_parts});
 }

@@ -16,6 +16,7 @@
 enum {
   ALIGN_FLOATS = 16,   /* rows of activations and of V are padded with zeros to a multiple of this */
   KEY_BLOCK = 16,      /* keys whose dimensions are interleaved in the cache */
+  PAGE_TOKENS = 32,    /* positions of a page; whole KEY_BLOCKs, and SEGMENT has whole pages */
   SEGMENT = 256,       /* positions of one softmax block; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,    /* queries that share one pass over a segment */
   TILE_ROWS = 6,       /* rows of the register tile in outer.h */
@@ -28,6 +29,7 @@ enum {
   LINE_BYTES = 64,     /* cache line, for prefetching */
   FETCH_AHEAD = 16384, /* bytes of weights between prefetch and use */
 };
+_Static_assert(PAGE_TOKENS % KEY_BLOCK == 0 && SEGMENT % PAGE_TOKENS == 0, "a segment is whole pages");
 _Static_assert(MATMUL_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
 /* True if the weights lie output by output: threads share the matrix by outputs. AWQ's and grouped ones lie
@@ -66,14 +68,29 @@ enum { ROUNDED_ALIGN = 32 }; /* numbers */
  * need no sums across lanes; a vector of V holds several dimensions of one key:
  *
  *   k   block 0: d = 0: [key 0 .. 15]  d = 1: [key 0 .. 15]  ...    block 1: d = 0: [key 16 .. 31] ...
- *   v   key 0: [d = 0 .. head_dim, zeros]   key 1: ... */
+ *   v   key 0: [d = 0 .. head_dim, zeros]   key 1: ...
+ *
+ * The numbers of keys here are places in the cache: position p of a sequence lies at kv_place(p). */
 typedef struct {
   KvType type;
   int head_dim;
-  int v_width; /* head_dim rounded up to ALIGN_FLOATS */
-  void *k;     /* [n_ctx / KEY_BLOCK rounded up][head_dim][KEY_BLOCK] */
-  void *v;     /* [n_ctx][v_width] */
+  int v_width;          /* head_dim rounded up to ALIGN_FLOATS */
+  void *k;              /* [places / KEY_BLOCK rounded up][head_dim][KEY_BLOCK] */
+  void *v;              /* [places][v_width] */
+  const int32_t *pages; /* the sequence's page table; NULL: place p is position p */
 } KvHead;
+
+static inline int kv_place(const KvHead *kv, int position) {
+  return kv->pages ? kv->pages[position / PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS : position;
+}
+
+/* The end, at most `to`, of the positions from `from` on whose places follow that of `from`. */
+static inline int kv_run_end(const KvHead *kv, int from, int to) {
+  if (!kv->pages) return to;
+  int page = from / PAGE_TOKENS, end = (page + 1) * PAGE_TOKENS;
+  for (; end < to && kv->pages[page + 1] == kv->pages[page] + 1; page++) end += PAGE_TOKENS;
+  return end < to ? end : to;
+}
 
 /* Queries of one KV head. */
 typedef struct {

@@ -21,6 +21,7 @@ INLINE void to_f16(const float *from, int n, uint16_t *to) {
 }
 
 static void kv_append(const KvHead *kv, int position, const float *k, const float *v) {
+  position = kv_place(kv, position);
   size_t dim = (size_t)kv->head_dim, row = (size_t)position * (size_t)kv->v_width;
   size_t column = (size_t)(position / KEY_BLOCK) * dim * KEY_BLOCK + (size_t)(position % KEY_BLOCK);
   if (kv->type == KV_F32) {
@@ -35,10 +36,10 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
   }
 }
 
-/* scores[i][key - begin] for keys [begin, end), both multiples of KEY_BLOCK. */
-INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, int end, float *scores) {
+/* scores[i][key] for n keys from `place` on; both are multiples of KEY_BLOCK. */
+INLINE void attend_run_scores(const KvHead *kv, const QueryTile *tile, int place, int n, float *scores) {
   size_t block = (size_t)kv->head_dim * KEY_BLOCK, size = kv_bytes(kv->type);
-  OuterB b = {.data = (const uint8_t *)kv->k + (size_t)(begin / KEY_BLOCK) * block * size,
+  OuterB b = {.data = (const uint8_t *)kv->k + (size_t)(place / KEY_BLOCK) * block * size,
               .type = kv->type,
               .step = KEY_BLOCK,
               .across = LANES == KEY_BLOCK ? block : LANES,
@@ -46,15 +47,41 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
               .ahead_step = TILE_VECTORS * LANES * size};
   size_t dim = (size_t)kv->head_dim;
 #if LANES == 16
-  outer_matmul(tile->q, dim, tile->n, b, (end - begin) / KEY_BLOCK, kv->head_dim,
+  outer_matmul(tile->q, dim, tile->n, b, n / KEY_BLOCK, kv->head_dim,
                (OuterC){.to = scores, .stride = SEGMENT});
 #else
-  for (int key = begin; key < end; key += KEY_BLOCK) {
+  for (int key = 0; key < n; key += KEY_BLOCK) {
     outer_matmul(tile->q, dim, tile->n, b, KEY_BLOCK / LANES, kv->head_dim,
-                 (OuterC){.to = scores + key - begin, .stride = SEGMENT});
+                 (OuterC){.to = scores + key, .stride = SEGMENT});
     b.data = (const uint8_t *)b.data + block * size;
   }
 #endif
+}
+
+/* scores[i][position - begin] for positions [begin, end), both multiples of KEY_BLOCK. */
+INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, int end, float *scores) {
+  for (int at = begin, next; at < end; at = next) {
+    next = kv_run_end(kv, at, end);
+    attend_run_scores(kv, tile, kv_place(kv, at), next - at, scores + at - begin);
+  }
+}
+
+/* out[i] = sum over positions [begin, end) of p[i][position - begin] v. The chain of sums goes on from run to
+ * run of the cache, so that pages change no bit. */
+INLINE void attend_values(const KvHead *kv, const QueryTile *tile, int begin, int end, const float *p,
+                          float *out) {
+  size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
+  for (int at = begin, next; at < end; at = next) {
+    next = kv_run_end(kv, at, end);
+    OuterB b = {.data = (const uint8_t *)kv->v + (size_t)kv_place(kv, at) * width * size,
+                .type = kv->type,
+                .step = width,
+                .across = LANES,
+                .ahead = (KV_AHEAD / (width * size) + 1) * width * size,
+                .ahead_step = width * size};
+    outer_matmul(p + at - begin, SEGMENT, tile->n, b, kv->v_width / LANES, next - at,
+                 (OuterC){.from = at > begin ? out : NULL, .from_stride = width, .to = out, .stride = width});
+  }
 }
 
 /* scores[0..n) = e^(score - max), 0 outside [low, high). PRECOND low < high, n % LANES == 0 */
@@ -97,15 +124,7 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
     }
   }
   /* Stops at the last key: v may hold NaN after it, and 0 times NaN is not 0. */
-  size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
-  OuterB b = {.data = (const uint8_t *)kv->v + (size_t)begin * width * size,
-              .type = kv->type,
-              .step = width,
-              .across = LANES,
-              .ahead = (KV_AHEAD / (width * size) + 1) * width * size,
-              .ahead_step = width * size};
-  outer_matmul(scores + begin - from, SEGMENT, tile->n, b, kv->v_width / LANES, end - begin,
-               (OuterC){.to = out, .stride = width});
+  attend_values(kv, tile, begin, end, scores + begin - from, out);
 }
 
 INLINE float exp_of(float x) {

@@ -33,7 +33,7 @@ static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, u
   size_t dim = (size_t)kv->head_dim, size = kv->type == KV_F16 ? 2 : 4, row_bytes = dim * size;
   for (size_t at = (size_t)range.pos, end = at + (size_t)range.n_tokens; at < end;) {
     size_t first = at % KEY_BLOCK, n = KEY_BLOCK - first < end - at ? KEY_BLOCK - first : end - at;
-    uint8_t *block = (uint8_t *)kv->k + at / KEY_BLOCK * KEY_BLOCK * row_bytes;
+    uint8_t *block = (uint8_t *)kv->k + ((size_t)kv_place(kv, (int)at) - first) * row_bytes;
     if (size == 2)
       transpose_block(direction, block, first, n, dim, 2, rows);
     else
@@ -46,12 +46,12 @@ static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, u
 static void copy_values(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
   size_t size = kv->type == KV_F16 ? 2 : 4, row_bytes = (size_t)kv->head_dim * size,
          width = (size_t)kv->v_width * size;
-  uint8_t *cache = (uint8_t *)kv->v + (size_t)range.pos * width;
   for (size_t i = 0; i < (size_t)range.n_tokens; i++) {
+    uint8_t *value = (uint8_t *)kv->v + (size_t)kv_place(kv, range.pos + (int)i) * width;
     if (direction == CACHE_TO_ROWS)
-      memcpy(rows + i * row_bytes, cache + i * width, row_bytes);
+      memcpy(rows + i * row_bytes, value, row_bytes);
     else
-      memcpy(cache + i * width, rows + i * row_bytes, row_bytes);
+      memcpy(value, rows + i * row_bytes, row_bytes);
   }
 }
 
@@ -61,7 +61,7 @@ static void move(Direction direction, BackendState *state, TokenRange range, int
   const LayerConfig own = config_layer(&state->loaded->model->config, layer);
   size_t head_bytes = (size_t)n_stored * (size_t)own.head_dim * (state->options.kv == KV_F16 ? 2 : 4);
   for (int i = 0; i < own.n_kv_heads; i++) {
-    KvHead kv = state_kv_head(state, layer, i);
+    KvHead kv = state_kv_head(state, 0, layer, i);
     copy_keys(direction, &kv, range, bytes + (size_t)i * head_bytes);
     copy_values(direction, &kv, range, bytes + (size_t)(own.n_kv_heads + i) * head_bytes);
   }

@@ -28,41 +28,55 @@ size_t cpu_all_recurrent_bytes(const ModelConfig *config) {
   return numbers_before(config, config->n_layers) * sizeof(float);
 }
 
-/* The states of all layers: those of a slot, or with slot -1 the current ones. */
-static float *states_of(const BackendState *state, int slot) {
-  return state->recurrent + (size_t)(slot + 1) * (state->plan.recurrent_bytes / sizeof(float));
+/* The states of all layers: those of a sequence, or after all sequences those of a slot. */
+static float *states_of(const BackendState *state, int index) {
+  return state->recurrent + (size_t)index * (state->plan.recurrent_bytes / sizeof(float));
 }
 
-static float *layer_of(const BackendState *state, int slot, int layer) {
-  return states_of(state, slot) + numbers_before(&state->loaded->model->config, layer);
+/* The index of a kept state. */
+static int kept(const BackendState *state, int slot) {
+  return state->plan.n_sequences + slot;
 }
 
-float *cpu_layer_state(const BackendState *state, int layer, TokenRange range) {
-  float *own = layer_of(state, -1, layer);
-  if (range.pos == 0) memset(own, 0, cpu_recurrent_bytes(&state->loaded->model->config, layer));
-  return own;
+static float *layer_of(const BackendState *state, int index, int layer) {
+  return states_of(state, index) + numbers_before(&state->loaded->model->config, layer);
+}
+
+float *cpu_layer_state(const BackendState *state, int layer, int sequence) {
+  return layer_of(state, sequence, layer);
+}
+
+void cpu_begin_states(const BackendState *state, int layer, TokenRange range) {
+  SequenceRows only;
+  int n_parts;
+  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
+  const size_t bytes = cpu_recurrent_bytes(&state->loaded->model->config, layer);
+  for (int i = 0; i < n_parts; i++)
+    if (parts[i].pos == 0) memset(layer_of(state, parts[i].sequence, layer), 0, bytes);
 }
 
 Status cpu_state_save(BackendState *state, int slot, Error *err) {
   (void)err;
-  memcpy(states_of(state, slot), states_of(state, -1), state->plan.recurrent_bytes);
+  memcpy(states_of(state, kept(state, slot)), states_of(state, 0), state->plan.recurrent_bytes);
   return STATUS_OK;
 }
 
 Status cpu_state_restore(BackendState *state, int slot, Error *err) {
   (void)err;
-  memcpy(states_of(state, -1), states_of(state, slot), state->plan.recurrent_bytes);
+  memcpy(states_of(state, 0), states_of(state, kept(state, slot)), state->plan.recurrent_bytes);
   return STATUS_OK;
 }
 
 Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
   (void)err;
-  memcpy(out, layer_of(state, slot, layer), cpu_recurrent_bytes(&state->loaded->model->config, layer));
+  memcpy(out, layer_of(state, kept(state, slot), layer),
+         cpu_recurrent_bytes(&state->loaded->model->config, layer));
   return STATUS_OK;
 }
 
 Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err) {
   (void)err;
-  memcpy(layer_of(state, slot, layer), from, cpu_recurrent_bytes(&state->loaded->model->config, layer));
+  memcpy(layer_of(state, kept(state, slot), layer), from,
+         cpu_recurrent_bytes(&state->loaded->model->config, layer));
   return STATUS_OK;
 }

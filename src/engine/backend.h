@@ -5,8 +5,8 @@
  * initialiser). fused_step() is optional: it computes a whole step, with the operations' results. So is
  * layer_end(), which some models need.
  *
- * A BackendState belongs to one session: the KV cache and every intermediate value. open() allocates all of
- * it, so no operation allocates. forward.c fixes the order of the operations in a step; they pass their
+ * A BackendState belongs to one session, or to the sequences of one batch (batch.h): the KV cache and every
+ * intermediate value. open() allocates all of it, so no operation allocates. forward.c fixes the order of the operations in a step; they pass their
  * results on inside the state:
  *   x     [n_tokens][hidden] fp32   the residual stream
  *   q     [n_tokens][n_heads][head_dim], the KV cache at positions pos .. pos + n_tokens - 1
@@ -22,20 +22,33 @@
 #include "model/model.h"
 
 typedef struct BackendModel BackendModel; /* the weights in the device's own layout */
-typedef struct BackendState BackendState; /* one session's KV cache and intermediate values */
+typedef struct BackendState BackendState; /* KV cache and intermediate values */
 
 typedef struct BackendProbe BackendProbe;
 
 typedef enum { KV_F16, KV_F32 } KvType;
 
-/* The rows of one step: n_tokens consecutive positions from pos. A device that keeps the position in its own
- * memory (a captured graph) may ignore pos while it replays. */
+/* Rows of a step that belong to one sequence: consecutive positions. */
+typedef struct {
+  int sequence; /* 0 .. n_sequences - 1 */
+  int pos;      /* >= 0; pos + n_tokens <= n_ctx; at 0 a recurrent state begins anew */
+  int n_tokens; /* >= 1 */
+  bool long_rope;
+} SequenceRows;
+
+/* The rows of one step: n_tokens consecutive positions from pos, of sequence 0. A device that keeps the
+ * position in its own memory (a captured graph) may ignore pos while it replays. With `parts` the rows of
+ * several sequences, some of them decoded and some prefilled; a sequence has at most one part. The parts
+ * follow one another in the rows and have n_tokens together; pos and long_rope then mean nothing. */
 typedef struct {
   int pos;      /* >= 0; pos + n_tokens <= n_ctx */
   int n_tokens; /* 1 .. max_chunk */
   /* LongRoPE: the whole text is longer than the original context (rope_original_context()), so every position
    * uses the long factors. Cached keys stay valid only while this does not change. */
   bool long_rope;
+  const SequenceRows *parts; /* [n_parts] or NULL */
+  int n_parts;
+  const int32_t *logit_rows; /* with parts: the rows that norm_logits() takes, ascending */
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
@@ -62,6 +75,10 @@ typedef struct {
   int max_logit_rows; /* most rows whose logits one step keeps */
   KvType kv;
   int n_slots; /* recurrent states that state_save() can keep; 0 unless the model has such a state */
+  /* For several sequences: they share n_pages pages of the backend's page_tokens positions in place of a
+   * cache of n_ctx, and each has a page table and, where the model has one, a recurrent state. 0: one
+   * sequence, whose positions lie one after another. */
+  int n_sequences, n_pages;
 } StateOptions;
 
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
@@ -101,7 +118,7 @@ typedef struct {
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
   X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \
   /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */    \
-  /* first_row on; cap as above, with logit_cap */                                                           \
+  /* first_row on, or for range.logit_rows; cap as above, with logit_cap */                                  \
   X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))            \
   /* *id = the sampler's pick from the last row of logits; id NULL: it stays on the device */                \
   X(sample, (BackendState * state, Sampler * sampler, int32_t * id, Error * err))
@@ -172,6 +189,16 @@ typedef struct Backend {
    *   x = x + residual_scale * rmsnorm(Wprojection (activation(Wgate x) * p)) * input_norm,
    *   p being this layer's part of what embed() made;     x = scalar * x */
   Status (*layer_end)(BackendState *state, TokenRange range, int layer, Error *err);
+
+  /* Several sequences (StateOptions.n_sequences), all in the order of steps; page_tokens 0: not supported.
+   * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
+   * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()
+   * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
+   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: nothing. */
+  int page_tokens;
+  Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
+  Status (*copy_page)(BackendState *state, int from, int to, Error *err);
+  Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 #define BACKEND_DECLARE(name, arguments) Status(*name) arguments;
   BACKEND_OPERATIONS(BACKEND_DECLARE)
 #undef BACKEND_DECLARE

@@ -182,7 +182,7 @@ static void fill_cache(BackendState *state, const Step *step, const Cache *cache
   float nothing[STEP_DIM];
   for (int d = 0; d < STEP_DIM; d++) nothing[d] = NAN;
   for (int i = 0; i < step->kv_heads; i++) {
-    const KvHead kv = state_kv_head(state, 1, i);
+    const KvHead kv = state_kv_head(state, 0, 1, i);
     memcpy(kv.k, caches[i].kv.k, blocks * dim * KEY_BLOCK * sizeof(float));
     memcpy(kv.v, caches[i].kv.v, (size_t)STEP_CONTEXT * (size_t)kv.v_width * sizeof(float));
     for (int position = 0; position < STEP_CONTEXT; position++) {
@@ -262,7 +262,8 @@ static void steps_attend_however_they_are_shared(void **state) {
       CpuLayer layers[2] = {{.sinks = NULL}};
       BackendModel loaded = {.model = &model, .kernels = tables[isa], .layers = layers};
       BackendState *session;
-      const StateOptions options = {STEP_CONTEXT, 128, 1, KV_F32, 0};
+      const StateOptions options = {
+          .n_ctx = STEP_CONTEXT, .max_chunk = 128, .max_logit_rows = 1, .kv = KV_F32};
       assert_int_equal(cpu_backend.open(&loaded, &options, &session, NULL), STATUS_OK);
       check_step(session, &loaded, &steps[i], caches);
       cpu_backend.close(session);

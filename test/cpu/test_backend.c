@@ -417,6 +417,75 @@ static void our_logits(TestModel *t, KvType kv, int chunk, int n_threads, float 
   cpu_backend.unload(loaded);
 }
 
+enum { SEQUENCES = 3, TABLE = (N_TOKENS - 1) / PAGE_TOKENS + 1, SHARED = 40 };
+
+static int32_t page_of(int sequence, int entry) {
+  return (entry * SEQUENCES + sequence) * 7 % (SEQUENCES * TABLE); /* no two are neighbours */
+}
+
+static BackendState *open_sequences(BackendModel *loaded, KvType kv) {
+  Error err;
+  BackendState *state;
+  const StateOptions wanted = {.n_ctx = N_TOKENS,
+                               .max_chunk = 96,
+                               .max_logit_rows = 96,
+                               .kv = kv,
+                               .n_sequences = SEQUENCES,
+                               .n_pages = SEQUENCES * TABLE};
+  assert_int_equal(cpu_backend.open(loaded, &wanted, &state, &err), STATUS_OK);
+  for (int sequence = 0; sequence < SEQUENCES; sequence++) {
+    for (int entry = 0; entry < TABLE; entry++) {
+      const int32_t page = page_of(sequence, entry);
+      assert_int_equal(cpu_backend.set_pages(state, sequence, entry, &page, 1, &err), STATUS_OK);
+    }
+  }
+  return state;
+}
+
+/* The second sequence begins with SHARED tokens of the first: a page of its own and a part of a copied one. */
+static void share_beginning(BackendState *state) {
+  Error err;
+  const int32_t page = page_of(0, 0);
+  assert_int_equal(cpu_backend.set_pages(state, 1, 0, &page, 1, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.copy_page(state, page_of(0, 1), page_of(1, 1), &err), STATUS_OK);
+}
+
+/* Steps with rows of several sequences give each the bits that it has alone. */
+static void check_sequences(TestModel *t, KvType kv, const float *want) {
+  static const int sizes[SEQUENCES] = {41, 10, 30};
+  Error err;
+  BackendModel *loaded;
+  assert_int_equal(cpu_backend.load(&t->model, &(BackendOptions){.n_threads = 2}, &loaded, &err), STATUS_OK);
+  BackendState *state = open_sequences(loaded, kv);
+  int done[SEQUENCES] = {0};
+  float row[VOCAB];
+  while (done[0] < N_TOKENS || done[1] < N_TOKENS || done[2] < N_TOKENS) {
+    SequenceRows parts[SEQUENCES];
+    int32_t ids[96], rows[96];
+    TokenRange range = {.parts = parts, .logit_rows = rows};
+    int positions[96], n_rows = 0;
+    if (done[0] >= 2 * PAGE_TOKENS && done[1] == 0) share_beginning(state), done[1] = SHARED;
+    for (int s = SEQUENCES - 1; s >= 0; s--) {
+      const int left = N_TOKENS - done[s], size = done[s] % 5 == 2 ? 1 : sizes[s];
+      const int n = s == 1 && done[1] == 0 ? 0 : left < size ? left : size;
+      if (n == 0) continue;
+      parts[range.n_parts++] =
+          (SequenceRows){.sequence = s, .pos = done[s], .n_tokens = n, .long_rope = t->long_rope};
+      for (int i = 0; i < n; i++, done[s]++, range.n_tokens++) {
+        ids[range.n_tokens] = t->ids[done[s]];
+        if (i % 3 != 1) rows[n_rows] = range.n_tokens, positions[n_rows++] = done[s];
+      }
+    }
+    assert_int_equal(forward(&cpu_backend, state, &t->model.config, range, ids, n_rows, &err), STATUS_OK);
+    for (int i = 0; i < n_rows; i++) {
+      assert_int_equal(cpu_backend.read_logits(state, i, row, &err), STATUS_OK);
+      assert_memory_equal(row, want + positions[i] * VOCAB, sizeof row);
+    }
+  }
+  cpu_backend.close(state);
+  cpu_backend.unload(loaded);
+}
+
 static double farthest(const double *a, const double *b) {
   double worst = 0;
   for (int i = 0; i < N_TOKENS * VOCAB; i++) {
@@ -456,6 +525,7 @@ static void check_model(Shape shape) {
     our_logits(t, shape.kv, steps[i].chunk, steps[i].n_threads, again);
     assert_memory_equal(again, logits, sizeof logits);
   }
+  check_sequences(t, shape.kv, logits);
   model_free(t);
 }
 

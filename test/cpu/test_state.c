@@ -76,6 +76,8 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   } else {
     assert_null(s->scratch.rounded.numbers);
   }
+  has_room(&layout, s->positions, rows * sizeof *s->positions);
+  has_room(&layout, s->sequences, rows * sizeof *s->sequences);
   has_room(&layout, s->part_sums, (size_t)c->n_heads * segments * sizeof(SoftmaxSum));
   has_room(&layout, s->part_outs, (size_t)c->n_heads * segments * width * 4);
   has_room(&layout, s->kv, LAYERS * sizeof *s->kv);
@@ -83,7 +85,7 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   for (int layer = 0; layer < LAYERS; layer++) {
     const LayerConfig own = config_layer(c, layer);
     for (int i = 0; i < own.n_kv_heads; i++) {
-      const KvHead kv = state_kv_head(s, layer, i);
+      const KvHead kv = state_kv_head(s, 0, layer, i);
       const size_t v_width = up_to((size_t)own.head_dim, 16);
       assert_true(kv.type == o->kv && kv.head_dim == own.head_dim && (size_t)kv.v_width == v_width);
       has_room(&layout, kv.k, up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)own.head_dim * item);
@@ -143,8 +145,10 @@ static void every_array_has_its_room(void **state) {
   for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
     for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
       const int n_ctx = contexts[i];
-      check_layout(&configs[c], (StateOptions){n_ctx, 1, 1, KV_F16, 0});
-      check_layout(&configs[c], (StateOptions){n_ctx, 7, 5, KV_F32, 0});
+      check_layout(&configs[c],
+                   (StateOptions){.n_ctx = n_ctx, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16});
+      check_layout(&configs[c],
+                   (StateOptions){.n_ctx = n_ctx, .max_chunk = 7, .max_logit_rows = 5, .kv = KV_F32});
     }
   }
 }
