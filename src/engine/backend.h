@@ -6,8 +6,8 @@
  * layer_end(), which some models need.
  *
  * A BackendState belongs to one session, or to the sequences of one batch (batch.h): the KV cache and every
- * intermediate value. open() allocates all of it, so no operation allocates. forward.c fixes the order of the operations in a step; they pass their
- * results on inside the state:
+ * intermediate value. open() allocates all of it, so no operation allocates. forward.c fixes the order of the
+ * operations in a step; they pass their results on inside the state:
  *   x     [n_tokens][hidden] fp32   the residual stream
  *   q     [n_tokens][n_heads][head_dim], the KV cache at positions pos .. pos + n_tokens - 1
  *   logits [max_logit_rows][vocab_size] fp32 */

@@ -33,39 +33,51 @@ static Status next_token(Session *session, int n_wanted, int32_t *id, bool *deco
   return session_wait_token(session, id, err);
 }
 
+bool generation_forced(Generation *g, int32_t *id) {
+  if (g->n_forced == 0) return false;
+  *id = *g->forced++;
+  g->n_forced--;
+  return true;
+}
+
+Status generation_take(Generation *g, int32_t id, bool is_forced, bool *ended, Error *err) {
+  const GenerateOptions *options = g->options;
+  GenerateResult *result = g->result;
+  *ended = true;
+  result->reason = FINISH_EOS;
+  bool ends = false;
+  for (int i = 0; i < options->n_eos; i++) ends |= options->eos[i] == id;
+  if (ends && !is_forced && !options->ignore_eos) return STATUS_OK;
+  TokenReply reply = {0};
+  TRY(g->sink(g->user, id, &reply, err));
+  if (reply.n_forced > 0) {
+    g->forced = reply.forced;
+    g->n_forced = reply.n_forced;
+  }
+  result->n_generated++;
+  result->reason = FINISH_STOP;
+  if (reply.stop) return STATUS_OK;
+  result->reason = FINISH_LENGTH;
+  if (result->n_generated == options->max_tokens) return STATUS_OK;
+  *ended = false;
+  return STATUS_OK;
+}
+
 static Status run(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                   GenerateResult *result, double *first_ms, Error *err) {
-  const int32_t *forced = options->forced; /* [n_forced] tokens that the sink has not had yet */
-  int n_forced = options->n_forced;
+  Generation generation = {options, sink, user, result, options->forced, options->n_forced};
   while (result->n_generated != options->max_tokens) {
     result->reason = FINISH_INTERRUPTED;
     if (options->interrupted && *options->interrupted) break;
     int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
     int32_t id;
-    bool decoded = false, is_forced = n_forced > 0;
-    if (is_forced) {
-      id = *forced++;
-      n_forced--;
-    } else {
-      TRY(next_token(session, left, &id, &decoded, err));
-    }
+    bool decoded = false, ended;
+    const bool is_forced = generation_forced(&generation, &id);
+    if (!is_forced) TRY(next_token(session, left, &id, &decoded, err));
     if (result->n_generated == 0) *first_ms = clock_ms();
-    result->reason = FINISH_EOS;
-    bool ends = false;
-    for (int i = 0; i < options->n_eos; i++) ends |= options->eos[i] == id;
-    if (ends && !is_forced && !options->ignore_eos) break;
-    TokenReply reply = {0};
-    TRY(sink(user, id, &reply, err));
-    if (reply.n_forced > 0) {
-      forced = reply.forced;
-      n_forced = reply.n_forced;
-      if (session_in_flight(session)) TRY(session_drain(session, err));
-    }
-    result->n_generated++;
-    result->reason = FINISH_STOP;
-    if (reply.stop) break;
-    result->reason = FINISH_LENGTH;
-    if (result->n_generated == options->max_tokens) break;
+    TRY(generation_take(&generation, id, is_forced, &ended, err));
+    if (ended) break;
+    if (generation.n_forced > 0 && session_in_flight(session)) TRY(session_drain(session, err));
     if (decoded) continue;
     result->reason = FINISH_CONTEXT;
     if (session_length(session) == session_context(session)) break;

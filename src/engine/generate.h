@@ -42,6 +42,22 @@ typedef struct {
   double first_token_ms, decode_ms; /* from the call to the first token; from then to the end */
 } GenerateResult;
 
+/* The tokens of one answer, for a loop that decodes them (generate(), batch.c). */
+typedef struct {
+  const GenerateOptions *options;
+  TokenSink sink;
+  void *user;
+  GenerateResult *result;
+  const int32_t *forced; /* [n_forced] tokens that the sink has not had yet */
+  int n_forced;
+} Generation;
+
+/* The next token if it is forced. */
+bool generation_forced(Generation *generation, int32_t *id);
+/* Takes a token, forced or sampled. *ended: the answer ends here, and the result says why; else the token is
+ * to be decoded. PRECOND options->max_tokens is not reached */
+Status generation_take(Generation *generation, int32_t id, bool is_forced, bool *ended, Error *err);
+
 /* Asynchronous decode gives the same tokens and uses the same random numbers as synchronous decode.
  * PRECOND the session holds a prompt and its logits (session_sync). */
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,

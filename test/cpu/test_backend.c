@@ -442,7 +442,7 @@ static BackendState *open_sequences(BackendModel *loaded, KvType kv) {
   return state;
 }
 
-/* The second sequence begins with SHARED tokens of the first: a page of its own and a part of a copied one. */
+/* The second sequence begins with SHARED tokens of the first: a whole page and a part of a copied one. */
 static void share_beginning(BackendState *state) {
   Error err;
   const int32_t page = page_of(0, 0);

@@ -15,15 +15,18 @@ static void sizes_follow_from_options_backend_and_model(void **state) {
     SessionOptions options;
     StateOptions want;
   } cases[] = {
-      {{0}, {200, 200, 1, KV_F16, 0}},
-      {{.n_ctx = 200}, {200, 200, 1, KV_F16, 0}},
-      {{.n_ctx = 1}, {1, 1, 1, KV_F16, 0}},
-      {{.n_ctx = 50, .kv = KV_F32}, {50, 50, 1, KV_F32, 0}},
-      {{.n_ctx = 50, .chunk = 49}, {50, 49, 1, KV_F16, 0}},
-      {{.n_ctx = 50, .chunk = 51, .max_logit_rows = 50}, {50, 50, 50, KV_F16, 0}},
-      {{.n_ctx = 50, .chunk = 8, .max_logit_rows = 8}, {50, 8, 8, KV_F16, 0}},
-      {{.n_ctx = 50, .chunk = 8, .max_logit_rows = 9}, {50, 8, 8, KV_F16, 0}},
-      {{.chunk = 1, .max_logit_rows = 7}, {200, 1, 1, KV_F16, 0}},
+      {{0}, {.n_ctx = 200, .max_chunk = 200, .max_logit_rows = 1, .kv = KV_F16}},
+      {{.n_ctx = 200}, {.n_ctx = 200, .max_chunk = 200, .max_logit_rows = 1, .kv = KV_F16}},
+      {{.n_ctx = 1}, {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16}},
+      {{.n_ctx = 50, .kv = KV_F32}, {.n_ctx = 50, .max_chunk = 50, .max_logit_rows = 1, .kv = KV_F32}},
+      {{.n_ctx = 50, .chunk = 49}, {.n_ctx = 50, .max_chunk = 49, .max_logit_rows = 1, .kv = KV_F16}},
+      {{.n_ctx = 50, .chunk = 51, .max_logit_rows = 50},
+       {.n_ctx = 50, .max_chunk = 50, .max_logit_rows = 50, .kv = KV_F16}},
+      {{.n_ctx = 50, .chunk = 8, .max_logit_rows = 8},
+       {.n_ctx = 50, .max_chunk = 8, .max_logit_rows = 8, .kv = KV_F16}},
+      {{.n_ctx = 50, .chunk = 8, .max_logit_rows = 9},
+       {.n_ctx = 50, .max_chunk = 8, .max_logit_rows = 8, .kv = KV_F16}},
+      {{.chunk = 1, .max_logit_rows = 7}, {.n_ctx = 200, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const StateOptions got = session_sizes(&cases[i].options, &fake_backend, &model.config);
@@ -320,7 +323,10 @@ static void a_device_that_records_steps_is_told_of_both_ends(void **state) {
   recording.begin_step = begin_step;
   recording.end_step = end_step;
   fake = (FakeCounts){.end_at = -1};
-  assert_int_equal(fake_open(&loaded, &(StateOptions){20, 10, 4, KV_F16, 0}, &device, &err), STATUS_OK);
+  assert_int_equal(fake_open(&loaded,
+                             &(StateOptions){.n_ctx = 20, .max_chunk = 10, .max_logit_rows = 4, .kv = KV_F16},
+                             &device, &err),
+                   STATUS_OK);
   static const struct {
     bool replays, begins_badly, ends_badly, fails;
     Status status;

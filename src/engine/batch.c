@@ -1,0 +1,504 @@
+/* batch.c - see batch.h.
+ *
+ * Called by: commands/map, commands/measure.   Calls: forward.c, page_pool.c, generate.c, the backend.
+ * Always true: ids[0 .. n_past) of a sequence are the tokens whose keys and values are in its pages; a page
+ *              that two sequences use is full and computed; the sequences in use are in order of age;
+ *              nothing allocates after batch_open(). */
+#include "engine/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/forward.h"
+#include "engine/page_pool.h"
+
+enum {
+  LOGIT_ROWS = 32, /* of a step, at least: of tokens to score */
+};
+
+typedef struct {
+  int slot; /* the backend's number of the sequence */
+  BatchRequest request;
+  BatchResult result;
+  Generation generation;
+  Sampler *sampler;
+  int32_t *ids; /* [n_ctx + 1] a last token that is only scored is not computed */
+  int n_ids;    /* tokens to compute, so far */
+  int n_past;
+  int32_t *pages; /* [n_table] the first n_pages in use */
+  int n_pages;
+  bool long_rope;
+  bool again; /* its pages were taken back once */
+  int n_rows; /* in this step */
+  double start_ms;
+} Sequence;
+
+struct Batch {
+  const Backend *backend;
+  BackendState *state;
+  const ModelConfig *config;
+  StateOptions sizes;
+  int n_table; /* pages of n_ctx tokens */
+  bool shares; /* sequences share pages: the model has no recurrent state */
+  PagePool *pool;
+  Sequence *slots;   /* [n_sequences] */
+  Sequence **active; /* [n_active] of n_sequences, the oldest first */
+  Sequence **idle;   /* [n_sequences - n_active] */
+  int n_active;
+  SequenceRows *parts; /* [n_sequences] */
+  int32_t *ids, *rows; /* [max_chunk] of the step's rows; rows with logits */
+  Sampler **samplers;  /* [max_chunk] of the rows with logits */
+  int32_t *picks;      /* [max_chunk] */
+  float *logits;       /* [vocab_size] */
+  int n_taken_back;    /* in this step */
+};
+
+/* --- opening */
+
+static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
+  unsigned long long bytes = 0;
+  for (int i = 0; backend->recurrent_bytes && i < config->n_layers; i++)
+    bytes += backend->recurrent_bytes(config, i);
+  return bytes;
+}
+
+static int pages_of(const Backend *backend, int n_tokens) {
+  return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;
+}
+
+StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
+  StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position,
+                        .kv = options->kv,
+                        .n_sequences = options->n_sequences};
+  const long long all = (long long)options->n_sequences * pages_of(backend, sizes.n_ctx),
+                  most = INT32_MAX / (backend->page_tokens ? backend->page_tokens : 1);
+  sizes.n_pages = options->n_pages ? options->n_pages : (int)(all < most ? all : most);
+  sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
+  if (sizes.max_chunk < sizes.n_sequences) sizes.max_chunk = sizes.n_sequences;
+  sizes.max_logit_rows = sizes.n_sequences > LOGIT_ROWS ? sizes.n_sequences : LOGIT_ROWS;
+  if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
+  return sizes;
+}
+
+static Status check_options(const Backend *backend, const Model *model, const BatchOptions *options,
+                            const StateOptions *sizes, Error *err) {
+  if (backend->page_tokens == 0)
+    return error_set(err, STATUS_USAGE, "the backend %s computes one sequence at a time, not %d",
+                     backend->name, options->n_sequences);
+  if (options->n_sequences < 1 || options->chunk < 0 || sizes->n_ctx < 1 ||
+      sizes->n_ctx > model->config.max_position)
+    return error_set(err, STATUS_USAGE,
+                     "%d sequences of %d tokens in steps of %d, expected at least one of 1 to the model's %d",
+                     options->n_sequences, sizes->n_ctx, options->chunk, model->config.max_position);
+  const int needed = pages_of(backend, sizes->n_ctx);
+  if (sizes->n_pages >= needed) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%d pages of %d tokens, fewer than the %d of one context of %d tokens",
+                   sizes->n_pages, backend->page_tokens, needed, sizes->n_ctx);
+}
+
+static Status open_sequences(Batch *b, Error *err) {
+  static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
+  const size_t n = (size_t)b->sizes.n_sequences;
+  if (!(b->slots = mem_alloc(n, sizeof *b->slots, "sequences", err)) ||
+      !(b->active = mem_alloc(n, sizeof *b->active, "sequences", err)) ||
+      !(b->idle = mem_alloc(n, sizeof *b->idle, "sequences", err)) ||
+      !(b->parts = mem_alloc(n, sizeof *b->parts, "sequences", err)))
+    return STATUS_FAILED;
+  for (size_t i = 0; i < n; i++) {
+    Sequence *s = &b->slots[i];
+    b->idle[i] = s;
+    s->slot = (int)i;
+    if (!(s->ids = mem_alloc((size_t)b->sizes.n_ctx + 1, sizeof *s->ids, "ids of sequences", err)) ||
+        !(s->pages = mem_alloc((size_t)b->n_table, sizeof *s->pages, "page tables", err)))
+      return STATUS_FAILED;
+    TRY(sampler_open(&greedy, b->config->vocab_size, &s->sampler, err));
+  }
+  return STATUS_OK;
+}
+
+static Status open_rows(Batch *b, Error *err) {
+  const size_t n = (size_t)b->sizes.max_chunk, vocab = (size_t)b->config->vocab_size;
+  const bool complete = (b->ids = mem_alloc(n, sizeof *b->ids, "rows of a step", err)) &&
+                        (b->rows = mem_alloc(n, sizeof *b->rows, "rows of a step", err)) &&
+                        (b->samplers = mem_alloc(n, sizeof *b->samplers, "rows of a step", err)) &&
+                        (b->picks = mem_alloc(n, sizeof *b->picks, "rows of a step", err)) &&
+                        (b->logits = mem_alloc(vocab, sizeof *b->logits, "logits", err));
+  return complete ? STATUS_OK : STATUS_FAILED;
+}
+
+Status batch_open(const Backend *backend, BackendModel *loaded, const Model *model,
+                  const BatchOptions *options, Batch **batch, Error *err) {
+  *batch = NULL;
+  const StateOptions sizes = batch_sizes(options, backend, &model->config);
+  TRY(check_options(backend, model, options, &sizes, err));
+  Batch *b = mem_alloc(1, sizeof *b, "a batch", err);
+  if (!b) return STATUS_FAILED;
+  *b = (Batch){.backend = backend,
+               .config = &model->config,
+               .sizes = sizes,
+               .n_table = pages_of(backend, sizes.n_ctx),
+               .shares = recurrent_bytes(backend, &model->config) == 0};
+  Status status = open_sequences(b, err);
+  if (status == STATUS_OK) status = open_rows(b, err);
+  if (status == STATUS_OK) status = page_pool_open(sizes.n_pages, backend->page_tokens, &b->pool, err);
+  if (status == STATUS_OK) status = backend->open(loaded, &sizes, &b->state, err);
+  if (status == STATUS_OK)
+    *batch = b;
+  else
+    batch_close(b);
+  return status;
+}
+
+void batch_close(Batch *b) {
+  if (!b) return;
+  if (b->state) b->backend->close(b->state);
+  page_pool_close(b->pool);
+  for (int i = 0; b->slots && i < b->sizes.n_sequences; i++) {
+    sampler_close(b->slots[i].sampler);
+    free(b->slots[i].ids);
+    free(b->slots[i].pages);
+  }
+  free(b->slots);
+  free(b->active);
+  free(b->idle);
+  free(b->parts);
+  free(b->ids);
+  free(b->rows);
+  free(b->samplers);
+  free(b->picks);
+  free(b->logits);
+  free(b);
+}
+
+int batch_context(const Batch *b) {
+  return b->sizes.n_ctx;
+}
+
+int batch_pages_used(const Batch *b) {
+  return page_pool_used(b->pool);
+}
+
+/* --- sequences */
+
+static bool is_scored(const Sequence *s) {
+  return s->request.n_scored > 0;
+}
+
+/* Gives all pages back, the last one first: it is the first to be used again. */
+static void give_back(Batch *b, Sequence *s) {
+  while (s->n_pages > 0) page_pool_release(b->pool, s->pages[--s->n_pages]);
+  s->n_past = s->n_rows = 0;
+}
+
+/* LongRoPE: a text that uses other factors than the keys in its pages is computed again. */
+static void choose_rope(Batch *b, Sequence *s) {
+  const bool is_long = s->n_ids > rope_original_context(b->config);
+  if (is_long == s->long_rope) return;
+  s->long_rope = is_long;
+  give_back(b, s);
+}
+
+static void leave(Batch *b, int index) {
+  Sequence *s = b->active[index];
+  give_back(b, s);
+  b->n_active--;
+  memmove(b->active + index, b->active + index + 1, (size_t)(b->n_active - index) * sizeof *b->active);
+  b->idle[b->sizes.n_sequences - b->n_active - 1] = s;
+}
+
+static Status check_request(const Batch *b, const BatchRequest *r, Error *err) {
+  const int n = r->n_ids - (r->n_scored > 0);
+  if (n < 1 || n > b->sizes.n_ctx || r->n_scored < 0 || r->n_scored > n)
+    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, b->sizes.n_ctx);
+  for (int i = 0; i < r->n_ids; i++)
+    if (r->ids[i] < 0 || r->ids[i] >= b->config->vocab_size)
+      return error_set(err, STATUS_USAGE, "token %d has id %d, expected 0 to %d", i, (int)r->ids[i],
+                       b->config->vocab_size - 1);
+  return r->n_scored ? STATUS_OK : sampler_set(b->idle[0]->sampler, r->sampler, err);
+}
+
+static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *err) {
+  int index = 0;
+  while (b->active[index] != s) index++;
+  s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
+  leave(b, index);
+  return job->done(job->user, &s->request, &s->result, err);
+}
+
+/* Passes a token on and appends it to the tokens to compute, unless the answer ends with it. An error of the
+ * sink is the request's. */
+static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
+  BatchResult *result = &s->result;
+  bool ended;
+  result->status = generation_take(&s->generation, id, is_forced, &ended, &result->error);
+  if (result->status || ended) return false;
+  result->generated.reason = FINISH_CONTEXT;
+  if (s->n_ids == b->sizes.n_ctx) return false;
+  s->ids[s->n_ids++] = id;
+  sampler_count_token(s->sampler, id, true);
+  return true;
+}
+
+static bool take_forced(Batch *b, Sequence *s) {
+  int32_t id;
+  while (generation_forced(&s->generation, &id))
+    if (!take_token(b, s, id, true)) return false;
+  return true;
+}
+
+/* Begins a sequence in the first idle slot. */
+static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, Error *err) {
+  BatchResult refused = {.status = check_request(b, request, &refused.error)};
+  if (refused.status) return job->done(job->user, request, &refused, err);
+  Sequence *s = b->idle[0];
+  b->active[b->n_active++] = s;
+  memmove(b->idle, b->idle + 1, (size_t)(b->sizes.n_sequences - b->n_active) * sizeof *b->idle);
+  s->request = *request;
+  s->result = (BatchResult){.status = STATUS_OK, .generated = {.reason = FINISH_LENGTH}};
+  s->generation = (Generation){
+      &s->request.generate,      request->sink, request->user, &s->result.generated, request->generate.forced,
+      request->generate.n_forced};
+  s->n_ids = request->n_ids - is_scored(s);
+  memcpy(s->ids, request->ids, (size_t)request->n_ids * sizeof *s->ids);
+  s->n_past = s->n_pages = s->n_rows = 0;
+  s->long_rope = s->again = false;
+  sampler_forget(s->sampler);
+  for (int i = 0; !is_scored(s) && i < s->n_ids; i++) sampler_count_token(s->sampler, s->ids[i], false);
+  s->start_ms = clock_ms();
+  return is_scored(s) || take_forced(b, s) ? STATUS_OK : end_sequence(b, job, s, err);
+}
+
+/* Fills idle slots with requests. */
+static Status take_requests(Batch *b, const BatchJob *job, Error *err) {
+  while (b->n_active < b->sizes.n_sequences) {
+    BatchRequest request = {0};
+    bool found;
+    TRY(job->next(job->user, b->n_active == 0, &request, &found, err));
+    if (!found) return STATUS_OK;
+    TRY(enter(b, job, &request, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- pages */
+
+static Status append_page(Batch *b, Sequence *s, int page, Error *err) {
+  s->pages[s->n_pages] = page;
+  TRY(b->backend->set_pages(b->state, s->slot, s->n_pages, &s->pages[s->n_pages], 1, err));
+  s->n_pages++;
+  return STATUS_OK;
+}
+
+/* The hash of the tokens before the next page. PRECOND all pages are full */
+static uint64_t before_next(const Batch *b, const Sequence *s) {
+  return s->n_pages > 0 ? page_pool_after(b->pool, s->pages[s->n_pages - 1]) : page_pool_root(s->long_rope);
+}
+
+/* The first position whose logits the sequence needs. */
+static int first_logits(const Sequence *s) {
+  return s->n_ids - (is_scored(s) ? s->request.n_scored : 1);
+}
+
+/* Copies the first n tokens of a page that another sequence may go on with. */
+static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
+  page_pool_share(b->pool, from); /* so that it is not the page to be taken */
+  const int page = page_pool_take(b->pool, before_next(b, s));
+  Status status = page < 0 ? STATUS_OK : b->backend->copy_page(b->state, from, page, err);
+  page_pool_release(b->pool, from);
+  if (page < 0) return status;
+  page_pool_add(b->pool, page, s->ids + s->n_past, n);
+  page_pool_computed(b->pool, page);
+  s->n_past += n;
+  TRY(append_page(b, s, page, err));
+  return status;
+}
+
+/* Uses what other sequences have computed of the text, up to the first position whose logits are needed.
+ * *later: a sequence computes more of it in this step. */
+static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
+  const int page_tokens = b->backend->page_tokens, start = s->n_past;
+  *later = false;
+  while (b->shares && s->n_past == s->n_pages * page_tokens && s->n_past < first_logits(s)) {
+    const int left = first_logits(s) - s->n_past;
+    const PageMatch match = page_pool_find(b->pool, before_next(b, s), s->ids + s->n_past,
+                                           left < page_tokens ? left : page_tokens);
+    *later = match.n_coming >= match.n_tokens + page_tokens / 2; /* less is not worth waiting for */
+    if (*later || match.n_tokens == 0) break;
+    if (match.n_tokens < page_tokens) {
+      TRY(copy_part(b, s, match.page, match.n_tokens, err));
+      break;
+    }
+    page_pool_share(b->pool, match.page);
+    TRY(append_page(b, s, match.page, err));
+    s->n_past += page_tokens;
+  }
+  if (!s->again) s->result.n_reused += s->n_past - start;
+  return STATUS_OK;
+}
+
+/* Adds the next n tokens to the sequence's pages, taking new ones; gives how many found a place. */
+static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
+  while (s->n_rows < n) {
+    const int at = s->n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
+    if (room == 0) {
+      const int page = page_pool_take(b->pool, before_next(b, s));
+      if (page < 0) return STATUS_OK;
+      TRY(append_page(b, s, page, err));
+      continue;
+    }
+    const int some = n - s->n_rows < room ? n - s->n_rows : room;
+    page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, some);
+    s->n_rows += some;
+  }
+  return STATUS_OK;
+}
+
+/* Takes the pages of the youngest sequence that has any, if it is younger than s. */
+static bool take_back_youngest(Batch *b, const Sequence *s) {
+  for (int i = b->n_active - 1; b->active[i] != s; i--) {
+    if (b->active[i]->n_pages == 0) continue;
+    give_back(b, b->active[i]);
+    b->active[i]->again = true;
+    b->n_taken_back++;
+    return true;
+  }
+  return false;
+}
+
+/* --- steps */
+
+/* True if the sequence may begin: the pages that are free hold all that it has, or it is the oldest. */
+static bool may_begin(const Batch *b, const Sequence *s) {
+  return s->n_past > 0 || s == b->active[0] || page_pool_free(b->pool) > pages_of(b->backend, s->n_ids);
+}
+
+/* Gives the sequence at most n rows of this step. *n_logits: rows of logits that may still be asked for. */
+static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *err) {
+  bool later = false;
+  if (!may_begin(b, s)) return STATUS_OK;
+  TRY(share_pages(b, s, &later, err));
+  if (later) return STATUS_OK;
+  const int left = s->n_ids - s->n_past, ahead = first_logits(s) - s->n_past, before = ahead > 0 ? ahead : 0,
+            most = before + *n_logits;
+  if (n > left) n = left;
+  if (n > most) n = most;
+  TRY(place_tokens(b, s, n, err));
+  while (s->n_rows == 0 && n > 0 && take_back_youngest(b, s)) TRY(place_tokens(b, s, n, err));
+  if (s->n_rows > before) *n_logits -= s->n_rows - before;
+  return STATUS_OK;
+}
+
+static int rows_of(const Batch *b) {
+  int n = 0;
+  for (int i = 0; i < b->n_active; i++) n += b->active[i]->n_rows;
+  return n;
+}
+
+/* Chooses the rows of a step: one of each sequence that generates, then those of prompts. A sequence whose
+ * pages are taken back loses its rows. */
+static Status plan_step(Batch *b, Error *err) {
+  int n_logits = b->sizes.max_logit_rows;
+  b->n_taken_back = 0;
+  for (int i = 0; i < b->n_active; i++) b->active[i]->n_rows = 0;
+  for (int prompts = 0; prompts < 2; prompts++) {
+    for (int i = 0; i < b->n_active; i++) {
+      Sequence *s = b->active[i];
+      choose_rope(b, s);
+      const bool is_prompt = s->n_ids - s->n_past > 1;
+      if (s->n_rows == 0 && is_prompt == prompts)
+        TRY(plan_sequence(b, s, b->sizes.max_chunk - rows_of(b), &n_logits, err));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* Lists the rows of the step in the sequences' order of age. */
+static TokenRange list_rows(Batch *b, int *n_logit_rows) {
+  TokenRange range = {.parts = b->parts, .logit_rows = b->rows};
+  *n_logit_rows = 0;
+  for (int i = 0; i < b->n_active; i++) {
+    const Sequence *s = b->active[i];
+    if (s->n_rows == 0) continue;
+    b->parts[range.n_parts++] = (SequenceRows){
+        .sequence = s->slot, .pos = s->n_past, .n_tokens = s->n_rows, .long_rope = s->long_rope};
+    for (int pos = s->n_past; pos < s->n_past + s->n_rows; pos++, range.n_tokens++) {
+      b->ids[range.n_tokens] = s->ids[pos];
+      if (pos < first_logits(s)) continue;
+      b->samplers[*n_logit_rows] = is_scored(s) ? NULL : s->sampler;
+      b->rows[(*n_logit_rows)++] = range.n_tokens;
+    }
+  }
+  return range;
+}
+
+static void note_computed(Batch *b, Sequence *s) {
+  const int page_tokens = b->backend->page_tokens;
+  for (int page = s->n_past / page_tokens; page * page_tokens < s->n_past + s->n_rows; page++)
+    page_pool_computed(b->pool, s->pages[page]);
+  s->n_past += s->n_rows;
+}
+
+/* Scores the tokens after those rows of the step whose logits begin with row `row`. */
+static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
+  for (int pos = s->n_past - n; pos < s->n_past; pos++, row++) {
+    TRY(b->backend->read_logits(b->state, row, b->logits, err));
+    s->request.log_p[pos - first_logits(s)] =
+        log_probability(b->logits, b->config->vocab_size, s->ids[pos + 1]);
+  }
+  return STATUS_OK;
+}
+
+/* Takes the results of a step; sequences that end leave. */
+static Status take_step(Batch *b, const BatchJob *job, Error *err) {
+  int row = 0;
+  for (int i = 0; i < b->n_active;) {
+    Sequence *s = b->active[i];
+    note_computed(b, s);
+    const int before = s->n_past - s->n_rows, first = first_logits(s);
+    const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
+    bool goes_on = true;
+    if (n > 0 && s->result.prefill_ms == 0) s->result.prefill_ms = clock_ms() - s->start_ms;
+    if (is_scored(s)) {
+      TRY(take_scores(b, s, row, n, err));
+      goes_on = s->n_past < s->n_ids;
+    } else if (n > 0) {
+      goes_on = take_token(b, s, b->picks[row], false) && take_forced(b, s);
+    }
+    row += n;
+    if (goes_on)
+      i++;
+    else
+      TRY(end_sequence(b, job, s, err));
+  }
+  return STATUS_OK;
+}
+
+static Status run_step(Batch *b, const BatchJob *job, Error *err) {
+  BatchStep step = {0};
+  TRY(plan_step(b, err));
+  step.range = list_rows(b, &step.n_logit_rows);
+  step.n_waiting = b->n_active - step.range.n_parts;
+  step.n_taken_back = b->n_taken_back;
+  step.n_pages = page_pool_used(b->pool);
+  if (job->step) job->step(job->user, &step);
+  TRY(forward(b->backend, b->state, b->config, step.range, b->ids, step.n_logit_rows, err));
+  if (step.n_logit_rows > 0)
+    TRY(b->backend->sample_rows(b->state, b->samplers, step.n_logit_rows, b->picks, err));
+  return take_step(b, job, err);
+}
+
+static Status run(Batch *b, const BatchJob *job, Error *err) {
+  for (;;) {
+    if (job->interrupted && *job->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    TRY(take_requests(b, job, err));
+    if (b->n_active == 0) return STATUS_OK;
+    TRY(run_step(b, job, err));
+  }
+}
+
+Status batch_run(Batch *b, const BatchJob *job, Error *err) {
+  Status status = run(b, job, err);
+  while (b->n_active > 0) leave(b, b->n_active - 1);
+  return status;
+}

@@ -1,0 +1,161 @@
+/* page_pool.c - see page_pool.h.   Called by: batch.c. */
+#include "engine/page_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+
+enum { NONE = -1 };
+
+typedef struct {
+  uint64_t before;  /* the hash of all tokens before the page's */
+  int n_users;      /* sequences */
+  int n_added;      /* its tokens */
+  int n_computed;   /* how many of them have keys and values */
+  int next_of_hash; /* the next page of its bucket, or NONE */
+  int newer, older; /* neighbours in the list of known pages without users, or NONE */
+} Page;
+
+struct PagePool {
+  int n_pages, page_tokens;
+  Page *pages;        /* [n_pages] */
+  int32_t *ids;       /* [n_pages][page_tokens] */
+  int *buckets;       /* [n_buckets] the first page of each, or NONE */
+  uint64_t n_buckets; /* a power of two */
+  int n_touched;      /* pages from this one on were never used */
+  int n_used;
+  int newest, oldest; /* ends of the list of known pages without users */
+};
+
+Status page_pool_open(int n_pages, int page_tokens, PagePool **out, Error *err) {
+  *out = NULL;
+  PagePool *pool = mem_alloc(1, sizeof *pool, "a pool of pages", err);
+  if (!pool) return STATUS_FAILED;
+  *pool = (PagePool){
+      .n_pages = n_pages, .page_tokens = page_tokens, .n_buckets = 1, .newest = NONE, .oldest = NONE};
+  while (pool->n_buckets < (uint64_t)n_pages) pool->n_buckets *= 2;
+  const bool complete =
+      (pool->pages = mem_alloc((size_t)n_pages, sizeof *pool->pages, "a pool of pages", err)) &&
+      (pool->ids =
+           mem_alloc((size_t)n_pages * (size_t)page_tokens, sizeof *pool->ids, "ids of pages", err)) &&
+      (pool->buckets = mem_alloc(pool->n_buckets, sizeof *pool->buckets, "a pool of pages", err));
+  if (!complete) {
+    page_pool_close(pool);
+    return STATUS_FAILED;
+  }
+  for (uint64_t i = 0; i < pool->n_buckets; i++) pool->buckets[i] = NONE;
+  *out = pool;
+  return STATUS_OK;
+}
+
+void page_pool_close(PagePool *pool) {
+  if (!pool) return;
+  free(pool->pages);
+  free(pool->ids);
+  free(pool->buckets);
+  free(pool);
+}
+
+int page_pool_used(const PagePool *pool) {
+  return pool->n_used;
+}
+
+int page_pool_free(const PagePool *pool) {
+  return pool->n_pages - pool->n_used;
+}
+
+static int32_t *ids_of(const PagePool *pool, int page) {
+  return pool->ids + (size_t)page * (size_t)pool->page_tokens;
+}
+
+uint64_t page_pool_root(uint64_t salt) {
+  return hash64(&salt, sizeof salt, 0);
+}
+
+uint64_t page_pool_after(const PagePool *pool, int page) {
+  return hash64(ids_of(pool, page), (size_t)pool->page_tokens * sizeof *pool->ids, pool->pages[page].before);
+}
+
+/* --- lists */
+
+static int *bucket_of(const PagePool *pool, uint64_t before) {
+  return &pool->buckets[before & (pool->n_buckets - 1)];
+}
+
+static void forget(PagePool *pool, int page) {
+  int *link = bucket_of(pool, pool->pages[page].before);
+  while (*link != page) link = &pool->pages[*link].next_of_hash;
+  *link = pool->pages[page].next_of_hash;
+}
+
+static void leave_unused(PagePool *pool, int page) {
+  const Page *p = &pool->pages[page];
+  *(p->newer == NONE ? &pool->newest : &pool->pages[p->newer].older) = p->older;
+  *(p->older == NONE ? &pool->oldest : &pool->pages[p->older].newer) = p->newer;
+}
+
+static void join_unused(PagePool *pool, int page) {
+  Page *p = &pool->pages[page];
+  p->newer = NONE;
+  p->older = pool->newest;
+  *(p->older == NONE ? &pool->oldest : &pool->pages[p->older].newer) = page;
+  pool->newest = page;
+}
+
+/* --- use */
+
+int page_pool_take(PagePool *pool, uint64_t before) {
+  int page = pool->oldest;
+  if (page != NONE) {
+    leave_unused(pool, page);
+    forget(pool, page);
+  } else if (pool->n_touched < pool->n_pages) {
+    page = pool->n_touched++;
+  } else {
+    return NONE;
+  }
+  int *bucket = bucket_of(pool, before);
+  pool->pages[page] = (Page){.before = before, .n_users = 1, .next_of_hash = *bucket};
+  *bucket = page;
+  pool->n_used++;
+  return page;
+}
+
+void page_pool_share(PagePool *pool, int page) {
+  if (pool->pages[page].n_users++ > 0) return;
+  leave_unused(pool, page);
+  pool->n_used++;
+}
+
+void page_pool_release(PagePool *pool, int page) {
+  Page *p = &pool->pages[page];
+  if (--p->n_users > 0) return;
+  p->n_added = p->n_computed; /* no step computes the others any more */
+  join_unused(pool, page);
+  pool->n_used--;
+}
+
+void page_pool_add(PagePool *pool, int page, const int32_t *ids, int n) {
+  Page *p = &pool->pages[page];
+  memcpy(ids_of(pool, page) + p->n_added, ids, (size_t)n * sizeof *ids);
+  p->n_added += n;
+}
+
+void page_pool_computed(PagePool *pool, int page) {
+  pool->pages[page].n_computed = pool->pages[page].n_added;
+}
+
+PageMatch page_pool_find(const PagePool *pool, uint64_t before, const int32_t *ids, int n) {
+  PageMatch match = {.page = NONE};
+  for (int page = *bucket_of(pool, before); page != NONE; page = pool->pages[page].next_of_hash) {
+    const Page *p = &pool->pages[page];
+    int same = 0;
+    if (p->before != before) continue;
+    while (same < n && same < p->n_added && ids_of(pool, page)[same] == ids[same]) same++;
+    if (same > match.n_coming) match.n_coming = same;
+    if (same > p->n_computed) same = p->n_computed;
+    if (same > match.n_tokens) match.page = page, match.n_tokens = same;
+  }
+  return match;
+}

@@ -1,0 +1,54 @@
+/* page_pool.h - which pages of a KV cache hold which tokens: who uses them, and pages found by their tokens.
+ *
+ * A page belongs to the tokens in it and to all tokens before them: the latter are known by a hash, the
+ * page's `before`. A page that no sequence uses any more stays known until it is needed for other tokens,
+ * the longest unused first. Pages that were never used are taken last, so that a cache takes no more memory
+ * than its sequences once needed at the same time.
+ *
+ *   before = page_pool_root()    before = page_pool_after(page 3)
+ *   page 3: [32 tokens]     ->   page 8: [32 tokens]   ->  page 1: [5 tokens]    one sequence
+ *                           ->   page 6: [20 tokens]                             another, with page 3 too
+ *
+ * Host only. Called by: batch.c.
+ * Always true: each page is in use (by one sequence or more), known but unused, or empty; nothing allocates
+ *              after page_pool_open(). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct PagePool PagePool;
+
+Status page_pool_open(int n_pages, int page_tokens, PagePool **pool, Error *err);
+void page_pool_close(PagePool *pool);
+
+int page_pool_used(const PagePool *pool); /* pages that sequences use */
+int page_pool_free(const PagePool *pool); /* the others */
+
+/* The hash of no tokens. `salt` keeps apart keys that are computed differently (LongRoPE). */
+uint64_t page_pool_root(uint64_t salt);
+/* The hash of all tokens up to the end of a full page. */
+uint64_t page_pool_after(const PagePool *pool, int page);
+
+/* Gives an empty page, used once, for tokens after those of `before`; -1 if all pages are in use. */
+int page_pool_take(PagePool *pool, uint64_t before);
+/* One more sequence uses the page, or one less. */
+void page_pool_share(PagePool *pool, int page);
+void page_pool_release(PagePool *pool, int page);
+
+/* ids[0..n) are the page's next tokens, which the next step computes. PRECOND they fit, and one sequence uses
+ * the page */
+void page_pool_add(PagePool *pool, int page, const int32_t *ids, int n);
+/* All tokens that were added are computed. */
+void page_pool_computed(PagePool *pool, int page);
+
+typedef struct {
+  int page;     /* -1: no page begins with the first token */
+  int n_tokens; /* how many of its first tokens agree and are computed */
+  int n_coming; /* how many of its or another page's agree if those count that the next step computes */
+} PageMatch;
+
+/* The page after `before` whose tokens agree longest with ids[0..n). */
+PageMatch page_pool_find(const PagePool *pool, uint64_t before, const int32_t *ids, int n);

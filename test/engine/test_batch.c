@@ -1,0 +1,281 @@
+/* test_batch.c - many sequences at once over a backend that is a hash of their pages (fake_pages.h): each
+ * gets what it gets alone, in the steps that batch.h promises, and no page is lost. */
+#include "fake_pages.h"
+
+#include "engine/batch.h"
+
+enum { MANY = 1000, MOST_IDS = 100 };
+
+static const Model model = {.config = {.n_layers = PAGED_LAYERS,
+                                       .n_kv_heads = 1,
+                                       .head_dim = 1,
+                                       .vocab_size = PAGED_VOCAB,
+                                       .max_position = PAGED_POSITIONS}};
+static LayerConfig hybrid_layers[PAGED_LAYERS] = {[1] = {.kind = LAYER_DELTA}};
+static const Model hybrid_model = {.config = {.n_layers = PAGED_LAYERS,
+                                              .n_kv_heads = 1,
+                                              .head_dim = 1,
+                                              .vocab_size = PAGED_VOCAB,
+                                              .max_position = PAGED_POSITIONS,
+                                              .layers = hybrid_layers}};
+/* Whose texts of more than 40 tokens have other positions. */
+static const Model long_model = {.config = {.n_layers = PAGED_LAYERS,
+                                            .n_kv_heads = 1,
+                                            .head_dim = 1,
+                                            .vocab_size = PAGED_VOCAB,
+                                            .max_position = PAGED_POSITIONS,
+                                            .rope = {.kind = ROPE_LONGROPE, .original_max_position = 40}}};
+
+/* A record and its answer. */
+typedef struct {
+  int32_t ids[MOST_IDS], answer[PAGED_POSITIONS], forced[3];
+  int n_ids, n_answer;
+  SamplerSettings sampler;
+  int max_tokens, stop_at, fail_at, force_at, n_scored; /* 0: never */
+  double log_p[MOST_IDS];
+  BatchResult result;
+  int n_done;
+} Item;
+
+typedef struct {
+  Item *items; /* [n] */
+  int n, next, n_done;
+  int stop_after; /* answers; then `interrupted` is set */
+  bool at_once;   /* all records are there from the start */
+  volatile int interrupted;
+  int chunk, n_sequences, n_taken_back, most_sequences, n_mixed; /* steps with prompts and answers */
+  char trace[2000];
+} Run;
+
+static uint64_t seed;
+
+static int any(int n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (int)((seed >> 33) % (uint64_t)n);
+}
+
+static Status take(void *user, int32_t id, TokenReply *reply, Error *err) {
+  Item *item = user;
+  item->answer[item->n_answer++] = id;
+  reply->stop = item->n_answer == item->stop_at;
+  if (item->n_answer == item->fail_at) return error_set(err, STATUS_USAGE, "no more of this");
+  if (item->n_answer == item->force_at) reply->forced = item->forced, reply->n_forced = 3;
+  return STATUS_OK;
+}
+
+static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+  (void)err;
+  Run *run = user;
+  *found = run->next < run->n &&
+           (may_wait || run->at_once || any(4) > 0); /* sometimes the next one is not there yet */
+  if (!*found) return STATUS_OK;
+  Item *item = &run->items[run->next++];
+  static const int32_t end[] = {PAGED_VOCAB - 1};
+  *request = (BatchRequest){.ids = item->ids,
+                            .n_ids = item->n_ids,
+                            .sampler = &item->sampler,
+                            .generate = {.max_tokens = item->max_tokens, .eos = end, .n_eos = 1},
+                            .sink = take,
+                            .log_p = item->log_p,
+                            .n_scored = item->n_scored,
+                            .user = item};
+  return STATUS_OK;
+}
+
+static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  (void)err;
+  Run *run = user;
+  Item *item = request->user;
+  item->result = *result;
+  item->n_done++;
+  if (++run->n_done == run->stop_after) run->interrupted = 1;
+  return STATUS_OK;
+}
+
+static void look(void *user, const BatchStep *step) {
+  Run *run = user;
+  bool prompts = false, answers = false;
+  char *end = run->trace + strlen(run->trace);
+  for (int i = 0; i < step->range.n_parts; i++) {
+    const SequenceRows *part = &step->range.parts[i];
+    if (end - run->trace < (int)sizeof run->trace - 40)
+      end += sprintf(end, "%s%d:%d+%d", i ? " " : "", part->sequence, part->pos, part->n_tokens);
+    *(part->n_tokens > 1 ? &prompts : &answers) = true;
+  }
+  if (end - run->trace < (int)sizeof run->trace - 40) strcpy(end, "\n");
+  run->n_mixed += prompts && answers;
+  run->n_taken_back += step->n_taken_back;
+  if (step->range.n_parts > run->most_sequences) run->most_sequences = step->range.n_parts;
+  assert_true(step->range.n_tokens <= run->chunk && step->range.n_tokens > 0);
+  assert_true(step->range.n_parts + step->n_waiting <= run->n_sequences);
+}
+
+static Status run_items(const Model *of, Item *items, int n, BatchOptions options, Run *run) {
+  BackendModel loaded = {of};
+  Batch *batch;
+  Error err = {{0}};
+  if (batch_open(&paged_backend, &loaded, of, &options, &batch, &err)) fail_msg("%s", err.text);
+  run->items = items;
+  run->n = n;
+  run->n_sequences = options.n_sequences;
+  run->chunk = batch_sizes(&options, &paged_backend, &of->config).max_chunk;
+  const BatchJob job = {next, done, look, &run->interrupted, run};
+  Status status = batch_run(batch, &job, &err);
+  assert_int_equal(batch_pages_used(batch), 0);
+  batch_close(batch);
+  return status;
+}
+
+static void make_ids(Item *item, int n, int like) {
+  item->n_ids = n;
+  for (int i = 0; i < n; i++) item->ids[i] = i < like ? (i * 7 + 3) % PAGED_VOCAB : any(PAGED_VOCAB);
+}
+
+/* Records of all kinds: most begin alike, some are scored, stopped, or fail. */
+static Item *make_items(int n) {
+  Item *items = calloc((size_t)n, sizeof *items);
+  seed = 5;
+  for (int i = 0; i < n; i++) {
+    Item *item = &items[i];
+    make_ids(item, 1 + any(60), any(5) ? 30 : 0);
+    item->sampler = (SamplerSettings){.temperature = any(2),
+                                      .top_p = 1,
+                                      .repetition_penalty = any(3) ? 1 : 1.3,
+                                      .presence_penalty = any(3) ? 0 : 0.5,
+                                      .seed = (uint64_t)i};
+    item->max_tokens = any(6) ? 1 + any(40) : -1;
+    item->stop_at = any(5) ? 0 : 1 + any(20);
+    item->fail_at = any(9) ? 0 : 1 + any(20);
+    item->force_at = any(7) ? 0 : 1 + any(20);
+    for (int f = 0; f < 3; f++) item->forced[f] = any(PAGED_VOCAB);
+    if (any(6) == 0 && item->n_ids > 1) item->n_scored = 1 + any(item->n_ids - 1);
+    if (any(30) == 0) item->ids[item->n_ids - 1] = PAGED_VOCAB; /* no such token */
+  }
+  return items;
+}
+
+static void assert_same(const Item *a, const Item *b) {
+  assert_int_equal(a->n_done, 1);
+  assert_int_equal(b->n_done, 1);
+  assert_int_equal(a->result.status, b->result.status);
+  if (a->result.status) assert_string_equal(a->result.error.text, b->result.error.text);
+  assert_int_equal(a->n_answer, b->n_answer);
+  assert_memory_equal(a->answer, b->answer, sizeof a->answer);
+  assert_int_equal(a->result.generated.reason, b->result.generated.reason);
+  assert_memory_equal(a->log_p, b->log_p, sizeof a->log_p);
+}
+
+static void check_many(const Model *of, int n) {
+  static const BatchOptions options[] = {{.n_sequences = 2, .chunk = 5},
+                                         {.n_sequences = 7, .n_pages = 26},
+                                         {.n_sequences = 64, .n_pages = 70},
+                                         {.n_sequences = 64}};
+  Item *alone = make_items(n);
+  Run run = {0};
+  paged = (PagedCounts){.turn = 1000};
+  assert_int_equal(run_items(of, alone, n, (BatchOptions){.n_sequences = 1}, &run), STATUS_OK);
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    Item *items = make_items(n);
+    run = (Run){0};
+    assert_int_equal(run_items(of, items, n, options[i], &run), STATUS_OK);
+    for (int item = 0; item < n; item++) assert_same(&items[item], &alone[item]);
+    assert_int_equal(run.most_sequences, options[i].chunk == 5 ? 2 : run.most_sequences);
+    assert_true(run.n_mixed > 0);
+    assert_true((run.n_taken_back > 0) == (options[i].n_pages > 0));
+    free(items);
+  }
+  free(alone);
+}
+
+static void each_gets_what_it_gets_alone(void **state) {
+  (void)state;
+  check_many(&model, MANY);
+  check_many(&hybrid_model, 200);
+  check_many(&long_model, 200);
+}
+
+/* The first record's prompt is longer than a step; the second begins like it, and waits for what is computed
+ * of it; the third has nothing in common. */
+static void steps_are_filled_as_promised(void **state) {
+  (void)state;
+  Item *items = calloc(3, sizeof *items);
+  for (int i = 0; i < 3; i++) {
+    items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+    items[i].max_tokens = 3;
+    make_ids(&items[i], i < 2 ? 30 : 4, i < 2 ? 28 : 0);
+  }
+  Run run = {.at_once = true};
+  paged = (PagedCounts){0};
+  assert_int_equal(run_items(&model, items, 3, (BatchOptions){.n_sequences = 3}, &run), STATUS_OK);
+  assert_string_equal(run.trace, "0:0+24\n"
+                                 "0:24+6 2:0+4\n"
+                                 "0:30+1 1:28+2 2:4+1\n"
+                                 "0:31+1 1:30+1 2:5+1\n"
+                                 "1:31+1\n");
+  assert_int_equal(items[1].result.n_reused, 28);
+  assert_int_equal(paged.n_copied, 1);
+  free(items);
+}
+
+/* Of records one after another each takes the pages that the last one left. */
+static void memory_is_that_of_the_sequences_at_once(void **state) {
+  (void)state;
+  Item *items = make_items(MANY);
+  Run run = {0};
+  paged = (PagedCounts){0};
+  for (int i = 0; i < MANY; i++) items[i].max_tokens = 1 + i % 9;
+  assert_int_equal(run_items(&model, items, MANY, (BatchOptions){.n_sequences = 2}, &run), STATUS_OK);
+  assert_in_range(paged.highest_page, 8, 2 * (60 + 9 + 3) / PAGED_TOKENS + 2);
+  free(items);
+}
+
+static void an_end_in_the_middle_leaves_no_page(void **state) {
+  (void)state;
+  Item *items = make_items(MANY);
+  Run run = {.stop_after = 100};
+  paged = (PagedCounts){0};
+  assert_int_equal(run_items(&model, items, MANY, (BatchOptions){.n_sequences = 7}, &run),
+                   STATUS_INTERRUPTED);
+  assert_in_range(run.n_done, 100, 107);
+  run = (Run){0};
+  paged = (PagedCounts){.fail_at = 50};
+  assert_int_equal(run_items(&model, items, MANY, (BatchOptions){.n_sequences = 7}, &run), STATUS_FAILED);
+  free(items);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+  (void)state;
+  BackendModel loaded = {&model};
+  Batch *batch;
+  Error err = {{0}};
+  BatchOptions options = {.n_sequences = 2, .n_ctx = 100, .n_pages = 12};
+  assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "12 pages of 8 tokens, fewer than the 13 of one context of 100 tokens");
+  const Backend single = {.name = "single"};
+  assert_int_equal(batch_open(&single, &loaded, &model, &options, &batch, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "the backend single computes one sequence at a time, not 2");
+  options.n_pages = 13;
+  Item *items = calloc(2, sizeof *items);
+  make_ids(&items[0], MOST_IDS, 0);
+  make_ids(&items[1], 5, 0);
+  items[0].n_ids++;
+  for (int i = 0; i < 2; i++) items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+  items[1].max_tokens = items[0].max_tokens = 1;
+  Run run = {0};
+  assert_int_equal(run_items(&model, items, 2, options, &run), STATUS_OK);
+  assert_int_equal(items[0].result.status, STATUS_USAGE);
+  assert_string_equal(items[0].result.error.text, "101 tokens, expected 1 to the context of 100");
+  assert_int_equal(items[1].n_answer, 1);
+  free(items);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(each_gets_what_it_gets_alone),
+      cmocka_unit_test(steps_are_filled_as_promised),
+      cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
+      cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
+      cmocka_unit_test(what_does_not_fit_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
