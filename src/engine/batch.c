@@ -323,7 +323,7 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
     const int left = first_logits(s) - s->n_past;
     const PageMatch match = page_pool_find(b->pool, before_next(b, s), s->ids + s->n_past,
                                            left < page_tokens ? left : page_tokens);
-    *later = match.n_coming >= match.n_tokens + page_tokens / 2; /* less is not worth waiting for */
+    *later = match.n_coming >= match.n_tokens + page_tokens / 4; /* less is not worth waiting for */
     if (*later || match.n_tokens == 0) break;
     if (match.n_tokens < page_tokens) {
       TRY(copy_part(b, s, match.page, match.n_tokens, err));

@@ -1,9 +1,9 @@
 /* batch.h - many answers at once: each step computes rows of several sequences, so that one read of the
  * weights serves them all.
  *
- * The caller gives requests one after another, and done() reports each when it ends. A sequence that ends leaves at
- * once, and the next request enters with the next step. In a step all sequences that generate have a row;
- * the rows that are left go to prompts, the oldest first. Keys and values are in pages (page_pool.h):
+ * The caller gives requests one after another, and done() reports each at its end. A sequence that ends
+ * leaves at once, and the next request enters with the next step. In a step all sequences that generate have
+ * a row; the rows that are left go to prompts, the oldest first. Keys and values are in pages (page_pool.h):
  * sequences that begin alike share them. Where pages run out, the youngest sequence gives its pages back and
  * is computed again later.
  *

@@ -264,6 +264,8 @@ static const char *const needing[][2] = {
     {"-0", " --map "},
     {"--resume", " --map "},
     {"--retry-errors", " "}, /* two: --map and --resume */
+    {"--parallel", " --map "},
+    {"--unordered", " "}, /* two: --map and --json */
     {"--choose-by", " --choose --choice "},
     {"--exit-choice", " --choose --choice "},
     {"--cache-limit", " --cache --cache-dir "},
@@ -381,6 +383,7 @@ static void every_number_has_its_range(void **state) {
       {"--frequency-penalty", "-1000.001", "-1000", "1000", "1000.001"},
       {"-s", "-2", "-1", "18446744073709551615", "18446744073709551616"},
       {"-t", "-1", "0", "4096", "4097"},
+      {"--parallel", "-1", "0", "256", "257"},
       {"--gpu", "-1", "0", "1023", "1024"},
       {"--rope-theta", "0.999", "1", "1e12", "1.001e12"},
       {"--norm-eps", "0.9e-12", "1e-12", "1", "1.001"},
@@ -397,12 +400,12 @@ static void every_number_has_its_range(void **state) {
     for (int k = 0; k < 4; k++) {
       static _Alignas(max_align_t) char options[4096];
       const char *operands[1];
-      char *argv[] = {(char *)"auk", (char *)ranges[i].name, (char *)values[k]};
+      char *argv[] = {(char *)"auk", (char *)"--map", (char *)"-", (char *)ranges[i].name, (char *)values[k]};
       size_t n_operands;
       bool helped;
       Error err = {{0}};
       memset(options, 0, sizeof options);
-      Status status = flags_parse(&run_interface, options, 3, argv, operands, &n_operands, &helped, &err);
+      Status status = flags_parse(&run_interface, options, 5, argv, operands, &n_operands, &helped, &err);
       if (status != (k == 1 || k == 2 ? STATUS_OK : STATUS_USAGE))
         fail_msg("%s %s: status %d, \"%s\"", ranges[i].name, values[k], status, err.text);
     }

@@ -88,28 +88,29 @@ def test_a_map_that_is_killed_goes_on_to_the_same(killer, stories, tmp_path, for
     lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(120)]
     lines[7] = lines[90] = "so " * 1000  # errors, which --retry-errors makes again in their places
     records = [line.encode() + end for line in lines]
-    job = ["-m", stories, "--raw", "-t", 1, "-n", 4, "--temp", 1, "-s", 9, "--map", "-", *flags, "--resume"]
+    job = ["-m", stories, "--raw", "-t", 1, "-n", 4, "--temp", 1, "-s", 9, "--map", "-", *flags]
     start = time.monotonic()
-    assert killer.run(*job, "undisturbed", records=records)
+    assert killer.run(*job, "--parallel", 1, "--resume", "undisturbed", records=records)
     whole_s = time.monotonic() - start
     want = results(form, (tmp_path / "undisturbed").read_bytes())
     assert len(want) == len(records)
     out, n_inside = tmp_path / "out", 0
     while killer.n_kills < N_KILLS:
         retry = ["--retry-errors"] if killer.random.random() < 0.4 else []
+        go_on = [*job, "--parallel", killer.random.choice([1, 64]), "--resume", "out"]
         if not out.exists() and n_inside == 0:  # one is certain to come between the first result and the last
-            ended = killer.run(*job, "out", records=records[:killer.random.randrange(10, len(records))],
+            ended = killer.run(*go_on, records=records[:killer.random.randrange(10, len(records))],
                                begun=lambda: out.exists() and results(form, out.read_bytes()),
                                after_s=killer.random.uniform(0, 0.05))
         else:
-            ended = killer.run(*job, "out", *retry, records=records, after_s=killer.random.uniform(0, whole_s))
+            ended = killer.run(*go_on, *retry, records=records, after_s=killer.random.uniform(0, whole_s))
         got = results(form, out.read_bytes()) if out.exists() else []
         assert got == want[:len(got)], f"AUK_KILLS_SEED={SEED}, kill {killer.n_kills}"
         n_inside += not ended and 0 < len(got) < len(want)
         if ended:
             assert got == want, f"AUK_KILLS_SEED={SEED}, after kill {killer.n_kills}"
             out.unlink()
-    assert killer.run(*job, "out", records=records)
+    assert killer.run(*job, "--parallel", 64, "--resume", "out", records=records)
     assert results(form, out.read_bytes()) == want, f"AUK_KILLS_SEED={SEED}"
     assert {path.name for path in tmp_path.iterdir()} == {"out", "out.resume", "undisturbed", "undisturbed.resume"}
     assert n_inside > 0, "no kill came while records were answered"

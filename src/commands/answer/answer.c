@@ -4,6 +4,7 @@
  *              answer), the stop strings (answers only) and the sink; each stage holds back only what the
  *              next token may change. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,8 +13,9 @@
 #include "commands/answer/stop.h"
 #include "commands/answer/thinking.h"
 
-typedef struct {
+struct Answer {
   const Assistant *assistant;
+  SamplerSettings sampler; /* answer_ask()'s */
   const AnswerSink *sink;
   AnswerResult *result;
   TokenizerStream *stream;
@@ -26,7 +28,7 @@ typedef struct {
   bool stopped;                        /* the sink asked to stop */
   Repetition repetition;
   bool loops; /* a repetition was found: stop */
-} Answer;
+};
 
 /* --- thoughts */
 
@@ -176,24 +178,34 @@ static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
   return status;
 }
 
-static Status generate_answer(Answer *answer, Error *err) {
+static Status choose_options(Answer *answer, GenerateOptions *options, Error *err) {
   const Assistant *a = answer->assistant;
-  GenerateOptions options = {
+  *options = (GenerateOptions){
       .max_tokens = a->max_tokens,
       .eos = a->ends.ids,
       .n_eos = (int)a->ends.count,
       .ignore_eos = a->flags->answer.ignore_eos,
       .interrupted = a->interrupted,
   };
-  TRY(limit_thought(answer, &options.forced, &options.n_forced, err));
+  return limit_thought(answer, &options->forced, &options->n_forced, err);
+}
+
+static void set_result(Answer *answer, const GenerateResult *generated) {
+  answer->result->reason = answer->loops ? FINISH_REPETITION : generated->reason;
+  answer->result->n_generated = generated->n_generated;
+  answer->result->first_token_ms = generated->first_token_ms;
+  answer->result->decode_ms = generated->decode_ms;
+}
+
+static Status generate_answer(Answer *answer, Error *err) {
+  const Assistant *a = answer->assistant;
+  GenerateOptions options;
+  TRY(choose_options(answer, &options, err));
   GenerateResult generated = {0};
   session_watch(a->session, prefilling, answer);
   Status status = generate(a->session, &options, take_token, answer, &generated, err);
   session_watch(a->session, NULL, NULL);
-  answer->result->reason = answer->loops ? FINISH_REPETITION : generated.reason;
-  answer->result->n_generated = generated.n_generated;
-  answer->result->first_token_ms = generated.first_token_ms;
-  answer->result->decode_ms = generated.decode_ms;
+  set_result(answer, &generated);
   return status ? status : finish_text(answer, err);
 }
 
@@ -218,6 +230,41 @@ Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const Answer
   if (status == STATUS_OK) status = generate_answer(&answer, err);
   release(&answer);
   return status == STATUS_INTERRUPTED ? STATUS_OK : status;
+}
+
+/* --- an answer among others */
+
+Status answer_ask(const Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
+                  AnswerResult *result, Answer **out, BatchRequest *request, Error *err) {
+  *out = NULL;
+  *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
+  TRY(assistant_check_prompt(a, n, batch_context(a->batch), err));
+  Answer *answer = mem_alloc(1, sizeof *answer, "an answer", err);
+  if (!answer) return STATUS_FAILED;
+  *answer = (Answer){.assistant = a, .sampler = a->sampler, .sink = sink, .result = result};
+  *request = (BatchRequest){
+      .ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .sink = take_token, .user = answer};
+  Status status = begin(answer, ids, n, err);
+  if (status == STATUS_OK) status = choose_options(answer, &request->generate, err);
+  if (status == STATUS_OK)
+    *out = answer;
+  else
+    answer_free(answer);
+  return status;
+}
+
+Status answer_end(Answer *answer, const BatchResult *done, Error *err) {
+  if (done->status) return error_set(err, done->status, "%s", done->error.text);
+  set_result(answer, &done->generated);
+  answer->result->n_reused = done->n_reused;
+  answer->result->prefill_ms = done->prefill_ms;
+  return finish_text(answer, err);
+}
+
+void answer_free(Answer *answer) {
+  if (!answer) return;
+  release(answer);
+  free(answer);
 }
 
 /* --- statistics */

@@ -230,6 +230,7 @@ Status assistant_check_output(const Assistant *a, const WrittenFile *output, Err
 void assistant_release(Assistant *a) {
   cache_close(a->cache, a->session);
   session_close(a->session);
+  batch_close(a->batch);
   device_release(&a->device);
   id_list_release(&a->ends);
   buffer_release(&a->system);
@@ -340,6 +341,10 @@ static Status choose_context(Assistant *a, size_t n_prompt, Error *err) {
 
 static void print_settings(const Assistant *a) {
   const SamplerSettings *s = &a->sampler;
+  const BatchOptions *batch = &a->batch_options;
+  if (batch->n_sequences > 1)
+    print_note("%d sequences at once, in %d pages of %d tokens", batch->n_sequences, batch->n_pages,
+               a->device.backend->page_tokens);
   print_note("%s on %s, context %d, chat format %s, temperature %g, top-k %d, top-p %g, min-p %g, repetition "
              "penalty %g, seed %llu",
              a->model->config.architecture, a->device.backend->name, a->session_options.n_ctx,
@@ -362,15 +367,89 @@ static Status open_session(Assistant *a, Error *err) {
                    a->session_options.n_ctx);
 }
 
-Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
-  const Backend *chosen = a->device.backend;
+/* --- several sequences */
+
+/* With more rows than this in a step a CPU computes hardly more tokens a second. */
+enum { CPU_SEQUENCES = 32 };
+
+static size_t batch_bytes(const Assistant *a, int n_pages) {
+  BatchOptions options = a->batch_options;
+  const ModelConfig *config = &a->model->config;
+  options.n_pages = n_pages;
+  const StateOptions sizes = batch_sizes(&options, a->device.backend, config);
+  return a->device.backend->state_bytes(config, &sizes);
+}
+
+/* Chooses the pages of the batch: enough for all sequences, or what half of the memory that the weights leave
+ * holds, but at least those of one context. */
+static void choose_pages(Assistant *a, size_t half) {
+  const StateOptions all = batch_sizes(&a->batch_options, a->device.backend, &a->model->config);
+  int low = (all.n_ctx - 1) / a->device.backend->page_tokens + 1, high = all.n_pages;
+  while (low < high) {
+    const int middle = low + (high - low + 1) / 2;
+    if (batch_bytes(a, middle) <= half)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  a->batch_options.n_pages = low;
+}
+
+/* Sets the number of sequences and their pages. */
+static Status choose_batch(Assistant *a, int n, Error *err) {
+  const Backend *backend = a->device.backend;
+  DeviceMemory memory;
+  a->batch_options.n_sequences = 1;
+  if (n == 1 || (n == 0 && (backend->page_tokens == 0 || a->cache))) return STATUS_OK;
+  if (backend->page_tokens == 0)
+    return error_set(err, STATUS_USAGE,
+                     "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
+                     backend->name);
+  TRY(device_memory(&a->device, a->model, &memory, err));
+  const size_t left = memory.free_bytes > memory.weights ? memory.free_bytes - memory.weights : 0;
+  a->batch_options = (BatchOptions){.n_sequences = n ? n : CPU_SEQUENCES,
+                                    .n_ctx = a->session_options.n_ctx,
+                                    .chunk = a->session_options.chunk,
+                                    .kv = a->session_options.kv};
+  choose_pages(a, left / 2);
+  while (n == 0 && a->batch_options.n_sequences > 1 && batch_bytes(a, a->batch_options.n_pages) > left / 2) {
+    a->batch_options.n_sequences /= 2;
+    choose_pages(a, left / 2);
+  }
+  const size_t needed = batch_bytes(a, a->batch_options.n_pages);
+  if (needed <= left) return STATUS_OK;
+  return error_set(
+      err, STATUS_FAILED,
+      "not enough memory: %zu bytes needed for %d sequences and a context of %d tokens, %zu free; "
+      "a smaller --parallel or -c needs less",
+      needed, a->batch_options.n_sequences, a->batch_options.n_ctx, left);
+}
+
+/* --- starting */
+
+static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
   TRY(choose_context(a, n_prompt, err));
+  return choose_batch(a, n, err);
+}
+
+static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
+  const Backend *chosen = a->device.backend;
+  TRY(choose_sizes(a, n_prompt, n, err));
   TRY(device_load(&a->device, a->model, err));
   TRY(model_check_weights(a->model, err));
-  if (a->device.backend != chosen) TRY(choose_context(a, n_prompt, err)); /* loading switched to the CPU */
+  if (a->device.backend != chosen) TRY(choose_sizes(a, n_prompt, n, err)); /* loading switched to the CPU */
   if (a->flags->answer.verbose) print_settings(a);
   a->session_options.sampler = a->sampler;
-  return open_session(a, err);
+  if (a->batch_options.n_sequences == 1) return open_session(a, err);
+  return batch_open(a->device.backend, a->device.loaded, a->model, &a->batch_options, &a->batch, err);
+}
+
+Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
+  return start(a, n_prompt, 1, err);
+}
+
+Status assistant_start_many(Assistant *a, int n, Error *err) {
+  return start(a, 0, n, err);
 }
 
 bool assistant_goes_on(void *assistant, int done, int total) {

@@ -11,7 +11,7 @@
 #include "commands/device.h"
 #include "commands/model_flags.h"
 #include "commands/written_file.h"
-#include "engine/generate.h"
+#include "engine/batch.h"
 #include "tokenizer/chat/chat.h"
 
 enum { NOT_GIVEN = INT_MIN };
@@ -102,7 +102,9 @@ typedef struct {
   Device device;
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
-  Cache *cache;     /* or NULL */
+  BatchOptions batch_options;
+  Batch *batch; /* instead of the session, after assistant_start_many() */
+  Cache *cache; /* or NULL */
   const volatile int *interrupted;
 } Assistant; /* starts zeroed */
 
@@ -133,6 +135,10 @@ Status assistant_check_weights(const Assistant *assistant, Error *err);
 
 /* Chooses the context, which the prompt must fit, checks memory, loads weights, opens the session. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
+
+/* Likewise for answers of up to `n` sequences at once; 0: as many as measurements favour and half of the free
+ * memory holds. Opens the session if that is one, else the batch. */
+Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
 typedef enum { TEXT_ANSWER, TEXT_THOUGHT } TextKind;
 
@@ -167,6 +173,15 @@ bool assistant_goes_on(void *assistant, int done, int total);
  * Afterwards the session holds prompt and answer, perhaps without its last token. */
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err);
+
+/* The same as a request to assistant->batch, from the ids to the last text. The ids, the sink and the result
+ * that answer_ask() gets stay valid until answer_end(), which passes on the last text and completes the
+ * result. */
+typedef struct Answer Answer;
+Status answer_ask(const Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
+                  AnswerResult *result, Answer **answer, BatchRequest *request, Error *err);
+Status answer_end(Answer *answer, const BatchResult *done, Error *err);
+void answer_free(Answer *answer); /* NULL is fine */
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 

@@ -1,7 +1,8 @@
-/* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records one after another.
+/* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records, one after another or, where the
+ * device can, many at once (map_many.c).
  * Called by: commands/run.c.
- * Always true: one record and its answer are held at a time; results are in the order of the records; each
- *              result is written in full.
+ * Always true: results are in the order of the records, but for --unordered; each result is written in full.
+ *              One after another, one record and its answer are held at a time.
  *
  * The common beginning of the prompts is computed once: the session keeps the longest prefix that the next
  * prompt shares with its content. */
@@ -15,8 +16,8 @@
 #include "base/output.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
-#include "commands/map/map_answer.h"
 #include "commands/map/map_job.h"
+#include "commands/map/map_run.h"
 
 const Flag map_flags[] = {
     FLAG_FILE("--map", "FILE", MapFlags, input,
@@ -32,6 +33,10 @@ const Flag map_flags[] = {
               "results go to this file behind those that are there, from the record on that has none"),
     FLAG_SWITCH("--retry-errors", MapFlags, retry_errors,
                 "with --resume: records whose results are errors again"),
+    FLAG_INT("--parallel, -np", "N", MapFlags, parallel, 0, MAX_PARALLEL,
+             "records that are answered at once (default 0: what suits the device and its memory)"),
+    FLAG_SWITCH("--unordered", MapFlags, unordered,
+                "each result as soon as it is there; \"index\" says of which record it is"),
 };
 
 /* Refuses combinations of flags with the job; run.c has the rules among flags alone. */
@@ -45,20 +50,6 @@ static Status check(const MapJob *job, Error *err) {
 }
 
 /* --- opening */
-
-typedef struct {
-  Mapping mapping;
-  Buffer before; /* texts of -f, in front of every prompt */
-  RecordReader reader;
-  Results results;
-  Record record;
-  Buffer line;
-  bool resuming; /* this record may have a result already */
-  size_t n_found, n_errors;
-  double start_ms, shown_ms;
-  bool on_screen;       /* a progress line is on standard error */
-  uint64_t start_bytes; /* input bytes consumed at the first answer */
-} Map;
 
 static Status read_files(Map *map, const StringList *files, Error *err) {
   for (size_t i = 0; i < files->count; i++) {
@@ -142,8 +133,9 @@ static void show_progress(Map *map) {
   if (!terminal_takes_escapes(STDERR_FILENO)) return;
   map->on_screen = true;
   map->shown_ms = now;
-  fprintf(stderr, "\r\033[K%zu records", map->record.index + 1);
+  fprintf(stderr, "\r\033[K%zu records", map->n_done);
   if (map->n_errors) fprintf(stderr, ", %zu errors", map->n_errors);
+  if (m->n_answered) fprintf(stderr, ", %.1f/s", (double)m->n_answered / seconds);
   if (m->n_generated) fprintf(stderr, ", %.0f tokens/s", (double)m->n_generated / seconds);
   if (reader->n_total > map->start_bytes && reader->n_consumed > map->start_bytes) {
     double done = (double)(reader->n_consumed - map->start_bytes),
@@ -180,50 +172,54 @@ static void print_summary(const Map *map) {
 
 static Status start(Map *map, Error *err) {
   Assistant *a = map->mapping.assistant;
-  if (a->session) return STATUS_OK;
-  TRY(assistant_start(a, 0, err));
-  TRY(map_begin(&map->mapping, err));
+  const int parallel = map->mapping.job->map->parallel;
+  if (a->session || a->batch) return STATUS_OK;
+  TRY(assistant_start_many(a, parallel == 0 && map->mapping.choices.n ? 1 : parallel, err));
+  if (a->session) TRY(map_begin(&map->mapping, err));
   map->start_ms = clock_ms();
   map->start_bytes = map->reader.n_consumed;
   return STATUS_OK;
 }
 
-static void note_record(Map *map, const char *what) {
-  clear_progress(map);
-  print_note("%s:%zu: %s", map->reader.name, map->record.line, what);
-}
-
-static void report_cut(Map *map) {
-  const AnswerResult *result = &map->mapping.result;
-  char what[128] = "";
+void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]) {
+  *what = 0;
   if (result->in_thought)
-    snprintf(what, sizeof what, "the end came within the thought (%s), there is no answer",
+    snprintf(what, 128, "the end came within the thought (%s), there is no answer",
              finish_name(result->reason));
   else if (result->reason == FINISH_CONTEXT)
-    snprintf(what, sizeof what, "the answer is cut: the context of %d tokens is full",
+    snprintf(what, 128, "the answer is cut: the context of %d tokens is full",
              map->mapping.assistant->session_options.n_ctx);
   else if (result->reason == FINISH_REPETITION)
-    snprintf(what, sizeof what, "the answer is cut: it goes in circles (-n N lets it)");
-  if (*what) note_record(map, what);
+    snprintf(what, 128, "the answer is cut: it goes in circles (-n N lets it)");
+}
+
+Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
+                      Error *err) {
+  if (*note) {
+    clear_progress(map);
+    print_note("%s:%zu: %s", map->reader.name, line, note);
+  }
+  TRY(results_add(&map->results, input, result, err));
+  map->n_done++;
+  show_progress(map);
+  return STATUS_OK;
 }
 
 static Status answer_record(Map *map, Error *err) {
   const Record *record = &map->record;
-  TRY(start(map, err));
+  char note[128] = "";
+  Error error = {{0}};
   Status status = map_answer(&map->mapping, record, &map->line, err);
   TRY(assistant_check_weights(map->mapping.assistant, err)); /* may explain the failure, too */
   if (status == STATUS_USAGE || status == STATUS_MODEL) {
-    note_record(map, err->text);
-    const Error error = *err;
+    error = *err;
     map->n_errors++;
     status = map_error(&map->mapping, record, &error, &map->line, err);
   } else if (status == STATUS_OK) {
-    report_cut(map);
+    map_describe_cut(map, &map->mapping.result, note);
   }
   TRY(status);
-  TRY(results_add(&map->results, record->hash, &map->line, err));
-  show_progress(map);
-  return STATUS_OK;
+  return map_add_result(map, record->hash, &map->line, record->line, *error.text ? error.text : note, err);
 }
 
 /* Reports results that have vanished. OUT.resume may legitimately list one more than OUT has, if a process
@@ -236,9 +232,13 @@ static void note_lost_results(Map *map) {
              map->results.options.path, n_listed - n_there, n_listed);
 }
 
-/* Looks for an earlier result of the current record (`found` is false at the end of the records) that can
- * stay. */
-static Status look_for_result(Map *map, bool found, bool *stays, Error *err) {
+Status map_keep_result(Map *map, Error *err) {
+  TRY(results_keep(&map->results, err));
+  map->n_done++;
+  return STATUS_OK;
+}
+
+Status map_look_for_result(Map *map, bool found, bool *stays, Error *err) {
   EarlierResult earlier;
   bool there;
   *stays = false;
@@ -260,16 +260,22 @@ static Status look_for_result(Map *map, bool found, bool *stays, Error *err) {
   *stays = true;
   map->n_found++;
   map->n_errors += earlier.is_error;
-  return results_keep(&map->results, err);
+  return STATUS_OK;
 }
 
 static Status run_records(Map *map, Error *err) {
   bool found, stays = false;
   if (!map->resuming) TRY(start(map, err));
+  if (map->mapping.assistant->batch) return map_many(map, false, err);
   do {
     TRY(record_reader_next(&map->reader, &map->record, &found, err));
-    if (map->resuming) TRY(look_for_result(map, found, &stays, err));
-    if (found && !stays) TRY(answer_record(map, err));
+    if (map->resuming) TRY(map_look_for_result(map, found, &stays, err));
+    if (found && stays) TRY(map_keep_result(map, err));
+    if (found && !stays) {
+      TRY(start(map, err));
+      if (map->mapping.assistant->batch) return map_many(map, true, err);
+      TRY(answer_record(map, err));
+    }
     stays = false;
   } while (found);
   return STATUS_OK;

@@ -1,4 +1,4 @@
-/* map.h - answers the records of a file or pipe one after another (--map). */
+/* map.h - answers the records of a file or pipe, one after another or many at once (--map). */
 #pragma once
 
 #include "commands/answer/choose.h"
@@ -8,10 +8,14 @@ typedef struct {
   bool json;          /* records are JSON values */
   bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
+  int parallel;       /* --parallel: records at once; 0: choose */
+  bool unordered;     /* results as they come */
   bool retry_errors;
 } MapFlags; /* zero-initialise it */
 
-extern const Flag map_flags[5];
+enum { MAX_PARALLEL = 256 };
+
+extern const Flag map_flags[7];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)
 
 /* The flags of `auk run` that --map uses. */

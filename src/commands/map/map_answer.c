@@ -139,17 +139,22 @@ static void count(Mapping *m) {
   if (answer_was_cut(result)) m->n_cut++;
 }
 
+/* Counts an answer whose text is complete, and takes its code with -x. */
+static Status end_answer(Mapping *m, Error *err) {
+  count(m);
+  if (!m->job->reply->code) return STATUS_OK;
+  TRY(code_block_end(&m->block, &m->text, err));
+  if (m->block.state != BLOCK_BEFORE) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "the answer has no fenced code block (-x)");
+}
+
 static Status write_answer(Mapping *m, const Record *record, Error *err) {
   const AnswerSink sink = {.text = take_text, .ids = m->job->reply->ids ? &m->answer_ids : NULL, .user = m};
   begin_answer(m, record->index);
   if (m->reproducible) TRY(hold_prefix(m, err));
   TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));
   if (m->result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  count(m);
-  if (!m->job->reply->code) return STATUS_OK;
-  TRY(code_block_end(&m->block, &m->text, err));
-  if (m->block.state != BLOCK_BEFORE) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "the answer has no fenced code block (-x)");
+  return end_answer(m, err);
 }
 
 static Status choose_answer(Mapping *m, Error *err) {
@@ -186,19 +191,23 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
                              .thinking = &m->thinking,
                              .prompt_ids = ids ? &m->ids : NULL,
                              .ids = ids ? &m->answer_ids : NULL,
-                             .seed = m->assistant->sampler.seed,
+                             .seed = m->seed + record->index,
                              .model = m->assistant->place.name};
     TRY(answer_json(line, &text, &m->result, err));
   }
   return buffer_append(line, "}\n", 2, err);
 }
 
+static Status put_result(Mapping *m, const Record *record, Buffer *line, Error *err) {
+  if (m->format == RESULTS_JSON) return put_object(m, record, line, err);
+  return result_text(m->format, m->text.data ? m->text.data : "", m->text.size, line, err);
+}
+
 Status map_answer(Mapping *m, const Record *record, Buffer *line, Error *err) {
   line->size = 0;
   TRY(make_prompt(m, record, err));
   TRY(m->choices.n ? choose_answer(m, err) : write_answer(m, record, err));
-  if (m->format == RESULTS_JSON) return put_object(m, record, line, err);
-  return result_text(m->format, m->text.data ? m->text.data : "", m->text.size, line, err);
+  return put_result(m, record, line, err);
 }
 
 Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *line, Error *err) {
@@ -210,16 +219,52 @@ Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *l
   return buffer_append(line, "}\n", 2, err);
 }
 
-void mapping_release(Mapping *m) {
-  choices_release(&m->choices);
-  map_settings_release(&m->settings);
-  prompt_pattern_release(&m->pattern);
+/* --- many at once */
+
+void map_begin_another(const Mapping *first, Mapping *other) {
+  *other = (Mapping){.job = first->job,
+                     .assistant = first->assistant,
+                     .settings = first->settings,
+                     .pattern = first->pattern,
+                     .seed = first->seed,
+                     .format = first->format};
+}
+
+Status map_ask(Mapping *m, const Record *record, BatchRequest *request, Error *err) {
+  TRY(make_prompt(m, record, err));
+  begin_answer(m, record->index);
+  m->sink = (AnswerSink){.text = take_text, .ids = m->job->reply->ids ? &m->answer_ids : NULL, .user = m};
+  return answer_ask(m->assistant, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer, request, err);
+}
+
+Status map_reply(Mapping *m, const Record *record, const BatchResult *done, Buffer *line, Error *err) {
+  line->size = 0;
+  Status status = answer_end(m->answer, done, err);
+  answer_free(m->answer);
+  m->answer = NULL;
+  if (status == STATUS_OK) status = end_answer(m, err);
+  return status ? status : put_result(m, record, line, err);
+}
+
+static void release_record(Mapping *m) {
+  answer_free(m->answer);
   map_prompt_release(&m->prompt);
-  id_list_release(&m->prefix);
   id_list_release(&m->ids);
   id_list_release(&m->answer_ids);
   buffer_release(&m->text);
   buffer_release(&m->thinking);
   code_block_release(&m->block);
   show_release(&m->show);
+}
+
+void mapping_release_another(Mapping *m) {
+  release_record(m);
+}
+
+void mapping_release(Mapping *m) {
+  choices_release(&m->choices);
+  map_settings_release(&m->settings);
+  prompt_pattern_release(&m->pattern);
+  id_list_release(&m->prefix);
+  release_record(m);
 }

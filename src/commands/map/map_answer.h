@@ -24,6 +24,8 @@ typedef struct {
   CodeBlock block;
   Show show;
   AnswerResult result;
+  AnswerSink sink; /* of an answer in the assistant's batch */
+  Answer *answer;  /* likewise, or NULL */
 
   size_t n_answered, n_cut;                 /* cut by -n or the context */
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
@@ -38,6 +40,13 @@ Status map_begin(Mapping *mapping, Error *err);
 /* Builds the prompt of a record, answers it, and writes the result with its end into `line`. STATUS_USAGE and
  * STATUS_MODEL are errors of the record; STATUS_INTERRUPTED: no result. PRECOND the assistant has started. */
 Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
+/* The same in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result. The
+ * record's text is valid until then. Each record in flight has a Mapping of its own with its own counts, from
+ * map_begin_another(). */
+void map_begin_another(const Mapping *first, Mapping *other);
+void mapping_release_another(Mapping *other);
+Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
+Status map_reply(Mapping *mapping, const Record *record, const BatchResult *done, Buffer *line, Error *err);
 /* Writes the result of a record that failed. */
 Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);
 void mapping_release(Mapping *mapping); /* except the assistant */

@@ -119,6 +119,13 @@ static void set_text(const RecordReader *reader, Record *record) {
   }
 }
 
+bool record_reader_is_ready(const RecordReader *reader) {
+  struct pollfd input = {.fd = reader->descriptor, .events = POLLIN};
+  const size_t left = reader->size - reader->at;
+  if (left > 0 && memchr(reader->bytes + reader->at, reader->rules.end, left)) return true;
+  return poll(&input, 1, 0) != 0;
+}
+
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err) {
   do {
     TRY(read_record(reader, record, found, err));

@@ -58,3 +58,5 @@ void record_reader_close(RecordReader *reader);
 /* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
  * wait (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
+/* True if the next record, or the end, need not be waited for; at most for the rest of a begun record. */
+bool record_reader_is_ready(const RecordReader *reader);

@@ -1,0 +1,31 @@
+/* map_run.h - a --map run: what map.c shares with map_many.c, which answers many records at once. */
+#pragma once
+
+#include "commands/map/map_answer.h"
+
+typedef struct {
+  Mapping mapping;
+  Buffer before; /* texts of -f, in front of every prompt */
+  RecordReader reader;
+  Results results;
+  Record record;
+  Buffer line;
+  bool resuming;                    /* this record may have a result already */
+  size_t n_found, n_errors, n_done; /* n_done: results, found or made */
+  double start_ms, shown_ms;
+  bool on_screen;       /* a progress line is on standard error */
+  uint64_t start_bytes; /* input bytes consumed at the first answer */
+} Map;
+
+/* Looks for an earlier result of the current record (`found` is false at the end of the records) that can
+ * stay; the caller then keeps it. */
+Status map_look_for_result(Map *map, bool found, bool *stays, Error *err);
+Status map_keep_result(Map *map, Error *err);
+/* Writes a result; `note` about the record at `line` goes to standard error, unless it is empty. */
+Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
+                      Error *err);
+/* Why an answer is cut in a way that the user should know of; empty: it is not. */
+void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]);
+
+/* Answers all records from here on in the assistant's batch; has_record: map->record is the first of them. */
+Status map_many(Map *map, bool has_record, Error *err);

@@ -1,0 +1,94 @@
+"""`auk --map --parallel N`: many records at once are answered as they are one by one, byte for byte, in their order."""
+import json
+import signal
+import time
+
+import pytest
+
+NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
+LINES = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]}" + " went out" * (i % 5) for i in range(70)]
+LINES[7] = LINES[50] = "so " * 1000  # longer than the context: errors
+
+
+@pytest.fixture
+def many(run, stories):
+    """many(n, *flags): the finished run over LINES, n records at once."""
+
+    def go(n, *flags, model=stories, lines=LINES, status=1):
+        process = run("-m", model, "--raw", "-t", 1, "--map", "-", "--parallel", n, *flags,
+                      input="".join(line + "\n" for line in lines).encode())
+        assert process.returncode == status, process.stderr
+        return process
+
+    return go
+
+
+def stable(process):
+    """Objects without times and counts of shared tokens."""
+    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
+            for line in process.stdout.decode().splitlines()]
+
+
+DRAWN = ["--temp", "1", "-s", "3", "--repeat-penalty", "1.2", "--presence-penalty", "0.3"]
+
+
+@pytest.mark.parametrize("flags", [["-n", "30"], ["-n", "30", *DRAWN], ["-n", "40", "--stop", "the", "--stop", "."],
+                                   ["-c", "60"]], ids=["plain", "drawn", "stopped", "to-the-end"])
+def test_records_are_answered_as_one_by_one(many, flags):
+    one_by_one = many(1, *flags)
+    assert len(one_by_one.stdout.splitlines()) == len(LINES)
+    for n in (2, 7, 64):
+        together = many(n, *flags)
+        assert together.stdout == one_by_one.stdout
+        assert together.stderr == one_by_one.stderr
+
+
+def test_objects_are_those_of_one_by_one(many):
+    flags = ["-n", 12, "--json", "--ids", "-p", "One day, {} went to", *DRAWN]
+    one_by_one, together = many(1, *flags), many(7, *flags)
+    assert stable(together) == stable(one_by_one)
+    used = [json.loads(line).get("usage", {}) for line in together.stdout.splitlines()]
+    assert sum(usage.get("reused_tokens", 0) for usage in used) > 0  # the beginning of -p is computed once
+
+
+def test_models_of_every_architecture_answer_as_one_by_one(many, root, sanitized):
+    models = sorted((root / "test" / "data" / "miniatures").iterdir())
+    answered = 0
+    for model in models[::6] if sanitized else models:
+        if not (model / "tokenizer.json").exists():
+            continue
+        flags = ["-n", 6, "--temp", 0, "--ignore-eos"]
+        lines = [" ".join(["a word"] * (1 + i * 5 % 7)) + str(i) for i in range(12)]
+        one_by_one = many(1, *flags, model=model, lines=lines, status=0)
+        together = many(5, *flags, model=model, lines=lines, status=0)
+        assert together.stdout == one_by_one.stdout, model.name
+        answered += 1
+    assert answered > 5
+
+
+def test_results_come_as_they_are_there_if_asked(many):
+    flags = ["-n", 40, "--stop", "the", "--json", "-s", 3]
+    ordered, unordered = stable(many(1, *flags)), stable(many(16, *flags, "--unordered"))
+    assert unordered != ordered
+    assert sorted(unordered, key=lambda record: record["index"]) == ordered
+
+
+def test_an_interruption_leaves_the_first_results_whole(start, many, stories, tmp_path):
+    want = many(1, "-n", 60, "--ignore-eos", "--temp", 0).stdout
+    lines, out = tmp_path / "in", tmp_path / "out"
+    lines.write_text("".join(line + "\n" for line in LINES))
+    process = start("-m", stories, "--raw", "-t", 1, "--map", lines, "--parallel", "8", "-n", "60", "--ignore-eos",
+                    "--temp", "0", "-o", out)
+    while not out.exists() or out.read_bytes().count(b"\n") < 10:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() in (130, 1)
+    got = out.read_bytes()
+    assert got.endswith(b"\n") and want.startswith(got)
+
+
+def test_memory_is_bounded_where_the_first_record_takes_longest(many):
+    """Results behind it wait for it, and it for no other."""
+    lines = ["Once upon a time"] + ["Tim"] * 100
+    got = many(4, "-n", 100, "--temp", 0, "--stop", ".", lines=lines, status=0).stdout.splitlines()
+    assert len(got) == 101 and len(set(got[1:])) == 1
