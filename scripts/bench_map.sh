@@ -31,8 +31,8 @@ def resident(pid):
     return int(fields["VmRSS"].split()[0]) / 1e3
 
 start = time.monotonic()
-process = subprocess.Popen([auk, *machine, "--map", "-", "-p", prompt, "-n", str(ANSWER), "--ignore-eos", "--temp", "0",
-                            "--json"],
+process = subprocess.Popen([auk, *machine, "--map", "-", "--parallel", "1", "-p", prompt, "-n", str(ANSWER),
+                            "--ignore-eos", "--temp", "0", "--json"],
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 process.stdin.write("".join(record + "\n" for record in records))
 process.stdin.flush()

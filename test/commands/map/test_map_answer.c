@@ -125,11 +125,26 @@ static void all_answers_are_counted(void **state) {
   end();
 }
 
+static void a_device_of_one_sequence_says_so(void **state) {
+  (void)state;
+  Error err = {{0}};
+  begin("One day, {} went to", true, true);
+  session_close(assistant.session);
+  assistant.session = NULL;
+  other.page_tokens = 0;
+  assert_int_equal(assistant_start_many(&assistant, 8, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "--parallel 8: the device cpu answers one record at a time (--parallel 1)");
+  assert_int_equal(assistant_start_many(&assistant, 0, &err), STATUS_OK); /* it chooses one */
+  assert_true(assistant.session && !assistant.batch);
+  end();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_the_records_before_have_computed_is_not_used_on_another_device),
       cmocka_unit_test(elsewhere_all_is_kept_that_two_records_begin_with),
       cmocka_unit_test(all_answers_are_counted),
+      cmocka_unit_test(a_device_of_one_sequence_says_so),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
