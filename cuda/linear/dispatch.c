@@ -34,7 +34,7 @@
 /* clang-format off */
 /* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
-  /* weights act tokens deep small even limit group held chips launch, name */
+  /* weights act tokens deep small tiled limit group held chips launch, name */
   {INTS,  A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {FLOAT, A16,  1,  8, 1,  8,   0,  8,128,X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
   {AWQ4,  A16,  9, 48, 9, 32,   0,1024,64,X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
@@ -103,14 +103,12 @@ bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
 
-/* True if every block of awq_wgmma gets the same number of whole tiles, and these blocks occupy nearly all
- * SMs (even_work() of stream_k.cuh). If not, each block computes parts of two tiles and passes one on, which
- * costs more than dequantising a small matrix. */
-static bool tiles_come_out_even(const LinearQuery *query) {
-  int tiles = ceil_div(query->n_out, DISPATCH_TILE_OUT) * ceil_div(query->n_tokens, DISPATCH_TILE_TOKENS);
-  int blocks = ceil_div(tiles, ceil_div(tiles, query->device.n_sms));
-  return query->n_in >= DISPATCH_TILE_IN && tiles % blocks == 0 &&
-         dispatch_busy_enough(blocks, query->device.n_sms);
+/* True if there are so many tiles that awq_wgmma's blocks pass on few parts of them, which with fewer costs
+ * more than dequantising a small matrix. A last tile of tokens does not count, full or not, so that choices
+ * end where linear_next_count() looks. */
+static bool has_many_tiles(const LinearQuery *query) {
+  const int full = (query->n_tokens - 1) / DISPATCH_TILE_TOKENS;
+  return ceil_div(query->n_out, DISPATCH_TILE_OUT) * full >= DISPATCH_TILES;
 }
 
 static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
@@ -120,7 +118,7 @@ static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   if (n < (small && query->n_in >= DISPATCH_DEEP ? entry->deep_tokens : entry->min_tokens)) return false;
   if (!small) return n <= entry->max_tokens;
   return n <= entry->small_tokens ||
-         (n <= entry->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
+         (n <= entry->tiled_tokens && (weights >= DISPATCH_MIDDLE || has_many_tiles(query)));
 }
 
 static Status refuse(const LinearQuery *query, const char *what, Error *err) {

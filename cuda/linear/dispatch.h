@@ -72,7 +72,7 @@ typedef enum {
 } LinearLaunch;
 
 /* A matrix of fewer weights than this (Qwen3-8B: o, but not q, k and v together) is small: it leaves large
- * tiles without work unless the tile count is even over the SMs. */
+ * tiles without work unless there are many of them. */
 #define DISPATCH_SMALL (20L << 20)
 
 /* A small matrix of this many weights (Qwen3-8B's o) has enough work for the smaller tiles of awq_wgmma. */
@@ -81,11 +81,10 @@ typedef enum {
 /* A small matrix of this many inputs is deep: few tile rows, each long. */
 #define DISPATCH_DEEP 4096
 
-/* The tile of awq_wgmma for many tokens; a matrix of fewer inputs than DISPATCH_TILE_IN may get a smaller
- * one. */
+/* A small matrix of DISPATCH_TILES full tiles has enough of them for awq_wgmma. */
 #define DISPATCH_TILE_OUT    128
-#define DISPATCH_TILE_TOKENS 256
-#define DISPATCH_TILE_IN     2048
+#define DISPATCH_TILE_TOKENS 128
+#define DISPATCH_TILES       96
 
 /* True if at least 85% of n SMs are busy. The idle ones cost less than blocks with parts of two tiles. */
 static inline bool dispatch_busy_enough(int busy, int n) {
@@ -106,7 +105,7 @@ typedef struct {
   int min_tokens, max_tokens; /* tokens it is chosen for; 0: a reference form */
   int deep_tokens;            /* ... at least, if the matrix is small and has DISPATCH_DEEP inputs */
   int small_tokens;           /* ... at most, if the matrix has less than DISPATCH_SMALL weights */
-  int even_tokens;            /* ... or so many, if its tiles are even or it has DISPATCH_MIDDLE weights */
+  int tiled_tokens;           /* ... or so many, with DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
   int limit_tokens;           /* tokens it can take at all, also when forced */
   int group_multiple;         /* quantised: group % group_multiple == 0 (see group_fits()) */
   LinearHeld held;

@@ -94,23 +94,19 @@ static void small_deep_matrices_turn_to_wgmma_earlier(void **state) {
   assert_string_equal(chosen(chip(SM(9, 0), 132, 227, 9)), "awq_tensorcore");
 }
 
-/* 32 tiles for each 256 tokens: 132 SMs get one each from 128 tiles on, two from 256, three from 384. 352
- * tiles would be three for 117 SMs and one over. */
-static void small_matrices_come_back_where_tiles_are_even(void **state) {
+/* Qwen3-0.6B's gate and up, its qkv, and Qwen3-1.7B's o: 96 full tiles are 2, 3 and 6 for the tokens. */
+static void small_matrices_come_back_where_tiles_are_many(void **state) {
   (void)state;
-  static const int ends[][2] = {{769, 1024}, {1793, 2048}, {2817, 3072}};
+  static const int ends[][3] = {{1024, 6144, 257}, {1024, 4096, 385}, {2048, 2048, 769}};
   for (size_t i = 0; i < COUNT(ends); i++) {
-    assert_string_equal(chosen_of_size(h200(ends[i][0] - 1), 4096, 4088), "awq_dequant");
-    assert_string_equal(chosen_of_size(h200(ends[i][0]), 4096, 4088), "awq_wgmma");
-    assert_string_equal(chosen_of_size(h200(ends[i][1]), 4096, 4088), "awq_wgmma");
-    assert_string_equal(chosen_of_size(h200(ends[i][1] + 1), 4096, 4088), "awq_dequant");
+    const int n_in = ends[i][0], n_out = ends[i][1], first = ends[i][2];
+    assert_string_equal(chosen_of_size(h200(256), n_in, n_out), "awq_wgmma");
+    if (first > 257) assert_string_equal(chosen_of_size(h200(257), n_in, n_out), "awq_dequant");
+    if (first > 257) assert_string_equal(chosen_of_size(h200(first - 1), n_in, n_out), "awq_dequant");
+    assert_string_equal(chosen_of_size(h200(first), n_in, n_out), "awq_wgmma");
+    assert_string_equal(chosen_of_size(h200(3072), n_in, n_out), "awq_wgmma");
+    assert_string_equal(chosen_of_size(h200(3073), n_in, n_out), "awq_dequant");
   }
-  assert_string_equal(chosen_of_size(h200(4096), 4096, 4088), "awq_dequant");
-  assert_string_equal(chosen_of_size(h200(1024), 2048, 4096), "awq_wgmma");
-  assert_string_equal(chosen_of_size(h200(1024), 2047, 4096), "awq_dequant");
-  assert_string_equal(chosen_of_size(chip(SM_90A, 114, 227, 1024), 4096, 4088), "awq_dequant");
-  assert_string_equal(chosen_of_size(chip(SM_90A, 150, 227, 1024), 4096, 4088), "awq_wgmma");
-  assert_string_equal(chosen_of_size(chip(SM_90A, 151, 227, 1024), 4096, 4088), "awq_dequant");
 }
 
 static void rows_of_x_choose_without_wgmma(void **state) {
@@ -526,7 +522,7 @@ int main(void) {
       cmocka_unit_test(rows_of_x_choose_on_hopper),
       cmocka_unit_test(small_matrices_turn_to_the_library_earlier),
       cmocka_unit_test(small_deep_matrices_turn_to_wgmma_earlier),
-      cmocka_unit_test(small_matrices_come_back_where_tiles_are_even),
+      cmocka_unit_test(small_matrices_come_back_where_tiles_are_many),
       cmocka_unit_test(rows_of_x_choose_without_wgmma),
       cmocka_unit_test(old_chips_have_a_row_for_any_count),
       cmocka_unit_test(eight_bits_take_what_there_is_for_them),
