@@ -19,6 +19,7 @@
 #include "commands/common.h"
 #include "commands/device.h"
 #include "commands/measure/bench_kernels.h"
+#include "commands/measure/bench_parallel.h"
 #include "commands/measure/bench_roofline.h"
 #include "commands/measure/bench_table.h"
 #include "commands/model_flags.h"
@@ -30,6 +31,7 @@ typedef struct {
   DeviceFlags device;
   SamplingFlags sampling;
   IdList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
+  IdList parallel;                 /* counts of sequences; none: one at a time */
   int repetitions, form;           /* form: TableForm */
   bool dummy_weights, kernels, verbose;
 } Options;
@@ -411,6 +413,28 @@ static Status run_kernels(Bench *bench, Error *err) {
   return bench_kernels(&bench->device, bench->model, bench->model_name, &times, (TableForm)o->form, err);
 }
 
+static Status run_parallel(Bench *bench, Error *err) {
+  const Options *o = bench->options;
+  static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
+  bench->sampler = sampling_settings(&o->sampling, &greedy);
+  ParallelTests tests = {.device = &bench->device,
+                         .model = bench->model,
+                         .model_name = bench->model_name,
+                         .counts = &o->parallel,
+                         .prompts = &o->prompts,
+                         .answers = &o->answers,
+                         .sampler = &bench->sampler,
+                         .kv = (KvType)o->device.kv,
+                         .repetitions = o->repetitions,
+                         .interrupted = bench->interrupted};
+  TRY(bench_parallel_check(&tests, err));
+  if (bench->model->dummy && !bench->device.backend->memory) TRY(model_fill_dummy(bench->model, err));
+  TRY(device_load(&bench->device, bench->model, err));
+  TRY(measure_machine(bench, err));
+  tests.machine = bench->machine;
+  return bench_parallel(&tests, (TableForm)o->form, err);
+}
+
 static Status run_bench(Bench *bench, Error *err) {
   const Options *o = bench->options;
   bench->interrupted = interrupt_catch();
@@ -418,14 +442,17 @@ static Status run_bench(Bench *bench, Error *err) {
   TRY(device_choose(&o->device, &bench->device, err));
   TRY(open_model(bench, err));
   TRY(device_fit(&bench->device, bench->model, err));
+  if (o->parallel.count) return run_parallel(bench, err);
   return o->kernels ? run_kernels(bench, err) : run_tests_of_model(bench, err);
 }
 
 /* --kernels takes only counts of rows, all at least one. */
 static Status check_kernel_flags(const Options *o, Error *err) {
-  if (o->answers.count || o->depths.count)
+  if (o->answers.count || o->depths.count || o->parallel.count)
     return error_set(err, STATUS_USAGE, "--kernels takes counts of rows from -p; %s is for whole models",
-                     o->answers.count ? "-n" : "-d");
+                     o->answers.count  ? "-n"
+                     : o->depths.count ? "-d"
+                                       : "--parallel");
   for (size_t i = 0; i < o->prompts.count; i++)
     if (o->prompts.ids[i] < 1)
       return error_set(err, STATUS_USAGE, "-p %d: --kernels needs at least one row", o->prompts.ids[i]);
@@ -435,6 +462,9 @@ static Status check_kernel_flags(const Options *o, Error *err) {
 static Status check_options(Options *o, Error *err) {
   TRY(sampling_check(&o->sampling, err));
   if (o->kernels) return check_kernel_flags(o, err);
+  if (o->parallel.count && o->depths.count)
+    return error_set(err, STATUS_USAGE,
+                     "-d does not go with --parallel, whose tests begin with their prompts");
   if (o->prompts.count == 0) TRY(id_list_append(&o->prompts, 512, err));
   if (o->answers.count == 0) TRY(id_list_append(&o->answers, 128, err));
   if (o->depths.count == 0) TRY(id_list_append(&o->depths, 0, err));
@@ -458,6 +488,7 @@ static Status run(CommandCall *call, Error *err) {
 }
 
 static const char usage[] = "auk bench -m MODEL [-p N,N,...] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
+                            "auk bench -m MODEL --parallel N,N,... [-p N,N,...] [-n N,N,...] [FLAGS]\n"
                             "auk bench -m MODEL --kernels [-p N,N,...] [FLAGS]";
 
 static const char about[] =
@@ -471,6 +502,8 @@ static const char about[] =
     "products; of a CPU reading alone, and of single tokens). Caches and int8 products can pass 1.\n"
     "With --dummy-weights a config.json is enough: speed hardly depends on what the weights are. Its\n"
     "load time is that of making them.\n"
+    "With --parallel N sequences begin at once. prompt t/s counts until the last one has its first token,\n"
+    "answer t/s from then on, total t/s all tokens over the whole time.\n"
     "With --kernels every kernel of the GPU that can multiply a matrix of the model is timed by itself,\n"
     "for each count of rows in -p (default 1, 2, 4 .. 4096): the median of the repetitions, bytes of\n"
     "the matrix and operations per second, and what fraction that is of what the machine did just before\n"
@@ -485,6 +518,8 @@ static const Flag flags[] = {
               "tokens to generate (default 128; 0: none)"),
     FLAG_INTS("-d, --n-depth", "N,...", Options, depths, 0, INT_MAX,
               "tokens that are there before (default 0)"),
+    FLAG_INTS("--parallel, -npl", "N,...", Options, parallel, 1, 256,
+              "sequences at once, each with a prompt (-p) and an answer (-n) of its own"),
     FLAG_INT("-r, --repetitions", "N", Options, repetitions, 1, 1000000,
              "timed runs of each test (default 5)"),
     FLAG_CHOICE("-o, --output", "md|csv|json", Options, form, "how to print it (default md)"),

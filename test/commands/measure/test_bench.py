@@ -357,3 +357,28 @@ def test_kernels_take_rows_alone(run, stories):
     for flags, word in ((["-n", 4], b"-n"), (["-d", 4], b"-d"), (["-p", "4,0"], b"-p 0")):
         process = run("bench", "-m", stories, "--kernels", *flags)
         assert process.returncode == 2 and word in process.stderr
+
+
+# --- many sequences at once
+
+def test_sequences_at_once_have_a_row_a_count(run, stories):
+    flags = ["-m", stories, "--parallel", "1,4", "-p", 16, "-n", 8, "-r", 1, "-t", 1, "--device", "cpu"]
+    rows = json.loads(run("bench", *flags, "-o", "json").stdout)
+    assert [(row["parallel"], row["n_prompt"], row["n_gen"]) for row in rows] == [(1, 16, 8), (4, 16, 8)]
+    assert all(row[rate] > 0 for row in rows for rate in ("prompt_ts", "answer_ts", "total_ts", "step_ms", "of_wall"))
+    alone, together = rows
+    assert together["step_flop"] == 4 * alone["step_flop"]
+    assert alone["step_bytes"] < together["step_bytes"] < 4 * alone["step_bytes"]  # the weights are read once
+    head, cells = cells_of(run("bench", *flags).stdout)
+    assert [row[head.index("parallel")] for row in cells] == ["1", "4"]
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["-d", 3], b"-d does not go with --parallel"),
+    (["-p", 16, "-n", 8000], b"take 8016 positions, stories260K-awq has 512"),
+    (["-p", 0], b"each is at least 1"),
+    (["--kernels"], b"--parallel is for whole models"),
+])
+def test_sequences_at_once_need_prompts_and_answers_that_fit(run, stories, flags, words):
+    process = run("bench", "-m", stories, "--parallel", 4, "--device", "cpu", *flags)
+    assert (process.returncode, process.stdout) == (2, b"") and words in process.stderr

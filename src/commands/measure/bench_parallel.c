@@ -1,0 +1,240 @@
+/* bench_parallel.c - see bench_parallel.h.   Called by: bench.c.   Calls: engine/batch.c.
+ *
+ * All sequences begin at once, each with a prompt of its own. A row has three rates: prompt tokens until the
+ * last sequence has its first token; answer tokens from then on; and all tokens over the whole time. Beside
+ * them stands what a step must read while all sequences generate: each weight once, and the keys and values
+ * of each sequence, at the middle of its answer. */
+#include "commands/measure/bench_parallel.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "engine/step_cost.h"
+
+typedef struct Run Run;
+
+typedef struct {
+  Run *run;
+  bool begun;
+} Asked;
+
+/* A test, and one run of it. */
+struct Run {
+  const ParallelTests *tests;
+  int n_sequences, n_prompt, n_answer;
+  int32_t *ids; /* [n_prompt] */
+  Asked *asked; /* [n_sequences] */
+  unsigned salt;
+  int n_asked, n_generated, n_begun;
+  int n_early;     /* tokens of answers until the last sequence had one */
+  double first_ms; /* when it had */
+};
+
+typedef struct {
+  double prompt, answer, all; /* tokens per second */
+  double step_ms;             /* of a token of each sequence */
+} Rates;
+
+static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
+  (void)id, (void)reply, (void)err;
+  Asked *asked = user;
+  Run *run = asked->run;
+  run->n_generated++;
+  if (asked->begun) return STATUS_OK;
+  asked->begun = true;
+  if (++run->n_begun < run->n_sequences) return STATUS_OK;
+  run->first_ms = clock_ms();
+  run->n_early = run->n_generated;
+  return STATUS_OK;
+}
+
+/* Prompts differ from the first token on, so that no two sequences share pages. */
+static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+  (void)may_wait, (void)err;
+  Run *run = user;
+  const unsigned vocab = (unsigned)run->tests->model->config.vocab_size;
+  *found = run->n_asked < run->n_sequences;
+  if (!*found) return STATUS_OK;
+  uint32_t state = ++run->salt * 2654435761u + 1;
+  for (int i = 0; i < run->n_prompt; i++, state = state * 1664525u + 1013904223u)
+    run->ids[i] = (int32_t)((i ? state >> 8 : run->salt) % vocab);
+  Asked *asked = &run->asked[run->n_asked++];
+  *asked = (Asked){.run = run};
+  *request = (BatchRequest){.ids = run->ids,
+                            .n_ids = run->n_prompt,
+                            .sampler = run->tests->sampler,
+                            .generate = {.max_tokens = run->n_answer},
+                            .sink = take_token,
+                            .user = asked};
+  return STATUS_OK;
+}
+
+static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  (void)user, (void)request;
+  return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
+}
+
+static Status run_once(Run *run, Batch *batch, Rates *sum, Error *err) {
+  const BatchJob job = {.next = next, .done = done, .interrupted = run->tests->interrupted, .user = run};
+  run->n_asked = run->n_generated = run->n_begun = 0;
+  const double start = clock_ms();
+  TRY(batch_run(batch, &job, err));
+  const double end = clock_ms(), n = run->n_sequences, left = run->n_generated - run->n_early;
+  sum->prompt += n * run->n_prompt * 1e3 / (run->first_ms - start);
+  sum->answer += left > 0 ? left * 1e3 / (end - run->first_ms) : NAN;
+  sum->all += n * (run->n_prompt + run->n_answer) * 1e3 / (end - start);
+  sum->step_ms += left > 0 ? (end - run->first_ms) * n / left : NAN;
+  return STATUS_OK;
+}
+
+static BatchOptions options_of(const ParallelTests *tests, int n, int n_prompt, int n_answer) {
+  return (BatchOptions){.n_sequences = n, .n_ctx = n_prompt + n_answer, .kv = tests->kv};
+}
+
+static Status measure(Run *run, Rates *mean, Error *err) {
+  const ParallelTests *tests = run->tests;
+  const BatchOptions options = options_of(tests, run->n_sequences, run->n_prompt, run->n_answer);
+  Rates unmeasured, sum = {0};
+  Batch *batch;
+  TRY(batch_open(tests->device->backend, tests->device->loaded, tests->model, &options, &batch, err));
+  Status status = run_once(run, batch, &unmeasured, err);
+  for (int i = 0; i < tests->repetitions && status == STATUS_OK; i++)
+    status = run_once(run, batch, &sum, err);
+  batch_close(batch);
+  const double n = tests->repetitions;
+  *mean = (Rates){sum.prompt / n, sum.answer / n, sum.all / n, sum.step_ms / n};
+  return status;
+}
+
+/* --- the table */
+
+static const Column columns[] = {
+    {"model", "model", false},
+    {"backend", "backend", false},
+    {"device", "device", false},
+    {"threads", "threads", true},
+    {"kv", "kv", false},
+    {"parallel", "parallel", true},
+    {"n_prompt", "prompt", true},
+    {"n_gen", "answer", true},
+    {"repetitions", NULL, true},
+    {"prompt_ts", "prompt t/s", true},
+    {"answer_ts", "answer t/s", true},
+    {"total_ts", "total t/s", true},
+    {"step_ms", "ms/step", true},
+    {"step_bytes", NULL, true},
+    {NULL, "MB/step", true},
+    {"step_flop", NULL, true},
+    {NULL, "GFLOP/step", true},
+    {"of_wall", "of wall", true},
+};
+
+/* The cost of a step with a token of each sequence. */
+static StepCost cost_of(const Run *run) {
+  const ParallelTests *tests = run->tests;
+  const StepCost one = step_cost(tests->model, tests->kv, run->n_prompt + run->n_answer / 2, 1, 1);
+  const StepCost first = step_cost(tests->model, tests->kv, 0, 1, 1);
+  return (StepCost){.bytes = first.bytes + run->n_sequences * (one.bytes - first.bytes),
+                    .flop = run->n_sequences * one.flop};
+}
+
+/* The least time of a step, in ms; a CPU's arithmetic is not measured. */
+static double wall_ms(const MachineRates *machine, StepCost cost) {
+  const double reading = machine->read_gbps > 0 ? cost.bytes / machine->read_gbps * 1e-6 : NAN;
+  return machine->fp16_tflops > 0 ? fmax(reading, cost.flop / machine->fp16_tflops * 1e-9) : reading;
+}
+
+static Status put_row(const Run *run, const char *device_name, const Rates *rates, Table *table, Error *err) {
+  const ParallelTests *tests = run->tests;
+  const StepCost cost = cost_of(run);
+  TRY(table_text(table, tests->model_name, err));
+  TRY(table_text(table, tests->device->backend->name, err));
+  TRY(table_text(table, device_name, err));
+  TRY(table_integer(table, tests->device->options.n_threads, err));
+  TRY(table_text(table, tests->kv == KV_F32 ? "f32" : "f16", err));
+  TRY(table_integer(table, run->n_sequences, err));
+  TRY(table_integer(table, run->n_prompt, err));
+  TRY(table_integer(table, run->n_answer, err));
+  TRY(table_integer(table, tests->repetitions, err));
+  TRY(table_number(table, rates->prompt, 1, err));
+  TRY(table_number(table, rates->answer, 1, err));
+  TRY(table_number(table, rates->all, 1, err));
+  TRY(table_number(table, rates->step_ms, 3, err));
+  TRY(table_integer(table, (long long)(cost.bytes + 0.5), err));
+  TRY(table_number(table, cost.bytes * 1e-6, 1, err));
+  TRY(table_integer(table, (long long)(cost.flop + 0.5), err));
+  TRY(table_number(table, cost.flop * 1e-9, 2, err));
+  TRY(table_number(table, wall_ms(&tests->machine, cost) / rates->step_ms, 3, err));
+  return table_end_row(table, err);
+}
+
+static Status run_test(Run *run, const char *device_name, Table *table, Error *err) {
+  Rates rates;
+  run->ids = mem_alloc((size_t)run->n_prompt, sizeof *run->ids, "a prompt", err);
+  run->asked = mem_alloc((size_t)run->n_sequences, sizeof *run->asked, "sequences", err);
+  Status status = run->ids && run->asked ? measure(run, &rates, err) : STATUS_FAILED;
+  free(run->ids);
+  free(run->asked);
+  return status ? status : put_row(run, device_name, &rates, table, err);
+}
+
+/* --- all tests */
+
+typedef Status (*TestVisitor)(void *user, Run *run, Error *err);
+
+static Status for_each(const ParallelTests *tests, TestVisitor visit, void *user, Error *err) {
+  for (size_t c = 0; c < tests->counts->count; c++)
+    for (size_t p = 0; p < tests->prompts->count; p++)
+      for (size_t a = 0; a < tests->answers->count; a++) {
+        Run run = {.tests = tests,
+                   .n_sequences = tests->counts->ids[c],
+                   .n_prompt = tests->prompts->ids[p],
+                   .n_answer = tests->answers->ids[a]};
+        TRY(visit(user, &run, err));
+      }
+  return STATUS_OK;
+}
+
+static Status check(void *user, Run *run, Error *err) {
+  (void)user;
+  const ParallelTests *tests = run->tests;
+  const Backend *backend = tests->device->backend;
+  const int most = tests->model->config.max_position;
+  if (backend->page_tokens == 0)
+    return error_set(err, STATUS_USAGE, "--parallel: the device %s computes one sequence at a time",
+                     backend->name);
+  if (run->n_sequences < 1 || run->n_prompt < 1 || run->n_answer < 1)
+    return error_set(err, STATUS_USAGE, "--parallel %d -p %d -n %d: each is at least 1", run->n_sequences,
+                     run->n_prompt, run->n_answer);
+  if (run->n_answer > most - run->n_prompt)
+    return error_set(err, STATUS_USAGE, "-p %d and -n %d take %lld positions, %s has %d", run->n_prompt,
+                     run->n_answer, (long long)run->n_prompt + run->n_answer, tests->model_name, most);
+  const BatchOptions options = options_of(tests, run->n_sequences, run->n_prompt, run->n_answer);
+  const StateOptions sizes = batch_sizes(&options, backend, &tests->model->config);
+  return device_check_memory(tests->device, tests->model, &sizes, err);
+}
+
+Status bench_parallel_check(const ParallelTests *tests, Error *err) {
+  return for_each(tests, check, NULL, err);
+}
+
+typedef struct {
+  Table table;
+  char device_name[DEVICE_NAME_SIZE];
+} Printer;
+
+static Status test_and_print(void *user, Run *run, Error *err) {
+  Printer *printer = user;
+  return run_test(run, printer->device_name, &printer->table, err);
+}
+
+Status bench_parallel(const ParallelTests *tests, TableForm form, Error *err) {
+  Printer printer = {{0}, {0}};
+  device_describe(tests->device, printer.device_name);
+  Status status = table_begin(&printer.table, form, columns, sizeof columns / sizeof *columns, err);
+  if (status == STATUS_OK) status = for_each(tests, test_and_print, &printer, err);
+  if (status == STATUS_OK) status = table_end(&printer.table, err);
+  table_release(&printer.table);
+  return status;
+}
