@@ -51,8 +51,8 @@ __device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, i
 }
 
 /* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
- * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. Residuals are loaded in batches, so
- * that their latencies overlap. */
+ * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. The residual stream is added
+ * to by an atomic without result, since then no thread waits for a load; each number has one sum. */
 template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {
@@ -75,28 +75,19 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
       }
     return;
   }
-  constexpr int kBatch = kN >= 32 ? 8 : kN < 4 ? kN : 4;
   float *y = (float *)out.y + (size_t)token * out.stride + row;
   bool add = out.kind == LINEAR_ADD_F32;
 #pragma unroll
-  for (int n0 = 0; n0 < kN; n0 += kBatch) {
-    float old[kBatch][4];
+  for (int n = 0; n < kN; n++)
 #pragma unroll
-    for (int n = 0; n < kBatch; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        int at = token + 8 * (n0 + n) + i % 2;
-        bool inside = add && at >= begin && at < end && (i < 2 || high);
-        old[n][i] = inside ? y[(8 * (n0 + n) + i % 2) * out.stride + i / 2 * 8] : 0.0f;
-      }
-#pragma unroll
-    for (int n = 0; n < kBatch; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        int at = token + 8 * (n0 + n) + i % 2;
-        if (at >= begin && at < end && (i < 2 || high))
-          y[(8 * (n0 + n) + i % 2) * out.stride + i / 2 * 8] =
-              c[4 * (n0 + n) + i] * (i < 2 ? by_low : by_high) + (i < 2 ? bias_low : bias_high) + old[n][i];
-      }
-  }
+    for (int i = 0; i < 4; i++) {
+      int at = token + 8 * n + i % 2;
+      if (at < begin || at >= end || (i >= 2 && !high)) continue;
+      float *to = y + (8 * n + i % 2) * out.stride + i / 2 * 8;
+      const float v = c[4 * n + i] * (i < 2 ? by_low : by_high) + (i < 2 ? bias_low : bias_high);
+      if (add)
+        atomicAdd(to, v);
+      else
+        *to = v;
+    }
 }

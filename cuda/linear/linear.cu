@@ -13,6 +13,7 @@ struct LinearContext {
   DeviceLimits device;
   cudaStream_t stream;
   unsigned *counters;       /* [kCounters] */
+  float *mailbox;           /* sm_90a: [n_sms][kMailboxFloats] */
   unsigned char *workspace; /* [workspace_bytes] */
   size_t workspace_bytes;
   Cublas cublas; /* opened when a shape needs it */
@@ -22,7 +23,7 @@ static const LinearKernel *const kernels[LAUNCH_COUNT] = {
     &awq_dot_kernel,    &awq_planes_kernel, &awq_pipelined_kernel, &awq_tensorcore_kernel,
     &awq_wgmma_kernel,  &cublas_kernel,     &cublas_plain_kernel,  &awq_plain_kernel,
     &int8_gemv_kernel,  &int8_mma_kernel,   &int8_dp4a_kernel,     &int8_token_kernel,
-    &dense_rows_kernel, &float_mma_kernel,  &planes_wgmma_kernel,
+    &dense_rows_kernel, &float_mma_kernel,  &planes_wgmma_kernel,  &int8_wgmma_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -40,6 +41,11 @@ Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err
 #ifdef AUK_HAS_SM90A
   if (c->device.arch == SM(9, 0)) c->device.arch = SM_90A;
 #endif
+  if (!e && c->device.arch == SM_90A) {
+    const size_t bytes = (size_t)c->device.n_sms * kMailboxFloats * sizeof *c->mailbox;
+    e = cudaMalloc((void **)&c->mailbox, bytes);
+    if (!e) e = cudaMemsetAsync(c->mailbox, 0, bytes, stream);
+  }
   c->device.shared_bytes = (size_t)shared;
   c->stream = stream;
   *out = c;
@@ -51,6 +57,7 @@ void linear_close(LinearContext *c) {
   cublas_close(&c->cublas);
   cudaFree(c->workspace);
   cudaFree(c->counters);
+  cudaFree(c->mailbox);
   free(c);
 }
 
@@ -91,23 +98,37 @@ const void *linear_workspace(const LinearContext *c) {
   return c->workspace;
 }
 
+static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
+  const DeviceLinear *w = call->weights;
+  return {w,
+          (const __half *)call->x,
+          call->x_stride,
+          call->n_tokens,
+          {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output, w->factors},
+          c->device,
+          c->workspace,
+          c->counters,
+          &c->cublas,
+          c->stream,
+          call->dependent,
+          call->variant,
+          call->planes,
+          c->mailbox};
+}
+
+Status linear_quantise(LinearContext *c, const LinearCall *call, void *planes, Error *err) {
+  return quantise_planes(args_of(c, call), planes, err);
+}
+
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   const LinearEntry *entry;
   TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &entry, err));
   const LinearKernel *k = kernels[entry->launch];
   const DeviceLinear *w = call->weights;
-  LinearArgs args = {w,
-                     (const __half *)call->x,
-                     call->x_stride,
-                     call->n_tokens,
-                     {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output, w->factors},
-                     c->device,
-                     c->workspace,
-                     c->counters,
-                     &c->cublas,
-                     c->stream,
-                     call->dependent,
-                     call->variant};
+  if (call->planes && entry->launch != LAUNCH_PLANES_WGMMA)
+    return error_set(err, STATUS_FAILED, "%s: x comes as planes, which %s does not read", w->name,
+                     entry->name);
+  const LinearArgs args = args_of(c, call);
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);

@@ -114,3 +114,65 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
   *sum = segment_sum<kBlockIn / 4>(total);
   return top * (1.0f / kLargest);
 }
+
+/* x as planes of int8, in the order in which planes_wgmma.cu reads it.
+ *
+ *     x[m][k] ~ d[m][p] X[m][k], X = 256 high + low       a part p: kUnitIn / kParts inputs that share d
+ *
+ *   x  [token tile][unit of 128 inputs]:  planes [kPlanes kTokens][128 bytes], 128-byte swizzle
+ *                                         [kTokens / 2][kParts]{d[2], sum of X[2]}
+ *
+ * Rows 2t and 2t + 1 of blocks of 8 rows 2m and 2m + 1 are planes of tokens 8m + 2t and 8m + 2t + 1, so that
+ * a lane has the sums of an mma fragment of 8 tokens. Inputs lie in the order of the weights. Padding tokens
+ * hold any integers and finite scales: their results are dropped. */
+constexpr int kUnitIn = 128;
+
+template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
+  static constexpr int kPlaneBytes = kTokens * kPlanes * kUnitIn, kPairWords = 4 * kParts;
+  static constexpr int kBytes = kPlaneBytes + kTokens / 2 * kPairWords * 4;
+
+  /* Row of a token's high plane, which the low one follows. */
+  static __device__ __forceinline__ int row_of(int token) {
+    return kPlanes == 1 ? token : token / 8 * 16 + token % 2 * 8 + token % 8 / 2 * 2;
+  }
+
+  /* A warp quantises a unit of one token: v is a lane's LaneInputs::floats(). */
+  static __device__ __forceinline__ void store(unsigned char *x, int unit, int token, int lane,
+                                               const float (&v)[4]) {
+    constexpr int kPartLanes = 32 / kParts;
+    uint32_t word[kPlanes];
+    int sum;
+    const float d = quantise_values<kPlanes, kUnitIn / kParts>(v, word, &sum);
+    unsigned char *at = x + (size_t)unit * kBytes;
+#pragma unroll
+    for (int p = 0; p < kPlanes; p++) {
+      int row = row_of(token) + p;
+      *(uint32_t *)(at + row * kUnitIn + (lane / 4 ^ row % 8) * 16 + lane % 4 * 4) = word[p];
+    }
+    if (lane % kPartLanes > 0) return;
+    uint32_t *pair = (uint32_t *)(at + kPlaneBytes) + token / 2 * kPairWords + lane / kPartLanes * 4;
+    pair[token % 2] = __float_as_uint(d);
+    pair[2 + token % 2] = (uint32_t)sum;
+  }
+};
+
+/* kTokens of a call of n_tokens; 0 if there is none. */
+constexpr int planes_tokens(int n_tokens) {
+  return n_tokens <= 16   ? 16
+         : n_tokens <= 24 ? 24
+         : n_tokens <= 32 ? 32
+         : n_tokens <= 48 ? 48
+         : n_tokens <= 64 ? 64
+                          : 0;
+}
+
+/* kParts of a matrix with groups of `group` inputs, a multiple of 64. */
+constexpr int planes_parts(int group) {
+  return group % kUnitIn == 0 ? 1 : 2;
+}
+
+/* Bytes of x, for n_in inputs. */
+constexpr size_t planes_bytes(int n_tokens, int n_in, int group) {
+  return (size_t)((n_in + kUnitIn - 1) / kUnitIn) * (size_t)planes_tokens(n_tokens) *
+         (size_t)(2 * kUnitIn + 8 * planes_parts(group));
+}

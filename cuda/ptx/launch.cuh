@@ -19,25 +19,46 @@ inline size_t align_up(size_t n, size_t to = 256) {
   return (n + to - 1) / to * to;
 }
 
-/* Launches kernel(arguments...) with `shared` bytes of dynamic shared memory; `name` is for the error
- * message. */
+/* launch() with n attributes; `attributes` has room for one more. */
 template <class... Parameters, class... Arguments>
-Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-              bool dependent, const char *name, Error *err, Arguments &&...arguments) {
+Status launch_with(cudaLaunchAttribute *attributes, unsigned n, void (*kernel)(Parameters...), dim3 grid,
+                   dim3 block, size_t shared, cudaStream_t stream, bool dependent, const char *name,
+                   Error *err, Arguments &&...arguments) {
   if (shared > 48 * 1024)
     TRY(cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                     name, err));
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[n].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = dependent ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = n + (dependent ? 1 : 0);
   return cuda_status(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name, err);
+}
+
+/* Launches kernel(arguments...) with `shared` bytes of dynamic shared memory; `name` is for the error
+ * message. */
+template <class... Parameters, class... Arguments>
+Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+              bool dependent, const char *name, Error *err, Arguments &&...arguments) {
+  cudaLaunchAttribute attributes[1] = {};
+  return launch_with(attributes, 0, kernel, grid, block, shared, stream, dependent, name, err,
+                     std::forward<Arguments>(arguments)...);
+}
+
+/* launch() of a kernel whose blocks wait for each other: all of them must fit on the device at once. */
+template <class... Parameters, class... Arguments>
+Status launch_resident(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+                       cudaStream_t stream, bool dependent, const char *name, Error *err,
+                       Arguments &&...arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension; /* says so to the emulator; nothing to a GPU */
+  attributes[0].val.clusterDim.x = attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  return launch_with(attributes, 1, kernel, grid, block, shared, stream, dependent, name, err,
+                     std::forward<Arguments>(arguments)...);
 }
 
 /* The first statement of a kernel that needs nothing before its predecessor's results. */

@@ -47,6 +47,11 @@ __device__ __forceinline__ uint64_t operand_b(const void *rows) {
          (uint64_t)1 << 62;
 }
 
+/* operand_b() of a shared_address(), i steps of 32 bytes further. */
+__device__ __forceinline__ uint64_t operand_b_at(uint32_t rows, int i) {
+  return (uint64_t)(0x40000000u | 64u) << 32 | ((rows >> 4 | 1u << 16) + 2 * i);
+}
+
 /* Matrix descriptor of operand b as rows of k, 64 columns contiguous, in the same swizzle: eight k are 1024
  * bytes apart, the next 64 columns `next` bytes. Sixteen k further is 2048 bytes, so 128, further. */
 __device__ __forceinline__ uint64_t operand_b_columns(const void *rows, int next) {
@@ -160,6 +165,8 @@ WGMMA_F16_SHARED(128, SUMS_64, NAMES_64, "%64", "%65", "%66")
 #define INTS_16    EIGHT_INTS(0), EIGHT_INTS(8)
 #define INTS_24    INTS_16, EIGHT_INTS(16)
 #define INTS_32    INTS_24, EIGHT_INTS(24)
+#define INTS_48    INTS_32, EIGHT_INTS(32), EIGHT_INTS(40)
+#define INTS_64    INTS_48, EIGHT_INTS(48), EIGHT_INTS(56)
 #define WGMMA_U8S8(columns, sums, names, a_names, b_name, add_name)                                         \
   template <>                                                                                               \
   __device__ __forceinline__ void wgmma_u8s8<columns>(int(&c)[columns / 2], const uint32_t(&a)[4],          \
@@ -173,7 +180,10 @@ WGMMA_F16_SHARED(128, SUMS_64, NAMES_64, "%64", "%65", "%66")
 
 WGMMA_U8S8(32, INTS_16, TEN() ", %10, %11, %12, %13, %14, %15", "%16, %17, %18, %19", "%20", "%21")
 WGMMA_U8S8(48, INTS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28", "%29")
-WGMMA_U8S8(64, INTS_32, THIRTY ", %30, %31", "%32, %33, %34, %35", "%36", "%37")
+WGMMA_U8S8(64, INTS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_U8S8(96, INTS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
+           "%48, %49, %50, %51", "%52", "%53")
+WGMMA_U8S8(128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
 /* clang-format on */
 
 #endif

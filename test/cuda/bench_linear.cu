@@ -8,6 +8,7 @@
  *     variants=N          the first N tile shapes of each entry as well as its own choice
  *     wide=1              every entry at every count, not only near its own range
  *     dependent=1         programmatic dependent launch
+ *     planes=1            x as planes, quantised before
  *     out=FILE            all lines again
  *
  * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
@@ -124,7 +125,7 @@ int main(int argc, char **argv) {
   std::vector<std::string> rows_wanted, shapes = {"qkv", "o", "gate_up", "down"}, types = {"4-bit", "fp16"};
   std::vector<int> counts = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   int variants = 0, group = 128;
-  bool wide = false, dependent = false;
+  bool wide = false, dependent = false, as_planes = false;
   const char *out_path = NULL;
   for (int i = 1; i < argc; i++) {
     char *value = strchr(argv[i], '=');
@@ -148,6 +149,8 @@ int main(int argc, char **argv) {
       wide = atoi(value) != 0;
     } else if (key == "dependent") {
       dependent = atoi(value) != 0;
+    } else if (key == "planes") {
+      as_planes = atoi(value) != 0;
     } else if (key == "out") {
       out_path = value;
     } else {
@@ -158,8 +161,9 @@ int main(int argc, char **argv) {
   MUST(linear_open(0, stream, &context, &error));
   int most = *std::max_element(counts.begin(), counts.end());
   __half *x;
-  void *y;
+  void *y, *planes;
   CHECK(cudaMalloc((void **)&x, (size_t)most * 12288 * 2));
+  CHECK(cudaMalloc(&planes, (size_t)64 * 12288 * 4));
   CHECK(cudaMalloc(&y, (size_t)std::max(most, 16) * 24576 * 4 + (size_t)16 * 151936 * 4));
   std::vector<Result> results;
   FILE *out = out_path ? fopen(out_path, "w") : NULL;
@@ -191,10 +195,16 @@ int main(int argc, char **argv) {
           for (int v = 0; v <= variants; v++) {
             LinearCall call = {
                 NULL,      x,         l.n_in,     tokens, output, y, l.interleaved ? l.n_out / 2 : l.n_out,
-                entry.act, dependent, entry.name, v};
+                entry.act, dependent, entry.name, v,      NULL};
+            if (as_planes) {
+              call.weights = &copies[0];
+              MUST(linear_quantise(context, &call, planes, &error));
+              call.planes = planes;
+            }
             double us = time_calls(copies, call);
             if (us < 0) {
-              if (us != -(double)STATUS_USAGE) printf("%s: %s\n", entry.name, error.text);
+              if (us == -(double)STATUS_USAGE) continue; /* not a shape for so many tokens */
+              printf("%s: %s\n", entry.name, error.text);
               break;
             }
             double bytes = weight_bytes(copies[0]), wall = std::max(bytes / 4650e3, 2 * work / 830e6),

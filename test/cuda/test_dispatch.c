@@ -59,8 +59,8 @@ static void rows_of_x_choose_on_hopper(void **state) {
   assert_string_equal(chosen(h200(9)), "planes_wgmma");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 64, ACT_F16), "planes_wgmma");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_F16), "awq_tensorcore");
-  assert_string_equal(chosen(h200(48)), "planes_wgmma");
-  assert_string_equal(chosen(h200(49)), "awq_wgmma");
+  assert_string_equal(chosen(h200(64)), "planes_wgmma");
+  assert_string_equal(chosen(h200(65)), "awq_wgmma");
   assert_string_equal(chosen(h200(100000)), "awq_wgmma");
 }
 
@@ -89,8 +89,8 @@ static void small_deep_matrices_turn_to_wgmma_earlier(void **state) {
   assert_string_equal(chosen_of_size(other, 4096, 4096), "awq_tensorcore");
   assert_string_equal(chosen_of_size(h200(8), 4096, 4096), "awq_planes");
   assert_string_equal(chosen_of_size(h200(9), 4096, 4096), "planes_wgmma");
-  assert_string_equal(chosen_of_size(h200(32), 4096, 4096), "planes_wgmma");
-  assert_string_equal(chosen_of_size(h200(33), 4096, 4096), "awq_wgmma");
+  assert_string_equal(chosen_of_size(h200(64), 4096, 4096), "planes_wgmma");
+  assert_string_equal(chosen_of_size(h200(65), 4096, 4096), "awq_wgmma");
   assert_string_equal(chosen(chip(SM(9, 0), 132, 227, 9)), "awq_tensorcore");
 }
 
@@ -183,7 +183,10 @@ static void int8_activations_are_asked_for(void **state) {
   small.act = ACT_INT8;
   assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_gemv");
   small.n_tokens = 9;
-  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_mma");
+  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_wgmma");
+  assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ4, 128, ACT_INT8), "int8_mma");
+  assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ4, 64, ACT_INT8), "int8_wgmma");
+  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ8, 64, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_INT8), "none");
   assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_INT8), "none");
@@ -272,7 +275,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
   } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
                {"float_mma", WEIGHT_FP8, ACT_F16, 8, 128, SM(8, 0), 0},
                {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
-               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 1024, 64, SM_90A, SM_90A},
+               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 64, 64, SM_90A, SM_90A},
                {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
                {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 32, SM(8, 0), 0},
                {"awq_small_batch", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(7, 5), 0},
@@ -282,6 +285,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"awq_plain", WEIGHT_AWQ8, ACT_F16, MANY, 1, SM(7, 5), 0},
                {"awq_dequant_plain", WEIGHT_AWQ4, ACT_F16, MANY, 1, SM(7, 5), 0},
                {"int8_gemv", WEIGHT_AWQ8, ACT_INT8, 8, 32, SM(7, 5), 0},
+               {"int8_wgmma", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
                {"int8_mma", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_dp4a", WEIGHT_AWQ8, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
@@ -317,8 +321,8 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
             cases[i].weights == WEIGHT_INT8  ? 1u << WEIGHT_INT8
             : cases[i].weights > WEIGHT_INT8 ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
             : !strcmp(name, "float_mma")     ? floats
-            : !strcmp(name, "planes_wgmma")  ? 1u << WEIGHT_AWQ4
-            : !strcmp(name, "awq_wgmma")     ? 1u << WEIGHT_AWQ4 | floats
+            : strstr("planes_wgmma int8_wgmma", name)                         ? 1u << WEIGHT_AWQ4
+            : !strcmp(name, "awq_wgmma")                                      ? 1u << WEIGHT_AWQ4 | floats
             : strstr("awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
                                                                               : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;

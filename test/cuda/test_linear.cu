@@ -33,6 +33,7 @@
 #include <string.h>
 #include <vector>
 
+#include "cuda/linear/quantise.cuh"
 #include "test/cuda/linear_reference.cuh"
 
 static int failures, cases_run;
@@ -86,8 +87,9 @@ static const Limit limits[] = {
     {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},
     {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10},
     {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},
-    {"int8_dp4a", 1e-10, 5e10},      {"int8_token", 3.2e-14, 1e18},       {"float_mma", 1e-9, 1e18},
-    {"dense_rows", 1e-9, 1e18},      {"dense_converted", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
+    {"int8_wgmma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},          {"int8_token", 3.2e-14, 1e18},
+    {"float_mma", 1e-9, 1e18},       {"dense_rows", 1e-9, 1e18},          {"dense_converted", 1e-9, 1e18},
+    {"dense_cublas", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -221,7 +223,7 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
       MUST(linear_prepare(context, &w, entry.act, tokens[i], entry.name, &error));
       for (int v = first_variant; v < end_variant; v++) {
         const Case c = {&entry, tokens[i], v};
-        if (!run_twice(o, c, v > 0 && variants > 0)) break;
+        if (!run_twice(o, c, v > 0 && variants > 0)) continue;
         compare<<<256, 256, 0, stream>>>(o.y[0], o.y[1], o.ref[entry.act == ACT_INT8], w.n_out, o.y_stride,
                                          tokens[i], result + 4 * cases.size());
         cases.push_back(c);
@@ -653,50 +655,54 @@ static void check_few_wgmma(void) {
   only = asked;
 }
 
-/* planes_wgmma: the bits of a row for every count of rows are those that it has among the most. */
-static void check_rows_beside(int n_in, int n_out, int group, std::vector<int> counts) {
-  if (!wanted("planes_wgmma")) return;
-  const int most = *std::max_element(counts.begin(), counts.end());
+/* planes_wgmma: the bits of a row for every count of rows are those that it has among the first of `counts`,
+ * the most, also if x comes as planes (a count below 0). */
+static void check_rows_beside(int n_in, int n_out, int group, const std::vector<int> &counts) {
   Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 12);
+  const int most = counts[0];
   Operands o = make_operands(&s, 1, most);
+  const size_t stride = (size_t)o.y_stride;
   const LinearEntry *chosen;
-  if (linear_choice(context, &o.w, ACT_F16, most, "planes_wgmma", &chosen, &error) == STATUS_OK) {
-    std::vector<float> y[2];
-    MUST(linear_prepare(context, &o.w, ACT_F16, most, "planes_wgmma", &error));
-    counts.insert(counts.begin(), most);
-    for (int n : counts) {
-      std::vector<float> &to = y[n < most];
-      LinearCall call = {&o.w,    o.x,   o.x_stride,     n, LINEAR_TO_F32, o.y[0], o.y_stride,
-                         ACT_F16, false, "planes_wgmma", 0};
-      MUST(linear_run(context, &call, &error));
-      to.resize((size_t)n * o.y_stride);
-      CHECK(cudaMemcpyAsync(to.data(), o.y[0], to.size() * 4, cudaMemcpyDeviceToHost, stream));
-      CHECK(cudaStreamSynchronize(stream));
-      int differ = 0;
-      for (int m = 0; m < n; m++)
-        differ += memcmp(&y[n < most][(size_t)m * o.y_stride], &y[0][(size_t)m * o.y_stride],
-                         (size_t)n_out * 4) != 0;
-      cases_run++;
-      if (differ == 0) continue;
-      printf("FAIL planes_wgmma %d -> %d group %d: %d of %d rows differ from those among %d\n", n_in, n_out,
-             group, differ, n, most);
-      failures++;
+  std::vector<float> all, y(stride * (size_t)most);
+  void *planes;
+  CHECK(cudaMalloc(&planes, planes_bytes(most, n_in, group)));
+  const bool runs = linear_choice(context, &o.w, ACT_F16, most, "planes_wgmma", &chosen, &error) == STATUS_OK;
+  if (runs) MUST(linear_prepare(context, &o.w, ACT_F16, most, "planes_wgmma", &error));
+  for (int given : counts) {
+    if (!runs || !wanted("planes_wgmma")) break;
+    const int n = abs(given);
+    LinearCall call = {&o.w,    o.x,   o.x_stride,     n, LINEAR_TO_F32, o.y[0], o.y_stride,
+                       ACT_F16, false, "planes_wgmma", 0, NULL};
+    if (given < 0) {
+      MUST(linear_quantise(context, &call, planes, &error));
+      call.x = NULL, call.planes = planes;
     }
+    CHECK(cudaMemsetAsync(o.y[0], 0xff, (size_t)n * stride * sizeof(float), stream));
+    MUST(linear_run(context, &call, &error));
+    CHECK(cudaMemcpyAsync(y.data(), o.y[0], (size_t)n * stride * 4, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    if (all.empty()) all = y;
+    int differ = 0;
+    for (int m = 0; m < n; m++) differ += memcmp(&y[m * stride], &all[m * stride], (size_t)n_out * 4) != 0;
+    cases_run++;
+    if (differ > 0) printf("FAIL planes_wgmma: of %d rows %d differ from those of %d\n", given, differ, most);
+    failures += differ > 0;
   }
+  cudaFree(planes);
   stored_free(&s);
   free_operands(&o);
 }
 
-/* Every tile shape of planes_wgmma, if the chip has it: rings that wrap, several token tiles, blocks with the
- * end of one tile and the beginning of the next. */
+/* Every tile shape of planes_wgmma and int8_wgmma, if the chip has them: rings that wrap, several token
+ * tiles, blocks with the end of one tile and the beginning of the next. */
 static void check_few_planes(void) {
   const char *asked = only;
-  if (*only && !wanted("planes_wgmma")) return;
-  only = "planes_wgmma";
-  check_counts(WEIGHT_AWQ4, 1024, 136, 128, {9, 43}, 7);
-  check_counts(WEIGHT_AWQ4, 640, 264, 64, {130}, 7);
-  check_rows_beside(1024, 136, 128, {9, 20, 100, 140});
-  check_rows_beside(640, 136, 64, {40, 64});
+  if (*only && !wanted("planes_wgmma") && !wanted("int8_wgmma")) return;
+  only = "planes_wgmma,int8_wgmma";
+  check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 43, 150}, 5);
+  check_counts(WEIGHT_AWQ4, 640, 264, 64, {60, 130}, 5);
+  check_rows_beside(1024, 136, 128, {64, 9, 20, 30, -64});
+  check_rows_beside(640, 136, 64, {64, 40, -64});
   only = asked;
 }
 
@@ -743,7 +749,7 @@ static void check_layers(bool sweep) {
   for (int i : {31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 2048})
     all[n_all++] = i;
   printf("layers\n");
-  if (part == 1) check_rows_beside(4096, 6144, 128, {9, 16, 17, 33, 64, 96, 128, 200, 256});
+  if (part == 1) check_rows_beside(4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49, -64});
   if (!sweep) {
     check_shape(WEIGHT_AWQ4, 4096, 4096, 128, some_counts, n_some, 20);
     check_shape(WEIGHT_AWQ8, 4096, 1024, 128, some_counts, n_some, 20);

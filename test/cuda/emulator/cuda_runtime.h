@@ -183,6 +183,15 @@ inline double atomicAdd(double *p, double v) {
     before = bits_as<double>(old);
   }
 }
+inline float atomicAdd(float *p, float v) {
+  float before = *p;
+  for (;;) {
+    uint32_t old = bits_as<uint32_t>(before), sum = bits_as<uint32_t>(before + v);
+    if (__atomic_compare_exchange_n((uint32_t *)p, &old, sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+      return before;
+    before = bits_as<float>(old);
+  }
+}
 inline unsigned atomicAdd(unsigned *p, int v) {
   return atomicAdd(p, (unsigned)v);
 }

@@ -20,6 +20,10 @@ inline uint64_t operand_b(const void *rows) {
          (uint64_t)1 << 62;
 }
 
+inline uint64_t operand_b_at(uint32_t rows, int i) {
+  return (uint64_t)(0x40000000u | 64u) << 32 | ((rows >> 4 | 1u << 16) + 2 * i);
+}
+
 inline uint64_t operand_b_columns(const void *rows, int next) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
