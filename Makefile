@@ -91,13 +91,14 @@ AUK_LDLIBS += $(CUDA_LDLIBS)
 CUDA_CPPFLAGS ?= -DAUK_CUDA=$(CUDA) $(if $(CUDA_HOME),-I$(CUDA_HOME)/include)
 
 # --- rooms, highest first; each may know those after it (cpu and cuda implement the engine's backend.h)
-ROOMS           := commands terminal engine cpu cuda model tokenizer base
-BELOW_commands  := commands terminal cpu cuda engine model tokenizer base
+ROOMS           := commands terminal engine cpu cuda model constrain tokenizer base
+BELOW_commands  := commands terminal cpu cuda engine model constrain tokenizer base
 BELOW_terminal  := terminal base
 BELOW_engine    := engine cpu model base
 BELOW_cpu       := cpu engine model base
 BELOW_cuda      := cuda cpu engine model base
 BELOW_model     := model base
+BELOW_constrain := constrain tokenizer base
 BELOW_tokenizer := tokenizer base
 BELOW_base      := base
 BELOW_fuzz      := $(BELOW_commands)
@@ -120,6 +121,7 @@ OBJECTS_engine    := $(call objects,src/engine)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(HOST)/src/cpu/kernels.%.o)
 OBJECTS_cuda      := $(foreach in,$(CUDA_FOLDERS),$(call objects,$(in)) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard $(in)/*.cu)))
 OBJECTS_model     := $(call objects,src/model) $(call objects,src/model/*)
+OBJECTS_constrain := $(call objects,src/constrain) $(call objects,src/constrain/*)
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/*)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU

@@ -22,12 +22,13 @@ MAX_FUNCTION, MAX_FOLDER = 100, 30  # lines of a function; files of a folder
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
 BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
-BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "tokenizer",
+BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "constrain", "tokenizer",
                   "model", "base"}
 KNOWS = {
     "base": {"base"},
     "model": {"model", "base"},
     "tokenizer": {"tokenizer", "base"},
+    "constrain": {"constrain", "tokenizer", "base"},
     "engine": {"engine", "model", "base"},
     "cpu": {"cpu"} | BACKEND,
     # ptx knows the chip, linear to fused what they compute, the top and bench all of them.
@@ -68,7 +69,7 @@ UNCLEAR = {
     r"(?:^|[.:;] )(Of|What|Those|Whether)\b": "open the sentence with its subject; a predicate is \"True if\"",
 }
 
-QUIET_ROOMS = {"model", "tokenizer", "engine", "cpu", "cuda"}  # of base, output.c writes for all
+QUIET_ROOMS = {"model", "tokenizer", "constrain", "engine", "cpu", "cuda"}  # of base, output.c writes for all
 
 
 class Skipped(Exception):

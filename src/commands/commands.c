@@ -15,6 +15,7 @@ const Command commands[] = {
     {"bench", &bench_interface, "measure speed"},
     {"tokenize", &tokenize_interface, "text to token ids and back"},
     {"template", &template_interface, "render conversations by a chat template"},
+    {"schema", &schema_interface, "check a JSON Schema, and texts against it"},
     {"inspect", &inspect_interface, "say what is in a checkpoint and what it will take"},
     {"models", &models_interface, "list the checkpoints that are here and whether they will run"},
     {"pack", &pack_interface, "write the weights of a checkpoint as one packed file"},

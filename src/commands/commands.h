@@ -20,6 +20,7 @@ extern const Interface eval_interface;
 extern const Interface bench_interface;
 extern const Interface tokenize_interface;
 extern const Interface template_interface;
+extern const Interface schema_interface;
 extern const Interface inspect_interface;
 extern const Interface models_interface;
 extern const Interface pack_interface;

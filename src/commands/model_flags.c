@@ -109,3 +109,39 @@ Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *s
                    "%s: token %zu has id %d, expected one below %d, the model's vocabulary%s", source, i,
                    (int)ids[i], n_known, from == IDS_GIVEN ? "" : ": is this the model's own tokenizer?");
 }
+
+/* --- a tokenizer alone */
+
+/* Opens the tokenizer.json in `directory`, or refuses with advice if it is missing. */
+static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) {
+  char *path = path_join(directory, "tokenizer.json", err);
+  if (!path) return STATUS_FAILED;
+  Status status =
+      file_is_named(path) ? tokenizer_open(path, tokenizer, err) : other_tokenizer_refuse(directory, err);
+  if (status == STATUS_OK && !*tokenizer)
+    status = error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
+  free(path);
+  return status;
+}
+
+static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *err) {
+  if (file_is_directory(path)) return open_in(path, tokenizer, err);
+  bool packed;
+  TRY(ak48_is(path, &packed, err));
+  if (!packed) return tokenizer_open(path, tokenizer, err);
+  char *directory = path_directory(path, err); /* its tokenizer.json is in the same folder */
+  if (!directory) return STATUS_FAILED;
+  Status status = open_in(directory, tokenizer, err);
+  free(directory);
+  return status;
+}
+
+Status tokenizer_place_open(const ModelFlags *values, Tokenizer **tokenizer, Error *err) {
+  if (values->overrides.tokenizer) return tokenizer_open(values->overrides.tokenizer, tokenizer, err);
+  ModelPlace place = {0};
+  Status status = model_place_find(values, &place, err);
+  if (status == STATUS_OK) status = model_place_check(&place, err);
+  if (status == STATUS_OK) status = open_tokenizer_of(place.path, tokenizer, err);
+  model_place_release(&place);
+  return status;
+}

@@ -41,6 +41,10 @@ bool model_is_there(const char *name);
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err);
 Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);
 
+/* Opens the tokenizer that the flags name, without a model: --tokenizer, the tokenizer.json in the model's
+ * directory or beside its packed file, or the path itself. */
+Status tokenizer_place_open(const ModelFlags *values, Tokenizer **tokenizer, Error *err);
+
 /* Refuses ids without an embedding in the model. Ids from a tokenizer are STATUS_MODEL, as it belongs to
  * another model; ids from the user are STATUS_USAGE. */
 typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;

@@ -22,43 +22,6 @@ typedef struct {
   Buffer operands; /* joined by spaces, NUL-terminated */
 } Options;
 
-/* --- opening the tokenizer */
-
-/* Opens the tokenizer.json in `directory`, or refuses with advice if it is missing. */
-static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) {
-  char *path = path_join(directory, "tokenizer.json", err);
-  if (!path) return STATUS_FAILED;
-  Status status =
-      file_is_named(path) ? tokenizer_open(path, tokenizer, err) : other_tokenizer_refuse(directory, err);
-  if (status == STATUS_OK && !*tokenizer)
-    status = error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
-  free(path);
-  return status;
-}
-
-static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *err) {
-  if (file_is_directory(path)) return open_in(path, tokenizer, err);
-  bool packed;
-  TRY(ak48_is(path, &packed, err));
-  if (!packed) return tokenizer_open(path, tokenizer, err);
-  char *directory = path_directory(path, err); /* its tokenizer.json is in the same folder */
-  if (!directory) return STATUS_FAILED;
-  Status status = open_in(directory, tokenizer, err);
-  free(directory);
-  return status;
-}
-
-static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Error *err) {
-  const char *named = options->model.overrides.tokenizer;
-  if (named) return tokenizer_open(named, tokenizer, err);
-  ModelPlace place = {0};
-  Status status = model_place_find(&options->model, &place, err);
-  if (status == STATUS_OK) status = model_place_check(&place, err);
-  if (status == STATUS_OK) status = open_tokenizer_of(place.path, tokenizer, err);
-  model_place_release(&place);
-  return status;
-}
-
 /* --- ids as text */
 
 static Status write_ids(const IdList *ids, const char *separator, Buffer *out, Error *err) {
@@ -255,7 +218,7 @@ static Status run(CommandCall *call, Error *err) {
   Status status = take_operands(options, call->operands, call->n_operands, err);
   if (status == STATUS_OK && options->jsonl && options->text)
     status = error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
-  if (status == STATUS_OK) status = open_tokenizer(options, &tokenizer, err);
+  if (status == STATUS_OK) status = tokenizer_place_open(&options->model, &tokenizer, err);
   if (status == STATUS_OK)
     status = options->jsonl ? lines_take(options->file, take_line, tokenizer, "failed", err)
                             : run_text(tokenizer, options, &call->out, err);

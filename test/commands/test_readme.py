@@ -38,6 +38,8 @@ TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfo
 FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", "text.txt": "Once upon a time.\n" * 9,
          "book.txt": "Once upon a time.\n", "mail.txt": "Buy now.\n", "lines.txt": "One\nTwo\n", "names.txt": "Ann\n",
          "rules.txt": "Be kind.\n", "a.txt": "The door is blue.\n", "b.txt": "The door is red.\n",
+         "person.json": '{"type": "object"}\n', "answer.json": "{}\n",
+         "schemas.jsonl": '{"name": "a", "schema": {"type": "object"}, "tests": ["{}"]}\n',
          "conversations.jsonl": '{"messages": [{"role": "user", "content": "Hi"}]}\n',
          "src/file.h": "", "src/flags.h": "", "src/other.h": ""}
 

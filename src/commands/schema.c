@@ -1,0 +1,284 @@
+/* schema.c - `auk schema`: checks a JSON Schema and texts against it, and measures masks for lines of JSON.
+ * Always true: a text is valid if it would be allowed as an answer under the schema, to its last byte. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/input_text.h"
+#include "commands/model_flags.h"
+#include "constrain/constraint.h"
+
+typedef struct {
+  ModelFlags model; /* the path may also be a tokenizer.json */
+  const char *schema, *file;
+  bool jsonl, ignore_formats;
+  int key_order;
+} Options;
+
+static SchemaOptions schema_options(const Options *options) {
+  return (SchemaOptions){.exponents = true, .ignore_formats = options->ignore_formats};
+}
+
+/* --- one text */
+
+static Status refuse_text(const char *name, const Buffer *text, size_t at, Error *err) {
+  size_t line = 1, column = 1;
+  for (size_t i = 0; i < at; i++) {
+    column++;
+    if (text->data[i] == '\n') line++, column = 1;
+  }
+  if (at == text->size)
+    return error_set(err, STATUS_FAILED, "%s: the text ends too early, after byte %zu", name, at);
+  return error_set(err, STATUS_FAILED, "%s:%zu:%zu: does not fit the schema: \"%.*s\"", name, line, column,
+                   (int)(text->size - at < 20 ? text->size - at : 20), text->data + at);
+}
+
+static Status check_text(const Options *options, Constraint *constraint, Buffer *out, Error *err) {
+  const char *name = text_name(options->file ? options->file : "-");
+  Buffer text = {0};
+  bool allowed = false;
+  size_t taken = 0;
+  Status status = text_read(options->file ? options->file : "-", &text, err);
+  if (status == STATUS_OK)
+    status = constraint_take_bytes(constraint, text.data, text.size, &allowed, &taken, err);
+  if (status == STATUS_OK && !(allowed && constraint_may_end(constraint)))
+    status = refuse_text(name, &text, allowed ? text.size : taken, err);
+  buffer_release(&text);
+  return status == STATUS_OK ? buffer_append_string(out, "valid\n", err) : status;
+}
+
+static Status run_text(const Options *options, Buffer *out, Error *err) {
+  Buffer schema = {0};
+  Constraint constraint;
+  Status status = file_read(options->schema, TEXT_LIMIT, &schema, err);
+  if (status == STATUS_OK)
+    status = constraint_open(options->schema, schema.data ? schema.data : "", schema.size,
+                             schema_options(options), NULL, &constraint, err);
+  if (status == STATUS_OK) {
+    status = check_text(options, &constraint, out, err);
+    constraint_close(&constraint);
+  }
+  buffer_release(&schema);
+  return status;
+}
+
+/* --- lines of JSON */
+
+typedef struct {
+  const Options *options;
+  const Tokenizer *tokenizer;
+  Vocabulary vocabulary;
+  uint64_t *mask; /* [vocabulary.n_words] */
+} Lines;
+
+/* Microseconds of each mask of a line, with the step by the token after it. */
+typedef struct {
+  double *items; /* [count] */
+  size_t count, capacity;
+} Times;
+
+static int by_time(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Takes the tokens of a text one by one, each only if its bit is set in the mask before it. */
+static Status take_ids(Lines *lines, Constraint *c, const IdList *ids, Times *times, bool *accepted,
+                       Error *err) {
+  *accepted = true;
+  for (size_t i = 0; i < ids->count && *accepted; i++) {
+    double start = clock_ms();
+    TRY(constraint_mask(c, lines->mask, err));
+    bool allowed = mask_has(lines->mask, ids->ids[i]);
+    if (allowed) TRY(constraint_take(c, ids->ids[i], accepted, err));
+    TRY(mem_grow(&times->items, &times->capacity, times->count + 1, sizeof *times->items, "times", err));
+    times->items[times->count++] = (clock_ms() - start) * 1e3;
+    *accepted &= allowed;
+  }
+  *accepted = *accepted && constraint_may_end(c);
+  return STATUS_OK;
+}
+
+/* True if the tokens spell the text: a tokenizer that normalises changes some texts. */
+static bool spells(const Vocabulary *v, const IdList *ids, const char *text, size_t size) {
+  size_t at = 0, n;
+  for (size_t i = 0; i < ids->count; i++, at += n) {
+    const char *bytes = vocabulary_bytes(v, ids->ids[i], &n);
+    if (n > size - at || memcmp(bytes, text + at, n) != 0) return false;
+  }
+  return at == size;
+}
+
+static Status take_text(Lines *lines, Constraint *c, const char *text, size_t size, Times *times,
+                        bool *accepted, Error *err) {
+  const EncodeOptions plain = {false, false};
+  IdList ids = {0};
+  size_t taken;
+  Status status = tokenizer_encode(lines->tokenizer, text, size, plain, &ids, err);
+  if (status == STATUS_OK) status = constraint_begin(c, err);
+  if (status == STATUS_OK) status = take_ids(lines, c, &ids, times, accepted, err);
+  if (status == STATUS_OK && *accepted && !spells(&lines->vocabulary, &ids, text, size)) {
+    status = constraint_begin(c, err);
+    if (status == STATUS_OK) status = constraint_take_bytes(c, text, size, accepted, &taken, err);
+    *accepted = *accepted && constraint_may_end(c);
+  }
+  id_list_release(&ids);
+  return status;
+}
+
+static Status write_times(Times *times, Buffer *out, Error *err) {
+  double sum = 0;
+  size_t n = times->count;
+  if (n > 0) qsort(times->items, n, sizeof *times->items, by_time);
+  for (size_t i = 0; i < n; i++) sum += times->items[i];
+  return buffer_printf(
+      out, err, ", \"masks\": %zu, \"mask_us_mean\": %.2f, \"mask_us_p99\": %.2f, \"mask_us_max\": %.2f", n,
+      n ? sum / (double)n : 0, n ? times->items[(n - 1) * 99 / 100] : 0, n ? times->items[n - 1] : 0);
+}
+
+static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer *out, Error *err) {
+  Times times = {0};
+  Buffer list = {0};
+  Status status = STATUS_OK;
+  for (const Json *test = json_first(tests); test && status == STATUS_OK; test = json_next(test)) {
+    const Json *text = json_is_object(test) ? json_member(test, "text") : test;
+    bool accepted = false;
+    size_t size;
+    if (!json_is_string(text)) {
+      status = error_set(err, STATUS_USAGE, "a test is no string and has no string \"text\"");
+      break;
+    }
+    const char *bytes = json_string(text, &size);
+    status = take_text(lines, c, bytes, size, &times, &accepted, err);
+    if (status == STATUS_OK)
+      status = buffer_printf(&list, err, "%s%s", list.size ? ", " : "", accepted ? "true" : "false");
+  }
+  if (status == STATUS_OK) status = write_times(&times, out, err);
+  if (status == STATUS_OK)
+    status = buffer_printf(out, err, ", \"accepted\": [%.*s]", (int)list.size, list.size ? list.data : "");
+  free(times.items);
+  buffer_release(&list);
+  return status;
+}
+
+/* Compiles a line's schema and takes its tests; a refused schema is an answer. */
+static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffer *out, Error *err) {
+  Constraint constraint;
+  Error refused = {{0}};
+  size_t size = 0;
+  const Json *name = json_member(line, "name");
+  const char *bytes = name && json_is_string(name) ? json_string(name, &size) : "";
+  if (!schema.text) return error_set(err, STATUS_USAGE, "no member \"schema\"");
+  double start = clock_ms();
+  Status status = constraint_open("schema", schema.text, schema.size, schema_options(lines->options),
+                                  &lines->vocabulary, &constraint, &refused);
+  double microseconds = (clock_ms() - start) * 1e3;
+  TRY(buffer_append_string(out, "{", err));
+  Status written = append_json_member(out, "name", bytes, size, err);
+  if (written == STATUS_OK)
+    written =
+        buffer_printf(out, err, ", \"compiled\": %s, \"error\": ", status == STATUS_OK ? "true" : "false");
+  if (written == STATUS_OK)
+    written = status == STATUS_OK ? buffer_append_string(out, "null", err)
+                                  : json_write_string(out, refused.text, strlen(refused.text), err);
+  if (written == STATUS_OK) written = buffer_printf(out, err, ", \"compile_us\": %.0f", microseconds);
+  if (status != STATUS_OK) return written == STATUS_OK ? buffer_append_string(out, "}\n", err) : written;
+  if (written == STATUS_OK) written = take_tests(lines, &constraint, json_member(line, "tests"), out, err);
+  constraint_close(&constraint);
+  return written == STATUS_OK ? buffer_append_string(out, "}\n", err) : written;
+}
+
+/* Writes the answer to one line. A mistake in the line is an answer too, and sets *failed. */
+static Status take_line(void *user, const char *name, size_t number, const Buffer *text, bool *failed,
+                        Error *err) {
+  (void)name, (void)number;
+  Json *line = NULL;
+  Buffer out = {0};
+  Error wrong = {{0}};
+  JsonSkip schema = {"schema", {NULL, 0}};
+  Status status =
+      json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, &schema, 1, &line, &wrong);
+  if (status == STATUS_OK) status = answer_line(user, line, schema.span, &out, &wrong);
+  json_free(line);
+  *failed = status != STATUS_OK;
+  if (*failed) {
+    out.size = 0;
+    status = buffer_append_string(&out, "{", err);
+    if (status == STATUS_OK) status = append_json_member(&out, "error", wrong.text, strlen(wrong.text), err);
+    if (status == STATUS_OK) status = buffer_append_string(&out, "}\n", err);
+  }
+  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+  buffer_release(&out);
+  return status;
+}
+
+static Status run_lines(const Options *options, Error *err) {
+  Lines lines = {.options = options};
+  Tokenizer *tokenizer = NULL;
+  TRY(tokenizer_place_open(&options->model, &tokenizer, err));
+  lines.tokenizer = tokenizer;
+  Status status = vocabulary_open(tokenizer, &lines.vocabulary, err);
+  if (status == STATUS_OK) {
+    lines.mask = mem_alloc(lines.vocabulary.n_words + 1, sizeof *lines.mask, "masks", err);
+    status = lines.mask ? lines_take(options->file, take_line, &lines, "failed", err) : STATUS_FAILED;
+    free(lines.mask);
+    vocabulary_close(&lines.vocabulary);
+  }
+  tokenizer_close(tokenizer);
+  return status;
+}
+
+static const char about[] =
+    "Checks whether a text fits a JSON Schema (drafts 4, 6, 7, 2019-09 and 2020-12, by its $schema): "
+    "\"valid\",\n"
+    "or the place of the first byte after which no text fits. A schema that cannot be held to exactly is\n"
+    "refused, with the keyword and its JSON pointer.\n"
+    "\n"
+    "--jsonl answers each line {\"name\": ..., \"schema\": ..., \"tests\": [TEXT or {\"text\": TEXT}, ...]} "
+    "by a line with\n"
+    "whether the schema compiles, how long that took, how long the masks of the texts' tokens took, and "
+    "which\n"
+    "texts are accepted: each token allowed in its turn, then the end. That needs a tokenizer.";
+
+static const Flag flags[] = {
+    FLAG_MODEL("-m, --model", Options, model.path,
+               "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
+    FLAG_FILE("--tokenizer", "FILE", Options, model.overrides.tokenizer,
+              "a tokenizer.json in place of the model's own"),
+    FLAG_FILE("--schema", "FILE", Options, schema, "the JSON Schema"),
+    FLAG_FILE("-f, --file", "FILE", Options, file,
+              "where the text or the lines are ('-': stdin, the default)"),
+    FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
+    FLAG_CHOICE("--key-order", "any", Options, key_order, "the order in which keys of an object may come"),
+    FLAG_SWITCH("--ignore-formats", Options, ignore_formats, "`format` says nothing of what is valid"),
+};
+static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
+
+static const FlagRule rules[] = {
+    {"--schema", EXCLUDES, "--jsonl", "its lines have their own"},
+    {"-m, --tokenizer", NEEDS, "--jsonl", NULL},
+};
+
+static Status run(CommandCall *call, Error *err) {
+  const Options *options = call->options;
+  if (options->jsonl) return run_lines(options, err);
+  if (!options->schema) return error_set(err, STATUS_USAGE, "no schema: --schema FILE names one");
+  return run_text(options, &call->out, err);
+}
+
+const Interface schema_interface = {
+    .usage = "auk schema --schema FILE [-f FILE]\nauk schema -m MODEL --jsonl [-f FILE]",
+    .about = about,
+    .examples = "auk schema --schema person.json < answer.json         # valid, or where it is not\n"
+                "auk schema -m MODEL --jsonl < schemas.jsonl           # many schemas, with times",
+    INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
+    .options_size = sizeof(Options),
+    .run = run,
+};

@@ -1,0 +1,249 @@
+/* formula.c - makes and simplifies boolean formulas; see formula.h. Called by: schema and frame files. */
+#include "constrain/formula.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+
+#define MAX_FORMULAS ((size_t)1 << 22)
+
+static void fail(Formulas *f, Status status, const char *message) {
+  if (f->failed == STATUS_OK) f->failed = error_set(&f->error, status, "%s", message);
+}
+
+Status formulas_check(const Formulas *formulas, Error *err) {
+  return formulas->failed == STATUS_OK ? STATUS_OK
+                                       : error_set(err, formulas->failed, "%s", formulas->error.text);
+}
+
+static bool grow(Formulas *f, void *items, size_t *capacity, size_t need, size_t size) {
+  Error err;
+  Status status = mem_grow(items, capacity, need, size, "a constraint", &err);
+  if (status != STATUS_OK) fail(f, status, err.text);
+  return status == STATUS_OK;
+}
+
+/* --- hash-consing */
+
+static bool has_list(uint8_t kind) {
+  return kind >= FORMULA_AND;
+}
+
+static uint64_t hash_of(const Formulas *f, const FormulaNode *node) {
+  const uint32_t key[4] = {node->kind, node->atom, node->a, node->b};
+  if (!has_list(node->kind)) return hash64(key, sizeof key, 0);
+  return hash64(f->lists + node->a, node->b * sizeof(Formula), node->kind);
+}
+
+static bool equal(const Formulas *f, const FormulaNode *x, const FormulaNode *y) {
+  if (x->kind != y->kind || x->atom != y->atom || x->b != y->b) return false;
+  return has_list(x->kind) ? memcmp(f->lists + x->a, f->lists + y->a, x->b * sizeof(Formula)) == 0
+                           : x->a == y->a;
+}
+
+static bool rehash(Formulas *f) {
+  size_t n = f->n_slots ? f->n_slots * 2 : 1024;
+  Error err;
+  uint32_t *slots = mem_alloc(n, sizeof *slots, "a constraint", &err);
+  if (!slots) return fail(f, STATUS_FAILED, err.text), false;
+  for (size_t i = 0; i < f->count; i++) {
+    size_t at = hash_of(f, &f->nodes[i]) & (n - 1);
+    while (slots[at]) at = (at + 1) & (n - 1);
+    slots[at] = (uint32_t)i + 1;
+  }
+  free(f->slots);
+  f->slots = slots;
+  f->n_slots = n;
+  return true;
+}
+
+static Formula add(Formulas *f, FormulaNode node) {
+  if (f->failed != STATUS_OK || (f->count * 2 >= f->n_slots && !rehash(f))) return FORMULA_FALSE;
+  size_t at = hash_of(f, &node) & (f->n_slots - 1);
+  for (; f->slots[at]; at = (at + 1) & (f->n_slots - 1))
+    if (equal(f, &f->nodes[f->slots[at] - 1], &node)) return f->slots[at] - 1;
+  if (f->count >= MAX_FORMULAS)
+    return fail(f, STATUS_USAGE, "the constraint grows over 4,194,304 formulas"), FORMULA_FALSE;
+  if (!grow(f, &f->nodes, &f->capacity, f->count + 1, sizeof *f->nodes)) return FORMULA_FALSE;
+  f->nodes[f->count] = node;
+  f->slots[at] = (uint32_t)f->count + 1;
+  return (Formula)f->count++;
+}
+
+Formula formula_atom(Formulas *formulas, AtomKind kind, uint32_t a, uint32_t b) {
+  return add(
+      formulas,
+      (FormulaNode){.kind = FORMULA_ATOM, .atom = (uint8_t)kind, .atoms = ATOM_BIT(kind), .a = a, .b = b});
+}
+
+Formula formula_not(Formulas *formulas, Formula a) {
+  if (a <= FORMULA_TRUE) return !a;
+  const FormulaNode *node = &formulas->nodes[a];
+  if (node->kind == FORMULA_NOT) return node->a;
+  return add(formulas, (FormulaNode){.kind = FORMULA_NOT, .atoms = node->atoms, .a = a});
+}
+
+static int by_number(const void *a, const void *b) {
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Makes a node of the list at the end of `lists`, and keeps the list only if the node is new. */
+static Formula add_list(Formulas *f, FormulaKind kind, size_t start, size_t n) {
+  FormulaNode node = {.kind = (uint8_t)kind, .a = (uint32_t)start, .b = (uint32_t)n};
+  for (size_t i = 0; i < n; i++) node.atoms |= f->nodes[f->lists[start + i]].atoms;
+  size_t before = f->count;
+  f->lists_count = start + n;
+  Formula made = add(f, node);
+  if (f->count == before) f->lists_count = start;
+  return made;
+}
+
+Formula formula_join(Formulas *formulas, FormulaKind kind, const Formula *parts, size_t n) {
+  Formulas *f = formulas;
+  const Formula neutral = kind == FORMULA_AND, absorbing = !neutral;
+  const size_t start = f->lists_count;
+  size_t count = 0;
+  for (size_t i = 0; i < n; i++) {
+    const FormulaNode *node = &f->nodes[parts[i]];
+    if (parts[i] == absorbing) return f->lists_count = start, absorbing;
+    if (parts[i] == neutral) continue;
+    size_t more = node->kind == kind ? node->b : 1;
+    if (!grow(f, &f->lists, &f->lists_capacity, start + count + more, sizeof(Formula))) return FORMULA_FALSE;
+    for (size_t j = 0; j < more; j++)
+      f->lists[start + count + j] = node->kind == kind ? f->lists[node->a + j] : parts[i];
+    count += more;
+    f->lists_count = start + count;
+  }
+  f->lists_count = start;
+  Formula *list = f->lists + start;
+  if (count > 1) qsort(list, count, sizeof *list, by_number);
+  size_t kept = 0;
+  for (size_t i = 0; i < count; i++)
+    if (kept == 0 || list[kept - 1] != list[i]) list[kept++] = list[i];
+  for (size_t i = 0; i < kept; i++)
+    if (f->nodes[list[i]].kind == FORMULA_NOT &&
+        bsearch(&f->nodes[list[i]].a, list, kept, sizeof *list, by_number))
+      return absorbing;
+  return kept == 0 ? neutral : kept == 1 ? list[0] : add_list(f, kind, start, kept);
+}
+
+Formula formula_and(Formulas *formulas, Formula a, Formula b) {
+  if (a == FORMULA_TRUE || a == b) return b;
+  if (b == FORMULA_TRUE) return a;
+  return formula_join(formulas, FORMULA_AND, (const Formula[]){a, b}, 2);
+}
+
+Formula formula_or(Formulas *formulas, Formula a, Formula b) {
+  if (a == FORMULA_FALSE || a == b) return b;
+  if (b == FORMULA_FALSE) return a;
+  return formula_join(formulas, FORMULA_OR, (const Formula[]){a, b}, 2);
+}
+
+/* One of the parts is known to be true: no other one may be. */
+static Formula none_of(Formulas *f, size_t start, size_t n) {
+  Formula made = FORMULA_TRUE;
+  for (size_t i = 0; i < n; i++) made = formula_and(f, made, formula_not(f, f->lists[start + i]));
+  return made;
+}
+
+Formula formula_one(Formulas *formulas, const Formula *parts, size_t n) {
+  Formulas *f = formulas;
+  const size_t start = f->lists_count;
+  if (!grow(f, &f->lists, &f->lists_capacity, start + n + 1, sizeof(Formula))) return FORMULA_FALSE;
+  size_t count = 0, n_true = 0, kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    n_true += parts[i] == FORMULA_TRUE;
+    if (parts[i] > FORMULA_TRUE) f->lists[start + count++] = parts[i];
+  }
+  if (n_true > 1) return FORMULA_FALSE;
+  f->lists_count = start + count;
+  Formula made;
+  if (n_true == 1) {
+    made = none_of(f, start, count);
+    f->lists_count = start;
+    return made;
+  }
+  Formula *list = f->lists + start;
+  if (count > 1) qsort(list, count, sizeof *list, by_number);
+  Formula twice = FORMULA_TRUE;
+  for (size_t i = 0; i < count;) {
+    size_t end = i + 1;
+    while (end < count && f->lists[start + end] == f->lists[start + i]) end++;
+    Formula part = f->lists[start + i];
+    if (end == i + 1) {
+      f->lists[start + kept++] = part;
+    } else { /* two equal parts are never exactly one */
+      twice = formula_and(f, twice, formula_not(f, part));
+    }
+    i = end;
+  }
+  f->lists_count = start;
+  if (twice != FORMULA_TRUE) {
+    Formula *rest = malloc((kept + 1) * sizeof *rest);
+    if (!rest) return fail(f, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
+    memcpy(rest, f->lists + start, kept * sizeof *rest);
+    made = formula_and(f, twice, formula_one(f, rest, kept));
+    free(rest);
+    return made;
+  }
+  return kept == 0 ? FORMULA_FALSE : kept == 1 ? f->lists[start] : add_list(f, FORMULA_ONE, start, kept);
+}
+
+/* --- replacing atoms */
+
+typedef struct {
+  Formulas *formulas;
+  uint32_t atoms, round;
+  AtomReplace replace;
+  void *user;
+} Map;
+
+static Formula map(const Map *m, Formula formula);
+
+static Formula map_list(const Map *m, FormulaNode node) {
+  Formulas *f = m->formulas;
+  Formula few[16], *parts = few, made;
+  if (node.b > 16 && !(parts = malloc(node.b * sizeof *parts)))
+    return fail(f, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
+  for (uint32_t i = 0; i < node.b; i++) parts[i] = map(m, f->lists[node.a + i]);
+  made = node.kind == FORMULA_ONE ? formula_one(f, parts, node.b) : formula_join(f, node.kind, parts, node.b);
+  if (parts != few) free(parts);
+  return made;
+}
+
+static Formula map(const Map *m, Formula formula) {
+  Formulas *f = m->formulas;
+  const FormulaNode node = f->nodes[formula];
+  if (!(node.atoms & m->atoms)) return formula;
+  if (node.round == m->round) return node.mapped;
+  Formula made;
+  switch ((FormulaKind)node.kind) {
+  case FORMULA_ATOM: made = m->replace(m->user, &node, formula); break;
+  case FORMULA_NOT: made = formula_not(f, map(m, node.a)); break;
+  default: made = map_list(m, node); break;
+  }
+  f->nodes[formula].round = m->round;
+  f->nodes[formula].mapped = made;
+  return made;
+}
+
+Formula formula_map(Formulas *formulas, Formula formula, uint32_t atoms, AtomReplace replace, void *user) {
+  const Map m = {formulas, atoms, ++formulas->round, replace, user};
+  return map(&m, formula);
+}
+
+Status formulas_open(Formulas *formulas, Error *err) {
+  *formulas = (Formulas){.round = 0};
+  add(formulas, (FormulaNode){.kind = FORMULA_CONSTANT, .a = FORMULA_FALSE});
+  add(formulas, (FormulaNode){.kind = FORMULA_CONSTANT, .a = FORMULA_TRUE});
+  return formulas_check(formulas, err);
+}
+
+void formulas_close(Formulas *formulas) {
+  free(formulas->nodes);
+  free(formulas->slots);
+  free(formulas->lists);
+  *formulas = (Formulas){.round = 0};
+}

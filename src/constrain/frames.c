@@ -1,0 +1,550 @@
+/* frames.c - what an open array or object still needs, step by step; see frames.h. Called by: machine.c. */
+#include "constrain/frames.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+#include "constrain/evaluated.h"
+
+static Formulas *formulas_of(const Machine *m) {
+  return &m->set->formulas;
+}
+
+static Formula child_atom(const Machine *m, uint32_t schema) {
+  return schema <= SCHEMA_TRUE ? schema : formula_atom(formulas_of(m), ATOM_CHILD, schema, 0);
+}
+
+/* A copy of the frame with room for n_children; its goals and children are to be filled in. */
+static Frame *copy_frame(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_children) {
+  Frame *made = machine_alloc(m, sizeof *made + (2 * (size_t)n_goals + n_children) * sizeof(uint32_t));
+  if (!made) return NULL;
+  *made = *frame;
+  made->n_goals = n_goals;
+  made->n_children = n_children;
+  made->serial = ++m->serial;
+  for (int i = 0; i < 3; i++) made->lex[i] = LANG_UNKNOWN;
+  if (n_goals == frame->n_goals)
+    memcpy(made->numbers, frame->numbers, 2 * (size_t)n_goals * sizeof(uint32_t));
+  return made;
+}
+
+/* --- what is still possible */
+
+/* The children that atoms speak of. */
+typedef struct {
+  Machine *m;
+  const Frame *frame;
+  const Formula *goals;
+  uint32_t children[MAX_GOALS]; /* [n] */
+  uint32_t n;
+} Relax;
+
+static Formula relaxed(Relax *r, Formula formula, bool positive);
+
+/* One of an AND's parts: true if it and another part exclude each other, or too many keys are still
+ * required. */
+static bool contradicts(const Relax *r, const FormulaNode *list) {
+  const Formulas *f = formulas_of(r->m);
+  const Formula *parts = f->lists + list->a;
+  const uint32_t all = list->atoms;
+  if (r->frame->kind == FRAME_OBJECT && !(all & ATOM_BIT(ATOM_HAS_KEY))) return false;
+  uint32_t required = 0, max = UINT32_MAX, min = 0;
+  for (uint32_t i = 0; i < list->b; i++) {
+    const FormulaNode *part = &f->nodes[parts[i]];
+    if (part->kind != FORMULA_ATOM) continue;
+    required += part->atom == ATOM_HAS_KEY;
+    if (part->atom == ATOM_MAX_COUNT && part->a < max) max = part->a;
+    if (part->atom == ATOM_MIN_COUNT && part->a > min) min = part->a;
+  }
+  if (min > max || (uint64_t)required + r->frame->count > max) return true;
+  for (uint32_t i = 0; i < list->b; i++) {
+    const FormulaNode *part = &f->nodes[parts[i]];
+    if (part->kind != FORMULA_ATOM) continue;
+    if (part->atom == ATOM_ITEMS && min > 0 && schema_item(r->m->set, part->a, min - 1) == SCHEMA_FALSE)
+      return true;
+    if (part->atom != ATOM_MEMBERS || required == 0) continue;
+    for (uint32_t j = 0; j < list->b; j++) {
+      const FormulaNode *key = &f->nodes[parts[j]];
+      if (key->kind != FORMULA_ATOM || key->atom != ATOM_HAS_KEY) continue;
+      if (schema_refuses_key(r->m->set, part->a, key->a)) return true;
+    }
+  }
+  return false;
+}
+
+/* Exactly one of n parts, by the parts alone: one is true, and no other one must be. */
+static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
+  Formulas *f = formulas_of(r->m);
+  if (!positive && node.b > 8) return FORMULA_TRUE;
+  Formula made = FORMULA_FALSE, none = FORMULA_TRUE;
+  for (uint32_t i = 0; i < node.b; i++) {
+    Formula with = relaxed(r, f->lists[node.a + i], true);
+    if (!positive) none = formula_and(f, none, relaxed(r, f->lists[node.a + i], false));
+    for (uint32_t j = 0; j < node.b && with != FORMULA_FALSE && node.b <= 16; j++) {
+      if (positive && j != i) with = formula_and(f, with, relaxed(r, f->lists[node.a + j], false));
+    }
+    if (positive) {
+      made = formula_or(f, made, with);
+      continue;
+    }
+    for (uint32_t j = i + 1; j < node.b && with != FORMULA_FALSE; j++)
+      made = formula_or(f, made, formula_and(f, with, relaxed(r, f->lists[node.a + j], true)));
+  }
+  return formula_or(f, made, positive ? FORMULA_FALSE : none);
+}
+
+/* The formula (or with !positive its opposite) over the open child's goals, as true as it can still
+ * become. */
+static Formula relaxed(Relax *r, Formula formula, bool positive) {
+  Formulas *f = formulas_of(r->m);
+  const FormulaNode node = f->nodes[formula];
+  switch ((FormulaKind)node.kind) {
+  case FORMULA_CONSTANT: return (formula == FORMULA_TRUE) == positive;
+  case FORMULA_NOT: return relaxed(r, node.a, !positive);
+  case FORMULA_ONE: return relaxed_one(r, node, positive);
+  case FORMULA_AND:
+  case FORMULA_OR: {
+    bool both = (node.kind == FORMULA_AND) == positive;
+    if (both && positive && contradicts(r, &node)) return FORMULA_FALSE;
+    Formula made = both;
+    for (uint32_t i = 0; i < node.b && made != (Formula)!both; i++) {
+      Formula part = relaxed(r, f->lists[node.a + i], positive);
+      made = both ? formula_and(f, made, part) : formula_or(f, made, part);
+    }
+    return made;
+  }
+  case FORMULA_ATOM: break;
+  }
+  if (node.atom == ATOM_GOAL) return relaxed(r, r->goals[node.a], positive);
+  if (node.atom != ATOM_CHILD) return FORMULA_TRUE;
+  for (uint32_t i = 0; i < r->n; i++) {
+    if (r->children[i] != node.a) continue;
+    Formula goal = formula_atom(f, ATOM_GOAL, i, 0);
+    return positive ? goal : formula_not(f, goal);
+  }
+  return FORMULA_TRUE;
+}
+
+static void collect_children(Relax *r, Formula formula) {
+  const Formulas *f = formulas_of(r->m);
+  const FormulaNode *node = &f->nodes[formula];
+  if (!(node->atoms & ATOM_BIT(ATOM_CHILD))) return;
+  if (node->kind == FORMULA_NOT) {
+    collect_children(r, node->a);
+  } else if (node->kind != FORMULA_ATOM) {
+    for (uint32_t i = 0; i < node->b; i++) collect_children(r, f->lists[node->a + i]);
+  } else {
+    for (uint32_t i = 0; i < r->n; i++)
+      if (r->children[i] == node->a) return;
+    if (r->n == MAX_GOALS) {
+      machine_fail(r->m, "over 4,096 subschemas judge one value");
+    } else {
+      r->children[r->n++] = node->a;
+    }
+  }
+}
+
+static bool child_is_possible(Machine *m, const Frame *frame);
+
+/* Gives a frame with new goals the child that these speak of; NULL if they, or the child, have become
+ * impossible. */
+static const Frame *with_child(Machine *m, Frame *frame) {
+  Relax *r = malloc(sizeof *r);
+  if (!r) return machine_fail(m, "out of memory"), NULL;
+  r->m = m, r->frame = frame, r->goals = frame_goals(frame), r->n = 0;
+  for (uint32_t i = 0; i < frame->n_goals; i++) collect_children(r, frame_goals(frame)[i]);
+  Formula need = relaxed(r, frame->need, true);
+  Frame *made = need == FORMULA_FALSE ? NULL : copy_frame(m, frame, frame->n_goals, r->n);
+  if (made) {
+    memcpy(made->numbers + 2 * (size_t)made->n_goals, r->children, r->n * sizeof(uint32_t));
+    made->child_need = need;
+    if (r->n > 0 && !child_is_possible(m, made)) made = NULL;
+  }
+  free(r);
+  return made;
+}
+
+static bool is_possible(Machine *m, const Frame *frame) {
+  Relax r;
+  r.m = m, r.frame = frame, r.goals = frame_goals(frame), r.n = 0;
+  return frame->n_goals == 0 || relaxed(&r, frame->need, true) != FORMULA_FALSE;
+}
+
+/* --- the open child */
+
+typedef struct {
+  const bool *values;
+} Values;
+
+static Formula value_of_goal(void *user, const FormulaNode *atom, Formula itself) {
+  (void)itself;
+  return ((const Values *)user)->values[atom->a];
+}
+
+bool frame_allows(Machine *m, const Frame *frame, const bool *verdicts) {
+  Values values = {verdicts};
+  return formula_map(formulas_of(m), frame->child_need, ATOM_BIT(ATOM_GOAL), value_of_goal, &values) !=
+         FORMULA_FALSE;
+}
+
+bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts) {
+  for (uint32_t i = 0; i < frame->n_children; i++)
+    verdicts[i] = schema_takes_scalar(m->set, frame_children(frame)[i], kind);
+  return frame_allows(m, frame, verdicts);
+}
+
+/* child_need with each goal replaced by the language of its schema. */
+static Lang lang_of(Machine *m, const Frame *frame, Formula formula, JsonKind kind) {
+  const Formulas *f = formulas_of(m);
+  Langs *l = &m->set->langs;
+  const FormulaNode node = f->nodes[formula];
+  switch ((FormulaKind)node.kind) {
+  case FORMULA_CONSTANT: return formula == FORMULA_TRUE ? LANG_ALL : LANG_NONE;
+  case FORMULA_NOT: return lang_not(l, lang_of(m, frame, node.a, kind));
+  case FORMULA_ATOM: {
+    uint32_t schema = frame_children(frame)[node.a];
+    return kind == JSON_STRING ? schema_strings(m->set, schema) : schema_numbers(m->set, schema);
+  }
+  case FORMULA_AND:
+  case FORMULA_OR: {
+    Lang made = node.kind == FORMULA_AND ? LANG_ALL : LANG_NONE;
+    for (uint32_t i = 0; i < node.b; i++) {
+      Lang part = lang_of(m, frame, f->lists[node.a + i], kind);
+      made = node.kind == FORMULA_AND ? lang_and(l, made, part) : lang_or(l, made, part);
+    }
+    return made;
+  }
+  case FORMULA_ONE: break; /* relaxed() makes none */
+  }
+  return LANG_ALL;
+}
+
+Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind) {
+  return lang_of(m, frame, frame->child_need, kind);
+}
+
+static Formula formula_of_goal(void *user, const FormulaNode *atom, Formula itself) {
+  (void)itself;
+  const Formula *goals = user;
+  return goals[atom->a];
+}
+
+/* True if an array or object may be the child, as far as its formula says before it begins. */
+static bool container_is_possible(Machine *m, const Frame *frame, JsonKind kind) {
+  Formula goals[64];
+  if (frame->n_children > 64) return true;
+  for (uint32_t i = 0; i < frame->n_children; i++)
+    goals[i] = schema_formula(m->set, frame_children(frame)[i], kind);
+  Formula need = formula_map(formulas_of(m), frame->child_need, ATOM_BIT(ATOM_GOAL), formula_of_goal, goals);
+  if (need <= FORMULA_TRUE) return need;
+  const Frame inside = {.kind = kind == JSON_OBJECT ? FRAME_OBJECT : FRAME_ARRAY};
+  Relax r;
+  r.m = m, r.frame = &inside, r.goals = NULL, r.n = 0;
+  return relaxed(&r, need, true) != FORMULA_FALSE;
+}
+
+static bool child_is_possible(Machine *m, const Frame *frame) {
+  bool verdicts[MAX_GOALS];
+  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
+    if (frame_child_scalar(m, frame, kind, verdicts)) return true;
+  Lang strings = frame_child_lang(m, frame, JSON_STRING);
+  if (strings == LANG_ALL || lang_is_alive(&m->set->langs, lang_text(&m->set->langs, strings))) return true;
+  if (container_is_possible(m, frame, JSON_OBJECT) || container_is_possible(m, frame, JSON_ARRAY))
+    return true;
+  Lang numbers = frame_child_lang(m, frame, JSON_NUMBER);
+  return lang_is_alive(&m->set->langs, lang_and(&m->set->langs, numbers, m->set->bounded_number));
+}
+
+/* --- opening */
+
+const Frame *frame_root(Machine *m) {
+  const Frame none = {.kind = FRAME_ROOT};
+  Frame *made = copy_frame(m, &none, 1, 0);
+  if (!made) return NULL;
+  made->numbers[0] = child_atom(m, m->set->root);
+  made->numbers[1] = SCHEMA_NONE;
+  made->need = formula_atom(formulas_of(m), ATOM_GOAL, 0, 0);
+  return with_child(m, made);
+}
+
+const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind) {
+  NumberList schemas = {0};
+  Error err;
+  const JsonKind json = kind == FRAME_OBJECT ? JSON_OBJECT : JSON_ARRAY;
+  const uint32_t *children = frame_children(parent);
+  Status status = STATUS_OK;
+  for (uint32_t i = 0; i < parent->n_children && status == STATUS_OK; i++)
+    status = number_list_add(&schemas, children[i], &err);
+  for (uint32_t i = 0; i < parent->n_children && status == STATUS_OK && m->has_open; i++)
+    status = evaluated_goals(m, children[i], &schemas, &err);
+  const Frame start = {
+      .up = parent, .kind = (uint8_t)kind, .hashing = parent->hashing, .need = parent->child_need};
+  Frame *made = status == STATUS_OK ? copy_frame(m, &start, (uint32_t)schemas.count, 0) : NULL;
+  for (uint32_t i = 0; made && i < made->n_goals; i++) {
+    made->numbers[i] = schema_formula(m->set, schemas.items[i], json);
+    made->numbers[made->n_goals + i] = schemas.items[i];
+    made->hashing |= (formulas_of(m)->nodes[made->numbers[i]].atoms & ATOM_BIT(ATOM_UNIQUE)) != 0;
+  }
+  free(schemas.items);
+  if (status != STATUS_OK) machine_fail(m, err.text);
+  return made && is_possible(m, made) ? made : NULL;
+}
+
+/* --- steps */
+
+typedef struct {
+  Machine *m;
+  const Frame *frame;
+  uint32_t count; /* members or items with the one that begins */
+  uint32_t key;   /* its number, UINT32_MAX: none */
+  const char *bytes;
+  size_t size;
+} Step;
+
+static Formula count_atom(const FormulaNode *atom, uint32_t count, Formula itself) {
+  if (atom->atom == ATOM_MIN_COUNT) return count >= atom->a ? FORMULA_TRUE : itself;
+  return count > atom->a ? FORMULA_FALSE : itself;
+}
+
+static Formula true_child(void *user, const FormulaNode *atom, Formula itself) {
+  (void)user;
+  return atom->a <= SCHEMA_TRUE ? atom->a : itself;
+}
+
+static Formula member_begins(void *user, const FormulaNode *atom, Formula itself) {
+  const Step *s = user;
+  Formulas *f = formulas_of(s->m);
+  const Schema *schema = &s->m->set->schemas[atom->a];
+  switch ((AtomKind)atom->atom) {
+  case ATOM_HAS_KEY: return atom->a == s->key ? FORMULA_TRUE : itself;
+  case ATOM_MEMBERS: {
+    Formula member = schema_member(s->m->set, atom->a, s->key, s->bytes, s->size);
+    return formula_and(f, formula_map(f, member, ATOM_BIT(ATOM_CHILD), true_child, NULL), itself);
+  }
+  case ATOM_NAMES:
+    return lang_contains(&s->m->set->langs, schema_strings(s->m->set, schema->names), s->bytes, s->size)
+               ? itself
+               : FORMULA_FALSE;
+  case ATOM_OPEN_MEMBERS: {
+    Formula done = evaluated_member(s->m, s->frame, atom->a, s->key, s->bytes, s->size);
+    return formula_and(f, formula_or(f, done, child_atom(s->m, schema->open_members)), itself);
+  }
+  default: return count_atom(atom, s->count, itself);
+  }
+}
+
+/* ATOM_CONTAINS with n items so far that fit. */
+static Formula contains(const Machine *m, uint32_t schema, uint32_t n) {
+  const Schema *s = &m->set->schemas[schema];
+  if (n > s->max_contains) return FORMULA_FALSE;
+  if (n >= s->min_contains && s->max_contains == UINT32_MAX) return FORMULA_TRUE;
+  return formula_atom(formulas_of(m), ATOM_CONTAINS, schema, n);
+}
+
+static Formula item_begins(void *user, const FormulaNode *atom, Formula itself) {
+  const Step *s = user;
+  Formulas *f = formulas_of(s->m);
+  const Schema *schema = &s->m->set->schemas[atom->a];
+  switch ((AtomKind)atom->atom) {
+  case ATOM_ITEMS:
+    return formula_and(f, child_atom(s->m, schema_item(s->m->set, atom->a, s->count - 1)), itself);
+  case ATOM_CONTAINS: {
+    Formula fits = child_atom(s->m, schema->contains);
+    Formula one_more = formula_and(f, fits, contains(s->m, atom->a, atom->b + 1));
+    return formula_or(f, one_more, formula_and(f, formula_not(f, fits), contains(s->m, atom->a, atom->b)));
+  }
+  case ATOM_OPEN_ITEMS: {
+    Formula done = evaluated_item(s->m, atom->a, s->count - 1);
+    return formula_and(f, formula_or(f, done, child_atom(s->m, schema->open_items)), itself);
+  }
+  default: return count_atom(atom, s->count, itself);
+  }
+}
+
+#define COUNTS     (ATOM_BIT(ATOM_MIN_COUNT) | ATOM_BIT(ATOM_MAX_COUNT))
+#define ITEM_ATOMS (COUNTS | ATOM_BIT(ATOM_ITEMS) | ATOM_BIT(ATOM_CONTAINS) | ATOM_BIT(ATOM_OPEN_ITEMS))
+#define MEMBER_ATOMS                                                                                         \
+  (COUNTS | ATOM_BIT(ATOM_HAS_KEY) | ATOM_BIT(ATOM_MEMBERS) | ATOM_BIT(ATOM_NAMES) |                         \
+   ATOM_BIT(ATOM_OPEN_MEMBERS))
+
+static const Frame *begin_child(Machine *m, const Frame *frame, Step *step, Seen *seen) {
+  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  if (!made) return NULL;
+  made->count++;
+  if (seen) made->seen = seen;
+  bool member = frame->kind == FRAME_OBJECT;
+  for (uint32_t i = 0; i < made->n_goals; i++)
+    made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], member ? MEMBER_ATOMS : ITEM_ATOMS,
+                                   member ? member_begins : item_begins, step);
+  return with_child(m, made);
+}
+
+const Frame *frame_next_item(Machine *m, const Frame *frame) {
+  Step step = {.m = m, .frame = frame, .count = frame->count + 1};
+  return begin_child(m, frame, &step, NULL);
+}
+
+const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, size_t size) {
+  uint64_t hash = hash64(key, size, 1);
+  if (frame_has_had(frame, key, size)) return NULL;
+  Seen *seen = machine_alloc(m, sizeof *seen);
+  char *bytes = machine_alloc(m, size + 1);
+  if (!seen || !bytes) return NULL;
+  memcpy(bytes, key, size);
+  *seen = (Seen){frame->seen, hash, bytes, size};
+  Step step = {m, frame, frame->count + 1, schema_key(m->set, key, size, false), bytes, size};
+  return begin_child(m, frame, &step, seen);
+}
+
+typedef struct {
+  const Frame *frame;
+  const bool *verdicts;
+  bool repeated;
+} Ended;
+
+static Formula child_verdict(void *user, const FormulaNode *atom, Formula itself) {
+  const Ended *e = user;
+  if (atom->atom == ATOM_UNIQUE) return e->repeated ? FORMULA_FALSE : itself;
+  for (uint32_t i = 0; i < e->frame->n_children; i++)
+    if (frame_children(e->frame)[i] == atom->a) return e->verdicts[i];
+  return itself;
+}
+
+const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash) {
+  Ended ended = {frame, verdicts, false};
+  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  if (!made) return NULL;
+  made->child_need = FORMULA_TRUE;
+  if (frame->hashing && frame->kind == FRAME_ARRAY) {
+    for (const Seen *seen = frame->seen; seen && !ended.repeated; seen = seen->before)
+      ended.repeated = seen->hash == hash;
+    Seen *seen = machine_alloc(m, sizeof *seen);
+    if (!seen) return NULL;
+    *seen = (Seen){.before = frame->seen, .hash = hash};
+    made->seen = seen;
+    made->hash = (rotate64(made->hash, 5) ^ hash) * UINT64_C(0x9e3779b97f4a7c15);
+  } else if (frame->hashing && frame->kind == FRAME_OBJECT) {
+    const uint64_t pair[2] = {frame->seen->hash, hash};
+    made->hash += hash64(pair, sizeof pair, 2);
+  }
+  const uint32_t atoms = ATOM_BIT(ATOM_CHILD) | ATOM_BIT(ATOM_UNIQUE);
+  for (uint32_t i = 0; i < made->n_goals; i++)
+    made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], atoms, child_verdict, &ended);
+  return is_possible(m, made) ? made : NULL;
+}
+
+/* --- the end */
+
+static Formula at_end(void *user, const FormulaNode *atom, Formula itself) {
+  const Step *s = user;
+  const Schema *schema = &s->m->set->schemas[atom->a];
+  switch ((AtomKind)atom->atom) {
+  case ATOM_HAS_KEY: return FORMULA_FALSE;
+  case ATOM_MIN_COUNT: return s->count >= atom->a;
+  case ATOM_MAX_COUNT: return s->count <= atom->a;
+  case ATOM_CONTAINS: return atom->b >= schema->min_contains && atom->b <= schema->max_contains;
+  case ATOM_SAME: return itself;
+  default: return FORMULA_TRUE;
+  }
+}
+
+/* The verdict of another goal of the same value, where it is known. */
+static Formula same_value(void *user, const FormulaNode *atom, Formula itself) {
+  const Frame *frame = user;
+  for (uint32_t i = 0; i < frame->n_goals; i++)
+    if (frame_goal_schemas(frame)[i] == atom->a)
+      return frame_goals(frame)[i] <= FORMULA_TRUE ? frame_goals(frame)[i] : itself;
+  return FORMULA_FALSE;
+}
+
+bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts) {
+  Step step = {.m = m, .frame = frame, .count = frame->count};
+  ArenaMark mark = machine_mark(m);
+  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  if (!made) return false;
+  const uint32_t ends = UINT32_MAX & ~ATOM_BIT(ATOM_SAME);
+  for (uint32_t i = 0; i < made->n_goals; i++)
+    made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], ends, at_end, &step);
+  for (uint32_t round = 0; m->has_open && round < made->n_goals; round++)
+    for (uint32_t i = 0; i < made->n_goals; i++)
+      made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], ATOM_BIT(ATOM_SAME), same_value, made);
+  for (uint32_t i = 0; i < frame->up->n_children; i++) verdicts[i] = made->numbers[i] == FORMULA_TRUE;
+  bool may = frame_allows(m, frame->up, verdicts);
+  machine_release(m, mark);
+  return may;
+}
+
+/* --- keys */
+
+static Lang keys_of(Machine *m, const Frame *frame, Formula formula, bool positive) {
+  const Formulas *f = formulas_of(m);
+  Langs *l = &m->set->langs;
+  const FormulaNode node = f->nodes[formula];
+  switch ((FormulaKind)node.kind) {
+  case FORMULA_CONSTANT: return (formula == FORMULA_TRUE) == positive ? LANG_ALL : LANG_NONE;
+  case FORMULA_NOT: return keys_of(m, frame, node.a, !positive);
+  case FORMULA_ONE:
+    if (!positive) return LANG_ALL;
+    __attribute__((fallthrough));
+  case FORMULA_AND:
+  case FORMULA_OR: {
+    bool both = (node.kind == FORMULA_AND) == positive;
+    Lang made = both ? LANG_ALL : LANG_NONE;
+    for (uint32_t i = 0; i < node.b && made != (both ? LANG_NONE : LANG_ALL); i++) {
+      Lang part = keys_of(m, frame, f->lists[node.a + i], positive);
+      made = both ? lang_and(l, made, part) : lang_or(l, made, part);
+    }
+    return made;
+  }
+  case FORMULA_ATOM: break;
+  }
+  if (node.atom == ATOM_GOAL) return keys_of(m, frame, frame_goals(frame)[node.a], positive);
+  if (!positive) return LANG_ALL;
+  if (node.atom == ATOM_MEMBERS) return schema_member_keys(m->set, node.a);
+  if (node.atom == ATOM_NAMES) return schema_strings(m->set, m->set->schemas[node.a].names);
+  if (node.atom == ATOM_MAX_COUNT && frame->count >= node.a) return LANG_NONE;
+  return LANG_ALL;
+}
+
+Lang frame_next_keys(Machine *m, const Frame *frame) {
+  Langs *l = &m->set->langs;
+  Lang keys = keys_of(m, frame, frame->need, true);
+  if (keys == LANG_ALL || !frame->seen) return keys;
+  size_t n = 0;
+  for (const Seen *seen = frame->seen; seen; seen = seen->before) n++;
+  LangWord *words = malloc(n * sizeof *words);
+  if (!words) return machine_fail(m, "out of memory"), LANG_NONE;
+  n = 0;
+  for (const Seen *seen = frame->seen; seen; seen = seen->before)
+    words[n++] = (LangWord){seen->bytes, seen->size};
+  keys = lang_and(l, keys, lang_not(l, lang_words(l, words, n)));
+  free(words);
+  return keys;
+}
+
+static bool alike(const Machine *m, Formula formula) {
+  const Formulas *f = &m->set->formulas;
+  const FormulaNode *node = &f->nodes[formula];
+  const uint32_t telling = ATOM_BIT(ATOM_MEMBERS) | ATOM_BIT(ATOM_NAMES) | ATOM_BIT(ATOM_OPEN_MEMBERS);
+  if (!(node->atoms & telling)) return true;
+  if (node->kind == FORMULA_ATOM)
+    return node->atom == ATOM_MEMBERS && m->set->schemas[node->a].patterns.count == 0;
+  if (node->kind == FORMULA_NOT) return alike(m, node->a);
+  for (uint32_t i = 0; i < node->b; i++)
+    if (!alike(m, f->lists[node->a + i])) return false;
+  return true;
+}
+
+bool frame_keys_are_alike(const Machine *m, const Frame *frame) {
+  for (uint32_t i = 0; i < frame->n_goals; i++)
+    if (!alike(m, frame_goals(frame)[i])) return false;
+  return true;
+}
+
+bool frame_has_had(const Frame *frame, const char *key, size_t size) {
+  uint64_t hash = hash64(key, size, 1);
+  for (const Seen *seen = frame->seen; seen; seen = seen->before)
+    if (seen->hash == hash && seen->size == size && memcmp(seen->bytes, key, size) == 0) return true;
+  return false;
+}

@@ -1,0 +1,30 @@
+/* frames.h - steps of the open arrays and objects of machine.h. All return NULL where the text cannot go
+ * on so. */
+#pragma once
+
+#include "constrain/machine.h"
+
+const Frame *frame_root(Machine *m);
+/* The array or object that is the open child of `parent`. */
+const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind);
+/* One more item begins, or a member with this key. */
+const Frame *frame_next_item(Machine *m, const Frame *frame);
+const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, size_t size);
+/* The open child has ended; verdicts[i]: whether it satisfies frame_children()[i]. */
+const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
+/* True if the value may end here; verdicts[i] for the goals that are the parent's children. */
+bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
+/* Keys that may come next; LANG_ALL: any text but those that were. */
+Lang frame_next_keys(Machine *m, const Frame *frame);
+/* Strings (numbers) that the open child may be. */
+Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind);
+/* The verdicts of null, false or true; false if it is refused. */
+bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts);
+/* True if `need` allows these verdicts of the open child. */
+bool frame_allows(Machine *m, const Frame *frame, const bool *verdicts);
+
+/* True if all keys that no keyword names have the same effect. */
+bool frame_keys_are_alike(const Machine *m, const Frame *frame);
+bool frame_has_had(const Frame *frame, const char *key, size_t size);
+
+#define MAX_GOALS 4096

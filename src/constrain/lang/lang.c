@@ -1,0 +1,497 @@
+/* lang.c - makes, simplifies and derives expressions of regular languages; see lang.h.
+ *
+ * Called by: regular_expression.c, formats.c, numbers.c, schema and machine files. The derivative of an
+ * expression by a byte (Brzozowski 1964) is computed together with the set of bytes that have the same
+ * one, its cell, so that a state costs one computation for each cell. */
+#include "constrain/lang/lang.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+#include "constrain/lang/lang_internal.h"
+
+#define MAX_EXPRESSIONS ((size_t)1 << 21)
+#define MAX_SEARCHED    ((size_t)1 << 15) /* expressions in a search for a string */
+
+void langs_fail(Langs *langs, Status status, const char *message) {
+  if (langs->failed != STATUS_OK) return;
+  langs->failed = error_set(&langs->error, status, "%s", message);
+}
+
+Status langs_check(const Langs *langs, Error *err) {
+  return langs->failed == STATUS_OK ? STATUS_OK : error_set(err, langs->failed, "%s", langs->error.text);
+}
+
+static bool grow(Langs *langs, void *items, size_t *capacity, size_t need, size_t size) {
+  Error err;
+  Status status = mem_grow(items, capacity, need, size, "an automaton", &err);
+  if (status != STATUS_OK) langs_fail(langs, status, err.text);
+  return status == STATUS_OK;
+}
+
+/* --- hash-consing */
+
+static uint64_t hash_of(const Langs *langs, const LangNode *node) {
+  const uint32_t key[4] = {node->kind, node->a, node->b, node->min};
+  if (node->kind != OR && node->kind != AND) return hash64(key, sizeof key, 0);
+  return hash64(langs->lists + node->a, node->b * sizeof(uint32_t), node->kind);
+}
+
+static bool equal(const Langs *langs, const LangNode *x, const LangNode *y) {
+  if (x->kind != y->kind || x->b != y->b) return false;
+  if (x->kind == OR || x->kind == AND)
+    return memcmp(langs->lists + x->a, langs->lists + y->a, x->b * sizeof(uint32_t)) == 0;
+  return x->a == y->a && x->min == y->min;
+}
+
+static bool rehash(Langs *langs) {
+  size_t n = langs->n_slots ? langs->n_slots * 2 : 1024;
+  Error err;
+  uint32_t *slots = mem_alloc(n, sizeof *slots, "an automaton", &err);
+  if (!slots) return langs_fail(langs, STATUS_FAILED, err.text), false;
+  for (size_t i = 0; i < langs->count; i++) {
+    size_t at = hash_of(langs, &langs->nodes[i]) & (n - 1);
+    while (slots[at]) at = (at + 1) & (n - 1);
+    slots[at] = (uint32_t)i + 1;
+  }
+  free(langs->slots);
+  langs->slots = slots;
+  langs->n_slots = n;
+  return true;
+}
+
+Lang lang_node(Langs *langs, LangNode node) {
+  if (langs->failed != STATUS_OK) return LANG_NONE;
+  if (langs->count * 2 >= langs->n_slots && !rehash(langs)) return LANG_NONE;
+  size_t at = hash_of(langs, &node) & (langs->n_slots - 1);
+  for (; langs->slots[at]; at = (at + 1) & (langs->n_slots - 1)) {
+    Lang found = langs->slots[at] - 1;
+    if (equal(langs, &langs->nodes[found], &node)) return found;
+  }
+  if (langs->count >= MAX_EXPRESSIONS) {
+    langs_fail(langs, STATUS_USAGE, "the automaton grows over 2,097,152 states");
+    return LANG_NONE;
+  }
+  if (!grow(langs, &langs->nodes, &langs->capacity, langs->count + 1, sizeof *langs->nodes)) return LANG_NONE;
+  langs->nodes[langs->count] = node;
+  langs->slots[at] = (uint32_t)langs->count + 1;
+  return (Lang)langs->count++;
+}
+
+/* --- constructors */
+
+Lang lang_set(Langs *langs, ByteSet set) {
+  if (!(set.bits[0] | set.bits[1] | set.bits[2] | set.bits[3])) return LANG_NONE;
+  size_t i = 0;
+  while (i < langs->sets_count && memcmp(&langs->sets[i], &set, sizeof set) != 0) i++;
+  if (i == langs->sets_count) {
+    if (!grow(langs, &langs->sets, &langs->sets_capacity, i + 1, sizeof set)) return LANG_NONE;
+    langs->sets[langs->sets_count++] = set;
+  }
+  bool ascii = !(set.bits[2] | set.bits[3]);
+  return lang_node(langs, (LangNode){.kind = SET, .plain = true, .text = ascii, .a = (uint32_t)i});
+}
+
+Lang lang_bytes(Langs *langs, unsigned char first, unsigned char last) {
+  ByteSet set = byte_set_none();
+  for (unsigned byte = first; byte <= last; byte++) byte_set_add(&set, byte);
+  return lang_set(langs, set);
+}
+
+Lang lang_byte(Langs *langs, unsigned char byte) {
+  return lang_bytes(langs, byte, byte);
+}
+
+Lang lang_then(Langs *langs, Lang a, Lang b) {
+  if (a == LANG_NONE || b == LANG_NONE) return LANG_NONE;
+  if (a == LANG_EMPTY) return b;
+  if (b == LANG_EMPTY) return a;
+  const LangNode first = langs->nodes[a];
+  if (first.kind == THEN) return lang_then(langs, first.a, lang_then(langs, first.b, b));
+  const LangNode rest = langs->nodes[b];
+  return lang_node(langs, (LangNode){.kind = THEN,
+                                     .has_empty = first.has_empty && rest.has_empty,
+                                     .plain = first.plain && rest.plain,
+                                     .text = first.text && rest.text,
+                                     .a = a,
+                                     .b = b});
+}
+
+static int by_number(const void *a, const void *b) {
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Appends the parts of `a`, if it is of this kind, or `a` to lists from `start`. */
+static bool add_parts(Langs *langs, LangKind kind, Lang a) {
+  const LangNode *node = &langs->nodes[a];
+  bool nested = node->kind == kind;
+  size_t n = nested ? node->b : 1;
+  if (!grow(langs, &langs->lists, &langs->lists_capacity, langs->lists_count + n, sizeof *langs->lists))
+    return false;
+  for (size_t i = 0; i < n; i++)
+    langs->lists[langs->lists_count + i] = nested ? langs->lists[node->a + i] : a;
+  langs->lists_count += n;
+  return true;
+}
+
+/* Unites or intersects the sets among list[0..n) to one; returns the new n, or -1 if it is empty in an
+ * AND. */
+static ptrdiff_t join_sets(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
+  size_t kept = 0, n_sets = 0;
+  ByteSet all = byte_set_none();
+  for (size_t i = 0; i < n; i++) n_sets += langs->nodes[list[i]].kind == SET;
+  if (n_sets < 2) return (ptrdiff_t)n;
+  n_sets = 0;
+  for (size_t i = 0; i < n; i++) {
+    const LangNode *node = &langs->nodes[list[i]];
+    if (node->kind != SET) {
+      list[kept++] = list[i];
+      continue;
+    }
+    const ByteSet set = langs->sets[node->a];
+    if (n_sets++ == 0) all = set;
+    for (int w = 0; w < 4; w++)
+      all.bits[w] = kind == OR ? all.bits[w] | set.bits[w] : all.bits[w] & set.bits[w];
+  }
+  Lang joined = lang_set(langs, all);
+  if (joined == LANG_NONE) return -1;
+  list[kept++] = joined;
+  qsort(list, kept, sizeof *list, by_number);
+  return (ptrdiff_t)kept;
+}
+
+static bool lists_have(const uint32_t *list, size_t n, uint32_t value) {
+  return bsearch(&value, list, n, sizeof value, by_number) != NULL;
+}
+
+/* Simplifies the sorted list; returns the kept number, or -1 where the whole is `absorbing`. */
+static ptrdiff_t tidy(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
+  const Lang neutral = kind == OR ? LANG_NONE : LANG_ALL, absorbing = kind == OR ? LANG_ALL : LANG_NONE;
+  size_t kept = 0;
+  bool has_empty = false, has_text = false;
+  for (size_t i = 0; i < n; i++) {
+    if (list[i] == absorbing) return -1;
+    if (list[i] == neutral || (kept && list[kept - 1] == list[i])) continue;
+    list[kept++] = list[i];
+    has_empty |= list[i] != LANG_EMPTY && langs->nodes[list[i]].has_empty;
+    has_text |= list[i] != langs->any_text && langs->nodes[list[i]].text;
+  }
+  ptrdiff_t joined = join_sets(langs, kind, list, kept);
+  if (joined < 0) return -1;
+  n = (size_t)joined;
+  kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (kind == OR && list[i] == LANG_EMPTY && has_empty) continue;
+    if (kind == AND && list[i] == langs->any_text && has_text) continue;
+    list[kept++] = list[i];
+  }
+  for (size_t i = 0; i < kept; i++)
+    if (langs->nodes[list[i]].kind == NOT && lists_have(list, kept, langs->nodes[list[i]].a)) return -1;
+  return (ptrdiff_t)kept;
+}
+
+static Lang join(Langs *langs, LangKind kind, const Lang *parts, size_t n) {
+  const Lang absorbing = kind == OR ? LANG_ALL : LANG_NONE;
+  if (langs->failed != STATUS_OK) return LANG_NONE;
+  const size_t start = langs->lists_count;
+  for (size_t i = 0; i < n; i++)
+    if (!add_parts(langs, kind, parts[i])) return LANG_NONE;
+  size_t n_list = langs->lists_count - start;
+  qsort(langs->lists + start, n_list, sizeof *langs->lists, by_number);
+  ptrdiff_t kept = tidy(langs, kind, langs->lists + start, n_list);
+  langs->lists_count = start;
+  if (kept < 0) return absorbing;
+  const uint32_t *list = langs->lists + start;
+  if (kept == 0) return kind == OR ? LANG_NONE : LANG_ALL;
+  if (kept == 1) return list[0];
+  LangNode node = {.kind = (uint8_t)kind, .a = (uint32_t)start, .b = (uint32_t)kept};
+  bool all_empty = true, any_empty = false, all_text = true, any_text = false, plain = kind == OR;
+  for (ptrdiff_t i = 0; i < kept; i++) {
+    const LangNode *part = &langs->nodes[list[i]];
+    all_empty &= part->has_empty, any_empty |= part->has_empty;
+    all_text &= part->text, any_text |= part->text;
+    plain &= part->plain;
+    if (kind == AND && list[i] == LANG_EMPTY) node.min = 1;
+  }
+  if (node.min) return all_empty ? LANG_EMPTY : LANG_NONE;
+  node.has_empty = kind == OR ? any_empty : all_empty;
+  node.text = kind == OR ? all_text : any_text;
+  node.plain = plain;
+  size_t before = langs->count;
+  langs->lists_count = start + (size_t)kept;
+  Lang made = lang_node(langs, node);
+  if (langs->count == before) langs->lists_count = start;
+  return made;
+}
+
+Lang lang_or(Langs *langs, Lang a, Lang b) {
+  if (a == b || b == LANG_NONE) return a;
+  if (a == LANG_NONE) return b;
+  return join(langs, OR, (const Lang[]){a, b}, 2);
+}
+
+Lang lang_or_all(Langs *langs, const Lang *parts, size_t n) {
+  return join(langs, OR, parts, n);
+}
+
+Lang lang_and(Langs *langs, Lang a, Lang b) {
+  if (a == b || b == LANG_ALL) return a;
+  if (a == LANG_ALL) return b;
+  return join(langs, AND, (const Lang[]){a, b}, 2);
+}
+
+Lang lang_not(Langs *langs, Lang a) {
+  if (langs->failed != STATUS_OK) return LANG_NONE;
+  const LangNode *node = &langs->nodes[a];
+  if (node->kind == NOT) return node->a;
+  return lang_node(langs, (LangNode){.kind = NOT, .has_empty = !node->has_empty, .a = a});
+}
+
+Lang lang_repeat(Langs *langs, Lang a, uint32_t min, uint32_t max) {
+  if (max == 0 || a == LANG_EMPTY) return LANG_EMPTY;
+  if (a == LANG_NONE) return min == 0 ? LANG_EMPTY : LANG_NONE;
+  if (a == LANG_ALL) return LANG_ALL;
+  if (min == 1 && max == 1) return a;
+  const LangNode node = langs->nodes[a];
+  if (node.has_empty) min = 0;
+  if (node.kind == REPEAT && node.min == 0 && node.b == LANG_NO_END) return a;
+  return lang_node(langs, (LangNode){.kind = REPEAT,
+                                     .has_empty = min == 0,
+                                     .plain = node.plain,
+                                     .text = node.text,
+                                     .a = a,
+                                     .b = max,
+                                     .min = min});
+}
+
+Lang lang_literal(Langs *langs, const void *bytes, size_t size) {
+  Lang made = LANG_EMPTY;
+  while (size > 0) made = lang_then(langs, lang_byte(langs, ((const unsigned char *)bytes)[--size]), made);
+  return made;
+}
+
+static int by_bytes(const void *a, const void *b) {
+  const LangWord *x = a, *y = b;
+  int order = memcmp(x->bytes, y->bytes, x->size < y->size ? x->size : y->size);
+  return order ? order : (x->size > y->size) - (x->size < y->size);
+}
+
+/* The rests from byte `at` of sorted words that share the bytes before it. */
+static Lang words_from(Langs *langs, const LangWord *words, size_t n, size_t at) {
+  Lang made = LANG_NONE;
+  size_t i = 0;
+  while (i < n && words[i].size == at) i++;
+  if (i > 0) made = LANG_EMPTY;
+  if (n == 1) return i ? LANG_EMPTY : lang_literal(langs, words->bytes + at, words->size - at);
+  while (i < n) {
+    size_t end = i + 1, common = at + 1;
+    while (end < n && words[end].bytes[at] == words[i].bytes[at]) end++;
+    const LangWord *first = &words[i], *last = &words[end - 1];
+    while (common < first->size && common < last->size && first->bytes[common] == last->bytes[common])
+      common++;
+    Lang rest = words_from(langs, words + i, end - i, common);
+    made = lang_or(langs, made, lang_then(langs, lang_literal(langs, first->bytes + at, common - at), rest));
+    i = end;
+  }
+  return made;
+}
+
+Lang lang_words(Langs *langs, LangWord *words, size_t n) {
+  qsort(words, n, sizeof *words, by_bytes);
+  return lang_declare_text(langs, words_from(langs, words, n, 0));
+}
+
+/* --- text */
+
+Lang lang_declare_text(Langs *langs, Lang a) {
+  if (langs->failed == STATUS_OK && a > LANG_ALL) langs->nodes[a].text = true;
+  return a;
+}
+
+Lang lang_any_character(Langs *langs) {
+  return langs->any_character;
+}
+
+Lang lang_any_text(Langs *langs) {
+  return langs->any_text;
+}
+
+Lang lang_text(Langs *langs, Lang a) {
+  return langs->nodes[a].text ? a : lang_and(langs, a, langs->any_text);
+}
+
+/* --- derivatives */
+
+static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell);
+
+static Lang derive_parts(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell) {
+  Lang few[32] = {0};
+  Lang *parts = few;
+  Error err;
+  if (node.b > 32 && !(parts = mem_alloc(node.b, sizeof *parts, "an automaton", &err)))
+    return langs_fail(langs, STATUS_FAILED, err.text), LANG_NONE;
+  size_t n = 0;
+  for (uint32_t i = 0; i < node.b; i++) {
+    Lang part = derive(langs, langs->lists[node.a + i], byte, cell);
+    if (node.kind == OR && part == LANG_NONE) continue;
+    parts[n++] = part;
+  }
+  Lang made = join(langs, node.kind, parts, n);
+  if (parts != few) free(parts);
+  return made;
+}
+
+/* The derivative of `a`; keeps in `cell` only bytes that have the same one. */
+static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
+  if (langs->failed != STATUS_OK) return LANG_NONE;
+  const LangNode node = langs->nodes[a];
+  switch ((LangKind)node.kind) {
+  case EMPTY: return LANG_NONE;
+  case SET: {
+    const ByteSet *set = &langs->sets[node.a];
+    bool has = byte_set_has(set, byte);
+    byte_set_keep(cell, set, !has);
+    return has ? LANG_EMPTY : LANG_NONE;
+  }
+  case THEN: {
+    Lang first = lang_then(langs, derive(langs, node.a, byte, cell), node.b);
+    return langs->nodes[node.a].has_empty ? lang_or(langs, first, derive(langs, node.b, byte, cell)) : first;
+  }
+  case OR:
+  case AND: return derive_parts(langs, node, byte, cell);
+  case NOT: return lang_not(langs, derive(langs, node.a, byte, cell));
+  case REPEAT: {
+    uint32_t min = node.min ? node.min - 1 : 0, max = node.b == LANG_NO_END ? LANG_NO_END : node.b - 1;
+    Lang first = derive(langs, node.a, byte, cell);
+    return first == LANG_NONE ? LANG_NONE : lang_then(langs, first, lang_repeat(langs, node.a, min, max));
+  }
+  case MULTIPLE: return multiple_next(langs, node, byte, cell);
+  }
+  return LANG_NONE;
+}
+
+Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
+  uint32_t *next = langs->nodes[a].next;
+  if (next && next[byte] != LANG_UNKNOWN) return next[byte];
+  if (!next) {
+    Error err;
+    next = mem_alloc(256, sizeof *next, "an automaton", &err);
+    if (!next) return langs_fail(langs, STATUS_FAILED, err.text), LANG_NONE;
+    memset(next, 0xff, 256 * sizeof *next);
+    langs->nodes[a].next = next;
+  }
+  ByteSet cell = {{~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
+  Lang made = derive(langs, a, byte, &cell);
+  if (langs->failed != STATUS_OK) return LANG_NONE;
+  for (int i = 0; i < 256; i++)
+    if (byte_set_has(&cell, (unsigned)i)) next[i] = made;
+  return made;
+}
+
+bool lang_has_empty(const Langs *langs, Lang a) {
+  return langs->nodes[a].has_empty;
+}
+
+bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size) {
+  for (size_t i = 0; i < size && a != LANG_NONE; i++)
+    a = lang_next(langs, a, ((const unsigned char *)bytes)[i]);
+  return langs->nodes[a].has_empty;
+}
+
+/* --- emptiness */
+
+typedef struct {
+  Lang lang;
+  uint32_t from; /* index of the one it was reached from */
+} Reached;
+
+static void mark_path(Langs *langs, const Reached *reached, size_t at) {
+  for (;; at = reached[at].from) {
+    langs->nodes[reached[at].lang].alive = 1;
+    if (at == 0) return;
+  }
+}
+
+/* Tries texts that end in a multiple, which a search would find late. *multiple: `a` has such a part. */
+static bool has_witness(Langs *langs, Lang a, bool *multiple) {
+  const LangNode node = langs->nodes[a];
+  *multiple = node.kind == MULTIPLE;
+  LangNode part = node;
+  for (uint32_t i = 0; node.kind == AND && i < node.b && !*multiple; i++) {
+    part = langs->nodes[langs->lists[node.a + i]];
+    *multiple = part.kind == MULTIPLE;
+  }
+  char text[80];
+  size_t size;
+  for (int i = 0; *multiple && multiple_witness(langs, part, i, text, &size); i++)
+    if (size > 0 && lang_contains(langs, a, text, size)) return true;
+  return false;
+}
+
+bool lang_is_alive(Langs *langs, Lang a) {
+  const LangNode *start = &langs->nodes[a];
+  if (a == LANG_NONE || start->alive == 2 || langs->failed != STATUS_OK) return false;
+  if (start->plain || start->has_empty || start->alive == 1) return true;
+  bool multiple;
+  if (has_witness(langs, a, &multiple)) return langs->nodes[a].alive = 1, true;
+  Reached *reached = NULL;
+  size_t count = 0, capacity = 0;
+  uint32_t round = ++langs->round;
+  bool found = false;
+  if (!grow(langs, &reached, &capacity, 64, sizeof *reached)) return false;
+  reached[count++] = (Reached){a, 0};
+  langs->nodes[a].round = round;
+  for (size_t at = 0; at < count && !found && langs->failed == STATUS_OK; at++) {
+    Lang last = LANG_NONE;
+    for (int byte = 0; byte < 256 && !found; byte++) {
+      Lang next = lang_next(langs, reached[at].lang, (unsigned char)byte);
+      if (next == last) continue;
+      last = next;
+      LangNode *node = &langs->nodes[next];
+      if (next == LANG_NONE || node->alive == 2 || node->round == round) continue;
+      node->round = round;
+      found = node->plain || node->has_empty || node->alive == 1;
+      if (found) {
+        mark_path(langs, reached, at);
+      } else if (grow(langs, &reached, &capacity, count + 1, sizeof *reached)) {
+        reached[count++] = (Reached){next, (uint32_t)at};
+      }
+    }
+    if (count <= MAX_SEARCHED) continue;
+    if (multiple) { /* Assume that a multiple is there: what is wrong is refused at the end. */
+      found = true;
+      mark_path(langs, reached, at);
+    } else {
+      langs_fail(langs, STATUS_USAGE, "an intersection or complement has over 32,768 states");
+    }
+  }
+  for (size_t i = 0; !found && i < count && langs->failed == STATUS_OK; i++)
+    langs->nodes[reached[i].lang].alive = 2;
+  free(reached);
+  return found;
+}
+
+/* --- the store */
+
+Status langs_open(Langs *langs, Error *err) {
+  *langs = (Langs){.round = 0};
+  lang_node(langs, (LangNode){.kind = OR, .plain = true, .text = true, .alive = 2});
+  lang_node(langs, (LangNode){.kind = EMPTY, .has_empty = true, .plain = true, .text = true});
+  lang_node(langs, (LangNode){.kind = NOT, .has_empty = true, .plain = true, .a = LANG_NONE});
+  langs->any_text = langs->any_character = LANG_UNKNOWN;
+  langs->any_character = lang_characters(langs, 0, 0x10ffff);
+  langs->any_text = lang_repeat(langs, langs->any_character, 0, LANG_NO_END);
+  return langs_check(langs, err);
+}
+
+void langs_close(Langs *langs) {
+  for (size_t i = 0; i < langs->count; i++) free(langs->nodes[i].next);
+  free(langs->nodes);
+  free(langs->slots);
+  free(langs->lists);
+  free(langs->sets);
+  free(langs->divisors);
+  *langs = (Langs){.round = 0};
+}

@@ -1,0 +1,93 @@
+/* lang.h - regular languages of byte strings, as hash-consed expressions with derivatives.
+ *
+ * A Lang is the number of an expression in a Langs store; equal expressions have equal numbers, so that a
+ * Lang is also the state of a lazily built automaton: lang_next() is its transition by a byte. Union,
+ * intersection and complement are operators like any other. Text patterns are languages of UTF-8 bytes
+ * (lang_any_text()).
+ *
+ * Failures (memory, the limit on expressions) are kept in the store: functions then return LANG_NONE, and
+ * langs_check() reports the first failure. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef uint32_t Lang;
+enum { LANG_NONE = 0, LANG_EMPTY = 1, LANG_ALL = 2 }; /* no string; the empty string; all byte strings */
+#define LANG_NO_END  UINT32_MAX
+#define LANG_UNKNOWN UINT32_MAX
+
+typedef struct {
+  uint64_t bits[4];
+} ByteSet;
+
+typedef struct LangNode LangNode;
+
+typedef struct {
+  LangNode *nodes; /* [count] */
+  size_t count, capacity;
+  uint32_t *slots; /* [n_slots] numbers of expressions + 1, 0: empty */
+  size_t n_slots;
+  uint32_t *lists; /* [lists_count] parts of unions and intersections */
+  size_t lists_count, lists_capacity;
+  ByteSet *sets; /* [sets_count] */
+  size_t sets_count, sets_capacity;
+  struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
+  size_t divisors_count, divisors_capacity;
+  uint32_t round; /* of searches for a string, which mark expressions with it */
+  Lang any_character, any_text;
+  Status failed;
+  Error error;
+} Langs;
+
+Status langs_open(Langs *langs, Error *err);
+void langs_close(Langs *langs);
+/* The first failure so far. */
+Status langs_check(const Langs *langs, Error *err);
+/* Records a failure of `langs` unless there was one. */
+void langs_fail(Langs *langs, Status status, const char *message);
+
+Lang lang_set(Langs *langs, ByteSet set);
+Lang lang_byte(Langs *langs, unsigned char byte);
+Lang lang_bytes(Langs *langs, unsigned char first, unsigned char last);
+/* Code points first..last as UTF-8; surrogates are left out. */
+Lang lang_characters(Langs *langs, uint32_t first, uint32_t last);
+Lang lang_literal(Langs *langs, const void *bytes, size_t size);
+Lang lang_then(Langs *langs, Lang a, Lang b);
+Lang lang_or(Langs *langs, Lang a, Lang b);
+Lang lang_or_all(Langs *langs, const Lang *parts, size_t n);
+Lang lang_and(Langs *langs, Lang a, Lang b);
+Lang lang_not(Langs *langs, Lang a);
+/* From min to max (LANG_NO_END: any number) strings of `a`. */
+Lang lang_repeat(Langs *langs, Lang a, uint32_t min, uint32_t max);
+static inline Lang lang_maybe(Langs *langs, Lang a) {
+  return lang_repeat(langs, a, 0, 1);
+}
+/* One character, and any number of them: valid UTF-8. */
+Lang lang_any_character(Langs *langs);
+Lang lang_any_text(Langs *langs);
+/* `a` without what is no valid UTF-8. */
+Lang lang_text(Langs *langs, Lang a);
+/* Declares that all strings of `a` are valid UTF-8, which lang_text() uses. */
+Lang lang_declare_text(Langs *langs, Lang a);
+/* The strings words[i][0..sizes[i]), as a tree by their first bytes. Reorders the arrays. */
+typedef struct {
+  const char *bytes; /* [size] */
+  size_t size;
+} LangWord;
+Lang lang_words(Langs *langs, LangWord *words, size_t n);
+
+/* Texts whose digits are a decimal number that is a multiple of divisor / 10^scale; to be intersected with
+ * the grammar of numbers. PRECOND 0 < divisor < 2^31, scale <= LANG_MAX_SCALE */
+#define LANG_MAX_SCALE 60
+Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
+
+bool lang_has_empty(const Langs *langs, Lang a);
+/* The rests of the strings of `a` that begin with `byte`. */
+Lang lang_next(Langs *langs, Lang a, unsigned char byte);
+/* True if `a` has a string. Within the limit on expressions exact; over it langs_check() fails. */
+bool lang_is_alive(Langs *langs, Lang a);
+bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);

@@ -1,0 +1,46 @@
+/* lang_internal.h - the expressions of lang.h. Private to lang*.c and multiple.c. */
+#pragma once
+
+#include "constrain/lang/lang.h"
+
+typedef enum { EMPTY, SET, THEN, OR, AND, NOT, REPEAT, MULTIPLE } LangKind;
+
+/*   SET       a: index of the set
+ *   THEN      a, b: the first part (never a THEN) and the rest
+ *   OR, AND   a: index of the first part in lists, b: number of parts, sorted
+ *   NOT       a
+ *   REPEAT    a, min, b: max
+ *   MULTIPLE  a: index in divisors, b: remainder, min: what multiple.c packs there
+ * LANG_NONE is an OR without parts, LANG_ALL its NOT. */
+struct LangNode {
+  uint8_t kind;
+  bool has_empty; /* contains the empty string */
+  bool plain;     /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
+  bool text;      /* known to have only valid UTF-8 */
+  uint8_t alive;  /* 0 unknown, 1 has a string, 2 has none */
+  uint32_t a, b, min;
+  uint32_t round; /* of the last search that met it */
+  uint32_t *next; /* [256] LANG_UNKNOWN where not derived yet; NULL: nothing was */
+};
+
+static inline ByteSet byte_set_none(void) {
+  return (ByteSet){{0}};
+}
+static inline void byte_set_add(ByteSet *set, unsigned byte) {
+  set->bits[byte >> 6] |= UINT64_C(1) << (byte & 63);
+}
+static inline bool byte_set_has(const ByteSet *set, unsigned byte) {
+  return set->bits[byte >> 6] >> (byte & 63) & 1;
+}
+static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool inverted) {
+  for (int i = 0; i < 4; i++) set->bits[i] &= inverted ? ~other->bits[i] : other->bits[i];
+}
+
+/* Finds or adds an expression. */
+Lang lang_node(Langs *langs, LangNode node);
+/* The derivative of a MULTIPLE; keeps in `cell` the bytes that have the same. */
+Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
+/* The n-th text, in out[0..size), that would make a multiple of what the state of a MULTIPLE has read;
+ * false for n after the last one. */
+#define MULTIPLE_WITNESSES 24
+bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

@@ -1,0 +1,44 @@
+/* lang_utf8.c - ranges of code points as languages of their UTF-8 bytes; see lang.h. */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "constrain/lang/lang.h"
+
+/* The characters between two of the same length, bytes first[at..n) and last[at..n) in UTF-8:
+ *   first E0 A4 80, last E2 82 AC:   E0 (A4 80 .. BF BF) | E1 any any | E2 (80 80 .. 82 AC) */
+static Lang between(Langs *langs, const unsigned char *first, const unsigned char *last, int n) {
+  if (n == 1) return lang_bytes(langs, *first, *last);
+  if (*first == *last)
+    return lang_then(langs, lang_byte(langs, *first), between(langs, first + 1, last + 1, n - 1));
+  static const unsigned char lowest[3] = {0x80, 0x80, 0x80}, highest[3] = {0xbf, 0xbf, 0xbf};
+  const size_t rest = (size_t)n - 1;
+  bool whole_first = memcmp(first + 1, lowest, rest) == 0, whole_last = memcmp(last + 1, highest, rest) == 0;
+  Lang made = LANG_NONE;
+  if (!whole_first)
+    made = lang_then(langs, lang_byte(langs, *first), between(langs, first + 1, highest, n - 1));
+  int from = *first + !whole_first, until = *last - !whole_last;
+  if (from <= until) {
+    Lang any = between(langs, lowest, highest, n - 1);
+    made = lang_or(langs, made,
+                   lang_then(langs, lang_bytes(langs, (unsigned char)from, (unsigned char)until), any));
+  }
+  if (!whole_last)
+    made = lang_or(langs, made,
+                   lang_then(langs, lang_byte(langs, *last), between(langs, lowest, last + 1, n - 1)));
+  return made;
+}
+
+Lang lang_characters(Langs *langs, uint32_t first, uint32_t last) {
+  static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, 0x10ffff};
+  Lang made = LANG_NONE;
+  uint32_t begin = 0;
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; begin = ends[i++] + 1) {
+    uint32_t low = first > begin ? first : begin, high = last < ends[i] ? last : ends[i];
+    if (low > high || ends[i] == 0xdfff) continue;
+    unsigned char a[4], b[4];
+    int n = utf8_encode(low, a);
+    utf8_encode(high, b);
+    made = lang_or(langs, made, between(langs, a, b, n));
+  }
+  return lang_declare_text(langs, made);
+}

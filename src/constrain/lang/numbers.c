@@ -1,0 +1,291 @@
+/* numbers.c - comparisons of decimal texts as languages; see numbers.h.
+ *
+ * Called by: schema_lang.c. Texts without a sign are compared digit by digit: those with more integer
+ * digits are larger, and of two with as many the first different digit decides. Scientific texts are
+ * compared by their exponent first. */
+#include "constrain/lang/numbers.h"
+
+#include <string.h>
+
+/* --- decimals */
+
+bool decimal_read(const char *text, size_t size, Decimal *out) {
+  *out = (Decimal){.negative = size > 0 && *text == '-'};
+  int point = 0, n = 0;
+  bool fraction = false, exact = true;
+  size_t at = out->negative;
+  for (; at < size && text[at] != 'e' && text[at] != 'E'; at++) {
+    if (text[at] == '.') {
+      fraction = true;
+      continue;
+    }
+    if (n > 0 || text[at] != '0') {
+      if (n < DECIMAL_MAX_DIGITS) {
+        out->digits[n++] = text[at];
+      } else {
+        exact &= text[at] == '0';
+        n += 0;
+      }
+      if (!fraction) point++;
+    } else if (fraction) {
+      point--;
+    }
+  }
+  int exponent = 0, sign = 1;
+  for (at++; at < size; at++) {
+    if (text[at] == '-') sign = -1;
+    if (text[at] >= '0' && text[at] <= '9' && exponent < 100000) exponent = exponent * 10 + (text[at] - '0');
+  }
+  while (n > 0 && out->digits[n - 1] == '0') n--;
+  out->n = n;
+  out->exponent = n ? point - 1 + sign * exponent : 0;
+  if (n == 0) out->negative = false;
+  return exact && out->exponent >= -DECIMAL_MAX_DIGITS && out->exponent <= DECIMAL_MAX_DIGITS;
+}
+
+bool decimal_divisor(const Decimal *d, uint32_t *divisor, unsigned *scale) {
+  uint64_t value = 0;
+  int fraction = d->n - 1 - d->exponent;
+  for (int i = 0; i < d->n; i++) {
+    value = value * 10 + (uint64_t)(d->digits[i] - '0');
+    if (value >= UINT64_C(1) << 31) return false;
+  }
+  for (; fraction < 0; fraction++)
+    if ((value *= 10) >= UINT64_C(1) << 31) return false;
+  *divisor = (uint32_t)value;
+  *scale = (unsigned)fraction;
+  return value > 0 && fraction <= LANG_MAX_SCALE;
+}
+
+/* --- parts of texts */
+
+static Lang digits(Langs *l, uint32_t min, uint32_t max) {
+  return lang_repeat(l, lang_bytes(l, '0', '9'), min, max);
+}
+
+static Lang some(Langs *l, const char *bytes) {
+  Lang made = LANG_NONE;
+  for (; *bytes; bytes++) made = lang_or(l, made, lang_byte(l, (unsigned char)*bytes));
+  return made;
+}
+
+static Lang any_fraction(Langs *l) {
+  return lang_maybe(l, lang_then(l, lang_byte(l, '.'), digits(l, 1, LANG_NO_END)));
+}
+
+static Lang any_integer(Langs *l) {
+  return lang_or(l, lang_byte(l, '0'), lang_then(l, lang_bytes(l, '1', '9'), digits(l, 0, LANG_NO_END)));
+}
+
+static Lang any_mantissa(Langs *l) {
+  return lang_then(l, lang_bytes(l, '1', '9'), any_fraction(l));
+}
+
+static Lang any_exponent(Langs *l) {
+  return lang_then(l, some(l, "eE"), lang_then(l, lang_maybe(l, some(l, "+-")), digits(l, 1, LANG_NO_END)));
+}
+
+static Lang signed_any(Langs *l, Lang of) {
+  return lang_then(l, lang_maybe(l, lang_byte(l, '-')), of);
+}
+
+/* --- comparison of texts without a sign */
+
+typedef struct {
+  const char *integer, *fraction; /* [n_integer] at least one digit, [n_fraction] the last not 0 */
+  int n_integer, n_fraction;
+} Digits;
+
+/* Texts of the digits after the point, "." included, that are above (or below) the fraction. */
+static Lang fraction_beyond(Langs *l, Digits d, bool above) {
+  Lang made = LANG_NONE, any = digits(l, 0, LANG_NO_END);
+  if (above) made = lang_then(l, lang_then(l, any, lang_bytes(l, '1', '9')), any);
+  for (int i = d.n_fraction; i-- > 0;) {
+    unsigned char c = (unsigned char)d.fraction[i];
+    made = lang_then(l, lang_byte(l, c), made);
+    if (above && c < '9') made = lang_or(l, made, lang_then(l, lang_bytes(l, c + 1, '9'), any));
+    if (!above && c > '0') made = lang_or(l, made, lang_then(l, lang_bytes(l, '0', c - 1), any));
+    if (!above && i > 0) made = lang_or(l, made, LANG_EMPTY);
+  }
+  made = lang_then(l, lang_byte(l, '.'), made);
+  return above || d.n_fraction == 0 ? made : lang_or(l, made, LANG_EMPTY);
+}
+
+static Lang same_fraction(Langs *l, Digits d) {
+  Lang zeros = lang_byte(l, '0');
+  if (d.n_fraction == 0)
+    return lang_maybe(l, lang_then(l, lang_byte(l, '.'), lang_repeat(l, zeros, 1, LANG_NO_END)));
+  Lang text = lang_literal(l, d.fraction, (size_t)d.n_fraction);
+  return lang_then(l, lang_byte(l, '.'), lang_then(l, text, lang_repeat(l, zeros, 0, LANG_NO_END)));
+}
+
+/* Texts with as many integer digits that are above or below; `fraction`: with one. */
+static Lang same_length_beyond(Langs *l, Digits d, bool above, bool fraction) {
+  Lang made = fraction ? fraction_beyond(l, d, above) : LANG_NONE;
+  Lang end = fraction ? any_fraction(l) : LANG_EMPTY;
+  for (int i = d.n_integer; i-- > 0;) {
+    unsigned char c = (unsigned char)d.integer[i], least = i == 0 && d.n_integer > 1 ? '1' : '0';
+    uint32_t rest = (uint32_t)(d.n_integer - 1 - i);
+    Lang after = lang_then(l, digits(l, rest, rest), end);
+    made = lang_then(l, lang_byte(l, c), made);
+    if (above && c < '9') made = lang_or(l, made, lang_then(l, lang_bytes(l, c + 1, '9'), after));
+    if (!above && c > least) made = lang_or(l, made, lang_then(l, lang_bytes(l, least, c - 1), after));
+  }
+  return made;
+}
+
+static Lang beyond(Langs *l, Digits d, bool above, bool fraction) {
+  Lang made = same_length_beyond(l, d, above, fraction), end = fraction ? any_fraction(l) : LANG_EMPTY;
+  uint32_t n = (uint32_t)d.n_integer;
+  Lang leading = lang_bytes(l, '1', '9');
+  if (above) return lang_or(l, made, lang_then(l, leading, lang_then(l, digits(l, n, LANG_NO_END), end)));
+  if (n == 1) return made;
+  Lang shorter = lang_or(l, lang_byte(l, '0'), lang_then(l, leading, digits(l, 0, n - 2)));
+  return lang_or(l, made, lang_then(l, shorter, end));
+}
+
+static Lang same(Langs *l, Digits d) {
+  return lang_then(l, lang_literal(l, d.integer, (size_t)d.n_integer), same_fraction(l, d));
+}
+
+/* Texts of exponents, after "e", that are above, equal to or below `exponent`. */
+static Lang exponent_beyond(Langs *l, int exponent, int order) {
+  char text[8];
+  int size = 0, value = exponent < 0 ? -exponent : exponent;
+  char reversed[8];
+  do reversed[size++] = (char)('0' + value % 10);
+  while ((value /= 10) > 0);
+  for (int i = 0; i < size; i++) text[i] = reversed[size - 1 - i];
+  const Digits d = {text, "", size, 0};
+  Lang zeros = lang_repeat(l, lang_byte(l, '0'), 0, LANG_NO_END), minus = lang_byte(l, '-');
+  Lang plus = lang_maybe(l, lang_byte(l, '+')), any = digits(l, 1, LANG_NO_END);
+  Lang same_text = lang_then(l, zeros, lang_literal(l, text, (size_t)size));
+  if (order == 0) {
+    Lang positive = lang_then(l, plus, same_text), negative = lang_then(l, minus, same_text);
+    return exponent > 0 ? positive : exponent < 0 ? negative : lang_or(l, positive, negative);
+  }
+  bool away = (order > 0) == (exponent > 0) && exponent != 0;
+  Lang far = lang_then(l, zeros, beyond(l, d, true, false)),
+       near = lang_then(l, zeros, beyond(l, d, false, false));
+  if (exponent == 0) return order > 0 ? lang_then(l, plus, far) : lang_then(l, minus, far);
+  Lang own_sign = exponent > 0 ? plus : minus, other_sign = exponent > 0 ? minus : plus;
+  if (away) return lang_then(l, own_sign, far);
+  return lang_or(l, lang_then(l, own_sign, near), lang_then(l, other_sign, any));
+}
+
+static Lang with_exponent(Langs *l, Lang mantissa, Lang exponent) {
+  return lang_then(l, mantissa, lang_then(l, some(l, "eE"), exponent));
+}
+
+/* The digits of |d| as they stand in a plain text, in `text`. */
+static Digits plain_digits(const Decimal *d, char text[2 * DECIMAL_MAX_DIGITS + 2]) {
+  int n = 0;
+  if (d->n == 0 || d->exponent < 0) text[n++] = '0';
+  for (int i = 0; d->n && i <= d->exponent; i++) text[n++] = i < d->n ? d->digits[i] : '0';
+  Digits made = {text, text + n, n, 0};
+  for (int i = -1; d->n && i > d->exponent; i--) text[n++] = '0';
+  for (int i = d->exponent < 0 ? 0 : d->exponent + 1; i < d->n; i++) text[n++] = d->digits[i];
+  made.n_fraction = n - made.n_integer;
+  return made;
+}
+
+/* Texts without a sign above (order 1), equal to (0) or below (-1) |d|. */
+static Lang unsigned_set(Numbers numbers, const Decimal *d, int order) {
+  Langs *l = numbers.langs;
+  char text[2 * DECIMAL_MAX_DIGITS + 2];
+  const Digits plain = plain_digits(d, text);
+  Lang made = order == 0 ? same(l, plain) : beyond(l, plain, order > 0, true);
+  if (!numbers.exponents) return made;
+  if (d->n == 0) return order > 0 ? lang_or(l, made, lang_then(l, any_mantissa(l), any_exponent(l))) : made;
+  const Digits mantissa = {d->digits, d->digits + 1, 1, d->n - 1};
+  Lang at_same = order == 0 ? same(l, mantissa) : same_length_beyond(l, mantissa, order > 0, true);
+  if (order < 0) at_same = lang_and(l, at_same, any_mantissa(l));
+  made = lang_or(l, made, with_exponent(l, at_same, exponent_beyond(l, d->exponent, 0)));
+  if (order == 0) return made;
+  return lang_or(l, made, with_exponent(l, any_mantissa(l), exponent_beyond(l, d->exponent, order)));
+}
+
+/* --- sets */
+
+Lang numbers_bounded(Numbers numbers) {
+  Langs *l = numbers.langs;
+  Lang made = lang_then(l, any_integer(l), any_fraction(l));
+  if (numbers.exponents) made = lang_or(l, made, lang_then(l, any_mantissa(l), any_exponent(l)));
+  return signed_any(l, made);
+}
+
+Lang numbers_any(Numbers numbers) {
+  Langs *l = numbers.langs;
+  Lang made = lang_then(l, any_integer(l), any_fraction(l));
+  if (numbers.exponents) made = lang_then(l, made, lang_maybe(l, any_exponent(l)));
+  return signed_any(l, made);
+}
+
+Lang numbers_without_fraction(Numbers numbers) {
+  return signed_any(numbers.langs, any_integer(numbers.langs));
+}
+
+Lang numbers_multiple(Numbers numbers, uint32_t divisor, unsigned scale) {
+  return lang_and(numbers.langs, numbers_bounded(numbers), lang_multiple(numbers.langs, divisor, scale));
+}
+
+/* Normalised scientific texts of whole numbers: n fraction digits before zeros need an exponent of at
+ * least n. Longer fractions than 16 digits are left out. */
+static Lang scientific_integers(Langs *l) {
+  Lang made = LANG_NONE, zeros = lang_repeat(l, lang_byte(l, '0'), 0, LANG_NO_END);
+  for (int n = 0; n <= 16; n++) {
+    Lang fraction = lang_then(l, digits(l, (uint32_t)n, (uint32_t)n), zeros);
+    Lang some_digits = n ? fraction : lang_repeat(l, lang_byte(l, '0'), 1, LANG_NO_END);
+    fraction = lang_then(l, lang_byte(l, '.'), some_digits);
+    if (n == 0) fraction = lang_maybe(l, fraction);
+    Lang exponent = exponent_beyond(l, n - 1, 1);
+    made = lang_or(l, made, with_exponent(l, lang_then(l, lang_bytes(l, '1', '9'), fraction), exponent));
+  }
+  return made;
+}
+
+Lang numbers_integers(Numbers numbers) {
+  Langs *l = numbers.langs;
+  Lang zeros = lang_then(l, lang_byte(l, '.'), lang_repeat(l, lang_byte(l, '0'), 1, LANG_NO_END));
+  Lang made = lang_then(l, any_integer(l), lang_maybe(l, zeros));
+  return signed_any(l, numbers.exponents ? lang_or(l, made, scientific_integers(l)) : made);
+}
+
+static Lang negated(Langs *l, Lang of) {
+  return lang_then(l, lang_byte(l, '-'), of);
+}
+
+Lang numbers_equal(Numbers numbers, const Decimal *d) {
+  Langs *l = numbers.langs;
+  Lang equal = unsigned_set(numbers, d, 0);
+  return d->n == 0 ? signed_any(l, equal) : d->negative ? negated(l, equal) : equal;
+}
+
+/* Numbers on the far side of d, seen from zero, with d's sign (that of `positive` for zero). */
+static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
+  Lang far = unsigned_set(numbers, d, 1);
+  return positive ? far : negated(numbers.langs, far);
+}
+
+/* Numbers between d and zero, zero itself, and all of the other sign. PRECOND d is not zero */
+static Lang inward(Numbers numbers, const Decimal *d, bool positive) {
+  Langs *l = numbers.langs;
+  Lang near = unsigned_set(numbers, d, -1);
+  Lang all = lang_then(l, any_integer(l), any_fraction(l));
+  if (numbers.exponents) all = lang_or(l, all, lang_then(l, any_mantissa(l), any_exponent(l)));
+  return positive ? lang_or(l, near, negated(l, all)) : lang_or(l, negated(l, near), all);
+}
+
+static Lang side(Numbers numbers, const Decimal *d, bool or_equal, bool above) {
+  bool away = d->n == 0 || d->negative != above;
+  Lang made = away ? outward(numbers, d, above) : inward(numbers, d, !d->negative);
+  return or_equal ? lang_or(numbers.langs, made, numbers_equal(numbers, d)) : made;
+}
+
+Lang numbers_above(Numbers numbers, const Decimal *d, bool or_equal) {
+  return side(numbers, d, or_equal, true);
+}
+
+Lang numbers_below(Numbers numbers, const Decimal *d, bool or_equal) {
+  return side(numbers, d, or_equal, false);
+}

@@ -1,0 +1,35 @@
+/* numbers.h - sets of JSON numbers as languages of their texts, exact for any decimal.
+ *
+ * A set takes plain texts (-12.50) and, if `exponents` is set, normalised scientific ones (-1.25e+1): one
+ * digit that is not 0, a fraction, an exponent. */
+#pragma once
+
+#include "constrain/lang/lang.h"
+
+#define DECIMAL_MAX_DIGITS 400
+
+/* digits[0].digits[1..n) * 10^exponent, without zeros at either end; n == 0: zero. */
+typedef struct {
+  bool negative;
+  int n, exponent;
+  char digits[DECIMAL_MAX_DIGITS];
+} Decimal;
+
+/* Reads a valid JSON number; false if it has more digits, or an exponent outside -400..400. */
+bool decimal_read(const char *text, size_t size, Decimal *out);
+/* The divisor and scale of lang_multiple(); false where they are too large. */
+bool decimal_divisor(const Decimal *d, uint32_t *divisor, unsigned *scale);
+
+typedef struct {
+  Langs *langs;
+  bool exponents;
+} Numbers;
+
+Lang numbers_any(Numbers numbers);              /* with `exponents` the whole JSON grammar */
+Lang numbers_bounded(Numbers numbers);          /* the texts that the sets below are made of */
+Lang numbers_integers(Numbers numbers);         /* 1.0 too */
+Lang numbers_without_fraction(Numbers numbers); /* no '.' and no exponent */
+Lang numbers_equal(Numbers numbers, const Decimal *d);
+Lang numbers_above(Numbers numbers, const Decimal *d, bool or_equal);
+Lang numbers_below(Numbers numbers, const Decimal *d, bool or_equal);
+Lang numbers_multiple(Numbers numbers, uint32_t divisor, unsigned scale);

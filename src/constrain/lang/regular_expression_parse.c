@@ -1,0 +1,432 @@
+/* regular_expression_parse.c - text of a regular expression to a tree; see regular_expression.h. */
+#include "constrain/lang/regular_expression_parse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "constrain/lang/lang.h"
+
+#define MAX_NESTING 200
+#define MAX_COUNT   100000
+
+typedef struct {
+  const char *text; /* [size] */
+  size_t size, at;
+  int depth;
+  RegexTree *tree;
+  Error *err;
+} Parser;
+
+static Status refuse(Parser *p, const char *what) {
+  return error_set(p->err, STATUS_USAGE, "at byte %zu of the expression: %s", p->at, what);
+}
+
+static bool is_at(const Parser *p, const char *word) {
+  size_t n = strlen(word);
+  return p->size - p->at >= n && memcmp(p->text + p->at, word, n) == 0;
+}
+
+static bool take(Parser *p, const char *word) {
+  if (!is_at(p, word)) return false;
+  p->at += strlen(word);
+  return true;
+}
+
+static Status add_node(Parser *p, RegexNode node, int *index) {
+  RegexTree *tree = p->tree;
+  TRY(mem_grow(&tree->nodes, &tree->capacity, tree->count + 1, sizeof *tree->nodes, "an expression", p->err));
+  node.next = -1;
+  *index = (int)tree->count;
+  tree->nodes[tree->count++] = node;
+  return STATUS_OK;
+}
+
+/* Takes over the set's memory. */
+static Status add_set(Parser *p, CharSet *set, int *index) {
+  RegexTree *tree = p->tree;
+  charset_tidy(set);
+  Status status = mem_grow(&tree->sets, &tree->sets_capacity, tree->n_sets + 1, sizeof *tree->sets,
+                           "an expression", p->err);
+  if (status != STATUS_OK) return charset_release(set), status;
+  tree->sets[tree->n_sets] = *set;
+  *set = (CharSet){0};
+  return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = (int)tree->n_sets++}, index);
+}
+
+/* --- characters and classes */
+
+static Status add_ranges(Parser *p, CharSet *set, const char *pairs, bool inverted) {
+  CharSet ranges = {0};
+  Status status = STATUS_OK;
+  for (; *pairs && status == STATUS_OK; pairs += 2)
+    status = charset_add(&ranges, (unsigned char)pairs[0], (unsigned char)pairs[1], p->err);
+  charset_tidy(&ranges);
+  if (status == STATUS_OK && inverted) status = charset_complement(&ranges, p->err);
+  if (status == STATUS_OK) status = charset_unite(set, &ranges, p->err);
+  charset_release(&ranges);
+  return status;
+}
+
+static Status add_space(Parser *p, CharSet *set, bool inverted) {
+  static const uint32_t space[][2] = {{9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680},
+                                      {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                                      {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+  CharSet ranges = {0};
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < sizeof space / sizeof *space && status == STATUS_OK; i++)
+    status = charset_add(&ranges, space[i][0], space[i][1], p->err);
+  charset_tidy(&ranges);
+  if (status == STATUS_OK && inverted) status = charset_complement(&ranges, p->err);
+  if (status == STATUS_OK) status = charset_unite(set, &ranges, p->err);
+  charset_release(&ranges);
+  return status;
+}
+
+/* Names of general categories in two forms, as in ECMA-262, table "Value aliases ... for
+ * General_Category". */
+static const char *const category_names[][2] = {
+    {"Letter", "L"},
+    {"Uppercase_Letter", "Lu"},
+    {"Lowercase_Letter", "Ll"},
+    {"Number", "N"},
+    {"Decimal_Number", "Nd"},
+    {"digit", "Nd"},
+    {"Punctuation", "P"},
+    {"punct", "P"},
+    {"Symbol", "S"},
+    {"Separator", "Z"},
+    {"Mark", "M"},
+    {"Other", "C"},
+};
+
+/* Adds \p{NAME}; p->at is after "\p". */
+static Status add_property(Parser *p, CharSet *set, bool inverted) {
+  const char *begin = p->text + p->at + 1;
+  const char *end = is_at(p, "{") ? memchr(begin, '}', p->size - p->at - 1) : NULL;
+  if (!end) return refuse(p, "expected {NAME} after \\p");
+  char name[40];
+  if ((size_t)(end - begin) >= sizeof name) return refuse(p, "unknown property");
+  memcpy(name, begin, (size_t)(end - begin));
+  name[end - begin] = '\0';
+  const char *wanted = strchr(name, '=') ? strchr(name, '=') + 1 : name;
+  for (size_t i = 0; i < sizeof category_names / sizeof *category_names; i++)
+    if (strcmp(wanted, category_names[i][0]) == 0) wanted = category_names[i][1];
+  CharSet ranges = {0};
+  bool known = false;
+  Status status = STATUS_OK;
+  for (uint32_t i = 0; unicode_category_names[i] && status == STATUS_OK; i++) {
+    if (strncmp(unicode_category_names[i], wanted, strlen(wanted)) != 0 || strlen(wanted) > 2) continue;
+    known = true;
+    status = charset_add_value(&ranges, &unicode_categories, i, p->err);
+  }
+  if (status == STATUS_OK && !known) status = refuse(p, "unknown property (general categories are known)");
+  if (status == STATUS_OK && inverted) status = charset_complement(&ranges, p->err);
+  if (status == STATUS_OK) status = charset_unite(set, &ranges, p->err);
+  charset_release(&ranges);
+  p->at = (size_t)(end + 1 - p->text);
+  return status;
+}
+
+static int hex_value(char c) {
+  return c >= '0' && c <= '9'   ? c - '0'
+         : c >= 'a' && c <= 'f' ? c - 'a' + 10
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                : -1;
+}
+
+/* Reads n hexadecimal digits. */
+static Status take_hex(Parser *p, int n, uint32_t *code) {
+  *code = 0;
+  for (int i = 0; i < n; i++, p->at++) {
+    int value = p->at < p->size ? hex_value(p->text[p->at]) : -1;
+    if (value < 0) return refuse(p, "expected a hexadecimal digit");
+    *code = *code * 16 + (uint32_t)value;
+  }
+  return STATUS_OK;
+}
+
+static Status take_unicode(Parser *p, uint32_t *code) {
+  if (take(p, "{")) {
+    for (*code = 0; p->at < p->size && hex_value(p->text[p->at]) >= 0 && *code < UNICODE_END; p->at++)
+      *code = *code * 16 + (uint32_t)hex_value(p->text[p->at]);
+    return take(p, "}") && *code < UNICODE_END ? STATUS_OK : refuse(p, "expected \\u{CODE POINT}");
+  }
+  TRY(take_hex(p, 4, code));
+  if (*code >= 0xd800 && *code < 0xdc00 && take(p, "\\u")) {
+    uint32_t low;
+    TRY(take_hex(p, 4, &low));
+    *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
+    if (*code >= UNICODE_END) return refuse(p, "expected a low surrogate");
+  }
+  return STATUS_OK;
+}
+
+/* Reads an escape after its backslash: adds a class to `set`, or sets *code. */
+static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class, uint32_t *code) {
+  static const char controls[] = "t\tn\nv\vf\fr\r";
+  if (p->at >= p->size) return refuse(p, "nothing after the backslash");
+  char c = p->text[p->at];
+  *is_class = strchr("dDwWsSpP", c) != NULL;
+  if (*is_class) p->at++;
+  switch (c) {
+  case 'd':
+  case 'D': return add_ranges(p, set, "09", c == 'D');
+  case 'w':
+  case 'W': return add_ranges(p, set, "09AZaz__", c == 'W');
+  case 's':
+  case 'S': return add_space(p, set, c == 'S');
+  case 'p':
+  case 'P': return add_property(p, set, c == 'P');
+  case 'x': p->at++; return take_hex(p, 2, code);
+  case 'u': p->at++; return take_unicode(p, code);
+  case 'c':
+    if (p->size - p->at < 2) return refuse(p, "expected a letter after \\c");
+    *code = (uint32_t)p->text[p->at + 1] & 31;
+    p->at += 2;
+    return STATUS_OK;
+  case '0': *code = 0, p->at++; return STATUS_OK;
+  case 'b':
+    if (!in_class) return refuse(p, "word boundaries are not supported");
+    *code = 8, p->at++;
+    return STATUS_OK;
+  default: break;
+  }
+  const char *control = strchr(controls, c);
+  if (control && (control - controls) % 2 == 0) {
+    *code = (unsigned char)control[1];
+    p->at++;
+    return STATUS_OK;
+  }
+  if (c >= '1' && c <= '9') return refuse(p, "back references are not supported");
+  if (c == 'B' && !in_class) return refuse(p, "word boundaries are not supported");
+  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return refuse(p, "unknown escape");
+  int length = utf8_decode(p->text + p->at, p->size - p->at, code);
+  if (length <= 0) return refuse(p, "invalid UTF-8");
+  p->at += (size_t)length;
+  return STATUS_OK;
+}
+
+static Status take_character(Parser *p, uint32_t *code) {
+  int length = utf8_decode(p->text + p->at, p->size - p->at, code);
+  if (length <= 0) return refuse(p, "invalid UTF-8");
+  p->at += (size_t)length;
+  return STATUS_OK;
+}
+
+/* Reads one member of a class; a class escape is added at once. */
+static Status take_member(Parser *p, CharSet *set, bool *is_class, uint32_t *code) {
+  *is_class = false;
+  return take(p, "\\") ? take_escape(p, set, true, is_class, code) : take_character(p, code);
+}
+
+static Status class_members(Parser *p, CharSet *set) {
+  while (!take(p, "]")) {
+    if (p->at >= p->size) return refuse(p, "expected ']'");
+    bool is_class, last_is_class;
+    uint32_t first, last;
+    TRY(take_member(p, set, &is_class, &first));
+    if (is_class) continue;
+    last = first;
+    if (is_at(p, "-") && !is_at(p, "-]") && p->at + 1 < p->size) {
+      p->at++;
+      TRY(take_member(p, set, &last_is_class, &last));
+      if (last_is_class) { /* the '-' is a character */
+        TRY(charset_add(set, '-', '-', p->err));
+        last = first;
+      }
+    }
+    if (last < first) return refuse(p, "the range of the class is out of order");
+    TRY(charset_add(set, first, last, p->err));
+  }
+  return STATUS_OK;
+}
+
+static Status parse_class(Parser *p, int *index) {
+  CharSet set = {0};
+  bool inverted = take(p, "^");
+  Status status = class_members(p, &set);
+  charset_tidy(&set);
+  if (status == STATUS_OK && inverted) status = charset_complement(&set, p->err);
+  if (status != STATUS_OK) return charset_release(&set), status;
+  return add_set(p, &set, index);
+}
+
+static Status parse_one(Parser *p, int *index) {
+  CharSet set = {0};
+  bool is_class = false;
+  uint32_t code = 0;
+  Status status;
+  if (take(p, ".")) {
+    status = add_ranges(p, &set, "\n\n\r\r", false);
+    if (status == STATUS_OK) status = charset_add(&set, 0x2028, 0x2029, p->err);
+    charset_tidy(&set);
+    if (status == STATUS_OK) status = charset_complement(&set, p->err);
+    is_class = true;
+  } else {
+    status = take(p, "\\") ? take_escape(p, &set, false, &is_class, &code) : take_character(p, &code);
+  }
+  if (status == STATUS_OK && !is_class) status = charset_add(&set, code, code, p->err);
+  if (status != STATUS_OK) return charset_release(&set), status;
+  return add_set(p, &set, index);
+}
+
+/* --- groups, quantifiers, alternatives */
+
+static Status parse_either(Parser *p, int *index);
+
+static Status parse_group(Parser *p, int *index) {
+  bool ahead = false, negative = false;
+  if (take(p, "?")) {
+    if (take(p, "=")) {
+      ahead = true;
+    } else if (take(p, "!")) {
+      ahead = negative = true;
+    } else if (is_at(p, "<=") || is_at(p, "<!")) {
+      return refuse(p, "lookbehind is not supported");
+    } else if (take(p, "<")) {
+      const char *end = memchr(p->text + p->at, '>', p->size - p->at);
+      if (!end) return refuse(p, "expected '>' after the name of a group");
+      p->at = (size_t)(end + 1 - p->text);
+    } else if (!take(p, ":")) {
+      return refuse(p, "expected ':', '=', '!' or '<' after \"(?\"");
+    }
+  }
+  TRY(parse_either(p, index));
+  if (!take(p, ")")) return refuse(p, "expected ')'");
+  if (!ahead) return STATUS_OK;
+  return add_node(p,
+                  (RegexNode){.kind = REGEX_AHEAD,
+                              .negative = negative,
+                              .has_assertion = true,
+                              .has_start = p->tree->nodes[*index].has_start,
+                              .can_be_empty = true,
+                              .only_empty = true,
+                              .child = *index},
+                  index);
+}
+
+static bool take_number(Parser *p, uint32_t *value) {
+  size_t begin = p->at;
+  for (*value = 0; p->at < p->size && p->text[p->at] >= '0' && p->text[p->at] <= '9'; p->at++)
+    if (*value <= MAX_COUNT) *value = *value * 10 + (uint32_t)(p->text[p->at] - '0');
+  return p->at > begin;
+}
+
+/* Reads {n}, {n,} or {n,m}; false, without moving, if there is none: '{' is a character then. */
+static bool take_counts(Parser *p, uint32_t *min, uint32_t *max) {
+  size_t begin = p->at;
+  if (take(p, "{") && take_number(p, min)) {
+    *max = *min;
+    if (take(p, ",") && !take_number(p, max)) *max = LANG_NO_END;
+    if (take(p, "}")) return true;
+  }
+  p->at = begin;
+  return false;
+}
+
+static Status parse_quantifier(Parser *p, int *index) {
+  uint32_t min = 0, max = LANG_NO_END;
+  if (take(p, "?")) {
+    max = 1;
+  } else if (take(p, "+")) {
+    min = 1;
+  } else if (!take(p, "*") && !take_counts(p, &min, &max)) {
+    return STATUS_OK;
+  }
+  take(p, "?"); /* lazy: the same set of strings */
+  if (max < min) return refuse(p, "the quantifier's numbers are out of order");
+  if (min > MAX_COUNT || (max > MAX_COUNT && max != LANG_NO_END)) return refuse(p, "a count is over 100000");
+  const RegexNode child = p->tree->nodes[*index];
+  return add_node(p,
+                  (RegexNode){.kind = REGEX_REPEAT,
+                              .has_assertion = child.has_assertion,
+                              .has_start = child.has_start,
+                              .can_be_empty = child.can_be_empty || min == 0,
+                              .only_empty = child.only_empty || max == 0,
+                              .child = *index,
+                              .min = min,
+                              .max = max},
+                  index);
+}
+
+static Status parse_part(Parser *p, int *index) {
+  RegexNode anchor = {.has_assertion = true, .can_be_empty = true, .only_empty = true, .child = -1};
+  if (take(p, "^")) {
+    anchor.kind = REGEX_START;
+    anchor.has_start = true;
+    return add_node(p, anchor, index);
+  }
+  if (take(p, "$")) {
+    anchor.kind = REGEX_END;
+    return add_node(p, anchor, index);
+  }
+  if (is_at(p, "*") || is_at(p, "+") || is_at(p, "?")) return refuse(p, "nothing to repeat");
+  if (take(p, "(")) {
+    TRY(parse_group(p, index));
+  } else if (take(p, "[")) {
+    TRY(parse_class(p, index));
+  } else {
+    TRY(parse_one(p, index));
+  }
+  return parse_quantifier(p, index);
+}
+
+static Status parse_sequence(Parser *p, int *index) {
+  RegexNode node = {.kind = REGEX_SEQUENCE, .can_be_empty = true, .only_empty = true, .child = -1};
+  int last = -1;
+  while (p->at < p->size && p->text[p->at] != '|' && p->text[p->at] != ')') {
+    int part;
+    TRY(parse_part(p, &part));
+    const RegexNode *made = &p->tree->nodes[part];
+    node.has_assertion |= made->has_assertion;
+    node.has_start |= made->has_start;
+    node.can_be_empty &= made->can_be_empty;
+    node.only_empty &= made->only_empty;
+    if (last < 0) {
+      node.child = part;
+    } else {
+      p->tree->nodes[last].next = part;
+    }
+    last = part;
+  }
+  return add_node(p, node, index);
+}
+
+static Status parse_either(Parser *p, int *index) {
+  if (++p->depth > MAX_NESTING) return refuse(p, "groups nest over 200 deep");
+  TRY(parse_sequence(p, index));
+  if (is_at(p, "|")) {
+    RegexNode node = p->tree->nodes[*index];
+    node.kind = REGEX_EITHER;
+    node.child = *index;
+    int last = *index;
+    while (take(p, "|")) {
+      int part;
+      TRY(parse_sequence(p, &part));
+      const RegexNode *made = &p->tree->nodes[part];
+      node.has_assertion |= made->has_assertion;
+      node.has_start |= made->has_start;
+      node.can_be_empty |= made->can_be_empty;
+      node.only_empty &= made->only_empty;
+      p->tree->nodes[last].next = part;
+      last = part;
+    }
+    TRY(add_node(p, node, index));
+  }
+  p->depth--;
+  return STATUS_OK;
+}
+
+Status regex_tree_parse(const char *text, size_t size, RegexTree *tree, Error *err) {
+  Parser p = {.text = text, .size = size, .tree = tree, .err = err};
+  TRY(parse_either(&p, &tree->root));
+  return p.at == size ? STATUS_OK : refuse(&p, "unexpected ')'");
+}
+
+void regex_tree_release(RegexTree *tree) {
+  for (size_t i = 0; i < tree->n_sets; i++) charset_release(&tree->sets[i]);
+  free(tree->sets);
+  free(tree->nodes);
+  *tree = (RegexTree){0};
+}

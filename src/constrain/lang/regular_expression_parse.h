@@ -1,0 +1,36 @@
+/* regular_expression_parse.h - the tree of a regular expression. Private to regular_expression*.c. */
+#pragma once
+
+#include "tokenizer/regex/charset.h"
+
+typedef enum {
+  REGEX_SET,      /* one character of a set */
+  REGEX_SEQUENCE, /* its children in turn */
+  REGEX_EITHER,   /* one of its children */
+  REGEX_REPEAT,   /* its child, min to max times */
+  REGEX_START,    /* ^ */
+  REGEX_END,      /* $ */
+  REGEX_AHEAD,    /* (?=child), or (?!child) */
+} RegexKind;
+
+typedef struct {
+  RegexKind kind;
+  bool negative;
+  bool has_assertion, has_start; /* here or below */
+  bool can_be_empty, only_empty; /* matches the empty string; matches nothing else */
+  int child, next;               /* first child and next sibling, -1: none */
+  int set;                       /* index in sets */
+  uint32_t min, max;             /* LANG_NO_END: any number */
+} RegexNode;
+
+/* Zero-initialise it. */
+typedef struct {
+  RegexNode *nodes; /* [count] */
+  size_t count, capacity;
+  CharSet *sets; /* [n_sets] tidy */
+  size_t n_sets, sets_capacity;
+  int root;
+} RegexTree;
+
+Status regex_tree_parse(const char *text, size_t size, RegexTree *tree, Error *err);
+void regex_tree_release(RegexTree *tree);

@@ -1,0 +1,352 @@
+/* machine.c - JSON's grammar over bytes; see machine.h. Called by: constraint.c, masks.c. Calls: frames.c,
+ * lex.c. */
+#include "constrain/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+#include "base/utf8.h"
+#include "constrain/frames.h"
+#include "constrain/lang/numbers.h"
+#include "constrain/lex.h"
+
+#define CHUNK_BYTES ((size_t)1 << 16)
+#define MAX_CHUNKS  4096
+#define MAX_DEPTH   512
+
+static const char *const literals[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};
+
+/* --- memory */
+
+void machine_fail(Machine *machine, const char *message) {
+  if (machine->failed == STATUS_OK)
+    machine->failed = error_set(&machine->error, STATUS_FAILED, "%s", message);
+}
+
+Status machine_check(const Machine *machine, Error *err) {
+  if (machine->failed != STATUS_OK) return error_set(err, machine->failed, "%s", machine->error.text);
+  TRY(langs_check(&machine->set->langs, err));
+  return formulas_check(&machine->set->formulas, err);
+}
+
+void *machine_alloc(Machine *machine, size_t size) {
+  size = (size + 7) & ~(size_t)7;
+  if (size > CHUNK_BYTES) return machine_fail(machine, "a value has over 65,536 bytes of state"), NULL;
+  if (machine->mark.chunk == 0 || machine->mark.used + size > CHUNK_BYTES) {
+    if (machine->mark.chunk == machine->n_chunks) {
+      if (machine->n_chunks == MAX_CHUNKS)
+        return machine_fail(machine, "the text needs over 256 MB of state"), NULL;
+      char *chunk = malloc(CHUNK_BYTES);
+      if (!chunk || mem_grow(&machine->chunks, &machine->chunks_capacity, machine->n_chunks + 1, sizeof chunk,
+                             "a constraint", NULL))
+        return free(chunk), machine_fail(machine, "out of memory"), NULL;
+      machine->chunks[machine->n_chunks++] = chunk;
+    }
+    machine->mark = (ArenaMark){machine->mark.chunk + 1, 0};
+  }
+  void *made = machine->chunks[machine->mark.chunk - 1] + machine->mark.used;
+  machine->mark.used += size;
+  return made;
+}
+
+Status machine_open(SchemaSet *set, Machine *machine, Error *err) {
+  (void)err;
+  *machine = (Machine){.set = set};
+  for (size_t i = 0; i < set->count; i++)
+    machine->has_open |=
+        set->schemas[i].open_items != SCHEMA_NONE || set->schemas[i].open_members != SCHEMA_NONE;
+  return STATUS_OK;
+}
+
+void machine_close(Machine *machine) {
+  for (size_t i = 0; i < machine->n_lexes; i++) free(machine->lexes[i].next);
+  for (size_t i = 0; i < machine->n_chunks; i++) free(machine->chunks[i]);
+  free(machine->chunks);
+  free(machine->lexes);
+  free(machine->lex_slots);
+  free(machine->lex_langs);
+  free(machine->text);
+  buffer_release(&machine->decoded);
+  *machine = (Machine){.set = NULL};
+}
+
+static uint32_t frame_lex(Machine *m, const Frame *frame, int which);
+
+/* --- the end of a value */
+
+/* A value has ended in state->top, its parent. */
+static bool child_ended(Machine *m, JsonState *state, const bool *verdicts, uint64_t hash) {
+  const Frame *frame = frame_child_ended(m, state->top, verdicts, hash);
+  if (!frame) return false;
+  state->top = frame;
+  state->phase = frame->kind == FRAME_ROOT ? PHASE_END : PHASE_AFTER;
+  if (frame->kind == FRAME_ROOT) return frame_goals(frame)[0] == FORMULA_TRUE;
+  bool ends[MAX_GOALS];
+  if (frame_may_end(m, frame, ends)) return true;
+  ArenaMark mark = machine_mark(m);
+  bool goes_on =
+      frame->kind == FRAME_ARRAY ? frame_next_item(m, frame) != NULL : frame_lex(m, frame, 2) != LEX_NONE;
+  machine_release(m, mark);
+  return goes_on;
+}
+
+/* The text of a string from state->start, decoded, in m->decoded. */
+static bool decode_string(Machine *m, const JsonState *state) {
+  static const char escapes[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
+  m->decoded.size = 0;
+  Error err;
+  for (uint32_t i = state->start; i < state->n_text; i++) {
+    char bytes[4] = {m->text[i]};
+    size_t size = 1;
+    if (m->text[i] == '\\' && m->text[i + 1] != 'u') {
+      for (size_t j = 0; escapes[j]; j += 2)
+        if (escapes[j] == m->text[i + 1]) *bytes = escapes[j + 1];
+      i++;
+    } else if (m->text[i] == '\\') {
+      char hex[5] = {0};
+      memcpy(hex, m->text + i + 2, 4);
+      uint32_t code = (uint32_t)strtoul(hex, NULL, 16);
+      i += 5;
+      if (code >= 0xd800 && code <= 0xdbff) {
+        memcpy(hex, m->text + i + 3, 4);
+        code = 0x10000 + ((code - 0xd800) << 10) + ((uint32_t)strtoul(hex, NULL, 16) - 0xdc00);
+        i += 6;
+      }
+      size = (size_t)utf8_encode(code, bytes);
+    }
+    if (buffer_append(&m->decoded, bytes, size, &err) != STATUS_OK) return machine_fail(m, err.text), false;
+  }
+  return true;
+}
+
+static uint64_t hash_number(const Machine *m, const JsonState *state) {
+  Decimal d;
+  if (!decimal_read(m->text + state->start, state->n_text - state->start, &d))
+    return hash64(m->text + state->start, state->n_text - state->start, 3);
+  return hash64(d.digits, (size_t)d.n, (uint64_t)(d.exponent + 1000) << 4 | (uint64_t)d.negative << 3 | 3);
+}
+
+static bool string_ends(Machine *m, JsonState *state) {
+  bool verdicts[MAX_GOALS];
+  uint64_t hash = 0;
+  if (state->top->hashing) {
+    if (!decode_string(m, state)) return false;
+    hash = hash64(m->decoded.data, m->decoded.size, 4);
+  }
+  lex_verdicts(m, state->lex, verdicts, state->top->n_children);
+  return child_ended(m, state, verdicts, hash);
+}
+
+static bool key_ends(Machine *m, JsonState *state) {
+  if (!decode_string(m, state)) return false;
+  const Frame *frame =
+      frame_next_member(m, state->top, m->decoded.data ? m->decoded.data : "", m->decoded.size);
+  if (!frame) return false;
+  state->top = frame;
+  state->phase = PHASE_COLON;
+  return true;
+}
+
+static bool number_ends(Machine *m, JsonState *state) {
+  bool verdicts[MAX_GOALS];
+  lex_verdicts(m, state->lex, verdicts, state->top->n_children);
+  return child_ended(m, state, verdicts, state->top->hashing ? hash_number(m, state) : 0);
+}
+
+static bool container_ends(Machine *m, JsonState *state) {
+  bool verdicts[MAX_GOALS];
+  const Frame *frame = state->top;
+  if (!frame_may_end(m, frame, verdicts)) return false;
+  const uint64_t parts[2] = {frame->hash, frame->count};
+  uint64_t hash = frame->hashing ? hash64(parts, sizeof parts, 5 + frame->kind) : 0;
+  state->top = frame->up;
+  return child_ended(m, state, verdicts, hash);
+}
+
+/* --- the beginning of a value */
+
+/* The state in which a string or number of the open child begins. */
+static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind) {
+  Langs *l = &m->set->langs;
+  Lang langs[1 + MAX_GOALS];
+  langs[0] = frame_child_lang(m, frame, kind);
+  if (langs[0] == LANG_ALL) {
+    langs[0] = kind == JSON_STRING ? lang_any_text(l) : m->set->any_number;
+  } else {
+    langs[0] = kind == JSON_STRING ? lang_text(l, langs[0]) : lang_and(l, langs[0], m->set->bounded_number);
+  }
+  uint32_t n = frame->n_children;
+  for (uint32_t i = 0; i < n; i++)
+    langs[1 + i] = kind == JSON_STRING ? schema_strings(m->set, frame_children(frame)[i])
+                                       : schema_numbers(m->set, frame_children(frame)[i]);
+  const FormulaNode *need = &m->set->formulas.nodes[frame->child_need];
+  bool alone = n == 0 || (n == 1 && need->kind == FORMULA_ATOM);
+  return lex_begin(m, kind == JSON_NUMBER, langs, alone ? 1 : 1 + n);
+}
+
+/* A frame's lex states are made when they are first needed. */
+static uint32_t frame_lex(Machine *m, const Frame *frame, int which) {
+  uint32_t *lex = &((Frame *)frame)->lex[which];
+  if (*lex == LANG_UNKNOWN && which < 2) *lex = text_lex(m, frame, which == 0 ? JSON_STRING : JSON_NUMBER);
+  if (*lex == LANG_UNKNOWN) {
+    const Lang keys = lang_text(&m->set->langs, frame_next_keys(m, frame));
+    *lex = lex_begin(m, false, &keys, 1);
+  }
+  return *lex;
+}
+
+static bool text_begins(Machine *m, JsonState *state, JsonKind kind) {
+  state->lex = frame_lex(m, state->top, kind == JSON_STRING ? 0 : 1);
+  state->phase = kind == JSON_STRING ? PHASE_STRING : PHASE_NUMBER;
+  state->start = state->n_text;
+  return state->lex != LEX_NONE;
+}
+
+static bool literal_begins(Machine *m, JsonState *state, JsonKind kind) {
+  bool verdicts[MAX_GOALS];
+  if (!frame_child_scalar(m, state->top, kind, verdicts)) return false;
+  state->phase = PHASE_LITERAL;
+  state->kind = (uint8_t)kind;
+  state->at = 1;
+  return true;
+}
+
+static bool container_begins(Machine *m, JsonState *state, FrameKind kind) {
+  int depth = 0;
+  for (const Frame *up = state->top; up; up = up->up) depth++;
+  if (depth > MAX_DEPTH) return false;
+  const Frame *frame = frame_open(m, state->top, kind);
+  if (!frame) return false;
+  state->top = frame;
+  state->phase = kind == FRAME_OBJECT ? PHASE_FIRST_KEY : PHASE_FIRST_ITEM;
+  bool ends[MAX_GOALS];
+  if (frame_may_end(m, frame, ends)) return true;
+  ArenaMark mark = machine_mark(m);
+  bool goes_on = kind == FRAME_ARRAY ? frame_next_item(m, frame) != NULL : frame_lex(m, frame, 2) != LEX_NONE;
+  machine_release(m, mark);
+  return goes_on;
+}
+
+static bool value_begins(Machine *m, JsonState *state, unsigned char byte) {
+  switch (byte) {
+  case 'n': return literal_begins(m, state, JSON_NULL);
+  case 'f': return literal_begins(m, state, JSON_FALSE);
+  case 't': return literal_begins(m, state, JSON_TRUE);
+  case '"': return text_begins(m, state, JSON_STRING) && (state->start++, true);
+  case '[': return container_begins(m, state, FRAME_ARRAY);
+  case '{': return container_begins(m, state, FRAME_OBJECT);
+  default: break;
+  }
+  if (byte != '-' && (byte < '0' || byte > '9')) return false;
+  if (!text_begins(m, state, JSON_NUMBER)) return false;
+  state->lex = lex_next(m, state->lex, byte);
+  return state->lex != LEX_NONE;
+}
+
+static bool item_begins(Machine *m, JsonState *state, unsigned char byte) {
+  const Frame *frame = frame_next_item(m, state->top);
+  if (!frame) return false;
+  state->top = frame;
+  return value_begins(m, state, byte);
+}
+
+static bool key_begins(Machine *m, JsonState *state) {
+  state->lex = frame_lex(m, state->top, 2);
+  state->phase = PHASE_KEY_STRING;
+  state->start = state->n_text + 1;
+  return state->lex != LEX_NONE;
+}
+
+static bool comma(Machine *m, JsonState *state) {
+  if (state->top->kind == FRAME_OBJECT) {
+    state->phase = PHASE_KEY;
+    return frame_lex(m, state->top, 2) != LEX_NONE;
+  }
+  state->top = frame_next_item(m, state->top);
+  state->phase = PHASE_VALUE;
+  return state->top != NULL;
+}
+
+/* --- bytes */
+
+static bool literal_goes_on(Machine *m, JsonState *state, unsigned char byte) {
+  const char *text = literals[state->kind];
+  if ((unsigned char)text[state->at] != byte) return false;
+  if (text[++state->at]) return true;
+  bool verdicts[MAX_GOALS];
+  frame_child_scalar(m, state->top, state->kind, verdicts);
+  return child_ended(m, state, verdicts, 6 + (uint64_t)state->kind);
+}
+
+static bool structure(Machine *m, JsonState *state, unsigned char byte) {
+  if (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r') return true;
+  const bool object = state->top->kind == FRAME_OBJECT;
+  switch ((Phase)state->phase) {
+  case PHASE_VALUE: return value_begins(m, state, byte);
+  case PHASE_FIRST_ITEM: return byte == ']' ? container_ends(m, state) : item_begins(m, state, byte);
+  case PHASE_FIRST_KEY: return byte == '}' ? container_ends(m, state) : byte == '"' && key_begins(m, state);
+  case PHASE_KEY: return byte == '"' && key_begins(m, state);
+  case PHASE_COLON: state->phase = PHASE_VALUE; return byte == ':';
+  case PHASE_AFTER:
+    if (byte == ',') return comma(m, state);
+    return byte == (object ? '}' : ']') && container_ends(m, state);
+  default: return false;
+  }
+}
+
+bool machine_end_text(Machine *machine, JsonState *state) {
+  if (state->phase == PHASE_KEY_STRING) return key_ends(machine, state);
+  return state->phase == PHASE_STRING ? string_ends(machine, state) : number_ends(machine, state);
+}
+
+static bool take(Machine *m, JsonState *state, unsigned char byte) {
+  switch ((Phase)state->phase) {
+  case PHASE_STRING:
+  case PHASE_KEY_STRING:
+    if (byte == '"' && m->lexes[state->lex].escape == 0)
+      return lex_may_end(m, state->lex) && machine_end_text(m, state);
+    state->lex = lex_next(m, state->lex, byte);
+    return state->lex != LEX_NONE;
+  case PHASE_NUMBER: {
+    uint32_t next = lex_next(m, state->lex, byte);
+    if (next != LEX_NONE) {
+      state->lex = next;
+      return true;
+    }
+    return lex_may_end(m, state->lex) && number_ends(m, state) && structure(m, state, byte);
+  }
+  case PHASE_LITERAL: return literal_goes_on(m, state, byte);
+  default: return structure(m, state, byte);
+  }
+}
+
+bool machine_write(Machine *machine, uint32_t at, unsigned char byte) {
+  if ((size_t)at + 8 > machine->text_capacity &&
+      mem_grow(&machine->text, &machine->text_capacity, (size_t)at + 64, 1, "a constraint", NULL) !=
+          STATUS_OK)
+    return machine_fail(machine, "out of memory"), false;
+  machine->text[at] = (char)byte;
+  return true;
+}
+
+bool machine_push(Machine *machine, JsonState *state, unsigned char byte) {
+  if (!machine_write(machine, state->n_text, byte) || !take(machine, state, byte)) return false;
+  state->n_text++;
+  return machine->failed == STATUS_OK;
+}
+
+bool machine_begin(Machine *machine, JsonState *state) {
+  *state = (JsonState){.top = frame_root(machine), .phase = PHASE_VALUE};
+  return state->top != NULL;
+}
+
+bool machine_may_end(Machine *machine, const JsonState *state) {
+  if (state->phase == PHASE_END) return true;
+  if (state->phase != PHASE_NUMBER || state->top->kind != FRAME_ROOT) return false;
+  JsonState copy = *state;
+  ArenaMark mark = machine_mark(machine);
+  bool ends = lex_may_end(machine, state->lex) && number_ends(machine, &copy);
+  machine_release(machine, mark);
+  return ends;
+}

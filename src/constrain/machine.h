@@ -1,0 +1,132 @@
+/* machine.h - a parser of JSON text, byte by byte, that refuses a byte after which the text cannot satisfy
+ * a schema.
+ *
+ * A JsonState is a place in a text: copying it costs 32 bytes, and going back to a copy undoes the bytes
+ * since. Frames, one for each open array and object, are never changed; they lie in an arena that is
+ * released in the order of states (machine_mark, machine_release).
+ *
+ *   {"a": [1,           states: top -> Frame of the array -> Frame of the object -> root Frame
+ *
+ * A value is judged by several subschemas at once, its goals; a formula over goals, `need`, says what must
+ * still be possible. It leaves out what other parts of the text decide, so that it may allow too much;
+ * when a value closes, each goal is decided exactly. */
+#pragma once
+
+#include "constrain/schema.h"
+
+typedef struct Frame Frame;
+
+/* A key, or the hash of an item, that an open object or array has had. */
+typedef struct Seen {
+  const struct Seen *before;
+  uint64_t hash;
+  const char *bytes; /* [size] of a key */
+  size_t size;
+} Seen;
+
+typedef enum { FRAME_ROOT, FRAME_ARRAY, FRAME_OBJECT } FrameKind;
+
+struct Frame {
+  const Frame *up;
+  uint8_t kind;       /* FrameKind */
+  bool hashing;       /* values are hashed, for uniqueItems here or above */
+  bool free;          /* any value may be in it */
+  uint32_t count;     /* members or items begun */
+  uint32_t rank;      /* place of the last key in the order of properties; 0: none */
+  Formula need;       /* over ATOM_GOAL: what must be possible */
+  Formula child_need; /* over ATOM_GOAL of the member or item that is open */
+  uint32_t n_goals, n_children;
+  const Seen *seen;
+  uint64_t hash;   /* of the members or items so far */
+  uint64_t serial; /* differs between frames, also where memory is used again */
+  uint32_t lex[3]; /* beginnings of a string, a number and a key, LANG_UNKNOWN: not made yet */
+  uint32_t numbers
+      []; /* goals (Formula) [n_goals], their schemas [n_goals], schemas of the open child [n_children] */
+};
+static inline const Formula *frame_goals(const Frame *frame) {
+  return frame->numbers;
+}
+static inline const uint32_t *frame_goal_schemas(const Frame *frame) {
+  return frame->numbers + frame->n_goals;
+}
+static inline const uint32_t *frame_children(const Frame *frame) {
+  return frame->numbers + 2 * (size_t)frame->n_goals;
+}
+
+typedef enum {
+  PHASE_VALUE,      /* a value begins */
+  PHASE_FIRST_ITEM, /* a value begins or the array ends */
+  PHASE_FIRST_KEY,  /* a key begins or the object ends */
+  PHASE_KEY,        /* a key begins */
+  PHASE_STRING,
+  PHASE_KEY_STRING,
+  PHASE_NUMBER,
+  PHASE_LITERAL, /* in null, true or false */
+  PHASE_COLON,
+  PHASE_AFTER, /* after a member or item */
+  PHASE_END,   /* after the text */
+} Phase;
+
+typedef struct {
+  const Frame *top;
+  uint32_t lex;     /* state of the string or number, lex.h */
+  uint32_t n_text;  /* bytes so far */
+  uint32_t start;   /* where the string or number began */
+  uint8_t phase;    /* Phase */
+  uint8_t kind, at; /* LITERAL: which, and bytes of it so far */
+} JsonState;
+
+typedef struct Lex Lex;
+
+typedef struct {
+  size_t chunk, used;
+} ArenaMark;
+
+typedef struct {
+  SchemaSet *set;
+  char *text; /* [text_capacity] bytes on the way to the present state */
+  size_t text_capacity;
+  char **chunks; /* [n_chunks] of the arena */
+  size_t n_chunks, chunks_capacity;
+  ArenaMark mark;
+  Lex *lexes; /* [n_lexes] */
+  size_t n_lexes, lexes_capacity;
+  uint32_t *lex_slots; /* [n_lex_slots] number + 1 */
+  size_t n_lex_slots;
+  Lang *lex_langs; /* [lex_langs_count] */
+  size_t lex_langs_count, lex_langs_capacity;
+  Buffer decoded; /* a key or string without its escapes */
+  bool has_open;  /* some schema has unevaluatedItems or unevaluatedProperties */
+  uint64_t serial;
+  Status failed;
+  Error error;
+} Machine;
+
+/* The set must outlive the machine. */
+Status machine_open(SchemaSet *set, Machine *machine, Error *err);
+void machine_close(Machine *machine);
+Status machine_check(const Machine *machine, Error *err);
+
+/* The beginning of a text; false if no text satisfies the schema (as far as is seen before the first
+ * byte). */
+bool machine_begin(Machine *machine, JsonState *state);
+/* Takes a byte; false, the state then is undefined, if the byte is refused. */
+bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
+/* True if the text may end here. */
+bool machine_may_end(Machine *machine, const JsonState *state);
+
+/* The string, key or number that is open ends here, before its quote; false if it is refused. Where the
+ * string is not hashed and has one language, its text is not read: it ends as any text of the language
+ * would. */
+bool machine_end_text(Machine *machine, JsonState *state);
+/* Pushes a byte of the text only: for callers that have stepped state->lex themselves. */
+bool machine_write(Machine *machine, uint32_t at, unsigned char byte);
+
+static inline ArenaMark machine_mark(const Machine *machine) {
+  return machine->mark;
+}
+static inline void machine_release(Machine *machine, ArenaMark mark) {
+  machine->mark = mark;
+}
+void *machine_alloc(Machine *machine, size_t size);
+void machine_fail(Machine *machine, const char *message);

@@ -1,0 +1,218 @@
+/* schema.c - opens a schema and keeps its subschemas and keys by number; see schema.h.
+ *
+ * Called by: constraint.c. Calls: schema_resources.c (documents, anchors, $ref), schema_compile.c
+ * (keywords). */
+#include "constrain/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+#include "constrain/lang/numbers.h"
+#include "constrain/schema_internal.h"
+
+#define MAX_SCHEMAS 200000
+
+/* --- small containers */
+
+const Json *schema_find(const Json *object, const char *key) {
+  if (!json_is_object(object)) return NULL;
+  for (const Json *member = json_first(object); member; member = json_next(member))
+    if (strcmp(json_key(member), key) == 0) return member;
+  return NULL;
+}
+
+bool json_is_null(const Json *value) {
+  return value && !json_is_object(value) && !json_is_array(value) && !json_is_string(value) &&
+         !json_is_number(value) && !json_is_bool(value);
+}
+
+Status number_list_add(NumberList *list, uint32_t number, Error *err) {
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a schema", err));
+  list->items[list->count++] = number;
+  return STATUS_OK;
+}
+
+Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err) {
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a schema", err));
+  list->items[list->count++] = (KeySchema){key, schema};
+  return STATUS_OK;
+}
+
+/* --- keys */
+
+static bool rehash_keys(SchemaSet *set) {
+  size_t n = set->n_key_slots ? set->n_key_slots * 2 : 256;
+  uint32_t *slots = calloc(n, sizeof *slots);
+  if (!slots) return false;
+  for (size_t i = 0; i < set->n_keys; i++) {
+    size_t at = hash64(set->keys[i].bytes, set->keys[i].size, 0) & (n - 1);
+    while (slots[at]) at = (at + 1) & (n - 1);
+    slots[at] = (uint32_t)i + 1;
+  }
+  free(set->key_slots);
+  set->key_slots = slots;
+  set->n_key_slots = n;
+  return true;
+}
+
+uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add) {
+  if (set->n_keys * 2 >= set->n_key_slots && !rehash_keys(set)) goto failed;
+  size_t at = hash64(bytes, size, 0) & (set->n_key_slots - 1);
+  for (; set->key_slots[at]; at = (at + 1) & (set->n_key_slots - 1)) {
+    const Key *key = &set->keys[set->key_slots[at] - 1];
+    if (key->size == size && memcmp(key->bytes, bytes, size) == 0) return set->key_slots[at] - 1;
+  }
+  if (!add) return UINT32_MAX;
+  if (mem_grow(&set->keys, &set->keys_capacity, set->n_keys + 1, sizeof *set->keys, "a schema", NULL))
+    goto failed;
+  char *copy = malloc(size + 1);
+  if (!copy) goto failed;
+  memcpy(copy, bytes, size);
+  set->keys[set->n_keys] = (Key){copy, size};
+  set->key_slots[at] = (uint32_t)set->n_keys + 1;
+  return (uint32_t)set->n_keys++;
+failed:
+  langs_fail(&set->langs, STATUS_FAILED, "out of memory");
+  return UINT32_MAX;
+}
+
+/* --- schemas */
+
+static bool rehash_schemas(SchemaSet *set) {
+  size_t n = set->n_json_slots ? set->n_json_slots * 2 : 256;
+  uint32_t *slots = calloc(n, sizeof *slots);
+  if (!slots) return false;
+  for (size_t i = 2; i < set->count; i++) {
+    const void *json = set->schemas[i].json;
+    size_t at = hash64(&json, sizeof json, set->schemas[i].is_constant) & (n - 1);
+    while (slots[at]) at = (at + 1) & (n - 1);
+    slots[at] = (uint32_t)i + 1;
+  }
+  free(set->json_slots);
+  set->json_slots = slots;
+  set->n_json_slots = n;
+  return true;
+}
+
+static Status add(SchemaSet *set, Schema schema, const char *pointer, uint32_t *number, Error *err) {
+  if (set->count * 2 >= set->n_json_slots && !rehash_schemas(set))
+    return error_set(err, STATUS_FAILED, "out of memory");
+  const void *json = schema.json;
+  size_t at = hash64(&json, sizeof json, schema.is_constant) & (set->n_json_slots - 1);
+  for (; json && set->json_slots[at]; at = (at + 1) & (set->n_json_slots - 1)) {
+    const Schema *found = &set->schemas[set->json_slots[at] - 1];
+    if (found->json != schema.json || found->is_constant != schema.is_constant) continue;
+    *number = set->json_slots[at] - 1;
+    return STATUS_OK;
+  }
+  if (set->count >= MAX_SCHEMAS) return error_set(err, STATUS_USAGE, "over %d subschemas", MAX_SCHEMAS);
+  TRY(mem_grow(&set->schemas, &set->capacity, set->count + 1, sizeof *set->schemas, "a schema", err));
+  schema.pointer = strdup(pointer);
+  if (!schema.pointer) return error_set(err, STATUS_FAILED, "out of memory");
+  schema.kinds = ALL_KINDS;
+  schema.string = schema.number = LANG_ALL;
+  schema.additional = schema.names = schema.open_members = schema.rest = schema.open_items = SCHEMA_NONE;
+  schema.contains = schema.not_schema = schema.if_schema = schema.then_schema = schema.else_schema =
+      SCHEMA_NONE;
+  schema.max_members = schema.max_items = schema.max_contains = UINT32_MAX;
+  schema.member_keys = LANG_UNKNOWN;
+  if (json) set->json_slots[at] = (uint32_t)set->count + 1;
+  *number = (uint32_t)set->count;
+  set->schemas[set->count++] = schema;
+  return STATUS_OK;
+}
+
+Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, const char *pointer,
+                  uint32_t *number, Error *err) {
+  bool value;
+  if (json_bool(json, &value)) {
+    *number = value ? SCHEMA_TRUE : SCHEMA_FALSE;
+    return STATUS_OK;
+  }
+  char found[64];
+  if (!json_is_object(json))
+    return error_set(err, STATUS_USAGE, "%s is %s, expected a schema", pointer, json_describe(json, found));
+  schema_enter(set, json, &resource, &draft);
+  return add(set, (Schema){.json = json, .resource = resource, .draft = draft}, pointer, number, err);
+}
+
+Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
+                           Error *err) {
+  return add(set, (Schema){.json = value, .is_constant = true, .draft = DRAFT_2020}, pointer, number, err);
+}
+
+/* --- opening */
+
+/* Makes every language and formula, so that what cannot be made is refused now. */
+static Status make_all(SchemaSet *set, Error *err) {
+  for (uint32_t i = 0; i < set->count; i++) {
+    for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++) schema_takes_scalar(set, i, kind);
+    schema_strings(set, i);
+    schema_numbers(set, i);
+    schema_formula(set, i, JSON_ARRAY);
+    schema_formula(set, i, JSON_OBJECT);
+    schema_member_keys(set, i);
+  }
+  TRY(formulas_check(&set->formulas, err));
+  return langs_check(&set->langs, err);
+}
+
+static Status compile_all(SchemaSet *set, Error *err) {
+  const Numbers numbers = {&set->langs, set->options.exponents};
+  uint32_t number;
+  TRY(langs_open(&set->langs, err));
+  TRY(formulas_open(&set->formulas, err));
+  set->any_number = numbers_any(numbers);
+  set->bounded_number = numbers_bounded(numbers);
+  set->integers = LANG_UNKNOWN;
+  TRY(add(set, (Schema){.compiled = true}, "", &number, err));
+  TRY(add(set, (Schema){.compiled = true}, "", &number, err));
+  set->schemas[SCHEMA_FALSE].kinds = 0;
+  TRY(schema_find_resources(set, err));
+  TRY(schema_add(set, set->tree, 0, set->resources[0].draft, "#", &set->root, err));
+  for (; set->n_compiled < set->count; set->n_compiled++) {
+    uint32_t at = (uint32_t)set->n_compiled;
+    if (set->schemas[at].compiled) continue;
+    TRY(set->schemas[at].is_constant ? schema_compile_constant(set, at, err) : schema_compile(set, at, err));
+    set->schemas[at].compiled = true;
+    TRY(langs_check(&set->langs, err));
+  }
+  return make_all(set, err);
+}
+
+Status schema_open(const char *name, const char *text, size_t size, SchemaOptions options, SchemaSet *set,
+                   Error *err) {
+  *set = (SchemaSet){.options = options};
+  Status status = json_parse(name, STATUS_USAGE, text, size, NULL, 0, &set->tree, err);
+  Error inner;
+  if (status == STATUS_OK && (status = compile_all(set, &inner)) != STATUS_OK)
+    error_set(err, status, "%s: %s", name, inner.text);
+  if (status != STATUS_OK) schema_close(set);
+  return status;
+}
+
+void schema_close(SchemaSet *set) {
+  for (size_t i = 0; i < set->count; i++) {
+    Schema *s = &set->schemas[i];
+    NumberList *numbers[] = {&s->order,  &s->required, &s->prefix,   &s->all_of,
+                             &s->any_of, &s->one_of,   &s->constants};
+    KeyList *keys[] = {&s->properties, &s->patterns, &s->needed_keys, &s->dependents};
+    for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++) free(numbers[j]->items);
+    for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) free(keys[j]->items);
+    free(s->pointer);
+  }
+  for (size_t i = 0; i < set->n_keys; i++) free(set->keys[i].bytes);
+  for (size_t i = 0; i < set->n_resources; i++) free(set->resources[i].uri);
+  for (size_t i = 0; i < set->n_anchors; i++) free(set->anchors[i].name);
+  free(set->schemas);
+  free(set->keys);
+  free(set->key_slots);
+  free(set->json_slots);
+  free(set->resources);
+  free(set->anchors);
+  formulas_close(&set->formulas);
+  langs_close(&set->langs);
+  json_free(set->tree);
+  *set = (SchemaSet){.count = 0};
+}

@@ -1,0 +1,151 @@
+/* schema.h - a JSON Schema, compiled: its subschemas by number, each as languages of strings and numbers
+ * and as formulas over the members or items of objects and arrays.
+ *
+ * Schemas 0 and 1 are `false` and `true`. A subschema is compiled once however often it is referred to.
+ * Keywords are those of the draft that `$schema` names, 2020-12 without one. */
+#pragma once
+
+#include "base/json.h"
+#include "constrain/formula.h"
+#include "constrain/lang/lang.h"
+
+typedef enum { DRAFT_4 = 4, DRAFT_6 = 6, DRAFT_7 = 7, DRAFT_2019 = 8, DRAFT_2020 = 9 } Draft;
+
+typedef enum {
+  JSON_NULL,
+  JSON_FALSE,
+  JSON_TRUE,
+  JSON_NUMBER,
+  JSON_STRING,
+  JSON_ARRAY,
+  JSON_OBJECT,
+  JSON_KINDS
+} JsonKind;
+#define KIND_BIT(kind) (1u << (kind))
+#define ALL_KINDS      ((1u << JSON_KINDS) - 1)
+
+enum { SCHEMA_FALSE, SCHEMA_TRUE, SCHEMA_NONE = UINT32_MAX };
+
+/* A key, or a list of schemas with what chooses among them. */
+typedef struct {
+  uint32_t key; /* number of the key; of a pattern: its Lang */
+  uint32_t schema;
+} KeySchema;
+
+typedef struct {
+  uint32_t *items; /* [count] */
+  size_t count, capacity;
+} NumberList;
+
+typedef struct {
+  KeySchema *items; /* [count] */
+  size_t count, capacity;
+} KeyList;
+
+/* Zero means "not given" for counts of at least, UINT32_MAX for counts of at most, SCHEMA_NONE for
+ * schemas. */
+typedef struct {
+  const Json *json; /* NULL for schemas 0 and 1; the value for a constant */
+  bool is_constant; /* the value equals json */
+  bool compiled;
+  Draft draft;
+  uint32_t resource;   /* index of the base URI */
+  char *pointer;       /* JSON pointer, for messages */
+  unsigned kinds;      /* KIND_BIT() of the kinds that its own keywords allow */
+  Lang string, number; /* restrictions by its own keywords; LANG_ALL: none */
+  KeyList properties;  /* sorted by key */
+  NumberList order;    /* keys of properties in their order */
+  KeyList patterns;
+  uint32_t additional, names, open_members;
+  NumberList required;
+  uint32_t min_members, max_members;
+  KeyList needed_keys; /* (key, another key that it requires) */
+  KeyList dependents;  /* (key, schema of the object where it is present) */
+  NumberList prefix;   /* schemas of the first items */
+  uint32_t rest, open_items, contains, min_items, max_items, min_contains, max_contains;
+  bool unique;
+  NumberList all_of, any_of, one_of, constants; /* constants: the arrays and objects of enum */
+  bool has_any_of, has_one_of, has_constants;
+  uint32_t not_schema, if_schema, then_schema, else_schema;
+
+  /* Whole languages and formulas, in-place subschemas included. 0: unknown, 1: being made, 2: made */
+  uint8_t state[JSON_KINDS];
+  bool scalar[JSON_TRUE + 1];
+  Lang string_all, number_all;
+  Formula object, array;
+  Lang member_keys; /* keys that properties, patterns and additional allow; LANG_UNKNOWN: not made yet */
+} Schema;
+
+typedef struct {
+  char *uri; /* absolute, without a fragment */
+  const Json *json;
+  Draft draft;
+} Resource;
+
+typedef struct {
+  uint32_t resource;
+  char *name;
+  const Json *json;
+  bool dynamic;
+} Anchor;
+
+typedef struct {
+  char *bytes; /* [size] */
+  size_t size;
+} Key;
+
+typedef struct {
+  bool exponents;      /* bounded numbers may have one: 1.5e+3 */
+  bool ignore_formats; /* formats are annotations */
+} SchemaOptions;
+
+typedef struct {
+  SchemaOptions options;
+  Json *tree;
+  Langs langs;
+  Formulas formulas;
+  Schema *schemas; /* [count] */
+  size_t count, capacity;
+  size_t n_compiled;
+  Resource *resources; /* [n_resources]; the first is the root */
+  size_t n_resources, resources_capacity;
+  Anchor *anchors; /* [n_anchors] */
+  size_t n_anchors, anchors_capacity;
+  Key *keys; /* [n_keys] */
+  size_t n_keys, keys_capacity;
+  uint32_t *key_slots; /* [n_key_slots] number + 1 */
+  size_t n_key_slots;
+  uint32_t *json_slots; /* [n_json_slots] number of the schema + 1, by its Json */
+  size_t n_json_slots;
+  uint32_t root;
+  Lang any_number, bounded_number, integers; /* LANG_UNKNOWN: not made yet */
+} SchemaSet;
+
+/* Compiles a schema's text. Refusals are STATUS_USAGE and name the keyword and its JSON pointer. */
+Status schema_open(const char *name, const char *text, size_t size, SchemaOptions options, SchemaSet *set,
+                   Error *err);
+void schema_close(SchemaSet *set);
+
+/* Appends to a list. */
+Status number_list_add(NumberList *list, uint32_t number, Error *err);
+
+/* The number of a key; UINT32_MAX if `add` is false and there is none. */
+uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
+
+/* --- the meaning of a schema; recursive over in-place subschemas */
+bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind); /* null, false, true */
+Lang schema_strings(SchemaSet *set, uint32_t schema);
+Lang schema_numbers(SchemaSet *set, uint32_t schema);
+Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* of an array or object */
+/* The schemas of a member with this key, or of the item at `index`, by properties or items alone: an AND
+ * of CHILD. */
+Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size);
+/* True if properties and the like allow no member with this key. */
+bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key);
+uint32_t schema_item(const SchemaSet *set, uint32_t schema, uint32_t index);
+/* Keys that properties and the like allow. */
+Lang schema_member_keys(SchemaSet *set, uint32_t schema);
+/* True for schema `false`. */
+static inline bool schema_is_false(uint32_t schema) {
+  return schema == SCHEMA_FALSE;
+}

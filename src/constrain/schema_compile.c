@@ -1,0 +1,587 @@
+/* schema_compile.c - the keywords of JSON Schema, one function each; see schema_internal.h.
+ *
+ * Called by: schema.c. A keyword has the drafts that know it; in others it is an annotation, as any
+ * unknown one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "constrain/lang/formats.h"
+#include "constrain/lang/numbers.h"
+#include "constrain/lang/regular_expression.h"
+#include "constrain/schema_internal.h"
+
+/* The keyword that is being compiled. Schemas move in memory when one is added: own() gives the present
+ * place. */
+typedef struct {
+  SchemaSet *set;
+  uint32_t number;
+  const Json *json;  /* the whole schema */
+  const char *key;   /* the keyword */
+  const Json *value; /* its value */
+  Error *err;
+} Keyword;
+
+static Schema *own(const Keyword *k) {
+  return &k->set->schemas[k->number];
+}
+
+static Status refuse(const Keyword *k, const char *expected) {
+  char found[64];
+  return error_set(k->err, STATUS_USAGE, "%s/%s is %s, expected %s", own(k)->pointer, k->key,
+                   json_describe(k->value, found), expected);
+}
+
+/* Puts the keyword's place before the message of a failed call. */
+static Status blame(const Keyword *k, Status status, const Error *inner) {
+  return status == STATUS_OK ? status
+                             : error_set(k->err, status, "%s/%s: %s", own(k)->pointer, k->key, inner->text);
+}
+
+/* A key as a token of a JSON pointer. */
+static void append_token(char *out, size_t size, const char *token) {
+  size_t n = strlen(out);
+  for (; *token && n + 4 < size; token++) {
+    if (*token == '~' || *token == '/') {
+      out[n++] = '~';
+      out[n++] = *token == '~' ? '0' : '1';
+    } else {
+      out[n++] = *token;
+    }
+  }
+  out[n] = '\0';
+}
+
+/* Adds the subschema `json`, which is the keyword's value or, with `key`, below it. */
+static Status subschema(const Keyword *k, const Json *json, const char *key, uint32_t *number) {
+  char pointer[512];
+  const Schema *s = own(k);
+  snprintf(pointer, sizeof pointer - 200, "%s/%s%s", s->pointer, k->key, key ? "/" : "");
+  if (key) append_token(pointer, sizeof pointer, key);
+  return schema_add(k->set, json, s->resource, s->draft, pointer, number, k->err);
+}
+
+/* Adds each schema of an array. */
+static Status subschemas(const Keyword *k, NumberList *(*list)(Schema *), bool *given) {
+  if (!json_is_array(k->value) || (json_count(k->value) == 0 && own(k)->draft < DRAFT_2020))
+    return refuse(k, "an array of schemas");
+  size_t i = 0;
+  for (const Json *json = json_first(k->value); json; json = json_next(json)) {
+    char index[24];
+    uint32_t number;
+    snprintf(index, sizeof index, "%zu", i++);
+    TRY(subschema(k, json, index, &number));
+    TRY(number_list_add(list(own(k)), number, k->err));
+  }
+  if (given) *given = true;
+  return STATUS_OK;
+}
+
+static Status key_of(const Keyword *k, const Json *member, uint32_t *key) {
+  /* A key holds U+0000 as C0 80, which is not looked up then. */
+  *key = schema_key(k->set, json_key(member), strlen(json_key(member)), true);
+  return langs_check(&k->set->langs, k->err);
+}
+
+static Status key_of_string(const Keyword *k, const Json *value, uint32_t *key) {
+  size_t size;
+  if (!json_is_string(value)) return refuse(k, "an array of strings");
+  const char *bytes = json_string(value, &size);
+  *key = schema_key(k->set, bytes, size, true);
+  return langs_check(&k->set->langs, k->err);
+}
+
+/* --- types and values */
+
+static const struct {
+  const char *name;
+  unsigned kinds;
+} types[] = {{"null", KIND_BIT(JSON_NULL)},     {"boolean", KIND_BIT(JSON_FALSE) | KIND_BIT(JSON_TRUE)},
+             {"number", KIND_BIT(JSON_NUMBER)}, {"string", KIND_BIT(JSON_STRING)},
+             {"array", KIND_BIT(JSON_ARRAY)},   {"object", KIND_BIT(JSON_OBJECT)},
+             {"integer", KIND_BIT(JSON_NUMBER)}};
+
+static Status add_type(const Keyword *k, const Json *name, unsigned *kinds, bool *integer) {
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    if (!json_is_string(name) || !json_string_is(name, types[i].name)) continue;
+    bool is_integer = strcmp(types[i].name, "integer") == 0;
+    if (is_integer && !(*kinds & KIND_BIT(JSON_NUMBER))) *integer = true;
+    if (!is_integer && types[i].kinds == KIND_BIT(JSON_NUMBER)) *integer = false;
+    *kinds |= types[i].kinds;
+    return STATUS_OK;
+  }
+  return refuse(k, "null, boolean, object, array, number, integer or string, or an array of them");
+}
+
+static Numbers numbers_of(const Keyword *k) {
+  return (Numbers){&k->set->langs, k->set->options.exponents};
+}
+
+static void restrict_number(const Keyword *k, Lang to) {
+  own(k)->number = lang_and(&k->set->langs, own(k)->number, to);
+}
+
+static void restrict_string(const Keyword *k, Lang to) {
+  own(k)->string = lang_and(&k->set->langs, own(k)->string, to);
+}
+
+static Status take_type(const Keyword *k) {
+  unsigned kinds = 0;
+  bool integer = false;
+  if (json_is_array(k->value)) {
+    for (const Json *name = json_first(k->value); name; name = json_next(name))
+      TRY(add_type(k, name, &kinds, &integer));
+  } else {
+    TRY(add_type(k, k->value, &kinds, &integer));
+  }
+  own(k)->kinds &= kinds;
+  if (integer && k->set->integers == LANG_UNKNOWN) k->set->integers = numbers_integers(numbers_of(k));
+  if (integer)
+    restrict_number(k, own(k)->draft <= DRAFT_4 ? numbers_without_fraction(numbers_of(k)) : k->set->integers);
+  return STATUS_OK;
+}
+
+static Status read_decimal(const Keyword *k, const Json *value, Decimal *d) {
+  size_t size;
+  if (!json_is_number(value)) return refuse(k, "a number");
+  const char *text = json_number(value, &size);
+  return decimal_read(text, size, d) ? STATUS_OK : refuse(k, "a number of at most 400 digits and exponent");
+}
+
+static unsigned kind_of(const Json *value) {
+  bool truth;
+  if (json_bool(value, &truth)) return KIND_BIT(truth ? JSON_TRUE : JSON_FALSE);
+  return json_is_number(value)   ? KIND_BIT(JSON_NUMBER)
+         : json_is_string(value) ? KIND_BIT(JSON_STRING)
+         : json_is_array(value)  ? KIND_BIT(JSON_ARRAY)
+         : json_is_object(value) ? KIND_BIT(JSON_OBJECT)
+                                 : KIND_BIT(JSON_NULL);
+}
+
+/* The values of enum, or the one of const, from `first` on. */
+static Status take_values(const Keyword *k, const Json *first, size_t n) {
+  Langs *l = &k->set->langs;
+  unsigned kinds = 0;
+  size_t n_words = 0, i = 0;
+  Lang number = LANG_NONE;
+  LangWord *words = mem_alloc(n + 1, sizeof *words, "a schema", k->err);
+  if (!words) return STATUS_FAILED;
+  Status status = STATUS_OK;
+  for (const Json *value = first; i < n && status == STATUS_OK; value = json_next(value), i++) {
+    unsigned kind = kind_of(value);
+    kinds |= kind;
+    if (kind == KIND_BIT(JSON_STRING)) {
+      words[n_words].bytes = json_string(value, &words[n_words].size);
+      n_words++;
+    } else if (kind == KIND_BIT(JSON_NUMBER)) {
+      Decimal d;
+      status = read_decimal(k, value, &d);
+      if (status == STATUS_OK) number = lang_or(l, number, numbers_equal(numbers_of(k), &d));
+    } else if (kind & (KIND_BIT(JSON_ARRAY) | KIND_BIT(JSON_OBJECT))) {
+      uint32_t constant;
+      status = schema_add_constant(k->set, value, own(k)->pointer, &constant, k->err);
+      if (status == STATUS_OK) status = number_list_add(&own(k)->constants, constant, k->err);
+    }
+  }
+  if (status == STATUS_OK) {
+    own(k)->kinds &= kinds;
+    restrict_string(k, lang_words(l, words, n_words));
+    restrict_number(k, number);
+    own(k)->has_constants = true;
+  }
+  free(words);
+  return status;
+}
+
+static Status take_enum(const Keyword *k) {
+  if (!json_is_array(k->value)) return refuse(k, "an array of values");
+  return take_values(k, json_first(k->value), json_count(k->value));
+}
+
+/* --- strings */
+
+static Status read_count(const Keyword *k, uint32_t *count) {
+  Decimal d;
+  TRY(read_decimal(k, k->value, &d));
+  uint64_t value = 0;
+  for (int i = 0; i <= d.exponent && value < UINT32_MAX; i++)
+    value = value * 10 + (uint64_t)(i < d.n ? d.digits[i] - '0' : 0);
+  if (d.negative || (d.n && d.n > d.exponent + 1)) return refuse(k, "a non-negative integer");
+  *count = value >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)value;
+  return STATUS_OK;
+}
+
+static Status take_length(const Keyword *k) {
+  uint32_t count;
+  Langs *l = &k->set->langs;
+  TRY(read_count(k, &count));
+  bool min = strcmp(k->key, "minLength") == 0;
+  if (min) {
+    /* Both lengths together are one counter. */
+    const Json *other = schema_find(k->json, "maxLength");
+    Keyword both = *k;
+    uint32_t max = LANG_NO_END;
+    both.key = "maxLength";
+    both.value = other;
+    if (other) TRY(read_count(&both, &max));
+    restrict_string(k, max < count ? LANG_NONE : lang_repeat(l, lang_any_character(l), count, max));
+  } else if (!schema_find(k->json, "minLength")) {
+    restrict_string(k, lang_repeat(l, lang_any_character(l), 0, count));
+  }
+  return STATUS_OK;
+}
+
+static Status parse_pattern(const Keyword *k, const char *text, size_t size, Lang *out) {
+  Error inner;
+  return blame(k, regular_expression_parse(&k->set->langs, text, size, false, out, &inner), &inner);
+}
+
+static Status take_pattern(const Keyword *k) {
+  size_t size;
+  Lang lang;
+  if (!json_is_string(k->value)) return refuse(k, "a regular expression");
+  const char *text = json_string(k->value, &size);
+  TRY(parse_pattern(k, text, size, &lang));
+  restrict_string(k, lang);
+  return STATUS_OK;
+}
+
+static Status take_format(const Keyword *k) {
+  size_t size;
+  bool known;
+  Lang lang;
+  Error inner;
+  if (k->set->options.ignore_formats || !json_is_string(k->value)) return STATUS_OK;
+  const char *name = json_string(k->value, &size);
+  TRY(blame(k, format_lang(&k->set->langs, name, &known, &lang, &inner), &inner));
+  if (known) restrict_string(k, lang);
+  return STATUS_OK;
+}
+
+/* --- numbers */
+
+/* True if a sibling of draft 4 makes minimum or maximum exclusive. */
+static bool is_exclusive(const Keyword *k, const char *sibling) {
+  bool exclusive = false;
+  return own(k)->draft <= DRAFT_4 && json_bool(schema_find(k->json, sibling), &exclusive) && exclusive;
+}
+
+static Status take_minimum(const Keyword *k) {
+  Decimal d;
+  TRY(read_decimal(k, k->value, &d));
+  restrict_number(k, numbers_above(numbers_of(k), &d, !is_exclusive(k, "exclusiveMinimum")));
+  return STATUS_OK;
+}
+
+static Status take_maximum(const Keyword *k) {
+  Decimal d;
+  TRY(read_decimal(k, k->value, &d));
+  restrict_number(k, numbers_below(numbers_of(k), &d, !is_exclusive(k, "exclusiveMaximum")));
+  return STATUS_OK;
+}
+
+static Status take_exclusive(const Keyword *k) {
+  Decimal d;
+  TRY(read_decimal(k, k->value, &d));
+  bool min = strcmp(k->key, "exclusiveMinimum") == 0;
+  restrict_number(k, min ? numbers_above(numbers_of(k), &d, false) : numbers_below(numbers_of(k), &d, false));
+  return STATUS_OK;
+}
+
+static Status take_multiple(const Keyword *k) {
+  Decimal d;
+  uint32_t divisor;
+  unsigned scale;
+  TRY(read_decimal(k, k->value, &d));
+  if (d.negative || d.n == 0) return refuse(k, "a positive number");
+  if (!decimal_divisor(&d, &divisor, &scale)) return refuse(k, "at most 9 significant digits");
+  restrict_number(k, numbers_multiple(numbers_of(k), divisor, scale));
+  return STATUS_OK;
+}
+
+/* --- objects */
+
+static Status take_properties(const Keyword *k) {
+  if (!json_is_object(k->value)) return refuse(k, "an object of schemas");
+  for (const Json *member = json_first(k->value); member; member = json_next(member)) {
+    uint32_t key, number;
+    TRY(key_of(k, member, &key));
+    TRY(subschema(k, member, json_key(member), &number));
+    TRY(key_list_add(&own(k)->properties, key, number, k->err));
+    TRY(number_list_add(&own(k)->order, key, k->err));
+  }
+  return STATUS_OK;
+}
+
+static Status take_patterns(const Keyword *k) {
+  if (!json_is_object(k->value)) return refuse(k, "an object of schemas");
+  for (const Json *member = json_first(k->value); member; member = json_next(member)) {
+    uint32_t number;
+    Lang lang;
+    TRY(parse_pattern(k, json_key(member), strlen(json_key(member)), &lang));
+    TRY(subschema(k, member, json_key(member), &number));
+    TRY(key_list_add(&own(k)->patterns, lang, number, k->err));
+  }
+  return STATUS_OK;
+}
+
+static Status take_required(const Keyword *k) {
+  if (!json_is_array(k->value)) return refuse(k, "an array of strings");
+  for (const Json *name = json_first(k->value); name; name = json_next(name)) {
+    uint32_t key;
+    TRY(key_of_string(k, name, &key));
+    TRY(number_list_add(&own(k)->required, key, k->err));
+  }
+  return STATUS_OK;
+}
+
+static Status needed_keys(const Keyword *k, uint32_t key, const Json *names) {
+  for (const Json *name = json_first(names); name; name = json_next(name)) {
+    uint32_t other;
+    TRY(key_of_string(k, name, &other));
+    TRY(key_list_add(&own(k)->needed_keys, key, other, k->err));
+  }
+  return STATUS_OK;
+}
+
+/* dependencies, dependentRequired and dependentSchemas: an array of keys or a schema for each key. */
+static Status take_dependencies(const Keyword *k) {
+  if (!json_is_object(k->value)) return refuse(k, "an object");
+  for (const Json *member = json_first(k->value); member; member = json_next(member)) {
+    uint32_t key, number;
+    TRY(key_of(k, member, &key));
+    if (json_is_array(member)) {
+      TRY(needed_keys(k, key, member));
+    } else if (json_is_string(member) && own(k)->draft <= DRAFT_4) {
+      TRY(key_of_string(k, member, &number));
+      TRY(key_list_add(&own(k)->needed_keys, key, number, k->err));
+    } else {
+      TRY(subschema(k, member, json_key(member), &number));
+      TRY(key_list_add(&own(k)->dependents, key, number, k->err));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* --- keywords whose value is a count, a schema or a list of schemas */
+
+static Status take_count(const Keyword *k) {
+  uint32_t count;
+  TRY(read_count(k, &count));
+  Schema *s = own(k);
+  const struct {
+    const char *key;
+    uint32_t *place;
+  } counts[] = {{"minProperties", &s->min_members}, {"maxProperties", &s->max_members},
+                {"minItems", &s->min_items},        {"maxItems", &s->max_items},
+                {"minContains", &s->min_contains},  {"maxContains", &s->max_contains}};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    if (strcmp(k->key, counts[i].key) == 0) *counts[i].place = count;
+  return STATUS_OK;
+}
+
+static Status take_schema(const Keyword *k) {
+  uint32_t number;
+  TRY(subschema(k, k->value, NULL, &number));
+  Schema *s = own(k);
+  const struct {
+    const char *key;
+    uint32_t *place;
+  } schemas[] = {{"additionalProperties", &s->additional},
+                 {"propertyNames", &s->names},
+                 {"unevaluatedProperties", &s->open_members},
+                 {"unevaluatedItems", &s->open_items},
+                 {"contains", &s->contains},
+                 {"not", &s->not_schema},
+                 {"if", &s->if_schema},
+                 {"then", &s->then_schema},
+                 {"else", &s->else_schema}};
+  for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++)
+    if (strcmp(k->key, schemas[i].key) == 0) *schemas[i].place = number;
+  if (strcmp(k->key, "contains") == 0 && !(s->draft >= DRAFT_2019 && schema_find(k->json, "minContains")))
+    s->min_contains = 1;
+  return STATUS_OK;
+}
+
+static NumberList *all_of(Schema *s) {
+  return &s->all_of;
+}
+static NumberList *any_of(Schema *s) {
+  return &s->any_of;
+}
+static NumberList *one_of(Schema *s) {
+  return &s->one_of;
+}
+static NumberList *prefix(Schema *s) {
+  return &s->prefix;
+}
+
+static Status take_all_of(const Keyword *k) {
+  return subschemas(k, all_of, NULL);
+}
+static Status take_any_of(const Keyword *k) {
+  bool given = false;
+  TRY(subschemas(k, any_of, &given));
+  own(k)->has_any_of = given;
+  return STATUS_OK;
+}
+static Status take_one_of(const Keyword *k) {
+  bool given = false;
+  TRY(subschemas(k, one_of, &given));
+  own(k)->has_one_of = given;
+  return STATUS_OK;
+}
+static Status take_prefix(const Keyword *k) {
+  return subschemas(k, prefix, NULL);
+}
+
+static Status take_items(const Keyword *k) {
+  uint32_t number;
+  if (json_is_array(k->value)) {
+    if (own(k)->draft >= DRAFT_2020) return refuse(k, "a schema (an array is prefixItems in this draft)");
+    TRY(subschemas(k, prefix, NULL));
+    const Json *additional = schema_find(k->json, "additionalItems");
+    if (!additional) return STATUS_OK;
+    Keyword rest = *k;
+    rest.key = "additionalItems";
+    TRY(subschema(&rest, additional, NULL, &number));
+  } else {
+    TRY(subschema(k, k->value, NULL, &number));
+  }
+  own(k)->rest = number;
+  return STATUS_OK;
+}
+
+static Status take_unique(const Keyword *k) {
+  if (!json_is_bool(k->value)) return refuse(k, "true or false");
+  json_bool(k->value, &own(k)->unique);
+  return STATUS_OK;
+}
+
+static Status take_ref(const Keyword *k) {
+  size_t size;
+  uint32_t number;
+  if (!json_is_string(k->value)) return refuse(k, "a reference");
+  const char *reference = json_string(k->value, &size);
+  bool dynamic = strcmp(k->key, "$dynamicRef") == 0;
+  TRY(schema_resolve(k->set, own(k)->resource, reference, dynamic, own(k)->pointer, &number, k->err));
+  return number_list_add(&own(k)->all_of, number, k->err);
+}
+
+static Status take_const(const Keyword *k) {
+  return take_values(k, k->value, 1);
+}
+
+static Status refuse_keyword(const Keyword *k) {
+  return error_set(k->err, STATUS_USAGE, "%s/%s is not supported", own(k)->pointer, k->key);
+}
+
+/* The first draft that knows a keyword, and the last. */
+static const struct {
+  const char *key;
+  Draft first, last;
+  Status (*take)(const Keyword *k);
+} keywords[] = {
+    {"$ref", DRAFT_4, DRAFT_2020, take_ref},
+    {"$dynamicRef", DRAFT_2020, DRAFT_2020, take_ref},
+    {"$recursiveRef", DRAFT_2019, DRAFT_2019, refuse_keyword},
+    {"type", DRAFT_4, DRAFT_2020, take_type},
+    {"enum", DRAFT_4, DRAFT_2020, take_enum},
+    {"const", DRAFT_6, DRAFT_2020, take_const},
+    {"minLength", DRAFT_4, DRAFT_2020, take_length},
+    {"maxLength", DRAFT_4, DRAFT_2020, take_length},
+    {"pattern", DRAFT_4, DRAFT_2020, take_pattern},
+    {"format", DRAFT_4, DRAFT_2020, take_format},
+    {"minimum", DRAFT_4, DRAFT_2020, take_minimum},
+    {"maximum", DRAFT_4, DRAFT_2020, take_maximum},
+    {"exclusiveMinimum", DRAFT_6, DRAFT_2020, take_exclusive},
+    {"exclusiveMaximum", DRAFT_6, DRAFT_2020, take_exclusive},
+    {"multipleOf", DRAFT_4, DRAFT_2020, take_multiple},
+    {"properties", DRAFT_4, DRAFT_2020, take_properties},
+    {"patternProperties", DRAFT_4, DRAFT_2020, take_patterns},
+    {"additionalProperties", DRAFT_4, DRAFT_2020, take_schema},
+    {"propertyNames", DRAFT_6, DRAFT_2020, take_schema},
+    {"required", DRAFT_4, DRAFT_2020, take_required},
+    {"minProperties", DRAFT_4, DRAFT_2020, take_count},
+    {"maxProperties", DRAFT_4, DRAFT_2020, take_count},
+    {"dependencies", DRAFT_4, DRAFT_7, take_dependencies},
+    {"dependentRequired", DRAFT_2019, DRAFT_2020, take_dependencies},
+    {"dependentSchemas", DRAFT_2019, DRAFT_2020, take_dependencies},
+    {"unevaluatedProperties", DRAFT_2019, DRAFT_2020, take_schema},
+    {"prefixItems", DRAFT_2020, DRAFT_2020, take_prefix},
+    {"items", DRAFT_4, DRAFT_2020, take_items},
+    {"contains", DRAFT_6, DRAFT_2020, take_schema},
+    {"minContains", DRAFT_2019, DRAFT_2020, take_count},
+    {"maxContains", DRAFT_2019, DRAFT_2020, take_count},
+    {"minItems", DRAFT_4, DRAFT_2020, take_count},
+    {"maxItems", DRAFT_4, DRAFT_2020, take_count},
+    {"uniqueItems", DRAFT_4, DRAFT_2020, take_unique},
+    {"unevaluatedItems", DRAFT_2019, DRAFT_2020, take_schema},
+    {"allOf", DRAFT_4, DRAFT_2020, take_all_of},
+    {"anyOf", DRAFT_4, DRAFT_2020, take_any_of},
+    {"oneOf", DRAFT_4, DRAFT_2020, take_one_of},
+    {"not", DRAFT_4, DRAFT_2020, take_schema},
+    {"if", DRAFT_7, DRAFT_2020, take_schema},
+    {"then", DRAFT_7, DRAFT_2020, take_schema},
+    {"else", DRAFT_7, DRAFT_2020, take_schema},
+};
+
+static int by_key(const void *a, const void *b) {
+  const KeySchema *x = a, *y = b;
+  return (x->key > y->key) - (x->key < y->key);
+}
+
+Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
+  const Json *json = set->schemas[number].json;
+  const Draft draft = set->schemas[number].draft;
+  bool alone = draft <= DRAFT_7 && schema_find(json, "$ref");
+  for (const Json *member = json_first(json); member; member = json_next(member)) {
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+      if (draft < keywords[i].first || draft > keywords[i].last ||
+          strcmp(json_key(member), keywords[i].key) != 0)
+        continue;
+      if (alone && strcmp(keywords[i].key, "$ref") != 0) continue;
+      const Keyword k = {set, number, json, keywords[i].key, member, err};
+      TRY(keywords[i].take(&k));
+    }
+  }
+  KeyList *properties = &set->schemas[number].properties;
+  if (properties->count) qsort(properties->items, properties->count, sizeof *properties->items, by_key);
+  return STATUS_OK;
+}
+
+/* A constant is what a schema with properties, required and the like would say of its value. */
+Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
+  const Json *value = set->schemas[number].json;
+  uint32_t child;
+  if (!json_is_array(value) && !json_is_object(value)) {
+    const Keyword k = {set, number, value, "const", value, err};
+    return take_values(&k, value, 1);
+  }
+  bool array = json_is_array(value);
+  char pointer[400];
+  snprintf(pointer, sizeof pointer, "%s", set->schemas[number].pointer);
+  for (const Json *part = json_first(value); part; part = json_next(part)) {
+    TRY(schema_add_constant(set, part, pointer, &child, err));
+    if (array) {
+      TRY(number_list_add(&set->schemas[number].prefix, child, err));
+      continue;
+    }
+    uint32_t key = schema_key(set, json_key(part), strlen(json_key(part)), true);
+    TRY(langs_check(&set->langs, err));
+    TRY(key_list_add(&set->schemas[number].properties, key, child, err));
+    TRY(number_list_add(&set->schemas[number].order, key, err));
+    TRY(number_list_add(&set->schemas[number].required, key, err));
+  }
+  Schema *s = &set->schemas[number];
+  s->kinds = array ? KIND_BIT(JSON_ARRAY) : KIND_BIT(JSON_OBJECT);
+  if (array) {
+    s->rest = SCHEMA_FALSE;
+    s->min_items = s->max_items = (uint32_t)s->prefix.count;
+  } else {
+    s->additional = SCHEMA_FALSE;
+    if (s->properties.count)
+      qsort(s->properties.items, s->properties.count, sizeof *s->properties.items, by_key);
+  }
+  return STATUS_OK;
+}

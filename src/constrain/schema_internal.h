@@ -1,0 +1,29 @@
+/* schema_internal.h - what the files schema*.c share. */
+#pragma once
+
+#include "constrain/schema.h"
+
+/* The member of an object whatever its value, null too; NULL if absent. */
+const Json *schema_find(const Json *object, const char *key);
+bool json_is_null(const Json *value);
+
+/* Adds the number of the schema that `json` is, not compiled yet; `pointer` is its place. */
+Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, const char *pointer,
+                  uint32_t *number, Error *err);
+Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
+                           Error *err);
+Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err);
+
+/* Compiles the keywords of set->schemas[number]. */
+Status schema_compile(SchemaSet *set, uint32_t number, Error *err);
+Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err);
+
+/* Finds the documents and anchors within the schema. */
+Status schema_find_resources(SchemaSet *set, Error *err);
+/* The schema that `reference` means in a resource; refuses remote ones. */
+Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, bool dynamic,
+                      const char *pointer, uint32_t *number, Error *err);
+/* The draft that "$schema" names; `fallback` without one. */
+Status schema_draft(const Json *json, Draft fallback, Draft *draft, Error *err);
+/* Moves *resource and *draft to those that begin at `json`, if it has an id of its own. */
+void schema_enter(const SchemaSet *set, const Json *json, uint32_t *resource, Draft *draft);

@@ -1,0 +1,284 @@
+/* schema_meaning.c - a subschema with its in-place subschemas as languages and formulas; see schema.h.
+ *
+ * Called by: schema.c, frames.c. In-place subschemas ($ref, allOf, anyOf, oneOf, not, if) judge the same
+ * value, so that for strings and numbers they are unions, intersections and complements, and for arrays
+ * and objects formulas. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "constrain/schema_internal.h"
+
+enum { UNKNOWN, BEING_MADE, MADE };
+
+/* True if the meaning is still to be made; refuses schemas that need their own meaning for it. */
+static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  Schema *s = &set->schemas[schema];
+  if (s->state[kind] == MADE) return false;
+  if (s->state[kind] == BEING_MADE) {
+    Error err;
+    error_set(&err, STATUS_USAGE, "%s: $ref: the schema refers to itself for the same value", s->pointer);
+    langs_fail(&set->langs, STATUS_USAGE, err.text);
+    return false;
+  }
+  s->state[kind] = BEING_MADE;
+  return true;
+}
+
+/* --- booleans: null, false, true */
+
+bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  if (!begin(set, schema, kind)) return set->schemas[schema].scalar[kind];
+  const Schema *s = &set->schemas[schema];
+  bool takes = s->kinds & KIND_BIT(kind);
+  for (size_t i = 0; i < s->all_of.count; i++) takes &= schema_takes_scalar(set, s->all_of.items[i], kind);
+  if (s->has_any_of) {
+    bool any = false;
+    for (size_t i = 0; i < s->any_of.count; i++) any |= schema_takes_scalar(set, s->any_of.items[i], kind);
+    takes &= any;
+  }
+  if (s->has_one_of) {
+    int n = 0;
+    for (size_t i = 0; i < s->one_of.count; i++) n += schema_takes_scalar(set, s->one_of.items[i], kind);
+    takes &= n == 1;
+  }
+  if (s->not_schema != SCHEMA_NONE) takes &= !schema_takes_scalar(set, s->not_schema, kind);
+  if (s->if_schema != SCHEMA_NONE) {
+    uint32_t branch = schema_takes_scalar(set, s->if_schema, kind) ? s->then_schema : s->else_schema;
+    if (branch != SCHEMA_NONE) takes &= schema_takes_scalar(set, branch, kind);
+  }
+  set->schemas[schema].scalar[kind] = takes;
+  set->schemas[schema].state[kind] = MADE;
+  return takes;
+}
+
+/* --- languages of strings and numbers */
+
+static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  return kind == JSON_STRING ? schema_strings(set, schema) : schema_numbers(set, schema);
+}
+
+/* Strings of exactly one of the languages. */
+static Lang exactly_one(SchemaSet *set, const NumberList *list, JsonKind kind) {
+  Langs *l = &set->langs;
+  Lang one = LANG_NONE, any = LANG_NONE;
+  for (size_t i = 0; i < list->count; i++) {
+    Lang part = meaning(set, list->items[i], kind);
+    one = lang_or(l, lang_and(l, one, lang_not(l, part)), lang_and(l, part, lang_not(l, any)));
+    any = lang_or(l, any, part);
+  }
+  return one;
+}
+
+static Lang make_lang(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  Langs *l = &set->langs;
+  const Schema *s = &set->schemas[schema];
+  if (!(s->kinds & KIND_BIT(kind))) return LANG_NONE;
+  Lang made = kind == JSON_STRING ? s->string : s->number;
+  for (size_t i = 0; i < s->all_of.count; i++)
+    made = lang_and(l, made, meaning(set, s->all_of.items[i], kind));
+  if (s->has_any_of) {
+    Lang any = LANG_NONE;
+    for (size_t i = 0; i < s->any_of.count; i++)
+      any = lang_or(l, any, meaning(set, s->any_of.items[i], kind));
+    made = lang_and(l, made, any);
+  }
+  if (s->has_one_of) made = lang_and(l, made, exactly_one(set, &s->one_of, kind));
+  if (s->not_schema != SCHEMA_NONE) made = lang_and(l, made, lang_not(l, meaning(set, s->not_schema, kind)));
+  if (s->if_schema != SCHEMA_NONE) {
+    Lang when = meaning(set, s->if_schema, kind);
+    Lang then = s->then_schema == SCHEMA_NONE ? LANG_ALL : meaning(set, s->then_schema, kind);
+    Lang other = s->else_schema == SCHEMA_NONE ? LANG_ALL : meaning(set, s->else_schema, kind);
+    if (then != LANG_ALL) made = lang_and(l, made, lang_or(l, lang_not(l, when), then));
+    if (other != LANG_ALL) made = lang_and(l, made, lang_or(l, when, other));
+  }
+  return made;
+}
+
+Lang schema_strings(SchemaSet *set, uint32_t schema) {
+  if (!begin(set, schema, JSON_STRING)) return set->schemas[schema].string_all;
+  Lang made = make_lang(set, schema, JSON_STRING);
+  set->schemas[schema].string_all = made;
+  set->schemas[schema].state[JSON_STRING] = MADE;
+  return made;
+}
+
+Lang schema_numbers(SchemaSet *set, uint32_t schema) {
+  if (!begin(set, schema, JSON_NUMBER)) return set->schemas[schema].number_all;
+  Lang made = make_lang(set, schema, JSON_NUMBER);
+  set->schemas[schema].number_all = made;
+  set->schemas[schema].state[JSON_NUMBER] = MADE;
+  return made;
+}
+
+/* --- formulas of arrays and objects */
+
+static Formula atom(SchemaSet *set, AtomKind kind, uint32_t a) {
+  return formula_atom(&set->formulas, kind, a, 0);
+}
+
+static Formula own_of_object(SchemaSet *set, uint32_t schema) {
+  Formulas *f = &set->formulas;
+  const Schema *s = &set->schemas[schema];
+  Formula made = FORMULA_TRUE;
+  for (size_t i = 0; i < s->required.count; i++)
+    made = formula_and(f, made, atom(set, ATOM_HAS_KEY, s->required.items[i]));
+  if (s->min_members > 0) made = formula_and(f, made, atom(set, ATOM_MIN_COUNT, s->min_members));
+  if (s->max_members != UINT32_MAX) made = formula_and(f, made, atom(set, ATOM_MAX_COUNT, s->max_members));
+  bool restricts = s->properties.count || s->patterns.count;
+  if (restricts || (s->additional != SCHEMA_NONE && s->additional != SCHEMA_TRUE))
+    made = formula_and(f, made, atom(set, ATOM_MEMBERS, schema));
+  if (s->names != SCHEMA_NONE) made = formula_and(f, made, atom(set, ATOM_NAMES, schema));
+  if (s->open_members != SCHEMA_NONE) made = formula_and(f, made, atom(set, ATOM_OPEN_MEMBERS, schema));
+  for (size_t i = 0; i < s->needed_keys.count; i++) {
+    const KeySchema *pair = &s->needed_keys.items[i];
+    Formula absent = formula_not(f, atom(set, ATOM_HAS_KEY, pair->key));
+    made = formula_and(f, made, formula_or(f, absent, atom(set, ATOM_HAS_KEY, pair->schema)));
+  }
+  for (size_t i = 0; i < s->dependents.count; i++) {
+    const KeySchema *pair = &set->schemas[schema].dependents.items[i];
+    Formula absent = formula_not(f, atom(set, ATOM_HAS_KEY, pair->key));
+    made = formula_and(f, made, formula_or(f, absent, schema_formula(set, pair->schema, JSON_OBJECT)));
+  }
+  return made;
+}
+
+static Formula own_of_array(SchemaSet *set, uint32_t schema) {
+  Formulas *f = &set->formulas;
+  const Schema *s = &set->schemas[schema];
+  Formula made = FORMULA_TRUE;
+  if (s->min_items > 0) made = formula_and(f, made, atom(set, ATOM_MIN_COUNT, s->min_items));
+  if (s->max_items != UINT32_MAX) made = formula_and(f, made, atom(set, ATOM_MAX_COUNT, s->max_items));
+  if (s->prefix.count || (s->rest != SCHEMA_NONE && s->rest != SCHEMA_TRUE))
+    made = formula_and(f, made, atom(set, ATOM_ITEMS, schema));
+  if (s->contains != SCHEMA_NONE) made = formula_and(f, made, formula_atom(f, ATOM_CONTAINS, schema, 0));
+  if (s->open_items != SCHEMA_NONE) made = formula_and(f, made, atom(set, ATOM_OPEN_ITEMS, schema));
+  if (s->unique) made = formula_and(f, made, atom(set, ATOM_UNIQUE, 0));
+  return made;
+}
+
+static Formula list_formula(SchemaSet *set, const NumberList *list, FormulaKind how, JsonKind kind) {
+  Formula few[32], *parts = few, made;
+  if (list->count > 32 && !(parts = malloc(list->count * sizeof *parts))) {
+    langs_fail(&set->langs, STATUS_FAILED, "out of memory");
+    return FORMULA_FALSE;
+  }
+  for (size_t i = 0; i < list->count; i++) parts[i] = schema_formula(set, list->items[i], kind);
+  made = how == FORMULA_ONE ? formula_one(&set->formulas, parts, list->count)
+                            : formula_join(&set->formulas, how, parts, list->count);
+  if (parts != few) free(parts);
+  return made;
+}
+
+static Formula make_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  Formulas *f = &set->formulas;
+  const Schema *s = &set->schemas[schema];
+  if (!(s->kinds & KIND_BIT(kind))) return FORMULA_FALSE;
+  Formula made = kind == JSON_OBJECT ? own_of_object(set, schema) : own_of_array(set, schema);
+  made = formula_and(f, made, list_formula(set, &s->all_of, FORMULA_AND, kind));
+  if (s->has_any_of) made = formula_and(f, made, list_formula(set, &s->any_of, FORMULA_OR, kind));
+  if (s->has_one_of) made = formula_and(f, made, list_formula(set, &s->one_of, FORMULA_ONE, kind));
+  if (s->has_constants) made = formula_and(f, made, list_formula(set, &s->constants, FORMULA_OR, kind));
+  if (s->not_schema != SCHEMA_NONE)
+    made = formula_and(f, made, formula_not(f, schema_formula(set, s->not_schema, kind)));
+  if (s->if_schema != SCHEMA_NONE) {
+    Formula when = schema_formula(set, s->if_schema, kind);
+    Formula then = s->then_schema == SCHEMA_NONE ? FORMULA_TRUE : schema_formula(set, s->then_schema, kind);
+    Formula other = s->else_schema == SCHEMA_NONE ? FORMULA_TRUE : schema_formula(set, s->else_schema, kind);
+    made = formula_and(f, made, formula_or(f, formula_not(f, when), then));
+    made = formula_and(f, made, formula_or(f, when, other));
+  }
+  return made;
+}
+
+Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  Schema *s = &set->schemas[schema];
+  if (!begin(set, schema, kind)) return kind == JSON_OBJECT ? s->object : s->array;
+  Formula made = make_formula(set, schema, kind);
+  *(kind == JSON_OBJECT ? &s->object : &s->array) = made;
+  s->state[kind] = MADE;
+  return made;
+}
+
+/* --- members and items */
+
+static int by_key(const void *a, const void *b) {
+  const KeySchema *x = a, *y = b;
+  return (x->key > y->key) - (x->key < y->key);
+}
+
+Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size) {
+  Formulas *f = &set->formulas;
+  const Schema *s = &set->schemas[schema];
+  Formula made = FORMULA_TRUE;
+  bool matched = false;
+  const KeySchema wanted = {key, 0};
+  const KeySchema *found =
+      s->properties.count ? bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, by_key)
+                          : NULL;
+  if (found) {
+    matched = true;
+    made = formula_atom(f, ATOM_CHILD, found->schema, 0);
+  }
+  for (size_t i = 0; i < s->patterns.count; i++) {
+    if (!lang_contains(&set->langs, s->patterns.items[i].key, bytes, size)) continue;
+    matched = true;
+    made = formula_and(f, made, formula_atom(f, ATOM_CHILD, s->patterns.items[i].schema, 0));
+  }
+  if (!matched && s->additional != SCHEMA_NONE) made = formula_atom(f, ATOM_CHILD, s->additional, 0);
+  return made;
+}
+
+bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key) {
+  const Schema *s = &set->schemas[schema];
+  const Key *k = &set->keys[key];
+  bool matched = false;
+  for (size_t i = 0; i < s->properties.count; i++) {
+    if (s->properties.items[i].key != key) continue;
+    if (schema_is_false(s->properties.items[i].schema)) return true;
+    matched = true;
+  }
+  for (size_t i = 0; i < s->patterns.count; i++) {
+    if (!lang_contains(&set->langs, s->patterns.items[i].key, k->bytes, k->size)) continue;
+    if (schema_is_false(s->patterns.items[i].schema)) return true;
+    matched = true;
+  }
+  return !matched && schema_is_false(s->additional);
+}
+
+uint32_t schema_item(const SchemaSet *set, uint32_t schema, uint32_t index) {
+  const Schema *s = &set->schemas[schema];
+  if (index < s->prefix.count) return s->prefix.items[index];
+  return s->rest == SCHEMA_NONE ? SCHEMA_TRUE : s->rest;
+}
+
+static Lang keys_lang(SchemaSet *set, const Schema *s, bool allowed) {
+  LangWord *words = malloc((s->properties.count + 1) * sizeof *words);
+  if (!words) return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), LANG_NONE;
+  size_t n = 0;
+  for (size_t i = 0; i < s->properties.count; i++) {
+    const Key *key = &set->keys[s->properties.items[i].key];
+    if (schema_is_false(s->properties.items[i].schema) != allowed)
+      words[n++] = (LangWord){key->bytes, key->size};
+  }
+  Lang made = lang_words(&set->langs, words, n);
+  free(words);
+  return made;
+}
+
+Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
+  Langs *l = &set->langs;
+  const Schema *s = &set->schemas[schema];
+  if (s->member_keys != LANG_UNKNOWN) return s->member_keys;
+  Lang refused = LANG_NONE, made = LANG_ALL, matched = LANG_NONE;
+  for (size_t i = 0; i < s->patterns.count; i++) {
+    Lang pattern = s->patterns.items[i].key;
+    matched = lang_or(l, matched, pattern);
+    if (schema_is_false(s->patterns.items[i].schema)) refused = lang_or(l, refused, pattern);
+  }
+  if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
+  /* Among keys without end, single ones that are refused leave every beginning open: their end is refused. */
+  if (made != LANG_ALL || refused != LANG_NONE) refused = lang_or(l, refused, keys_lang(set, s, false));
+  if (refused != LANG_NONE) made = lang_and(l, made, lang_not(l, refused));
+  set->schemas[schema].member_keys = made;
+  return made;
+}

@@ -1,0 +1,71 @@
+"""`auk schema`: valid texts and others, refusals, and JSON-Schema-Test-Suite's required tests as lines of JSON.
+
+The tokenizer is the tiny model's (512 tokens, byte fallback)."""
+import collections
+import gzip
+import json
+
+import pytest
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+          "required": ["name"], "additionalProperties": False}
+
+
+@pytest.fixture
+def person(tmp_path):
+    path = tmp_path / "person.json"
+    path.write_text(json.dumps(PERSON))
+    return path
+
+
+def test_a_valid_text(run, person):
+    done = run("schema", "--schema", person, input=b'{"age": 3, "name": "A"}\n')
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"valid\n", b"")
+
+
+@pytest.mark.parametrize("text, place", [
+    (b'{"name": 1}', b'standard input:1:10: does not fit the schema: "1}"'),
+    (b'{"name": "A",\n "x', b'standard input:2:3: does not fit the schema: "x"'),
+    (b'{"name": "A"', b"standard input: the text ends too early, after byte 12"),
+])
+def test_the_place_of_what_does_not_fit(run, person, text, place):
+    done = run("schema", "--schema", person, input=text)
+    assert done.returncode == 1 and done.stdout == b"" and place in done.stderr
+
+
+def test_a_refused_schema_names_its_keyword(run, tmp_path):
+    (tmp_path / "bad.json").write_text('{"items": {"minimum": "1"}}')
+    done = run("schema", "--schema", tmp_path / "bad.json", input=b"1")
+    assert done.returncode == 2 and b'#/items/minimum is "1", expected a number' in done.stderr
+
+
+def lines(run, stories, tests, *flags):
+    text = "".join(json.dumps(test) + "\n" for test in tests)
+    done = run("schema", "-m", stories / "tokenizer.json", "--jsonl", *flags, input=text.encode())
+    assert done.stderr == b"" and done.returncode == 0
+    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
+def test_lines_say_what_was_compiled_and_accepted(run, stories):
+    good, bad = lines(run, stories, [{"name": "p", "schema": PERSON, "tests": ['{"name": "A"}', "{}", '{"name": "A'] },
+                                     {"name": "q", "schema": {"$ref": "#/x"}, "tests": ["1"]}])
+    assert good["compiled"] and good["error"] is None and good["accepted"] == [True, False, False]
+    assert good["masks"] > 0 and good["mask_us_max"] >= good["mask_us_p99"] >= 0
+    assert not bad["compiled"] and "leads nowhere" in bad["error"]
+
+
+# Formats are annotations there. Refused: remote references, $dynamicRef with several targets, unknown metaschemas, and
+# schemas that no text satisfies (`false`).
+REFUSED = {"2020-12": 44, "7": 23}
+
+
+def test_no_required_test_of_the_suite_is_wrong(run, root, stories):
+    with gzip.open(root / "test" / "data" / "schemas" / "suite.jsonl.gz", "rt", encoding="utf-8") as file:
+        suite = [json.loads(line) for line in file]
+    refused = collections.Counter()
+    for group, answer in zip(suite, lines(run, stories, suite, "--ignore-formats", "--key-order", "any"), strict=True):
+        if answer["compiled"]:
+            assert answer["accepted"] == [test["valid"] for test in group["tests"]], group["name"]
+        else:
+            refused[group["draft"]] += 1
+    assert refused == REFUSED

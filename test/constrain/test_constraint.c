@@ -1,0 +1,163 @@
+/* test_constraint.c - schemas over bytes and tokens: what is allowed, refused and masked. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "constrain/constraint.h"
+
+static Tokenizer *tokenizer;
+static Vocabulary vocabulary;
+
+static int open_vocabulary(void **state) {
+  (void)state;
+  Error err;
+  return tokenizer_open("test/data/stories260K-f32/tokenizer.json", &tokenizer, &err) ||
+         vocabulary_open(tokenizer, &vocabulary, &err);
+}
+
+static int close_vocabulary(void **state) {
+  (void)state;
+  vocabulary_close(&vocabulary);
+  tokenizer_close(tokenizer);
+  return 0;
+}
+
+static const SchemaOptions any_order = {.exponents = true};
+
+/* Bytes of the text that are taken; one more than its size if it may end there. */
+static size_t taken_of(const char *schema, const char *text) {
+  Constraint c;
+  Error err;
+  bool allowed;
+  size_t taken;
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, NULL, &c, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, &taken, &err), STATUS_OK);
+  if (allowed && constraint_may_end(&c)) taken++;
+  constraint_close(&c);
+  return taken;
+}
+
+#define OBJECT                                                                                               \
+  "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"enum\": [\"x\", "       \
+  "\"yy\"]}}, "                                                                                              \
+  "\"required\": [\"a\"], \"additionalProperties\": false}"
+
+/* A byte is refused as soon as no text can go on from it, not at the end of the value. */
+static void the_first_impossible_byte_is_refused(void **state) {
+  (void)state;
+  assert_int_equal(taken_of(OBJECT, "{\"b\": \"yy\", \"a\": 1}"), 20);
+  assert_int_equal(taken_of(OBJECT, "{\"b\": \"yx"), 8);
+  assert_int_equal(taken_of(OBJECT, "{\"c"), 2);
+  assert_int_equal(taken_of(OBJECT, "{\"b\": \"x\"}"), 9);
+  assert_int_equal(taken_of(OBJECT, "{\"a\": 1, \"a"), 10);
+  assert_int_equal(taken_of(OBJECT, "{\"a\": 1, \"b\": \"x\","), 17);
+  assert_int_equal(taken_of("{\"maximum\": 20, \"minimum\": 10, \"type\": \"integer\"}", "3"), 0);
+}
+
+static void one_of_is_exclusive_where_branches_overlap(void **state) {
+  (void)state;
+  const char *schema =
+      "{\"oneOf\": [{\"required\": [\"a\"]}, {\"required\": [\"b\"]}], \"type\": \"object\"}";
+  assert_int_equal(taken_of(schema, "{\"a\": 1}"), 9);
+  assert_int_equal(taken_of(schema, "{\"a\": 1, \"b"), 11);
+  assert_int_equal(taken_of(schema, "{\"a\": 1, \"b\""), 11);
+}
+
+static void escapes_are_judged_by_what_they_mean(void **state) {
+  (void)state;
+  const char *schema = "{\"const\": \"\\u00e9\\ud83d\\ude00\"}";
+  assert_int_equal(taken_of(schema, "\"\\u00e9\\uD83D\\uDE00\""), 21);
+  assert_int_equal(taken_of(schema, "\"\u00e9\U0001f600\""), 9);
+  assert_int_equal(taken_of(schema, "\"\\u00e8"), 6);
+  assert_int_equal(taken_of(schema, "\"\\n"), 2);
+}
+
+static void items_differ_as_values_do(void **state) {
+  (void)state;
+  const char *schema = "{\"uniqueItems\": true}";
+  assert_int_equal(taken_of(schema, "[1, 2, 1e1]"), 12);
+  assert_int_equal(taken_of(schema, "[1, 1.0]"), 7);
+  assert_int_equal(taken_of(schema, "[{\"a\": 1, \"b\": [\"\\u0061\"]}, {\"b\": [\"a\"], \"a\": 1}]"), 47);
+}
+
+static void a_refusal_names_keyword_and_place(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"{\"properties\": {\"a/b\": {\"minLength\": \"1\"}}}", "#/properties/a~1b/minLength"},
+      {"{\"items\": {\"$ref\": \"http://example.com/x\"}}", "#/items/$ref"},
+      {"{\"items\": {\"$ref\": \"#/nowhere\"}}", "leads nowhere"},
+      {"{\"allOf\": [{\"pattern\": \"(\"}]}", "#/allOf/0/pattern: at byte 1"},
+      {"{\"$ref\": \"#\"}", "refers to itself"},
+      {"{\"$schema\": \"http://example.com/s\"}", "$schema"},
+      {"{\"type\": \"integer\", \"minimum\": 1.2, \"maximum\": 1.3}", "no text satisfies"},
+      {"{\"required\": [\"a\"], \"properties\": {\"a\": false}, \"type\": \"object\"}", "no text satisfies"},
+      {"[1]", "expected a schema"},
+      {"{", "schema:1:2"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Constraint c;
+    Error err;
+    assert_int_equal(constraint_open("schema", cases[i][0], strlen(cases[i][0]), any_order, NULL, &c, &err),
+                     STATUS_USAGE);
+    assert_non_null(strstr(err.text, cases[i][1]));
+  }
+}
+
+/* --- masks */
+
+/* Compares the mask after each byte of the text with what the machine makes of every token. */
+static void check_masks(const char *schema, const char *text) {
+  Constraint c;
+  Error err;
+  bool allowed;
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &vocabulary, &c, &err),
+                   STATUS_OK);
+  for (size_t at = 0; text[at]; at++) {
+    assert_int_equal(constraint_mask(&c, mask, &err), STATUS_OK);
+    for (int32_t id = 0; id < vocabulary.n_ids; id++) {
+      const JsonState state = c.state;
+      const ArenaMark mark = machine_mark(&c.machine);
+      assert_int_equal(constraint_take(&c, id, &allowed, &err), STATUS_OK);
+      if (allowed != mask_has(mask, id)) fail_msg("token %d after \"%.*s\" of %s", id, (int)at, text, schema);
+      c.state = state;
+      machine_release(&c.machine, mark);
+    }
+    assert_int_equal(constraint_take_bytes(&c, text + at, 1, &allowed, NULL, &err), STATUS_OK);
+    assert_true(allowed);
+  }
+  assert_true(constraint_may_end(&c));
+  constraint_close(&c);
+  free(mask);
+}
+
+static void masks_allow_exactly_what_the_machine_takes(void **state) {
+  (void)state;
+  check_masks("true", "{\"a\\\"\\u00e9\": [1.5e3, -2, true, null, \"x\u00e9\"], \"b\": {}}");
+  check_masks(OBJECT, " { \"a\" : 12 , \"b\":\"yy\"}");
+  check_masks("{\"items\": {\"maxLength\": 3, \"minLength\": 2}, \"maxItems\": 2}",
+              "[\"ab\", \"\u00e9\\\\c\"]");
+  check_masks("{\"items\": {\"pattern\": \"^[a-z ]+$\"}, \"uniqueItems\": true}", "[\"a b\", \"the\"]");
+  check_masks("{\"properties\": {\"the\": {\"type\": \"number\"}}, \"patternProperties\": {\"^x\": false}, "
+              "\"propertyNames\": {\"maxLength\": 4}}",
+              "{\"the\": 1, \"a\": \"on\"}");
+  check_masks("{\"anyOf\": [{\"const\": \"one\"}, {\"type\": \"array\", \"contains\": {\"const\": \"a\"}}]}",
+              "[1, \"a\"]");
+  check_masks("{\"type\": \"string\", \"not\": {\"pattern\": \"e\"}}", "\"a was\"");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_first_impossible_byte_is_refused),
+      cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
+      cmocka_unit_test(escapes_are_judged_by_what_they_mean),
+      cmocka_unit_test(items_differ_as_values_do),
+      cmocka_unit_test(a_refusal_names_keyword_and_place),
+      cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
+                                      close_vocabulary),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

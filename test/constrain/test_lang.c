@@ -1,0 +1,198 @@
+/* test_lang.c - regular languages: numbers against strtod(), expressions and formats against their rules. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "constrain/lang/formats.h"
+#include "constrain/lang/numbers.h"
+#include "constrain/lang/regular_expression.h"
+
+static Langs langs;
+
+static int open_langs(void **state) {
+  (void)state;
+  Error err;
+  return langs_open(&langs, &err);
+}
+
+static int close_langs(void **state) {
+  (void)state;
+  langs_close(&langs);
+  return 0;
+}
+
+static bool has(Lang lang, const char *text) {
+  return lang_contains(&langs, lang, text, strlen(text));
+}
+
+/* --- numbers */
+
+/* No two of these differ by less than a double resolves, so that strtod() is exact enough to order them. */
+static void numbers_compare_as_strtod_has_it(void **state) {
+  (void)state;
+  static const char *const bounds[] = {"0",   "5",     "-5",    "10",   "1.5",  "-0.25", "100",
+                                       "1e3", "12e-2", "0.001", "1e-5", "-1e2", "3.0",   "99.99"};
+  static const char *const texts[] = {
+      "0",    "-0",    "0.0",    "1",     "5",      "5.0",     "5.01",  "4.99",  "-5",      "-5.1",
+      "-4.9", "10",    "9.99",   "100",   "1.5",    "1.50",    "1.51",  "-0.25", "-0.2500", "-0.3",
+      "1e3",  "1.0e3", "1000",   "999.9", "1.2e-1", "0.12",    "0.119", "1e-5",  "0.00001", "2e-5",
+      "9e-6", "1e-05", "1.1e+2", "9.9e1", "-1e2",   "-1.01e2", "-99",   "3",     "2.999",   "12345"};
+  const Numbers numbers = {&langs, true};
+  for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+    Decimal d;
+    assert_true(decimal_read(bounds[i], strlen(bounds[i]), &d));
+    const double bound = strtod(bounds[i], NULL);
+    const Lang sets[] = {numbers_above(numbers, &d, false), numbers_above(numbers, &d, true),
+                         numbers_below(numbers, &d, false), numbers_below(numbers, &d, true),
+                         numbers_equal(numbers, &d)};
+    for (size_t j = 0; j < sizeof texts / sizeof *texts; j++) {
+      const double x = strtod(texts[j], NULL);
+      const bool expected[] = {x > bound, x >= bound, x < bound, x <= bound, x == bound};
+      for (size_t k = 0; k < 5; k++) assert_int_equal(has(sets[k], texts[j]), expected[k]);
+    }
+  }
+}
+
+static void multiples_are_exact_decimals(void **state) {
+  (void)state;
+  static const struct {
+    const char *of, *text;
+    bool is;
+  } cases[] = {{"2", "4", true},
+               {"2", "7", false},
+               {"0.01", "0.75", true},
+               {"0.01", "0.751", false},
+               {"0.01", "0.7500", true},
+               {"1.5", "4.5", true},
+               {"1.5", "35", false},
+               {"0.0001", "0.0075", true},
+               {"0.0001", "0.00751", false},
+               {"0.1", "0.3", true},
+               {"1", "1.5e1", true},
+               {"1", "1.55e1", false},
+               {"1e-8", "12391239123", true},
+               {"10", "1e3", true},
+               {"3", "1e0", false},
+               {"1", "1.050e2", true},
+               {"7", "-14", true},
+               {"0.123456789", "1e+308", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Decimal d;
+    uint32_t divisor;
+    unsigned scale;
+    assert_true(decimal_read(cases[i].of, strlen(cases[i].of), &d));
+    assert_true(decimal_divisor(&d, &divisor, &scale));
+    assert_int_equal(has(numbers_multiple((Numbers){&langs, true}, divisor, scale), cases[i].text),
+                     cases[i].is);
+  }
+}
+
+static void an_interval_without_integers_is_known_to_be_empty(void **state) {
+  (void)state;
+  Decimal low, high;
+  assert_true(decimal_read("1.5", 3, &low) && decimal_read("1.6", 3, &high));
+  const Numbers numbers = {&langs, true};
+  Lang between = lang_and(&langs, numbers_above(numbers, &low, true), numbers_below(numbers, &high, true));
+  assert_true(lang_is_alive(&langs, between));
+  assert_false(lang_is_alive(&langs, lang_and(&langs, between, numbers_integers(numbers))));
+}
+
+/* --- regular expressions */
+
+static void regular_expressions_match_as_ecma_has_it(void **state) {
+  (void)state;
+  static const struct {
+    const char *expression, *text;
+    bool matches;
+  } cases[] = {{"^a*$", "aaa", true},
+               {"^a*$", "aab", false},
+               {"b", "abc", true},
+               {"^\\p{Letter}+$", "\u00e9", true},
+               {"^.$", "\u20ac", true},
+               {"^(?!no$).*$", "no", false},
+               {"^(?!no$).*$", "not", true},
+               {"(?=a)b", "ab", false},
+               {"^([a-z]|^x)$", "x", true},
+               {"^(a($|/))*$", "a/a", true},
+               {"^(a($|/))*$", "aa", false},
+               {"^[^\\d\\s]{2,3}$", "a1", false},
+               {"^\\u{1f600}$", "\U0001f600", true},
+               {"a{2", "a{2", true},
+               {"^(?:a|b|)$", "", true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Lang lang;
+    Error err;
+    const char *text = cases[i].expression;
+    assert_int_equal(regular_expression_parse(&langs, text, strlen(text), false, &lang, &err), STATUS_OK);
+    assert_int_equal(has(lang_text(&langs, lang), cases[i].text), cases[i].matches);
+  }
+}
+
+static void mistakes_in_expressions_name_their_place(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {{"(a", "at byte 2"},           {"[b-a]", "at byte 4"},
+                                         {"a)", "at byte 1"},           {"*a", "nothing to repeat"},
+                                         {"(a)\\1", "back references"}, {"(?<=a)b", "lookbehind"},
+                                         {"\\bx", "word boundaries"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Lang lang;
+    Error err;
+    assert_int_equal(regular_expression_parse(&langs, cases[i][0], strlen(cases[i][0]), false, &lang, &err),
+                     STATUS_USAGE);
+    assert_non_null(strstr(err.text, cases[i][1]));
+  }
+}
+
+static void formats_follow_their_rfcs(void **state) {
+  (void)state;
+  static const struct {
+    const char *format, *text;
+    bool fits;
+  } cases[] = {{"date", "2024-02-29", true},
+               {"date", "2023-02-29", false},
+               {"date", "1900-02-29", false},
+               {"date-time", "1998-12-31T23:59:60Z", true},
+               {"date-time", "1998-12-31T23:58:60Z", false},
+               {"time", "12:00:00", false},
+               {"duration", "P4DT12H30M5S", true},
+               {"duration", "P1W2D", false},
+               {"email", "a.b@example.com", true},
+               {"email", "a..b@example.com", false},
+               {"hostname", "www.example.com", true},
+               {"hostname", "-a", false},
+               {"ipv4", "127.0.0.1", true},
+               {"ipv4", "127.0.0.01", false},
+               {"ipv6", "::ffff:1.2.3.4", true},
+               {"ipv6", "1:2:3:4:5:6:7:8:9", false},
+               {"uri", "http://a.b/c?d#e", true},
+               {"uri", "//a.b", false},
+               {"uri-reference", "//a.b", true},
+               {"uuid", "2EB8AA08-AA98-11EA-B4AA-73B441D16380", true},
+               {"json-pointer", "/a~1b", true},
+               {"json-pointer", "/a~2b", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Lang lang;
+    Error err;
+    bool known;
+    assert_int_equal(format_lang(&langs, cases[i].format, &known, &lang, &err), STATUS_OK);
+    assert_true(known);
+    assert_int_equal(has(lang, cases[i].text), cases[i].fits);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(numbers_compare_as_strtod_has_it, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(multiples_are_exact_decimals, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(an_interval_without_integers_is_known_to_be_empty, open_langs,
+                                      close_langs),
+      cmocka_unit_test_setup_teardown(regular_expressions_match_as_ecma_has_it, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(mistakes_in_expressions_name_their_place, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(formats_follow_their_rfcs, open_langs, close_langs),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

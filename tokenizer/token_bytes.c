@@ -1,0 +1,73 @@
+/* token_bytes.c - the bytes that a single token stands for in a text; see tokenizer.h.
+ *
+ * Called by: constrain/vocabulary.c. It follows the decoders that work on each token by itself. The work of
+ * decoders at the beginning or end of a whole text (Strip, Metaspace's first mark) is left out: it does not
+ * concern a token's bytes in the middle of one. */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/internal.h"
+
+static Status replace_all(Buffer *bytes, const char *from, size_t from_size, const char *to, size_t to_size,
+                          Error *err) {
+  Buffer made = {0};
+  Status status = STATUS_OK;
+  for (size_t at = 0; at < bytes->size && status == STATUS_OK;) {
+    const char *hit = memmem(bytes->data + at, bytes->size - at, from, from_size);
+    size_t until = hit ? (size_t)(hit - bytes->data) : bytes->size;
+    status = buffer_append(&made, bytes->data + at, until - at, err);
+    if (status == STATUS_OK && hit) status = buffer_append(&made, to, to_size, err);
+    at = hit ? until + from_size : bytes->size;
+  }
+  buffer_release(bytes);
+  *bytes = made;
+  return status;
+}
+
+static Status decode_byte_level(Buffer *bytes, Error *err) {
+  Buffer made = {0};
+  Status status = STATUS_OK;
+  bool mapped = true;
+  for (size_t at = 0; at < bytes->size && status == STATUS_OK && mapped;) {
+    uint32_t code;
+    int length = utf8_decode(bytes->data + at, bytes->size - at, &code);
+    int byte = length > 0 ? byte_level_byte(code) : -1;
+    const char c = (char)byte;
+    mapped = byte >= 0;
+    if (mapped) status = buffer_append(&made, &c, 1, err);
+    at += (size_t)(length > 0 ? length : 1);
+  }
+  if (status != STATUS_OK || !mapped) return buffer_release(&made), status;
+  buffer_release(bytes);
+  *bytes = made;
+  return STATUS_OK;
+}
+
+static void decode_fallback(Buffer *bytes) {
+  if (bytes->size != 6 || memcmp(bytes->data, "<0x", 3) != 0 || bytes->data[5] != '>') return;
+  int high = digit_value(bytes->data[3]), low = digit_value(bytes->data[4]);
+  if (high > 15 || low > 15) return;
+  bytes->data[0] = (char)(high << 4 | low);
+  bytes->size = 1;
+}
+
+Status tokenizer_token_bytes(const Tokenizer *tokenizer, int32_t id, Buffer *out, bool *is_text, Error *err) {
+  size_t size;
+  const char *content = tokenizer_content(tokenizer, id, &size);
+  out->size = 0;
+  *is_text = content && !tokenizer_is_special(tokenizer, id);
+  if (!*is_text) return STATUS_OK;
+  TRY(buffer_append(out, content, size, err));
+  const AddedTokens *added = &tokenizer->added;
+  if (id < added->n_ids && added->by_id[id] >= 0) return STATUS_OK;
+  for (size_t i = 0; i < tokenizer->decoder.count && out->size > 0; i++) {
+    const DecodeStep *step = &tokenizer->decoder.steps[i];
+    if (step->kind == DECODE_BYTE_LEVEL) TRY(decode_byte_level(out, err));
+    if (step->kind == DECODE_METASPACE) TRY(replace_all(out, step->mark, step->mark_size, " ", 1, err));
+    if (step->kind == DECODE_REPLACE && step->pattern.literal)
+      TRY(replace_all(out, step->pattern.literal, step->pattern.size, step->content, step->content_size,
+                      err));
+    if (step->kind == DECODE_BYTE_FALLBACK) decode_fallback(out);
+  }
+  return STATUS_OK;
+}
