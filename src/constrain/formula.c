@@ -117,6 +117,7 @@ Formula formula_join(Formulas *formulas, FormulaKind kind, const Formula *parts,
     f->lists_count = start + count;
   }
   f->lists_count = start;
+  if (count == 0) return neutral;
   Formula *list = f->lists + start;
   if (count > 1) qsort(list, count, sizeof *list, by_number);
   size_t kept = 0;
@@ -141,54 +142,45 @@ Formula formula_or(Formulas *formulas, Formula a, Formula b) {
   return formula_join(formulas, FORMULA_OR, (const Formula[]){a, b}, 2);
 }
 
-/* One of the parts is known to be true: no other one may be. */
-static Formula none_of(Formulas *f, size_t start, size_t n) {
-  Formula made = FORMULA_TRUE;
-  for (size_t i = 0; i < n; i++) made = formula_and(f, made, formula_not(f, f->lists[start + i]));
-  return made;
+/* formula_one() of parts[0..n) that are neither true nor false; sorts them. */
+static Formula one_of_open(Formulas *f, Formula *parts, size_t n) {
+  Formula twice = FORMULA_TRUE;
+  size_t kept = 0;
+  if (n > 1) qsort(parts, n, sizeof *parts, by_number);
+  for (size_t i = 0, end; i < n; i = end) {
+    for (end = i + 1; end < n && parts[end] == parts[i];) end++;
+    const Formula part = parts[i];
+    if (end == i + 1) {
+      parts[kept++] = part;
+    } else { /* two equal parts are never exactly one */
+      twice = formula_and(f, twice, formula_not(f, part));
+    }
+  }
+  Formula one = kept == 0 ? FORMULA_FALSE : parts[0];
+  if (kept > 1) {
+    const size_t start = f->lists_count;
+    if (!grow(f, &f->lists, &f->lists_capacity, start + kept, sizeof(Formula))) return FORMULA_FALSE;
+    memcpy(f->lists + start, parts, kept * sizeof *parts);
+    one = add_list(f, FORMULA_ONE, start, kept);
+  }
+  return formula_and(f, twice, one);
 }
 
 Formula formula_one(Formulas *formulas, const Formula *parts, size_t n) {
   Formulas *f = formulas;
-  const size_t start = f->lists_count;
-  if (!grow(f, &f->lists, &f->lists_capacity, start + n + 1, sizeof(Formula))) return FORMULA_FALSE;
-  size_t count = 0, n_true = 0, kept = 0;
+  Formula few[32], *open = few;
+  size_t count = 0, n_true = 0;
+  if (n > 32 && !(open = malloc(n * sizeof *open)))
+    return fail(f, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
   for (size_t i = 0; i < n; i++) {
     n_true += parts[i] == FORMULA_TRUE;
-    if (parts[i] > FORMULA_TRUE) f->lists[start + count++] = parts[i];
+    if (parts[i] > FORMULA_TRUE) open[count++] = parts[i];
   }
-  if (n_true > 1) return FORMULA_FALSE;
-  f->lists_count = start + count;
-  Formula made;
-  if (n_true == 1) {
-    made = none_of(f, start, count);
-    f->lists_count = start;
-    return made;
-  }
-  Formula *list = f->lists + start;
-  if (count > 1) qsort(list, count, sizeof *list, by_number);
-  Formula twice = FORMULA_TRUE;
-  for (size_t i = 0; i < count;) {
-    size_t end = i + 1;
-    while (end < count && f->lists[start + end] == f->lists[start + i]) end++;
-    Formula part = f->lists[start + i];
-    if (end == i + 1) {
-      f->lists[start + kept++] = part;
-    } else { /* two equal parts are never exactly one */
-      twice = formula_and(f, twice, formula_not(f, part));
-    }
-    i = end;
-  }
-  f->lists_count = start;
-  if (twice != FORMULA_TRUE) {
-    Formula *rest = malloc((kept + 1) * sizeof *rest);
-    if (!rest) return fail(f, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
-    memcpy(rest, f->lists + start, kept * sizeof *rest);
-    made = formula_and(f, twice, formula_one(f, rest, kept));
-    free(rest);
-    return made;
-  }
-  return kept == 0 ? FORMULA_FALSE : kept == 1 ? f->lists[start] : add_list(f, FORMULA_ONE, start, kept);
+  Formula made = n_true <= 1;
+  if (n_true == 0) made = one_of_open(f, open, count);
+  for (size_t i = 0; n_true == 1 && i < count; i++) made = formula_and(f, made, formula_not(f, open[i]));
+  if (open != few) free(open);
+  return made;
 }
 
 /* --- replacing atoms */

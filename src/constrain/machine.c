@@ -132,7 +132,7 @@ static bool string_ends(Machine *m, JsonState *state) {
   uint64_t hash = 0;
   if (state->top->hashing) {
     if (!decode_string(m, state)) return false;
-    hash = hash64(m->decoded.data, m->decoded.size, 4);
+    hash = hash64(m->decoded.data ? m->decoded.data : "", m->decoded.size, 4);
   }
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);
   return child_ended(m, state, verdicts, hash);

@@ -106,6 +106,27 @@ static void a_refusal_names_keyword_and_place(void **state) {
   }
 }
 
+/* --- formulas */
+
+static Formula first_only(void *user, const FormulaNode *atom, Formula itself) {
+  (void)user, (void)itself;
+  return atom->a == 0;
+}
+
+static void exactly_one_with_a_true_part_keeps_its_parts(void **state) {
+  (void)state;
+  Formulas f;
+  Error err;
+  Formula atoms[6];
+  assert_int_equal(formulas_open(&f, &err), STATUS_OK);
+  for (uint32_t i = 0; i < 6; i++) atoms[i] = formula_atom(&f, ATOM_CHILD, i, 0);
+  const Formula parts[] = {FORMULA_TRUE, formula_and(&f, atoms[0], atoms[1]), atoms[2], atoms[3]};
+  Formula one = formula_one(&f, parts, 4);
+  formula_join(&f, FORMULA_OR, (const Formula[]){atoms[0], atoms[4], atoms[5]}, 3);
+  assert_int_equal(formula_map(&f, one, ATOM_BIT(ATOM_CHILD), first_only, NULL), FORMULA_TRUE);
+  formulas_close(&f);
+}
+
 /* --- masks */
 
 /* Compares the mask after each byte of the text with what the machine makes of every token. */
@@ -156,6 +177,7 @@ int main(void) {
       cmocka_unit_test(escapes_are_judged_by_what_they_mean),
       cmocka_unit_test(items_differ_as_values_do),
       cmocka_unit_test(a_refusal_names_keyword_and_place),
+      cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
       cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
                                       close_vocabulary),
   };

@@ -34,13 +34,13 @@ static bool grow(Langs *langs, void *items, size_t *capacity, size_t need, size_
 
 static uint64_t hash_of(const Langs *langs, const LangNode *node) {
   const uint32_t key[4] = {node->kind, node->a, node->b, node->min};
-  if (node->kind != OR && node->kind != AND) return hash64(key, sizeof key, 0);
+  if ((node->kind != OR && node->kind != AND) || node->b == 0) return hash64(key, sizeof key, 0);
   return hash64(langs->lists + node->a, node->b * sizeof(uint32_t), node->kind);
 }
 
 static bool equal(const Langs *langs, const LangNode *x, const LangNode *y) {
   if (x->kind != y->kind || x->b != y->b) return false;
-  if (x->kind == OR || x->kind == AND)
+  if ((x->kind == OR || x->kind == AND) && x->b > 0)
     return memcmp(langs->lists + x->a, langs->lists + y->a, x->b * sizeof(uint32_t)) == 0;
   return x->a == y->a && x->min == y->min;
 }
@@ -199,6 +199,7 @@ static Lang join(Langs *langs, LangKind kind, const Lang *parts, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!add_parts(langs, kind, parts[i])) return LANG_NONE;
   size_t n_list = langs->lists_count - start;
+  if (n_list == 0) return kind == OR ? LANG_NONE : LANG_ALL;
   qsort(langs->lists + start, n_list, sizeof *langs->lists, by_number);
   ptrdiff_t kept = tidy(langs, kind, langs->lists + start, n_list);
   langs->lists_count = start;
