@@ -22,7 +22,7 @@ static Frame *copy_frame(Machine *m, const Frame *frame, uint32_t n_goals, uint3
   *made = *frame;
   made->n_goals = n_goals;
   made->n_children = n_children;
-  made->serial = ++m->serial;
+  made->print = 0;
   for (int i = 0; i < 3; i++) made->lex[i] = LANG_UNKNOWN;
   if (n_goals == frame->n_goals)
     memcpy(made->numbers, frame->numbers, 2 * (size_t)n_goals * sizeof(uint32_t));
@@ -385,6 +385,10 @@ const Frame *frame_next_item(Machine *m, const Frame *frame) {
   return begin_child(m, frame, &step, NULL);
 }
 
+static uint64_t sum_with(const Seen *before, uint64_t hash) {
+  return (before ? before->sum : 0) + hash64(&hash, sizeof hash, 7);
+}
+
 const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, size_t size) {
   uint64_t hash = hash64(key, size, 1);
   if (frame_has_had(frame, key, size)) return NULL;
@@ -392,7 +396,8 @@ const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, 
   char *bytes = machine_alloc(m, size + 1);
   if (!seen || !bytes) return NULL;
   memcpy(bytes, key, size);
-  *seen = (Seen){frame->seen, hash, bytes, size};
+  *seen = (Seen){
+      .before = frame->seen, .hash = hash, .sum = sum_with(frame->seen, hash), .bytes = bytes, .size = size};
   Step step = {m, frame, frame->count + 1, schema_key(m->set, key, size, false), bytes, size};
   return begin_child(m, frame, &step, seen);
 }
@@ -421,7 +426,7 @@ const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdi
       ended.repeated = seen->hash == hash;
     Seen *seen = machine_alloc(m, sizeof *seen);
     if (!seen) return NULL;
-    *seen = (Seen){.before = frame->seen, .hash = hash};
+    *seen = (Seen){.before = frame->seen, .hash = hash, .sum = sum_with(frame->seen, hash)};
     made->seen = seen;
     made->hash = (rotate64(made->hash, 5) ^ hash) * UINT64_C(0x9e3779b97f4a7c15);
   } else if (frame->hashing && frame->kind == FRAME_OBJECT) {
@@ -507,20 +512,28 @@ static Lang keys_of(Machine *m, const Frame *frame, Formula formula, bool positi
   return LANG_ALL;
 }
 
-Lang frame_next_keys(Machine *m, const Frame *frame) {
-  Langs *l = &m->set->langs;
-  Lang keys = keys_of(m, frame, frame->need, true);
-  if (keys == LANG_ALL || !frame->seen) return keys;
+/* `keys` without those that the object has had. */
+static Lang keys_unseen(Machine *m, Lang keys, const Seen *last) {
   size_t n = 0;
-  for (const Seen *seen = frame->seen; seen; seen = seen->before) n++;
-  LangWord *words = malloc(n * sizeof *words);
-  if (!words) return machine_fail(m, "out of memory"), LANG_NONE;
-  n = 0;
-  for (const Seen *seen = frame->seen; seen; seen = seen->before)
-    words[n++] = (LangWord){seen->bytes, seen->size};
-  keys = lang_and(l, keys, lang_not(l, lang_words(l, words, n)));
-  free(words);
-  return keys;
+  for (const Seen *seen = last; seen && seen->keys != keys; seen = seen->before) n++;
+  if (n == 0) return last ? last->other_keys : keys;
+  const Seen **path = malloc(n * sizeof *path);
+  if (!path) return machine_fail(m, "out of memory"), LANG_NONE;
+  const Seen *seen = last;
+  for (size_t i = n; i-- > 0; seen = seen->before) path[i] = seen;
+  Lang made = seen ? seen->other_keys : keys;
+  for (size_t i = 0; i < n; i++) {
+    made = lang_without(&m->set->langs, made, path[i]->bytes, path[i]->size);
+    ((Seen *)path[i])->keys = keys;
+    ((Seen *)path[i])->other_keys = made;
+  }
+  free(path);
+  return made;
+}
+
+Lang frame_next_keys(Machine *m, const Frame *frame) {
+  Lang keys = keys_of(m, frame, frame->need, true);
+  return keys == LANG_ALL || keys == LANG_NONE ? keys : keys_unseen(m, keys, frame->seen);
 }
 
 static bool alike(const Machine *m, Formula formula) {
@@ -547,4 +560,25 @@ bool frame_has_had(const Frame *frame, const char *key, size_t size) {
   for (const Seen *seen = frame->seen; seen; seen = seen->before)
     if (seen->hash == hash && seen->size == size && memcmp(seen->bytes, key, size) == 0) return true;
   return false;
+}
+
+uint64_t frame_print(const Machine *m, const Frame *frame) {
+  if (frame->print) return frame->print;
+  uint32_t atoms = 0;
+  for (uint32_t i = 0; i < frame->n_goals; i++) atoms |= m->set->formulas.nodes[frame_goals(frame)[i]].atoms;
+  const uint32_t by_place = ATOM_BIT(ATOM_ITEMS) | ATOM_BIT(ATOM_OPEN_ITEMS);
+  uint64_t count = 0;
+  if (atoms & by_place) count = frame->count < m->max_prefix ? frame->count : m->max_prefix;
+  if (frame->hashing || (atoms & COUNTS)) count = frame->count;
+  const uint64_t parts[] = {frame->up ? frame_print(m, frame->up) : 0,
+                            (uint64_t)frame->kind << 1 | frame->hashing,
+                            (uint64_t)frame->need << 32 | frame->child_need,
+                            (uint64_t)frame->n_goals << 32 | frame->n_children,
+                            (uint64_t)frame->rank << 32 | count,
+                            frame->seen ? frame->seen->sum : 0,
+                            frame->hashing ? frame->hash : 0};
+  const size_t n = 2 * (size_t)frame->n_goals + frame->n_children;
+  uint64_t print = hash64(frame->numbers, n * sizeof *frame->numbers, hash64(parts, sizeof parts, 0));
+  ((Frame *)frame)->print = print ? print : 1;
+  return frame->print;
 }

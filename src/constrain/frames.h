@@ -25,6 +25,9 @@ bool frame_allows(Machine *m, const Frame *frame, const bool *verdicts);
 
 /* True if all keys that no keyword names have the same effect. */
 bool frame_keys_are_alike(const Machine *m, const Frame *frame);
+/* A hash of all that the frame and those above it may still be asked: frames with equal ones allow the same
+ * texts. */
+uint64_t frame_print(const Machine *m, const Frame *frame);
 bool frame_has_had(const Frame *frame, const char *key, size_t size);
 
 #define MAX_GOALS 4096

@@ -7,6 +7,7 @@
 #include "base/hash64.h"
 #include "base/utf8.h"
 #include "constrain/lang/lang_internal.h"
+#include "constrain/vocabulary.h"
 
 static const Lang *langs_of(const Machine *m, const Lex *lex) {
   return m->lex_langs + lex->langs;
@@ -14,12 +15,13 @@ static const Lang *langs_of(const Machine *m, const Lex *lex) {
 
 static uint64_t hash_of(const Machine *m, const Lex *lex) {
   return hash64(langs_of(m, lex), lex->n * sizeof(Lang),
-                (uint64_t)lex->code << 8 | (uint64_t)lex->escape << 1 | lex->number);
+                (uint64_t)lex->left << 32 ^
+                    ((uint64_t)lex->code << 8 | (uint64_t)lex->escape << 1 | lex->number));
 }
 
 static bool equal(const Machine *m, const Lex *x, const Lex *y) {
   return x->number == y->number && x->escape == y->escape && x->code == y->code && x->n == y->n &&
-         memcmp(langs_of(m, x), langs_of(m, y), x->n * sizeof(Lang)) == 0;
+         x->left == y->left && memcmp(langs_of(m, x), langs_of(m, y), x->n * sizeof(Lang)) == 0;
 }
 
 static bool rehash(Machine *m) {
@@ -58,13 +60,21 @@ static uint32_t find_with_langs(Machine *m, Lex lex) {
   return found;
 }
 
+/* True if `a` has a string of at most `left` characters. */
+static bool alive(Machine *m, Lang a, uint32_t left) {
+  Langs *l = &m->set->langs;
+  return lang_is_alive(l, a) && (left == LANG_NO_END || lang_shortest(l, a) <= left);
+}
+
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n) {
-  const Lex lex = {.number = number, .langs = (uint32_t)m->lex_langs_count, .n = n};
-  if (!lang_is_alive(&m->set->langs, langs[0])) return LEX_NONE;
+  Lex lex = {.number = number, .langs = (uint32_t)m->lex_langs_count, .n = n, .left = LANG_NO_END};
+  const Lang allowed = number ? langs[0] : lang_without_max(&m->set->langs, langs[0], &lex.left);
+  if (!alive(m, allowed, lex.left)) return LEX_NONE;
   if (mem_grow(&m->lex_langs, &m->lex_langs_capacity, m->lex_langs_count + n, sizeof(Lang), "a constraint",
                NULL))
     return machine_fail(m, "out of memory"), LEX_NONE;
   memcpy(m->lex_langs + m->lex_langs_count, langs, n * sizeof(Lang));
+  m->lex_langs[lex.langs] = allowed;
   m->lex_langs_count += n;
   return find_with_langs(m, lex);
 }
@@ -77,44 +87,71 @@ static uint32_t step(Machine *m, uint32_t index, const void *bytes, size_t size)
   lex.escape = 0;
   lex.code = 0;
   lex.next = NULL;
+  lex.classed = false;
   if (mem_grow(&m->lex_langs, &m->lex_langs_capacity, m->lex_langs_count + lex.n, sizeof(Lang),
                "a constraint", NULL))
     return machine_fail(m, "out of memory"), LEX_NONE;
+  for (size_t j = 0; j < size && lex.left != LANG_NO_END && !lex.number; j++) {
+    if ((((const unsigned char *)bytes)[j] & 0xc0) == 0x80) continue;
+    if (lex.left-- == 0) return LEX_NONE;
+  }
   for (uint32_t i = 0; i < lex.n; i++) {
     Lang lang = m->lex_langs[from + i];
     for (size_t j = 0; j < size && lang != LANG_NONE; j++)
       lang = lang_next(&m->set->langs, lang, ((const unsigned char *)bytes)[j]);
     m->lex_langs[lex.langs + i] = lang;
-    if (i == 0 && !lang_is_alive(&m->set->langs, lang)) return LEX_NONE;
+    if (i == 0 && !alive(m, lang, lex.left)) return LEX_NONE;
   }
   m->lex_langs_count += lex.n;
   return find_with_langs(m, lex);
 }
 
-static bool takes_code(Machine *m, const Lex *lex, uint32_t code) {
-  unsigned char bytes[4];
-  Lang lang = langs_of(m, lex)[0];
-  int size = utf8_encode(code, bytes);
-  for (int i = 0; i < size && lang != LANG_NONE; i++) lang = lang_next(&m->set->langs, lang, bytes[i]);
-  return lang_is_alive(&m->set->langs, lang);
-}
-
-/* True if a code point first..last may follow; surrogates stand for all characters above U+FFFF. */
-static bool takes_range(Machine *m, uint32_t index, uint32_t first, uint32_t last) {
-  const Lang allowed = langs_of(m, &m->lexes[index])[0];
-  if (allowed == lang_any_text(&m->set->langs)) return true;
-  for (uint32_t code = first; code <= last; code++) {
-    if (code >= 0xd800 && code <= 0xdbff) {
-      for (unsigned char lead = 0xf0; lead <= 0xf4; lead++)
-        if (lang_is_alive(&m->set->langs, lang_next(&m->set->langs, allowed, lead))) return true;
-      code = 0xdbff;
-    } else if (code >= 0xdc00 && code <= 0xdfff) {
-      code = 0xdfff;
-    } else if (takes_code(m, &m->lexes[index], code)) {
+/* True if `a` goes on with a character first..last whose UTF-8 is `prefix` | its high bits and n_more
+ * continuation bytes, and has at most `left` characters after it. */
+static bool takes_sequence(Machine *m, Lang a, uint32_t left, unsigned prefix, uint32_t first, uint32_t last,
+                           int n_more) {
+  Langs *l = &m->set->langs;
+  const uint32_t low = (1u << 6 * n_more) - 1;
+  Lang before = LANG_NONE;
+  bool before_whole = false;
+  for (uint32_t high = first >> 6 * n_more; high <= last >> 6 * n_more; high++) {
+    const Lang next = lang_next(l, a, (unsigned char)(prefix | high));
+    const uint32_t from = high == first >> 6 * n_more ? first & low : 0;
+    const uint32_t to = high == last >> 6 * n_more ? last & low : low;
+    const bool whole = from == 0 && to == low;
+    if (next == LANG_NONE || (next == before && before_whole)) continue;
+    before = next, before_whole = whole;
+    if (n_more == 0 ? alive(m, next, left) : takes_sequence(m, next, left, 0x80, from, to, n_more - 1))
       return true;
-    }
   }
   return false;
+}
+
+/* True if some character first..last may follow; a surrogate is none. */
+static bool takes_characters(Machine *m, uint32_t index, uint32_t first, uint32_t last) {
+  const Lang a = langs_of(m, &m->lexes[index])[0];
+  uint32_t left = m->lexes[index].left;
+  if (left == 0) return false;
+  if (left != LANG_NO_END) left--;
+  static const uint32_t ends[] = {0x7f, 0x7ff, 0xffff, 0x10ffff};
+  static const unsigned prefixes[] = {0, 0xc0, 0xe0, 0xf0};
+  for (int i = 0; i < 4; i++) {
+    const uint32_t least = i == 0 ? 0 : ends[i - 1] + 1;
+    const uint32_t from = first > least ? first : least, to = last < ends[i] ? last : ends[i];
+    if (from <= to && takes_sequence(m, a, left, prefixes[i], from, to, i)) return true;
+  }
+  return false;
+}
+
+/* True if a \uXXXX from first to last may follow; a high surrogate begins any of 1,024 characters. */
+static bool takes_range(Machine *m, uint32_t index, uint32_t first, uint32_t last) {
+  const Lang allowed = langs_of(m, &m->lexes[index])[0];
+  if (allowed == lang_any_text(&m->set->langs)) return m->lexes[index].left > 0;
+  if (takes_characters(m, index, first, last)) return true;
+  if (first < 0xd800) first = 0xd800;
+  if (last > 0xdbff) last = 0xdbff;
+  return first <= last && takes_characters(m, index, 0x10000 + ((first - 0xd800) << 10),
+                                           0x10000 + ((last - 0xd800) << 10) + 0x3ff);
 }
 
 static uint32_t escaped(Machine *m, uint32_t index, uint8_t escape, uint32_t code) {
@@ -122,6 +159,7 @@ static uint32_t escaped(Machine *m, uint32_t index, uint8_t escape, uint32_t cod
   lex.escape = escape;
   lex.code = code;
   lex.next = NULL;
+  lex.classed = false;
   return find(m, lex);
 }
 
@@ -156,9 +194,7 @@ static uint32_t low_next(Machine *m, uint32_t index, unsigned char byte) {
   const uint32_t code = lex.escape == 8 ? lex.code : lex.code << (lex.escape == 9 ? 2 : 4) | value;
   const int missing = lex.escape == 8 ? 10 : 4 * (11 - lex.escape);
   const uint32_t first = 0x10000 + (code << missing);
-  bool takes = false;
-  for (uint32_t i = 0; i < 1u << missing && !takes; i++) takes = takes_code(m, &m->lexes[index], first + i);
-  if (!takes) return LEX_NONE;
+  if (!takes_characters(m, index, first, first + (1u << missing) - 1)) return LEX_NONE;
   if (lex.escape < 11) return escaped(m, index, (uint8_t)(lex.escape + 1), code);
   unsigned char bytes[4];
   int size = utf8_encode(0x10000 + code, bytes);
@@ -169,9 +205,8 @@ static uint32_t string_next(Machine *m, uint32_t index, unsigned char byte) {
   static const char escapes[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
   const uint8_t escape = m->lexes[index].escape;
   if (escape == 0) {
-    if (byte < 0x20 || byte == '"') return LEX_NONE;
-    if (byte == '\\') return takes_range(m, index, 0, 0xffff) ? escaped(m, index, 1, 0) : LEX_NONE;
-    return step(m, index, &byte, 1);
+    /* lex_next() has done the other bytes. */
+    return byte == '\\' && takes_range(m, index, 0, 0xffff) ? escaped(m, index, 1, 0) : LEX_NONE;
   }
   if (escape == 1) {
     if (byte == 'u') return escaped(m, index, 2, 0);
@@ -185,17 +220,109 @@ static uint32_t string_next(Machine *m, uint32_t index, unsigned char byte) {
   return low_next(m, index, byte);
 }
 
+/* A row of LANG_UNKNOWN, but for bytes that no string has. */
+static bool make_row(Machine *m, uint32_t index) {
+  const bool plain = !m->lexes[index].number && m->lexes[index].escape == 0;
+  uint32_t *next = malloc(256 * sizeof *next);
+  if (!next) return machine_fail(m, "out of memory"), false;
+  memset(next, 0xff, 256 * sizeof *next);
+  for (int byte = 0; byte < 0x20 && plain; byte++) next[byte] = LEX_NONE;
+  if (plain) next['"'] = LEX_NONE;
+  m->lexes[index].next = next;
+  return true;
+}
+
+/* Fills the row for a byte that stands for itself and, where there is one language, for those known to do
+ * the same. */
+static uint32_t fill_cell(Machine *m, uint32_t index, unsigned char byte) {
+  const uint32_t made = step(m, index, &byte, 1);
+  const Lex *lex = &m->lexes[index];
+  uint32_t *next = lex->next;
+  next[byte] = made;
+  if (lex->n > 1) return made;
+  const uint32_t *after = m->set->langs.nodes[langs_of(m, lex)[0]].next;
+  const uint32_t kept = next['\\'];
+  const uint32_t like = after ? after[byte] : LANG_UNKNOWN;
+  const bool middle = (byte & 0xc0) == 0x80; /* bytes inside a character do not count */
+  const int first = middle ? 0x80 : 0, last = middle ? 0xc0 : 256;
+  for (int i = first; i < last && like != LANG_UNKNOWN; i++)
+    if (after[i] == like && (middle || (i & 0xc0) != 0x80)) next[i] = made;
+  if (lex->number) return made;
+  memset(next, 0, 0x20 * sizeof *next);
+  next['"'] = LEX_NONE;
+  next['\\'] = kept;
+  return made;
+}
+
 uint32_t lex_next(Machine *m, uint32_t index, unsigned char byte) {
   Lex *lex = &m->lexes[index];
-  if (lex->next && lex->next[byte] != LANG_UNKNOWN) return lex->next[byte];
-  if (!lex->next) {
-    lex->next = malloc(256 * sizeof *lex->next);
-    if (!lex->next) return machine_fail(m, "out of memory"), LEX_NONE;
-    memset(lex->next, 0xff, 256 * sizeof *lex->next);
-  }
-  uint32_t made = lex->number ? step(m, index, &byte, 1) : string_next(m, index, byte);
+  if (!lex->next && !make_row(m, index)) return LEX_NONE;
+  lex = &m->lexes[index];
+  if (lex->next[byte] != LANG_UNKNOWN) return lex->next[byte];
+  if (lex->number || (lex->escape == 0 && byte != '\\')) return fill_cell(m, index, byte);
+  uint32_t made = string_next(m, index, byte);
   m->lexes[index].next[byte] = made;
   return made;
+}
+
+uint32_t lex_with_left(Machine *m, uint32_t index, uint32_t left) {
+  Lex lex = m->lexes[index];
+  if (lex.n == 1 && lex.left == left) return index;
+  lex.n = 1;
+  lex.left = left;
+  lex.next = NULL;
+  lex.classed = false;
+  return find(m, lex);
+}
+
+uint32_t lex_alone(Machine *m, uint32_t index) {
+  return lex_with_left(m, index, LANG_NO_END);
+}
+
+uint32_t lex_shortest(Machine *m, uint32_t index) {
+  return lang_shortest(&m->set->langs, langs_of(m, &m->lexes[index])[0]);
+}
+
+/* --- classes of characters */
+
+/* Finds what follows characters above U+007F, class by class. */
+static void find_wide(Machine *m, uint32_t index) {
+  static const char *const characters[] = {"\u00e9", "\u00a9", "\u1000", "\u20ac", "\u3042", "\uff00"};
+  Langs *l = &m->set->langs;
+  for (int class = 0; class < N_WIDE; class ++) {
+    const uint64_t bit = CLASS_BIT(CLASS_WIDE + class);
+    bool same = true;
+    for (uint32_t i = 0; i < m->lexes[index].n && same; i++) {
+      const Lang next = lang_next_class(l, langs_of(m, &m->lexes[index])[i], (WideClass) class);
+      same = next != LANG_UNKNOWN;
+      if (i == 0 && next == LANG_NONE) break;
+      if (i == 0) m->lexes[index].any |= bit;
+    }
+    if (!same || !(m->lexes[index].any & bit)) continue;
+    const uint32_t after = step(m, index, characters[class], strlen(characters[class]));
+    m->lexes[index].wide[class] = after;
+    if (after != LEX_NONE) m->lexes[index].all |= bit;
+  }
+}
+
+const Lex *lex_classes(Machine *m, uint32_t index) {
+  if (m->lexes[index].classed) return &m->lexes[index];
+  uint64_t none = 0, any = 0;
+  for (int byte = 0x20; byte < 0xc0; byte++) {
+    const uint64_t bit = CLASS_BIT(class_of_byte((unsigned char)byte));
+    if (lex_next(m, index, (unsigned char)byte) != LEX_NONE) {
+      any |= bit;
+    } else {
+      none |= bit;
+    }
+  }
+  Lex *lex = &m->lexes[index];
+  lex->classed = true;
+  lex->between = lex->escape == 0 && !(any & CLASS_BIT(CLASS_MIDDLE));
+  lex->any = any;
+  lex->all = any & ~none & ~CLASS_BIT(CLASS_MIDDLE);
+  if (lex->between) find_wide(m, index);
+  return &m->lexes[index];
 }
 
 bool lex_may_end(const Machine *m, uint32_t lex) {
@@ -208,6 +335,16 @@ void lex_verdicts(const Machine *m, uint32_t index, bool *verdicts, uint32_t n) 
     verdicts[i] = lex->n == 1 || lang_has_empty(&m->set->langs, langs_of(m, lex)[1 + i]);
 }
 
+uint64_t lex_verdict_hash(const Machine *m, uint32_t index) {
+  const Lex *lex = &m->lexes[index];
+  uint64_t hash = lex->n;
+  for (uint32_t i = 1; i < lex->n; i++) {
+    hash = rotate64(hash, 1) ^ lang_has_empty(&m->set->langs, langs_of(m, lex)[i]);
+    if (i % 32 == 0) hash *= UINT64_C(0x9e3779b97f4a7c15);
+  }
+  return hash;
+}
+
 bool lex_is_counter(const Machine *m, uint32_t index, uint32_t *min, uint32_t *max) {
   const Lex *lex = &m->lexes[index];
   const Langs *l = &m->set->langs;
@@ -216,15 +353,13 @@ bool lex_is_counter(const Machine *m, uint32_t index, uint32_t *min, uint32_t *m
   bool one = lang == l->any_character, none = lang == LANG_EMPTY;
   *min = one ? 1 : none ? 0 : node->min;
   *max = one ? 1 : none ? 0 : node->b;
+  if (lex->left < *max) *max = lex->left;
   return !lex->number && lex->escape == 0 &&
          (one || none || (node->kind == REPEAT && node->a == l->any_character));
 }
 
-bool lex_is_indifferent(const Machine *m, uint32_t index) {
+bool lex_takes_any_text(const Machine *m, uint32_t index) {
   const Lex *lex = &m->lexes[index];
-  for (uint32_t i = 1; i < lex->n; i++) {
-    const Lang lang = langs_of(m, lex)[i];
-    if (lang != LANG_ALL && lang != LANG_NONE && lang != m->set->langs.any_text) return false;
-  }
-  return true;
+  return !lex->number && lex->escape == 0 && lex->left == LANG_NO_END &&
+         lang_takes_any_beginning(&m->set->langs, langs_of(m, lex)[0]);
 }

@@ -16,18 +16,36 @@ struct Lex {
   uint32_t code;  /* hexadecimal digits so far */
   uint32_t langs; /* index of the first language in lex_langs */
   uint32_t n;     /* number of languages, at least 1 */
+  uint32_t left;  /* characters that may follow; LANG_NO_END: any number */
   uint32_t *next; /* [256] LANG_UNKNOWN where not computed; NULL: nothing was */
+
+  /* Found by lex_classes(). */
+  bool classed;
+  bool between;      /* no character and no escape has begun */
+  uint64_t all, any; /* classes (vocabulary.h): every, or some, of their characters may follow. All characters
+                        above U+007F of a class in `all` lead to one state. */
+  uint32_t wide[6];  /* that state, from CLASS_WIDE on */
 };
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if nothing can follow. */
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n);
 /* The state after a byte inside; LEX_NONE: refused. A string's closing quote is no such byte. */
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);
+/* The state of the same text without limit on characters and without goals. */
+uint32_t lex_alone(Machine *m, uint32_t lex);
+/* That state with a limit. */
+uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
+/* Characters that the string has at least after this state of lex_alone(). */
+uint32_t lex_shortest(Machine *m, uint32_t lex);
+/* The state with all, any, wide and between found. PRECOND a string's */
+const Lex *lex_classes(Machine *m, uint32_t lex);
 /* True if the string's quote may follow, or the number may end. */
 bool lex_may_end(const Machine *m, uint32_t lex);
 /* True if what may follow is min to max (LANG_NO_END: any number) characters, whatever they are. */
 bool lex_is_counter(const Machine *m, uint32_t lex, uint32_t *min, uint32_t *max);
-/* True if the verdicts are the same for every text that the string may be. */
-bool lex_is_indifferent(const Machine *m, uint32_t lex);
+/* True if any text may follow inside the string, which then has no limit on its characters. */
+bool lex_takes_any_text(const Machine *m, uint32_t lex);
+/* A hash of the verdicts at the end. */
+uint64_t lex_verdict_hash(const Machine *m, uint32_t lex);
 /* The verdicts of n goals at the end. */
 void lex_verdicts(const Machine *m, uint32_t lex, bool *verdicts, uint32_t n);

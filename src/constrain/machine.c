@@ -53,9 +53,11 @@ void *machine_alloc(Machine *machine, size_t size) {
 Status machine_open(SchemaSet *set, Machine *machine, Error *err) {
   (void)err;
   *machine = (Machine){.set = set};
-  for (size_t i = 0; i < set->count; i++)
-    machine->has_open |=
-        set->schemas[i].open_items != SCHEMA_NONE || set->schemas[i].open_members != SCHEMA_NONE;
+  for (size_t i = 0; i < set->count; i++) {
+    const Schema *s = &set->schemas[i];
+    machine->has_open |= s->open_items != SCHEMA_NONE || s->open_members != SCHEMA_NONE;
+    if (s->prefix.count > machine->max_prefix) machine->max_prefix = (uint32_t)s->prefix.count;
+  }
   return STATUS_OK;
 }
 
@@ -91,8 +93,8 @@ static bool child_ended(Machine *m, JsonState *state, const bool *verdicts, uint
   return goes_on;
 }
 
-/* The text of a string from state->start, decoded, in m->decoded. */
-static bool decode_string(Machine *m, const JsonState *state) {
+bool machine_decode(Machine *machine, const JsonState *state) {
+  Machine *m = machine;
   static const char escapes[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
   m->decoded.size = 0;
   Error err;
@@ -131,7 +133,7 @@ static bool string_ends(Machine *m, JsonState *state) {
   bool verdicts[MAX_GOALS];
   uint64_t hash = 0;
   if (state->top->hashing) {
-    if (!decode_string(m, state)) return false;
+    if (!machine_decode(m, state)) return false;
     hash = hash64(m->decoded.data ? m->decoded.data : "", m->decoded.size, 4);
   }
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);
@@ -139,7 +141,7 @@ static bool string_ends(Machine *m, JsonState *state) {
 }
 
 static bool key_ends(Machine *m, JsonState *state) {
-  if (!decode_string(m, state)) return false;
+  if (!machine_decode(m, state)) return false;
   const Frame *frame =
       frame_next_member(m, state->top, m->decoded.data ? m->decoded.data : "", m->decoded.size);
   if (!frame) return false;

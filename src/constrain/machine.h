@@ -20,8 +20,10 @@ typedef struct Frame Frame;
 typedef struct Seen {
   const struct Seen *before;
   uint64_t hash;
+  uint64_t sum;      /* of this and those before, whatever their order */
   const char *bytes; /* [size] of a key */
   size_t size;
+  Lang keys, other_keys; /* `keys` without this key and those before it; LANG_NONE: not made */
 } Seen;
 
 typedef enum { FRAME_ROOT, FRAME_ARRAY, FRAME_OBJECT } FrameKind;
@@ -30,7 +32,6 @@ struct Frame {
   const Frame *up;
   uint8_t kind;       /* FrameKind */
   bool hashing;       /* values are hashed, for uniqueItems here or above */
-  bool free;          /* any value may be in it */
   uint32_t count;     /* members or items begun */
   uint32_t rank;      /* place of the last key in the order of properties; 0: none */
   Formula need;       /* over ATOM_GOAL: what must be possible */
@@ -38,7 +39,7 @@ struct Frame {
   uint32_t n_goals, n_children;
   const Seen *seen;
   uint64_t hash;   /* of the members or items so far */
-  uint64_t serial; /* differs between frames, also where memory is used again */
+  uint64_t print;  /* frame_print(), 0: not made yet */
   uint32_t lex[3]; /* beginnings of a string, a number and a key, LANG_UNKNOWN: not made yet */
   uint32_t numbers
       []; /* goals (Formula) [n_goals], their schemas [n_goals], schemas of the open child [n_children] */
@@ -95,9 +96,9 @@ typedef struct {
   size_t n_lex_slots;
   Lang *lex_langs; /* [lex_langs_count] */
   size_t lex_langs_count, lex_langs_capacity;
-  Buffer decoded; /* a key or string without its escapes */
-  bool has_open;  /* some schema has unevaluatedItems or unevaluatedProperties */
-  uint64_t serial;
+  Buffer decoded;      /* a key or string without its escapes */
+  bool has_open;       /* some schema has unevaluatedItems or unevaluatedProperties */
+  uint32_t max_prefix; /* longest list of prefixItems */
   Status failed;
   Error error;
 } Machine;
@@ -119,6 +120,8 @@ bool machine_may_end(Machine *machine, const JsonState *state);
  * string is not hashed and has one language, its text is not read: it ends as any text of the language
  * would. */
 bool machine_end_text(Machine *machine, JsonState *state);
+/* The key that is open, without escapes, in machine->decoded; false if memory runs out. */
+bool machine_decode(Machine *machine, const JsonState *state);
 /* Pushes a byte of the text only: for callers that have stepped state->lex themselves. */
 bool machine_write(Machine *machine, uint32_t at, unsigned char byte);
 

@@ -1,51 +1,157 @@
 /* masks.c - walks the tries of the vocabulary with the machine; see masks.h. Called by: constraint.c.
  *
  * Most tokens are parts of strings. Inside a string that may hold anything, or any text of some length,
- * the mask is one made with the vocabulary; of other strings, the tokens that stay inside are found once
- * for each lex state. White space changes nothing between values, so that tokens that begin with it are
- * walked without it. */
+ * the mask is one made with the vocabulary; lex_masks.c finds those of other strings. Tokens that close a
+ * string differ only in what follows the quote, the rest: rests are walked once for a string's end. White
+ * space changes nothing between values, so that tokens that begin with it are walked without it.
+ *
+ * Whole masks are kept by what they depend on (frame_print()), so that the second member or item like
+ * another one costs a copy. */
 #include "constrain/masks.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash64.h"
 #include "constrain/frames.h"
 #include "constrain/lex.h"
 
-#define KEPT_BYTES ((size_t)32 << 20) /* of all lex masks: then they are made anew */
+#define KEPT_WORDS  ((size_t)1 << 20) /* of masks kept: then they are made anew */
+#define MAX_TELLING 16
+#define FEW_QUOTES  4 /* tokens whose rests are tried one by one */
 
-struct LexMask {
-  int32_t *ids;    /* [n_ids] tokens that stay inside; NULL: not made */
-  uint32_t *exits; /* [n_exits] nodes of the quotes that end the string, after n_before[i] bytes */
-  uint32_t *lexes; /* [n_exits] state before the quote */
-  uint8_t *n_before;
-  size_t n_ids, ids_capacity, n_exits, exits_capacity, lexes_capacity, before_capacity;
-};
+static bool no_memory(Masks *masks) {
+  machine_fail(masks->m, "out of memory");
+  return false;
+}
+
+/* Adds a language of keys unless it is there. */
+static void add_telling(Masks *masks, Lang lang) {
+  for (uint32_t i = 0; i < masks->n_telling; i++)
+    if (masks->telling[i] == lang) return;
+  if (masks->n_telling == MAX_TELLING) {
+    masks->tells = false;
+  } else {
+    masks->telling[masks->n_telling++] = lang;
+  }
+}
 
 Status masks_open(Machine *machine, const Vocabulary *vocabulary, Masks *masks, Error *err) {
-  *masks = (Masks){.m = machine, .v = vocabulary};
-  masks->rests = mem_alloc(2 * (size_t)vocabulary->n_rests + 2, sizeof *masks->rests, "masks", err);
-  if (!masks->rests) return STATUS_FAILED;
-  masks->few_rests = masks->rests + vocabulary->n_rests + 1;
+  SchemaSet *set = machine->set;
+  *masks = (Masks){.m = machine, .v = vocabulary, .lex = {.m = machine, .v = vocabulary}, .tells = true};
+  masks->rest_words = vocabulary->n_rests / 64 + 1;
+  masks->rests = mem_alloc(masks->rest_words, sizeof *masks->rests, "masks", err);
+  masks->telling = masks->rests ? mem_alloc(MAX_TELLING, sizeof *masks->telling, "masks", err) : NULL;
+  if (!masks->telling) return masks_close(masks), STATUS_FAILED;
+  masks->n_rests_pool = 1;
+  for (uint32_t i = 0; i < set->count && masks->tells; i++) {
+    for (size_t j = 0; j < set->schemas[i].patterns.count; j++)
+      add_telling(masks, set->schemas[i].patterns.items[j].key);
+    if (set->schemas[i].names != SCHEMA_NONE) add_telling(masks, schema_strings(set, set->schemas[i].names));
+  }
   return STATUS_OK;
 }
 
-static void lex_masks_release(Masks *masks) {
-  for (size_t i = 0; i < masks->n_lex_masks; i++) {
-    free(masks->lex_masks[i].ids);
-    free(masks->lex_masks[i].exits);
-    free(masks->lex_masks[i].lexes);
-    free(masks->lex_masks[i].n_before);
-  }
-  free(masks->lex_masks);
-  masks->lex_masks = NULL;
-  masks->n_lex_masks = masks->kept_bytes = 0;
+void masks_close(Masks *masks) {
+  lex_masks_close(&masks->lex);
+  free(masks->rests);
+  free(masks->telling);
+  free(masks->masks_by_state.slots);
+  free(masks->known);
+  free(masks->indices);
+  free(masks->words);
+  free(masks->rests_by_end.slots);
+  free(masks->rests_pool);
+  *masks = (Masks){.m = NULL};
 }
 
-void masks_close(Masks *masks) {
-  lex_masks_release(masks);
-  free(masks->rests);
-  *masks = (Masks){.m = NULL};
+/* --- what is known already */
+
+static const Known *known_find(const KnownTable *table, uint64_t key) {
+  if (table->n_slots == 0) return NULL;
+  size_t at = key & (table->n_slots - 1);
+  for (; table->slots[at].key; at = (at + 1) & (table->n_slots - 1))
+    if (table->slots[at].key == key) return &table->slots[at];
+  return NULL;
+}
+
+static bool known_add(Masks *masks, KnownTable *table, Known known) {
+  if (table->count * 2 >= table->n_slots) {
+    const KnownTable old = *table;
+    const size_t n = old.n_slots ? old.n_slots * 2 : 256;
+    *table = (KnownTable){calloc(n, sizeof *table->slots), n, 0};
+    if (!table->slots) return *table = old, no_memory(masks);
+    for (size_t i = 0; i < old.n_slots; i++)
+      if (old.slots[i].key) known_add(masks, table, old.slots[i]);
+    free(old.slots);
+  }
+  size_t at = known.key & (table->n_slots - 1);
+  while (table->slots[at].key) at = (at + 1) & (table->n_slots - 1);
+  table->slots[at] = known;
+  table->count++;
+  return true;
+}
+
+static void known_clear(KnownTable *table) {
+  free(table->slots);
+  *table = (KnownTable){.count = 0};
+}
+
+static void forget_masks(Masks *masks) {
+  known_clear(&masks->masks_by_state);
+  masks->n_known = masks->n_pool = 0;
+}
+
+/* Keeps the mask as what differs from the base. */
+static void keep_mask(Masks *masks, uint64_t key, const uint64_t *base, const uint64_t *mask) {
+  if (masks->n_pool > KEPT_WORDS) forget_masks(masks);
+  const uint32_t n_words = masks->v->n_words;
+  const size_t need = masks->n_pool + n_words;
+  if (mem_grow(&masks->indices, &masks->indices_capacity, need, sizeof *masks->indices, "masks", NULL) ||
+      mem_grow(&masks->words, &masks->words_capacity, need, sizeof *masks->words, "masks", NULL) ||
+      mem_grow(&masks->known, &masks->known_capacity, masks->n_known + 1, sizeof *masks->known, "masks",
+               NULL)) {
+    no_memory(masks);
+    return;
+  }
+  KnownMask known = {base, 0, (uint32_t)masks->n_pool};
+  for (uint32_t i = 0; i < n_words; i++) {
+    if (mask[i] == (base ? base[i] : 0)) continue;
+    masks->indices[masks->n_pool] = i;
+    masks->words[masks->n_pool++] = mask[i];
+    known.n++;
+  }
+  if (!known_add(masks, &masks->masks_by_state, (Known){key, masks->n_known})) return;
+  masks->known[masks->n_known++] = known;
+}
+
+static void begin_mask(const Masks *masks, const uint64_t *base, uint64_t *mask) {
+  if (base) {
+    memcpy(mask, base, masks->v->n_words * sizeof *mask);
+  } else {
+    memset(mask, 0, masks->v->n_words * sizeof *mask);
+  }
+}
+
+static void take_known(const Masks *masks, const KnownMask *known, uint64_t *mask) {
+  begin_mask(masks, known->base, mask);
+  const uint32_t *indices = masks->indices + known->at;
+  const uint64_t *words = masks->words + known->at;
+  for (uint32_t i = 0; i < known->n; i++) mask[indices[i]] = words[i];
+}
+
+/* A hash of what the mask depends on; 0: it depends on more. */
+static uint64_t state_key(const Masks *masks, const JsonState *state) {
+  const Machine *m = masks->m;
+  const bool in_text = state->phase >= PHASE_STRING && state->phase <= PHASE_NUMBER;
+  if (in_text && state->phase != PHASE_KEY_STRING && state->top->hashing) return 0;
+  const uint64_t parts[] = {frame_print(m, state->top),
+                            (uint64_t)state->phase << 32 | (in_text ? state->lex : 0),
+                            state->phase == PHASE_LITERAL ? (uint64_t)state->kind << 8 | state->at : 0};
+  uint64_t key = hash64(parts, sizeof parts, 11);
+  if (state->phase == PHASE_KEY_STRING)
+    key = hash64(m->text + state->start, state->n_text - state->start, key);
+  return key ? key : 1;
 }
 
 /* --- walking a trie with the whole machine */
@@ -53,18 +159,12 @@ void masks_close(Masks *masks) {
 typedef struct {
   Machine *m;
   const Trie *trie;
-  uint64_t *mask; /* of tokens, or NULL */
-  bool *flags;    /* of values, where there is no mask */
+  uint64_t *mask; /* of the values */
 } Walk;
 
 static void take_values(const Walk *w, uint32_t node) {
-  for (uint32_t i = w->trie->entries[node]; i < w->trie->entries[node + 1]; i++) {
-    if (w->mask) {
-      mask_add(w->mask, w->trie->values[i]);
-    } else {
-      w->flags[w->trie->values[i]] = true;
-    }
-  }
+  for (uint32_t i = w->trie->entries[node]; i < w->trie->entries[node + 1]; i++)
+    mask_add(w->mask, w->trie->values[i]);
 }
 
 /* Walks nodes first..last-1, which follow `state`. */
@@ -92,7 +192,7 @@ static void walk(const Walk *w, uint32_t first, uint32_t last, const JsonState *
 }
 
 static void walk_trie(Machine *m, const Trie *trie, uint64_t *mask, const JsonState *state) {
-  const Walk w = {m, trie, mask, NULL};
+  const Walk w = {m, trie, mask};
   walk(&w, 0, trie->n, state);
 }
 
@@ -102,240 +202,227 @@ static void between_values(Masks *masks, const JsonState *state, uint64_t *mask)
   if (state->phase != PHASE_END) walk_trie(masks->m, &masks->v->unspaced, mask, state);
 }
 
-/* --- strings of anything, or of anything of some length */
+/* --- the ends of strings and keys */
 
-static void inside_counter(const Vocabulary *v, uint32_t max, uint64_t *mask) {
-  const uint64_t *inside = vocabulary_inside(v, max);
-  for (uint32_t i = 0; i < v->n_words; i++) mask[i] |= inside[i];
+static void add_group(const Vocabulary *v, uint32_t group, const uint64_t *rests, uint64_t *mask) {
+  for (uint32_t i = v->groups[group].first; i < v->groups[group].last; i++)
+    if (mask_has(rests, (int32_t)v->quotes[i].rest)) mask_add(mask, v->quotes[i].id);
 }
 
-/* Adds the tokens that close the string after min to max characters, each as the machine takes it. */
-static void exits_each(Masks *masks, const JsonState *state, uint32_t min, uint32_t max, uint64_t *mask) {
+/* Adds the tokens of a group of few, each as the machine takes its rest. `state` is after the quote. */
+static void add_few(Masks *masks, const JsonState *state, uint32_t group, uint64_t *mask) {
   const Vocabulary *v = masks->v;
-  for (uint32_t i = 0; i < v->n_quotes; i++) {
-    const QuoteToken *token = &v->quotes[i];
-    if (token->n_characters < min || token->n_characters > max) continue;
-    size_t size, at = 0;
-    const char *bytes = vocabulary_bytes(v, token->id, &size);
+  for (uint32_t i = v->groups[group].first; i < v->groups[group].last; i++) {
+    size_t size, at = v->quotes[i].size + 1;
+    const char *bytes = vocabulary_bytes(v, v->quotes[i].id, &size);
     JsonState next = *state;
     ArenaMark mark = machine_mark(masks->m);
     while (at < size && machine_push(masks->m, &next, (unsigned char)bytes[at])) at++;
-    if (at == size) mask_add(mask, token->id);
+    if (at == size) mask_add(mask, v->quotes[i].id);
     machine_release(masks->m, mark);
   }
 }
 
-/* Marks in `rests` what may follow after the string has ended. */
-static void rests_after(Masks *masks, const JsonState *state, bool *rests) {
-  const Walk w = {masks->m, &masks->v->rests, NULL, rests};
-  memset(rests, 0, masks->v->n_rests * sizeof *rests);
-  rests[0] = true;
-  walk(&w, 0, masks->v->rests.n, state);
-}
-
-/* Ends the string or key that is open, and marks what may follow; false if it may not end. */
-static bool end_with(Masks *masks, const JsonState *state, bool *rests) {
+/* Ends the string or key that is open and adds the group's tokens. `key` is a hash of all that the end
+ * depends on; 0: it is never met again. */
+static void end_group(Masks *masks, const JsonState *state, uint32_t group, uint64_t key, uint64_t *mask) {
+  const Known *known = key ? known_find(&masks->rests_by_end, key) : NULL;
+  if (known) {
+    if (known->value) add_group(masks->v, group, masks->rests_pool + known->value, mask);
+    return;
+  }
+  const bool few = masks->v->groups[group].last - masks->v->groups[group].first <= FEW_QUOTES;
   JsonState ended = *state;
   ArenaMark mark = machine_mark(masks->m);
   bool ends = machine_end_text(masks->m, &ended);
   ended.n_text++;
-  if (ends) rests_after(masks, &ended, rests);
+  if (ends && few && !key) add_few(masks, &ended, group, mask);
+  size_t at = 0;
+  if (ends && (key || !few)) {
+    memset(masks->rests, 0, masks->rest_words * sizeof *masks->rests);
+    mask_add(masks->rests, 0);
+    walk_trie(masks->m, &masks->v->rests, masks->rests, &ended);
+    add_group(masks->v, group, masks->rests, mask);
+  }
   machine_release(masks->m, mark);
-  return ends;
+  if (!key) return;
+  if (ends) {
+    if (masks->n_rests_pool > KEPT_WORDS) {
+      known_clear(&masks->rests_by_end);
+      masks->n_rests_pool = 1;
+    }
+    at = masks->n_rests_pool;
+    if (mem_grow(&masks->rests_pool, &masks->rests_capacity, at + masks->rest_words,
+                 sizeof *masks->rests_pool, "masks", NULL)) {
+      no_memory(masks);
+      return;
+    }
+    memcpy(masks->rests_pool + at, masks->rests, masks->rest_words * sizeof *masks->rests);
+    masks->n_rests_pool += masks->rest_words;
+  }
+  known_add(masks, &masks->rests_by_end, (Known){key, at});
 }
 
-/* A string whose text does not matter, only its length: its end is the same for all tokens of it. */
-static void exits_counter(Masks *masks, const JsonState *state, uint32_t min, uint32_t max, uint64_t *mask) {
-  const Vocabulary *v = masks->v;
-  if (masks->serial != state->top->serial) {
-    masks->serial = state->top->serial;
-    masks->ends = end_with(masks, state, masks->rests);
+static uint64_t end_key(const Masks *masks, const JsonState *state, uint64_t what, uint64_t which) {
+  const uint64_t parts[] = {frame_print(masks->m, state->top), what, which};
+  uint64_t key = hash64(parts, sizeof parts, 12);
+  return key ? key : 1;
+}
+
+enum { END_STRING, END_NAMED_KEY, END_OTHER_KEY };
+
+/* Writes the content of a group after the text; the state that follows is *next. */
+static bool write_content(Masks *masks, const JsonState *state, uint32_t group, JsonState *next) {
+  const QuoteToken *quote = &masks->v->quotes[masks->v->groups[group].first];
+  size_t size;
+  const char *bytes = vocabulary_bytes(masks->v, quote->id, &size);
+  *next = *state;
+  for (uint32_t i = 0; i < quote->size; i++)
+    if (!machine_write(masks->m, next->n_text++, (unsigned char)bytes[i])) return false;
+  return true;
+}
+
+/* The string ends with the content of the group, in state `lex`. */
+static void end_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, uint64_t *mask) {
+  JsonState next;
+  if (!write_content(masks, state, group, &next)) return;
+  next.lex = lex;
+  uint64_t key = 0;
+  if (!state->top->hashing) key = end_key(masks, state, END_STRING, lex_verdict_hash(masks->m, lex));
+  end_group(masks, &next, group, key, mask);
+}
+
+/* Bits of the languages of keys that have this one. */
+static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
+  uint64_t bits = 0;
+  for (uint32_t i = 0; i < masks->n_telling; i++)
+    if (lang_contains(&masks->m->set->langs, masks->telling[i], key, size)) bits |= UINT64_C(1) << i;
+  return bits;
+}
+
+/* The key ends with the content of the group, in state `lex`. Keys that no keyword names have one effect,
+ * or one for each set of patterns that they match. */
+static void end_key_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, bool alike,
+                           uint64_t *mask) {
+  Machine *m = masks->m;
+  JsonState next;
+  if (!write_content(masks, state, group, &next)) return;
+  next.lex = lex;
+  const char *key = m->text + next.start;
+  size_t size = next.n_text - next.start;
+  if (memchr(key, '\\', size)) {
+    if (!machine_decode(m, &next)) return;
+    key = m->decoded.data ? m->decoded.data : "", size = m->decoded.size;
   }
-  if (!masks->ends) return;
-  for (uint32_t i = 0; i < v->n_quotes; i++) {
-    const QuoteToken *token = &v->quotes[i];
-    if (token->n_characters >= min && token->n_characters <= max && masks->rests[token->rest])
+  if (frame_has_had(state->top, key, size)) return;
+  const uint32_t number = schema_key(m->set, key, size, false);
+  const QuoteGroup *quotes = &masks->v->groups[group];
+  uint64_t known_by = 0;
+  if (number != UINT32_MAX) {
+    if (quotes->last - quotes->first > FEW_QUOTES) known_by = end_key(masks, state, END_NAMED_KEY, number);
+  } else if (alike || masks->tells) {
+    known_by = end_key(masks, state, END_OTHER_KEY, alike ? 0 : key_signature(masks, key, size));
+  }
+  end_group(masks, &next, group, known_by, mask);
+}
+
+/* Adds the tokens with which the string or key ends. */
+static void ends_of_text(Masks *masks, const JsonState *state, uint64_t *mask) {
+  const Vocabulary *v = masks->v;
+  Machine *m = masks->m;
+  const bool is_key = state->phase == PHASE_KEY_STRING;
+  const bool alike = is_key && frame_keys_are_alike(m, state->top);
+  for (uint32_t i = 0; i < v->n_groups; i++) {
+    const QuoteToken *quote = &v->quotes[v->groups[i].first];
+    size_t size;
+    const char *bytes = vocabulary_bytes(v, quote->id, &size);
+    uint32_t lex = state->lex;
+    for (uint32_t j = 0; j < quote->size && lex != LEX_NONE; j++)
+      lex = lex_next(m, lex, (unsigned char)bytes[j]);
+    if (lex == LEX_NONE || !lex_may_end(m, lex)) continue;
+    if (is_key) {
+      end_key_string(masks, state, i, lex, alike, mask);
+    } else {
+      end_string(masks, state, i, lex, mask);
+    }
+  }
+}
+
+/* --- strings of restricted languages */
+
+/* Adds the tokens that the walk has found, as far as the string may have characters. */
+static void add_limited(Masks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask) {
+  const Vocabulary *v = masks->v;
+  const uint32_t sure = left < made->beyond ? 0 : left - made->beyond;
+  const uint64_t *inside = vocabulary_inside(v, left), *surely = vocabulary_inside(v, sure);
+  for (uint32_t i = 0; i < v->n_words && made->base; i++) {
+    mask[i] = made->base[i] & surely[i];
+    for (uint64_t rest = made->base[i] & inside[i] & ~surely[i]; rest; rest &= rest - 1) {
+      const int32_t id = (int32_t)(i * 64) + __builtin_ctzll(rest);
+      if (lex_takes_token(&masks->lex, lex, id, left)) mask_add(mask, id);
+    }
+  }
+  for (size_t i = 0; i < made->n_tokens; i++) {
+    const LexToken *token = &made->tokens[i];
+    if (token->enough <= left || lex_takes_token(&masks->lex, lex, token->id, left))
       mask_add(mask, token->id);
   }
 }
 
-/* --- keys */
-
-static void add_quotes(const Vocabulary *v, uint32_t first, uint32_t last, const bool *rests,
-                       uint64_t *mask) {
-  for (uint32_t i = first; i < last; i++)
-    if (rests[v->quotes[i].rest]) mask_add(mask, v->quotes[i].id);
-}
-
-/* The end of quotes with the same content as the first one. */
-static uint32_t group_end(const Vocabulary *v, uint32_t first) {
-  const QuoteToken *token = &v->quotes[first];
-  size_t size;
-  const char *bytes = vocabulary_bytes(v, token->id, &size);
-  uint32_t i = first + 1;
-  while (i < v->n_quotes && v->quotes[i].size == token->size &&
-         memcmp(vocabulary_bytes(v, v->quotes[i].id, &size), bytes, token->size) == 0)
-    i++;
-  return i;
-}
-
-/* An open key ends with the content of each token. Keys that no keyword names have one effect, found once
- * for the frame; the others are taken one by one. PRECOND any text may be a key */
-static void exits_key(Masks *masks, const JsonState *state, uint64_t *mask) {
+/* The state is within a character or an escape: the walk has found the ends too. */
+static void ends_within(Masks *masks, const LexMask *made, const JsonState *state, uint64_t *mask) {
   Machine *m = masks->m;
-  const Vocabulary *v = masks->v;
-  const size_t n_before = state->n_text - state->start;
-  const bool alike = frame_keys_are_alike(m, state->top) && !memchr(m->text + state->start, '\\', n_before);
-  for (uint32_t i = 0, end; i < v->n_quotes; i = end) {
-    const QuoteToken *token = &v->quotes[i];
-    size_t size;
-    const char *bytes = vocabulary_bytes(v, token->id, &size);
-    end = group_end(v, i);
-    JsonState next = *state;
-    for (uint32_t j = 0; j < token->size; j++)
-      if (!machine_write(m, next.n_text++, (unsigned char)bytes[j])) return;
-    const char *key = m->text + state->start;
-    const size_t key_size = n_before + token->size;
-    bool named = !alike || token->escaped || schema_key(m->set, key, key_size, false) != UINT32_MAX ||
-                 frame_has_had(state->top, key, key_size);
-    if (named) {
-      if (end_with(masks, &next, masks->few_rests)) add_quotes(v, i, end, masks->few_rests, mask);
-      continue;
-    }
-    if (masks->serial != state->top->serial) {
-      masks->serial = state->top->serial;
-      masks->ends = end_with(masks, &next, masks->rests);
-    }
-    if (masks->ends) add_quotes(v, i, end, masks->rests, mask);
-  }
-}
-
-/* --- other strings */
-
-static bool lex_mask_add(Masks *masks, LexMask *made, const Trie *t, uint32_t node) {
-  uint32_t n = t->entries[node + 1] - t->entries[node];
-  if (n && mem_grow(&made->ids, &made->ids_capacity, made->n_ids + n, sizeof *made->ids, "masks", NULL))
-    return machine_fail(masks->m, "out of memory"), false;
-  for (uint32_t i = 0; i < n; i++) made->ids[made->n_ids++] = t->values[t->entries[node] + i];
-  return true;
-}
-
-static bool lex_mask_exit(Masks *masks, LexMask *made, uint32_t node, uint32_t lex, uint8_t n_before) {
-  if (mem_grow(&made->exits, &made->exits_capacity, made->n_exits + 1, sizeof *made->exits, "masks", NULL) ||
-      mem_grow(&made->lexes, &made->lexes_capacity, made->n_exits + 1, sizeof *made->lexes, "masks", NULL) ||
-      mem_grow(&made->n_before, &made->before_capacity, made->n_exits + 1, 1, "masks", NULL))
-    return machine_fail(masks->m, "out of memory"), false;
-  made->exits[made->n_exits] = node;
-  made->lexes[made->n_exits] = lex;
-  made->n_before[made->n_exits++] = n_before;
-  return true;
-}
-
-/* Adds the tokens below the node that may stand inside any string. */
-static bool add_below(Masks *masks, LexMask *made, uint32_t node) {
   const Trie *t = &masks->v->tokens;
-  const uint64_t *inside = vocabulary_inside(masks->v, UINT32_MAX);
-  const uint32_t first = t->entries[node], last = t->entries[t->skip[node]];
-  if (mem_grow(&made->ids, &made->ids_capacity, made->n_ids + last - first, sizeof *made->ids, "masks", NULL))
-    return machine_fail(masks->m, "out of memory"), false;
-  for (uint32_t i = first; i < last; i++)
-    if (mask_has(inside, t->values[i])) made->ids[made->n_ids++] = t->values[i];
-  return true;
-}
-
-/* Adds the quotes below the node, where the string may be anything. */
-static bool add_exits_below(Masks *masks, LexMask *made, uint32_t node, uint32_t lex, uint8_t n_before) {
-  const Trie *t = &masks->v->tokens;
-  if (!masks->v->has_quote[node]) return true;
-  for (uint32_t child = node + 1; child < t->skip[node]; child = t->skip[child]) {
-    uint32_t next = t->bytes[child] == '"' && lex_may_end(masks->m, lex)
-                        ? LEX_NONE
-                        : lex_next(masks->m, lex, t->bytes[child]);
-    if (t->bytes[child] == '"' && lex_may_end(masks->m, lex)) {
-      if (!lex_mask_exit(masks, made, child, lex, n_before)) return false;
-    } else if (next != LEX_NONE && !add_exits_below(masks, made, child, next, (uint8_t)(n_before + 1))) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/* Nodes first..last-1 follow a string's state. `whole`: the token began between characters, as tokens of
- * vocabulary_inside() do. */
-static bool walk_inside(Masks *masks, LexMask *made, uint32_t first, uint32_t last, uint32_t lex,
-                        uint8_t n_before, bool whole) {
-  const Trie *t = &masks->v->tokens;
-  for (uint32_t node = first; node < last; node = t->skip[node]) {
-    const unsigned char byte = t->bytes[node];
-    uint32_t next = lex_next(masks->m, lex, byte);
-    const bool between = whole && !(n_before == 0 && byte >= 0x80 && byte <= 0xbf);
-    uint32_t min, max;
-    if (between && next != LEX_NONE && lex_is_counter(masks->m, next, &min, &max) && max == LANG_NO_END) {
-      if (!add_below(masks, made, node)) return false;
-      if (!add_exits_below(masks, made, node, next, (uint8_t)(n_before + 1))) return false;
-    } else if (next != LEX_NONE) {
-      if (!lex_mask_add(masks, made, t, node)) return false;
-      if (!walk_inside(masks, made, node + 1, t->skip[node], next, (uint8_t)(n_before + 1), between))
-        return false;
-    } else if (byte == '"' && lex_may_end(masks->m, lex)) {
-      if (!lex_mask_exit(masks, made, node, lex, n_before)) return false;
-    }
-  }
-  return true;
-}
-
-static const LexMask *lex_mask(Masks *masks, uint32_t lex) {
-  if (masks->kept_bytes > KEPT_BYTES) lex_masks_release(masks);
-  if (lex >= masks->n_lex_masks) {
-    size_t n = masks->n_lex_masks, need = lex + 64;
-    if (mem_grow(&masks->lex_masks, &n, need, sizeof *masks->lex_masks, "masks", NULL))
-      return machine_fail(masks->m, "out of memory"), NULL;
-    memset(masks->lex_masks + masks->n_lex_masks, 0, (n - masks->n_lex_masks) * sizeof *masks->lex_masks);
-    masks->n_lex_masks = n;
-  }
-  LexMask *made = &masks->lex_masks[lex];
-  if (made->ids) return made;
-  if (mem_grow(&made->ids, &made->ids_capacity, 1, sizeof *made->ids, "masks", NULL))
-    return machine_fail(masks->m, "out of memory"), NULL;
-  const bool whole = masks->m->lexes[lex].escape == 0;
-  if (!walk_inside(masks, made, 0, masks->v->tokens.n, lex, 0, whole)) return NULL;
-  masks->kept_bytes += made->ids_capacity * 4 + made->exits_capacity * 9;
-  return made;
-}
-
-/* A string or key of a restricted language. */
-static void inside_restricted(Masks *masks, const JsonState *state, uint64_t *mask) {
-  const Trie *t = &masks->v->tokens;
-  const LexMask *made = lex_mask(masks, state->lex);
-  if (!made) return;
-  for (size_t i = 0; i < made->n_ids; i++) mask_add(mask, made->ids[i]);
-  const Walk w = {masks->m, t, mask, NULL};
+  const Walk w = {m, t, mask};
   for (size_t i = 0; i < made->n_exits; i++) {
-    const uint32_t node = made->exits[i];
+    const uint32_t node = made->exits[i].node;
     JsonState next = *state;
-    next.lex = made->lexes[i];
+    next.lex = made->exits[i].lex;
+    next.n_text += made->exits[i].n_before;
     /* The bytes before the quote are those on the way to the node. */
-    uint32_t at = node, before = made->n_before[i];
-    next.n_text += before;
-    for (uint32_t back = before; back-- > 0;) {
+    for (uint32_t back = made->exits[i].n_before, at = node; back-- > 0;) {
       do at--;
       while (t->skip[at] <= node);
-      if (!machine_write(masks->m, state->n_text + back, t->bytes[at])) return;
+      if (!machine_write(m, state->n_text + back, t->bytes[at])) return;
     }
-    ArenaMark mark = machine_mark(masks->m);
-    if (machine_push(masks->m, &next, '"')) {
+    ArenaMark mark = machine_mark(m);
+    if (machine_push(m, &next, '"')) {
       take_values(&w, node);
       walk(&w, node + 1, t->skip[node], &next);
     }
-    machine_release(masks->m, mark);
+    machine_release(m, mark);
   }
+}
+
+/* A string or key of a restricted language; returns what the mask was begun with. */
+static const uint64_t *in_restricted(Masks *masks, const JsonState *state, uint64_t *mask) {
+  Machine *m = masks->m;
+  const bool between = lex_classes(m, state->lex)->between;
+  const uint32_t left = m->lexes[state->lex].left;
+  const uint32_t lex = between ? lex_alone(m, state->lex) : state->lex;
+  const bool limited = between && left != LANG_NO_END;
+  const LexMask *made = lex_mask(&masks->lex, lex, limited);
+  if (!made) return NULL;
+  begin_mask(masks, limited ? NULL : made->base, mask);
+  if (limited) {
+    add_limited(masks, made, lex, left, mask);
+  } else {
+    for (size_t i = 0; i < made->n_tokens; i++) mask_add(mask, made->tokens[i].id);
+  }
+  const uint64_t *base = made->base;
+  if (between) {
+    ends_of_text(masks, state, mask);
+  } else {
+    ends_within(masks, made, state, mask);
+  }
+  return base;
 }
 
 /* --- the whole */
 
 static void in_number(Masks *masks, const JsonState *state, uint64_t *mask) {
   const Trie *t = &masks->v->tokens;
-  const Walk w = {masks->m, t, mask, NULL};
+  const Walk w = {masks->m, t, mask};
   for (uint32_t node = 0; node < t->n; node = t->skip[node])
     if (t->bytes[node] && strchr("0123456789.eE+-", t->bytes[node])) {
       JsonState next = *state;
@@ -351,28 +438,36 @@ static void in_number(Masks *masks, const JsonState *state, uint64_t *mask) {
   machine_release(masks->m, mark);
 }
 
-void masks_compute(Masks *masks, const JsonState *state, uint64_t *mask) {
+/* Computes the mask; returns what it was begun with. */
+static const uint64_t *compute(Masks *masks, const JsonState *state, uint64_t *mask) {
   Machine *m = masks->m;
-  memset(mask, 0, masks->v->n_words * sizeof *mask);
   uint32_t min, max;
-  switch ((Phase)state->phase) {
-  case PHASE_STRING:
-  case PHASE_KEY_STRING:
-    if (!lex_is_counter(m, state->lex, &min, &max)) {
-      inside_restricted(masks, state, mask);
-      return;
-    }
-    inside_counter(masks->v, max, mask);
-    if (state->phase == PHASE_STRING && lex_is_indifferent(m, state->lex) && !state->top->hashing) {
-      exits_counter(masks, state, min, max, mask);
-    } else if (state->phase == PHASE_KEY_STRING && min == 0 && max == LANG_NO_END) {
-      exits_key(masks, state, mask);
-    } else {
-      exits_each(masks, state, min, max, mask);
-    }
-    return;
-  case PHASE_NUMBER: in_number(masks, state, mask); return;
-  case PHASE_LITERAL: walk_trie(m, &masks->v->tokens, mask, state); return;
-  default: between_values(masks, state, mask); return;
+  if (state->phase == PHASE_STRING || state->phase == PHASE_KEY_STRING) {
+    const bool any = lex_takes_any_text(m, state->lex);
+    if (!any && !lex_is_counter(m, state->lex, &min, &max)) return in_restricted(masks, state, mask);
+    const uint64_t *base = vocabulary_inside(masks->v, any ? UINT32_MAX : max);
+    begin_mask(masks, base, mask);
+    ends_of_text(masks, state, mask);
+    return base;
   }
+  begin_mask(masks, NULL, mask);
+  switch ((Phase)state->phase) {
+  case PHASE_NUMBER: in_number(masks, state, mask); break;
+  case PHASE_LITERAL: walk_trie(m, &masks->v->tokens, mask, state); break;
+  default: between_values(masks, state, mask); break;
+  }
+  return NULL;
+}
+
+void masks_compute(Masks *masks, const JsonState *state, uint64_t *mask) {
+  const uint64_t key = state_key(masks, state);
+  const Known *known = key ? known_find(&masks->masks_by_state, key) : NULL;
+  if (known) {
+    take_known(masks, &masks->known[known->value], mask);
+    return;
+  }
+  const uint32_t generation = masks->lex.generation;
+  const uint64_t *base = compute(masks, state, mask);
+  if (generation != masks->lex.generation) forget_masks(masks);
+  if (key && masks->m->failed == STATUS_OK) keep_mask(masks, key, base, mask);
 }

@@ -1,22 +1,48 @@
 /* masks.h - which tokens may come next: a bit for each. */
 #pragma once
 
+#include "constrain/lex_masks.h"
 #include "constrain/machine.h"
 #include "constrain/vocabulary.h"
 
-typedef struct LexMask LexMask;
+/* An answer that is kept. The key is a hash of all that it depends on. */
+typedef struct {
+  uint64_t key; /* 0: empty */
+  size_t value;
+} Known;
 
-/* Computes masks of one machine over one vocabulary, and keeps what strings of a state have in common. */
+typedef struct {
+  Known *slots; /* [n_slots] */
+  size_t n_slots, count;
+} KnownTable;
+
+/* A mask as what differs from another one. */
+typedef struct {
+  const uint64_t *base; /* [v->n_words], NULL: no token */
+  uint32_t n;
+  uint32_t at; /* place of indices[0 .. n) and of words[0 .. n) in the pools */
+} KnownMask;
+
+/* Computes masks of one machine over one vocabulary, and keeps what states have in common. */
 typedef struct {
   Machine *m;
   const Vocabulary *v;
-  LexMask *lex_masks; /* [n_lex_masks] by the number of the state; without ids where not made */
-  size_t n_lex_masks;
-  size_t kept_bytes; /* of all lex_masks */
-  bool *rests;       /* [v->n_rests] what may follow the quote of the string or key that is open */
-  bool *few_rests;   /* [v->n_rests] what may follow one that is a key with a name of its own */
-  uint64_t serial;   /* of the frame whose string or key `rests` are of; 0: none */
-  bool ends;         /* that string or key may end */
+  LexMasks lex;
+  uint32_t rest_words; /* v->n_rests / 64 rounded up */
+  uint64_t *rests;     /* [rest_words] what may follow the quote of a string or key */
+  Lang *telling;       /* [n_telling] keys that patternProperties and propertyNames speak of */
+  uint32_t n_telling;
+  bool tells; /* they are all keys on which the effect of a key without a name of its own depends */
+
+  KnownTable masks_by_state; /* values: indices in known */
+  KnownMask *known;          /* [n_known] */
+  size_t n_known, known_capacity;
+  uint32_t *indices; /* [n_pool] */
+  uint64_t *words;   /* [n_pool] */
+  size_t n_pool, indices_capacity, words_capacity;
+  KnownTable rests_by_end; /* values: places in rests_pool, 0: the string or key may not end */
+  uint64_t *rests_pool;
+  size_t n_rests_pool, rests_capacity;
 } Masks;
 
 Status masks_open(Machine *machine, const Vocabulary *vocabulary, Masks *masks, Error *err);

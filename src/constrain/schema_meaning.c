@@ -206,15 +206,18 @@ static int by_key(const void *a, const void *b) {
   return (x->key > y->key) - (x->key < y->key);
 }
 
+static const KeySchema *find_property(const Schema *s, uint32_t key) {
+  const KeySchema wanted = {key, 0};
+  if (s->properties.count == 0) return NULL;
+  return bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, by_key);
+}
+
 Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size) {
   Formulas *f = &set->formulas;
   const Schema *s = &set->schemas[schema];
   Formula made = FORMULA_TRUE;
   bool matched = false;
-  const KeySchema wanted = {key, 0};
-  const KeySchema *found =
-      s->properties.count ? bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, by_key)
-                          : NULL;
+  const KeySchema *found = find_property(s, key);
   if (found) {
     matched = true;
     made = formula_atom(f, ATOM_CHILD, found->schema, 0);
@@ -231,12 +234,9 @@ Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char 
 bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key) {
   const Schema *s = &set->schemas[schema];
   const Key *k = &set->keys[key];
-  bool matched = false;
-  for (size_t i = 0; i < s->properties.count; i++) {
-    if (s->properties.items[i].key != key) continue;
-    if (schema_is_false(s->properties.items[i].schema)) return true;
-    matched = true;
-  }
+  const KeySchema *found = find_property(s, key);
+  bool matched = found != NULL;
+  if (found && schema_is_false(found->schema)) return true;
   for (size_t i = 0; i < s->patterns.count; i++) {
     if (!lang_contains(&set->langs, s->patterns.items[i].key, k->bytes, k->size)) continue;
     if (schema_is_false(s->patterns.items[i].schema)) return true;

@@ -116,8 +116,7 @@ static int by_content(const void *a, const void *b, void *vocabulary) {
   return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-static Status add_string_parts(Vocabulary *v, Word *words, uint32_t *n_words, uint8_t *characters,
-                               Error *err) {
+static Status add_string_parts(Vocabulary *v, Word *words, uint32_t *n_words, Error *err) {
   size_t capacity = 0;
   for (int32_t id = 0; id < v->n_ids; id++) {
     size_t size;
@@ -126,7 +125,7 @@ static Status add_string_parts(Vocabulary *v, Word *words, uint32_t *n_words, ui
     Inside in = inside_of(bytes, size);
     if (!in.legal) continue;
     if (!in.quote) {
-      characters[id] = (uint8_t)in.n_characters;
+      v->characters[id] = (uint8_t)in.n_characters;
       if (in.n_characters > v->max_characters) v->max_characters = in.n_characters;
       continue;
     }
@@ -139,6 +138,17 @@ static Status add_string_parts(Vocabulary *v, Word *words, uint32_t *n_words, ui
     size_t size;
     const char *rest = vocabulary_bytes(v, v->quotes[i].id, &size) + v->quotes[i].size + 1;
     words[(*n_words)++] = (Word){(const uint8_t *)rest, (uint32_t)size - v->quotes[i].size - 1, (int32_t)i};
+  }
+  return STATUS_OK;
+}
+
+static Status add_groups(Vocabulary *v, Error *err) {
+  v->groups = mem_alloc(v->n_quotes + 1, sizeof *v->groups, "tokens", err);
+  if (!v->groups) return STATUS_FAILED;
+  for (uint32_t i = 0; i < v->n_quotes; i++) {
+    if (i == 0 || by_content(&v->quotes[i - 1], &v->quotes[i], v) != 0)
+      v->groups[v->n_groups++] = (QuoteGroup){i, i};
+    v->groups[v->n_groups - 1].last = i + 1;
   }
   return STATUS_OK;
 }
@@ -165,6 +175,127 @@ static Status add_rests(Vocabulary *v, Word *words, uint32_t n, Error *err) {
   return trie_make(words, kept, &v->rests, err);
 }
 
+/* --- classes of characters */
+
+int class_of_byte(unsigned char byte) {
+  if (byte >= '0' && byte <= '9') return CLASS_DIGITS;
+  if (byte >= 'a' && byte <= 'z') return byte <= 'f' ? CLASS_LOWER_HEX : CLASS_LOWER;
+  if (byte >= 'A' && byte <= 'Z') return byte <= 'F' ? CLASS_UPPER_HEX : CLASS_UPPER;
+  if (byte < 0x20 || byte == 0x7f) return CLASS_CONTROL;
+  if (byte < '0') return CLASS_ASCII + byte - ' ';
+  if (byte < 'A') return CLASS_ASCII + 16 + byte - ':';
+  if (byte < 'a') return CLASS_ASCII + 23 + byte - '[';
+  if (byte < 0x7f) return CLASS_ASCII + 29 + byte - '{';
+  switch (byte) {
+  case 0xc2: return CLASS_WIDE_C2;
+  case 0xe1: return CLASS_WIDE_E1;
+  case 0xe2: return CLASS_WIDE_E2;
+  case 0xe3: return CLASS_WIDE_E3;
+  case 0xef: return CLASS_WIDE_EF;
+  default: return byte < 0xc2 || byte > 0xf4 ? CLASS_MIDDLE : CLASS_WIDE;
+  }
+}
+
+/* The classes of a token's characters. */
+static uint64_t classes_of(const char *bytes, size_t size) {
+  uint64_t classes = 0;
+  uint32_t code;
+  for (size_t at = 0, step; at < size; at += step) {
+    int length = utf8_decode(bytes + at, size - at, &code);
+    classes |= CLASS_BIT(length > 0 ? class_of_byte((unsigned char)bytes[at]) : CLASS_PARTIAL);
+    step = length > 0 ? (size_t)length : 1;
+  }
+  return classes;
+}
+
+/* True if the byte may not follow the first byte of a character. */
+static bool is_overlong(unsigned char lead, unsigned char byte) {
+  return (lead == 0xe0 && byte < 0xa0) || (lead == 0xed && byte > 0x9f) || (lead == 0xf0 && byte < 0x90) ||
+         (lead == 0xf4 && byte > 0x8f);
+}
+
+/* Fills `below` and `height` for nodes first..last-1, where `missing` bytes complete a character; `lead` is
+ * the byte before them. Returns their classes, where bytes after the first one of a character have
+ * none. */
+static uint64_t find_below(Vocabulary *v, uint32_t first, uint32_t last, int missing, unsigned char lead) {
+  const Trie *t = &v->tokens;
+  uint64_t all = 0;
+  for (uint32_t node = first; node < last; node = t->skip[node]) {
+    const unsigned char byte = t->bytes[node];
+    const bool middle = byte >= 0x80 && byte <= 0xbf;
+    const int more = middle ? missing - 1 : byte < 0xc2 ? 0 : byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
+    uint64_t own = middle ? 0 : CLASS_BIT(class_of_byte(byte));
+    if (middle != (missing > 0) || (middle && is_overlong(lead, byte))) own |= CLASS_BIT(CLASS_PARTIAL);
+    if (more > 0 && t->entries[node + 1] > t->entries[node]) own |= CLASS_BIT(CLASS_PARTIAL);
+    own |= find_below(v, node + 1, t->skip[node], more > 0 ? more : 0, byte);
+    v->below[node] = middle ? own | CLASS_BIT(CLASS_MIDDLE) : own;
+    all |= own;
+    uint8_t height = 0;
+    for (uint32_t child = node + 1; child < t->skip[node]; child = t->skip[child])
+      if (v->height[child] > height) height = v->height[child];
+    v->height[node] = (uint8_t)(height + 1);
+  }
+  return all;
+}
+
+typedef struct {
+  uint64_t classes;
+  int32_t id;
+} ClassedToken;
+
+static int by_classes(const void *a, const void *b) {
+  const ClassedToken *x = a, *y = b;
+  if (x->classes != y->classes) return x->classes < y->classes ? -1 : 1;
+  return (x->id > y->id) - (x->id < y->id);
+}
+
+static Status add_class_sets(Vocabulary *v, ClassedToken *tokens, uint32_t n, Error *err) {
+  if (n > 0) qsort(tokens, n, sizeof *tokens, by_classes);
+  v->class_ids = mem_alloc(n + 1, sizeof *v->class_ids, "tokens", err);
+  if (!v->class_ids) return STATUS_FAILED;
+  size_t capacity = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    v->class_ids[i] = tokens[i].id;
+    if (i == 0 || tokens[i - 1].classes != tokens[i].classes) {
+      TRY(mem_grow(&v->class_sets, &capacity, v->n_class_sets + 1, sizeof *v->class_sets, "tokens", err));
+      v->class_sets[v->n_class_sets++] = (ClassSet){tokens[i].classes, i, 0};
+    }
+    v->class_sets[v->n_class_sets - 1].n++;
+  }
+  return STATUS_OK;
+}
+
+static Status add_classes(Vocabulary *v, Word *words, Error *err) {
+  const size_t n_nodes = v->tokens.n + 1;
+  v->below = mem_alloc(n_nodes, sizeof *v->below, "tokens", err);
+  v->height = v->below ? mem_alloc(n_nodes, 1, "tokens", err) : NULL;
+  v->has_class =
+      v->height ? mem_alloc((size_t)N_CLASSES * v->n_words, sizeof *v->has_class, "masks", err) : NULL;
+  ClassedToken *tokens = v->has_class ? mem_alloc((size_t)v->n_ids + 1, sizeof *tokens, "tokens", err) : NULL;
+  if (!tokens) return STATUS_FAILED;
+  for (int byte = 0; byte < 256; byte++) v->class_of[byte] = (uint8_t)class_of_byte((unsigned char)byte);
+  find_below(v, 0, v->tokens.n, 0, 0);
+  uint32_t n = 0, n_partial = 0;
+  for (int32_t id = 0; id < v->n_ids; id++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(v, id, &size);
+    const uint64_t classes = classes_of(bytes, size);
+    if (classes & CLASS_BIT(CLASS_PARTIAL)) {
+      words[n_partial++] = (Word){(const uint8_t *)bytes, (uint32_t)size, id};
+    } else if (size > 0) {
+      tokens[n++] = (ClassedToken){classes, id};
+    }
+    for (int c = 0; c < N_CLASSES; c++) {
+      if (!(classes & CLASS_BIT(c))) continue;
+      mask_add(v->has_class + (size_t)c * v->n_words, id);
+      v->class_weights[c]++;
+    }
+  }
+  Status status = add_class_sets(v, tokens, n, err);
+  free(tokens);
+  return status == STATUS_OK ? trie_make(words, n_partial, &v->partial, err) : status;
+}
+
 /* --- opening */
 
 static Status read_bytes(const Tokenizer *tokenizer, Vocabulary *v, Error *err) {
@@ -183,24 +314,13 @@ static Status read_bytes(const Tokenizer *tokenizer, Vocabulary *v, Error *err) 
   return status;
 }
 
-/* characters[id]: of the token inside a string, 0: it may not stand there. */
-static Status add_inside(Vocabulary *v, const uint8_t *characters, Error *err) {
+static Status add_inside(Vocabulary *v, Error *err) {
   const size_t n_words = v->n_words;
   v->inside = mem_alloc(v->max_characters + 1, n_words * sizeof *v->inside, "masks", err);
   if (!v->inside) return STATUS_FAILED;
   for (int32_t id = 0; id < v->n_ids; id++)
-    if (characters[id]) mask_add(v->inside + n_words * characters[id], id);
+    if (v->characters[id]) mask_add(v->inside + n_words * v->characters[id], id);
   for (size_t i = n_words; i < (v->max_characters + 1) * n_words; i++) v->inside[i] |= v->inside[i - n_words];
-  return STATUS_OK;
-}
-
-static Status find_quotes(Vocabulary *v, Error *err) {
-  const Trie *t = &v->tokens;
-  v->has_quote = mem_alloc(t->n + 1, sizeof *v->has_quote, "masks", err);
-  if (!v->has_quote) return STATUS_FAILED;
-  for (uint32_t node = t->n; node-- > 0;)
-    for (uint32_t child = node + 1; child < t->skip[node] && !v->has_quote[node]; child = t->skip[child])
-      v->has_quote[node] = t->bytes[child] == '"' || v->has_quote[child];
   return STATUS_OK;
 }
 
@@ -224,13 +344,13 @@ static Status make_tries(Vocabulary *v, Word *words, Error *err) {
     if (size > 0) words[n_unspaced++] = (Word){(const uint8_t *)bytes, (uint32_t)size, id};
   }
   TRY(trie_make(words, n_unspaced, &v->unspaced, err));
-  uint8_t *characters = mem_alloc((size_t)v->n_ids + 1, 1, "tokens", err);
-  Status status = characters ? add_string_parts(v, words, &n_rests, characters, err) : STATUS_FAILED;
-  if (status == STATUS_OK) status = add_inside(v, characters, err);
-  free(characters);
-  if (status == STATUS_OK) status = find_quotes(v, err);
-  if (status != STATUS_OK) return status;
-  return add_rests(v, words, n_rests, err);
+  v->characters = mem_alloc((size_t)v->n_ids + 1, 1, "tokens", err);
+  if (!v->characters) return STATUS_FAILED;
+  TRY(add_string_parts(v, words, &n_rests, err));
+  TRY(add_inside(v, err));
+  TRY(add_groups(v, err));
+  TRY(add_rests(v, words, n_rests, err));
+  return add_classes(v, words, err);
 }
 
 Status vocabulary_open(const Tokenizer *tokenizer, Vocabulary *vocabulary, Error *err) {
@@ -253,11 +373,18 @@ void vocabulary_close(Vocabulary *vocabulary) {
   trie_release(&v->tokens);
   trie_release(&v->unspaced);
   trie_release(&v->rests);
+  trie_release(&v->partial);
   free(v->bytes);
   free(v->offsets);
   free(v->space);
   free(v->inside);
-  free(v->has_quote);
+  free(v->characters);
   free(v->quotes);
+  free(v->groups);
+  free(v->below);
+  free(v->height);
+  free(v->has_class);
+  free(v->class_sets);
+  free(v->class_ids);
   *v = (Vocabulary){.n_ids = 0};
 }

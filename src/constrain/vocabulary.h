@@ -29,6 +29,41 @@ typedef struct {
   bool escaped;          /* CONTENT has a backslash */
 } QuoteToken;
 
+/* Quotes first .. last-1, which have one CONTENT. */
+typedef struct {
+  uint32_t first, last;
+} QuoteGroup;
+
+/* Characters that languages of strings mostly treat alike: a class is a bit of a uint64_t. Above U+007F
+ * they are divided by their first byte; those with white space or line ends have classes of their own. */
+enum {
+  CLASS_DIGITS,
+  CLASS_LOWER_HEX, /* a-f */
+  CLASS_LOWER,     /* g-z */
+  CLASS_UPPER_HEX,
+  CLASS_UPPER,
+  CLASS_CONTROL,                 /* and U+007F */
+  CLASS_ASCII,                   /* the first of 33: white space and ASCII's other characters in order */
+  CLASS_WIDE = CLASS_ASCII + 33, /* UTF-8 with other first bytes than the following */
+  CLASS_WIDE_C2,
+  CLASS_WIDE_E1,
+  CLASS_WIDE_E2,
+  CLASS_WIDE_E3,
+  CLASS_WIDE_EF,
+  CLASS_MIDDLE,  /* bytes of UTF-8 after the first one, and bytes that no UTF-8 has */
+  CLASS_PARTIAL, /* what a token has that begins or ends within a character */
+  N_CLASSES
+};
+#define CLASS_BIT(c) (UINT64_C(1) << (c))
+/* The class of a byte; of the first byte of a character: the character's. */
+int class_of_byte(unsigned char byte);
+
+/* Tokens with the same classes: class_ids[first .. first + n). */
+typedef struct {
+  uint64_t classes;
+  uint32_t first, n;
+} ClassSet;
+
 typedef struct {
   int32_t n_ids;
   uint32_t n_words;  /* of a mask: n_ids / 64 rounded up */
@@ -39,13 +74,22 @@ typedef struct {
   uint64_t *space;   /* [n_words] tokens of white space alone */
   uint64_t
       *inside; /* [n_words] tokens that may stand inside any JSON string, from one character to another */
-  uint64_t *unfinished; /* [n_words] those of `inside` that end within a character or an escape */
-  uint8_t *characters;  /* [n_ids] decoded characters of `inside` tokens */
+  uint8_t *characters; /* [n_ids] decoded characters of `inside` tokens, 0: of others */
   uint32_t max_characters;
   QuoteToken *quotes; /* [n_quotes], sorted by CONTENT */
   uint32_t n_quotes;
-  bool *has_quote; /* [tokens.n] some token below the node has a quote after it */
-  Trie rests;      /* what follows the quote; values: numbers of rests */
+  QuoteGroup *groups; /* [n_groups] */
+  uint32_t n_groups;
+  uint8_t class_of[256];             /* class_of_byte() */
+  uint64_t *below;                   /* [tokens.n] classes of the node and the nodes below */
+  uint8_t *height;                   /* [tokens.n] bytes from the node on of the longest token */
+  uint64_t *has_class;               /* [N_CLASSES][n_words] tokens with a character of the class */
+  uint32_t class_weights[N_CLASSES]; /* how many they are */
+  ClassSet *class_sets;              /* [n_class_sets] of tokens of whole characters */
+  uint32_t n_class_sets;
+  int32_t *class_ids;
+  Trie partial; /* tokens that begin or end within a character; values: ids */
+  Trie rests;   /* what follows the quote; values: numbers of rests */
   uint32_t n_rests;
 } Vocabulary;
 

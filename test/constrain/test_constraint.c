@@ -168,6 +168,16 @@ static void masks_allow_exactly_what_the_machine_takes(void **state) {
   check_masks("{\"anyOf\": [{\"const\": \"one\"}, {\"type\": \"array\", \"contains\": {\"const\": \"a\"}}]}",
               "[1, \"a\"]");
   check_masks("{\"type\": \"string\", \"not\": {\"pattern\": \"e\"}}", "\"a was\"");
+  check_masks("{\"items\": {\"pattern\": \"^(\\\\S+\\\\s+){0,2}\\\\S+$\", \"maxLength\": 9}}",
+              "[\"it was\", \"\u3042\u00e9 \\u0041\\n to\", \"the\\\\ .\"]");
+  check_masks("{\"items\": {\"pattern\": \"the|[a-z]{3}-\"}}", "[\"\\nthe\", \"was- .\"]");
+  check_masks("{\"items\": {\"pattern\": \"^[A-Z][a-z ]{0,12}.$\"}}", "[\"On the boat\", \"T\u00c9\"]");
+  check_masks("{\"items\": {\"anyOf\": [{\"format\": \"date\"}, {\"maxLength\": 4}, {\"pattern\": \"x$\"}]}}",
+              "[\"2024-02-29\", \"the\", \"was x\"]");
+  check_masks(
+      "{\"additionalProperties\": {\"enum\": [\"on\", \"one\"]}, \"patternProperties\": {\"^[a-c]+$\": "
+      "{\"type\": \"null\"}, \"d\": true}, \"maxProperties\": 3}",
+      "{\"ab\": null, \"the\": \"one\", \"d\\\\\": [{\"on\": \"on\"}]}");
 }
 
 int main(void) {

@@ -13,6 +13,8 @@
 
 #define MAX_EXPRESSIONS ((size_t)1 << 21)
 #define MAX_SEARCHED    ((size_t)1 << 15) /* expressions in a search for a string */
+#define MAX_WORD        ((size_t)1 << 12) /* bytes that are taken out one after the other */
+#define MAX_MEASURED    ((size_t)1 << 12) /* in one for the shortest string */
 
 void langs_fail(Langs *langs, Status status, const char *message) {
   if (langs->failed != STATUS_OK) return;
@@ -81,16 +83,37 @@ Lang lang_node(Langs *langs, LangNode node) {
 
 /* --- constructors */
 
+static bool rehash_sets(Langs *langs) {
+  const size_t n = langs->n_set_slots ? langs->n_set_slots * 2 : 256;
+  Error err;
+  uint32_t *slots = mem_alloc(n, sizeof *slots, "an automaton", &err);
+  if (!slots) return langs_fail(langs, STATUS_FAILED, err.text), false;
+  for (size_t i = 0; i < langs->sets_count; i++) {
+    size_t at = hash64(&langs->sets[i], sizeof *langs->sets, 0) & (n - 1);
+    while (slots[at]) at = (at + 1) & (n - 1);
+    slots[at] = (uint32_t)i + 1;
+  }
+  free(langs->set_slots);
+  langs->set_slots = slots;
+  langs->n_set_slots = n;
+  return true;
+}
+
 Lang lang_set(Langs *langs, ByteSet set) {
   if (!(set.bits[0] | set.bits[1] | set.bits[2] | set.bits[3])) return LANG_NONE;
-  size_t i = 0;
-  while (i < langs->sets_count && memcmp(&langs->sets[i], &set, sizeof set) != 0) i++;
-  if (i == langs->sets_count) {
-    if (!grow(langs, &langs->sets, &langs->sets_capacity, i + 1, sizeof set)) return LANG_NONE;
+  if (langs->sets_count * 2 >= langs->n_set_slots && !rehash_sets(langs)) return LANG_NONE;
+  size_t at = hash64(&set, sizeof set, 0) & (langs->n_set_slots - 1);
+  while (langs->set_slots[at] && memcmp(&langs->sets[langs->set_slots[at] - 1], &set, sizeof set) != 0)
+    at = (at + 1) & (langs->n_set_slots - 1);
+  if (!langs->set_slots[at]) {
+    if (!grow(langs, &langs->sets, &langs->sets_capacity, langs->sets_count + 1, sizeof set))
+      return LANG_NONE;
     langs->sets[langs->sets_count++] = set;
+    langs->set_slots[at] = (uint32_t)langs->sets_count;
   }
+  const uint32_t i = langs->set_slots[at] - 1;
   bool ascii = !(set.bits[2] | set.bits[3]);
-  return lang_node(langs, (LangNode){.kind = SET, .plain = true, .text = ascii, .a = (uint32_t)i});
+  return lang_node(langs, (LangNode){.kind = SET, .plain = true, .text = ascii, .a = i});
 }
 
 Lang lang_bytes(Langs *langs, unsigned char first, unsigned char last) {
@@ -474,6 +497,189 @@ bool lang_is_alive(Langs *langs, Lang a) {
   return found;
 }
 
+/* --- beginnings */
+
+/* True for THEN(TEXT, ...) and what has it as a choice. */
+static bool takes_any_beginning(const Langs *langs, Lang a) {
+  const LangNode *node = &langs->nodes[a];
+  if (node->kind == REPEAT) return node->a == langs->any_character && node->b == LANG_NO_END;
+  if (node->kind == THEN) return node->plain && takes_any_beginning(langs, node->a);
+  bool takes = false;
+  for (uint32_t i = 0; node->kind == OR && i < node->b && !takes; i++)
+    takes = takes_any_beginning(langs, langs->lists[node->a + i]);
+  return takes;
+}
+
+bool lang_takes_any_beginning(const Langs *langs, Lang a) {
+  const LangNode *node = &langs->nodes[a];
+  const Lang *parts = langs->lists + node->a;
+  if (node->kind != AND) return takes_any_beginning(langs, a);
+  return node->b == 2 && ((parts[0] == langs->any_text && takes_any_beginning(langs, parts[1])) ||
+                          (parts[1] == langs->any_text && takes_any_beginning(langs, parts[0])));
+}
+
+/* True if each beginning of a string of `a` is one of infinitely many. */
+static bool is_endless(const Langs *langs, Lang a) {
+  const LangNode *node = &langs->nodes[a];
+  if (!node->plain) return false;
+  if (node->kind == REPEAT) return node->b == LANG_NO_END;
+  if (node->kind == THEN) return is_endless(langs, node->b);
+  bool endless = node->kind == OR && node->b > 0;
+  for (uint32_t i = 0; i < node->b && endless; i++) endless = is_endless(langs, langs->lists[node->a + i]);
+  return endless;
+}
+
+/* An OR without the string, which is taken from each part; or an AND, from one part. */
+static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t size) {
+  Lang made = node.kind == OR ? LANG_NONE : LANG_ALL;
+  Lang *parts = malloc(node.b * sizeof *parts);
+  if (!parts) return langs_fail(langs, STATUS_FAILED, "out of memory"), LANG_NONE;
+  memcpy(parts, langs->lists + node.a, node.b * sizeof *parts);
+  bool done = false;
+  for (uint32_t i = 0; i < node.b && !done; i++) {
+    const LangKind kind = langs->nodes[parts[i]].kind;
+    if (node.kind == AND && kind != OR && kind != THEN && kind != SET) continue;
+    parts[i] = lang_without(langs, parts[i], bytes, size);
+    done = node.kind == AND;
+  }
+  made = join(langs, node.kind, parts, node.b);
+  free(parts);
+  if (node.kind == AND && !done)
+    made = lang_and(langs, made, lang_not(langs, lang_literal(langs, bytes, size)));
+  return made;
+}
+
+Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size) {
+  const LangNode node = langs->nodes[a];
+  const unsigned char byte = size > 0 ? (unsigned char)*bytes : 0;
+  if (a == LANG_NONE || is_endless(langs, a)) return a;
+  const LangNode *first = node.kind == THEN ? &langs->nodes[node.a] : &node;
+  const ByteSet *set = first->kind == SET ? &langs->sets[first->a] : NULL;
+  if (size > MAX_WORD) set = NULL;
+  if (set && (size == 0 || !byte_set_has(set, byte))) return a;
+  const Lang alone = set ? lang_byte(langs, byte) : LANG_NONE;
+  if (node.kind == EMPTY) return size == 0 ? LANG_NONE : a;
+  if (node.kind == SET && size > 1) return a;
+  if (node.kind == SET && alone == a) return LANG_NONE;
+  if (node.kind == THEN && set && alone == node.a)
+    return lang_then(langs, node.a, lang_without(langs, node.b, bytes + 1, size - 1));
+  if (node.kind == OR && size <= MAX_WORD) return list_without(langs, node, bytes, size);
+  if (node.kind == AND) return list_without(langs, node, bytes, size);
+  return lang_and(langs, a, lang_not(langs, lang_literal(langs, bytes, size)));
+}
+
+/* --- lengths */
+
+static bool begins_character(int byte) {
+  return byte < 0x80 || byte > 0xbf;
+}
+
+/* lang_shortest() of what is made without AND, NOT and MULTIPLE. */
+static uint32_t shortest_plain(Langs *langs, Lang a) {
+  const LangNode node = langs->nodes[a];
+  if (node.has_empty) return 0;
+  if (node.shortest) return node.shortest - 1;
+  uint64_t made = 0;
+  switch ((LangKind)node.kind) {
+  case SET:
+    made = 1;
+    for (int byte = 0x80; byte <= 0xbf; byte++)
+      if (byte_set_has(&langs->sets[node.a], (unsigned)byte)) made = 0;
+    break;
+  case THEN: made = (uint64_t)shortest_plain(langs, node.a) + shortest_plain(langs, node.b); break;
+  case OR:
+    made = UINT32_MAX;
+    for (uint32_t i = 0; i < node.b; i++) {
+      uint32_t part = shortest_plain(langs, langs->lists[node.a + i]);
+      if (part < made) made = part;
+    }
+    break;
+  case REPEAT: made = (uint64_t)node.min * shortest_plain(langs, node.a); break;
+  default: break;
+  }
+  if (made > UINT32_MAX - 2) made = UINT32_MAX - 2;
+  langs->nodes[a].shortest = (uint32_t)made + 1;
+  return (uint32_t)made;
+}
+
+typedef struct {
+  Lang *items; /* [count] */
+  size_t count, capacity;
+} LangList;
+
+/* Adds what follows each language of `from` by a byte that begins a character, or continues one, to a
+ * list; true if something there may end. */
+static bool search_step(Langs *langs, const LangList *from, bool begins, LangList *to) {
+  for (size_t at = 0; at < from->count; at++) {
+    Lang last = LANG_NONE;
+    for (int byte = 0; byte < 256; byte++) {
+      if (begins_character(byte) != begins) continue;
+      const Lang next = lang_next(langs, from->items[at], (unsigned char)byte);
+      if (next == LANG_NONE || next == last || langs->nodes[next].round == langs->round) continue;
+      last = next;
+      langs->nodes[next].round = langs->round;
+      if (!grow(langs, &to->items, &to->capacity, to->count + 1, sizeof *to->items)) return true;
+      to->items[to->count++] = next;
+      if (langs->nodes[next].has_empty) return true;
+    }
+  }
+  return false;
+}
+
+uint32_t lang_shortest(Langs *langs, Lang a) {
+  if (langs->nodes[a].has_empty || langs->failed != STATUS_OK) return 0;
+  if (langs->nodes[a].plain) return shortest_plain(langs, a);
+  if (langs->nodes[a].shortest) return langs->nodes[a].shortest - 1;
+  LangList now = {0}, next = {0};
+  uint32_t made = 0;
+  size_t searched = 0;
+  bool found = false;
+  ++langs->round;
+  if (grow(langs, &now.items, &now.capacity, 64, sizeof *now.items)) now.items[now.count++] = a;
+  while (!found && now.count > 0 && langs->failed == STATUS_OK) {
+    if (search_step(langs, &now, false, &now)) break;
+    searched += now.count;
+    next.count = 0;
+    made++;
+    found = search_step(langs, &now, true, &next);
+    LangList swap = now;
+    now = next, next = swap;
+    if (searched > MAX_MEASURED) found = true, made = 0;
+  }
+  free(now.items);
+  free(next.items);
+  if (langs->failed != STATUS_OK) return 0;
+  langs->nodes[a].shortest = made + 1;
+  return made;
+}
+
+/* True for any{min,max} with a max. */
+static bool is_bounded(const Langs *langs, Lang a) {
+  const LangNode *node = &langs->nodes[a];
+  return node->kind == REPEAT && node->a == langs->any_character && node->b != LANG_NO_END;
+}
+
+Lang lang_without_max(Langs *langs, Lang a, uint32_t *max) {
+  const LangNode node = langs->nodes[a];
+  *max = LANG_NO_END;
+  if (is_bounded(langs, a)) {
+    *max = node.b;
+    return lang_repeat(langs, langs->any_character, node.min, LANG_NO_END);
+  }
+  bool bounded = false;
+  for (uint32_t i = 0; node.kind == AND && i < node.b; i++)
+    bounded |= is_bounded(langs, langs->lists[node.a + i]);
+  if (!bounded) return a;
+  Lang made = langs->any_text;
+  for (uint32_t i = 0; i < node.b; i++) {
+    uint32_t part_max;
+    Lang part = lang_without_max(langs, langs->lists[node.a + i], &part_max);
+    if (part_max < *max) *max = part_max;
+    made = lang_and(langs, made, part);
+  }
+  return made;
+}
+
 /* --- the store */
 
 Status langs_open(Langs *langs, Error *err) {
@@ -493,6 +699,7 @@ void langs_close(Langs *langs) {
   free(langs->slots);
   free(langs->lists);
   free(langs->sets);
+  free(langs->set_slots);
   free(langs->divisors);
   *langs = (Langs){.round = 0};
 }

@@ -35,6 +35,8 @@ typedef struct {
   size_t lists_count, lists_capacity;
   ByteSet *sets; /* [sets_count] */
   size_t sets_count, sets_capacity;
+  uint32_t *set_slots; /* [n_set_slots] index of a set + 1, 0: empty */
+  size_t n_set_slots;
   struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
   size_t divisors_count, divisors_capacity;
   uint32_t round; /* of searches for a string, which mark expressions with it */
@@ -88,6 +90,23 @@ Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 bool lang_has_empty(const Langs *langs, Lang a);
 /* The rests of the strings of `a` that begin with `byte`. */
 Lang lang_next(Langs *langs, Lang a, unsigned char byte);
+/* Characters above U+007F by their first byte. White space and line ends have classes of their own. */
+typedef enum { WIDE_OTHER, WIDE_C2, WIDE_E1, WIDE_E2, WIDE_E3, WIDE_EF, N_WIDE } WideClass;
+/* The rests of the strings of `a` that begin with a character of the class, which are the same for each;
+ * LANG_UNKNOWN if they are not, or it is not seen from how `a` is written. */
+Lang lang_next_class(Langs *langs, Lang a, WideClass class);
 /* True if `a` has a string. Within the limit on expressions exact; over it langs_check() fails. */
 bool lang_is_alive(Langs *langs, Lang a);
 bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);
+/* True if every text is the beginning of a string of `a`; false where that is not seen from how it is
+ * written. */
+bool lang_takes_any_beginning(const Langs *langs, Lang a);
+/* `a` without a string. Where every beginning has strings without end, `a` itself: to be refused by the
+ * caller. */
+Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
+/* The number of characters of the shortest string of `a`, which has one; bytes inside a character count
+ * nothing. 0 where the search has a limit's length: then it may be more. */
+uint32_t lang_shortest(Langs *langs, Lang a);
+/* `a` as an intersection with the strings of at most *max characters (LANG_NO_END: of any number) and the
+ * language returned, as far as `a` is written so. */
+Lang lang_without_max(Langs *langs, Lang a, uint32_t *max);

@@ -18,9 +18,11 @@ struct LangNode {
   bool plain;     /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
   bool text;      /* known to have only valid UTF-8 */
   uint8_t alive;  /* 0 unknown, 1 has a string, 2 has none */
+  uint8_t character_set, wide_all, wide_any; /* of lang_classes.c */
   uint32_t a, b, min;
-  uint32_t round; /* of the last search that met it */
-  uint32_t *next; /* [256] LANG_UNKNOWN where not derived yet; NULL: nothing was */
+  uint32_t round;    /* of the last search that met it */
+  uint32_t shortest; /* lang_shortest() + 1, 0: unknown */
+  uint32_t *next;    /* [256] LANG_UNKNOWN where not derived yet; NULL: nothing was */
 };
 
 static inline ByteSet byte_set_none(void) {
