@@ -21,8 +21,12 @@ typedef struct {
   int key_order;
 } Options;
 
+enum { ORDER_ANY, ORDER_SCHEMA };
+
 static SchemaOptions schema_options(const Options *options) {
-  return (SchemaOptions){.exponents = true, .ignore_formats = options->ignore_formats};
+  const bool ordered = options->key_order == ORDER_SCHEMA;
+  return (SchemaOptions){
+      .exponents = !ordered, .ignore_formats = options->ignore_formats, .ordered_keys = ordered};
 }
 
 /* --- one text */
@@ -255,7 +259,8 @@ static const Flag flags[] = {
     FLAG_FILE("-f, --file", "FILE", Options, file,
               "where the text or the lines are ('-': stdin, the default)"),
     FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
-    FLAG_CHOICE("--key-order", "any", Options, key_order, "the order in which keys of an object may come"),
+    FLAG_CHOICE("--key-order", "any|schema", Options, key_order,
+                "the order of an object's keys (default any; schema: as `properties` has them, then others)"),
     FLAG_SWITCH("--ignore-formats", Options, ignore_formats, "`format` says nothing of what is valid"),
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};

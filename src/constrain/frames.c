@@ -6,6 +6,7 @@
 
 #include "base/hash64.h"
 #include "constrain/evaluated.h"
+#include "constrain/key_order.h"
 
 static Formulas *formulas_of(const Machine *m) {
   return &m->set->formulas;
@@ -286,6 +287,8 @@ const Frame *frame_open(Machine *m, const Frame *parent, FrameKind kind) {
     made->numbers[made->n_goals + i] = schemas.items[i];
     made->hashing |= (formulas_of(m)->nodes[made->numbers[i]].atoms & ATOM_BIT(ATOM_UNIQUE)) != 0;
   }
+  if (made && kind == FRAME_OBJECT && m->set->options.ordered_keys)
+    made->order = key_order_of(m, schemas.items, (uint32_t)schemas.count);
   free(schemas.items);
   if (status != STATUS_OK) machine_fail(m, err.text);
   return made && is_possible(m, made) ? made : NULL;
@@ -298,6 +301,7 @@ typedef struct {
   const Frame *frame;
   uint32_t count; /* members or items with the one that begins */
   uint32_t key;   /* its number, UINT32_MAX: none */
+  uint32_t rank;  /* of the key in frame->order; 0: any order */
   const char *bytes;
   size_t size;
 } Step;
@@ -317,7 +321,9 @@ static Formula member_begins(void *user, const FormulaNode *atom, Formula itself
   Formulas *f = formulas_of(s->m);
   const Schema *schema = &s->m->set->schemas[atom->a];
   switch ((AtomKind)atom->atom) {
-  case ATOM_HAS_KEY: return atom->a == s->key ? FORMULA_TRUE : itself;
+  case ATOM_HAS_KEY:
+    if (atom->a == s->key) return FORMULA_TRUE;
+    return s->rank && key_order_rank(s->frame->order, atom->a) < s->rank ? FORMULA_FALSE : itself;
   case ATOM_MEMBERS: {
     Formula member = schema_member(s->m->set, atom->a, s->key, s->bytes, s->size);
     return formula_and(f, formula_map(f, member, ATOM_BIT(ATOM_CHILD), true_child, NULL), itself);
@@ -372,6 +378,7 @@ static const Frame *begin_child(Machine *m, const Frame *frame, Step *step, Seen
   Frame *made = copy_frame(m, frame, frame->n_goals, 0);
   if (!made) return NULL;
   made->count++;
+  made->rank = step->rank;
   if (seen) made->seen = seen;
   bool member = frame->kind == FRAME_OBJECT;
   for (uint32_t i = 0; i < made->n_goals; i++)
@@ -392,14 +399,42 @@ static uint64_t sum_with(const Seen *before, uint64_t hash) {
 const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, size_t size) {
   uint64_t hash = hash64(key, size, 1);
   if (frame_has_had(frame, key, size)) return NULL;
+  Step step = {.m = m,
+               .frame = frame,
+               .count = frame->count + 1,
+               .key = schema_key(m->set, key, size, false),
+               .size = size};
+  if (frame->order) step.rank = key_order_rank(frame->order, step.key);
+  if (step.rank < frame->rank ||
+      (step.rank == frame->rank && step.rank > 0 && step.rank <= frame->order->keys.count))
+    return NULL;
   Seen *seen = machine_alloc(m, sizeof *seen);
   char *bytes = machine_alloc(m, size + 1);
   if (!seen || !bytes) return NULL;
   memcpy(bytes, key, size);
   *seen = (Seen){
       .before = frame->seen, .hash = hash, .sum = sum_with(frame->seen, hash), .bytes = bytes, .size = size};
-  Step step = {m, frame, frame->count + 1, schema_key(m->set, key, size, false), bytes, size};
+  step.bytes = bytes;
   return begin_child(m, frame, &step, seen);
+}
+
+static Formula skipped(void *user, const FormulaNode *atom, Formula itself) {
+  const Step *s = user;
+  return key_order_rank(s->frame->order, atom->a) <= s->rank ? FORMULA_FALSE : itself;
+}
+
+bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank) {
+  Step step = {.m = m, .frame = frame, .rank = rank};
+  const ArenaMark mark = machine_mark(m);
+  Frame *made = copy_frame(m, frame, frame->n_goals, 0);
+  bool changed = false;
+  for (uint32_t i = 0; made && i < made->n_goals; i++) {
+    made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], ATOM_BIT(ATOM_HAS_KEY), skipped, &step);
+    changed |= made->numbers[i] != frame->numbers[i];
+  }
+  const bool may = made && (!changed || is_possible(m, made));
+  machine_release(m, mark);
+  return may;
 }
 
 typedef struct {
@@ -512,8 +547,7 @@ static Lang keys_of(Machine *m, const Frame *frame, Formula formula, bool positi
   return LANG_ALL;
 }
 
-/* `keys` without those that the object has had. */
-static Lang keys_unseen(Machine *m, Lang keys, const Seen *last) {
+Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last) {
   size_t n = 0;
   for (const Seen *seen = last; seen && seen->keys != keys; seen = seen->before) n++;
   if (n == 0) return last ? last->other_keys : keys;
@@ -533,7 +567,9 @@ static Lang keys_unseen(Machine *m, Lang keys, const Seen *last) {
 
 Lang frame_next_keys(Machine *m, const Frame *frame) {
   Lang keys = keys_of(m, frame, frame->need, true);
-  return keys == LANG_ALL || keys == LANG_NONE ? keys : keys_unseen(m, keys, frame->seen);
+  if (keys == LANG_NONE) return keys;
+  if (frame->order) return key_order_next(m, frame, keys);
+  return keys == LANG_ALL ? keys : frame_keys_unseen(m, keys, frame->seen);
 }
 
 static bool alike(const Machine *m, Formula formula) {

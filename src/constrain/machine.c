@@ -8,6 +8,7 @@
 #include "base/hash64.h"
 #include "base/utf8.h"
 #include "constrain/frames.h"
+#include "constrain/key_order.h"
 #include "constrain/lang/numbers.h"
 #include "constrain/lex.h"
 
@@ -65,6 +66,7 @@ void machine_close(Machine *machine) {
   for (size_t i = 0; i < machine->n_lexes; i++) free(machine->lexes[i].next);
   for (size_t i = 0; i < machine->n_chunks; i++) free(machine->chunks[i]);
   free(machine->chunks);
+  key_orders_close(machine);
   free(machine->lexes);
   free(machine->lex_slots);
   free(machine->lex_langs);

@@ -26,16 +26,33 @@ typedef struct Seen {
   Lang keys, other_keys; /* `keys` without this key and those before it; LANG_NONE: not made */
 } Seen;
 
+/* The keys of `properties` of some schemas and their in-place subschemas, in the order in which these are
+ * written. */
+typedef struct {
+  uint32_t *schemas; /* [n_schemas] */
+  uint32_t n_schemas;
+  NumberList keys;
+  KeyList ranks; /* (key, its place from 1 on), sorted by key */
+} KeyOrder;
+
+/* The keys that may come next in a frame with this frame_print(). */
+#define N_KNOWN_KEYS 64
+typedef struct {
+  uint64_t print;
+  Lang keys;
+} KnownKeys;
+
 typedef enum { FRAME_ROOT, FRAME_ARRAY, FRAME_OBJECT } FrameKind;
 
 struct Frame {
   const Frame *up;
-  uint8_t kind;       /* FrameKind */
-  bool hashing;       /* values are hashed, for uniqueItems here or above */
-  uint32_t count;     /* members or items begun */
-  uint32_t rank;      /* place of the last key in the order of properties; 0: none */
-  Formula need;       /* over ATOM_GOAL: what must be possible */
-  Formula child_need; /* over ATOM_GOAL of the member or item that is open */
+  uint8_t kind;          /* FrameKind */
+  bool hashing;          /* values are hashed, for uniqueItems here or above */
+  uint32_t count;        /* members or items begun */
+  uint32_t rank;         /* place of the last key in `order`; 0: none */
+  Formula need;          /* over ATOM_GOAL: what must be possible */
+  Formula child_need;    /* over ATOM_GOAL of the member or item that is open */
+  const KeyOrder *order; /* of an object's keys; NULL: any */
   uint32_t n_goals, n_children;
   const Seen *seen;
   uint64_t hash;   /* of the members or items so far */
@@ -99,6 +116,9 @@ typedef struct {
   Buffer decoded;      /* a key or string without its escapes */
   bool has_open;       /* some schema has unevaluatedItems or unevaluatedProperties */
   uint32_t max_prefix; /* longest list of prefixItems */
+  KnownKeys known_keys[N_KNOWN_KEYS];
+  KeyOrder **orders; /* [n_orders] */
+  size_t n_orders, orders_capacity;
   Status failed;
   Error error;
 } Machine;

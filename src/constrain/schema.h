@@ -97,6 +97,7 @@ typedef struct {
 typedef struct {
   bool exponents;      /* bounded numbers may have one: 1.5e+3 */
   bool ignore_formats; /* formats are annotations */
+  bool ordered_keys;   /* keys of `properties` come in their order, others after them */
 } SchemaOptions;
 
 typedef struct {
@@ -128,6 +129,7 @@ void schema_close(SchemaSet *set);
 
 /* Appends to a list. */
 Status number_list_add(NumberList *list, uint32_t number, Error *err);
+Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err);
 
 /* The number of a key; UINT32_MAX if `add` is false and there is none. */
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);

@@ -12,7 +12,6 @@ Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft dra
                   uint32_t *number, Error *err);
 Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
                            Error *err);
-Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err);
 
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);

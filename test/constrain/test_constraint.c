@@ -27,6 +27,7 @@ static int close_vocabulary(void **state) {
 }
 
 static const SchemaOptions any_order = {.exponents = true};
+static SchemaOptions options = {.exponents = true};
 
 /* Bytes of the text that are taken; one more than its size if it may end there. */
 static size_t taken_of(const char *schema, const char *text) {
@@ -34,7 +35,7 @@ static size_t taken_of(const char *schema, const char *text) {
   Error err;
   bool allowed;
   size_t taken;
-  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, NULL, &c, &err), STATUS_OK);
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), options, NULL, &c, &err), STATUS_OK);
   assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, &taken, &err), STATUS_OK);
   if (allowed && constraint_may_end(&c)) taken++;
   constraint_close(&c);
@@ -65,6 +66,25 @@ static void one_of_is_exclusive_where_branches_overlap(void **state) {
   assert_int_equal(taken_of(schema, "{\"a\": 1}"), 9);
   assert_int_equal(taken_of(schema, "{\"a\": 1, \"b"), 11);
   assert_int_equal(taken_of(schema, "{\"a\": 1, \"b\""), 11);
+}
+
+static void keys_come_in_the_order_of_properties(void **state) {
+  (void)state;
+  const char *schema = "{\"properties\": {\"b\": {}, \"a\": {}, \"c\": {}}, \"required\": [\"a\", \"z\"], "
+                       "\"allOf\": [{\"properties\": {\"d\": {}, \"a\": {}}}]}";
+  options = (SchemaOptions){.ordered_keys = true};
+  assert_int_equal(taken_of(schema, "{\"b\": 1, \"a\": 1, \"d\": 1, \"z\": 1, \"y\": 1}"), 41);
+  assert_int_equal(taken_of(schema, "{\"a\": 1, \"b\""), 11);
+  assert_int_equal(taken_of(schema, "{\"c"), 2);
+  assert_int_equal(taken_of(schema, "{\"b\": 1, \"z"), 10);
+  assert_int_equal(taken_of(schema, "{\"a\": 1, \"z\": 1, \"c\""), 19);
+  const char *closed =
+      "{\"properties\": {\"ab\": {}, \"ac\": {}, \"ad\": {}}, \"patternProperties\": {\"^x$\": {}}, "
+      "\"additionalProperties\": false, \"not\": {\"required\": [\"ab\", \"ad\"]}}";
+  assert_int_equal(taken_of(closed, "{\"ab\": 1, \"ad"), 12);
+  assert_int_equal(taken_of(closed, "{\"ac\": 1, \"x\": 1,"), 16);
+  assert_int_equal(taken_of(closed, "{\"ac\": 1, \"ad\": 1, \"x\": 1}"), 27);
+  options = any_order;
 }
 
 static void escapes_are_judged_by_what_they_mean(void **state) {
@@ -184,6 +204,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_impossible_byte_is_refused),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
+      cmocka_unit_test(keys_come_in_the_order_of_properties),
       cmocka_unit_test(escapes_are_judged_by_what_they_mean),
       cmocka_unit_test(items_differ_as_values_do),
       cmocka_unit_test(a_refusal_names_keyword_and_place),

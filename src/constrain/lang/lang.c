@@ -454,10 +454,30 @@ static bool has_witness(Langs *langs, Lang a, bool *multiple) {
   return false;
 }
 
+/* True if the expression has a MULTIPLE within a few levels. */
+static bool speaks_of_multiples(const Langs *langs, Lang a, int levels) {
+  const LangNode *node = &langs->nodes[a];
+  if (node->kind == MULTIPLE) return true;
+  if (levels == 0 || node->plain) return false;
+  if (node->kind == NOT || node->kind == REPEAT) return speaks_of_multiples(langs, node->a, levels - 1);
+  if (node->kind == THEN)
+    return speaks_of_multiples(langs, node->a, levels - 1) || speaks_of_multiples(langs, node->b, levels - 1);
+  for (uint32_t i = 0; (node->kind == OR || node->kind == AND) && i < node->b; i++)
+    if (speaks_of_multiples(langs, langs->lists[node->a + i], levels - 1)) return true;
+  return false;
+}
+
 bool lang_is_alive(Langs *langs, Lang a) {
   const LangNode *start = &langs->nodes[a];
   if (a == LANG_NONE || start->alive == 2 || langs->failed != STATUS_OK) return false;
   if (start->plain || start->has_empty || start->alive == 1) return true;
+  uint32_t max;
+  const Lang unlimited = lang_without_max(langs, a, &max);
+  if (max != LANG_NO_END) {
+    const bool found = lang_is_alive(langs, unlimited) && lang_shortest(langs, unlimited) <= max;
+    if (langs->failed == STATUS_OK) langs->nodes[a].alive = found ? 1 : 2;
+    return found;
+  }
   bool multiple;
   if (has_witness(langs, a, &multiple)) return langs->nodes[a].alive = 1, true;
   Reached *reached = NULL;
@@ -484,7 +504,9 @@ bool lang_is_alive(Langs *langs, Lang a) {
       }
     }
     if (count <= MAX_SEARCHED) continue;
-    if (multiple) { /* Assume that a multiple is there: what is wrong is refused at the end. */
+    if (multiple ||
+        speaks_of_multiples(langs, a,
+                            8)) { /* Assume that a multiple is there: what is wrong is refused at the end. */
       found = true;
       mark_path(langs, reached, at);
     } else {
@@ -521,6 +543,7 @@ bool lang_takes_any_beginning(const Langs *langs, Lang a) {
 /* True if each beginning of a string of `a` is one of infinitely many. */
 static bool is_endless(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
+  if (a == LANG_ALL) return true;
   if (!node->plain) return false;
   if (node->kind == REPEAT) return node->b == LANG_NO_END;
   if (node->kind == THEN) return is_endless(langs, node->b);
@@ -653,10 +676,10 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
   return made;
 }
 
-/* True for any{min,max} with a max. */
-static bool is_bounded(const Langs *langs, Lang a) {
+/* True for S{min,max} with a max, where S is a set of characters. */
+static bool is_bounded(Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
-  return node->kind == REPEAT && node->a == langs->any_character && node->b != LANG_NO_END;
+  return node->kind == REPEAT && node->b != LANG_NO_END && lang_is_character_set(langs, node->a);
 }
 
 Lang lang_without_max(Langs *langs, Lang a, uint32_t *max) {
@@ -664,7 +687,7 @@ Lang lang_without_max(Langs *langs, Lang a, uint32_t *max) {
   *max = LANG_NO_END;
   if (is_bounded(langs, a)) {
     *max = node.b;
-    return lang_repeat(langs, langs->any_character, node.min, LANG_NO_END);
+    return lang_repeat(langs, node.a, node.min, LANG_NO_END);
   }
   bool bounded = false;
   for (uint32_t i = 0; node.kind == AND && i < node.b; i++)

@@ -93,6 +93,11 @@ static void look(Langs *langs, Lang a) {
   langs->nodes[a].wide_any = any;
 }
 
+bool lang_is_character_set(Langs *langs, Lang a) {
+  if (langs->nodes[a].character_set == NOT_LOOKED) look(langs, a);
+  return langs->nodes[a].character_set == CHARACTER_SET;
+}
+
 static Lang next_of_list(Langs *langs, LangNode node, WideClass class) {
   Lang made = node.kind == OR ? LANG_NONE : LANG_ALL;
   for (uint32_t i = 0; i < node.b; i++) {
@@ -104,9 +109,9 @@ static Lang next_of_list(Langs *langs, LangNode node, WideClass class) {
 }
 
 Lang lang_next_class(Langs *langs, Lang a, WideClass class) {
-  if (langs->nodes[a].character_set == NOT_LOOKED) look(langs, a);
+  const bool is_set = lang_is_character_set(langs, a);
   const LangNode node = langs->nodes[a];
-  if (node.character_set == CHARACTER_SET) {
+  if (is_set) {
     if (node.wide_all >> class & 1) return LANG_EMPTY;
     return node.wide_any >> class & 1 ? LANG_UNKNOWN : LANG_NONE;
   }

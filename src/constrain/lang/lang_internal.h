@@ -40,6 +40,8 @@ static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool invert
 
 /* Finds or adds an expression. */
 Lang lang_node(Langs *langs, LangNode node);
+/* True if each string of `a` is one character, as far as is seen from how it is written. */
+bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` the bytes that have the same. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
 /* The n-th text, in out[0..size), that would make a multiple of what the state of a MULTIPLE has read;

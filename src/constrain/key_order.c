@@ -1,0 +1,175 @@
+/* key_order.c - finds the order of an object's keys and which of them may come next; see key_order.h.
+ *
+ * Called by: frames.c. Any object can be written in the order, so that it makes no schema unsatisfiable.
+ * A key that has been left out cannot come any more: `required` then forbids to leave it out. */
+#include "constrain/key_order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the order */
+
+static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, NumberList *visited, Error *err);
+
+static Status add_list(Machine *m, const NumberList *list, KeyOrder *order, NumberList *visited, Error *err) {
+  for (size_t i = 0; i < list->count; i++) TRY(add_schema(m, list->items[i], order, visited, err));
+  return STATUS_OK;
+}
+
+static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, NumberList *visited, Error *err) {
+  if (schema <= SCHEMA_TRUE || schema == SCHEMA_NONE) return STATUS_OK;
+  for (size_t i = 0; i < visited->count; i++)
+    if (visited->items[i] == schema) return STATUS_OK;
+  TRY(number_list_add(visited, schema, err));
+  const Schema *s = &m->set->schemas[schema];
+  for (size_t i = 0; i < s->order.count; i++) TRY(number_list_add(&order->keys, s->order.items[i], err));
+  TRY(add_list(m, &s->all_of, order, visited, err));
+  TRY(add_list(m, &s->any_of, order, visited, err));
+  TRY(add_list(m, &s->one_of, order, visited, err));
+  TRY(add_list(m, &s->constants, order, visited, err));
+  TRY(add_schema(m, s->if_schema, order, visited, err));
+  TRY(add_schema(m, s->then_schema, order, visited, err));
+  TRY(add_schema(m, s->else_schema, order, visited, err));
+  for (size_t i = 0; i < s->dependents.count; i++)
+    TRY(add_schema(m, s->dependents.items[i].schema, order, visited, err));
+  return STATUS_OK;
+}
+
+static int by_key_and_rank(const void *a, const void *b) {
+  const KeySchema *x = a, *y = b;
+  if (x->key != y->key) return x->key < y->key ? -1 : 1;
+  return (x->schema > y->schema) - (x->schema < y->schema);
+}
+
+/* Keeps the first of equal keys and numbers them. */
+static Status number_keys(KeyOrder *order, Error *err) {
+  KeyList all = {0};
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < order->keys.count && status == STATUS_OK; i++)
+    status = key_list_add(&all, order->keys.items[i], (uint32_t)i, err);
+  if (all.count > 0) qsort(all.items, all.count, sizeof *all.items, by_key_and_rank);
+  for (size_t i = 1; i < all.count; i++)
+    if (all.items[i].key == all.items[i - 1].key) order->keys.items[all.items[i].schema] = UINT32_MAX;
+  free(all.items);
+  size_t kept = 0;
+  for (size_t i = 0; i < order->keys.count; i++)
+    if (order->keys.items[i] != UINT32_MAX) order->keys.items[kept++] = order->keys.items[i];
+  order->keys.count = kept;
+  for (size_t i = 0; i < kept && status == STATUS_OK; i++)
+    status = key_list_add(&order->ranks, order->keys.items[i], (uint32_t)i + 1, err);
+  if (kept > 0 && status == STATUS_OK)
+    qsort(order->ranks.items, order->ranks.count, sizeof *order->ranks.items, by_key_and_rank);
+  return status;
+}
+
+static void order_free(KeyOrder *order) {
+  free(order->schemas);
+  free(order->keys.items);
+  free(order->ranks.items);
+  free(order);
+}
+
+static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrder *order, Error *err) {
+  NumberList visited = {0};
+  Status status = STATUS_OK;
+  order->schemas = mem_alloc((size_t)n + 1, sizeof *order->schemas, "a constraint", err);
+  if (!order->schemas) return STATUS_FAILED;
+  memcpy(order->schemas, schemas, n * sizeof *schemas);
+  order->n_schemas = n;
+  for (uint32_t i = 0; i < n && status == STATUS_OK; i++)
+    status = add_schema(m, schemas[i], order, &visited, err);
+  free(visited.items);
+  return status == STATUS_OK ? number_keys(order, err) : status;
+}
+
+const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n) {
+  for (size_t i = 0; i < m->n_orders; i++)
+    if (m->orders[i]->n_schemas == n && memcmp(m->orders[i]->schemas, schemas, n * sizeof *schemas) == 0)
+      return m->orders[i];
+  Error err = {{0}};
+  KeyOrder *made = mem_alloc(1, sizeof *made, "a constraint", &err);
+  Status status = made ? make_order(m, schemas, n, made, &err) : STATUS_FAILED;
+  if (status == STATUS_OK)
+    status = mem_grow(&m->orders, &m->orders_capacity, m->n_orders + 1, sizeof made, "a constraint", &err);
+  if (status != STATUS_OK) {
+    if (made) order_free(made);
+    return machine_fail(m, err.text), NULL;
+  }
+  return m->orders[m->n_orders++] = made;
+}
+
+void key_orders_close(Machine *m) {
+  for (size_t i = 0; i < m->n_orders; i++) order_free(m->orders[i]);
+  free(m->orders);
+}
+
+uint32_t key_order_rank(const KeyOrder *order, uint32_t key) {
+  size_t low = 0, high = order->ranks.count;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (order->ranks.items[middle].key < key) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  const bool found = low < order->ranks.count && order->ranks.items[low].key == key;
+  return found ? order->ranks.items[low].schema : (uint32_t)order->keys.count + 1;
+}
+
+/* --- the next key */
+
+/* True if a member with the key may begin. */
+static bool may_begin(Machine *m, const Frame *frame, const Key *key) {
+  const ArenaMark mark = machine_mark(m);
+  const bool may = frame_next_member(m, frame, key->bytes, key->size) != NULL;
+  machine_release(m, mark);
+  return may;
+}
+
+/* The rank of the first key that must come; the number of keys + 1 if none must. */
+static uint32_t first_needed(Machine *m, const Frame *frame) {
+  uint32_t low = frame->rank + 1, high = (uint32_t)frame->order->keys.count + 1;
+  if (low >= high || frame_may_skip(m, frame, high - 1)) return high;
+  for (high--; low < high;) { /* the keys up to `high` cannot all be left out */
+    const uint32_t middle = low + (high - low) / 2;
+    if (frame_may_skip(m, frame, middle)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+static Lang next_keys(Machine *m, const Frame *frame, Lang keys) {
+  Langs *l = &m->set->langs;
+  const NumberList *order = &frame->order->keys;
+  const uint32_t needed = first_needed(m, frame);
+  const bool may_skip = needed > order->count;
+  Lang others = keys;
+  for (size_t i = 0; i < order->count && may_skip; i++) {
+    const Key *key = &m->set->keys[order->items[i]];
+    others = lang_without(l, others, key->bytes, key->size);
+  }
+  /* An order of keys without end is kept by refusing a key at its end. */
+  if (may_skip && others == keys) return frame_keys_unseen(m, keys, frame->seen);
+  LangWord *words = malloc((order->count + 1) * sizeof *words);
+  if (!words) return machine_fail(m, "out of memory"), LANG_NONE;
+  size_t n_words = 0;
+  for (size_t i = frame->rank; i < order->count && i < needed; i++) {
+    const Key *key = &m->set->keys[order->items[i]];
+    if (lang_contains(l, keys, key->bytes, key->size) && may_begin(m, frame, key))
+      words[n_words++] = (LangWord){key->bytes, key->size};
+  }
+  const Lang made = lang_words(l, words, n_words);
+  free(words);
+  return may_skip ? lang_or(l, made, frame_keys_unseen(m, others, frame->seen)) : made;
+}
+
+Lang key_order_next(Machine *m, const Frame *frame, Lang keys) {
+  const uint64_t print = frame_print(m, frame);
+  KnownKeys *known = &m->known_keys[print % N_KNOWN_KEYS];
+  if (known->print != print) *known = (KnownKeys){print, next_keys(m, frame, keys)};
+  return known->keys;
+}

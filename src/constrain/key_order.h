@@ -1,0 +1,13 @@
+/* key_order.h - objects whose keys come in the order of `properties`. */
+#pragma once
+
+#include "constrain/frames.h"
+
+/* The order of the keys of a value that n schemas judge. It stays with the machine. */
+const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n);
+void key_orders_close(Machine *m);
+/* The place of a key, from 1 on; that of all other keys is order->keys.count + 1. */
+uint32_t key_order_rank(const KeyOrder *order, uint32_t key);
+/* Those of `keys` that may come next: in order, none after the first one that must come, and none whose
+ * value or absence the rest of the object could not do with. */
+Lang key_order_next(Machine *m, const Frame *frame, Lang keys);
