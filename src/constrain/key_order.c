@@ -27,6 +27,7 @@ static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, NumberLis
   TRY(add_list(m, &s->any_of, order, visited, err));
   TRY(add_list(m, &s->one_of, order, visited, err));
   TRY(add_list(m, &s->constants, order, visited, err));
+  TRY(add_schema(m, s->const_container, order, visited, err));
   TRY(add_schema(m, s->if_schema, order, visited, err));
   TRY(add_schema(m, s->then_schema, order, visited, err));
   TRY(add_schema(m, s->else_schema, order, visited, err));

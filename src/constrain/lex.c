@@ -146,7 +146,8 @@ static bool takes_characters(Machine *m, uint32_t index, uint32_t first, uint32_
 /* True if a \uXXXX from first to last may follow; a high surrogate begins any of 1,024 characters. */
 static bool takes_range(Machine *m, uint32_t index, uint32_t first, uint32_t last) {
   const Lang allowed = langs_of(m, &m->lexes[index])[0];
-  if (allowed == lang_any_text(&m->set->langs)) return m->lexes[index].left > 0;
+  if (allowed == lang_any_text(&m->set->langs))
+    return m->lexes[index].left > 0 && !(first >= 0xdc00 && last <= 0xdfff);
   if (takes_characters(m, index, first, last)) return true;
   if (first < 0xd800) first = 0xd800;
   if (last > 0xdbff) last = 0xdbff;

@@ -170,6 +170,10 @@ static bool container_ends(Machine *m, JsonState *state) {
 
 /* --- the beginning of a value */
 
+static uint64_t literal_hash(JsonKind kind) {
+  return 6 + (uint64_t)kind;
+}
+
 /* The state in which a string or number of the open child begins. */
 static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind) {
   Langs *l = &m->set->langs;
@@ -204,12 +208,24 @@ static bool text_begins(Machine *m, JsonState *state, JsonKind kind) {
   state->lex = frame_lex(m, state->top, kind == JSON_STRING ? 0 : 1);
   state->phase = kind == JSON_STRING ? PHASE_STRING : PHASE_NUMBER;
   state->start = state->n_text;
-  return state->lex != LEX_NONE;
+  if (state->lex == LEX_NONE || m->lexes[state->lex].n > 1) return state->lex != LEX_NONE;
+  /* All texts end to one effect: it is tried now. */
+  bool verdicts[MAX_GOALS];
+  const ArenaMark mark = machine_mark(m);
+  lex_verdicts(m, state->lex, verdicts, state->top->n_children);
+  const bool may_end = frame_child_ended(m, state->top, verdicts, 0) != NULL;
+  machine_release(m, mark);
+  return may_end;
 }
 
 static bool literal_begins(Machine *m, JsonState *state, JsonKind kind) {
   bool verdicts[MAX_GOALS];
   if (!frame_child_scalar(m, state->top, kind, verdicts)) return false;
+  JsonState ended = *state;
+  const ArenaMark mark = machine_mark(m);
+  const bool may_end = child_ended(m, &ended, verdicts, literal_hash(kind));
+  machine_release(m, mark);
+  if (!may_end) return false;
   state->phase = PHASE_LITERAL;
   state->kind = (uint8_t)kind;
   state->at = 1;
@@ -280,7 +296,7 @@ static bool literal_goes_on(Machine *m, JsonState *state, unsigned char byte) {
   if (text[++state->at]) return true;
   bool verdicts[MAX_GOALS];
   frame_child_scalar(m, state->top, state->kind, verdicts);
-  return child_ended(m, state, verdicts, 6 + (uint64_t)state->kind);
+  return child_ended(m, state, verdicts, literal_hash((JsonKind)state->kind));
 }
 
 static bool structure(Machine *m, JsonState *state, unsigned char byte) {

@@ -114,7 +114,7 @@ static Status add(SchemaSet *set, Schema schema, const char *pointer, uint32_t *
   schema.string = schema.number = LANG_ALL;
   schema.additional = schema.names = schema.open_members = schema.rest = schema.open_items = SCHEMA_NONE;
   schema.contains = schema.not_schema = schema.if_schema = schema.then_schema = schema.else_schema =
-      SCHEMA_NONE;
+      schema.const_container = SCHEMA_NONE;
   schema.max_members = schema.max_items = schema.max_contains = UINT32_MAX;
   schema.member_keys = LANG_UNKNOWN;
   if (json) set->json_slots[at] = (uint32_t)set->count + 1;

@@ -65,6 +65,7 @@ typedef struct {
   uint32_t rest, open_items, contains, min_items, max_items, min_contains, max_contains;
   bool unique;
   NumberList all_of, any_of, one_of, constants; /* constants: the arrays and objects of enum */
+  uint32_t const_container;                     /* the array or object of const */
   bool has_any_of, has_one_of, has_constants;
   uint32_t not_schema, if_schema, then_schema, else_schema;
 

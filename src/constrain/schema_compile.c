@@ -180,14 +180,16 @@ static Status take_values(const Keyword *k, const Json *first, size_t n) {
     } else if (kind & (KIND_BIT(JSON_ARRAY) | KIND_BIT(JSON_OBJECT))) {
       uint32_t constant;
       status = schema_add_constant(k->set, value, own(k)->pointer, &constant, k->err);
-      if (status == STATUS_OK) status = number_list_add(&own(k)->constants, constant, k->err);
+      const bool is_const = strcmp(k->key, "const") == 0;
+      if (is_const) own(k)->const_container = constant;
+      if (status == STATUS_OK && !is_const) status = number_list_add(&own(k)->constants, constant, k->err);
     }
   }
   if (status == STATUS_OK) {
     own(k)->kinds &= kinds;
     restrict_string(k, lang_words(l, words, n_words));
     restrict_number(k, number);
-    own(k)->has_constants = true;
+    own(k)->has_constants |= strcmp(k->key, "enum") == 0;
   }
   free(words);
   return status;

@@ -177,6 +177,8 @@ static Formula make_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
   made = formula_and(f, made, list_formula(set, &s->all_of, FORMULA_AND, kind));
   if (s->has_any_of) made = formula_and(f, made, list_formula(set, &s->any_of, FORMULA_OR, kind));
   if (s->has_one_of) made = formula_and(f, made, list_formula(set, &s->one_of, FORMULA_ONE, kind));
+  if (s->const_container != SCHEMA_NONE)
+    made = formula_and(f, made, schema_formula(set, s->const_container, kind));
   if (s->has_constants) made = formula_and(f, made, list_formula(set, &s->constants, FORMULA_OR, kind));
   if (s->not_schema != SCHEMA_NONE)
     made = formula_and(f, made, formula_not(f, schema_formula(set, s->not_schema, kind)));

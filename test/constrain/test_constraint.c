@@ -87,6 +87,19 @@ static void keys_come_in_the_order_of_properties(void **state) {
   options = any_order;
 }
 
+static void const_and_enum_hold_together(void **state) {
+  (void)state;
+  assert_int_equal(taken_of("{\"enum\": [[1], [2], 3], \"const\": [2]}", "[2]"), 4);
+  assert_int_equal(taken_of("{\"enum\": [[1], [2], 3], \"const\": [2]}", "[1"), 1);
+}
+
+/* A literal, a string or half a pair of \\u escapes is not begun where it could not be ended. */
+static void ends_are_tried_at_the_beginning(void **state) {
+  (void)state;
+  assert_int_equal(taken_of("{\"uniqueItems\": true}", "[true, t"), 7);
+  assert_int_equal(taken_of("true", "\"\\udc"), 4);
+}
+
 static void escapes_are_judged_by_what_they_mean(void **state) {
   (void)state;
   const char *schema = "{\"const\": \"\\u00e9\\ud83d\\ude00\"}";
@@ -205,6 +218,8 @@ int main(void) {
       cmocka_unit_test(the_first_impossible_byte_is_refused),
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
+      cmocka_unit_test(const_and_enum_hold_together),
+      cmocka_unit_test(ends_are_tried_at_the_beginning),
       cmocka_unit_test(escapes_are_judged_by_what_they_mean),
       cmocka_unit_test(items_differ_as_values_do),
       cmocka_unit_test(a_refusal_names_keyword_and_place),
