@@ -37,4 +37,7 @@ Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err);
 Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error *err);
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err);
+/* Appends the bytes that follow by force, but takes none: there is no other text, apart from white space and
+ * from escapes for the same characters. Their last token may be one that the text goes on with otherwise. */
+Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
 bool constraint_may_end(Constraint *constraint);

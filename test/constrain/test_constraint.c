@@ -100,6 +100,31 @@ static void ends_are_tried_at_the_beginning(void **state) {
   assert_int_equal(taken_of("true", "\"\\udc"), 4);
 }
 
+/* Appends what follows `text` by force. */
+static void assert_forced(const char *schema, const char *text, const char *forced) {
+  Constraint c;
+  Error err;
+  Buffer bytes = {0};
+  bool allowed;
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, NULL, &c, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, NULL, &err), STATUS_OK);
+  assert_true(allowed);
+  assert_int_equal(constraint_forced(&c, &bytes, &err), STATUS_OK);
+  assert_int_equal(bytes.size, strlen(forced));
+  if (bytes.size) assert_memory_equal(bytes.data, forced, bytes.size);
+  buffer_release(&bytes);
+  constraint_close(&c);
+}
+
+static void text_without_a_choice_is_forced(void **state) {
+  (void)state;
+  assert_forced(OBJECT, "{", "\"");
+  assert_forced(OBJECT, "{\"b\": \"y", "y\",\"a\":");
+  assert_forced(OBJECT, "{\"a\": 1", "");
+  assert_forced("{\"enum\": [\"a\u00e9\", \"a\u00e8\"]}", "", "\"a");
+  assert_forced("{\"const\": {\"x\": [true, null]}}", "", "{\"x\":[true,null]}");
+}
+
 static void escapes_are_judged_by_what_they_mean(void **state) {
   (void)state;
   const char *schema = "{\"const\": \"\\u00e9\\ud83d\\ude00\"}";
@@ -220,6 +245,7 @@ int main(void) {
       cmocka_unit_test(keys_come_in_the_order_of_properties),
       cmocka_unit_test(const_and_enum_hold_together),
       cmocka_unit_test(ends_are_tried_at_the_beginning),
+      cmocka_unit_test(text_without_a_choice_is_forced),
       cmocka_unit_test(escapes_are_judged_by_what_they_mean),
       cmocka_unit_test(items_differ_as_values_do),
       cmocka_unit_test(a_refusal_names_keyword_and_place),
