@@ -94,28 +94,57 @@ static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   return true;
 }
 
-/* Adds the states after each character of a class. */
-static bool plan_class(Plan *p, uint32_t i, int class) {
+/* Adds a state unless it is there; false if there are too many. */
+static bool add_state(Plan *p, uint32_t state) {
+  for (uint32_t i = 0; i < p->n; i++)
+    if (p->states[i] == state) return true;
+  if (p->n == MAX_PLANNED) return false;
+  p->states[p->n++] = state;
+  return true;
+}
+
+/* The states after each character of a class, one after the other without repetition. */
+typedef struct {
+  unsigned byte, last;
+  uint32_t before;
+} AfterClass;
+
+static void after_class_begin(AfterClass *after, int class) {
   static const unsigned char first[] = {'0', 'a', 'g', 'A', 'G'}, last[] = {'9', 'f', 'z', 'F', 'Z'};
-  Machine *m = p->masks->m;
-  const uint32_t state = p->states[i], at = p->at[i] + 1;
-  if (class >= CLASS_WIDE) return plan_state(p, m->lexes[state].wide[class - CLASS_WIDE], at, class);
-  unsigned from, to;
+  const int place = class - CLASS_ASCII;
+  *after = (AfterClass){0, 0, LEX_NONE};
   if (class < CLASS_CONTROL) {
-    from = first[class], to = last[class];
-  } else {
-    const int place = class - CLASS_ASCII;
-    from = to = (unsigned)(place < 16   ? ' ' + place
-                           : place < 23 ? ':' + place - 16
-                           : place < 29 ? '[' + place - 23
-                                        : '{' + place - 29);
+    after->byte = first[class], after->last = last[class];
+  } else if (class < CLASS_WIDE) {
+    after->byte = (unsigned)(place < 16   ? ' ' + place
+                             : place < 23 ? ':' + place - 16
+                             : place < 29 ? '[' + place - 23
+                                          : '{' + place - 29);
+    after->last = after->byte;
   }
-  uint32_t before = LEX_NONE;
-  for (unsigned byte = from; byte <= to; byte++) {
-    const uint32_t next = lex_next(m, state, (unsigned char)byte);
-    if (next != before && !plan_state(p, next, at, class)) return false;
-    before = next;
+}
+
+/* The next of them; LEX_NONE: that was all. */
+static uint32_t after_class_next(AfterClass *after, Machine *m, uint32_t state, int class) {
+  if (class >= CLASS_WIDE) {
+    const bool first = after->last == 0;
+    after->last = 1;
+    return first ? m->lexes[state].wide[class - CLASS_WIDE] : LEX_NONE;
   }
+  while (after->byte <= after->last) {
+    const uint32_t next = lex_next(m, state, (unsigned char)after->byte++);
+    if (next == after->before) continue;
+    return after->before = next;
+  }
+  return LEX_NONE;
+}
+
+static bool plan_class(Plan *p, uint32_t i, int class) {
+  const uint32_t state = p->states[i], at = p->at[i] + 1;
+  AfterClass after;
+  after_class_begin(&after, class);
+  for (uint32_t next; (next = after_class_next(&after, p->masks->m, state, class)) != LEX_NONE;)
+    if (!plan_state(p, next, at, class)) return false;
   return true;
 }
 
@@ -146,14 +175,42 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   made->depth = p.depth;
 }
 
-/* Finds the most characters that a string needs to end after up to `depth` of the plan's classes. */
+/* Replaces the states by those after one more character of the plan's classes; false if they are too many. */
+static bool next_layer(Plan *p) {
+  Plan next = {.masks = p->masks, .whole = p->whole, .depth = UINT32_MAX};
+  for (uint32_t i = 0; i < p->n; i++)
+    for (uint64_t classes = p->whole; classes; classes &= classes - 1) {
+      const int class = __builtin_ctzll(classes);
+      AfterClass after;
+      after_class_begin(&after, class);
+      lex_classes(p->masks->m, p->states[i]);
+      for (uint32_t state; (state = after_class_next(&after, p->masks->m, p->states[i], class)) != LEX_NONE;)
+        if (!add_state(&next, state)) return false;
+    }
+  *p = next;
+  return true;
+}
+
+static uint32_t most_needed(const Plan *p) {
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < p->n; i++) {
+    const uint32_t shortest = lex_shortest(p->masks->m, p->states[i]);
+    if (shortest > most) most = shortest;
+  }
+  return most;
+}
+
+/* Finds the most characters that a string needs to end after the plan's classes: after n of them, and after
+ * any number. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   Plan p = {.masks = masks, .whole = made->whole};
   plan_whole(&p, lex);
-  made->beyond = 0;
-  for (uint32_t i = 0; i < p.n; i++) {
-    const uint32_t shortest = lex_shortest(masks->m, p.states[i]);
-    if (shortest > made->beyond) made->beyond = shortest;
+  made->beyond = most_needed(&p);
+  p.n = 1;
+  bool known = true;
+  for (uint32_t n = 0; n < N_ENOUGH; n++) {
+    if (n > 0 && n <= made->depth) known = known && next_layer(&p);
+    made->enough[n] = n + (known && n <= made->depth ? most_needed(&p) : made->beyond);
   }
   made->measured = true;
 }
@@ -195,6 +252,10 @@ static const uint64_t *find_base(LexMasks *masks, uint64_t whole, uint32_t depth
   return tokens;
 }
 
+uint32_t lex_enough(const LexMask *made, uint32_t n_characters) {
+  return n_characters < N_ENOUGH ? made->enough[n_characters] : n_characters + made->beyond;
+}
+
 /* Adds the tokens that the plan allows. */
 static bool add_whole(LexMasks *masks, LexMask *made) {
   const Vocabulary *v = masks->v;
@@ -208,7 +269,8 @@ static bool add_whole(LexMasks *masks, LexMask *made) {
     for (uint32_t j = set->first; j < set->first + set->n; j++) {
       const int32_t id = v->class_ids[j];
       const uint32_t n_characters = v->characters[id];
-      if (n_characters <= made->depth && !add_token(masks, made, (LexToken){id, n_characters + made->beyond}))
+      if (n_characters <= made->depth &&
+          !add_token(masks, made, (LexToken){id, lex_enough(made, n_characters)}))
         return false;
     }
   }

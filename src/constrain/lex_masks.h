@@ -17,6 +17,8 @@ typedef struct {
   uint32_t enough; /* strings of so many characters can hold it and end; UINT32_MAX: unknown */
 } LexToken;
 
+#define N_ENOUGH 24
+
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
   bool made, planned;
@@ -25,9 +27,10 @@ typedef struct {
    * other classes than `others` may. */
   uint64_t whole, others;
   uint32_t depth;
-  uint32_t beyond;      /* characters that at most are needed after such strings to end */
-  const uint64_t *base; /* [n_words] tokens of such strings; NULL: all are in `tokens` */
-  LexToken *tokens;     /* [n_tokens] further ones */
+  uint32_t enough[N_ENOUGH]; /* strings of so many characters can begin with n of these and end */
+  uint32_t beyond;           /* characters that at most are needed after them to end */
+  const uint64_t *base;      /* [n_words] tokens of such strings; NULL: all are in `tokens` */
+  LexToken *tokens;          /* [n_tokens] further ones */
   size_t n_tokens, tokens_capacity;
   LexExit *exits; /* [n_exits] only where the state is not between characters */
   size_t n_exits, exits_capacity;
@@ -56,5 +59,7 @@ void lex_masks_close(LexMasks *masks);
  * PRECOND between characters: a state of lex_alone(). NULL on failure, which the machine keeps. It stays
  * until the next call. */
 const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured);
+/* Strings of so many characters can begin with n of `whole` and end. */
+uint32_t lex_enough(const LexMask *made, uint32_t n_characters);
 /* True if a string goes on with the token and can end after at most `left` characters. */
 bool lex_takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left);

@@ -124,11 +124,12 @@ bool machine_decode(Machine *machine, const JsonState *state) {
   return true;
 }
 
-static uint64_t hash_number(const Machine *m, const JsonState *state) {
+/* False for a number too long to compare. */
+static bool hash_number(const Machine *m, const JsonState *state, uint64_t *hash) {
   Decimal d;
-  if (!decimal_read(m->text + state->start, state->n_text - state->start, &d))
-    return hash64(m->text + state->start, state->n_text - state->start, 3);
-  return hash64(d.digits, (size_t)d.n, (uint64_t)(d.exponent + 1000) << 4 | (uint64_t)d.negative << 3 | 3);
+  if (!decimal_read(m->text + state->start, state->n_text - state->start, &d)) return false;
+  *hash = hash64(d.digits, (size_t)d.n, (uint64_t)(d.exponent + 1000) << 4 | (uint64_t)d.negative << 3 | 3);
+  return true;
 }
 
 static bool string_ends(Machine *m, JsonState *state) {
@@ -154,8 +155,10 @@ static bool key_ends(Machine *m, JsonState *state) {
 
 static bool number_ends(Machine *m, JsonState *state) {
   bool verdicts[MAX_GOALS];
+  uint64_t hash = 0;
+  if (state->top->hashing && !hash_number(m, state, &hash)) return false;
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);
-  return child_ended(m, state, verdicts, state->top->hashing ? hash_number(m, state) : 0);
+  return child_ended(m, state, verdicts, hash);
 }
 
 static bool container_ends(Machine *m, JsonState *state) {
@@ -178,16 +181,21 @@ static uint64_t literal_hash(JsonKind kind) {
 static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind) {
   Langs *l = &m->set->langs;
   Lang langs[1 + MAX_GOALS];
-  langs[0] = frame_child_lang(m, frame, kind);
-  if (langs[0] == LANG_ALL) {
-    langs[0] = kind == JSON_STRING ? lang_any_text(l) : m->set->any_number;
-  } else {
-    langs[0] = kind == JSON_STRING ? lang_text(l, langs[0]) : lang_and(l, langs[0], m->set->bounded_number);
-  }
   uint32_t n = frame->n_children;
-  for (uint32_t i = 0; i < n; i++)
+  bool judged = false; /* by more than being a number */
+  for (uint32_t i = 0; i < n; i++) {
     langs[1 + i] = kind == JSON_STRING ? schema_strings(m->set, frame_children(frame)[i])
                                        : schema_numbers(m->set, frame_children(frame)[i]);
+    judged |= langs[1 + i] != LANG_ALL && langs[1 + i] != LANG_NONE;
+  }
+  langs[0] = frame_child_lang(m, frame, kind);
+  if (kind == JSON_STRING) {
+    langs[0] = langs[0] == LANG_ALL ? lang_any_text(l) : lang_text(l, langs[0]);
+  } else if (langs[0] == LANG_ALL && !judged) {
+    langs[0] = m->set->any_number;
+  } else { /* verdicts are right only for numbers as they are written there */
+    langs[0] = lang_and(l, langs[0], m->set->bounded_number);
+  }
   const FormulaNode *need = &m->set->formulas.nodes[frame->child_need];
   bool alone = n == 0 || (n == 1 && need->kind == FORMULA_ATOM);
   return lex_begin(m, kind == JSON_NUMBER, langs, alone ? 1 : 1 + n);

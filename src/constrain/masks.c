@@ -353,7 +353,8 @@ static void ends_of_text(Masks *masks, const JsonState *state, uint64_t *mask) {
 /* Adds the tokens that the walk has found, as far as the string may have characters. */
 static void add_limited(Masks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask) {
   const Vocabulary *v = masks->v;
-  const uint32_t sure = left < made->beyond ? 0 : left - made->beyond;
+  uint32_t sure = 0;
+  while (sure < v->max_characters && lex_enough(made, sure + 1) <= left) sure++;
   const uint64_t *inside = vocabulary_inside(v, left), *surely = vocabulary_inside(v, sure);
   for (uint32_t i = 0; i < v->n_words && made->base; i++) {
     mask[i] = made->base[i] & surely[i];

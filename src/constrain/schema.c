@@ -144,6 +144,23 @@ Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointe
 
 /* --- opening */
 
+#define MAX_SEARCHED_NOW ((size_t)4000) /* expressions of all numbers */
+
+/* Finds out now which beginnings of restricted numbers lead nowhere: the first mask of a number would have
+ * to. */
+static void search_numbers(SchemaSet *set) {
+  Langs *l = &set->langs;
+  const size_t start = l->count;
+  for (uint32_t i = 0; i < set->count && l->count - start < MAX_SEARCHED_NOW; i++) {
+    const Lang own = schema_numbers(set, i);
+    if (own == LANG_ALL || own == LANG_NONE) continue;
+    const Lang numbers = lang_and(l, own, set->bounded_number);
+    if (!lang_is_alive(l, numbers)) continue;
+    for (const char *byte = "-0123456789"; *byte && l->count - start < MAX_SEARCHED_NOW; byte++)
+      lang_is_alive(l, lang_next(l, numbers, (unsigned char)*byte));
+  }
+}
+
 /* Makes every language and formula, so that what cannot be made is refused now. */
 static Status make_all(SchemaSet *set, Error *err) {
   for (uint32_t i = 0; i < set->count; i++) {
@@ -154,6 +171,7 @@ static Status make_all(SchemaSet *set, Error *err) {
     schema_formula(set, i, JSON_OBJECT);
     schema_member_keys(set, i);
   }
+  search_numbers(set);
   TRY(formulas_check(&set->formulas, err));
   return langs_check(&set->langs, err);
 }

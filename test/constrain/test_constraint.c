@@ -87,6 +87,16 @@ static void keys_come_in_the_order_of_properties(void **state) {
   options = any_order;
 }
 
+/* No spelling of a number escapes a verdict that its value decides. */
+static void numbers_are_judged_by_value_where_it_decides_later(void **state) {
+  (void)state;
+  const char *schema =
+      "{\"not\": {\"prefixItems\": [{\"minimum\": 3}]}, \"type\": \"array\", \"minItems\": 1}";
+  assert_int_equal(taken_of(schema, "[91]"), 3);
+  assert_int_equal(taken_of(schema, "[91e0"), 3);
+  assert_int_equal(taken_of(schema, "[2]"), 4);
+}
+
 static void const_and_enum_hold_together(void **state) {
   (void)state;
   assert_int_equal(taken_of("{\"enum\": [[1], [2], 3], \"const\": [2]}", "[2]"), 4);
@@ -244,6 +254,7 @@ int main(void) {
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
       cmocka_unit_test(const_and_enum_hold_together),
+      cmocka_unit_test(numbers_are_judged_by_value_where_it_decides_later),
       cmocka_unit_test(ends_are_tried_at_the_beginning),
       cmocka_unit_test(text_without_a_choice_is_forced),
       cmocka_unit_test(escapes_are_judged_by_what_they_mean),

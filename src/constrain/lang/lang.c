@@ -396,6 +396,29 @@ static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   return LANG_NONE;
 }
 
+#define MAX_PARTS 16
+
+/* The derivative of an AND or a NOT from those of its parts, which other expressions have in common with
+ * it; fills next[] for all bytes known to do the same to each. */
+static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *next) {
+  const LangNode node = langs->nodes[a];
+  const uint32_t n = node.kind == NOT ? 1 : node.b;
+  Lang parts[MAX_PARTS], after[MAX_PARTS];
+  memcpy(parts, node.kind == NOT ? &node.a : langs->lists + node.a, n * sizeof *parts);
+  for (uint32_t i = 0; i < n; i++) after[i] = lang_next(langs, parts[i], byte);
+  const Lang made = node.kind == NOT ? lang_not(langs, after[0]) : join(langs, AND, after, n);
+  if (langs->failed != STATUS_OK) return LANG_NONE;
+  bool same[256];
+  memset(same, true, sizeof same);
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t *row = langs->nodes[parts[i]].next;
+    for (int other = 0; other < 256; other++) same[other] &= row[other] == after[i];
+  }
+  for (int other = 0; other < 256; other++)
+    if (same[other]) next[other] = made;
+  return made;
+}
+
 Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
   uint32_t *next = langs->nodes[a].next;
   if (next && next[byte] != LANG_UNKNOWN) return next[byte];
@@ -406,6 +429,9 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
     memset(next, 0xff, 256 * sizeof *next);
     langs->nodes[a].next = next;
   }
+  const LangNode *node = &langs->nodes[a];
+  if (node->kind == NOT || (node->kind == AND && node->b <= MAX_PARTS))
+    return next_by_parts(langs, a, byte, next);
   ByteSet cell = {{~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
   Lang made = derive(langs, a, byte, &cell);
   if (langs->failed != STATUS_OK) return LANG_NONE;
