@@ -54,6 +54,10 @@ Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t s
 Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error *err) {
   size_t size = 0;
   const Vocabulary *v = constraint->vocabulary;
+  if (constraint->machine.set) {
+    machine_tidy(&constraint->machine, &constraint->state);
+    TRY(machine_check(&constraint->machine, err));
+  }
   const char *bytes = id >= 0 && id < v->n_ids ? vocabulary_bytes(v, id, &size) : NULL;
   *allowed = false;
   return size > 0 ? constraint_take_bytes(constraint, bytes, size, allowed, NULL, err) : STATUS_OK;

@@ -7,7 +7,7 @@
 
 #define MAX_FORCED 4096
 
-/* The byte that alone may follow inside the string or key that is open, escapes apart; -1: several or none. */
+/* The only byte that may follow inside the string or key that is open, escapes apart; -1: there is none. */
 static int forced_in_string(Machine *m, const JsonState *state) {
   int found = -1;
   if (m->lexes[state->lex].escape > 0) return -1;

@@ -17,7 +17,7 @@ bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
 /* True if an object that leaves out the keys with ranks up to this one, where it has not had them, may still
  * become what is needed. */
 bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank);
-/* Those of `keys` that the object has not had. */
+/* The keys of `keys` that the object has not had. */
 Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);
 /* Keys that may come next; LANG_ALL: any text but those that were. */
 Lang frame_next_keys(Machine *m, const Frame *frame);

@@ -8,6 +8,6 @@ const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n);
 void key_orders_close(Machine *m);
 /* The place of a key, from 1 on; that of all other keys is order->keys.count + 1. */
 uint32_t key_order_rank(const KeyOrder *order, uint32_t key);
-/* Those of `keys` that may come next: in order, none after the first one that must come, and none whose
- * value or absence the rest of the object could not do with. */
+/* The keys of `keys` that may come next: in order, none after the first one that must come, and none that
+ * leaves the rest of the object impossible. */
 Lang key_order_next(Machine *m, const Frame *frame, Lang keys);

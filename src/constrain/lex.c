@@ -79,6 +79,25 @@ uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n) {
   return find_with_langs(m, lex);
 }
 
+uint32_t lex_forget(Machine *m, uint32_t kept) {
+  Lex lex = m->lexes[kept];
+  Lang *langs = malloc(lex.n * sizeof *langs);
+  if (!langs) return machine_fail(m, "out of memory"), LEX_NONE;
+  memcpy(langs, langs_of(m, &lex), lex.n * sizeof *langs);
+  for (size_t i = 0; i < m->n_lexes; i++) free(m->lexes[i].next);
+  free(m->lex_slots);
+  m->lex_slots = NULL;
+  m->n_lexes = m->n_lex_slots = 0;
+  memcpy(m->lex_langs, langs, lex.n * sizeof *langs);
+  free(langs);
+  m->lex_langs_count = lex.n;
+  m->lex_generation++;
+  lex.langs = 0;
+  lex.next = NULL;
+  lex.classed = false;
+  return find(m, lex);
+}
+
 /* The state after decoded bytes, all languages stepped. */
 static uint32_t step(Machine *m, uint32_t index, const void *bytes, size_t size) {
   Lex lex = m->lexes[index];

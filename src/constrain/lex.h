@@ -29,6 +29,8 @@ struct Lex {
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if nothing can follow. */
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n);
+/* Forgets all states but one; returns its new number. */
+uint32_t lex_forget(Machine *m, uint32_t kept);
 /* The state after a byte inside; LEX_NONE: refused. A string's closing quote is no such byte. */
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);
 /* The state of the same text without limit on characters and without goals. */

@@ -18,7 +18,7 @@
 #define MIN_PLAN_NODE 64                 /* nodes below for which one is made */
 #define FEW_IDS       2048               /* tokens that need no bit set */
 
-static void release_all(LexMasks *masks) {
+void lex_masks_release(LexMasks *masks) {
   for (size_t i = 0; i < masks->n_made; i++) {
     if (!masks->made[i]) continue;
     free(masks->made[i]->tokens);
@@ -32,7 +32,7 @@ static void release_all(LexMasks *masks) {
 }
 
 void lex_masks_close(LexMasks *masks) {
-  release_all(masks);
+  lex_masks_release(masks);
   free(masks->made);
   free(masks->bases);
   *masks = (LexMasks){.m = NULL};
@@ -368,7 +368,7 @@ bool lex_takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left) {
 
 const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured) {
   const Vocabulary *v = masks->v;
-  if (masks->kept_bytes > KEPT_BYTES) release_all(masks);
+  if (masks->kept_bytes > KEPT_BYTES) lex_masks_release(masks);
   LexMask *made = entry(masks, lex);
   if (!made || (made->made && (made->measured || !measured))) return made;
   const bool between = lex_classes(masks->m, lex)->between;

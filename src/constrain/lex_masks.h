@@ -27,7 +27,7 @@ typedef struct {
    * other classes than `others` may. */
   uint64_t whole, others;
   uint32_t depth;
-  uint32_t enough[N_ENOUGH]; /* strings of so many characters can begin with n of these and end */
+  uint32_t enough[N_ENOUGH]; /* strings of so many characters can begin with n such ones and end */
   uint32_t beyond;           /* characters that at most are needed after them to end */
   const uint64_t *base;      /* [n_words] tokens of such strings; NULL: all are in `tokens` */
   LexToken *tokens;          /* [n_tokens] further ones */
@@ -55,6 +55,8 @@ typedef struct {
 } LexMasks;
 
 void lex_masks_close(LexMasks *masks);
+/* Forgets all masks. */
+void lex_masks_release(LexMasks *masks);
 /* The mask of a state; `measured`: with the characters that tokens need for the string to end.
  * PRECOND between characters: a state of lex_alone(). NULL on failure, which the machine keeps. It stays
  * until the next call. */

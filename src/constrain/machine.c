@@ -14,6 +14,8 @@
 
 #define CHUNK_BYTES ((size_t)1 << 16)
 #define MAX_CHUNKS  4096
+#define TIDY_CHUNKS 128
+#define MAX_LEXES   ((size_t)1 << 15) /* kept from token to token; each may have a row of 1 KB */
 #define MAX_DEPTH   512
 
 static const char *const literals[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};
@@ -49,6 +51,57 @@ void *machine_alloc(Machine *machine, size_t size) {
   void *made = machine->chunks[machine->mark.chunk - 1] + machine->mark.used;
   machine->mark.used += size;
   return made;
+}
+
+/* The list with its keys, in the same order, in fresh memory. */
+static const Seen *copy_seen(Machine *m, const Seen *seen) {
+  const Seen *first = NULL;
+  const Seen **link = &first;
+  for (; seen; seen = seen->before) {
+    Seen *made = machine_alloc(m, sizeof *made);
+    char *bytes = made && seen->bytes ? machine_alloc(m, seen->size + 1) : NULL;
+    if (!made || (seen->bytes && !bytes)) return NULL;
+    *made = *seen;
+    if (bytes) memcpy(bytes, seen->bytes, seen->size);
+    made->bytes = bytes;
+    *link = made;
+    link = &made->before;
+  }
+  return first;
+}
+
+/* The frame and those above it in fresh memory, without lex states. */
+static const Frame *copy_frames(Machine *m, const Frame *frame) {
+  if (!frame) return NULL;
+  const Frame *up = copy_frames(m, frame->up);
+  const size_t size = sizeof *frame + (2 * (size_t)frame->n_goals + frame->n_children) * sizeof(uint32_t);
+  Frame *made = machine_alloc(m, size);
+  if (!made) return NULL;
+  memcpy(made, frame, size);
+  made->up = up;
+  made->seen = copy_seen(m, frame->seen);
+  for (int i = 0; i < 3; i++) made->lex[i] = LANG_UNKNOWN;
+  return made;
+}
+
+void machine_tidy(Machine *machine, JsonState *state) {
+  Machine *m = machine;
+  const bool many_lexes = m->n_lexes > MAX_LEXES;
+  langs_tidy(&m->set->langs);
+  if (many_lexes) {
+    const bool in_text = state->phase >= PHASE_STRING && state->phase <= PHASE_NUMBER;
+    state->lex = lex_forget(m, in_text ? state->lex : 1);
+  }
+  if (!many_lexes && m->mark.chunk < (m->tidy_at ? m->tidy_at : TIDY_CHUNKS)) return;
+  char **chunks = m->chunks;
+  const size_t n = m->n_chunks;
+  m->chunks = NULL;
+  m->n_chunks = m->chunks_capacity = 0;
+  m->mark = (ArenaMark){0, 0};
+  state->top = copy_frames(m, state->top);
+  m->tidy_at = 2 * m->n_chunks + TIDY_CHUNKS;
+  for (size_t i = 0; i < n; i++) free(chunks[i]);
+  free(chunks);
 }
 
 Status machine_open(SchemaSet *set, Machine *machine, Error *err) {

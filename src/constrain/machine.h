@@ -113,9 +113,11 @@ typedef struct {
   size_t n_lex_slots;
   Lang *lex_langs; /* [lex_langs_count] */
   size_t lex_langs_count, lex_langs_capacity;
-  Buffer decoded;      /* a key or string without its escapes */
-  bool has_open;       /* some schema has unevaluatedItems or unevaluatedProperties */
-  uint32_t max_prefix; /* longest list of prefixItems */
+  Buffer decoded;          /* a key or string without its escapes */
+  bool has_open;           /* some schema has unevaluatedItems or unevaluatedProperties */
+  size_t tidy_at;          /* number of chunks from which machine_tidy() copies the frames */
+  uint32_t lex_generation; /* grows when lexes are numbered anew */
+  uint32_t max_prefix;     /* longest list of prefixItems */
   KnownKeys known_keys[N_KNOWN_KEYS];
   KeyOrder **orders; /* [n_orders] */
   size_t n_orders, orders_capacity;
@@ -151,5 +153,7 @@ static inline ArenaMark machine_mark(const Machine *machine) {
 static inline void machine_release(Machine *machine, ArenaMark mark) {
   machine->mark = mark;
 }
+/* Gives back memory that only the text before `state` needed, if it is much. PRECOND no mark is in use */
+void machine_tidy(Machine *machine, JsonState *state);
 void *machine_alloc(Machine *machine, size_t size);
 void machine_fail(Machine *machine, const char *message);

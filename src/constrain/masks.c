@@ -461,6 +461,11 @@ static const uint64_t *compute(Masks *masks, const JsonState *state, uint64_t *m
 }
 
 void masks_compute(Masks *masks, const JsonState *state, uint64_t *mask) {
+  if (masks->lex_generation != masks->m->lex_generation) {
+    lex_masks_release(&masks->lex);
+    forget_masks(masks);
+    masks->lex_generation = masks->m->lex_generation;
+  }
   const uint64_t key = state_key(masks, state);
   const Known *known = key ? known_find(&masks->masks_by_state, key) : NULL;
   if (known) {

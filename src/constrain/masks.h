@@ -34,6 +34,7 @@ typedef struct {
   uint32_t n_telling;
   bool tells; /* they are all keys on which the effect of a key without a name of its own depends */
 
+  uint32_t lex_generation;   /* of the machine */
   KnownTable masks_by_state; /* values: indices in known */
   KnownMask *known;          /* [n_known] */
   size_t n_known, known_capacity;

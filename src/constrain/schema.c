@@ -151,6 +151,7 @@ Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointe
 static void search_numbers(SchemaSet *set) {
   Langs *l = &set->langs;
   const size_t start = l->count;
+  if (l->divisors_count > 0) return; /* multiples have too many expressions */
   for (uint32_t i = 0; i < set->count && l->count - start < MAX_SEARCHED_NOW; i++) {
     const Lang own = schema_numbers(set, i);
     if (own == LANG_ALL || own == LANG_NONE) continue;

@@ -248,6 +248,41 @@ static void masks_allow_exactly_what_the_machine_takes(void **state) {
       "{\"ab\": null, \"the\": \"one\", \"d\\\\\": [{\"on\": \"on\"}]}");
 }
 
+/* Memory does not grow with the text: neither of frames nor of states of strings. */
+static void long_texts_need_no_more_memory(void **state) {
+  (void)state;
+  const char *schema = "{\"items\": {\"pattern\": \"^(ab?)*$\", \"maxLength\": 60000}}";
+  Constraint c;
+  Error err;
+  bool allowed = true;
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &vocabulary, &c, &err),
+                   STATUS_OK);
+  int32_t ids[256];
+  for (int32_t id = 0; id < vocabulary.n_ids; id++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(&vocabulary, id, &size);
+    if (size == 1) ids[(unsigned char)*bytes] = id;
+  }
+  uint64_t *mask = malloc((vocabulary.n_words + 1) * sizeof *mask);
+  assert_non_null(mask);
+  assert_int_equal(constraint_take(&c, ids['['], &allowed, &err), STATUS_OK);
+  for (int i = 0; i < 150000 && allowed; i++)
+    assert_int_equal(constraint_take(&c, ids[i % 2 ? ',' : '1'], &allowed, &err), STATUS_OK);
+  assert_true(allowed && c.machine.n_chunks < 160);
+  assert_int_equal(constraint_take(&c, ids['"'], &allowed, &err), STATUS_OK);
+  for (int i = 0; i < 60001; i++) {
+    if (i % 1000 == 0 || i > 59990) {
+      assert_int_equal(constraint_mask(&c, mask, &err), STATUS_OK);
+      assert_int_equal(mask_has(mask, ids['a']), i < 60000);
+    }
+    assert_int_equal(constraint_take(&c, ids['a'], &allowed, &err), STATUS_OK);
+    assert_int_equal(allowed, i < 60000);
+    assert_true(c.machine.n_lexes < 40000);
+  }
+  free(mask);
+  constraint_close(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_impossible_byte_is_refused),
@@ -261,6 +296,7 @@ int main(void) {
       cmocka_unit_test(items_differ_as_values_do),
       cmocka_unit_test(a_refusal_names_keyword_and_place),
       cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
+      cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),
       cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
                                       close_vocabulary),
   };

@@ -12,6 +12,7 @@
 #include "constrain/lang/lang_internal.h"
 
 #define MAX_EXPRESSIONS ((size_t)1 << 21)
+#define MAX_ROWS        ((size_t)1 << 17) /* of transitions, 1 KB each, kept from token to token */
 #define MAX_SEARCHED    ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_WORD        ((size_t)1 << 12) /* bytes that are taken out one after the other */
 #define MAX_MEASURED    ((size_t)1 << 12) /* in one for the shortest string */
@@ -428,6 +429,7 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
     if (!next) return langs_fail(langs, STATUS_FAILED, err.text), LANG_NONE;
     memset(next, 0xff, 256 * sizeof *next);
     langs->nodes[a].next = next;
+    langs->n_rows++;
   }
   const LangNode *node = &langs->nodes[a];
   if (node->kind == NOT || (node->kind == AND && node->b <= MAX_PARTS))
@@ -438,6 +440,15 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
   for (int i = 0; i < 256; i++)
     if (byte_set_has(&cell, (unsigned)i)) next[i] = made;
   return made;
+}
+
+void langs_tidy(Langs *langs) {
+  if (langs->n_rows < MAX_ROWS) return;
+  for (size_t i = 0; i < langs->count; i++) {
+    free(langs->nodes[i].next);
+    langs->nodes[i].next = NULL;
+  }
+  langs->n_rows = 0;
 }
 
 bool lang_has_empty(const Langs *langs, Lang a) {

@@ -39,6 +39,7 @@ typedef struct {
   size_t n_set_slots;
   struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
   size_t divisors_count, divisors_capacity;
+  size_t n_rows;  /* of transitions, 1 KB each */
   uint32_t round; /* of searches for a string, which mark expressions with it */
   Lang any_character, any_text;
   Status failed;
@@ -87,6 +88,8 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n);
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 
+/* Forgets transitions if they take much memory; they are found anew. */
+void langs_tidy(Langs *langs);
 bool lang_has_empty(const Langs *langs, Lang a);
 /* The rests of the strings of `a` that begin with `byte`. */
 Lang lang_next(Langs *langs, Lang a, unsigned char byte);
