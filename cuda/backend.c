@@ -556,6 +556,17 @@ static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   return device_sampler_set_notes(s->sampler, s->staging, s->loaded->stream, err);
 }
 
+/* Copies the mask of the next pick to the device. */
+static Status sync_mask(BackendState *s, const Sampler *sampler, Error *err) {
+  const uint64_t *mask = sampler_allowed(sampler);
+  if (!mask) return device_sampler_allow(s->sampler, NULL, s->loaded->stream, err);
+  if (s->mask_pick > s->n_taken) TRY(state_wait(s, err)); /* its copy may still read the pinned memory */
+  const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
+  memcpy(s->mask, mask, n_words * sizeof *mask);
+  s->mask_pick = s->n_enqueued + 1;
+  return device_sampler_allow(s->sampler, s->mask, s->loaded->stream, err);
+}
+
 static Status cuda_wait_token(BackendState *s, int32_t *id, Error *err) {
   const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
   for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
@@ -580,6 +591,7 @@ static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error 
   if (s->n_enqueued - s->n_taken >= STATE_RING)
     return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", STATE_RING);
   TRY(sync_notes(s, sampler, err));
+  TRY(sync_mask(s, sampler, err));
   const float *logits =
       s->logits + (size_t)(s->n_logit_rows - 1) * (size_t)s->loaded->model->config.vocab_size;
   TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits, s->ids,

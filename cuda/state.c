@@ -178,10 +178,12 @@ Status state_open(BackendState *s, Error *err) {
   TRY(place_layers(s, err));
   TRY(device_sampler_open(config->vocab_size, &s->sampler, err));
   const size_t ring = STATE_RING * sizeof *s->ring, staging = (size_t)config->vocab_size * sizeof(float);
-  TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + staging, cudaHostAllocMapped), "cannot pin memory",
-                  err));
+  const size_t n_mask = ((size_t)config->vocab_size + 63) / 64, mask = n_mask * sizeof *s->mask;
+  TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + mask + staging, cudaHostAllocMapped),
+                  "cannot pin memory", err));
   memset(s->ring, 0, ring);
-  s->staging = s->ring + STATE_RING;
+  s->mask = (uint64_t *)(s->ring + STATE_RING);
+  s->staging = s->mask + n_mask;
   if (loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
     TRY(fused_open(loaded, options, &s->fused, err));
   return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),

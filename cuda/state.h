@@ -47,11 +47,13 @@ struct BackendState {
   bool normed; /* h is what the next operation would make of x: linear_residual() did it */
 
   DeviceSampler *sampler;
+  uint64_t *mask;         /* [(vocab_size + 63) / 64] pinned, after the ring: of the pick mask_pick */
+  uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the notes on the device */
   bool ahead;    /* picks are enqueued that the host has not seen: only the device's notes count them */
   Sampled *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING */
   uint64_t n_enqueued, n_taken;
-  void *staging; /* [vocab_size] pinned, after the ring: logits or notes in a copy */
+  void *staging; /* [vocab_size] pinned, after the mask: logits or notes in a copy */
 
   StepGraphs graphs;
   int n_logit_rows; /* rows of logits that the last step left */

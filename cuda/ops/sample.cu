@@ -2,7 +2,7 @@
  *
  * A pick is a chain of small kernels over the vocabulary, each of kBlocks blocks with equal runs of ids (a
  * small top-k is one kernel: sample_top_k.cu):
- *   scores      penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
+ *   scores      mask, penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
  *   weigh 0-2   where top-p cuts: the same by weight, over what top-k left
  *   draw        each block's surviving weight; the last block to finish finds the token
@@ -299,16 +299,23 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(Pick p) {
 
 struct DeviceSampler {
   int vocab_size;
-  float *scores;   /* device [vocab_size] */
-  uint32_t *notes; /* device [vocab_size] */
+  float *scores;     /* device [vocab_size] */
+  uint32_t *notes;   /* device [vocab_size] */
+  uint64_t *allowed; /* device [mask_words()] */
+  bool masked;       /* `allowed` counts */
   Control *control;
 };
+
+static size_t mask_words(int vocab_size) {
+  return ((size_t)vocab_size + 63) / 64;
+}
 
 static Status allocate(DeviceSampler *s, Error *err) {
   static const char what[] = "no memory to sample";
   const size_t n = (size_t)s->vocab_size;
   TRY(cuda_status(cudaMalloc(&s->scores, n * sizeof *s->scores), what, err));
   TRY(cuda_status(cudaMalloc(&s->notes, n * sizeof *s->notes), what, err));
+  TRY(cuda_status(cudaMalloc(&s->allowed, mask_words(s->vocab_size) * sizeof *s->allowed), what, err));
   TRY(cuda_status(cudaMalloc(&s->control, sizeof *s->control), what, err));
   TRY(cuda_status(cudaMemset(s->notes, 0, n * sizeof *s->notes), what, err));
   TRY(cuda_status(cudaMemset(s->control, 0, sizeof *s->control), what, err));
@@ -333,6 +340,7 @@ void device_sampler_close(DeviceSampler *s) {
   if (!s) return;
   cudaFree(s->scores);
   cudaFree(s->notes);
+  cudaFree(s->allowed);
   cudaFree(s->control);
   free(s);
 }
@@ -341,6 +349,14 @@ Status device_sampler_set_notes(DeviceSampler *s, const uint32_t *notes, cudaStr
   return cuda_status(
       cudaMemcpyAsync(s->notes, notes, (size_t)s->vocab_size * sizeof *notes, cudaMemcpyHostToDevice, stream),
       "cannot copy notes", err);
+}
+
+Status device_sampler_allow(DeviceSampler *s, const uint64_t *mask, cudaStream_t stream, Error *err) {
+  s->masked = mask != NULL;
+  if (!mask) return STATUS_OK;
+  return cuda_status(cudaMemcpyAsync(s->allowed, mask, mask_words(s->vocab_size) * sizeof *mask,
+                                     cudaMemcpyHostToDevice, stream),
+                     "cannot copy a mask", err);
 }
 
 Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_t draw, const float *logits,
@@ -353,6 +369,7 @@ Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_
   p.temperature = set->temperature, p.top_p = set->top_p, p.min_p = set->min_p, p.seed = set->seed;
   p.draw = draw, p.token = token, p.slot = slot;
   p.penalties = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
+  p.allowed = s->masked ? s->allowed : NULL, p.rescored = p.penalties || p.allowed;
   bool greedy = set->temperature == 0 || set->top_k == 1;
   if (!greedy && p.top_k && p.top_k <= kMostTopK) return pick_top_k(p, stream, err);
   TRY(launch(scores_kernel, kBlocks, kThreads, 0, stream, true, "sampling", err, p, greedy));

@@ -40,6 +40,7 @@ struct Control {
 
 struct Pick {
   const float *logits;
+  const uint64_t *allowed; /* a bit for each token that may be picked, or NULL: all may */
   float *scores;
   uint32_t *notes;
   Control *control;
@@ -50,6 +51,7 @@ struct Pick {
   int32_t *token;
   Sampled *slot;
   bool penalties;
+  bool rescored; /* scores differ from logits: by penalties or by `allowed` */
 };
 
 /* The i-th of n_runs runs of n ids. */
@@ -58,18 +60,21 @@ __device__ __forceinline__ void run_range(int n, int n_runs, int i, int *first, 
   *first = min(n, i * run), *end = min(n, *first + run);
 }
 
-/* The score of a token; with penalties it is stored for key_of(). */
+/* The score of a token; where it is not the logit, it is stored for key_of(). */
 __device__ __forceinline__ float make_score(const Pick &p, int id) {
   float score = p.logits[id];
-  if (!p.penalties) return score;
-  uint32_t note = p.notes[id];
-  if (note) score = sampler_penalise(score, note & ~kSeen, p.repetition, p.presence, p.frequency);
+  if (!p.rescored) return score;
+  uint32_t note = p.penalties ? p.notes[id] : 0;
+  if (p.allowed && !(p.allowed[id / 64] >> (id % 64) & 1))
+    score = -INFINITY;
+  else if (note)
+    score = sampler_penalise(score, note & ~kSeen, p.repetition, p.presence, p.frequency);
   p.scores[id] = score;
   return score;
 }
 
 __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
-  return sampler_key(p.penalties ? p.scores[id] : p.logits[id]);
+  return sampler_key(p.rescored ? p.scores[id] : p.logits[id]);
 }
 
 /* Orders tokens by key, equal keys by lower id: the better token has the greater number. */

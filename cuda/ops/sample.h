@@ -23,6 +23,10 @@ void device_sampler_close(DeviceSampler *sampler);
 Status device_sampler_set_notes(DeviceSampler *sampler, const uint32_t *notes, cudaStream_t stream,
                                 Error *err);
 
+/* Enqueues a copy of mask[(vocab_size + 63) / 64] (sampler_allow()), to which the next picks keep; NULL: they
+ * take any token. The mask lies in pinned host memory and stays unchanged until the copy is complete. */
+Status device_sampler_allow(DeviceSampler *sampler, const uint64_t *mask, cudaStream_t stream, Error *err);
+
 /* An entry of the host's ring: a picked token, or what is wrong with the logits. */
 typedef enum { SAMPLED_NOTHING, SAMPLED_TOKEN, SAMPLED_NAN, SAMPLED_NOTHING_FINITE } SampledKind;
 typedef struct {

@@ -67,6 +67,7 @@ static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
   const MapJob job = {&o->map, &o->choose, &o->prompt, &o->reply, &o->assistant};
   if (o->talk.overflow && !chat)
     return error_set(err, STATUS_USAGE, "--context-overflow is for a chat, and this is none (auk chat)");
+  TRY(form_check_records(&o->assistant.form, o->map.json, err));
   if (chat) return chat_run(&o->assistant, &o->talk, err);
   if (o->map.input) return map_run(&job, assistant, err);
   if (choose_is_given(&o->choose))
@@ -105,6 +106,7 @@ static const FlagRule rules[] = {
     {"--json, --no-stream", EXCLUDES, "--jsonl-stream", NULL},
     {"--ids", NEEDS, "--json, --jsonl-stream", NULL},
     {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},
+    {"-x, --choose, --choice", EXCLUDES, FORM_FLAG_NAMES, "an answer has one form"},
     {"--map-json, -0, --resume, --retry-errors, --parallel, --unordered", NEEDS, "--map", NULL},
     {"--unordered", NEEDS, "--json", "which says of which record a result is"},
     {"--unordered", EXCLUDES, "--resume", "it compares records and results in their order"},

@@ -1,8 +1,21 @@
-/* constraint.c - opens a schema's parts and takes tokens; see constraint.h. Called by: commands/schema.c. */
+/* constraint.c - opens a schema's parts or a grammar and takes tokens; see constraint.h. Called by:
+ * commands/schema.c, commands/answer/. */
 #include "constrain/constraint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "constrain/lex.h"
+
+enum { MAX_BLANKS = 40 }; /* between two values, with constraint_write_plainly() */
 
 Status constraint_begin(Constraint *constraint, Error *err) {
   Machine *m = &constraint->machine;
+  constraint->n_space = constraint->has_newline = 0;
+  if (constraint->grammar) {
+    constraint->place = grammar_begin(constraint->grammar);
+    return grammar_check(constraint->grammar, err);
+  }
   machine_release(m, (ArenaMark){0, 0});
   bool possible = machine_begin(m, &constraint->state);
   TRY(machine_check(m, err));
@@ -23,20 +36,152 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
   return status;
 }
 
+Status constraint_open_grammar(Grammar *grammar, const Vocabulary *vocabulary, Constraint *constraint,
+                               Error *err) {
+  *constraint = (Constraint){.vocabulary = vocabulary, .grammar = grammar};
+  Status status = constraint_begin(constraint, err);
+  if (status != STATUS_OK) constraint_close(constraint);
+  return status;
+}
+
 void constraint_close(Constraint *constraint) {
+  grammar_close(constraint->grammar);
+  constraint->grammar = NULL;
+  free(constraint->escapes);
+  constraint->escapes = NULL;
   if (constraint->vocabulary && constraint->masks.m) masks_close(&constraint->masks);
   machine_close(&constraint->machine);
   schema_close(&constraint->set);
 }
 
+/* --- writing plainly */
+
+static bool is_space(char c) {
+  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static bool has_unicode_escape(const char *bytes, size_t size) {
+  for (size_t i = 0; i + 1 < size; i++)
+    if (bytes[i] == '\\' && bytes[++i] == 'u') return true;
+  return false;
+}
+
+Status constraint_write_plainly(Constraint *constraint, Error *err) {
+  const Vocabulary *v = constraint->vocabulary;
+  uint64_t *escapes = mem_alloc(2 * (size_t)v->n_words + 1, sizeof *escapes, "masks", err);
+  if (!escapes) return STATUS_FAILED;
+  for (int32_t id = 0; id < v->n_ids; id++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(v, id, &size);
+    if (memchr(bytes, '\\', size)) mask_add(escapes, id);
+    if (has_unicode_escape(bytes, size)) mask_add(escapes + v->n_words, id);
+  }
+  constraint->escapes = escapes;
+  return STATUS_OK;
+}
+
+/* Counts the white space at the end of the text, whose last token is bytes[0..size). */
+static void count_space(Constraint *c, const char *bytes, size_t size) {
+  size_t n = 0;
+  const bool inside = c->state.phase >= PHASE_STRING && c->state.phase <= PHASE_LITERAL;
+  while (!inside && n < size && is_space(bytes[size - 1 - n])) n++;
+  if (n < size) c->n_space = c->has_newline = 0;
+  c->n_space += (uint32_t)n;
+  c->has_newline |= memchr(bytes + size - n, '\n', n) != NULL;
+}
+
+/* True if the text has nothing but white space. */
+static bool is_at_start(const Constraint *c) {
+  return c->state.n_text == c->n_space;
+}
+
+/* True if the token begins with white space that there has been enough of, or with the u of an escape. */
+static bool is_idle(const Constraint *c, int32_t id) {
+  size_t size, n = 0;
+  const char *bytes = vocabulary_bytes(c->vocabulary, id, &size);
+  if (c->state.phase == PHASE_STRING || c->state.phase == PHASE_KEY_STRING) return bytes[0] == 'u';
+  while (n < size && is_space(bytes[n])) n++;
+  if (n == 0) return false;
+  if (is_at_start(c)) return n == size;
+  return c->state.phase == PHASE_COLON || c->n_space >= MAX_BLANKS ||
+         (c->has_newline && memchr(bytes, '\n', n));
+}
+
+/* Takes idle tokens out of the mask, unless no other is left. */
+static void drop_idle(const Constraint *c, uint64_t *mask) {
+  for (int turn = 0; turn < 2; turn++) {
+    bool left = false;
+    for (uint32_t word = 0; word < c->vocabulary->n_words; word++)
+      for (uint64_t bits = mask[word]; bits; bits &= bits - 1) {
+        const int bit = __builtin_ctzll(bits);
+        const bool idle = is_idle(c, (int32_t)(word * 64) + bit);
+        left |= !idle;
+        if (turn == 1 && idle) mask[word] &= ~(UINT64_C(1) << bit);
+      }
+    if (!left) return;
+  }
+}
+
+/* Takes `tokens` out of the mask, unless no other is left. */
+static void drop_tokens(const Constraint *c, const uint64_t *tokens, uint64_t *mask) {
+  uint64_t left = 0;
+  for (uint32_t word = 0; word < c->vocabulary->n_words; word++) left |= mask[word] & ~tokens[word];
+  for (uint32_t word = 0; word < c->vocabulary->n_words && left; word++) mask[word] &= ~tokens[word];
+}
+
+/* True if an escape of two characters may follow in the string or key that is open. */
+static bool may_escape(Constraint *c) {
+  const uint32_t lex = lex_next(&c->machine, c->state.lex, '\\');
+  for (const char *at = "\"\\bfnrt"; lex != LEX_NONE && *at; at++)
+    if (lex_next(&c->machine, lex, (unsigned char)*at) != LEX_NONE) return true;
+  return false;
+}
+
+static void drop_escapes(Constraint *c, uint64_t *mask) {
+  if (c->machine.lexes[c->state.lex].escape == 1) {
+    drop_idle(c, mask);
+  } else if (c->machine.lexes[c->state.lex].escape == 0) {
+    drop_tokens(c, may_escape(c) ? c->escapes + c->vocabulary->n_words : c->escapes, mask);
+  }
+}
+
+static void drop_wordy(Constraint *c, uint64_t *mask) {
+  const Phase phase = (Phase)c->state.phase;
+  if (phase == PHASE_STRING || phase == PHASE_KEY_STRING) drop_escapes(c, mask);
+  if (is_at_start(c) || phase == PHASE_COLON || c->has_newline || c->n_space >= MAX_BLANKS)
+    drop_idle(c, mask);
+}
+
+/* --- tokens */
+
 Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err) {
-  masks_compute(&constraint->masks, &constraint->state, mask);
-  return machine_check(&constraint->machine, err);
+  Constraint *c = constraint;
+  if (c->grammar) {
+    memset(mask, 0, c->vocabulary->n_words * sizeof *mask);
+    grammar_mask(c->grammar, c->vocabulary, c->place, mask);
+    return grammar_check(c->grammar, err);
+  }
+  masks_compute(&c->masks, &c->state, mask);
+  if (c->escapes) drop_wordy(c, mask);
+  return machine_check(&c->machine, err);
+}
+
+static Status take_by_grammar(Constraint *c, const char *bytes, size_t size, bool *allowed, size_t *taken,
+                              Error *err) {
+  size_t at = 0;
+  uint32_t place = c->place;
+  for (uint32_t next; at < size && (next = grammar_next(c->grammar, place, (unsigned char)bytes[at])); at++)
+    place = next;
+  *allowed = at == size;
+  if (taken) *taken = at;
+  if (*allowed) c->place = grammar_settle(c->grammar, place);
+  return grammar_check(c->grammar, err);
 }
 
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err) {
   Machine *m = &constraint->machine;
+  if (constraint->grammar) return take_by_grammar(constraint, bytes, size, allowed, taken, err);
   const ArenaMark mark = machine_mark(m);
   JsonState state = constraint->state;
   size_t at = 0;
@@ -45,6 +190,7 @@ Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t s
   if (taken) *taken = at;
   if (*allowed) {
     constraint->state = state;
+    count_space(constraint, bytes, size);
   } else {
     machine_release(m, mark);
   }
@@ -64,5 +210,11 @@ Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error 
 }
 
 bool constraint_may_end(Constraint *constraint) {
+  if (constraint->grammar) return grammar_may_end(constraint->grammar, constraint->place);
   return machine_may_end(&constraint->machine, &constraint->state);
+}
+
+bool constraint_must_end(Constraint *constraint) {
+  if (constraint->grammar) return grammar_must_end(constraint->grammar, constraint->place);
+  return constraint->state.phase == PHASE_END;
 }

@@ -1,5 +1,5 @@
-/* constraint.h - a schema over the tokens of a vocabulary: which token may come next, and may the text end
- * here.
+/* constraint.h - a schema or a grammar over the tokens of a vocabulary: which token may come next, and may
+ * the text end here.
  *
  *   Constraint c;
  *   TRY(constraint_open("schema", text, size, options, &vocabulary, &c, err));
@@ -11,6 +11,7 @@
  * The vocabulary is shared; a Constraint is one text at a time and is not shared between threads. */
 #pragma once
 
+#include "constrain/grammar/grammar.h"
 #include "constrain/masks.h"
 
 typedef struct {
@@ -19,6 +20,11 @@ typedef struct {
   Masks masks; /* unused without a vocabulary */
   const Vocabulary *vocabulary;
   JsonState state;
+  Grammar *grammar;  /* or NULL: a schema, which the members above are of */
+  uint32_t place;    /* the grammar's state */
+  uint64_t *escapes; /* [2][n_words] tokens with a backslash, with \u; NULL: no constraint_write_plainly() */
+  uint32_t n_space;  /* bytes of white space at the end of the text, outside of strings */
+  bool has_newline;  /* some of them is a newline */
 } Constraint;
 
 /* Compiles the schema text[0..size); `name` is for messages. Refusals are STATUS_USAGE and name the
@@ -26,7 +32,14 @@ typedef struct {
  * only bytes are taken. */
 Status constraint_open(const char *name, const char *text, size_t size, SchemaOptions options,
                        const Vocabulary *vocabulary, Constraint *constraint, Error *err);
+/* The same for the texts of a grammar, which the constraint closes, also after a failure. */
+Status constraint_open_grammar(Grammar *grammar, const Vocabulary *vocabulary, Constraint *constraint,
+                               Error *err);
 void constraint_close(Constraint *constraint);
+/* From now on masks leave out ways of writing JSON that only cost tokens: more white space than one newline
+ * and some dozen blanks, any at the beginning and before a colon, \u for characters that can be written
+ * otherwise. Small models would write them without end. constraint_take() takes them as before. */
+Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);
 /* The tokens that may come next, mask[0 .. vocabulary->n_words). The end of the text is
@@ -41,3 +54,5 @@ Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t s
  * from escapes for the same characters. Their last token may be one that the text goes on with otherwise. */
 Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
 bool constraint_may_end(Constraint *constraint);
+/* True if nothing but white space may follow. */
+bool constraint_must_end(Constraint *constraint);

@@ -177,6 +177,14 @@ static Status make_all(SchemaSet *set, Error *err) {
   return langs_check(&set->langs, err);
 }
 
+/* The texts of `numbers` but those that end with a fraction of zeros. */
+static Lang without_zero_fraction(Langs *l, Lang numbers) {
+  const Lang zeros = lang_repeat(l, lang_byte(l, '0'), 1, LANG_NO_END);
+  const Lang ending = lang_then(l, lang_byte(l, '.'), zeros);
+  const Lang whole = lang_repeat(l, lang_bytes(l, '-', '9'), 0, LANG_NO_END); /* '-', '.', '/' and digits */
+  return lang_and(l, numbers, lang_not(l, lang_then(l, whole, ending)));
+}
+
 static Status compile_all(SchemaSet *set, Error *err) {
   const Numbers numbers = {&set->langs, set->options.exponents};
   uint32_t number;
@@ -184,6 +192,8 @@ static Status compile_all(SchemaSet *set, Error *err) {
   TRY(formulas_open(&set->formulas, err));
   set->any_number = numbers_any(numbers);
   set->bounded_number = numbers_bounded(numbers);
+  if (set->options.plain_integers)
+    set->bounded_number = without_zero_fraction(&set->langs, set->bounded_number);
   set->integers = LANG_UNKNOWN;
   TRY(add(set, (Schema){.compiled = true}, "", &number, err));
   TRY(add(set, (Schema){.compiled = true}, "", &number, err));

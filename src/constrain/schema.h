@@ -99,6 +99,7 @@ typedef struct {
   bool exponents;      /* bounded numbers may have one: 1.5e+3 */
   bool ignore_formats; /* formats are annotations */
   bool ordered_keys;   /* keys of `properties` come in their order, others after them */
+  bool plain_integers; /* restricted numbers have no fraction of zeros: 2, not 2.0 */
 } SchemaOptions;
 
 typedef struct {

@@ -221,6 +221,7 @@ static Status check_request(const Batch *b, const BatchRequest *r, Error *err) {
 static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *err) {
   int index = 0;
   while (b->active[index] != s) index++;
+  sampler_allow(s->sampler, NULL);
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
   leave(b, index);
   return job->done(job->user, &s->request, &s->result, err);
@@ -449,6 +450,18 @@ static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   return STATUS_OK;
 }
 
+/* Asks which tokens may be next in each sequence of which the step makes one. A failure is the request's. */
+static void restrict_rows(Batch *b) {
+  for (int i = 0; i < b->n_active; i++) {
+    Sequence *s = b->active[i];
+    const uint64_t *mask = NULL;
+    if (s->n_rows == 0 || is_scored(s) || !s->request.generate.allow || s->n_past + s->n_rows < s->n_ids)
+      continue;
+    s->result.status = s->request.generate.allow(s->request.user, &mask, &s->result.error);
+    sampler_allow(s->sampler, s->result.status ? NULL : mask);
+  }
+}
+
 /* Takes the results of a step; sequences that end leave. */
 static Status take_step(Batch *b, const BatchJob *job, Error *err) {
   int row = 0;
@@ -463,7 +476,7 @@ static Status take_step(Batch *b, const BatchJob *job, Error *err) {
       TRY(take_scores(b, s, row, n, err));
       goes_on = s->n_past < s->n_ids;
     } else if (n > 0) {
-      goes_on = take_token(b, s, b->picks[row], false) && take_forced(b, s);
+      goes_on = !s->result.status && take_token(b, s, b->picks[row], false) && take_forced(b, s);
     }
     row += n;
     if (goes_on)
@@ -483,6 +496,7 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   step.n_pages = page_pool_used(b->pool);
   if (job->step) job->step(job->user, &step);
   TRY(forward(b->backend, b->state, b->config, step.range, b->ids, step.n_logit_rows, err));
+  restrict_rows(b);
   if (step.n_logit_rows > 0)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.n_logit_rows, b->picks, err));
   return take_step(b, job, err);

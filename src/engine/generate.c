@@ -17,18 +17,36 @@ const char *finish_name(FinishReason reason) {
   return names[reason];
 }
 
+/* Asks which tokens may be next. */
+static Status restrict_next(Session *session, const GenerateOptions *options, void *user, Error *err) {
+  const uint64_t *mask = NULL;
+  if (!options->allow) return STATUS_OK;
+  TRY(options->allow(user, &mask, err));
+  session_allow(session, mask);
+  return STATUS_OK;
+}
+
+static Status sample(Session *session, const GenerateOptions *options, void *user, int32_t *id, Error *err) {
+  TRY(restrict_next(session, options, user, err));
+  return session_sample(session, id, err);
+}
+
 /* The next token. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the device computes one token
- * while the host shows another, and waits for the oldest. The last wanted token is sampled and not decoded,
- * since its logits have no use. */
-static Status next_token(Session *session, int n_wanted, int32_t *id, bool *decoded, Error *err) {
+ * while the host shows another, and waits for the oldest. A mask needs the token before it: then one step is
+ * enqueued, which the device computes while the host makes the next mask. The last wanted token is sampled
+ * and not decoded, since its logits have no use. */
+static Status next_token(Session *session, const GenerateOptions *options, void *user, int n_wanted,
+                         int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
+  const int most = options->allow ? 1 : IN_FLIGHT;
   *decoded = false;
-  if (!session_decodes_async(session)) return session_sample(session, id, err);
-  while (session_in_flight(session) < IN_FLIGHT &&
-         (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
-         session_length(session) + session_in_flight(session) < session_context(session))
+  if (!session_decodes_async(session)) return sample(session, options, user, id, err);
+  while (session_in_flight(session) < most && (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
+         session_length(session) + session_in_flight(session) < session_context(session)) {
+    TRY(restrict_next(session, options, user, err));
     TRY(session_decode_async(session, err));
-  if (session_in_flight(session) == 0) return session_sample(session, id, err);
+  }
+  if (session_in_flight(session) == 0) return sample(session, options, user, id, err);
   *decoded = true;
   return session_wait_token(session, id, err);
 }
@@ -73,7 +91,7 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
     int32_t id;
     bool decoded = false, ended;
     const bool is_forced = generation_forced(&generation, &id);
-    if (!is_forced) TRY(next_token(session, left, &id, &decoded, err));
+    if (!is_forced) TRY(next_token(session, options, user, left, &id, &decoded, err));
     if (result->n_generated == 0) *first_ms = clock_ms();
     TRY(generation_take(&generation, id, is_forced, &ended, err));
     if (ended) break;
@@ -100,5 +118,6 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
     result->decode_ms = clock_ms() - first;
   }
   Status drained = session_drain(session, status ? NULL : err);
+  session_allow(session, NULL);
   return status ? status : drained;
 }

@@ -33,6 +33,10 @@ typedef struct {
   bool ignore_eos;
   const int32_t *forced; /* [n_forced] the first tokens, as in a TokenReply */
   int n_forced;
+  /* Called before each token that the model samples, with the sink's `user`: sets *mask to the tokens that
+   * may be next (session_allow), which it keeps unchanged until the next call, or to NULL: all. NULL: all may
+   * always be. */
+  Status (*allow)(void *user, const uint64_t **mask, Error *err);
   const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
 } GenerateOptions;
 

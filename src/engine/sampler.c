@@ -36,7 +36,8 @@ struct Sampler {
   int32_t *seen_ids;   /* [n_seen] of vocab_size */
   int n_seen;
 
-  float *scores; /* [vocab_size] the logits with penalties applied */
+  const uint64_t *allowed; /* the mask of sampler_allow(), or NULL */
+  float *scores;           /* [vocab_size] the logits with mask and penalties applied */
 
   int32_t *ids;      /* [n_candidates] of vocab_size */
   uint32_t *keys;    /* [n_candidates] sampler_key() of their scores */
@@ -143,6 +144,14 @@ void sampler_return_draws(Sampler *s, uint64_t n) {
   s->n_draws -= n;
 }
 
+void sampler_allow(Sampler *s, const uint64_t *mask) {
+  s->allowed = mask;
+}
+
+const uint64_t *sampler_allowed(const Sampler *s) {
+  return s->allowed;
+}
+
 uint64_t sampler_version(const Sampler *s) {
   return s->version;
 }
@@ -155,21 +164,34 @@ void sampler_token_counts(const Sampler *s, uint32_t *notes) {
   }
 }
 
-/* The scores to pick from: the logits themselves without penalties. */
-static const float *penalised(Sampler *s, const float *logits) {
+/* Makes the scores of the tokens that are not allowed -infinity. */
+static void forbid(Sampler *s) {
+  for (int first = 0; first < s->vocab_size; first += 64) {
+    const uint64_t word = s->allowed[first / 64];
+    const int n = s->vocab_size - first < 64 ? s->vocab_size - first : 64;
+    for (int i = 0; i < n && word != UINT64_MAX; i++)
+      s->scores[first + i] = word >> i & 1 ? s->scores[first + i] : -INFINITY;
+  }
+}
+
+/* The scores to pick from: the logits themselves without penalties and mask. */
+static const float *make_scores(Sampler *s, const float *logits) {
   const SamplerSettings *set = &s->settings;
-  if (!sampler_has_penalties(s) || s->n_seen == 0) return logits;
+  const bool penalties = sampler_has_penalties(s) && s->n_seen > 0;
+  if (!penalties && !s->allowed) return logits;
   memcpy(s->scores, logits, (size_t)s->vocab_size * sizeof *logits);
-  for (int i = 0; i < s->n_seen; i++) {
+  for (int i = 0; penalties && i < s->n_seen; i++) {
     int32_t id = s->seen_ids[i];
     s->scores[id] = sampler_penalise(logits[id], s->generated[id], (float)set->repetition_penalty,
                                      (float)set->presence_penalty, (float)set->frequency_penalty);
   }
+  if (s->allowed) forbid(s);
   return s->scores;
 }
 
 /* The greatest key of all scores; fails if a score is NaN or +infinity, or none is finite. */
-static Status greatest_key(const float *scores, int n, uint32_t *greatest, Error *err) {
+static Status greatest_key(const Sampler *s, const float *scores, uint32_t *greatest, Error *err) {
+  const int n = s->vocab_size;
   uint32_t highs[LANES] = {0}, lows[LANES], high = 0, low = UINT32_MAX;
   memset(lows, 0xff, sizeof lows);
   int i = 0;
@@ -198,8 +220,9 @@ static Status greatest_key(const float *scores, int n, uint32_t *greatest, Error
                        "broken",
                        i, isnan(scores[i]) ? "NaN" : "infinite");
   return error_set(err, STATUS_FAILED,
-                   "every logit of the model is -infinity: its weights or their arithmetic are "
-                   "broken");
+                   "every logit of the model%s is -infinity: its weights or their arithmetic are "
+                   "broken",
+                   s->allowed ? " for a token that may come next" : "");
 }
 
 /* Makes candidates of the tokens whose weight can exceed 0: exp(-29) * 2^40 is below a half. */
@@ -296,9 +319,9 @@ static int32_t draw(const Sampler *s, uint64_t random) {
 Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
   const SamplerSettings *set = &s->settings;
   uint64_t step = sampler_take_draw(s);
-  const float *scores = penalised(s, logits);
+  const float *scores = make_scores(s, logits);
   uint32_t greatest;
-  TRY(greatest_key(scores, s->vocab_size, &greatest, err));
+  TRY(greatest_key(s, scores, &greatest, err));
   if (set->temperature == 0 || set->top_k == 1) {
     for (*id = 0; sampler_key(scores[*id]) != greatest;) ++*id;
     return STATUS_OK;

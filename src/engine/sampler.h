@@ -41,8 +41,12 @@ void sampler_forget(Sampler *sampler); /* forgets the seen tokens and keeps the 
 Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err);
 /* Counts a token as seen: one of the prompt, or a generated one. */
 void sampler_count_token(Sampler *sampler, int32_t id, bool generated);
-/* Picks from logits[vocab_size] and counts one draw. Does not note the token. STATUS_FAILED if a logit is NaN
- * or none is finite, so that a broken model does not produce text. */
+/* Until the next call, picks take only tokens whose bit is set in mask[(vocab_size + 63) / 64], the lowest
+ * bit first; NULL: all tokens. The mask stays the caller's, who keeps it unchanged until the pick is made. */
+void sampler_allow(Sampler *sampler, const uint64_t *mask);
+const uint64_t *sampler_allowed(const Sampler *sampler);
+/* Picks from logits[vocab_size] and counts one draw. Does not note the token. STATUS_FAILED if an allowed
+ * logit is NaN or none is finite, so that a broken model does not produce text. */
 Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
 
 /* For a device that picks by itself: the settings, the number of its next draw, and the seen tokens. */

@@ -5,7 +5,8 @@
  * multiply-add). The file is both C and CUDA C++, so that a device's sampler can include it.
  *
  * The rules of a pick, which any implementation follows:
- *   1 penalties     score = sampler_penalise(logit, ...) for every seen token, else the logit itself
+ *   0 mask          the score of a token that is not allowed (sampler_allow) is -infinity
+ *   1 penalties     score = sampler_penalise(logit, ...) for every other seen token, else the logit itself
  *   2 ranking       by score, larger first; equal scores by id, lower first; -0 equals +0
  *   3 greedy        (temperature 0) the first of the ranking
  *   4 top-k         the first k of the ranking stay

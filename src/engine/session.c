@@ -418,6 +418,10 @@ Status session_set_sampler(Session *s, const SamplerSettings *settings, Error *e
   return sampler_set(s->sampler, settings, err);
 }
 
+void session_allow(Session *s, const uint64_t *mask) {
+  sampler_allow(s->sampler, mask);
+}
+
 Status session_sample(Session *s, int32_t *id, Error *err) {
   TRY(need_logits(s, err));
   return s->backend->sample(s->state, s->sampler, id, err);

@@ -98,6 +98,8 @@ Status session_score(Session *session, const int32_t *ids, int n, double *log_p,
  * STATUS_USAGE and change nothing. */
 Status session_set_sampler(Session *session, const SamplerSettings *settings, Error *err);
 
+/* sampler_allow() for the tokens that are sampled from now on. */
+void session_allow(Session *session, const uint64_t *mask);
 Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; not yet in the cache */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */

@@ -252,6 +252,10 @@ static const char *const apart[][2] = {
     {"--choice", " --truncate --jsonl-stream --ids -x --require-stop -n --stop --ignore-eos --think "
                  "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
                  "--presence-penalty --frequency-penalty "},
+    {"--json-schema", " --json-object --regex --grammar -x --choose --choice --stop --ignore-eos "},
+    {"--json-object", " --regex --grammar -x --choose --choice --stop --ignore-eos "},
+    {"--regex", " --grammar -x --choose --choice --stop --ignore-eos "},
+    {"--grammar", " -x --choose --choice --stop --ignore-eos "},
     {"--raw", " -sys -sysf --think --no-think --think-budget --hide-thinking --show-thinking "
               "--chat-template "},
     {"-sys", " -sysf "},

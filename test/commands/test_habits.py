@@ -147,8 +147,7 @@ def test_commands_of_other_programs_have_their_word_here(run, word, instead):
     ("--jinja", "the model's own template is always used, --chat-template names another"),
     ("-hf", "hf download NAME fetches a model, -m NAME takes it from there"),
     ("-q", "standard output has the answer alone; 2>/dev/null drops the rest"),
-    ("--json-schema",
-     "answers have no prescribed form; --choose A,B takes one of those given, --json wraps the answer"),
+    ("--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"),
     ("--flash-attn", "nothing is to be set for it"),
 ])
 def test_flags_of_other_programs_have_their_word_here(run, flag, instead):

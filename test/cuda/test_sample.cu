@@ -2,7 +2,8 @@
  * logits.
  *
  * Vocabulary sizes around the blocks' runs, logits of several shapes (flat, peaked, full of ties, with
- * -infinity), all filters alone and together, penalties with a text that grows. Tokens must be equal. Needs a
+ * -infinity), all filters alone and together, penalties with a text that grows, masks of many and of few
+ * tokens. Tokens must be equal. Needs a
  * GPU; prints a line per failing case and `N passed, N failed`. */
 #include <math.h>
 #include <stdio.h>
@@ -43,6 +44,18 @@ static SamplerSettings settings_of(double temperature, int top_k, double top_p, 
   return settings;
 }
 
+/* A third of the steps has a mask: of half of the tokens, of few, of one. NULL: the step has none. */
+static const uint64_t *make_mask(int vocab, int step, uint64_t *mask) {
+  const double densities[] = {0.5, 0.02, 0};
+  if (step % 3 != 2) return NULL;
+  memset(mask, 0, (vocab + 63) / 64 * sizeof *mask);
+  for (int id = 0; id < vocab; id++)
+    mask[id / 64] |= (uint64_t)(uniform() < densities[step / 3 % 3]) << (id % 64);
+  const int one = (int)(uniform() * vocab);
+  mask[one / 64] |= 1ull << (one % 64);
+  return mask;
+}
+
 static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   Error err = {{0}};
   Sampler *host = NULL;
@@ -56,10 +69,12 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   int32_t *token;
   Sampled *slot;
   uint32_t *notes;
+  uint64_t *mask;
   CHECK(cudaMalloc(&logits_device, vocab * sizeof(float)));
   CHECK(cudaMalloc(&token, sizeof *token));
   CHECK(cudaHostAlloc(&slot, sizeof *slot, cudaHostAllocMapped));
   CHECK(cudaHostAlloc(&notes, vocab * sizeof *notes, cudaHostAllocDefault));
+  CHECK(cudaHostAlloc(&mask, (vocab + 63) / 64 * sizeof *mask, cudaHostAllocDefault));
   for (int i = 0; i < vocab / 7; i++) sampler_count_token(host, (int32_t)(uniform() * vocab), false);
   sampler_token_counts(host, notes);
   MUST(device_sampler_set_notes(device, notes, 0, &error));
@@ -69,6 +84,9 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
     make_logits(logits, kind);
     CHECK(cudaMemcpy(logits_device, logits.data(), vocab * sizeof(float), cudaMemcpyHostToDevice));
     slot->kind = SAMPLED_NOTHING;
+    const uint64_t *allowed = make_mask(vocab, step, mask);
+    sampler_allow(host, allowed);
+    MUST(device_sampler_allow(device, allowed, 0, &error));
     MUST(device_sampler_pick(device, &settings, step, logits_device, token, slot, 0, &error));
     CHECK(cudaDeviceSynchronize());
     int32_t want = -1, there;
@@ -92,6 +110,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   CHECK(cudaFree(token));
   CHECK(cudaFreeHost(slot));
   CHECK(cudaFreeHost(notes));
+  CHECK(cudaFreeHost(mask));
 }
 
 /* Broken logits are reported as the host reports them, and the next pick works. */

@@ -153,6 +153,114 @@ static void a_forced_end_token_ends_nothing(void **state) {
   session_close(session);
 }
 
+/* --- masks */
+
+/* Token n may be next where the sum of n and the token before it is a multiple of three. */
+typedef struct {
+  Heard heard;
+  uint64_t mask[(FAKE_VOCAB + 63) / 64];
+  int32_t last;
+  int n_asked;
+} Masked;
+
+static void fill_mask(int32_t last, uint64_t *mask) {
+  memset(mask, 0, (FAKE_VOCAB + 63) / 64 * sizeof *mask);
+  for (int id = 0; id < FAKE_VOCAB; id++) mask[id / 64] |= (uint64_t)((id + last) % 3 == 0) << (id % 64);
+}
+
+static Status allow(void *user, const uint64_t **mask, Error *err) {
+  (void)err;
+  Masked *masked = user;
+  masked->n_asked++;
+  fill_mask(masked->last, masked->mask);
+  *mask = masked->mask;
+  return STATUS_OK;
+}
+
+static Status hear_masked(void *user, int32_t id, TokenReply *reply, Error *err) {
+  Masked *masked = user;
+  masked->last = id;
+  return hear(&masked->heard, id, reply, err);
+}
+
+/* The mask is asked for after the token before it was handed out, on a device that runs ahead as well. */
+static void masks_hold_for_the_very_next_token(void **state) {
+  (void)state;
+  for (int ahead = 0; ahead < 2; ahead++)
+    for (int every = 0; every < 4; every++) {
+      int32_t prompt[N_PROMPT], ids[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {ids, ids, ids};
+      const Plan plan = {.every = every, .max_tokens = -1};
+      const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = warm};
+      BackendModel loaded = {&model};
+      Session *session;
+      GenerateResult result;
+      Masked masked = {.heard = {.plan = &plan}};
+      fake = (FakeCounts){.end_at = -1};
+      make_prompt(prompt);
+      assert_int_equal(
+          session_open(ahead ? &fake_ahead_backend : &fake_backend, &loaded, &model, &sizes, &session, NULL),
+          STATUS_OK);
+      assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+      const GenerateOptions options = {.max_tokens = -1, .allow = allow};
+      assert_int_equal(generate(session, &options, hear_masked, &masked, &result, NULL), STATUS_OK);
+      assert_int_equal(masked.heard.n, N_CTX - N_PROMPT + 1);
+      assert_int_equal(masked.n_asked, masked.heard.n_own);
+
+      Sampler *sampler;
+      uint64_t mask[(FAKE_VOCAB + 63) / 64];
+      int32_t last = 0;
+      assert_int_equal(sampler_open(&warm, FAKE_VOCAB, &sampler, NULL), STATUS_OK);
+      sampler_allow(sampler, mask);
+      make_prompt(ids);
+      for (int i = 0, left = 0, n_own = 0; i < masked.heard.n; i++) {
+        float logits[FAKE_VOCAB];
+        int32_t id = left ? forced_ids[N_FORCED - left] : -1;
+        fill_mask(last, mask);
+        fake_row(cache, N_PROMPT + i, logits);
+        if (left-- == 0) {
+          assert_int_equal(sampler_pick(sampler, logits, &id, NULL), STATUS_OK);
+          left = every && ++n_own % every == 0 ? N_FORCED : 0;
+        }
+        assert_int_equal(masked.heard.ids[i], id);
+        ids[N_PROMPT + i] = last = id;
+      }
+      sampler_close(sampler);
+      int32_t free_id; /* afterwards the session is free again */
+      assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+      assert_int_equal(session_sample(session, &free_id, NULL), STATUS_OK);
+      session_close(session);
+    }
+}
+
+static Status refuse_to_allow(void *user, const uint64_t **mask, Error *err) {
+  (void)user, (void)mask;
+  return error_set(err, STATUS_USAGE, "no token leads on");
+}
+
+static void where_no_token_may_follow_it_fails(void **state) {
+  (void)state;
+  for (int ahead = 0; ahead < 2; ahead++) {
+    int32_t prompt[N_PROMPT];
+    const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = warm};
+    BackendModel loaded = {&model};
+    Session *session;
+    GenerateResult result;
+    Heard heard = {.plan = &(const Plan){.max_tokens = -1}};
+    Error err = {{0}};
+    fake = (FakeCounts){.end_at = -1};
+    make_prompt(prompt);
+    assert_int_equal(
+        session_open(ahead ? &fake_ahead_backend : &fake_backend, &loaded, &model, &sizes, &session, NULL),
+        STATUS_OK);
+    assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+    const GenerateOptions options = {.max_tokens = -1, .allow = refuse_to_allow};
+    assert_int_equal(generate(session, &options, hear, &heard, &result, &err), STATUS_USAGE);
+    assert_string_equal(err.text, "no token leads on");
+    assert_int_equal(heard.n, 0);
+    session_close(session);
+  }
+}
+
 /* --- ends and times */
 
 static Session *open_prompt(const Backend *backend, const Model *of) {
@@ -382,6 +490,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forced_tokens_take_the_place_of_the_models_own),
       cmocka_unit_test(a_forced_end_token_ends_nothing),
+      cmocka_unit_test(masks_hold_for_the_very_next_token),
+      cmocka_unit_test(where_no_token_may_follow_it_fails),
       cmocka_unit_test(any_end_token_ends_and_is_not_handed_out),
       cmocka_unit_test(an_interruption_before_the_first_token_leaves_none),
       cmocka_unit_test(what_is_computed_again_can_be_stopped),

@@ -700,6 +700,60 @@ static void log_probability_of_extremes(void **state) {
   assert_true(fabs(log_probability((float[]){0, -3000}, 2, 1) + 3000) < 1e-9);
 }
 
+/* --- masks */
+
+/* A mask does what -infinity as the logit of each token outside of it does. */
+static void a_mask_is_as_if_other_tokens_were_impossible(void **state) {
+  (void)state;
+  static const int sizes[] = {1, 63, 64, 65, 1000};
+  static const SamplerSettings ways[] = {
+      {.temperature = 0, .top_p = 1, .repetition_penalty = 1.2},
+      {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
+      {.temperature = 2,
+       .top_k = 5,
+       .top_p = 0.9,
+       .min_p = 0.1,
+       .repetition_penalty = 1.2,
+       .presence_penalty = 1},
+  };
+  for (int i = 0; i < 5 * 3 * 40; i++) {
+    float logits[1000], without[1000];
+    uint64_t mask[16] = {0}, random = (uint64_t)i + 1;
+    const int n = sizes[i % 5], one = (int)(next_number(&random) % (uint64_t)n);
+    Sampler *masked = open_sampler(&ways[i / 5 % 3], n), *plain = open_sampler(&ways[i / 5 % 3], n);
+    make_logits(logits, n, (uint64_t)i);
+    for (int id = 0; id < n; id++) {
+      const bool allowed = id == one || next_number(&random) % 40 < (uint64_t)(i % 40);
+      mask[id / 64] |= (uint64_t)allowed << (id % 64);
+      without[id] = allowed ? logits[id] : -INFINITY;
+    }
+    sampler_allow(masked, mask);
+    assert_ptr_equal(sampler_allowed(masked), mask);
+    for (int draw = 0; draw < 5; draw++) {
+      const int32_t want = pick(plain, without), got = pick(masked, logits);
+      assert_int_equal(got, want);
+      sampler_count_token(masked, got, true);
+      sampler_count_token(plain, want, true);
+    }
+    sampler_allow(masked, NULL);
+    sampler_close(masked);
+    sampler_close(plain);
+  }
+}
+
+static void a_mask_without_a_possible_token_is_refused(void **state) {
+  (void)state;
+  Sampler *sampler = open_sampler(&neutral, 3);
+  Error err = {{0}};
+  int32_t id;
+  sampler_allow(sampler, (const uint64_t[]){2});
+  assert_int_equal(sampler_pick(sampler, (const float[]){1, -INFINITY, NAN}, &id, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "for a token that may come next is -infinity"));
+  assert_int_equal(sampler_pick(sampler, (const float[]){1, 0, NAN}, &id, &err), STATUS_OK);
+  assert_int_equal(id, 1);
+  sampler_close(sampler);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(philox_gives_the_published_vectors),
@@ -724,6 +778,8 @@ int main(void) {
       cmocka_unit_test(picks_are_the_committed_ones),
       cmocka_unit_test(log_probability_is_exact),
       cmocka_unit_test(log_probability_of_extremes),
+      cmocka_unit_test(a_mask_is_as_if_other_tokens_were_impossible),
+      cmocka_unit_test(a_mask_without_a_possible_token_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* answer.c - assistant_answer(): generates tokens and splits them into thought and answer; see
  * assistant.h. Called by: run.c, map_answer.c, dialogue.c.
+ * A token of an answer with a form (bound.h) goes straight to the sink.
  * Always true: a token's text passes through the stream (whole characters), the splitter (thought or
  *              answer), the stop strings (answers only) and the sink; each stage holds back only what the
  *              next token may change. */
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "commands/answer/assistant.h"
+#include "commands/answer/bound.h"
 #include "commands/answer/repetition.h"
 #include "commands/answer/stop.h"
 #include "commands/answer/thinking.h"
@@ -24,6 +26,8 @@ struct Answer {
   Buffer text, thought, answer, shown; /* of one token */
   IdList closing;                      /* token ids that close a thought, encoded on first use */
   size_t n_closing;                    /* how many of them are still to come */
+  Bound bound;                         /* the form that the answer keeps to */
+  int n_spaces;                        /* tokens of white space after the thought of such an answer */
   int budget;                          /* limit on tokens of thought; -1: none, or the thought is closed */
   bool stopped;                        /* the sink asked to stop */
   Repetition repetition;
@@ -100,6 +104,7 @@ static Status take_text(Answer *answer, bool end, Error *err) {
   ThinkingSplitter *splitter = &answer->splitter;
   TRY(thinking_push(splitter, answer->text.data, answer->text.size, &answer->thought, &answer->answer, err));
   if (end) TRY(thinking_end(splitter, &answer->thought, &answer->answer, err));
+  if (answer->bound.form) answer->answer.size = 0; /* what a token has after a thought's mark */
   answer->text.size = 0;
   TRY(pass_on(answer, TEXT_THOUGHT, &answer->thought, err));
   TRY(stop_filter_push(&answer->stop, answer->answer.data, answer->answer.size, &answer->shown, err));
@@ -122,9 +127,55 @@ static bool obeys_repetition(const Answer *answer) {
   return a->max_tokens < 0 && !a->flags->answer.ignore_eos && !thought_will_close;
 }
 
+/* --- answers with a form */
+
+/* The token that opens a thought where the answer may begin with one, else -1. */
+static int32_t opening(const Answer *answer) {
+  const Assistant *a = answer->assistant;
+  if (answer->splitter.state != THINKING_UNKNOWN || answer->bound.begun || a->think == THINK_NO) return -1;
+  return tokenizer_find(a->tokenizer, a->thinking.open);
+}
+
+/* White space may stand between a thought and the answer, whose form need not allow it. */
+static bool may_be_spaced(const Answer *answer) {
+  enum { MOST = 2 };
+  return answer->splitter.state == THINKING_AFTER && !answer->bound.begun && answer->n_spaces < MOST;
+}
+
+static Status allow(void *user, const uint64_t **mask, Error *err) {
+  Answer *answer = user;
+  if (answer->splitter.state == THINKING_INSIDE) {
+    bound_mask_thought(&answer->bound, mask);
+    return STATUS_OK;
+  }
+  return bound_mask(&answer->bound, opening(answer), may_be_spaced(answer), mask, err);
+}
+
+/* True if the token is of the answer: not of a thought, its marks, or the white space after it. */
+static bool is_bound(Answer *answer, int32_t id) {
+  if (!answer->bound.form || answer->splitter.state == THINKING_INSIDE || answer->n_closing) return false;
+  if (id == opening(answer)) return false;
+  const bool space = may_be_spaced(answer) && bound_is_space(&answer->bound, id);
+  answer->n_spaces += space;
+  return !space;
+}
+
+static Status take_bound(Answer *answer, int32_t id, TokenReply *reply, Error *err) {
+  TRY(bound_take(&answer->bound, id, &answer->answer, err));
+  answer->splitter.state = THINKING_ANSWER;
+  TRY(pass_on(answer, TEXT_ANSWER, &answer->answer, err));
+  answer->loops =
+      !answer->bound.ended && obeys_repetition(answer) && repetition_push(&answer->repetition, id);
+  reply->stop = answer->bound.ended || answer->stopped || answer->loops;
+  return STATUS_OK;
+}
+
+/* --- tokens */
+
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
   Answer *answer = user;
   if (answer->sink->ids) TRY(id_list_append(answer->sink->ids, id, err));
+  if (is_bound(answer, id)) return take_bound(answer, id, reply, err);
   bool inside = answer->splitter.state == THINKING_INSIDE;
   if (has_text(answer->assistant, id)) TRY(tokenizer_stream_push(answer->stream, id, &answer->text, err));
   TRY(take_text(answer, false, err));
@@ -154,7 +205,7 @@ static bool prefilling(void *user, int done, int total) {
   return !*answer->assistant->interrupted;
 }
 
-static Status begin(Answer *answer, const int32_t *ids, size_t n, Error *err) {
+static Status begin(Answer *answer, AnswerForm *form, const int32_t *ids, size_t n, Error *err) {
   const Assistant *a = answer->assistant;
   bool inside;
   TRY(ends_in_thought(a, ids, n, &inside, err));
@@ -163,6 +214,7 @@ static Status begin(Answer *answer, const int32_t *ids, size_t n, Error *err) {
   answer->result->thought = inside;
   answer->stop.strings = a->flags->answer.stops.items;
   answer->stop.n_strings = a->flags->answer.stops.count;
+  TRY(bound_begin(&answer->bound, form, &a->ends, err));
   return tokenizer_stream_open(a->tokenizer, false, &answer->stream, err);
 }
 
@@ -185,13 +237,18 @@ static Status choose_options(Answer *answer, GenerateOptions *options, Error *er
       .eos = a->ends.ids,
       .n_eos = (int)a->ends.count,
       .ignore_eos = a->flags->answer.ignore_eos,
+      .allow = answer->bound.form ? allow : NULL,
       .interrupted = a->interrupted,
   };
   return limit_thought(answer, &options->forced, &options->n_forced, err);
 }
 
 static void set_result(Answer *answer, const GenerateResult *generated) {
-  answer->result->reason = answer->loops ? FINISH_REPETITION : generated->reason;
+  answer->result->reason = answer->loops         ? FINISH_REPETITION
+                           : answer->bound.ended ? FINISH_EOS
+                                                 : generated->reason;
+  answer->result->is_json =
+      answer->bound.form && answer->bound.form->is_json && answer->result->reason == FINISH_EOS;
   answer->result->n_generated = generated->n_generated;
   answer->result->first_token_ms = generated->first_token_ms;
   answer->result->decode_ms = generated->decode_ms;
@@ -213,6 +270,7 @@ static void release(Answer *answer) {
   tokenizer_stream_close(answer->stream);
   thinking_release(&answer->splitter);
   stop_filter_release(&answer->stop);
+  bound_release(&answer->bound);
   buffer_release(&answer->text);
   buffer_release(&answer->thought);
   buffer_release(&answer->answer);
@@ -225,7 +283,7 @@ Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const Answer
   *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
   TRY(assistant_check_prompt(a, n, session_context(a->session), err));
   Answer answer = {.assistant = a, .sink = sink, .result = result};
-  Status status = begin(&answer, ids, n, err);
+  Status status = begin(&answer, &a->form, ids, n, err);
   if (status == STATUS_OK) status = prefill(&answer, ids, (int)n, err);
   if (status == STATUS_OK) status = generate_answer(&answer, err);
   release(&answer);
@@ -234,7 +292,7 @@ Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const Answer
 
 /* --- an answer among others */
 
-Status answer_ask(const Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
+Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size_t n, const AnswerSink *sink,
                   AnswerResult *result, Answer **out, BatchRequest *request, Error *err) {
   *out = NULL;
   *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
@@ -244,7 +302,7 @@ Status answer_ask(const Assistant *a, const int32_t *ids, size_t n, const Answer
   *answer = (Answer){.assistant = a, .sampler = a->sampler, .sink = sink, .result = result};
   *request = (BatchRequest){
       .ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .sink = take_token, .user = answer};
-  Status status = begin(answer, ids, n, err);
+  Status status = begin(answer, form, ids, n, err);
   if (status == STATUS_OK) status = choose_options(answer, &request->generate, err);
   if (status == STATUS_OK)
     *out = answer;

@@ -207,6 +207,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(model_place_open_known(&a->place, &flags->model, &a->model, err));
   TRY(device_fit(&a->device, a->model, err));
   TRY(model_tokenizer_open(a->model, a->place.path, &a->tokenizer, err));
+  TRY(form_open(&flags->form, a->tokenizer, a->model->config.vocab_size, &a->form, err));
   TRY(open_chat(a, err));
   assistant_heed(a, interrupted);
   TRY(choose_ends(a, err));
@@ -233,6 +234,7 @@ void assistant_release(Assistant *a) {
   batch_close(a->batch);
   device_release(&a->device);
   id_list_release(&a->ends);
+  form_release(&a->form);
   buffer_release(&a->system);
   chat_close(a->chat);
   tokenizer_close(a->tokenizer);

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "commands/answer/cache.h"
+#include "commands/answer/form.h"
 #include "commands/device.h"
 #include "commands/model_flags.h"
 #include "commands/written_file.h"
@@ -58,6 +59,7 @@ typedef struct {
   SamplingFlags sampling;
   DeviceFlags device;
   CacheFlags cache;
+  FormFlags form;
 } AssistantFlags;
 #define ASSISTANT_DEFAULTS                                                                                   \
   {                                                                                                          \
@@ -67,16 +69,17 @@ typedef struct {
 
 extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* The six groups, for a command whose options hold an AssistantFlags as `member`. */
+/* The seven groups, for a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
+      FORM_FLAG_GROUP(Struct, member.form),                                                                  \
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
       DEVICE_FLAG_GROUP(Struct, member.device), CACHE_FLAG_GROUP(Struct, member.cache)
 
 /* Rules among these flags, for the same command. */
 #define ASSISTANT_FLAG_RULES                                                                                 \
-  {"-sys", EXCLUDES, "-sysf", NULL}, {"--think", EXCLUDES, "--no-think", NULL},                              \
+  FORM_FLAG_RULES, {"-sys", EXCLUDES, "-sysf", NULL}, {"--think", EXCLUDES, "--no-think", NULL},             \
       {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},                                                \
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \
@@ -99,6 +102,7 @@ typedef struct {
   bool has_system;         /* -sys or -sysf */
   Buffer system;           /* their text */
   IdList ends;             /* end tokens */
+  AnswerForm form;         /* of answers */
   Device device;
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
@@ -161,6 +165,7 @@ typedef struct {
   int n_thought;                                /* how many were within a thought */
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within it: no answer */
+  bool is_json;                                 /* the answer is complete, and JSON by its form */
   double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
 } AnswerResult;
 
@@ -178,8 +183,9 @@ Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, cons
  * that answer_ask() gets stay valid until answer_end(), which passes on the last text and completes the
  * result. */
 typedef struct Answer Answer;
-Status answer_ask(const Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
-                  AnswerResult *result, Answer **answer, BatchRequest *request, Error *err);
+Status answer_ask(const Assistant *assistant, AnswerForm *form, const int32_t *ids, size_t n,
+                  const AnswerSink *sink, AnswerResult *result, Answer **answer, BatchRequest *request,
+                  Error *err);
 Status answer_end(Answer *answer, const BatchResult *done, Error *err);
 void answer_free(Answer *answer); /* NULL is fine */
 

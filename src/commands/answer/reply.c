@@ -19,7 +19,8 @@ const Flag reply_flags[] = {
     FLAG_FILE("-o, --output, --output-file", "FILE", ReplyFlags, path,
               "the answer goes to this file, made anew, and nowhere else"),
     FLAG_SWITCH("--json", ReplyFlags, json,
-                "one JSON object at the end: text, thinking, finish_reason, usage, timings, seed, model"),
+                "one JSON object at the end: text, value (of an answer that is JSON), thinking, "
+                "finish_reason, usage, timings, seed, model"),
     FLAG_SWITCH("--jsonl-stream", ReplyFlags, jsonl,
                 "a JSON object for each piece as it comes, {\"text\": ...} or {\"thinking\": ...}, then that "
                 "of --json"),
@@ -48,6 +49,10 @@ static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *er
 
 Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err) {
   TRY(append_json_member(out, "text", text->text->data, text->text->size, err));
+  if (result->is_json) {
+    TRY(buffer_append_string(out, ", \"value\": ", err));
+    TRY(form_compact(text->text->data, text->text->size, out, err));
+  }
   if (text->thinking->size) {
     TRY(buffer_append(out, ", ", 2, err));
     TRY(append_json_member(out, "thinking", text->thinking->data, text->thinking->size, err));

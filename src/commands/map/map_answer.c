@@ -1,6 +1,7 @@
 /* map_answer.c - see map_answer.h. Called by: commands/map/map.c. */
 #include "commands/map/map_answer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "commands/common.h"
@@ -40,9 +41,24 @@ static Status encode_cut(Mapping *m, const Record *record, Error *err) {
   return prompt_encode(&prompt, m->assistant, (Truncation)flags->truncate, &m->ids, err);
 }
 
+/* The schema of this record's answer where each record has its own. */
+static Status take_schema(Mapping *m, const Record *record, Error *err) {
+  AnswerForm *form = m->form ? m->form : &m->assistant->form;
+  char name[64];
+  JsonSpan schema;
+  if (!form->member) return STATUS_OK;
+  TRY(map_record_member(record, form->member, form->member_size, &schema, err));
+  if (!schema.text)
+    return error_set(err, STATUS_USAGE, "the record has no member %.*s (--json-schema)",
+                     (int)form->member_size, form->member);
+  snprintf(name, sizeof name, "the record's %.*s", (int)form->member_size, form->member);
+  return form_set_schema(form, name, schema.text, schema.size, err);
+}
+
 static Status make_prompt(Mapping *m, const Record *record, Error *err) {
   m->ids.count = 0;
   TRY(map_prompt_fill(&m->pattern, record, &m->prompt, err));
+  TRY(take_schema(m, record, err));
   TRY(add_user(&m->prompt, err));
   TRY(add_system(m, err));
   if (m->choices.n) return STATUS_OK; /* scoring encodes too */
@@ -221,20 +237,23 @@ Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *l
 
 /* --- many at once */
 
-void map_begin_another(const Mapping *first, Mapping *other) {
+Status map_begin_another(const Mapping *first, Mapping *other, Error *err) {
   *other = (Mapping){.job = first->job,
                      .assistant = first->assistant,
                      .settings = first->settings,
                      .pattern = first->pattern,
                      .seed = first->seed,
                      .format = first->format};
+  other->form = &other->own_form;
+  return form_copy(&first->assistant->form, &other->own_form, err);
 }
 
 Status map_ask(Mapping *m, const Record *record, BatchRequest *request, Error *err) {
   TRY(make_prompt(m, record, err));
   begin_answer(m, record->index);
   m->sink = (AnswerSink){.text = take_text, .ids = m->job->reply->ids ? &m->answer_ids : NULL, .user = m};
-  return answer_ask(m->assistant, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer, request, err);
+  return answer_ask(m->assistant, m->form, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer,
+                    request, err);
 }
 
 Status map_reply(Mapping *m, const Record *record, const BatchResult *done, Buffer *line, Error *err) {
@@ -258,6 +277,7 @@ static void release_record(Mapping *m) {
 }
 
 void mapping_release_another(Mapping *m) {
+  form_release(&m->own_form);
   release_record(m);
 }
 

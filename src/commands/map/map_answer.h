@@ -24,8 +24,10 @@ typedef struct {
   CodeBlock block;
   Show show;
   AnswerResult result;
-  AnswerSink sink; /* of an answer in the assistant's batch */
-  Answer *answer;  /* likewise, or NULL */
+  AnswerForm own_form; /* of an answer in the assistant's batch */
+  AnswerForm *form;    /* the assistant's, or own_form */
+  AnswerSink sink;     /* of an answer in the assistant's batch */
+  Answer *answer;      /* likewise, or NULL */
 
   size_t n_answered, n_cut;                 /* cut by -n or the context */
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
@@ -43,7 +45,7 @@ Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *e
 /* The same in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result. The
  * record's text is valid until then. Each record in flight has a Mapping of its own with its own counts, from
  * map_begin_another(). */
-void map_begin_another(const Mapping *first, Mapping *other);
+Status map_begin_another(const Mapping *first, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
 Status map_reply(Mapping *mapping, const Record *record, const BatchResult *done, Buffer *line, Error *err);

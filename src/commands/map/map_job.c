@@ -141,6 +141,19 @@ static Status add_sampling(MapSettings *s, const Assistant *a, Error *err) {
   return add_text(s, "-s", text, err);
 }
 
+/* The form of answers: its flag and what it is compiled from. */
+static Status add_answer_form(MapSettings *s, const Assistant *a, Error *err) {
+  const AnswerForm *form = &a->form;
+  TextList list = {0};
+  Status status = STATUS_OK;
+  if (form->given) status = add_item(&list, form->flag, strlen(form->flag), "", err);
+  if (form->member && status == STATUS_OK)
+    status = add_item(&list, form->member, form->member_size, "", err);
+  else if (form->given && status == STATUS_OK)
+    status = add_item(&list, form->text.size ? form->text.data : "", form->text.size, "", err);
+  return end_list(s, "answer-form", &list, status, err);
+}
+
 static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
   static const char *const cuts[] = {
       [TRUNCATE_NONE] = "none", [TRUNCATE_START] = "start", [TRUNCATE_MIDDLE] = "middle"};
@@ -167,6 +180,7 @@ Status map_job_settings(const MapJob *job, const Assistant *a, const Choices *ch
   TRY(add_ends(s, a, err));
   TRY(add_sampling(s, a, err));
   TRY(add_choices(s, choices, err));
+  TRY(add_answer_form(s, a, err));
   TRY(add_form(s, job, err));
   return add_arithmetic(s, a, err);
 }

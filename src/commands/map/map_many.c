@@ -190,7 +190,8 @@ static Status open_many(Many *many, Error *err) {
   many->workers = mem_alloc((size_t)many->n_workers, sizeof *many->workers, "records in flight", err);
   many->places = mem_alloc(WINDOW, sizeof *many->places, "records in flight", err);
   if (!many->workers || !many->places) return STATUS_FAILED;
-  for (int i = 0; i < many->n_workers; i++) map_begin_another(&many->map->mapping, &many->workers[i].mapping);
+  for (int i = 0; i < many->n_workers; i++)
+    TRY(map_begin_another(&many->map->mapping, &many->workers[i].mapping, err));
   return STATUS_OK;
 }
 

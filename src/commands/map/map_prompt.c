@@ -276,6 +276,11 @@ Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPr
   return fill_parts(pattern, record, whole, prompt, err);
 }
 
+Status map_record_member(const Record *record, const char *name, size_t size, JsonSpan *value, Error *err) {
+  JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
+  return find_any_member(json_cursor_value(&cursor), name, size, value, err);
+}
+
 void map_prompt_release(MapPrompt *prompt) {
   buffer_release(&prompt->text);
   free(prompt->messages);

@@ -1,0 +1,92 @@
+/* bound.c - see bound.h. Called by: answer.c.
+ * Always true: an end token is in a mask only where the form allows the answer to end. */
+#include "commands/answer/bound.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+Status bound_begin(Bound *b, AnswerForm *form, const IdList *ends, Error *err) {
+  if (!form->given) return STATUS_OK;
+  const size_t n_model = ((size_t)form->vocab_size + 63) / 64, n = form->vocabulary->n_words;
+  *b = (Bound){.form = form, .ends = ends, .n_words = n > n_model ? n : n_model};
+  b->mask = mem_alloc(b->n_words, sizeof *b->mask, "a mask", err);
+  return b->mask ? constraint_begin(&form->constraint, err) : STATUS_FAILED;
+}
+
+void bound_release(Bound *b) {
+  free(b->mask);
+  buffer_release(&b->held);
+  *b = (Bound){.form = NULL};
+}
+
+/* --- masks */
+
+static void set_bit(Bound *b, int32_t id, bool on) {
+  const uint64_t bit = UINT64_C(1) << (id & 63);
+  if (id < 0 || (size_t)id / 64 >= b->n_words) return;
+  b->mask[id / 64] = on ? b->mask[id / 64] | bit : b->mask[id / 64] & ~bit;
+}
+
+static void set_ends(Bound *b, bool on) {
+  for (size_t i = 0; i < b->ends->count; i++) set_bit(b, b->ends->ids[i], on);
+}
+
+/* Takes out ids that the model does not have; false if none is left. */
+static bool drop_unknown(Bound *b) {
+  const size_t n = (size_t)b->form->vocab_size;
+  uint64_t any = 0;
+  for (size_t word = 0; word < b->n_words; word++) {
+    if (word * 64 >= n) b->mask[word] = 0;
+    if (word == n / 64) b->mask[word] &= (UINT64_C(1) << n % 64) - 1;
+    any |= b->mask[word];
+  }
+  return any;
+}
+
+Status bound_mask(Bound *b, int32_t also, bool space, const uint64_t **mask, Error *err) {
+  Constraint *c = &b->form->constraint;
+  const Vocabulary *v = b->form->vocabulary;
+  *mask = b->mask;
+  memset(b->mask + v->n_words, 0, (b->n_words - v->n_words) * sizeof *b->mask);
+  TRY(constraint_mask(c, b->mask, err));
+  for (uint32_t word = 0; space && word < v->n_words; word++) b->mask[word] |= v->space[word];
+  set_ends(b, constraint_may_end(c));
+  set_bit(b, also, true);
+  if (drop_unknown(b)) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "%s: the answer is at a point from which no token of this model leads to its form",
+                   b->form->flag);
+}
+
+void bound_mask_thought(Bound *b, const uint64_t **mask) {
+  memset(b->mask, 0xff, b->n_words * sizeof *b->mask);
+  set_ends(b, false);
+  drop_unknown(b);
+  *mask = b->mask;
+}
+
+/* --- tokens */
+
+bool bound_is_space(const Bound *b, int32_t id) {
+  return id < b->form->vocabulary->n_ids && mask_has(b->form->vocabulary->space, id);
+}
+
+Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
+  bool allowed;
+  size_t size;
+  Constraint *c = &b->form->constraint;
+  TRY(constraint_take(c, id, &allowed, err));
+  if (!allowed)
+    return error_set(err, STATUS_FAILED, "%s: token %d was picked and does not fit", b->form->flag, (int)id);
+  const char *bytes = vocabulary_bytes(b->form->vocabulary, id, &size);
+  TRY(buffer_append(&b->held, bytes, size, err));
+  const size_t whole = utf8_valid_prefix(b->held.data, b->held.size);
+  TRY(buffer_append(text, b->held.data, whole, err));
+  b->held.size -= whole;
+  memmove(b->held.data, b->held.data + whole, b->held.size);
+  b->begun = true;
+  b->ended = constraint_must_end(c) || (b->ends->count == 0 && constraint_may_end(c));
+  return STATUS_OK;
+}

@@ -1,0 +1,28 @@
+/* bound.h - an answer on its way that keeps to a form: which tokens may be next, and its text. */
+#pragma once
+
+#include "commands/answer/form.h"
+
+typedef struct {
+  AnswerForm *form;   /* or NULL: the answer is free, and nothing below counts */
+  const IdList *ends; /* end tokens */
+  uint64_t *mask;     /* a bit for each token of model and tokenizer */
+  size_t n_words;
+  bool begun;  /* some token was taken */
+  bool ended;  /* nothing may follow */
+  Buffer held; /* bytes of a character that is not whole */
+} Bound;       /* starts zeroed; release with bound_release() */
+
+/* A new answer. `form` may be one that is not given: the answer is free then. PRECOND it is open if given */
+Status bound_begin(Bound *bound, AnswerForm *form, const IdList *ends, Error *err);
+void bound_release(Bound *bound);
+
+/* Sets *mask to the tokens that may be next: those of the form, the end tokens where the answer is complete,
+ * and `also` (-1: none). With `space`, tokens of white space too. Fails where no token is left. */
+Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask, Error *err);
+/* The same within a thought, which is free: all tokens but the end tokens. */
+void bound_mask_thought(Bound *bound, const uint64_t **mask);
+/* Takes a token of the answer and appends its text, in whole characters. */
+Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
+/* True for a token of white space alone. */
+bool bound_is_space(const Bound *bound, int32_t id);

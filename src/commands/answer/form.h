@@ -1,0 +1,53 @@
+/* form.h - the form that answers must have: --json-schema, --json-object, --regex, --grammar. */
+#pragma once
+
+#include "commands/flags.h"
+#include "constrain/constraint.h"
+
+typedef struct {
+  const char *schema; /* --json-schema FILE, JSON or {NAME}; or NULL */
+  bool object;        /* --json-object */
+  const char *regex, *grammar;
+} FormFlags; /* zero-initialise it */
+
+extern const Flag form_flags[4];
+#define FORM_FLAG_GROUP(Struct, member)                                                                      \
+  FLAG_GROUP_IN("Form of the answer", form_flags, Struct, member, FormFlags)
+
+#define FORM_FLAG_NAMES "--json-schema, --json-object, --regex, --grammar"
+/* Rules for the same command. */
+#define FORM_FLAG_RULES                                                                                      \
+  {"--json-schema", EXCLUDES, "--json-object, --regex, --grammar", "an answer has one form"},                \
+      {"--json-object", EXCLUDES, "--regex, --grammar", "an answer has one form"},                           \
+      {"--regex", EXCLUDES, "--grammar", "an answer has one form"}, {                                        \
+    "--stop, --ignore-eos", EXCLUDES, FORM_FLAG_NAMES, "such an answer ends where it is complete"            \
+  }
+
+typedef struct {
+  bool given;         /* answers have a form */
+  bool is_json;       /* they are JSON */
+  const char *member; /* [member_size] {NAME}: each record has its own schema in this member; or NULL */
+  size_t member_size;
+  const char *flag; /* the one that was given */
+  Buffer text;      /* schema, expression or grammar */
+  int vocab_size;   /* of the model */
+  Vocabulary own;   /* the tokenizer's, unless the form is a copy */
+  const Vocabulary *vocabulary;
+  Constraint constraint; /* compiled from `text` if is_open is set */
+  bool has_vocabulary, is_open;
+} AnswerForm; /* starts zeroed */
+
+/* Compiles what the flags name, which is refused (STATUS_USAGE) with its place, what is expected and what is
+ * found. The tokenizer outlives the form. */
+Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
+                 Error *err);
+/* The schema of a record's answer. PRECOND form->member */
+Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err);
+/* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */
+Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err);
+void form_release(AnswerForm *form);
+/* Refuses {NAME} where there are no records. */
+Status form_check_records(const FormFlags *flags, bool has_records, Error *err);
+
+/* Appends a JSON text without the white space between its values: on one line. PRECOND it is valid */
+Status form_compact(const char *text, size_t size, Buffer *out, Error *err);

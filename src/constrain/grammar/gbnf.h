@@ -1,0 +1,48 @@
+/* gbnf.h - the text of a grammar as a tree: GBNF, llama.cpp's form of BNF (its grammars/README.md).
+ *
+ *   root ::= "yes" | "no" [.!]{0,2}     # literals, characters, repetition
+ *   list ::= (item "\n")+ root          # groups; rules may refer to themselves
+ *
+ * Taken: literals and classes with the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH, '.',
+ * groups, '|', * + ? {n} {n,} {n,m}, comments. Refused: references to tokens (<name>). */
+#pragma once
+
+#include "constrain/lang/lang.h"
+
+typedef enum {
+  GBNF_LANG,     /* the characters or the literal `lang` */
+  GBNF_RULE,     /* the rule with the number `rule` */
+  GBNF_SEQUENCE, /* its children in turn; none: the empty text */
+  GBNF_EITHER,   /* one of its children */
+  GBNF_REPEAT    /* its child, min to max (LANG_NO_END: any number) times */
+} GbnfKind;
+
+typedef struct {
+  uint8_t kind; /* GbnfKind */
+  Lang lang;
+  uint32_t rule;
+  int child, next; /* first child and next sibling, -1: none */
+  uint32_t min, max;
+} GbnfNode;
+
+typedef struct {
+  const char *name; /* [size] in the text */
+  size_t size;
+  int node; /* what it stands for */
+} GbnfRule;
+
+/* Zero-initialise it. */
+typedef struct {
+  GbnfNode *nodes; /* [n_nodes] */
+  size_t n_nodes, nodes_capacity;
+  GbnfRule *rules; /* [n_rules] */
+  size_t n_rules, rules_capacity;
+  uint32_t root;
+} GbnfTree;
+
+#define GBNF_MAX_REPEAT 2000 /* as in llama.cpp */
+
+/* Parses text[0..size), which the tree refers to. `name` is for messages, which say line and column, what is
+ * expected and what is found there (STATUS_USAGE). */
+Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size, GbnfTree *tree, Error *err);
+void gbnf_release(GbnfTree *tree);

@@ -1,0 +1,407 @@
+/* grammar.c - see grammar.h. Called by: constraint.c. Calls: gbnf.c, productions.c, lang.c. */
+#include "constrain/grammar/grammar.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash64.h"
+#include "constrain/grammar/productions.h"
+#include "constrain/lang/regular_expression.h"
+
+enum {
+  MAX_PLACES = 4096,    /* of a state */
+  MAX_STACKS = 1 << 22, /* entries */
+  MAX_STATES = 1 << 22,
+  KEPT_STATES = 1 << 16, /* grammar_settle() forgets more */
+  N_MASKS = 32,
+};
+
+/* Follows a part: symbols from `at` on, then the stack `below` (0: the end of the text). */
+typedef struct {
+  uint32_t at, below;
+} Stack;
+
+typedef struct {
+  Lang lang; /* what may follow of the part, never LANG_EMPTY or LANG_NONE */
+  uint32_t stack;
+} Place;
+
+typedef struct {
+  uint32_t first, n; /* places */
+  bool accepts;      /* the text may end */
+} State;
+
+typedef struct {
+  uint64_t key; /* state and byte, plus one; 0: empty */
+  uint32_t next;
+} Transition;
+
+typedef struct {
+  uint32_t state; /* GRAMMAR_DEAD: none */
+  uint64_t *bits; /* [n_words] */
+} KeptMask;
+
+struct Grammar {
+  Langs langs;
+  Productions productions;
+  Stack *stacks; /* [n_stacks] number 0 is the end of the text */
+  size_t n_stacks, stacks_capacity;
+  uint32_t *stack_slots; /* [n_stack_slots] */
+  size_t n_stack_slots;
+  State *states; /* [n_states] number 0 is GRAMMAR_DEAD */
+  size_t n_states, states_capacity;
+  uint32_t *state_slots; /* [n_state_slots] */
+  size_t n_state_slots;
+  Place *places; /* [n_places] of all states */
+  size_t n_places, places_capacity;
+  Transition *transitions; /* [n_transition_slots] n_transitions in use */
+  size_t n_transitions, n_transition_slots;
+  KeptMask masks[N_MASKS]; /* of state s at s % N_MASKS */
+
+  /* The state that is being made. */
+  Place *made; /* [n_made] */
+  size_t n_made, made_capacity;
+  Stack *expanded; /* [n_expanded] what was expanded already */
+  size_t n_expanded, expanded_capacity;
+  bool accepts;
+
+  Status failed;
+  Error error;
+};
+
+static void fail(Grammar *g, Status status, const char *message) {
+  if (g->failed == STATUS_OK) g->failed = error_set(&g->error, status, "%s", message);
+}
+
+Status grammar_check(const Grammar *g, Error *err) {
+  if (g->failed != STATUS_OK) return error_set(err, g->failed, "%s", g->error.text);
+  return langs_check(&g->langs, err);
+}
+
+static bool grow(Grammar *g, void *items, size_t *capacity, size_t need, size_t size) {
+  if (mem_grow(items, capacity, need, size, "a grammar", NULL) == STATUS_OK) return true;
+  return fail(g, STATUS_FAILED, "out of memory"), false;
+}
+
+/* New slots for a hash table that is half full; NULL: out of memory. */
+static void *new_slots(Grammar *g, size_t *n_slots, size_t size) {
+  const size_t n = *n_slots ? 2 * *n_slots : 1024;
+  void *slots = mem_alloc(n, size, "a grammar", NULL);
+  if (!slots) return fail(g, STATUS_FAILED, "out of memory"), NULL;
+  *n_slots = n;
+  return slots;
+}
+
+/* --- stacks */
+
+static size_t stack_slot(const Grammar *g, Stack stack) {
+  size_t slot = hash64(&stack, sizeof stack, 0) & (g->n_stack_slots - 1);
+  for (;; slot = (slot + 1) & (g->n_stack_slots - 1)) {
+    const uint32_t number = g->stack_slots[slot];
+    if (number == 0 || memcmp(&g->stacks[number], &stack, sizeof stack) == 0) return slot;
+  }
+}
+
+/* The number of the stack of symbols from `at` on, above another; that one itself at the last symbol. */
+static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
+  const Stack stack = {at, below};
+  if (g->productions.symbols[at].kind == SYMBOL_END) return below;
+  if (2 * g->n_stacks >= g->n_stack_slots) {
+    uint32_t *slots = new_slots(g, &g->n_stack_slots, sizeof *slots);
+    if (!slots) return 0;
+    free(g->stack_slots);
+    g->stack_slots = slots;
+    for (uint32_t i = 1; i < g->n_stacks; i++) g->stack_slots[stack_slot(g, g->stacks[i])] = i;
+  }
+  const size_t slot = stack_slot(g, stack);
+  if (g->stack_slots[slot]) return g->stack_slots[slot];
+  if (g->n_stacks == MAX_STACKS)
+    return fail(g, STATUS_FAILED, "the text is too deep for the grammar: over 4,194,304 stacks"), 0;
+  if (!grow(g, &g->stacks, &g->stacks_capacity, g->n_stacks + 1, sizeof *g->stacks)) return 0;
+  g->stacks[g->n_stacks] = stack;
+  return g->stack_slots[slot] = (uint32_t)g->n_stacks++;
+}
+
+/* --- states */
+
+static void expand(Grammar *g, Stack stack);
+
+/* Adds a place, and what may follow it at once. Places with the same stack are one. */
+static void add_place(Grammar *g, Lang lang, uint32_t stack) {
+  if (lang_has_empty(&g->langs, lang)) {
+    if (stack == 0) g->accepts = true;
+    if (stack > 0) expand(g, g->stacks[stack]);
+  }
+  if (lang == LANG_EMPTY || lang == LANG_NONE) return;
+  for (size_t i = 0; i < g->n_made; i++)
+    if (g->made[i].stack == stack) {
+      g->made[i].lang = lang_or(&g->langs, g->made[i].lang, lang);
+      return;
+    }
+  if (g->n_made == MAX_PLACES) {
+    fail(g, STATUS_USAGE, "the grammar is too ambiguous: a text can be read in over 4,096 ways");
+  } else if (grow(g, &g->made, &g->made_capacity, g->n_made + 1, sizeof *g->made)) {
+    g->made[g->n_made++] = (Place){lang, stack};
+  }
+}
+
+/* Adds the places with which the symbols of a stack begin. */
+static void expand(Grammar *g, Stack stack) {
+  for (size_t i = 0; i < g->n_expanded; i++)
+    if (memcmp(&g->expanded[i], &stack, sizeof stack) == 0) return;
+  if (g->failed != STATUS_OK || g->n_expanded == MAX_PLACES) {
+    fail(g, STATUS_USAGE, "the grammar is too ambiguous: a text can be read in over 4,096 ways");
+    return;
+  }
+  if (!grow(g, &g->expanded, &g->expanded_capacity, g->n_expanded + 1, sizeof *g->expanded)) return;
+  g->expanded[g->n_expanded++] = stack;
+  const Productions *p = &g->productions;
+  const Symbol symbol = p->symbols[stack.at];
+  if (symbol.kind == SYMBOL_END) { /* an empty alternative */
+    if (stack.below == 0) g->accepts = true;
+    if (stack.below > 0) expand(g, g->stacks[stack.below]);
+    return;
+  }
+  const uint32_t after = make_stack(g, stack.at + 1, stack.below);
+  if (symbol.kind == SYMBOL_LANG) {
+    add_place(g, symbol.number, after);
+    return;
+  }
+  for (uint32_t a = p->rules[symbol.number].first; a != NO_ALTERNATIVE; a = p->alternatives[a].next)
+    expand(g, (Stack){p->alternatives[a].start, after});
+}
+
+static int by_stack(const void *a, const void *b) {
+  const Place *x = a, *y = b;
+  return (x->stack > y->stack) - (x->stack < y->stack);
+}
+
+static size_t state_slot(const Grammar *g, const Place *places, size_t n, bool accepts) {
+  size_t slot = hash64(n ? (const void *)places : "", n * sizeof *places, accepts) & (g->n_state_slots - 1);
+  for (;; slot = (slot + 1) & (g->n_state_slots - 1)) {
+    const uint32_t number = g->state_slots[slot];
+    const State *s = &g->states[number];
+    if (number == 0) return slot;
+    if (s->n == n && s->accepts == accepts &&
+        (n == 0 || memcmp(g->places + s->first, places, n * sizeof *places) == 0))
+      return slot;
+  }
+}
+
+static bool grow_state_slots(Grammar *g) {
+  if (2 * g->n_states < g->n_state_slots) return true;
+  uint32_t *slots = new_slots(g, &g->n_state_slots, sizeof *slots);
+  if (!slots) return false;
+  free(g->state_slots);
+  g->state_slots = slots;
+  for (uint32_t i = 1; i < g->n_states; i++) {
+    const State *s = &g->states[i];
+    g->state_slots[state_slot(g, g->places + s->first, s->n, s->accepts)] = i;
+  }
+  return true;
+}
+
+/* The number of the state that was made. */
+static uint32_t intern(Grammar *g) {
+  const size_t n = g->n_made;
+  if (g->failed != STATUS_OK || langs_check(&g->langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;
+  if (n == 0 && !g->accepts) return GRAMMAR_DEAD;
+  if (n > 0) qsort(g->made, n, sizeof *g->made, by_stack);
+  if (!grow_state_slots(g)) return GRAMMAR_DEAD;
+  const size_t slot = state_slot(g, g->made, n, g->accepts);
+  if (g->state_slots[slot]) return g->state_slots[slot];
+  if (g->n_states == MAX_STATES)
+    return fail(g, STATUS_USAGE, "the grammar is too large: over 4,194,304 states"), GRAMMAR_DEAD;
+  if (!grow(g, &g->places, &g->places_capacity, g->n_places + n, sizeof *g->places) ||
+      !grow(g, &g->states, &g->states_capacity, g->n_states + 1, sizeof *g->states))
+    return GRAMMAR_DEAD;
+  if (n > 0) memcpy(g->places + g->n_places, g->made, n * sizeof *g->made);
+  g->states[g->n_states] = (State){(uint32_t)g->n_places, (uint32_t)n, g->accepts};
+  g->n_places += n;
+  return g->state_slots[slot] = (uint32_t)g->n_states++;
+}
+
+static void begin_state(Grammar *g) {
+  g->n_made = g->n_expanded = 0;
+  g->accepts = false;
+}
+
+uint32_t grammar_begin(Grammar *g) {
+  const Productions *p = &g->productions;
+  begin_state(g);
+  for (uint32_t a = p->rules[0].first; a != NO_ALTERNATIVE; a = p->alternatives[a].next)
+    expand(g, (Stack){p->alternatives[a].start, 0});
+  return intern(g);
+}
+
+/* --- transitions */
+
+static uint32_t make_next(Grammar *g, uint32_t state, unsigned char byte) {
+  begin_state(g);
+  for (uint32_t i = 0; i < g->states[state].n; i++) {
+    const Place place = g->places[g->states[state].first + i];
+    const Lang next = lang_next(&g->langs, place.lang, byte);
+    if (next != LANG_NONE && lang_is_alive(&g->langs, next)) add_place(g, next, place.stack);
+  }
+  return intern(g);
+}
+
+static size_t transition_slot(const Grammar *g, uint64_t key) {
+  const size_t last = g->n_transition_slots - 1;
+  size_t slot = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & last;
+  while (g->transitions[slot].key && g->transitions[slot].key != key) slot = (slot + 1) & last;
+  return slot;
+}
+
+static bool grow_transitions(Grammar *g) {
+  if (2 * g->n_transitions < g->n_transition_slots) return true;
+  Transition *before = g->transitions;
+  const size_t n_before = g->n_transition_slots;
+  Transition *slots = new_slots(g, &g->n_transition_slots, sizeof *slots);
+  if (!slots) return false;
+  g->transitions = slots;
+  for (size_t i = 0; i < n_before; i++)
+    if (before[i].key) g->transitions[transition_slot(g, before[i].key)] = before[i];
+  free(before);
+  return true;
+}
+
+uint32_t grammar_next(Grammar *g, uint32_t state, unsigned char byte) {
+  const uint64_t key = ((uint64_t)state << 8 | byte) + 1;
+  if (state == GRAMMAR_DEAD || !grow_transitions(g)) return GRAMMAR_DEAD;
+  const size_t slot = transition_slot(g, key);
+  if (g->transitions[slot].key) return g->transitions[slot].next;
+  const uint32_t next = make_next(g, state, byte);
+  g->transitions[slot] = (Transition){key, next};
+  g->n_transitions++;
+  return next;
+}
+
+bool grammar_may_end(const Grammar *g, uint32_t state) {
+  return g->states[state].accepts;
+}
+
+bool grammar_must_end(const Grammar *g, uint32_t state) {
+  return g->states[state].accepts && g->states[state].n == 0;
+}
+
+/* --- masks */
+
+/* Nodes first..last-1 follow `state`. */
+static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint32_t state, uint64_t *mask) {
+  for (uint32_t node = first; node < last; node = t->skip[node]) {
+    const uint32_t next = grammar_next(g, state, t->bytes[node]);
+    if (next == GRAMMAR_DEAD) continue;
+    for (uint32_t i = t->entries[node]; i < t->entries[node + 1]; i++) mask_add(mask, t->values[i]);
+    walk(g, t, node + 1, t->skip[node], next, mask);
+  }
+}
+
+void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mask) {
+  KeptMask *kept = &g->masks[state % N_MASKS];
+  if (!kept->bits) kept->bits = mem_alloc(v->n_words, sizeof *kept->bits, "masks", NULL);
+  if (!kept->bits) {
+    fail(g, STATUS_FAILED, "out of memory");
+    return;
+  }
+  if (kept->state != state) {
+    kept->state = state;
+    memset(kept->bits, 0, v->n_words * sizeof *kept->bits);
+    walk(g, &v->tokens, 0, v->tokens.n, state, kept->bits);
+  }
+  for (uint32_t i = 0; i < v->n_words; i++) mask[i] |= kept->bits[i];
+}
+
+/* --- opening */
+
+/* Forgets all states. */
+static void forget_states(Grammar *g) {
+  free(g->state_slots);
+  free(g->transitions);
+  g->state_slots = NULL;
+  g->transitions = NULL;
+  g->n_state_slots = g->n_transitions = g->n_transition_slots = g->n_places = 0;
+  g->n_states = 1;
+  for (int i = 0; i < N_MASKS; i++) g->masks[i].state = GRAMMAR_DEAD;
+}
+
+uint32_t grammar_settle(Grammar *g, uint32_t state) {
+  if (g->n_states <= KEPT_STATES) return state;
+  const State kept = g->states[state];
+  begin_state(g);
+  if (!grow(g, &g->made, &g->made_capacity, kept.n + 1, sizeof *g->made)) return GRAMMAR_DEAD;
+  if (kept.n) memcpy(g->made, g->places + kept.first, kept.n * sizeof *g->made);
+  g->n_made = kept.n;
+  g->accepts = kept.accepts;
+  forget_states(g);
+  return intern(g);
+}
+
+/* An empty grammar with room for the state and the stack number 0. */
+static Status open_empty(Grammar **grammar, Error *err) {
+  Grammar *g = *grammar = mem_alloc(1, sizeof *g, "a grammar", err);
+  if (!g) return STATUS_FAILED;
+  TRY(langs_open(&g->langs, err));
+  TRY(mem_grow(&g->states, &g->states_capacity, 64, sizeof *g->states, "a grammar", err));
+  TRY(mem_grow(&g->stacks, &g->stacks_capacity, 64, sizeof *g->stacks, "a grammar", err));
+  g->states[0] = (State){0};
+  g->n_states = g->n_stacks = 1;
+  return STATUS_OK;
+}
+
+/* Closes the grammar unless it was opened and has a text. */
+static Status finish(Grammar **grammar, const char *name, Status status, Error *err) {
+  Error inner;
+  if (status == STATUS_OK && grammar_begin(*grammar) == GRAMMAR_DEAD) {
+    status = grammar_check(*grammar, &inner);
+    status = status == STATUS_OK ? error_set(err, STATUS_USAGE, "%s: no text fits it", name)
+                                 : error_set(err, status, "%s: %s", name, inner.text);
+  }
+  if (status == STATUS_OK) return status;
+  grammar_close(*grammar);
+  *grammar = NULL;
+  return status;
+}
+
+Status grammar_open(const char *name, const char *text, size_t size, Grammar **grammar, Error *err) {
+  GbnfTree tree = {0};
+  Status status = open_empty(grammar, err);
+  if (status == STATUS_OK) status = gbnf_parse(&(*grammar)->langs, name, text, size, &tree, err);
+  if (status == STATUS_OK)
+    status = productions_make(&(*grammar)->langs, name, &tree, &(*grammar)->productions, err);
+  gbnf_release(&tree);
+  return finish(grammar, name, status, err);
+}
+
+Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
+                                       Error *err) {
+  Error inner;
+  Lang lang = LANG_NONE;
+  Status status = open_empty(grammar, err);
+  if (status == STATUS_OK) {
+    Langs *langs = &(*grammar)->langs;
+    status = regular_expression_parse(langs, text, size, true, &lang, &inner);
+    if (status == STATUS_OK) lang = lang_text(langs, lang);
+    if (status == STATUS_OK && !lang_is_alive(langs, lang)) lang = LANG_NONE;
+    if (status == STATUS_OK) status = langs_check(langs, &inner);
+    if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
+  }
+  if (status == STATUS_OK) status = productions_make_lang(lang, &(*grammar)->productions, err);
+  return finish(grammar, name, status, err);
+}
+
+void grammar_close(Grammar *g) {
+  if (!g) return;
+  for (int i = 0; i < N_MASKS; i++) free(g->masks[i].bits);
+  productions_release(&g->productions);
+  langs_close(&g->langs);
+  free(g->stacks);
+  free(g->stack_slots);
+  free(g->states);
+  free(g->state_slots);
+  free(g->places);
+  free(g->transitions);
+  free(g->made);
+  free(g->expanded);
+  free(g);
+}

@@ -1,0 +1,32 @@
+/* grammar.h - the texts of a context-free grammar, byte by byte: which bytes may come next, and may the text
+ * end here.
+ *
+ * A state is a set of places. A place is what may follow of a regular part (a Lang, whose derivatives are the
+ * steps of an automaton), and what follows that part: a stack of positions in productions. Equal stacks and
+ * equal states have one number; transitions are made when they are first asked for, and kept. */
+#pragma once
+
+#include "constrain/vocabulary.h"
+
+typedef struct Grammar Grammar;
+enum { GRAMMAR_DEAD = 0 }; /* the state after a byte that is refused */
+
+/* A grammar in GBNF (gbnf.h). Refusals are STATUS_USAGE and say where, what is expected and what is found. */
+Status grammar_open(const char *name, const char *text, size_t size, Grammar **grammar, Error *err);
+/* The texts that a regular expression (ECMAScript, lang/regular_expression.h) matches from end to end. */
+Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
+                                       Error *err);
+void grammar_close(Grammar *grammar); /* NULL is fine */
+
+/* The state before the first byte, and the one after another byte. */
+uint32_t grammar_begin(Grammar *grammar);
+uint32_t grammar_next(Grammar *grammar, uint32_t state, unsigned char byte);
+/* The first failure so far (memory, limits); states are GRAMMAR_DEAD from then on. */
+Status grammar_check(const Grammar *grammar, Error *err);
+bool grammar_may_end(const Grammar *grammar, uint32_t state);
+/* True if no byte may follow. */
+bool grammar_must_end(const Grammar *grammar, uint32_t state);
+/* Adds the tokens that may come next to mask[0 .. vocabulary->n_words). */
+void grammar_mask(Grammar *grammar, const Vocabulary *vocabulary, uint32_t state, uint64_t *mask);
+/* Gives memory back where there are many states: forgets all but this one, and returns its new number. */
+uint32_t grammar_settle(Grammar *grammar, uint32_t state);

@@ -1,0 +1,427 @@
+/* productions.c - see productions.h. Called by: grammar.c. */
+#include "constrain/grammar/productions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SYMBOLS = 1 << 20, MAX_DEPTH = 20000 };
+#define NONE UINT32_MAX
+
+typedef struct {
+  Langs *langs;
+  const char *name;
+  const GbnfTree *tree;
+  Productions *out;
+  /* [tree->n_rules] */
+  uint8_t *visits;   /* 0: not yet, 1: being visited, 2: done */
+  bool *is_nested;   /* refers to itself, or to a rule that does */
+  Lang *meanings;    /* of rules that are not nested, LANG_UNKNOWN: not made yet */
+  uint32_t *numbers; /* of nested rules in `out`, or NONE */
+  int depth;
+  Error *err;
+} Maker;
+
+static Status go_deeper(Maker *m) {
+  if (++m->depth <= MAX_DEPTH) return STATUS_OK;
+  return error_set(m->err, STATUS_USAGE, "%s: rules refer to one another over %d deep", m->name, MAX_DEPTH);
+}
+
+/* --- what is regular */
+
+static Status visit_rule(Maker *m, uint32_t rule);
+
+static Status visit_node(Maker *m, int index, bool *nested) {
+  const GbnfNode *node = &m->tree->nodes[index];
+  TRY(go_deeper(m));
+  if (node->kind == GBNF_RULE) {
+    if (m->visits[node->rule] == 0) TRY(visit_rule(m, node->rule));
+    *nested |= m->visits[node->rule] == 1 || m->is_nested[node->rule];
+  }
+  for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) TRY(visit_node(m, i, nested));
+  m->depth--;
+  return STATUS_OK;
+}
+
+static Status visit_rule(Maker *m, uint32_t rule) {
+  bool nested = false;
+  m->visits[rule] = 1;
+  TRY(visit_node(m, m->tree->rules[rule].node, &nested));
+  m->visits[rule] = 2;
+  m->is_nested[rule] = nested;
+  return STATUS_OK;
+}
+
+static bool node_is_nested(const Maker *m, int index) {
+  const GbnfNode *node = &m->tree->nodes[index];
+  bool nested = node->kind == GBNF_RULE && m->is_nested[node->rule];
+  for (int i = node->child; i >= 0 && !nested; i = m->tree->nodes[i].next) nested = node_is_nested(m, i);
+  return nested;
+}
+
+/* The language of a node that is not nested. */
+static Lang lang_of(Maker *m, int index) {
+  Langs *l = m->langs;
+  const GbnfNode *node = &m->tree->nodes[index];
+  Lang made = node->kind == GBNF_EITHER ? LANG_NONE : LANG_EMPTY;
+  switch ((GbnfKind)node->kind) {
+  case GBNF_LANG: return node->lang;
+  case GBNF_RULE:
+    if (m->meanings[node->rule] == LANG_UNKNOWN)
+      m->meanings[node->rule] = lang_of(m, m->tree->rules[node->rule].node);
+    return m->meanings[node->rule];
+  case GBNF_SEQUENCE:
+    for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) made = lang_then(l, made, lang_of(m, i));
+    return made;
+  case GBNF_EITHER:
+    for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) made = lang_or(l, made, lang_of(m, i));
+    return made;
+  case GBNF_REPEAT: return lang_repeat(l, lang_of(m, node->child), node->min, node->max);
+  }
+  return LANG_NONE;
+}
+
+/* --- productions */
+
+typedef struct {
+  Symbol *items; /* [count] */
+  size_t count, capacity;
+} SymbolList;
+
+static Status append(SymbolList *list, SymbolKind kind, uint32_t number, Error *err) {
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a grammar", err));
+  list->items[list->count++] = (Symbol){kind, number};
+  return STATUS_OK;
+}
+
+static Status add_rule(Productions *out, uint32_t owner, uint32_t *number, Error *err) {
+  TRY(mem_grow(&out->rules, &out->rules_capacity, out->n_rules + 1, sizeof *out->rules, "a grammar", err));
+  *number = (uint32_t)out->n_rules;
+  out->rules[out->n_rules++] = (Rule){NO_ALTERNATIVE, owner};
+  return STATUS_OK;
+}
+
+/* Adds an alternative with the list's symbols. */
+static Status add_alternative(const char *name, Productions *out, uint32_t rule, const SymbolList *list,
+                              Error *err) {
+  const size_t n = list->count + 1;
+  if (out->n_symbols + n > MAX_SYMBOLS)
+    return error_set(err, STATUS_USAGE, "%s: the grammar has over %d symbols", name, MAX_SYMBOLS);
+  TRY(mem_grow(&out->symbols, &out->symbols_capacity, out->n_symbols + n, sizeof *out->symbols, "a grammar",
+               err));
+  TRY(mem_grow(&out->alternatives, &out->alternatives_capacity, out->n_alternatives + 1,
+               sizeof *out->alternatives, "a grammar", err));
+  out->alternatives[out->n_alternatives] =
+      (Alternative){(uint32_t)out->n_symbols, rule, out->rules[rule].first};
+  out->rules[rule].first = (uint32_t)out->n_alternatives++;
+  if (list->count) memcpy(out->symbols + out->n_symbols, list->items, list->count * sizeof *list->items);
+  out->n_symbols += n;
+  out->symbols[out->n_symbols - 1] = (Symbol){SYMBOL_END, 0};
+  return STATUS_OK;
+}
+
+static Status add_node(Maker *m, uint32_t rule, int index);
+
+/* The number of a nested rule of the tree. */
+static Status nested_rule(Maker *m, uint32_t rule, uint32_t *number) {
+  if (m->numbers[rule] == NONE) {
+    TRY(add_rule(m->out, rule, &m->numbers[rule], m->err));
+    TRY(add_node(m, m->numbers[rule], m->tree->rules[rule].node));
+  }
+  *number = m->numbers[rule];
+  return STATUS_OK;
+}
+
+/* A rule that stands for a nested node. */
+static Status rule_of(Maker *m, uint32_t owner, int index, uint32_t *number) {
+  const GbnfNode *node = &m->tree->nodes[index];
+  if (node->kind == GBNF_RULE) return nested_rule(m, node->rule, number);
+  TRY(add_rule(m->out, owner, number, m->err));
+  return add_node(m, *number, index);
+}
+
+/* Appends the symbol of a node; languages one after another are one. */
+static Status add_symbol(Maker *m, uint32_t owner, int index, SymbolList *list) {
+  if (!node_is_nested(m, index)) {
+    Lang lang = lang_of(m, index);
+    Symbol *last = list->count ? &list->items[list->count - 1] : NULL;
+    if (!last || last->kind != SYMBOL_LANG) return append(list, SYMBOL_LANG, lang, m->err);
+    last->number = lang_then(m->langs, last->number, lang);
+    return STATUS_OK;
+  }
+  uint32_t number;
+  TRY(rule_of(m, owner, index, &number));
+  return append(list, SYMBOL_RULE, number, m->err);
+}
+
+/* `child` repeated: min of them, then optional ones, each allowing the next. */
+static Status add_repeat(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
+  const uint32_t owner = m->out->rules[rule].owner;
+  uint32_t child, more = NONE;
+  TRY(rule_of(m, owner, node->child, &child));
+  const uint32_t n_more = node->max == LANG_NO_END ? 1 : node->max - node->min;
+  for (uint32_t i = 0; i < n_more; i++) {
+    uint32_t fresh;
+    TRY(add_rule(m->out, owner, &fresh, m->err));
+    list->count = 0;
+    TRY(add_alternative(m->name, m->out, fresh, list, m->err));
+    TRY(append(list, SYMBOL_RULE, child, m->err));
+    const uint32_t after = node->max == LANG_NO_END ? fresh : more;
+    if (after != NONE) TRY(append(list, SYMBOL_RULE, after, m->err));
+    TRY(add_alternative(m->name, m->out, fresh, list, m->err));
+    more = fresh;
+  }
+  list->count = 0;
+  for (uint32_t i = 0; i < node->min; i++) TRY(append(list, SYMBOL_RULE, child, m->err));
+  if (more != NONE) TRY(append(list, SYMBOL_RULE, more, m->err));
+  return add_alternative(m->name, m->out, rule, list, m->err);
+}
+
+/* Adds the alternatives of an EITHER: its languages are one of them. */
+static Status add_either(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
+  Lang made = LANG_NONE;
+  for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) {
+    if (node_is_nested(m, i)) {
+      TRY(add_node(m, rule, i));
+    } else {
+      made = lang_or(m->langs, made, lang_of(m, i));
+    }
+  }
+  if (made == LANG_NONE) return STATUS_OK;
+  TRY(append(list, SYMBOL_LANG, made, m->err));
+  return add_alternative(m->name, m->out, rule, list, m->err);
+}
+
+static Status add_parts(Maker *m, uint32_t rule, int index, SymbolList *list) {
+  const GbnfNode *node = &m->tree->nodes[index];
+  const uint32_t owner = m->out->rules[rule].owner;
+  if (node_is_nested(m, index)) {
+    if (node->kind == GBNF_EITHER) return add_either(m, rule, node, list);
+    if (node->kind == GBNF_REPEAT) return add_repeat(m, rule, node, list);
+  }
+  if (node->kind == GBNF_SEQUENCE && node_is_nested(m, index)) {
+    for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) TRY(add_symbol(m, owner, i, list));
+  } else {
+    TRY(add_symbol(m, owner, index, list));
+  }
+  return add_alternative(m->name, m->out, rule, list, m->err);
+}
+
+/* Adds what the node stands for to the rule's alternatives. */
+static Status add_node(Maker *m, uint32_t rule, int index) {
+  SymbolList list = {0};
+  TRY(go_deeper(m));
+  Status status = add_parts(m, rule, index, &list);
+  m->depth--;
+  free(list.items);
+  return status;
+}
+
+/* --- which rules have a property that an alternative has if all its symbols have it */
+
+typedef bool (*LangTest)(Langs *langs, Lang lang);
+
+static bool test_alive(Langs *langs, Lang lang) {
+  return lang_is_alive(langs, lang);
+}
+
+static bool test_empty(Langs *langs, Lang lang) {
+  return lang_has_empty(langs, lang);
+}
+
+/* Sets holds[rule], and lacks[alternative]: the number of its symbols without the property. */
+static Status spread(Langs *langs, const Productions *p, LangTest test, bool *holds, uint32_t *lacks,
+                     Error *err) {
+  uint32_t *memory = mem_alloc(2 * p->n_symbols + 2 * p->n_rules + 1, sizeof *memory, "a grammar", err);
+  if (!memory) return STATUS_FAILED;
+  uint32_t *next = memory, *of = next + p->n_symbols, *uses = of + p->n_symbols, *queue = uses + p->n_rules;
+  size_t n_queued = 0;
+  memset(uses, 0xff, p->n_rules * sizeof *uses);
+  memset(holds, 0, p->n_rules * sizeof *holds);
+  memset(lacks, 0, p->n_alternatives * sizeof *lacks);
+  for (uint32_t a = 0; a < p->n_alternatives; a++) {
+    for (uint32_t i = p->alternatives[a].start; p->symbols[i].kind != SYMBOL_END; i++) {
+      const Symbol symbol = p->symbols[i];
+      of[i] = a;
+      if (symbol.kind == SYMBOL_LANG && test(langs, symbol.number)) continue;
+      lacks[a]++;
+      if (symbol.kind == SYMBOL_LANG) continue;
+      next[i] = uses[symbol.number];
+      uses[symbol.number] = i;
+    }
+    const uint32_t rule = p->alternatives[a].rule;
+    if (lacks[a] == 0 && !holds[rule]) holds[rule] = true, queue[n_queued++] = rule;
+  }
+  for (size_t at = 0; at < n_queued; at++)
+    for (uint32_t i = uses[queue[at]]; i != NONE; i = next[i]) {
+      const uint32_t rule = p->alternatives[of[i]].rule;
+      if (--lacks[of[i]] == 0 && !holds[rule]) holds[rule] = true, queue[n_queued++] = rule;
+    }
+  free(memory);
+  return langs_check(langs, err);
+}
+
+/* Removes alternatives that no text fits. */
+static Status drop_dead(Maker *m, bool *holds, uint32_t *lacks) {
+  Productions *p = m->out;
+  TRY(spread(m->langs, p, test_alive, holds, lacks, m->err));
+  for (size_t rule = 0; rule < p->n_rules; rule++) {
+    const GbnfRule *owner = &m->tree->rules[p->rules[rule].owner];
+    if (!holds[rule] && (rule == 0 || m->numbers[p->rules[rule].owner] == rule))
+      return error_set(m->err, STATUS_USAGE, "%s: expected a text that fits rule %.*s, found none", m->name,
+                       (int)owner->size, owner->name);
+    for (uint32_t *link = &p->rules[rule].first; *link != NO_ALTERNATIVE;) {
+      Alternative *alternative = &p->alternatives[*link];
+      if (lacks[*link]) {
+        *link = alternative->next;
+      } else {
+        link = &alternative->next;
+      }
+    }
+  }
+  return STATUS_OK;
+}
+
+/* --- left recursion: Tarjan's strongly connected components over "may begin with" */
+
+typedef struct {
+  const Maker *m;
+  const bool *is_empty; /* [n_rules] the rule has the empty text */
+  /* [n_rules] number of the visit, 0: none yet; the least that is reached; the component, 0: none yet */
+  uint32_t *order, *low, *component;
+  uint32_t *stack; /* [n_stack] rules that have no component yet */
+  uint32_t n_visited, n_stack;
+  int depth;
+} Search;
+
+static bool is_empty(const Search *s, Symbol symbol) {
+  return symbol.kind == SYMBOL_LANG ? lang_has_empty(s->m->langs, symbol.number) : s->is_empty[symbol.number];
+}
+
+static Status search(Search *s, uint32_t rule);
+
+/* Visits the rules with which an alternative may begin. */
+static Status search_alternative(Search *s, uint32_t rule, const Alternative *alternative) {
+  for (size_t at = alternative->start; s->m->out->symbols[at].kind != SYMBOL_END; at++) {
+    const Symbol symbol = s->m->out->symbols[at];
+    if (symbol.kind == SYMBOL_RULE) {
+      if (s->order[symbol.number] == 0) TRY(search(s, symbol.number));
+      const bool open = s->component[symbol.number] == 0;
+      if (open && s->low[symbol.number] < s->low[rule]) s->low[rule] = s->low[symbol.number];
+    }
+    if (!is_empty(s, symbol)) break;
+  }
+  return STATUS_OK;
+}
+
+static Status search(Search *s, uint32_t rule) {
+  const Productions *p = s->m->out;
+  if (++s->depth > MAX_DEPTH)
+    return error_set(s->m->err, STATUS_USAGE, "%s: rules begin with one another over %d deep", s->m->name,
+                     MAX_DEPTH);
+  s->order[rule] = s->low[rule] = ++s->n_visited;
+  s->stack[s->n_stack++] = rule;
+  for (uint32_t a = p->rules[rule].first; a != NO_ALTERNATIVE; a = p->alternatives[a].next)
+    TRY(search_alternative(s, rule, &p->alternatives[a]));
+  s->depth--;
+  if (s->low[rule] != s->order[rule]) return STATUS_OK;
+  do s->component[s->stack[--s->n_stack]] = s->order[rule];
+  while (s->stack[s->n_stack] != rule);
+  return STATUS_OK;
+}
+
+/* Refuses an alternative that begins with a rule of its own component, and goes on after it: each round would
+ * add to what follows. */
+static Status check_beginning(const Search *s, const Alternative *alternative) {
+  const Productions *p = s->m->out;
+  const uint32_t component = s->component[alternative->rule];
+  const GbnfRule *owner = &s->m->tree->rules[p->rules[alternative->rule].owner];
+  for (size_t at = alternative->start; p->symbols[at].kind != SYMBOL_END; at++) {
+    const Symbol symbol = p->symbols[at];
+    const bool again = symbol.kind == SYMBOL_RULE && s->component[symbol.number] == component;
+    if (again && p->symbols[at + 1].kind != SYMBOL_END)
+      return error_set(s->m->err, STATUS_USAGE,
+                       "%s: expected that a rule begins with another one, but %.*s begins with itself (for a "
+                       "::= a \"+\" b | b write a ::= b (\"+\" b)*)",
+                       s->m->name, (int)owner->size, owner->name);
+    if (!is_empty(s, symbol)) break;
+  }
+  return STATUS_OK;
+}
+
+static Status refuse_left_recursion(Maker *m, bool *holds, uint32_t *lacks) {
+  const Productions *p = m->out;
+  TRY(spread(m->langs, p, test_empty, holds, lacks, m->err));
+  uint32_t *memory = mem_alloc(p->n_rules, 4 * sizeof *memory, "a grammar", m->err);
+  if (!memory) return STATUS_FAILED;
+  Search s = {.m = m, .is_empty = holds, .order = memory, .low = memory + p->n_rules};
+  s.component = s.low + p->n_rules;
+  s.stack = s.component + p->n_rules;
+  Status status = STATUS_OK;
+  for (uint32_t rule = 0; rule < p->n_rules && status == STATUS_OK; rule++)
+    if (s.order[rule] == 0) status = search(&s, rule);
+  for (uint32_t rule = 0; rule < p->n_rules && status == STATUS_OK; rule++)
+    for (uint32_t a = p->rules[rule].first; a != NO_ALTERNATIVE && status == STATUS_OK;
+         a = p->alternatives[a].next)
+      status = check_beginning(&s, &p->alternatives[a]);
+  free(memory);
+  return status;
+}
+
+/* --- the whole */
+
+static Status check(Maker *m) {
+  const Productions *p = m->out;
+  bool *holds = mem_alloc(p->n_rules, sizeof *holds, "a grammar", m->err);
+  uint32_t *lacks = holds ? mem_alloc(p->n_alternatives + 1, sizeof *lacks, "a grammar", m->err) : NULL;
+  Status status = lacks ? drop_dead(m, holds, lacks) : STATUS_FAILED;
+  if (status == STATUS_OK) status = refuse_left_recursion(m, holds, lacks);
+  free(holds);
+  free(lacks);
+  return status;
+}
+
+static Status make(Maker *m) {
+  const GbnfTree *tree = m->tree;
+  uint32_t root;
+  for (uint32_t rule = 0; rule < tree->n_rules; rule++) m->meanings[rule] = LANG_UNKNOWN;
+  memset(m->numbers, 0xff, tree->n_rules * sizeof *m->numbers);
+  TRY(visit_rule(m, tree->root));
+  if (m->is_nested[tree->root]) {
+    TRY(nested_rule(m, tree->root, &root));
+  } else {
+    TRY(add_rule(m->out, tree->root, &root, m->err));
+    TRY(add_node(m, root, tree->rules[tree->root].node));
+  }
+  TRY(langs_check(m->langs, m->err));
+  return check(m);
+}
+
+Status productions_make(Langs *langs, const char *name, const GbnfTree *tree, Productions *out, Error *err) {
+  const size_t n = tree->n_rules;
+  Maker m = {.langs = langs, .name = name, .tree = tree, .out = out, .err = err};
+  m.visits = mem_alloc(n, 1, "a grammar", err);
+  m.is_nested = m.visits ? mem_alloc(n, sizeof *m.is_nested, "a grammar", err) : NULL;
+  m.meanings = m.is_nested ? mem_alloc(n, sizeof *m.meanings, "a grammar", err) : NULL;
+  m.numbers = m.meanings ? mem_alloc(n, sizeof *m.numbers, "a grammar", err) : NULL;
+  Status status = m.numbers ? make(&m) : STATUS_FAILED;
+  free(m.visits);
+  free(m.is_nested);
+  free(m.meanings);
+  free(m.numbers);
+  return status;
+}
+
+Status productions_make_lang(Lang lang, Productions *out, Error *err) {
+  uint32_t rule;
+  Symbol symbol = {SYMBOL_LANG, lang};
+  const SymbolList list = {&symbol, 1, 1};
+  TRY(add_rule(out, 0, &rule, err));
+  return add_alternative("", out, rule, &list, err);
+}
+
+void productions_release(Productions *productions) {
+  free(productions->symbols);
+  free(productions->alternatives);
+  free(productions->rules);
+  *productions = (Productions){.n_rules = 0};
+}

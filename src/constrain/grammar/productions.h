@@ -1,0 +1,45 @@
+/* productions.h - a grammar as productions over regular languages: what is left of its rules once all that
+ * does not refer to itself is a language.
+ *
+ *   list ::= "[" (list ("," list)*)? "]"      rule 0: LANG "[" RULE 1 LANG "]" END
+ *                                             rule 1: RULE 0 RULE 2 END | END
+ *                                             rule 2: LANG "," RULE 0 RULE 2 END | END */
+#pragma once
+
+#include "constrain/grammar/gbnf.h"
+
+typedef enum { SYMBOL_END, SYMBOL_LANG, SYMBOL_RULE } SymbolKind;
+
+typedef struct {
+  uint32_t kind;   /* SymbolKind */
+  uint32_t number; /* Lang or rule */
+} Symbol;
+
+typedef struct {
+  uint32_t start; /* its first symbol */
+  uint32_t rule;
+  uint32_t next; /* the rule's next alternative, NO_ALTERNATIVE: none */
+} Alternative;
+#define NO_ALTERNATIVE UINT32_MAX
+
+typedef struct {
+  uint32_t first; /* alternative, or NO_ALTERNATIVE */
+  uint32_t owner; /* number in the tree of the rule whose part it is */
+} Rule;
+
+/* Zero-initialise it. */
+typedef struct {
+  Symbol *symbols; /* [n_symbols] each alternative ends with SYMBOL_END */
+  size_t n_symbols, symbols_capacity;
+  Alternative *alternatives; /* [n_alternatives] */
+  size_t n_alternatives, alternatives_capacity;
+  Rule *rules; /* [n_rules] each of them has a text; the root is rule 0 */
+  size_t n_rules, rules_capacity;
+} Productions;
+
+/* Makes productions of a tree. Refuses (STATUS_USAGE) rules that have no text, and those that refer to
+ * themselves at their beginning. */
+Status productions_make(Langs *langs, const char *name, const GbnfTree *tree, Productions *out, Error *err);
+/* One rule with one language. */
+Status productions_make_lang(Lang lang, Productions *out, Error *err);
+void productions_release(Productions *productions);

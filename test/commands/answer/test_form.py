@@ -1,0 +1,190 @@
+"""--json-schema, --json-object, --regex and --grammar with the tiny model, which at a high temperature writes noise:
+its answer has the form all the same, or is cut and says so."""
+import json
+import re
+
+import pytest
+
+RECORD = {"type": "object",
+          "properties": {"name": {"type": "string", "maxLength": 12},
+                         "age": {"type": "integer", "minimum": 0, "maximum": 150},
+                         "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 3},
+                         "at": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}},
+          "required": ["name", "age", "tags", "at"], "additionalProperties": False}
+NOISE = ["--temp", 100, "-s", 3]
+NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 4000}
+
+
+@pytest.fixture
+def answer(run, stories):
+    """answer(*flags): the finished process of one prompt in noise."""
+
+    def go(*flags, status=0, model=stories, noise=NOISE, **options):
+        done = run("-m", model, "--raw", "-t", 1, "-p", "Once", *noise, *flags, **options)
+        assert done.returncode == status, done.stderr
+        return done
+
+    return go
+
+
+def fits_record(value):
+    return (sorted(value) == ["age", "at", "name", "tags"] and len(value["name"]) <= 12
+            and type(value["age"]) is int and 0 <= value["age"] <= 150
+            and len(value["tags"]) <= 3 and set(value["tags"]) <= {"red", "green", "blue"}
+            and (value["at"] is None or re.fullmatch(r"\d{4}-\d\d-\d\d", value["at"]) is not None))
+
+
+def test_noise_under_a_schema_parses_and_fits(run, stories, tmp_path, sanitized):
+    (tmp_path / "schema.json").write_text(json.dumps(RECORD, indent=1))
+    n = 10 if sanitized else 50
+    lines = "".join(f"Record {i}\n" for i in range(n))
+    done = run("-m", stories, "--raw", "-t", 1, "--map", "-", "--json-schema", tmp_path / "schema.json", *NOISE,
+               "--json", "--require-stop", input=lines.encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    results = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    assert len(results) == n and len({result["text"] for result in results}) == n
+    for result in results:
+        assert result["value"] == json.loads(result["text"]) and result["finish_reason"] == "eos"
+        assert fits_record(result["value"]), result["text"]
+    jsonschema = pytest.importorskip("jsonschema")
+    for result in results:
+        jsonschema.validate(result["value"], RECORD)
+
+
+def test_each_record_has_its_schema(run, stories):
+    records = [{"text": "a", "form": {"const": {"a": [1, "x y"]}}}, {"text": "b", "form": {"enum": ["x"]}},
+               {"text": "c", "form": {"type": "strin"}}, {"text": "d"}, {"text": "e", "form": {"enum": ["x"]}}]
+    done = run("-m", stories, "--raw", "--map", "-", "--map-json", "-p", "{text}", "--json-schema", "{form}", "--json",
+               *NOISE, input="".join(json.dumps(record) + "\n" for record in records).encode())
+    found = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    assert done.returncode == 1
+    assert [result.get("value") for result in found] == [{"a": [1, "x y"]}, "x", None, None, "x"]
+    assert found[2]["error"].startswith("the record's form: #/type is \"strin\", expected")
+    assert found[3]["error"] == "the record has no member form (--json-schema)"
+
+
+def test_the_value_stands_on_one_line(answer):
+    for seed in range(5):
+        line = answer("--json-schema", json.dumps({"const": {"a b": ["\n", '"\\ ', 1.5], "c": {}}}), "--json",
+                      noise=["--temp", 100, "-s", seed]).stdout.decode()
+        assert line.count("\n") == 1
+        assert re.search(r'"value": (.*), "finish_reason"', line)[1].replace("\\u005c", "\\\\") in (
+            '{"a b":["\\n","\\"\\\\ ",1.5],"c":{}}', '{"c":{},"a b":["\\n","\\"\\\\ ",1.5]}')
+
+
+def test_an_object(answer):
+    for seed in range(5):
+        done = answer("--json-object", noise=["--temp", 1, "-s", seed], status=0)
+        text = done.stdout.decode()
+        assert text.lstrip().startswith("{")
+        if b"is cut" not in done.stderr:
+            assert type(json.loads(text)) is dict
+
+
+def test_an_expression(answer):
+    for seed in range(5):
+        text = answer("--regex", r"\d{3}-[A-C]{2,4}( é)?", noise=["--temp", 100, "-s", seed]).stdout.decode()
+        assert re.fullmatch(r"\d{3}-[A-C]{2,4}( é)?", text), text
+
+
+def test_a_grammar(answer, tmp_path):
+    (tmp_path / "list.gbnf").write_text('root ::= list # ends\nlist ::= "[" (list ("," list)*)? "]" | [0-9]{1,2}\n')
+    for seed in range(5):
+        text = answer("--grammar", tmp_path / "list.gbnf", noise=["--temp", 100, "-s", seed]).stdout.decode()
+        assert re.fullmatch(r"[\[\],0-9]+", text)
+        json.loads(re.sub(r"\b0(?=\d)", "", text))
+
+
+def test_the_answer_ends_where_it_is_complete(answer, variant):
+    """At once where nothing may follow, else where the model ends it."""
+    done = answer("--regex", "ab", "--json")
+    assert json.loads(done.stdout)["text"] == "ab" and json.loads(done.stdout)["finish_reason"] == "eos"
+    assert "value" not in json.loads(done.stdout)
+    texts = {answer("--regex", "a{0,9}", noise=["--temp", 100, "-s", seed]).stdout.decode() for seed in range(9)}
+    assert len(texts) > 3 and all(re.fullmatch("a{0,9}", text) for text in texts)
+    no_end = variant(config={"eos_token_id": None}, tokenizer=lambda it: without_end(it), name="no-end")
+    assert re.fullmatch(b"a{2,9}", answer("--regex", "a{2,9}", model=no_end).stdout)
+
+
+def without_end(tokenizer):
+    text = json.dumps(tokenizer).replace('"</s>"', '"<unused>"')
+    return json.loads(text)
+
+
+def test_a_cut_answer_says_so(answer):
+    done = answer("--json-schema", json.dumps(NUMBERS), "-n", 20, "--json", "--require-stop", status=4)
+    result = json.loads(done.stdout)
+    assert result["finish_reason"] == "length" and "value" not in result
+    assert done.stderr == b"auk: the answer was cut short by -n (--require-stop)\n"
+    done = answer("--json-schema", json.dumps(NUMBERS), "-c", 40, "--require-stop", status=4)
+    assert b"the context of 40 tokens is full" in done.stderr
+
+
+MARKS = {"files": {"tokenizer_config.json": "{}", "chat_template.jinja":
+                   "{% for m in messages %}{{ m.content }}{% endfor %}"
+                   "{% if add_generation_prompt %}<think>"
+                   "{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}{% endif %}"}}
+
+
+def with_marks(tokenizer):
+    at = len(tokenizer["model"]["vocab"])
+    for content in ("<think>", "</think>"):
+        tokenizer["added_tokens"].append({"id": at - 2, "content": content, "special": True, "single_word": False,
+                                          "lstrip": False, "rstrip": False, "normalized": False})
+        at += 1
+    vocab = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {token: id for token, id in vocab.items() if id < len(vocab) - 2}
+    tokenizer["model"]["merges"] = [merge for merge in tokenizer["model"]["merges"]
+                                    if "".join(merge.split(" ") if isinstance(merge, str) else merge)
+                                    in tokenizer["model"]["vocab"]]
+    return tokenizer
+
+
+def test_a_thought_is_free_and_the_answer_bound(run, variant):
+    model = variant(tokenizer=with_marks, **MARKS)
+    for seed in range(4):
+        done = run("-m", model, "-t", 1, "-p", "Once", "--think-budget", 12, "--json", "--regex", "[xy]{4}",
+                   "--temp", 100, "-s", seed)
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert re.fullmatch("[xy]{4}", result["text"]) and result["usage"]["thinking_tokens"] == 12
+        assert result["thinking"] and not re.fullmatch("[xy]*", result["thinking"])
+    done = run("-m", model, "-t", 1, "-p", "Once", "--no-think", "--regex", "[xy]{4}", *NOISE)
+    assert re.fullmatch(b"[xy]{4}", done.stdout), done.stderr
+
+
+def test_each_answer_of_a_chat_has_the_form(run, talker):
+    done = run("chat", "-m", talker(), "-t", 1, "--regex", "yes|no", *NOISE, input=b"One\nTwo\nThree\n")
+    assert done.returncode == 0 and re.fullmatch(b"((yes|no)\n){3}", done.stdout)
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--json-schema", '{"type": }'], '--json-schema:1:10: '),
+    (["--json-schema", '{"items": {"minimum": "1"}}'], '--json-schema: #/items/minimum is "1", expected a number'),
+    (["--json-schema", "false"], "--json-schema: no text satisfies the schema"),
+    (["--json-schema", '{"$ref": "https://example.org/a.json"}'], "https://example.org/a.json"),
+    (["--json-schema", "{form}"], "--json-schema {form} is a member of records: it needs --map-json"),
+    (["--json-schema", "-"], '"-"'),
+    (["--regex", "a(b"], "--regex: at byte 3 of the expression: expected ')'"),
+    (["--regex", r"(a)\1"], "back references are not supported"),
+    (["--regex", "(?=a)b"], "--regex: no text fits it"),
+    (["--grammar", "GRAMMAR"], "bad.gbnf:2:12: expected '\"' at the end of the literal, found the end of the line"),
+])
+def test_what_is_no_form_is_refused_before_the_weights(answer, tmp_path, flags, message):
+    (tmp_path / "bad.gbnf").write_text('root ::= "a"\n  | item "b\nitem ::= "x"\n')
+    flags = [tmp_path / "bad.gbnf" if flag == "GRAMMAR" else flag for flag in flags]
+    done = answer(*flags, status=2)
+    assert message in done.stderr.decode() and done.stdout == b""
+
+
+def test_a_file_that_is_not_there(answer):
+    assert b"no-such.json" in answer("--json-schema", "no-such.json", status=1).stderr
+
+
+def test_results_are_of_one_form(run, stories, tmp_path):
+    flags = ["-m", stories, "--raw", "-t", 1, "--map", "-", "--resume", tmp_path / "out", *NOISE]
+    assert run(*flags, "--regex", "[ab]{3}", input=b"One\n").returncode == 0
+    assert run(*flags, "--regex", "[ab]{3}", input=b"One\nTwo\n").returncode == 0
+    assert re.fullmatch("[ab]{3}\n[ab]{3}\n", (tmp_path / "out").read_text())
+    done = run(*flags, "--regex", "[ab]{4}", input=b"One\nTwo\nThree\n")
+    assert done.returncode == 2 and b"answer-form" in done.stderr

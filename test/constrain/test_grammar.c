@@ -1,0 +1,244 @@
+/* test_grammar.c - GBNF and regular expressions over bytes and tokens: what is taken, refused and masked. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "constrain/constraint.h"
+
+static Tokenizer *tokenizer;
+static Vocabulary vocabulary;
+
+static int open_vocabulary(void **state) {
+  (void)state;
+  Error err;
+  return tokenizer_open("test/data/stories260K-f32/tokenizer.json", &tokenizer, &err) ||
+         vocabulary_open(tokenizer, &vocabulary, &err);
+}
+
+static int close_vocabulary(void **state) {
+  (void)state;
+  vocabulary_close(&vocabulary);
+  tokenizer_close(tokenizer);
+  return 0;
+}
+
+static void open_it(const char *text, bool regular, Constraint *c) {
+  Grammar *grammar;
+  Error err = {{0}};
+  Status status = regular ? grammar_open_regular_expression("regex", text, strlen(text), &grammar, &err)
+                          : grammar_open("g", text, strlen(text), &grammar, &err);
+  if (status == STATUS_OK) status = constraint_open_grammar(grammar, &vocabulary, c, &err);
+  if (status != STATUS_OK) fail_msg("%s: %s", text, err.text);
+}
+
+/* Bytes of the text that are taken; one more than its size if it may end there. */
+static size_t taken_by(const char *grammar, bool regular, const char *text) {
+  Constraint c;
+  bool allowed;
+  size_t taken;
+  open_it(grammar, regular, &c);
+  assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, &taken, NULL), STATUS_OK);
+  if (allowed && constraint_may_end(&c)) taken++;
+  constraint_close(&c);
+  return taken;
+}
+
+typedef struct {
+  const char *grammar, *text;
+  size_t taken;
+} Case;
+
+static const char json[] =
+    "root   ::= object\n"
+    "value  ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"
+    "\n"
+    "object ::=\n"
+    "  \"{\" ws (\n"
+    "            string \":\" ws value\n"
+    "    (\",\" ws string \":\" ws value)*\n"
+    "  )? \"}\" ws\n"
+    "array  ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws # lists\n"
+    "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\bfnrt] | \"u\" [0-9a-fA-F]{4}) )* "
+    "\"\\\"\" ws\n"
+    "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n"
+    "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
+
+static void texts_of_a_grammar_are_taken_and_no_others(void **state) {
+  (void)state;
+  static const Case cases[] = {
+      {"root ::= \"yes\" | \"no\"", "yes", 4},
+      {"root ::= \"yes\" | \"no\"", "ye", 2},
+      {"root ::= \"yes\" | \"no\"", "yep", 2},
+      {"root ::= \"yes\"\n  | \"no\"", "no", 3},
+      {"root ::= [a-c^-]+ \"\\x41\\u00e9\\U0001F600\"", "a^-bA\xc3\xa9\xf0\x9f\x98\x80", 12},
+      {"root ::= [^a-z] .", "\xc3\xa9x", 4},
+      {"root ::= [^a-z] .", "b", 0},
+      {"root ::= \"a\"{2} \"b\"{1,} \"c\"{,2} \"d\"{0,1}", "aabbcc", 7},
+      {"root ::= \"a\"{2} \"b\"{1,} \"c\"{,2} \"d\"{0,1}", "aabccc", 5},
+      {"root ::= (\"a\" | \"b\" \"c\")* # what ends it\n", "abca", 5},
+      {"root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\"", "[[],[[]]]", 10},
+      {"root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\"", "[[],]", 4},
+      {"root ::= sum\nsum ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" sum \")\"", "1+(2+(3))", 10},
+      {"root ::= sum\nsum ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" sum \")\"", "1+)", 2},
+      {"root ::= a{2,3}\na ::= \"x\" a \"y\" | \"-\"", "-x-y-", 6},
+      {"root ::= a{2,3}\na ::= \"x\" a \"y\" | \"-\"", "----", 3},
+      {"root ::= (a? \"!\"?)*\na ::= \"x\" a \"y\" | \"-\"", "!xx-yy!-", 9},
+      {"root ::= palindrome\npalindrome ::= \"a\" palindrome \"a\" | \"b\" palindrome \"b\" | [ab]?",
+       "abbabba", 8},
+      {"root ::= a\na ::= a | \"x\" a | \"x\"", "xx", 3}, /* a unit of itself adds nothing */
+      {json, "{\"a\": [1, {\"b\": \"\\u00e9\"}], \"c\": null}", 39},
+      {json, "{\"a\": [1, {\"b\": \"\\u00e9\"}, }", 27},
+      {json, "{\"a\": 01", 7},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const size_t taken = taken_by(cases[i].grammar, false, cases[i].text);
+    if (taken != cases[i].taken)
+      fail_msg("%s: %zu of %s, expected %zu", cases[i].grammar, taken, cases[i].text, cases[i].taken);
+  }
+}
+
+static void texts_of_an_expression_match_from_end_to_end(void **state) {
+  (void)state;
+  static const Case cases[] = {
+      {"yes|no", "no", 3},
+      {"yes|no", "none", 2},
+      {"^\\d{3}-\\d{4}$", "555-1234", 9},
+      {"\\d{3}-\\d{4}", "5551", 3},
+      {"(?=.*b)[abc]{3}", "acb", 4},
+      {"(?=.*b)[abc]{3}", "acc", 2},
+      {"[^a]", "\xe2\x82\xac", 4},
+      {"", "a", 0},
+      {"", "", 1},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const size_t taken = taken_by(cases[i].grammar, true, cases[i].text);
+    if (taken != cases[i].taken)
+      fail_msg("%s: %zu of %s, expected %zu", cases[i].grammar, taken, cases[i].text, cases[i].taken);
+  }
+}
+
+static void a_mistake_is_told_with_its_place(void **state) {
+  (void)state;
+  static const struct {
+    const char *grammar, *message;
+  } cases[] = {
+      {"", "g: expected a rule with the name root, found none"},
+      {"a ::= \"x\"", "g: expected a rule with the name root, found none"},
+      {"root ::= \"x\" item", "g:1:14: expected a rule that is there, found item"},
+      {"root ::= \"x\nroot", "g:1:12: expected '\"' at the end of the literal, found the end of the line"},
+      {"root ::= [a-", "g:1:13: expected ']' at the end of the characters, found the end"},
+      {"root ::= [z-a]", "g:1:11: expected a range from a lower to a higher character, found z-a"},
+      {"root ::= (\"a\"", "g:1:14: expected ')', found the end"},
+      {"root ::= \"a\" )",
+       "g:1:14: expected a literal, characters, a group, a rule or the end of the line, found ')'"},
+      {"root ::= \"a\"\nroot ::= \"b\"", "g:2:1: expected a rule that is not there yet, found root"},
+      {"root = \"a\"", "g:1:6: expected \"::=\", found '='"},
+      {"root ::= \"\\q\"", "g:1:12: expected n, r, t, \\, \", [, ], x, u or U after '\\', found 'q'"},
+      {"root ::= \"\\xg\"", "g:1:13: expected a hexadecimal digit, found 'g'"},
+      {"root ::= \"\\ud800\"", "g:1:11: expected a code point that is a character, found \\ud800"},
+      {"root ::= \"a\"{3,2}", "g:1:13: expected {a number, one that is no lower}, found {3,2}"},
+      {"root ::= \"a\"{2001}", "g:1:14: expected a number of at most 2000, found 2001"},
+      {"root ::= <think>",
+       "g:1:10: expected a literal, characters, a group, a rule or the end of the line, found '<'"},
+      {"root ::= a\na ::= \"x\" a", "g: expected a text that fits rule root, found none"},
+      {"root ::= []", "g: expected a text that fits rule root, found none"},
+      {"root ::= a\na ::= a \"+\" b | b\nb ::= \"x\"",
+       "g: expected that a rule begins with another one, but a begins with itself (for a ::= a \"+\" b | b "
+       "write a ::= "
+       "b (\"+\" b)*)"},
+      {"root ::= e\ne ::= sign e \"!\" | \"x\"\nsign ::= \"-\"?",
+       "g: expected that a rule begins with another one, but e begins with itself (for a ::= a \"+\" b | b "
+       "write a ::= "
+       "b (\"+\" b)*)"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Grammar *grammar;
+    Error err = {{0}};
+    const char *text = cases[i].grammar;
+    assert_int_equal(grammar_open("g", text, strlen(text), &grammar, &err), STATUS_USAGE);
+    assert_null(grammar);
+    assert_string_equal(err.text, cases[i].message);
+  }
+}
+
+static void an_expression_that_is_none_is_refused(void **state) {
+  (void)state;
+  static const char *const wrong[] = {"(a", "a{2,1}", "[b-a]", "(?=a)b", "\\1", "a**"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    Grammar *grammar;
+    Error err = {{0}};
+    assert_int_equal(grammar_open_regular_expression("regex", wrong[i], strlen(wrong[i]), &grammar, &err),
+                     STATUS_USAGE);
+    assert_memory_equal(err.text, "regex: ", 7);
+  }
+}
+
+/* At every place of the text, a token is in the mask if and only if its bytes are taken. */
+static void check_masks(const char *grammar, bool regular, const char *text) {
+  Constraint c;
+  open_it(grammar, regular, &c);
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  for (size_t at = 0; at <= strlen(text); at++) {
+    assert_int_equal(constraint_mask(&c, mask, NULL), STATUS_OK);
+    for (int32_t id = 0; id < vocabulary.n_ids; id++) {
+      bool allowed;
+      const uint32_t place = c.place;
+      assert_int_equal(constraint_take(&c, id, &allowed, NULL), STATUS_OK);
+      c.place = place;
+      if (allowed != mask_has(mask, id)) fail_msg("token %d after %.*s of %s", id, (int)at, text, grammar);
+    }
+    bool allowed = false;
+    if (at < strlen(text)) {
+      assert_int_equal(constraint_take_bytes(&c, text + at, 1, &allowed, NULL, NULL), STATUS_OK);
+      assert_true(allowed);
+    }
+  }
+  assert_true(constraint_may_end(&c));
+  free(mask);
+  constraint_close(&c);
+}
+
+static void masks_have_the_tokens_that_are_taken(void **state) {
+  (void)state;
+  check_masks(json, false, "{\"a\": [1, {\"b\": \"x\"}], \"c\": null}");
+  check_masks("root ::= (\" the\" | \" dog\" | \" once\" [a-z]*)+", false, " the dog onceupon");
+  check_masks("[A-Z][a-z]+( [a-z]+)*\\.", true, "Once upon a time.");
+  check_masks("root ::= \"\xc3\xa9\" [\xc3\xa0-\xc3\xbf]*", false, "\xc3\xa9\xc3\xa8");
+}
+
+/* A text of many states keeps what may follow, though states are forgotten on the way. */
+static void a_long_text_needs_no_more_memory(void **state) {
+  (void)state;
+  Constraint c;
+  open_it("root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\" | [a-z]{0,2000}", false, &c);
+  bool allowed;
+  for (int i = 0; i < 200000; i++) {
+    const char *next = i % 2000 == 0 ? (i ? ",[" : "[") : "x";
+    assert_int_equal(constraint_take_bytes(&c, next, strlen(next), &allowed, NULL, NULL), STATUS_OK);
+    assert_true(allowed);
+  }
+  for (int i = 0; i < 100; i++) {
+    assert_false(constraint_may_end(&c));
+    assert_int_equal(constraint_take_bytes(&c, "]", 1, &allowed, NULL, NULL), STATUS_OK);
+    assert_true(allowed);
+  }
+  assert_true(constraint_must_end(&c));
+  constraint_close(&c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(texts_of_a_grammar_are_taken_and_no_others),
+      cmocka_unit_test(texts_of_an_expression_match_from_end_to_end),
+      cmocka_unit_test(a_mistake_is_told_with_its_place),
+      cmocka_unit_test(an_expression_that_is_none_is_refused),
+      cmocka_unit_test(masks_have_the_tokens_that_are_taken),
+      cmocka_unit_test(a_long_text_needs_no_more_memory),
+  };
+  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
+}
