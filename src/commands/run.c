@@ -148,6 +148,7 @@ const Interface run_interface = {
         "git log -5 | auk -m MODEL -p \"For a changelog: {}\"      # input in place of {}\n"
         "auk -m MODEL -p \"A sort function in Python\" -x >s.py   # the first fenced code block alone\n"
         "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"
+        "auk -m MODEL -p \"Invent a person.\" --json-schema person.json | jq .\n"
         "auk -m MODEL --map lines.txt -p \"Translate: {}\" --resume out.txt\n"
         "auk -m MODEL -f mail.txt -p \"Spam?\" --choose yes,no --exit-choice",
     INTERFACE_GROUPS(groups),

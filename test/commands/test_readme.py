@@ -38,7 +38,9 @@ TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfo
 FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", "text.txt": "Once upon a time.\n" * 9,
          "book.txt": "Once upon a time.\n", "mail.txt": "Buy now.\n", "lines.txt": "One\nTwo\n", "names.txt": "Ann\n",
          "rules.txt": "Be kind.\n", "a.txt": "The door is blue.\n", "b.txt": "The door is red.\n",
-         "person.json": '{"type": "object"}\n', "answer.json": "{}\n",
+         "person.json": json.dumps({"type": "object", "required": ["name"], "additionalProperties": False,
+                                    "properties": {"name": {"enum": ["Ann", "Bo"]}, "age": {"enum": [6, 7]}}}),
+         "answer.json": '{"name": "Ann", "age": 7}\n',
          "schemas.jsonl": '{"name": "a", "schema": {"type": "object"}, "tests": ["{}"]}\n',
          "conversations.jsonl": '{"messages": [{"role": "user", "content": "Hi"}]}\n',
          "src/file.h": "", "src/flags.h": "", "src/other.h": ""}
@@ -126,6 +128,12 @@ def has(*words):
     return check
 
 
+def matching(pattern):
+    def check(out):
+        assert re.fullmatch(pattern, out), out
+    return check
+
+
 def numbers(out):
     assert re.fullmatch(r"\d+( \d+)*\n", out), out
 
@@ -145,9 +153,18 @@ def pieces_and_the_whole(out):
 NO_CODE = r"auk: the answer has no fenced code block \(-x\)|auk: the end came within the code block \(.*\)"
 # What a line matches, its exit statuses, its standard output, each line of its standard error. The first row counts.
 EXPECTED = [
-    (r"^export|^source|^printf .* > |^answer=", (0,), nothing, None),
+    (r"^export|^source|^(printf|echo) .* >>? |^answer=", (0,), nothing, None),
+    (r"--json-schema .*jq \.age", (0,), numbers, None),
+    (r"--map .*--json-schema .*jq -c \.value", (0,), json_with("name", "age"), None),
+    (r"--regex .*\| jq -r", (0,), matching(r"[0-9]{4}-[01][0-9]-[0-3][0-9]\n"), None),
+    (r"--grammar .*jq -c", (0,), matching(r'\["[a-z]{3,8}","[a-z]{3,8}","[a-z]{3,8}"\]\n'), None),
+    (r"--json-schema '.*jq -r", (0,), each_of("red", "blue"), None),
+    (r"--json-schema .*jq \.", (0,), has("name"), None),
+    (r"--map reviews\.txt .*--json-schema", (0,), json_with("index", "value"), None),
+    (r"--map reviews\.txt .*--regex", (0,), matching("([1-5]\n){3}"), None),
+    (r"--json-schema .form", (0,), json_with("id", "value"), None),
     (r"-x (-n \d+ )?>", (0, 1), nothing, NO_CODE),
-    (r"-o answer\.txt|>decisions\.txt|--resume|completions zsh", (0,), nothing, None),
+    (r"-o (answer|when)\.txt|>decisions\.txt|--resume|completions zsh", (0,), nothing, None),
     (r"--exit-choice > answer", (0,), each_of("10", "11"), None),
     (r"--exit-choice$", (10, 11), each_of("yes", "no"), None),
     (r"--choose praise,complaint,question", (0,), each_of("praise", "complaint", "question"), None),

@@ -83,7 +83,8 @@ static const char pipes[] =
     "completed.\n"
     "\n"
     "In --json, timings are milliseconds from the start of work on the prompt: prompt_ms until its end, "
-    "first_token_ms until the first token, decode_ms from there to the last. finish_reason is eos, stop "
+    "first_token_ms until the first token, decode_ms from there to the last. value is the answer itself "
+    "where its form makes it JSON. finish_reason is eos, stop "
     "(--stop matched, or -x found its block), length, context, repetition or interrupted. model is the "
     "name in the Hugging Face cache, or the last part of the path. A seed that auk chose is below 2^53, so "
     "that JSON readers keep it exactly.";
@@ -141,6 +142,40 @@ static const char map[] =
     "\n"
     "--choose-by sum adds the log-probabilities of a choice's tokens; mean does not favour short choices. "
     "With --raw the texts follow each other directly, so write --choice \" yes\".";
+
+static const char forms[] =
+    "  auk -p \"Red or blue?\" --json-schema '{\"enum\": [\"red\", \"blue\"]}' | jq -r .\n"
+    "  auk -p \"When was the last eclipse?\" --regex '[0-9]{4}-[01][0-9]' -o when.txt\n"
+    "  auk --map reviews.txt -p \"How many stars? {}\" --regex '[1-5]'\n"
+    "  auk --map reviews.txt -p \"Sort this: {}\" --json-schema '{\"enum\": [\"praise\", \"blame\"]}' "
+    "--json\n"
+    "  echo '{\"id\": 7, \"text\": \"Bo is 7\", \"form\": {\"enum\": [6, 7]}}' | auk --map - --map-json -p"
+    " \"How old? {text}\" --json-schema {form} --json\n"
+    "\n"
+    "With --json-schema, --json-object, --regex or --grammar an answer has the form from its first byte to "
+    "its "
+    "last. Before each token the model keeps only those after which some text of the form is still possible; "
+    "special tokens are never part of it. An answer ends where the model ends it, which it can only do where "
+    "the answer is complete, or at once where nothing may follow: --stop and --ignore-eos are refused. Where "
+    "-n or the context is too short, finish_reason is length or context, there is no value in --json, and "
+    "--require-stop makes it exit status 4.\n"
+    "\n"
+    "A thought is free, and cannot end the answer. The form holds for what comes after it, without the white "
+    "space between them.\n"
+    "\n"
+    "A JSON answer is written plainly: white space between values is short, characters stand for themselves "
+    "(\\u only where nothing else can be written), restricted numbers have neither an exponent nor a "
+    "fraction "
+    "of zeros, a key comes once. In value the same answer is on one line.\n"
+    "\n"
+    "auk schema says of a schema and a text the same as generation would. What cannot be held to exactly is "
+    "refused with the keyword and its JSON pointer: references to other files, among others. A regular "
+    "expression is ECMAScript's with the u flag, without back references, lookbehind and \\b; it matches "
+    "from "
+    "end to end. A grammar is GBNF as llama.cpp reads it, without references to tokens: rules may refer to "
+    "themselves, but not at their beginning. A form that no text has is refused, too. Mistakes are exit "
+    "status "
+    "2, with the place, what is expected and what is found.";
 
 static const char thoughts[] =
     "  auk -p \"17 * 23?\" --think              # where the template has a switch\n"
@@ -209,6 +244,9 @@ static const char other_programs[] =
     "  -c N               -c*, --ctx-size*        num_ctx            --max-kv-size\n"
     "  --stop TEXT        -r*, --reverse-prompt*  stop               --extra-eos-token\n"
     "  --ignore-eos       --ignore-eos*\n"
+    "  --json-schema      -j*, --json-schema*,    format\n"
+    "    FILE|JSON        -jf*\n"
+    "  --grammar FILE     --grammar-file*\n"
     "  -s N               -s*, --seed*            seed               --seed*\n"
     "  --temp X           --temp*, --temperature* temperature        --temp*\n"
     "  --top-k, --top-p,  the same*               top_k, top_p,      the same*\n"
@@ -232,9 +270,14 @@ static const char other_programs[] =
     "  --no-history                               OLLAMA_NOHISTORY";
 
 const GuideSection guide[] = {
-    {"MODELS", models},           {"CHAT", chat},
-    {"PIPES AND SCRIPTS", pipes}, {"MANY INPUTS", map},
-    {"THINKING", thoughts},       {"PROMPT CACHE", cache},
-    {"GPU AND CPU", devices},     {"FLAGS OF OTHER PROGRAMS", other_programs},
+    {"MODELS", models},
+    {"CHAT", chat},
+    {"PIPES AND SCRIPTS", pipes},
+    {"MANY INPUTS", map},
+    {"FORMS OF ANSWERS", forms},
+    {"THINKING", thoughts},
+    {"PROMPT CACHE", cache},
+    {"GPU AND CPU", devices},
+    {"FLAGS OF OTHER PROGRAMS", other_programs},
 };
 const size_t n_guide = sizeof guide / sizeof *guide;
