@@ -164,14 +164,20 @@ void sampler_token_counts(const Sampler *s, uint32_t *notes) {
   }
 }
 
-/* Makes the scores of the tokens that are not allowed -infinity. */
-static void forbid(Sampler *s) {
-  for (int first = 0; first < s->vocab_size; first += 64) {
-    const uint64_t word = s->allowed[first / 64];
-    const int n = s->vocab_size - first < 64 ? s->vocab_size - first : 64;
-    for (int i = 0; i < n && word != UINT64_MAX; i++)
-      s->scores[first + i] = word >> i & 1 ? s->scores[first + i] : -INFINITY;
+/* Makes scores[0..n), n <= 64, of tokens that are not allowed -infinity, with few writes to single scores. */
+static void forbid(float *scores, int n, uint64_t allowed) {
+  const uint64_t all = UINT64_MAX >> (64 - n);
+  const bool few = __builtin_popcountll(allowed & all) < n / 2;
+  float kept[64];
+  int n_kept = 0;
+  if (!few) {
+    for (uint64_t bits = all & ~allowed; bits; bits &= bits - 1) scores[__builtin_ctzll(bits)] = -INFINITY;
+    return;
   }
+  for (uint64_t bits = all & allowed; bits; bits &= bits - 1) kept[n_kept++] = scores[__builtin_ctzll(bits)];
+  for (int i = 0; i < n; i++) scores[i] = -INFINITY;
+  n_kept = 0;
+  for (uint64_t bits = all & allowed; bits; bits &= bits - 1) scores[__builtin_ctzll(bits)] = kept[n_kept++];
 }
 
 /* The scores to pick from: the logits themselves without penalties and mask. */
@@ -185,7 +191,10 @@ static const float *make_scores(Sampler *s, const float *logits) {
     s->scores[id] = sampler_penalise(logits[id], s->generated[id], (float)set->repetition_penalty,
                                      (float)set->presence_penalty, (float)set->frequency_penalty);
   }
-  if (s->allowed) forbid(s);
+  for (int first = 0; s->allowed && first < s->vocab_size; first += 64) {
+    const int left = s->vocab_size - first;
+    forbid(s->scores + first, left < 64 ? left : 64, s->allowed[first / 64]);
+  }
   return s->scores;
 }
 

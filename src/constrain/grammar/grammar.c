@@ -13,7 +13,9 @@ enum {
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* grammar_settle() forgets more */
-  N_MASKS = 32,
+  N_MASKS = 64,
+  N_INSIDES = 64,
+  N_ROWS = 256,
 };
 
 /* Follows a part: symbols from `at` on, then the stack `below` (0: the end of the text). */
@@ -41,6 +43,20 @@ typedef struct {
   uint64_t *bits; /* [n_words] */
 } KeptMask;
 
+/* Transitions of a part, made when they are first asked for. */
+typedef struct {
+  Lang lang; /* LANG_NONE: unused */
+  Lang next[256];
+} Row;
+
+/* Tokens of a part, whatever follows it. */
+typedef struct {
+  Lang lang;       /* LANG_NONE: unused */
+  uint64_t *bits;  /* [n_words] tokens that end within the part */
+  uint32_t *exits; /* [n_exits] nodes of the trie at which the part may end */
+  size_t n_exits, exits_capacity;
+} Inside;
+
 struct Grammar {
   Langs langs;
   Productions productions;
@@ -56,7 +72,9 @@ struct Grammar {
   size_t n_places, places_capacity;
   Transition *transitions; /* [n_transition_slots] n_transitions in use */
   size_t n_transitions, n_transition_slots;
-  KeptMask masks[N_MASKS]; /* of state s at s % N_MASKS */
+  KeptMask masks[N_MASKS];   /* of state s at s % N_MASKS */
+  Inside insides[N_INSIDES]; /* of part a at a % N_INSIDES */
+  Row *rows;                 /* [N_ROWS] of part a at a % N_ROWS */
 
   /* The state that is being made. */
   Place *made; /* [n_made] */
@@ -285,7 +303,52 @@ bool grammar_must_end(const Grammar *g, uint32_t state) {
   return g->states[state].accepts && g->states[state].n == 0;
 }
 
-/* --- masks */
+/* --- masks: the union over the state's places
+ *
+ * Most tokens end within a part, such as a string. They depend on the part alone, and are found once for it,
+ * with the nodes of the trie at which it may end; from these on, the state after the part decides. */
+
+static Row *row_of(Grammar *g, Lang lang) {
+  Row *row = &g->rows[lang % N_ROWS];
+  if (row->lang == lang) return row;
+  row->lang = lang;
+  for (int byte = 0; byte < 256; byte++) row->next[byte] = LANG_UNKNOWN;
+  return row;
+}
+
+static Lang part_next(Grammar *g, Lang lang, unsigned char byte) {
+  Row *row = row_of(g, lang);
+  if (row->next[byte] != LANG_UNKNOWN) return row->next[byte];
+  const Lang next = lang_next(&g->langs, lang, byte);
+  return row->next[byte] = next != LANG_NONE && lang_is_alive(&g->langs, next) ? next : LANG_NONE;
+}
+
+/* Nodes first..last-1 follow `lang`. */
+static void walk_inside(Grammar *g, const Trie *t, uint32_t first, uint32_t last, Lang lang, Inside *made) {
+  for (uint32_t node = first; node < last; node = t->skip[node]) {
+    const Lang next = part_next(g, lang, t->bytes[node]);
+    if (next == LANG_NONE) continue;
+    for (uint32_t i = t->entries[node]; i < t->entries[node + 1]; i++) mask_add(made->bits, t->values[i]);
+    if (lang_has_empty(&g->langs, next)) {
+      if (!grow(g, &made->exits, &made->exits_capacity, made->n_exits + 1, sizeof *made->exits)) return;
+      made->exits[made->n_exits++] = node;
+    }
+    walk_inside(g, t, node + 1, t->skip[node], next, made);
+  }
+}
+
+static const Inside *inside_of(Grammar *g, const Vocabulary *v, Lang lang) {
+  Inside *made = &g->insides[lang % N_INSIDES];
+  if (made->lang == lang) return made;
+  if (!made->bits) made->bits = mem_alloc(v->n_words, sizeof *made->bits, "masks", NULL);
+  if (!g->rows) g->rows = mem_alloc(N_ROWS, sizeof *g->rows, "masks", NULL);
+  if (!made->bits || !g->rows) return fail(g, STATUS_FAILED, "out of memory"), NULL;
+  made->lang = lang;
+  made->n_exits = 0;
+  memset(made->bits, 0, v->n_words * sizeof *made->bits);
+  walk_inside(g, &v->tokens, 0, v->tokens.n, lang, made);
+  return made;
+}
 
 /* Nodes first..last-1 follow `state`. */
 static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint32_t state, uint64_t *mask) {
@@ -295,6 +358,19 @@ static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint3
     for (uint32_t i = t->entries[node]; i < t->entries[node + 1]; i++) mask_add(mask, t->values[i]);
     walk(g, t, node + 1, t->skip[node], next, mask);
   }
+}
+
+static void add_mask_of_place(Grammar *g, const Vocabulary *v, Place place, uint64_t *mask) {
+  const Inside *inside = inside_of(g, v, place.lang);
+  if (!inside) return;
+  for (uint32_t i = 0; i < v->n_words; i++) mask[i] |= inside->bits[i];
+  if (place.stack == 0 || inside->n_exits == 0) return;
+  begin_state(g);
+  expand(g, g->stacks[place.stack]);
+  const uint32_t after = intern(g);
+  const Trie *t = &v->tokens;
+  for (size_t i = 0; i < inside->n_exits && after != GRAMMAR_DEAD; i++)
+    walk(g, t, inside->exits[i] + 1, t->skip[inside->exits[i]], after, mask);
 }
 
 void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mask) {
@@ -307,7 +383,8 @@ void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mas
   if (kept->state != state) {
     kept->state = state;
     memset(kept->bits, 0, v->n_words * sizeof *kept->bits);
-    walk(g, &v->tokens, 0, v->tokens.n, state, kept->bits);
+    for (uint32_t i = 0; i < g->states[state].n; i++)
+      add_mask_of_place(g, v, g->places[g->states[state].first + i], kept->bits);
   }
   for (uint32_t i = 0; i < v->n_words; i++) mask[i] |= kept->bits[i];
 }
@@ -393,6 +470,11 @@ Status grammar_open_regular_expression(const char *name, const char *text, size_
 void grammar_close(Grammar *g) {
   if (!g) return;
   for (int i = 0; i < N_MASKS; i++) free(g->masks[i].bits);
+  for (int i = 0; i < N_INSIDES; i++) {
+    free(g->insides[i].bits);
+    free(g->insides[i].exits);
+  }
+  free(g->rows);
   productions_release(&g->productions);
   langs_close(&g->langs);
   free(g->stacks);
