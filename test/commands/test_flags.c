@@ -271,6 +271,7 @@ static const char *const needing[][2] = {
     {"--parallel", " --map "},
     {"--unordered", " "}, /* two: --map and --json */
     {"--choose-by", " --choose --choice "},
+    {"--key-order", " --json-schema "},
     {"--exit-choice", " --choose --choice "},
     {"--cache-limit", " --cache --cache-dir "},
 };

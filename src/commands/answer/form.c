@@ -13,6 +13,10 @@ const Flag form_flags[] = {
         "the answer is JSON that fits this schema; with --map-json also {NAME}: each record has its own "
         "in its member NAME"),
     FLAG_SWITCH("--json-object", FormFlags, object, "the answer is a JSON object"),
+    FLAG_CHOICE(
+        "--key-order", "schema|any", FormFlags, key_order,
+        "keys of an object come as `properties` of the schema has them, then others (the default), or as "
+        "the model likes"),
     FLAG_STRING("--regex", "RE", FormFlags, regex,
                 "the answer matches this regular expression (ECMAScript's) from end to end"),
     FLAG_FILE("--grammar, --grammar-file", "FILE", FormFlags, grammar,
@@ -51,7 +55,8 @@ static Status read_file(AnswerForm *form, const char *path, Error *err) {
 }
 
 static Status compile_schema(AnswerForm *form, const char *name, Error *err) {
-  const SchemaOptions options = {.exponents = false, .plain_integers = true};
+  const SchemaOptions options = {
+      .exponents = false, .plain_integers = true, .ordered_keys = !form->any_order};
   TRY(constraint_open(name, form->text.size ? form->text.data : "", form->text.size, options,
                       form->vocabulary, &form->constraint, err));
   form->is_open = true;
@@ -91,6 +96,7 @@ Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_s
                : flags->grammar ? "--grammar"
                                 : NULL;
   form->given = form->flag != NULL;
+  form->any_order = flags->key_order != 0;
   form->vocab_size = vocab_size;
   if (!form->given) return STATUS_OK;
   TRY(vocabulary_open(tokenizer, &form->own, err));

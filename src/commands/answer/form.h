@@ -8,9 +8,10 @@ typedef struct {
   const char *schema; /* --json-schema FILE, JSON or {NAME}; or NULL */
   bool object;        /* --json-object */
   const char *regex, *grammar;
-} FormFlags; /* zero-initialise it */
+  int key_order; /* 0: that of the schema; 1: any */
+} FormFlags;     /* zero-initialise it */
 
-extern const Flag form_flags[4];
+extern const Flag form_flags[5];
 #define FORM_FLAG_GROUP(Struct, member)                                                                      \
   FLAG_GROUP_IN("Form of the answer", form_flags, Struct, member, FormFlags)
 
@@ -19,7 +20,8 @@ extern const Flag form_flags[4];
 #define FORM_FLAG_RULES                                                                                      \
   {"--json-schema", EXCLUDES, "--json-object, --regex, --grammar", "an answer has one form"},                \
       {"--json-object", EXCLUDES, "--regex, --grammar", "an answer has one form"},                           \
-      {"--regex", EXCLUDES, "--grammar", "an answer has one form"}, {                                        \
+      {"--regex", EXCLUDES, "--grammar", "an answer has one form"},                                          \
+      {"--key-order", NEEDS, "--json-schema", NULL}, {                                                       \
     "--stop, --ignore-eos", EXCLUDES, FORM_FLAG_NAMES, "such an answer ends where it is complete"            \
   }
 
@@ -28,6 +30,7 @@ typedef struct {
   bool is_json;       /* they are JSON */
   const char *member; /* [member_size] {NAME}: each record has its own schema in this member; or NULL */
   size_t member_size;
+  bool any_order;   /* keys of an object come in any order */
   const char *flag; /* the one that was given */
   Buffer text;      /* schema, expression or grammar */
   int vocab_size;   /* of the model */
