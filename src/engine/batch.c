@@ -450,7 +450,7 @@ static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Asks which tokens may be next in each sequence of which the step makes one. A failure is the request's. */
+/* Asks each sequence that gets a token from this step which ones may be next. A failure is the request's. */
 static void restrict_rows(Batch *b) {
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];

@@ -46,6 +46,10 @@ def test_noise_under_a_schema_parses_and_fits(run, stories, tmp_path, sanitized)
     for result in results:
         assert result["value"] == json.loads(result["text"]) and result["finish_reason"] == "eos"
         assert fits_record(result["value"]), result["text"]
+    alone = run("-m", stories, "--raw", "-t", 1, "--map", "-", "--json-schema", tmp_path / "schema.json", *NOISE,
+                "--parallel", 1, input="".join(lines.splitlines(True)[:4]).encode())
+    escaped = [result["text"].replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r") for result in results]
+    assert alone.stdout.decode().splitlines() == escaped[:4]
     jsonschema = pytest.importorskip("jsonschema")
     for result in results:
         jsonschema.validate(result["value"], RECORD)
