@@ -319,7 +319,7 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex) {
     make_plan(in->masks, lex, here);
   }
   if (in->measured && !here->measured) measure_plan(in->masks, lex, here);
-  return !(v->below[node] & ~here->whole) && v->height[node] <= here->depth;
+  return !(v->tokens.below[node] & ~here->whole) && v->height[node] <= here->depth;
 }
 
 /* Nodes first..last-1 follow n_before bytes of a token. `root`: these are of the classes of the mask's
@@ -333,7 +333,8 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
   const uint32_t *row = m->lexes[lex].next;
   for (uint32_t node = first; node < last; node = t->skip[node]) {
     const unsigned char byte = t->bytes[node];
-    if (root && !(v->below[node] & ~made->whole & made->others) && n_before + v->height[node] <= made->depth)
+    if (root && !(v->tokens.below[node] & ~made->whole & made->others) &&
+        n_before + v->height[node] <= made->depth)
       continue;
     const uint32_t next = row && row[byte] != LANG_UNKNOWN ? row[byte] : lex_next(m, lex, byte);
     if (next == LEX_NONE) {

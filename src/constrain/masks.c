@@ -171,7 +171,14 @@ static void take_values(const Walk *w, uint32_t node) {
 static void walk(const Walk *w, uint32_t first, uint32_t last, const JsonState *state) {
   const Trie *t = w->trie;
   const bool in_text = state->phase >= PHASE_STRING && state->phase <= PHASE_NUMBER;
+  const bool any_text = in_text && lex_takes_any_text(w->m, state->lex);
+  const uint64_t special = CLASS_BIT(CLASS_CONTROL) | CLASS_BIT(CLASS_MIDDLE) | CLASS_BIT(CLASS_PARTIAL) |
+                           CLASS_BIT(class_of_byte('"')) | CLASS_BIT(class_of_byte('\\'));
   for (uint32_t node = first; node < last; node = t->skip[node]) {
+    if (any_text && !(t->below[node] & special)) {
+      for (uint32_t i = t->entries[node]; i < t->entries[t->skip[node]]; i++) mask_add(w->mask, t->values[i]);
+      continue;
+    }
     const unsigned char byte = t->bytes[node];
     JsonState next = *state;
     uint32_t lex = in_text ? lex_next(w->m, state->lex, byte) : LEX_NONE;

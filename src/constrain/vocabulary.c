@@ -64,6 +64,7 @@ static Status trie_make(Word *words, uint32_t n, Trie *trie, Error *err) {
 static void trie_release(Trie *trie) {
   free(trie->bytes);
   free(trie->skip);
+  free(trie->below);
   free(trie->entries);
   free(trie->values);
 }
@@ -214,11 +215,10 @@ static bool is_overlong(unsigned char lead, unsigned char byte) {
          (lead == 0xf4 && byte > 0x8f);
 }
 
-/* Fills `below` and `height` for nodes first..last-1, where `missing` bytes complete a character; `lead` is
+/* Fills `below` for nodes first..last-1, where `missing` bytes complete a character; `lead` is
  * the byte before them. Returns their classes, where bytes after the first one of a character have
  * none. */
-static uint64_t find_below(Vocabulary *v, uint32_t first, uint32_t last, int missing, unsigned char lead) {
-  const Trie *t = &v->tokens;
+static uint64_t find_below(Trie *t, uint32_t first, uint32_t last, int missing, unsigned char lead) {
   uint64_t all = 0;
   for (uint32_t node = first; node < last; node = t->skip[node]) {
     const unsigned char byte = t->bytes[node];
@@ -227,15 +227,28 @@ static uint64_t find_below(Vocabulary *v, uint32_t first, uint32_t last, int mis
     uint64_t own = middle ? 0 : CLASS_BIT(class_of_byte(byte));
     if (middle != (missing > 0) || (middle && is_overlong(lead, byte))) own |= CLASS_BIT(CLASS_PARTIAL);
     if (more > 0 && t->entries[node + 1] > t->entries[node]) own |= CLASS_BIT(CLASS_PARTIAL);
-    own |= find_below(v, node + 1, t->skip[node], more > 0 ? more : 0, byte);
-    v->below[node] = middle ? own | CLASS_BIT(CLASS_MIDDLE) : own;
+    own |= find_below(t, node + 1, t->skip[node], more > 0 ? more : 0, byte);
+    t->below[node] = middle ? own | CLASS_BIT(CLASS_MIDDLE) : own;
     all |= own;
+  }
+  return all;
+}
+
+static Status add_below(Trie *trie, Error *err) {
+  trie->below = mem_alloc((size_t)trie->n + 1, sizeof *trie->below, "a trie of tokens", err);
+  if (!trie->below) return STATUS_FAILED;
+  find_below(trie, 0, trie->n, 0, 0);
+  return STATUS_OK;
+}
+
+static void find_heights(Vocabulary *v) {
+  const Trie *t = &v->tokens;
+  for (uint32_t node = t->n; node-- > 0;) {
     uint8_t height = 0;
     for (uint32_t child = node + 1; child < t->skip[node]; child = t->skip[child])
       if (v->height[child] > height) height = v->height[child];
     v->height[node] = (uint8_t)(height + 1);
   }
-  return all;
 }
 
 typedef struct {
@@ -267,14 +280,16 @@ static Status add_class_sets(Vocabulary *v, ClassedToken *tokens, uint32_t n, Er
 
 static Status add_classes(Vocabulary *v, Word *words, Error *err) {
   const size_t n_nodes = v->tokens.n + 1;
-  v->below = mem_alloc(n_nodes, sizeof *v->below, "tokens", err);
-  v->height = v->below ? mem_alloc(n_nodes, 1, "tokens", err) : NULL;
+  v->height = mem_alloc(n_nodes, 1, "tokens", err);
   v->has_class =
       v->height ? mem_alloc((size_t)N_CLASSES * v->n_words, sizeof *v->has_class, "masks", err) : NULL;
   ClassedToken *tokens = v->has_class ? mem_alloc((size_t)v->n_ids + 1, sizeof *tokens, "tokens", err) : NULL;
   if (!tokens) return STATUS_FAILED;
   for (int byte = 0; byte < 256; byte++) v->class_of[byte] = (uint8_t)class_of_byte((unsigned char)byte);
-  find_below(v, 0, v->tokens.n, 0, 0);
+  TRY(add_below(&v->tokens, err));
+  TRY(add_below(&v->unspaced, err));
+  TRY(add_below(&v->rests, err));
+  find_heights(v);
   uint32_t n = 0, n_partial = 0;
   for (int32_t id = 0; id < v->n_ids; id++) {
     size_t size;
@@ -381,7 +396,6 @@ void vocabulary_close(Vocabulary *vocabulary) {
   free(v->characters);
   free(v->quotes);
   free(v->groups);
-  free(v->below);
   free(v->height);
   free(v->has_class);
   free(v->class_sets);

@@ -16,6 +16,7 @@ typedef struct {
   uint32_t *skip;    /* [n] */
   uint32_t *entries; /* [n + 1] values of node i: values[entries[i] .. entries[i + 1]) */
   uint32_t n;
+  uint64_t *below; /* [n] classes of the node and the nodes below */
   int32_t *values; /* [n_values] */
   uint32_t n_values;
 } Trie;
@@ -81,7 +82,6 @@ typedef struct {
   QuoteGroup *groups; /* [n_groups] */
   uint32_t n_groups;
   uint8_t class_of[256];             /* class_of_byte() */
-  uint64_t *below;                   /* [tokens.n] classes of the node and the nodes below */
   uint8_t *height;                   /* [tokens.n] bytes from the node on of the longest token */
   uint64_t *has_class;               /* [N_CLASSES][n_words] tokens with a character of the class */
   uint32_t class_weights[N_CLASSES]; /* how many they are */

@@ -508,6 +508,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
   const LangNode *start = &langs->nodes[a];
   if (a == LANG_NONE || start->alive == 2 || langs->failed != STATUS_OK) return false;
   if (start->plain || start->has_empty || start->alive == 1) return true;
+  if (lang_takes_any_beginning(langs, a)) return langs->nodes[a].alive = 1, true;
   uint32_t max;
   const Lang unlimited = lang_without_max(langs, a, &max);
   if (max != LANG_NO_END) {
