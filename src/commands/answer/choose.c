@@ -173,30 +173,37 @@ void choices_prepare(Assistant *a) {
 }
 
 static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
-  size_t longest = 0, common = choices->prompt.count;
+  size_t longest = 0, all = 0, common = choices->prompt.count;
   for (size_t i = 0; i < choices->n; i++) {
     Choice *choice = &choices->items[i];
     if (choice->ids.count == common)
       return error_set(err, STATUS_USAGE, "the answer \"%.*s\" adds no token to the prompt",
                        (int)choice->size, choice->text);
     choice->n_tokens = (int)(choice->ids.count - common);
+    choice->first = all;
+    all += choice->ids.count - common;
     if (choice->ids.count > longest) longest = choice->ids.count;
   }
-  TRY(assistant_check_prompt(a, longest - 1, session_context(a->session), err));
-  TRY(mem_grow(&choices->log_p, &choices->n_log_p, longest - common, sizeof *choices->log_p, "scores", err));
+  const int context = a->batch ? batch_context(a->batch) : session_context(a->session);
+  TRY(assistant_check_prompt(a, longest - 1, context, err));
+  TRY(mem_grow(&choices->log_p, &choices->n_log_p, all, sizeof *choices->log_p, "scores", err));
   return STATUS_OK;
+}
+
+static Status add_up(const Choices *choices, Choice *choice, Error *err) {
+  choice->sum = 0;
+  for (int i = 0; i < choice->n_tokens; i++) choice->sum += choices->log_p[choice->first + (size_t)i];
+  choice->mean = choice->sum / choice->n_tokens;
+  if (!isnan(choice->sum)) return STATUS_OK;
+  return error_set(
+      err, STATUS_FAILED,
+      "the logits hold a NaN or an infinity: the model's weights or their arithmetic are broken");
 }
 
 static Status score(Choices *choices, Assistant *a, Choice *choice, Error *err) {
   const int32_t *ids = choice->ids.ids + choices->prompt.count;
-  TRY(session_score(a->session, ids, choice->n_tokens, choices->log_p, err));
-  choice->sum = 0;
-  for (int i = 0; i < choice->n_tokens; i++) choice->sum += choices->log_p[i];
-  choice->mean = choice->sum / choice->n_tokens;
-  if (isnan(choice->sum))
-    return error_set(
-        err, STATUS_FAILED,
-        "the logits hold a NaN or an infinity: the model's weights or their arithmetic are broken");
+  TRY(session_score(a->session, ids, choice->n_tokens, choices->log_p + choice->first, err));
+  TRY(add_up(choices, choice, err));
   return !*a->interrupted ? STATUS_OK : error_set(err, STATUS_INTERRUPTED, "interrupted");
 }
 
@@ -235,6 +242,35 @@ Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages
   choices->score_ms = clock_ms() - start - choices->prefill_ms;
   choices_rank(choices);
   return STATUS_OK;
+}
+
+Status choices_ask(Choices *choices, const Assistant *a, const ChatMessage *messages, size_t n_messages,
+                   Error *err) {
+  TRY(encode_messages(choices, a, messages, n_messages, err));
+  TRY(check_lengths(choices, a, err));
+  choices->n_prompt = (int)choices->prompt.count;
+  choices->n_reused = 0;
+  choices->prefill_ms = choices->score_ms = 0;
+  return STATUS_OK;
+}
+
+BatchRequest choices_request(Choices *choices, size_t index) {
+  Choice *choice = &choices->items[index];
+  return (BatchRequest){.ids = choice->ids.ids,
+                        .n_ids = (int)choice->ids.count,
+                        .log_p = choices->log_p + choice->first,
+                        .n_scored = choice->n_tokens,
+                        .user = choice};
+}
+
+/* The answers of a record share its prompt: what the first one found known was known to the record. The
+ * lengths were checked, so that a failure is none of the record's. */
+Status choices_take(Choices *choices, size_t index, const BatchResult *done, Error *err) {
+  if (done->status) return error_set(err, STATUS_FAILED, "%s", done->error.text);
+  if (index == 0) choices->n_reused = done->n_reused;
+  if (index == 0) choices->prefill_ms = done->prefill_ms;
+  choices->score_ms += done->generated.decode_ms;
+  return add_up(choices, &choices->items[index], err);
 }
 
 /* --- output */

@@ -25,6 +25,7 @@ typedef struct {
   size_t size;
   IdList ids; /* ids of the prompt with this answer */
   int n_tokens;
+  size_t first; /* of its tokens' scores in log_p */
   double sum, mean;
   double probability; /* among the given answers, from their sums */
 } Choice;
@@ -33,7 +34,7 @@ typedef struct {
   Choice *items; /* [n] in the order of the command line, --choose first; no two are equal */
   size_t n;
   ChooseBy by;
-  double *log_p; /* [n_log_p] scores of one answer's tokens */
+  double *log_p; /* [n_log_p] scores of the answers' tokens */
   size_t n_log_p;
   IdList prompt; /* ids */
 
@@ -53,6 +54,12 @@ void choices_prepare(Assistant *assistant);
  * is STATUS_USAGE or STATUS_MODEL, as for assistant_encode(). */
 Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                      Error *err);
+/* The same in assistant->batch: choices_ask() encodes, and choices_request() gives the request of an answer,
+ * whose user is its Choice. choices_take() takes its result; after the last one choices_rank() can follow. */
+Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessage *messages,
+                   size_t n_messages, Error *err);
+BatchRequest choices_request(Choices *choices, size_t choice);
+Status choices_take(Choices *choices, size_t choice, const BatchResult *done, Error *err);
 /* Computes the best choice, and each choice's probability given that one of them is right; all are equal if
  * every score is -infinity. */
 void choices_rank(Choices *choices);

@@ -172,9 +172,8 @@ static void print_summary(const Map *map) {
 
 static Status start(Map *map, Error *err) {
   Assistant *a = map->mapping.assistant;
-  const int parallel = map->mapping.job->map->parallel;
   if (a->session || a->batch) return STATUS_OK;
-  TRY(assistant_start_many(a, parallel == 0 && map->mapping.choices.n ? 1 : parallel, err));
+  TRY(assistant_start_many(a, map->mapping.job->map->parallel, err));
   if (a->session) TRY(map_begin(&map->mapping, err));
   map->start_ms = clock_ms();
   map->start_bytes = map->reader.n_consumed;

@@ -173,18 +173,23 @@ static Status write_answer(Mapping *m, const Record *record, Error *err) {
   return end_answer(m, err);
 }
 
-static Status choose_answer(Mapping *m, Error *err) {
-  if (m->reproducible) {
-    TRY(assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err));
-    TRY(hold_prefix(m, err));
-  }
-  TRY(choices_score(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
+/* Takes the best choice as the answer. */
+static Status take_choice(Mapping *m, Error *err) {
   m->result =
       (AnswerResult){.reason = FINISH_STOP, .n_prompt = m->choices.n_prompt, .n_reused = m->choices.n_reused};
   count(m);
   const Choice *best = &m->choices.items[m->choices.best];
   m->text.size = 0;
   return buffer_append(&m->text, best->text, best->size, err);
+}
+
+static Status choose_answer(Mapping *m, Error *err) {
+  if (m->reproducible) {
+    TRY(assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err));
+    TRY(hold_prefix(m, err));
+  }
+  TRY(choices_score(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
+  return take_choice(m, err);
 }
 
 /* --- the result */
@@ -245,24 +250,59 @@ Status map_begin_another(const Mapping *first, Mapping *other, Error *err) {
                      .seed = first->seed,
                      .format = first->format};
   other->form = &other->own_form;
-  return form_copy(&first->assistant->form, &other->own_form, err);
+  TRY(form_copy(&first->assistant->form, &other->own_form, err));
+  return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
+}
+
+bool map_ask_more(Mapping *m, BatchRequest *request) {
+  if (m->n_asked == m->choices.n) return false;
+  *request = choices_request(&m->choices, m->n_asked++);
+  return true;
+}
+
+bool map_has_asked(const Mapping *m, const BatchRequest *request) {
+  if (m->choices.n == 0) return m->answer && m->answer == request->user;
+  for (size_t i = 0; i < m->n_asked; i++)
+    if (request->user == &m->choices.items[i]) return true;
+  return false;
 }
 
 Status map_ask(Mapping *m, const Record *record, BatchRequest *request, Error *err) {
   TRY(make_prompt(m, record, err));
+  if (m->choices.n) {
+    TRY(choices_ask(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
+    m->n_asked = m->n_scored = 0;
+    map_ask_more(m, request);
+    return STATUS_OK;
+  }
   begin_answer(m, record->index);
   m->sink = (AnswerSink){.text = take_text, .ids = m->job->reply->ids ? &m->answer_ids : NULL, .user = m};
   return answer_ask(m->assistant, m->form, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer,
                     request, err);
 }
 
-Status map_reply(Mapping *m, const Record *record, const BatchResult *done, Buffer *line, Error *err) {
-  line->size = 0;
+static Status take_answer(Mapping *m, const BatchResult *done, Error *err) {
   Status status = answer_end(m->answer, done, err);
   answer_free(m->answer);
   m->answer = NULL;
-  if (status == STATUS_OK) status = end_answer(m, err);
-  return status ? status : put_result(m, record, line, err);
+  return status ? status : end_answer(m, err);
+}
+
+Status map_reply(Mapping *m, const Record *record, const BatchRequest *request, const BatchResult *done,
+                 bool *complete, Buffer *line, Error *err) {
+  *complete = true;
+  line->size = 0;
+  if (m->choices.n) {
+    const Choice *choice = request->user;
+    TRY(choices_take(&m->choices, (size_t)(choice - m->choices.items), done, err));
+    *complete = ++m->n_scored == m->choices.n;
+    if (!*complete) return STATUS_OK;
+    choices_rank(&m->choices);
+    TRY(take_choice(m, err));
+  } else {
+    TRY(take_answer(m, done, err));
+  }
+  return put_result(m, record, line, err);
 }
 
 static void release_record(Mapping *m) {
@@ -278,6 +318,7 @@ static void release_record(Mapping *m) {
 
 void mapping_release_another(Mapping *m) {
   form_release(&m->own_form);
+  choices_release(&m->choices);
   release_record(m);
 }
 

@@ -24,10 +24,11 @@ typedef struct {
   CodeBlock block;
   Show show;
   AnswerResult result;
-  AnswerForm own_form; /* of an answer in the assistant's batch */
-  AnswerForm *form;    /* the assistant's, or own_form */
-  AnswerSink sink;     /* of an answer in the assistant's batch */
-  Answer *answer;      /* likewise, or NULL */
+  AnswerForm own_form;      /* of an answer in the assistant's batch */
+  AnswerForm *form;         /* the assistant's, or own_form */
+  AnswerSink sink;          /* of an answer in the assistant's batch */
+  Answer *answer;           /* likewise, or NULL */
+  size_t n_asked, n_scored; /* choices of a record in the batch */
 
   size_t n_answered, n_cut;                 /* cut by -n or the context */
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
@@ -48,7 +49,13 @@ Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *e
 Status map_begin_another(const Mapping *first, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
-Status map_reply(Mapping *mapping, const Record *record, const BatchResult *done, Buffer *line, Error *err);
+/* A record whose choices are scored has a request for each: gives the next one, if there is another. */
+bool map_ask_more(Mapping *mapping, BatchRequest *request);
+/* True if the request is one of this record. */
+bool map_has_asked(const Mapping *mapping, const BatchRequest *request);
+/* *complete: it was the record's last request, and `line` has the result. */
+Status map_reply(Mapping *mapping, const Record *record, const BatchRequest *request, const BatchResult *done,
+                 bool *complete, Buffer *line, Error *err);
 /* Writes the result of a record that failed. */
 Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);
 void mapping_release(Mapping *mapping); /* except the assistant */

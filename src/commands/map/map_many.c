@@ -24,8 +24,8 @@ typedef struct {
 typedef struct {
   Mapping mapping;
   Record record;
-  Buffer text; /* the record's */
-  Place *place;
+  Buffer text;  /* the record's */
+  Place *place; /* NULL: it is idle */
 } Worker;
 
 typedef struct {
@@ -142,6 +142,8 @@ static Status read_record(Many *many, bool may_wait, Error *err) {
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   Many *many = user;
   *found = false;
+  for (int i = 0; i < many->n_workers && !*found; i++)
+    *found = many->workers[i].place && map_ask_more(&many->workers[i].mapping, request);
   while (!*found && many->n < WINDOW && many->waiting_bytes < WINDOW_BYTES) {
     if (!many->has_record) TRY(read_record(many, may_wait, err));
     if (!many->has_record) return STATUS_OK;
@@ -170,13 +172,16 @@ static void count(Mapping *all, Mapping *own) {
 static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
   Many *many = user;
   Worker *worker = many->workers;
-  while (worker->mapping.answer != request->user) worker++;
+  while (!worker->place || !map_has_asked(&worker->mapping, request)) worker++;
   Place *place = worker->place;
-  Status status = map_reply(&worker->mapping, &worker->record, result, &place->result, err);
+  bool complete;
+  Status status =
+      map_reply(&worker->mapping, &worker->record, request, result, &complete, &place->result, err);
   count(&many->map->mapping, &worker->mapping);
   TRY(assistant_check_weights(many->map->mapping.assistant, err)); /* may explain the failure, too */
   if (is_of_record(status)) return end_with_error(many, worker, err);
   TRY(status);
+  if (!complete) return STATUS_OK;
   char note[128];
   map_describe_cut(many->map, &worker->mapping.result, note);
   worker->place = NULL;

@@ -109,7 +109,7 @@ static const char map[] =
     "\n"
     "On a CPU up to 32 records are answered at once, since a step that computes a token of each reads the "
     "weights once. Every answer is the one that the record gets alone, and results keep the records' order. "
-    "--parallel N chooses the number, 1 one after another (as on a GPU, and with --choose or --cache). A "
+    "--parallel N chooses the number, 1 one after another (as on a GPU, and with --cache). A "
     "result waits for those before it, also on the way to OUT; with --unordered --json it does not.\n"
     "\n"
     "{{}} and {{NAME}} are the braces themselves, and other braces are left alone. Where -p has no place "

@@ -247,7 +247,7 @@ def test_records_are_sorted_by_the_best_answer(run, stories, reference):
     best = [max(scores, key=lambda answer: sum(scores[answer])) for scores in want]
     assert len(set(best)) > 1
     assert process.stdout.decode().splitlines() == best
-    found = [json.loads(line) for line in run(*flags, "--json", input=given).stdout.splitlines()]
+    found = [json.loads(line) for line in run(*flags, "--json", "--parallel", 1, input=given).stdout.splitlines()]
     for i, (record, scores) in enumerate(zip(found, want)):
         assert record["index"] == i and record["choice"] == best[i]
         assert_scores(record, scores)

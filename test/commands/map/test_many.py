@@ -66,6 +66,14 @@ def test_models_of_every_architecture_answer_as_one_by_one(many, root, sanitized
     assert answered > 5
 
 
+def test_choices_are_those_of_one_by_one(many):
+    flags = ["-p", "Then {} saw", "--choose", "the park,bed, a big red ball,him", "--json"]
+    one_by_one = stable(many(1, *flags))
+    assert len({record.get("choice") for record in one_by_one}) > 2
+    for n in (2, 7, 64):
+        assert stable(many(n, *flags)) == one_by_one
+
+
 def test_results_come_as_they_are_there_if_asked(many):
     flags = ["-n", 40, "--stop", "the", "--json", "-s", 3]
     ordered, unordered = stable(many(1, *flags)), stable(many(16, *flags, "--unordered"))
