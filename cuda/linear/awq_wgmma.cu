@@ -27,7 +27,8 @@
 namespace {
 
 constexpr int kConsumers = 256, kThreads = kConsumers + 128;
-constexpr int kTileRows = 8; /* of a block */
+constexpr int kTileRows = 8;                                        /* of a block */
+constexpr int kStagingBytes = 16384, kEndBytes = 2 * kStagingBytes; /* for a warpgroup's results, a block's */
 
 /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
  * wait forever for more. */
@@ -40,9 +41,10 @@ template <class W_, int kTokens_, int kK_, int kStages_> struct Shape {
   static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * (kTileIn / W::kLeastBlockIn) * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
-  static constexpr int kFitting = (226 * 1024 - 1024) / kStageBytes; /* stages in compute capability 9.0 */
+  static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes) / kStageBytes; /* in sm_90 */
   static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
-  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align it to 1024 */
+  static constexpr size_t kSharedBytes =
+      (size_t)kStages * kStageBytes + kEndBytes + 1024; /* to align it to 1024 */
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
 };
 
@@ -52,6 +54,7 @@ struct Args {
   int n_tokens, n_token_tiles, box_tokens; /* tokens that one copy of x brings */
   stream_k::Work work;
   Epilogue out;
+  bool vectors; /* 16 bytes of a row of y are aligned */
   float *partial;
   unsigned *counters;
 };
@@ -194,12 +197,208 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
   release_before<S>(bar, ring.slot);
 }
 
+/* --- the end of a tile. A warpgroup's sums of 64 outputs are fragments of groups of 8 tokens: wgmma leaves
+ * c[4 n + i] for row g (i < 2) or g + 8 of the warp's 16 and token 8 n + 2 t + i % 2. They become rows of
+ * tokens in shared memory, so that every store is of 16 bytes and full lines. Code that runs once a tile is
+ * kept short: from the instruction cache it comes at about eight cycles an instruction (cuda/LOG.md).
+ *
+ *   staging  [tokens][kRowBytes / 16 vectors, swizzled] */
+
+/* Results of the calling warpgroup: where they go. */
+struct Place {
+  const Epilogue &out;
+  bool vectors;   /* 16 bytes of a row of y are aligned */
+  int row0;       /* first of 64 rows of the matrix */
+  int token0;     /* token of y for token 0 of the tile */
+  int begin, end; /* tokens of the tile that are stored */
+};
+
+/* Barrier of the warpgroup: 2 or 3; 1 is that of both. */
+__device__ __forceinline__ void sync_group() {
+  if (threadIdx.x < 128)
+    named_barrier_sync<2, 128>();
+  else
+    named_barrier_sync<3, 128>();
+}
+
+__device__ __forceinline__ int warp_of_group() {
+  return threadIdx.x / 32 % 4;
+}
+
+/* Two fp16, clamped to their finite range; NaN stays NaN. */
+__device__ __forceinline__ uint32_t pack_clamped(float low, float high) {
+  return (uint32_t)__half_as_ushort(clamp_half(low)) | (uint32_t)__half_as_ushort(clamp_half(high)) << 16;
+}
+
+/* The forms of a result below have in common:
+ *   kRowBytes     of a token of the warpgroup in staging
+ *   kRows         rows of the matrix that one vector of 16 bytes comes from
+ *   swizzle       where vector v of a token lies, so that stores and loads hit all banks
+ *   stage<kN>     puts the fragments of kN groups into staging */
+struct Halves {
+  typedef __half Element;
+  static constexpr int kRowBytes = 128, kRows = 8;
+  static __device__ __forceinline__ int swizzle(int token, int v) { return v ^ token % 8; }
+
+  template <int kN> static __device__ __forceinline__ void stage(const float *c, unsigned char *staging) {
+    int lane = threadIdx.x % 32, matrix = lane / 8, token = lane % 8;
+    uint32_t to = shared_address(staging) + (matrix / 2 * 8 + token) * kRowBytes +
+                  swizzle(token, warp_of_group() * 2 + matrix % 2) * 16;
+#pragma unroll
+    for (int n = 0; n < kN; n += 2) {
+      const float *f = c + 4 * n;
+      store_matrices_transposed(to + n * 8 * kRowBytes, pack_clamped(f[0], f[1]), pack_clamped(f[2], f[3]),
+                                pack_clamped(f[4], f[5]), pack_clamped(f[6], f[7]));
+    }
+  }
+};
+
+/* SwiGLU: rows g and g + 8 of a tile row are gate and up of an output. */
+struct Gated {
+  typedef __half Element;
+  static constexpr int kRowBytes = 64, kRows = 16;
+  static __device__ __forceinline__ int swizzle(int token, int v) { return v ^ token / 2 % 4; }
+
+  template <int kN> static __device__ __forceinline__ void stage(const float *c, unsigned char *staging) {
+    int lane = threadIdx.x % 32, matrix = lane / 8, token = lane % 8;
+    uint32_t to =
+        shared_address(staging) + (matrix * 8 + token) * kRowBytes + swizzle(token, warp_of_group()) * 16;
+#pragma unroll
+    for (int n = 0; n < kN; n += 4) {
+      uint32_t p[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float *f = c + 4 * (n + i);
+        p[i] = pack_clamped(silu(f[0]) * f[2], silu(f[1]) * f[3]);
+      }
+      store_matrices_transposed(to + n * 8 * kRowBytes, p[0], p[1], p[2], p[3]);
+    }
+  }
+};
+
+struct Floats {
+  typedef float Element;
+  static constexpr int kRowBytes = 256, kRows = 4;
+  static __device__ __forceinline__ int swizzle(int token, int v) { return v ^ token % 8; }
+
+  template <int kN> static __device__ __forceinline__ void stage(const float *c, unsigned char *staging) {
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int token = 2 * t + i % 2, v = warp_of_group() * 4 + i / 2 * 2 + g / 4;
+      unsigned char *to = staging + token * kRowBytes + swizzle(token, v) * 16 + g % 4 * 4;
+#pragma unroll
+      for (int n = 0; n < kN; n++) *(float *)(to + n * 8 * kRowBytes) = c[4 * n + i];
+    }
+  }
+};
+
+/* Stores one vector of a token's results; the first `inside` are of rows that exist. */
+__device__ __forceinline__ void store_vector(const Place &p, __half *y, int inside, const uint4 &value) {
+  if (inside >= 8 && p.vectors) {
+    *(uint4 *)y = value;
+    return;
+  }
+  const uint32_t words[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    if (i < inside) y[i] = __ushort_as_half((unsigned short)(words[i / 2] >> i % 2 * 16));
+}
+
+__device__ __forceinline__ void store_vector(const Place &p, float *y, int inside, const uint4 &value) {
+  float4 v = *(const float4 *)&value;
+  bool add = p.out.kind == LINEAR_ADD_F32;
+  if (inside >= 4 && p.vectors) {
+    if (add)
+      add_4(y, v);
+    else
+      *(float4 *)y = v;
+    return;
+  }
+  const float each[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    if (i < inside) y[i] = each[i] + (add ? y[i] : 0.0f);
+}
+
+/* Stores the staged tokens [begin, end) of the tile; token `first` lies first. */
+template <class Form>
+__device__ __forceinline__ void store_staged(const Place &p, int first, int begin, int end,
+                                             const unsigned char *staging) {
+  typedef typename Form::Element Element;
+  constexpr int kVectors = Form::kRowBytes / 16, kStep = 128 / kVectors;
+  int v = threadIdx.x % kVectors, row = p.row0 + v * Form::kRows, inside = p.out.n_out - row;
+  if (inside <= 0) return;
+  int token = begin + threadIdx.x % 128 / kVectors;
+  Element *y = (Element *)p.out.y + (size_t)(p.token0 + token) * p.out.stride +
+               (sizeof(Element) == 2 && Form::kRows == 16 ? row / 2 : row);
+#pragma unroll 4
+  for (; token < end; token += kStep, y += kStep * p.out.stride)
+    store_vector(
+        p, y, inside,
+        *(const uint4 *)(staging + (token - first) * Form::kRowBytes + Form::swizzle(token - first, v) * 16));
+}
+
+/* Stores the fragments of kN groups, of tokens first .. of the tile. */
+template <class Form, int kN>
+__device__ __forceinline__ void store_form(const Place &p, int first, const float *c,
+                                           unsigned char *staging) {
+  constexpr int kMost = kStagingBytes / Form::kRowBytes / 8, kRest = kN % kMost;
+#pragma unroll
+  for (int n = 0; n < kN; n += kMost) {
+    if (n + kMost <= kN)
+      Form::template stage < kMost<kN ? kMost : kN>(c + 4 * n, staging);
+    else
+      Form::template stage<kRest ? kRest : kMost>(c + 4 * n, staging);
+    sync_group();
+    int at = first + 8 * n;
+    store_staged<Form>(p, at, max(p.begin, at), min(p.end, at + 8 * min(kMost, kN - n)), staging);
+    sync_group();
+  }
+}
+
+/* Stores the fragments of kN groups, after factors and bias. */
+template <int kN>
+__device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
+                                             unsigned char *staging) {
+  const Epilogue &out = p.out;
+  if (out.factors || out.bias) {
+    int row = p.row0 + warp_of_group() * kTileOut + threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      bool there = row + 8 * h < out.n_out;
+      float by = out.factors && there ? out.factors[row + 8 * h] : 1.0f;
+      float plus = out.bias && there ? out.bias[row + 8 * h] : 0.0f;
+#pragma unroll
+      for (int i = 0; i < 2 * kN; i++) {
+        float &v = c[i / 2 * 4 + 2 * h + i % 2];
+        v = v * by + plus;
+      }
+    }
+  }
+  if (out.kind == LINEAR_TO_F16)
+    store_form<Halves, kN>(p, first, c, staging);
+  else if (out.kind == LINEAR_SWIGLU_F16)
+    store_form<Gated, kN>(p, first, c, staging);
+  else
+    store_form<Floats, kN>(p, first, c, staging);
+}
+
+/* Results of the calling warpgroup in the tile at `at`. */
+template <class S> __device__ __forceinline__ Place place_of(const Args &a, const stream_k::Cursor &at) {
+  int first = first_token<S>(a, at.token_tile);
+  int row = (at.out_tile * kTileRows + threadIdx.x / 128 * 4) * kTileOut;
+  return {
+      a.out, a.vectors, row, first, at.token_tile * S::kTokens - first, min(a.n_tokens - first, S::kTokens)};
+}
+
 template <class S, int kBlockIn>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                                int begin, int end) {
   __shared__ int last;
   float acc[kSums<S>];
   Ring ring = {0, 0};
+  unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
   while (begin < end) {
     int n_steps = min(end - begin, a.work.n_steps - at.step);
@@ -207,9 +406,7 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
     if (stream_k::combine<kSums<S>, kConsumers>(acc, a.work, blockIdx.x, at.tile, begin, begin + n_steps,
                                                 threadIdx.x, a.partial, a.counters, &last,
                                                 [] { named_barrier_sync<1, kConsumers>(); }))
-      store_fragments<S::kTokens / 8>(a.out, at.out_tile * kTileRows + warp_tile_row(),
-                                      first_token<S>(a, at.token_tile), at.token_tile * S::kTokens,
-                                      a.n_tokens, acc);
+      store_groups<S::kTokens / 8>(place_of<S>(a, at), 0, acc, staging);
     begin += n_steps;
     at = stream_k::Cursor(a.work, a.n_token_tiles, begin);
   }
@@ -256,6 +453,12 @@ stream_k::Work work_of(const LinearArgs &args, int tokens, int tiles) {
                              w.n_tiles_in / tiles, args.device.n_sms, 4 / tiles);
 }
 
+/* True if every 16 bytes of a row of y begin at a multiple of 16. */
+bool whole_vectors(const Epilogue &out) {
+  bool halves = out.kind == LINEAR_TO_F16 || out.kind == LINEAR_SWIGLU_F16;
+  return (uintptr_t)out.y % 16 == 0 && out.stride * (halves ? 2 : 4) % 16 == 0;
+}
+
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   Args a = {{},
             quant_view(*args.w),
@@ -264,6 +467,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
             std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens),
             work_of(args, S::kTokens, S::kK),
             args.out,
+            whole_vectors(args.out),
             (float *)args.workspace,
             args.counters};
   /* x in boxes of 64 inputs */
@@ -302,7 +506,7 @@ template <int kTokens, int kK, int kStages> constexpr TimedShape shape(double fi
 constexpr TimedShape shapes[] = {
     /* kTokens, kK, kStages; fixup_us, step_us */
     shape<64, 2, 7>(6, 0.36),   shape<96, 2, 6>(7, 0.38),   shape<128, 2, 5>(8, 0.465),
-    shape<160, 2, 4>(10, 0.55), shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(16.5, 0.78),
+    shape<160, 2, 4>(10, 0.55), shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(14, 0.78),
 };
 
 /* Time of the block with the most work. */

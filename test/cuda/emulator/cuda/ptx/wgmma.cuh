@@ -11,6 +11,24 @@ inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, i
   emulator::copy_box(to, map, barrier, column, row, plane);
 }
 
+inline void add_4(float *p, float4 v) {
+  p[0] += v.x;
+  p[1] += v.y;
+  p[2] += v.z;
+  p[3] += v.w;
+}
+
+/* Lane l has rows 2 (l % 4) and the next, column l / 4. */
+inline void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  unsigned char(*rows)[64] = emulator::meet(~0u, &address, sizeof address, nullptr, "stmatrix.trans");
+  const uint32_t pairs[4] = {a, b, c, d};
+  unsigned lane = emulated_lane();
+  for (int i = 0; i < 8; i++) {
+    uint32_t row = *(uint32_t *)rows[8 * (i / 2) + lane % 4 * 2 + i % 2];
+    ((uint16_t *)emulator::shared_pointer(row))[lane / 4] = (uint16_t)(pairs[i / 2] >> i % 2 * 16);
+  }
+}
+
 inline void prefetch_map(const void *) {}
 
 inline void fence_stores_for_wgmma() {}
