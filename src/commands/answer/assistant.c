@@ -397,12 +397,18 @@ static void choose_pages(Assistant *a, size_t half) {
   a->batch_options.n_pages = low;
 }
 
+/* True if records are answered one after another where no number is asked for: a batch does not use the prefix
+ * cache, and sequences with recurrent states share no beginnings, which a session does. */
+static bool prefers_one(const Assistant *a) {
+  return a->device.backend->page_tokens == 0 || a->cache || config_has_states(&a->model->config);
+}
+
 /* Sets the number of sequences and their pages. */
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
   DeviceMemory memory;
   a->batch_options.n_sequences = 1;
-  if (n == 1 || (n == 0 && (backend->page_tokens == 0 || a->cache))) return STATUS_OK;
+  if (n == 1 || (n == 0 && prefers_one(a))) return STATUS_OK;
   if (backend->page_tokens == 0)
     return error_set(err, STATUS_USAGE,
                      "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
