@@ -397,8 +397,8 @@ static void choose_pages(Assistant *a, size_t half) {
   a->batch_options.n_pages = low;
 }
 
-/* True if records are answered one after another where no number is asked for: a batch does not use the prefix
- * cache, and sequences with recurrent states share no beginnings, which a session does. */
+/* True if records are answered one after another where no number is asked for: a batch does not use the
+ * prefix cache, and its sequences share no beginnings where a model has recurrent states. */
 static bool prefers_one(const Assistant *a) {
   return a->device.backend->page_tokens == 0 || a->cache || config_has_states(&a->model->config);
 }
