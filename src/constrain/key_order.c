@@ -75,7 +75,7 @@ static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrd
   Status status = STATUS_OK;
   order->schemas = mem_alloc((size_t)n + 1, sizeof *order->schemas, "a constraint", err);
   if (!order->schemas) return STATUS_FAILED;
-  memcpy(order->schemas, schemas, n * sizeof *schemas);
+  if (n > 0) memcpy(order->schemas, schemas, n * sizeof *schemas);
   order->n_schemas = n;
   for (uint32_t i = 0; i < n && status == STATUS_OK; i++)
     status = add_schema(m, schemas[i], order, &visited, err);
@@ -83,10 +83,13 @@ static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrd
   return status == STATUS_OK ? number_keys(order, err) : status;
 }
 
+static bool is_of(const KeyOrder *order, const uint32_t *schemas, uint32_t n) {
+  return order->n_schemas == n && (n == 0 || memcmp(order->schemas, schemas, n * sizeof *schemas) == 0);
+}
+
 const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n) {
   for (size_t i = 0; i < m->n_orders; i++)
-    if (m->orders[i]->n_schemas == n && memcmp(m->orders[i]->schemas, schemas, n * sizeof *schemas) == 0)
-      return m->orders[i];
+    if (is_of(m->orders[i], schemas, n)) return m->orders[i];
   Error err = {{0}};
   KeyOrder *made = mem_alloc(1, sizeof *made, "a constraint", &err);
   Status status = made ? make_order(m, schemas, n, made, &err) : STATUS_FAILED;

@@ -34,10 +34,10 @@ DRAWN = ["--temp", "1", "-s", "3", "--repeat-penalty", "1.2", "--presence-penalt
 
 @pytest.mark.parametrize("flags", [["-n", "30"], ["-n", "30", *DRAWN], ["-n", "40", "--stop", "the", "--stop", "."],
                                    ["-c", "60"]], ids=["plain", "drawn", "stopped", "to-the-end"])
-def test_records_are_answered_as_one_by_one(many, flags):
+def test_records_are_answered_as_one_by_one(many, flags, sanitized):
     one_by_one = many(1, *flags)
     assert len(one_by_one.stdout.splitlines()) == len(LINES)
-    for n in (2, 7, 64):
+    for n in (7,) if sanitized else (2, 7, 64):
         together = many(n, *flags)
         assert together.stdout == one_by_one.stdout
         assert together.stderr == one_by_one.stderr
