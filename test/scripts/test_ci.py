@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 GOOD = "echo '5 passed, 0 failed, 0 skipped'"
-PROGRAMS_90 = "test_cluster test_linear test_linear_calls test_step test_step_rows test_weights"
+PROGRAMS_90 = "test_cluster test_linear test_linear_calls test_step test_step_rows"
 BUILT = [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch}" for arch in (80, 90)]
 KERNELS = ["test-gpu EMULATE=1 EMULATED_ARCH=80 PARTS=programs short",
            f"test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS={PROGRAMS_90} fused"]
@@ -34,7 +34,7 @@ def run(root, tmp_path):
 def test_all_steps_run_and_are_added_up(run):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
-    assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture TORTURE=--every 8", "fuzz FUZZ_SECONDS=4", *BUILT]
+    assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture TORTURE=--every 12", "fuzz FUZZ_SECONDS=2", *BUILT]
     assert sorted(calls[7:9]) == KERNELS  # side by side
     assert calls[9:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"]
     assert lines[-1] == "35 passed, 0 failed, 0 skipped"
@@ -42,7 +42,7 @@ def test_all_steps_run_and_are_added_up(run):
 
 def test_named_steps_run_alone(run):
     status, lines, calls = run(GOOD, "lint", "torture")
-    assert (status, calls) == (0, ["lint", "torture TORTURE=--every 8"])
+    assert (status, calls) == (0, ["lint", "torture TORTURE=--every 12"])
     assert lines[-1] == "10 passed, 0 failed, 0 skipped"
     status, lines, calls = run(GOOD, "lynt")
     assert status == 1 and lines[-2].startswith("FAILED: there is no step lynt")
