@@ -217,7 +217,7 @@ static void steps_are_filled_as_promised(void **state) {
   free(items);
 }
 
-/* Of records one after another each takes the pages that the last one left. */
+/* A sequence takes pages that a finished one gave back before pages that were never used. */
 static void memory_is_that_of_the_sequences_at_once(void **state) {
   (void)state;
   Item *items = make_items(MANY);

@@ -12,6 +12,8 @@ enum { N_PROMPT = 20, N_FORCED = 3, N_CTX = 90 };
 static const Model model = {
     .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
 static const int32_t forced_ids[N_FORCED] = {5, 90, 5};
+static const Backend *const both[] = {&fake_backend, &fake_ahead_backend};
+static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
 /* Warm, so that draws count. Penalties, so that what was seen does: not where the fake device runs ahead,
  * which knows nothing of what it has picked itself. */
 static const SamplerSettings warm = {.temperature = 3, .top_p = 0.9, .repetition_penalty = 1, .seed = 11};
@@ -56,21 +58,27 @@ static void make_prompt(int32_t ids[N_PROMPT]) {
   for (int i = 0; i < N_PROMPT; i++) ids[i] = (i * 31 + 7) % FAKE_VOCAB;
 }
 
-static GenerateResult run(const Backend *backend, const SamplerSettings *settings, const Plan *plan,
-                          Heard *heard) {
+/* A session that has computed make_prompt()'s prompt. */
+static Session *open_prompt(const Backend *backend, const Model *of, const SamplerSettings *settings) {
   fake = (FakeCounts){.end_at = -1};
   int32_t prompt[N_PROMPT];
   make_prompt(prompt);
-  BackendModel loaded = {&model};
+  BackendModel loaded = {of};
   Session *session;
+  const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = *settings};
+  assert_int_equal(session_open(backend, &loaded, of, &sizes, &session, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+  return session;
+}
+
+static GenerateResult run(const Backend *backend, const SamplerSettings *settings, const Plan *plan,
+                          Heard *heard) {
+  Session *session = open_prompt(backend, &model, settings);
   GenerateResult result;
   *heard = (Heard){.plan = plan, .left = plan->first ? N_FORCED : 0};
   GenerateOptions options = {.max_tokens = plan->max_tokens,
                              .forced = plan->first ? forced_ids : NULL,
                              .n_forced = plan->first ? N_FORCED : 0};
-  const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = *settings};
-  assert_int_equal(session_open(backend, &loaded, &model, &sizes, &session, NULL), STATUS_OK);
-  assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
   assert_int_equal(generate(session, &options, hear, heard, &result, NULL), STATUS_OK);
   assert_int_equal(result.n_generated, heard->n);
   assert_true(session_length(session) >= N_PROMPT + heard->n - 1); /* but the last, which nobody asked for */
@@ -132,14 +140,7 @@ static void forced_tokens_take_the_place_of_the_models_own(void **state) {
 /* An end token that is forced is a token like others; one that the model makes ends it. */
 static void a_forced_end_token_ends_nothing(void **state) {
   (void)state;
-  fake = (FakeCounts){.end_at = -1};
-  int32_t prompt[N_PROMPT];
-  make_prompt(prompt);
-  BackendModel loaded = {&model};
-  Session *session;
-  const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  assert_int_equal(session_open(&fake_backend, &loaded, &model, &sizes, &session, NULL), STATUS_OK);
-  assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+  Session *session = open_prompt(&fake_backend, &model, &greedy);
   const Plan plan = {.max_tokens = -1};
   const int32_t end = FAKE_VOCAB - 1;
   Heard heard = {.plan = &plan, .left = 1};
@@ -190,17 +191,9 @@ static void masks_hold_for_the_very_next_token(void **state) {
     for (int every = 0; every < 4; every++) {
       int32_t prompt[N_PROMPT], ids[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {ids, ids, ids};
       const Plan plan = {.every = every, .max_tokens = -1};
-      const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = warm};
-      BackendModel loaded = {&model};
-      Session *session;
+      Session *session = open_prompt(both[ahead], &model, &warm);
       GenerateResult result;
       Masked masked = {.heard = {.plan = &plan}};
-      fake = (FakeCounts){.end_at = -1};
-      make_prompt(prompt);
-      assert_int_equal(
-          session_open(ahead ? &fake_ahead_backend : &fake_backend, &loaded, &model, &sizes, &session, NULL),
-          STATUS_OK);
-      assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
       const GenerateOptions options = {.max_tokens = -1, .allow = allow};
       assert_int_equal(generate(session, &options, hear_masked, &masked, &result, NULL), STATUS_OK);
       assert_int_equal(masked.heard.n, N_CTX - N_PROMPT + 1);
@@ -226,6 +219,7 @@ static void masks_hold_for_the_very_next_token(void **state) {
       }
       sampler_close(sampler);
       int32_t free_id; /* afterwards the session is free again */
+      make_prompt(prompt);
       assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
       assert_int_equal(session_sample(session, &free_id, NULL), STATUS_OK);
       session_close(session);
@@ -240,19 +234,10 @@ static Status refuse_to_allow(void *user, const uint64_t **mask, Error *err) {
 static void where_no_token_may_follow_it_fails(void **state) {
   (void)state;
   for (int ahead = 0; ahead < 2; ahead++) {
-    int32_t prompt[N_PROMPT];
-    const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = warm};
-    BackendModel loaded = {&model};
-    Session *session;
+    Session *session = open_prompt(both[ahead], &model, &warm);
     GenerateResult result;
     Heard heard = {.plan = &(const Plan){.max_tokens = -1}};
     Error err = {{0}};
-    fake = (FakeCounts){.end_at = -1};
-    make_prompt(prompt);
-    assert_int_equal(
-        session_open(ahead ? &fake_ahead_backend : &fake_backend, &loaded, &model, &sizes, &session, NULL),
-        STATUS_OK);
-    assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
     const GenerateOptions options = {.max_tokens = -1, .allow = refuse_to_allow};
     assert_int_equal(generate(session, &options, hear, &heard, &result, &err), STATUS_USAGE);
     assert_string_equal(err.text, "no token leads on");
@@ -263,19 +248,6 @@ static void where_no_token_may_follow_it_fails(void **state) {
 
 /* --- ends and times */
 
-static Session *open_prompt(const Backend *backend, const Model *of) {
-  fake = (FakeCounts){.end_at = -1};
-  int32_t prompt[N_PROMPT];
-  make_prompt(prompt);
-  BackendModel loaded = {of};
-  Session *session;
-  const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  assert_int_equal(session_open(backend, &loaded, of, &sizes, &session, NULL), STATUS_OK);
-  assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
-  return session;
-}
-
-static const Backend *const both[] = {&fake_backend, &fake_ahead_backend};
 static const Plan endless = {.max_tokens = -1};
 
 /* Wherever it stands among the end tokens, and however early it comes. */
@@ -285,7 +257,7 @@ static void any_end_token_ends_and_is_not_handed_out(void **state) {
   for (int ahead = 0; ahead < 2; ahead++)
     for (int place = 0; place < N_EOS; place++)
       for (int n_before = 0; n_before < 4; n_before++) {
-        Session *session = open_prompt(both[ahead], &model);
+        Session *session = open_prompt(both[ahead], &model, &greedy);
         int32_t eos[N_EOS] = {-1, -2, -3, -4}; /* no token that is made */
         eos[place] = END;
         fake.end_at = N_PROMPT - 1 + n_before;
@@ -304,7 +276,7 @@ static void any_end_token_ends_and_is_not_handed_out(void **state) {
         assert_int_equal(session_in_flight(session), 0);
         session_close(session);
 
-        session = open_prompt(both[ahead], &model);
+        session = open_prompt(both[ahead], &model, &greedy);
         fake.end_at = N_PROMPT + n_before;
         options.n_eos = place; /* those before it alone */
         options.max_tokens = 10;
@@ -320,7 +292,7 @@ static void an_interruption_before_the_first_token_leaves_none(void **state) {
   (void)state;
   const volatile int interrupted = 1;
   for (int ahead = 0; ahead < 2; ahead++) {
-    Session *session = open_prompt(both[ahead], &model);
+    Session *session = open_prompt(both[ahead], &model, &greedy);
     Heard heard = {.plan = &endless};
     GenerateResult result;
     const GenerateOptions options = {.max_tokens = -1, .interrupted = &interrupted};
@@ -344,7 +316,7 @@ static void what_is_computed_again_can_be_stopped(void **state) {
   enum { SHORT_TEXT = N_PROMPT + 6 };
   Model long_model = model;
   long_model.config.rope = (RopeConfig){.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT};
-  Session *session = open_prompt(&fake_backend, &long_model);
+  Session *session = open_prompt(&fake_backend, &long_model, &greedy);
   session_watch(session, stop_at_once, NULL);
   Heard heard = {.plan = &endless};
   GenerateResult result;
@@ -363,7 +335,7 @@ static Status refuse_the_third(void *user, int32_t id, TokenReply *reply, Error 
 static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
   (void)state;
   for (int ahead = 0; ahead < 2; ahead++) {
-    Session *session = open_prompt(both[ahead], &model);
+    Session *session = open_prompt(both[ahead], &model, &greedy);
     int n_heard = 0;
     GenerateResult result;
     Error err = {{0}};
@@ -374,7 +346,7 @@ static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
     assert_int_equal(result.n_generated, 2);
     session_close(session);
 
-    session = open_prompt(both[ahead], &model); /* the device fails, not the sink */
+    session = open_prompt(both[ahead], &model, &greedy); /* the device fails, not the sink */
     n_heard = 0;
     fake.fail_at = fake.n_steps + 2;
     assert_int_equal(generate(session, &options, refuse_the_third, &n_heard, &result, &err), STATUS_FAILED);
@@ -382,7 +354,7 @@ static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
     assert_int_equal(session_in_flight(session), 0);
     session_close(session);
   }
-  Session *session = open_prompt(&fake_ahead_backend, &model); /* at the very end */
+  Session *session = open_prompt(&fake_ahead_backend, &model, &greedy); /* at the very end */
   Heard heard = {.plan = &endless};
   GenerateResult result;
   fake.no_draining = true;
@@ -406,7 +378,7 @@ static Status change_its_mind(void *user, int32_t id, TokenReply *reply, Error *
 static void later_forced_tokens_replace_earlier_ones(void **state) {
   (void)state;
   for (int ahead = 0; ahead < 2; ahead++) {
-    Session *session = open_prompt(both[ahead], &model);
+    Session *session = open_prompt(both[ahead], &model, &greedy);
     Heard heard = {0};
     GenerateResult result;
     const GenerateOptions options = {.max_tokens = -1};
@@ -458,7 +430,7 @@ static void times_are_of_the_first_token_and_of_the_rest(void **state) {
   for (int ahead = 0; ahead < 2; ahead++) {
     Backend slow = *both[ahead];
     slow.sample = slow_sample;
-    Session *session = open_prompt(&slow, &model);
+    Session *session = open_prompt(&slow, &model, &greedy);
     Moments m = {0};
     GenerateResult result;
     const GenerateOptions options = {.max_tokens = 4};
