@@ -81,7 +81,7 @@ typedef struct {
   uint64_t *mask; /* [vocabulary.n_words] */
 } Lines;
 
-/* Microseconds of each mask of a line, with the step by the token after it. */
+/* Microseconds of computing for each mask of a line, with the step by the token after it. */
 typedef struct {
   double *items; /* [count] */
   size_t count, capacity;
@@ -97,12 +97,12 @@ static Status take_ids(Lines *lines, Constraint *c, const IdList *ids, Times *ti
                        Error *err) {
   *accepted = true;
   for (size_t i = 0; i < ids->count && *accepted; i++) {
-    double start = clock_ms();
+    double start = clock_thread_ms();
     TRY(constraint_mask(c, lines->mask, err));
     bool allowed = mask_has(lines->mask, ids->ids[i]);
     if (allowed) TRY(constraint_take(c, ids->ids[i], accepted, err));
     TRY(mem_grow(&times->items, &times->capacity, times->count + 1, sizeof *times->items, "times", err));
-    times->items[times->count++] = (clock_ms() - start) * 1e3;
+    times->items[times->count++] = (clock_thread_ms() - start) * 1e3;
     *accepted &= allowed;
   }
   *accepted = *accepted && constraint_may_end(c);
@@ -179,10 +179,10 @@ static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffe
   const Json *name = json_member(line, "name");
   const char *bytes = name && json_is_string(name) ? json_string(name, &size) : "";
   if (!schema.text) return error_set(err, STATUS_USAGE, "no member \"schema\"");
-  double start = clock_ms();
+  double start = clock_thread_ms();
   Status status = constraint_open("schema", schema.text, schema.size, schema_options(lines->options),
                                   &lines->vocabulary, &constraint, &refused);
-  double microseconds = (clock_ms() - start) * 1e3;
+  double microseconds = (clock_thread_ms() - start) * 1e3;
   TRY(buffer_append_string(out, "{", err));
   Status written = append_json_member(out, "name", bytes, size, err);
   if (written == STATUS_OK)

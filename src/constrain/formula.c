@@ -9,19 +9,11 @@
 #define MAX_FORMULAS ((size_t)1 << 22)
 
 static void fail(Formulas *f, Status status, const char *message) {
-  if (f->failed == STATUS_OK) f->failed = error_set(&f->error, status, "%s", message);
+  failure_set(&f->failure, status, message);
 }
 
 Status formulas_check(const Formulas *formulas, Error *err) {
-  return formulas->failed == STATUS_OK ? STATUS_OK
-                                       : error_set(err, formulas->failed, "%s", formulas->error.text);
-}
-
-static bool grow(Formulas *f, void *items, size_t *capacity, size_t need, size_t size) {
-  Error err;
-  Status status = mem_grow(items, capacity, need, size, "a constraint", &err);
-  if (status != STATUS_OK) fail(f, status, err.text);
-  return status == STATUS_OK;
+  return failure_check(&formulas->failure, err);
 }
 
 /* --- hash-consing */
@@ -42,32 +34,19 @@ static bool equal(const Formulas *f, const FormulaNode *x, const FormulaNode *y)
                            : x->a == y->a;
 }
 
-static bool rehash(Formulas *f) {
-  size_t n = f->n_slots ? f->n_slots * 2 : 1024;
-  Error err;
-  uint32_t *slots = mem_alloc(n, sizeof *slots, "a constraint", &err);
-  if (!slots) return fail(f, STATUS_FAILED, err.text), false;
-  for (size_t i = 0; i < f->count; i++) {
-    size_t at = hash_of(f, &f->nodes[i]) & (n - 1);
-    while (slots[at]) at = (at + 1) & (n - 1);
-    slots[at] = (uint32_t)i + 1;
-  }
-  free(f->slots);
-  f->slots = slots;
-  f->n_slots = n;
-  return true;
-}
-
 static Formula add(Formulas *f, FormulaNode node) {
-  if (f->failed != STATUS_OK || (f->count * 2 >= f->n_slots && !rehash(f))) return FORMULA_FALSE;
-  size_t at = hash_of(f, &node) & (f->n_slots - 1);
-  for (; f->slots[at]; at = (at + 1) & (f->n_slots - 1))
-    if (equal(f, &f->nodes[f->slots[at] - 1], &node)) return f->slots[at] - 1;
+  if (has_failed(&f->failure)) return FORMULA_FALSE;
+  const uint64_t hash = hash_of(f, &node);
+  Formula found;
+  for (NumberWalk w = number_table_walk(&f->by_content, hash); number_walk_next(&w, &found);)
+    if (equal(f, &f->nodes[found], &node)) return found;
   if (f->count >= MAX_FORMULAS)
     return fail(f, STATUS_USAGE, "the constraint grows over 4,194,304 formulas"), FORMULA_FALSE;
-  if (!grow(f, &f->nodes, &f->capacity, f->count + 1, sizeof *f->nodes)) return FORMULA_FALSE;
+  if (!failure_grow(&f->failure, &f->nodes, &f->capacity, f->count + 1, sizeof *f->nodes))
+    return FORMULA_FALSE;
+  if (!number_table_reserve(&f->by_content)) return fail(f, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
   f->nodes[f->count] = node;
-  f->slots[at] = (uint32_t)f->count + 1;
+  number_table_put(&f->by_content, hash, (Formula)f->count);
   return (Formula)f->count++;
 }
 
@@ -110,7 +89,8 @@ Formula formula_join(Formulas *formulas, FormulaKind kind, const Formula *parts,
     if (parts[i] == absorbing) return f->lists_count = start, absorbing;
     if (parts[i] == neutral) continue;
     size_t more = node->kind == kind ? node->b : 1;
-    if (!grow(f, &f->lists, &f->lists_capacity, start + count + more, sizeof(Formula))) return FORMULA_FALSE;
+    if (!failure_grow(&f->failure, &f->lists, &f->lists_capacity, start + count + more, sizeof(Formula)))
+      return FORMULA_FALSE;
     for (size_t j = 0; j < more; j++)
       f->lists[start + count + j] = node->kind == kind ? f->lists[node->a + j] : parts[i];
     count += more;
@@ -159,7 +139,8 @@ static Formula one_of_open(Formulas *f, Formula *parts, size_t n) {
   Formula one = kept == 0 ? FORMULA_FALSE : parts[0];
   if (kept > 1) {
     const size_t start = f->lists_count;
-    if (!grow(f, &f->lists, &f->lists_capacity, start + kept, sizeof(Formula))) return FORMULA_FALSE;
+    if (!failure_grow(&f->failure, &f->lists, &f->lists_capacity, start + kept, sizeof(Formula)))
+      return FORMULA_FALSE;
     memcpy(f->lists + start, parts, kept * sizeof *parts);
     one = add_list(f, FORMULA_ONE, start, kept);
   }
@@ -235,7 +216,7 @@ Status formulas_open(Formulas *formulas, Error *err) {
 
 void formulas_close(Formulas *formulas) {
   free(formulas->nodes);
-  free(formulas->slots);
+  number_table_release(&formulas->by_content);
   free(formulas->lists);
   *formulas = (Formulas){.round = 0};
 }

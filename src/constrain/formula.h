@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "constrain/store/failure.h"
+#include "constrain/store/number_table.h"
 
 typedef uint32_t Formula;
 enum { FORMULA_FALSE, FORMULA_TRUE };
@@ -52,13 +53,11 @@ typedef struct {
 typedef struct {
   FormulaNode *nodes; /* [count] */
   size_t count, capacity;
-  uint32_t *slots; /* [n_slots] number + 1, 0: empty */
-  size_t n_slots;
-  Formula *lists; /* [lists_count] */
+  NumberTable by_content; /* of nodes */
+  Formula *lists;         /* [lists_count] */
   size_t lists_count, lists_capacity;
   uint32_t round;
-  Status failed;
-  Error error;
+  Failure failure;
 } Formulas;
 
 Status formulas_open(Formulas *formulas, Error *err);

@@ -24,32 +24,17 @@ static bool equal(const Machine *m, const Lex *x, const Lex *y) {
          x->left == y->left && memcmp(langs_of(m, x), langs_of(m, y), x->n * sizeof(Lang)) == 0;
 }
 
-static bool rehash(Machine *m) {
-  size_t n = m->n_lex_slots ? m->n_lex_slots * 2 : 256;
-  uint32_t *slots = calloc(n, sizeof *slots);
-  if (!slots) return machine_fail(m, "out of memory"), false;
-  for (size_t i = 1; i < m->n_lexes; i++) {
-    size_t at = hash_of(m, &m->lexes[i]) & (n - 1);
-    while (slots[at]) at = (at + 1) & (n - 1);
-    slots[at] = (uint32_t)i + 1;
-  }
-  free(m->lex_slots);
-  m->lex_slots = slots;
-  m->n_lex_slots = n;
-  return true;
-}
-
 static uint32_t find(Machine *m, Lex lex) {
-  if (m->n_lexes * 2 >= m->n_lex_slots && !rehash(m)) return LEX_NONE;
-  size_t at = hash_of(m, &lex) & (m->n_lex_slots - 1);
-  for (; m->lex_slots[at]; at = (at + 1) & (m->n_lex_slots - 1)) {
-    if (equal(m, &m->lexes[m->lex_slots[at] - 1], &lex)) return m->lex_slots[at] - 1;
-  }
-  if (mem_grow(&m->lexes, &m->lexes_capacity, m->n_lexes + 2, sizeof *m->lexes, "a constraint", NULL))
+  const uint64_t hash = hash_of(m, &lex);
+  uint32_t found;
+  for (NumberWalk w = number_table_walk(&m->lexes_by_content, hash); number_walk_next(&w, &found);)
+    if (equal(m, &m->lexes[found], &lex)) return found;
+  if (!number_table_reserve(&m->lexes_by_content) ||
+      mem_grow(&m->lexes, &m->lexes_capacity, m->n_lexes + 2, sizeof *m->lexes, "a constraint", NULL))
     return machine_fail(m, "out of memory"), LEX_NONE;
   if (m->n_lexes == 0) m->lexes[m->n_lexes++] = (Lex){.n = 0};
   m->lexes[m->n_lexes] = lex;
-  m->lex_slots[at] = (uint32_t)m->n_lexes + 1;
+  number_table_put(&m->lexes_by_content, hash, (uint32_t)m->n_lexes);
   return (uint32_t)m->n_lexes++;
 }
 
@@ -85,9 +70,8 @@ uint32_t lex_forget(Machine *m, uint32_t kept) {
   if (!langs) return machine_fail(m, "out of memory"), LEX_NONE;
   memcpy(langs, langs_of(m, &lex), lex.n * sizeof *langs);
   for (size_t i = 0; i < m->n_lexes; i++) free(m->lexes[i].next);
-  free(m->lex_slots);
-  m->lex_slots = NULL;
-  m->n_lexes = m->n_lex_slots = 0;
+  number_table_reset(&m->lexes_by_content);
+  m->n_lexes = 0;
   memcpy(m->lex_langs, langs, lex.n * sizeof *langs);
   free(langs);
   m->lex_langs_count = lex.n;

@@ -23,12 +23,11 @@ static const char *const literals[] = {[JSON_NULL] = "null", [JSON_FALSE] = "fal
 /* --- memory */
 
 void machine_fail(Machine *machine, const char *message) {
-  if (machine->failed == STATUS_OK)
-    machine->failed = error_set(&machine->error, STATUS_FAILED, "%s", message);
+  failure_set(&machine->failure, STATUS_FAILED, message);
 }
 
 Status machine_check(const Machine *machine, Error *err) {
-  if (machine->failed != STATUS_OK) return error_set(err, machine->failed, "%s", machine->error.text);
+  TRY(failure_check(&machine->failure, err));
   TRY(langs_check(&machine->set->langs, err));
   return formulas_check(&machine->set->formulas, err);
 }
@@ -121,7 +120,7 @@ void machine_close(Machine *machine) {
   free(machine->chunks);
   key_orders_close(machine);
   free(machine->lexes);
-  free(machine->lex_slots);
+  number_table_release(&machine->lexes_by_content);
   free(machine->lex_langs);
   free(machine->text);
   buffer_release(&machine->decoded);
@@ -414,7 +413,7 @@ bool machine_write(Machine *machine, uint32_t at, unsigned char byte) {
 bool machine_push(Machine *machine, JsonState *state, unsigned char byte) {
   if (!machine_write(machine, state->n_text, byte) || !take(machine, state, byte)) return false;
   state->n_text++;
-  return machine->failed == STATUS_OK;
+  return !has_failed(&machine->failure);
 }
 
 bool machine_begin(Machine *machine, JsonState *state) {

@@ -109,8 +109,7 @@ typedef struct {
   ArenaMark mark;
   Lex *lexes; /* [n_lexes] */
   size_t n_lexes, lexes_capacity;
-  uint32_t *lex_slots; /* [n_lex_slots] number + 1 */
-  size_t n_lex_slots;
+  NumberTable lexes_by_content;
   Lang *lex_langs; /* [lex_langs_count] */
   size_t lex_langs_count, lex_langs_capacity;
   Buffer decoded;          /* a key or string without its escapes */
@@ -121,8 +120,7 @@ typedef struct {
   KnownKeys known_keys[N_KNOWN_KEYS];
   KeyOrder **orders; /* [n_orders] */
   size_t n_orders, orders_capacity;
-  Status failed;
-  Error error;
+  Failure failure;
 } Machine;
 
 /* The set must outlive the machine. */

@@ -482,5 +482,5 @@ void masks_compute(Masks *masks, const JsonState *state, uint64_t *mask) {
   const uint32_t generation = masks->lex.generation;
   const uint64_t *base = compute(masks, state, mask);
   if (generation != masks->lex.generation) forget_masks(masks);
-  if (key && masks->m->failed == STATUS_OK) keep_mask(masks, key, base, mask);
+  if (key && !has_failed(&masks->m->failure)) keep_mask(masks, key, base, mask);
 }

@@ -41,36 +41,22 @@ Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err) {
 
 /* --- keys */
 
-static bool rehash_keys(SchemaSet *set) {
-  size_t n = set->n_key_slots ? set->n_key_slots * 2 : 256;
-  uint32_t *slots = calloc(n, sizeof *slots);
-  if (!slots) return false;
-  for (size_t i = 0; i < set->n_keys; i++) {
-    size_t at = hash64(set->keys[i].bytes, set->keys[i].size, 0) & (n - 1);
-    while (slots[at]) at = (at + 1) & (n - 1);
-    slots[at] = (uint32_t)i + 1;
-  }
-  free(set->key_slots);
-  set->key_slots = slots;
-  set->n_key_slots = n;
-  return true;
-}
-
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add) {
-  if (set->n_keys * 2 >= set->n_key_slots && !rehash_keys(set)) goto failed;
-  size_t at = hash64(bytes, size, 0) & (set->n_key_slots - 1);
-  for (; set->key_slots[at]; at = (at + 1) & (set->n_key_slots - 1)) {
-    const Key *key = &set->keys[set->key_slots[at] - 1];
-    if (key->size == size && memcmp(key->bytes, bytes, size) == 0) return set->key_slots[at] - 1;
+  const uint64_t hash = hash64(bytes, size, 0);
+  uint32_t found;
+  for (NumberWalk w = number_table_walk(&set->keys_by_bytes, hash); number_walk_next(&w, &found);) {
+    const Key *key = &set->keys[found];
+    if (key->size == size && memcmp(key->bytes, bytes, size) == 0) return found;
   }
   if (!add) return UINT32_MAX;
-  if (mem_grow(&set->keys, &set->keys_capacity, set->n_keys + 1, sizeof *set->keys, "a schema", NULL))
+  if (!number_table_reserve(&set->keys_by_bytes) ||
+      mem_grow(&set->keys, &set->keys_capacity, set->n_keys + 1, sizeof *set->keys, "a schema", NULL))
     goto failed;
   char *copy = malloc(size + 1);
   if (!copy) goto failed;
   memcpy(copy, bytes, size);
   set->keys[set->n_keys] = (Key){copy, size};
-  set->key_slots[at] = (uint32_t)set->n_keys + 1;
+  number_table_put(&set->keys_by_bytes, hash, (uint32_t)set->n_keys);
   return (uint32_t)set->n_keys++;
 failed:
   langs_fail(&set->langs, STATUS_FAILED, "out of memory");
@@ -79,36 +65,16 @@ failed:
 
 /* --- schemas */
 
-static bool rehash_schemas(SchemaSet *set) {
-  size_t n = set->n_json_slots ? set->n_json_slots * 2 : 256;
-  uint32_t *slots = calloc(n, sizeof *slots);
-  if (!slots) return false;
-  for (size_t i = 2; i < set->count; i++) {
-    const void *json = set->schemas[i].json;
-    size_t at = hash64(&json, sizeof json, set->schemas[i].is_constant) & (n - 1);
-    while (slots[at]) at = (at + 1) & (n - 1);
-    slots[at] = (uint32_t)i + 1;
-  }
-  free(set->json_slots);
-  set->json_slots = slots;
-  set->n_json_slots = n;
-  return true;
-}
-
 static Status add(SchemaSet *set, Schema schema, const char *pointer, uint32_t *number, Error *err) {
-  if (set->count * 2 >= set->n_json_slots && !rehash_schemas(set))
-    return error_set(err, STATUS_FAILED, "out of memory");
   const void *json = schema.json;
-  size_t at = hash64(&json, sizeof json, schema.is_constant) & (set->n_json_slots - 1);
-  for (; json && set->json_slots[at]; at = (at + 1) & (set->n_json_slots - 1)) {
-    const Schema *found = &set->schemas[set->json_slots[at] - 1];
-    if (found->json != schema.json || found->is_constant != schema.is_constant) continue;
-    *number = set->json_slots[at] - 1;
-    return STATUS_OK;
-  }
+  const uint64_t hash = hash64(&json, sizeof json, schema.is_constant);
+  NumberWalk walk = number_table_walk(&set->schemas_by_json, hash);
+  while (json && number_walk_next(&walk, number))
+    if (set->schemas[*number].json == json && set->schemas[*number].is_constant == schema.is_constant)
+      return STATUS_OK;
   if (set->count >= MAX_SCHEMAS) return error_set(err, STATUS_USAGE, "over %d subschemas", MAX_SCHEMAS);
   TRY(mem_grow(&set->schemas, &set->capacity, set->count + 1, sizeof *set->schemas, "a schema", err));
-  schema.pointer = strdup(pointer);
+  schema.pointer = number_table_reserve(&set->schemas_by_json) ? strdup(pointer) : NULL;
   if (!schema.pointer) return error_set(err, STATUS_FAILED, "out of memory");
   schema.kinds = ALL_KINDS;
   schema.string = schema.number = LANG_ALL;
@@ -117,8 +83,8 @@ static Status add(SchemaSet *set, Schema schema, const char *pointer, uint32_t *
       schema.const_container = SCHEMA_NONE;
   schema.max_members = schema.max_items = schema.max_contains = UINT32_MAX;
   schema.member_keys = LANG_UNKNOWN;
-  if (json) set->json_slots[at] = (uint32_t)set->count + 1;
   *number = (uint32_t)set->count;
+  if (json) number_table_put(&set->schemas_by_json, hash, *number);
   set->schemas[set->count++] = schema;
   return STATUS_OK;
 }
@@ -236,8 +202,8 @@ void schema_close(SchemaSet *set) {
   for (size_t i = 0; i < set->n_anchors; i++) free(set->anchors[i].name);
   free(set->schemas);
   free(set->keys);
-  free(set->key_slots);
-  free(set->json_slots);
+  number_table_release(&set->keys_by_bytes);
+  number_table_release(&set->schemas_by_json);
   free(set->resources);
   free(set->anchors);
   formulas_close(&set->formulas);

@@ -116,10 +116,7 @@ typedef struct {
   size_t n_anchors, anchors_capacity;
   Key *keys; /* [n_keys] */
   size_t n_keys, keys_capacity;
-  uint32_t *key_slots; /* [n_key_slots] number + 1 */
-  size_t n_key_slots;
-  uint32_t *json_slots; /* [n_json_slots] number of the schema + 1, by its Json */
-  size_t n_json_slots;
+  NumberTable keys_by_bytes, schemas_by_json;
   uint32_t root;
   Lang any_number, bounded_number, integers; /* LANG_UNKNOWN: not made yet */
 } SchemaSet;

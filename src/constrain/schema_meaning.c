@@ -53,9 +53,7 @@ bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
 
 /* --- languages of strings and numbers */
 
-static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind) {
-  return kind == JSON_STRING ? schema_strings(set, schema) : schema_numbers(set, schema);
-}
+static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind);
 
 /* Strings of exactly one of the languages. */
 static Lang exactly_one(SchemaSet *set, const NumberList *list, JsonKind kind) {
@@ -94,20 +92,23 @@ static Lang make_lang(SchemaSet *set, uint32_t schema, JsonKind kind) {
   return made;
 }
 
+/* The strings or the numbers of a schema, made once. */
+static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  const bool strings = kind == JSON_STRING;
+  if (begin(set, schema, kind)) {
+    const Lang made = make_lang(set, schema, kind);
+    *(strings ? &set->schemas[schema].string_all : &set->schemas[schema].number_all) = made;
+    set->schemas[schema].state[kind] = MADE;
+  }
+  return strings ? set->schemas[schema].string_all : set->schemas[schema].number_all;
+}
+
 Lang schema_strings(SchemaSet *set, uint32_t schema) {
-  if (!begin(set, schema, JSON_STRING)) return set->schemas[schema].string_all;
-  Lang made = make_lang(set, schema, JSON_STRING);
-  set->schemas[schema].string_all = made;
-  set->schemas[schema].state[JSON_STRING] = MADE;
-  return made;
+  return meaning(set, schema, JSON_STRING);
 }
 
 Lang schema_numbers(SchemaSet *set, uint32_t schema) {
-  if (!begin(set, schema, JSON_NUMBER)) return set->schemas[schema].number_all;
-  Lang made = make_lang(set, schema, JSON_NUMBER);
-  set->schemas[schema].number_all = made;
-  set->schemas[schema].state[JSON_NUMBER] = MADE;
-  return made;
+  return meaning(set, schema, JSON_NUMBER);
 }
 
 /* --- formulas of arrays and objects */

@@ -8,23 +8,7 @@
 #include <cmocka.h>
 
 #include "constrain/constraint.h"
-
-static Tokenizer *tokenizer;
-static Vocabulary vocabulary;
-
-static int open_vocabulary(void **state) {
-  (void)state;
-  Error err;
-  return tokenizer_open("test/data/stories260K-f32/tokenizer.json", &tokenizer, &err) ||
-         vocabulary_open(tokenizer, &vocabulary, &err);
-}
-
-static int close_vocabulary(void **state) {
-  (void)state;
-  vocabulary_close(&vocabulary);
-  tokenizer_close(tokenizer);
-  return 0;
-}
+#include "test/constrain/small_vocabulary.h"
 
 static const SchemaOptions any_order = {.exponents = true};
 static SchemaOptions options = {.exponents = true};

@@ -62,12 +62,10 @@ struct Grammar {
   Productions productions;
   Stack *stacks; /* [n_stacks] number 0 is the end of the text */
   size_t n_stacks, stacks_capacity;
-  uint32_t *stack_slots; /* [n_stack_slots] */
-  size_t n_stack_slots;
+  NumberTable stacks_by_content;
   State *states; /* [n_states] number 0 is GRAMMAR_DEAD */
   size_t n_states, states_capacity;
-  uint32_t *state_slots; /* [n_state_slots] */
-  size_t n_state_slots;
+  NumberTable states_by_content;
   Place *places; /* [n_places] of all states */
   size_t n_places, places_capacity;
   Transition *transitions; /* [n_transition_slots] n_transitions in use */
@@ -83,61 +81,36 @@ struct Grammar {
   size_t n_expanded, expanded_capacity;
   bool accepts;
 
-  Status failed;
-  Error error;
+  Failure failure;
 };
 
 static void fail(Grammar *g, Status status, const char *message) {
-  if (g->failed == STATUS_OK) g->failed = error_set(&g->error, status, "%s", message);
+  failure_set(&g->failure, status, message);
 }
 
 Status grammar_check(const Grammar *g, Error *err) {
-  if (g->failed != STATUS_OK) return error_set(err, g->failed, "%s", g->error.text);
+  TRY(failure_check(&g->failure, err));
   return langs_check(&g->langs, err);
 }
 
-static bool grow(Grammar *g, void *items, size_t *capacity, size_t need, size_t size) {
-  if (mem_grow(items, capacity, need, size, "a grammar", NULL) == STATUS_OK) return true;
-  return fail(g, STATUS_FAILED, "out of memory"), false;
-}
-
-/* New slots for a hash table that is half full; NULL: out of memory. */
-static void *new_slots(Grammar *g, size_t *n_slots, size_t size) {
-  const size_t n = *n_slots ? 2 * *n_slots : 1024;
-  void *slots = mem_alloc(n, size, "a grammar", NULL);
-  if (!slots) return fail(g, STATUS_FAILED, "out of memory"), NULL;
-  *n_slots = n;
-  return slots;
-}
-
 /* --- stacks */
-
-static size_t stack_slot(const Grammar *g, Stack stack) {
-  size_t slot = hash64(&stack, sizeof stack, 0) & (g->n_stack_slots - 1);
-  for (;; slot = (slot + 1) & (g->n_stack_slots - 1)) {
-    const uint32_t number = g->stack_slots[slot];
-    if (number == 0 || memcmp(&g->stacks[number], &stack, sizeof stack) == 0) return slot;
-  }
-}
 
 /* The number of the stack of symbols from `at` on, above another; that one itself at the last symbol. */
 static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
   const Stack stack = {at, below};
   if (g->productions.symbols[at].kind == SYMBOL_END) return below;
-  if (2 * g->n_stacks >= g->n_stack_slots) {
-    uint32_t *slots = new_slots(g, &g->n_stack_slots, sizeof *slots);
-    if (!slots) return 0;
-    free(g->stack_slots);
-    g->stack_slots = slots;
-    for (uint32_t i = 1; i < g->n_stacks; i++) g->stack_slots[stack_slot(g, g->stacks[i])] = i;
-  }
-  const size_t slot = stack_slot(g, stack);
-  if (g->stack_slots[slot]) return g->stack_slots[slot];
+  const uint64_t hash = hash64(&stack, sizeof stack, 0);
+  uint32_t found;
+  for (NumberWalk w = number_table_walk(&g->stacks_by_content, hash); number_walk_next(&w, &found);)
+    if (memcmp(&g->stacks[found], &stack, sizeof stack) == 0) return found;
   if (g->n_stacks == MAX_STACKS)
     return fail(g, STATUS_FAILED, "the text is too deep for the grammar: over 4,194,304 stacks"), 0;
-  if (!grow(g, &g->stacks, &g->stacks_capacity, g->n_stacks + 1, sizeof *g->stacks)) return 0;
+  if (!failure_grow(&g->failure, &g->stacks, &g->stacks_capacity, g->n_stacks + 1, sizeof *g->stacks))
+    return 0;
+  if (!number_table_reserve(&g->stacks_by_content)) return fail(g, STATUS_FAILED, "out of memory"), 0;
   g->stacks[g->n_stacks] = stack;
-  return g->stack_slots[slot] = (uint32_t)g->n_stacks++;
+  number_table_put(&g->stacks_by_content, hash, (uint32_t)g->n_stacks);
+  return (uint32_t)g->n_stacks++;
 }
 
 /* --- states */
@@ -158,7 +131,7 @@ static void add_place(Grammar *g, Lang lang, uint32_t stack) {
     }
   if (g->n_made == MAX_PLACES) {
     fail(g, STATUS_USAGE, "the grammar is too ambiguous: a text can be read in over 4,096 ways");
-  } else if (grow(g, &g->made, &g->made_capacity, g->n_made + 1, sizeof *g->made)) {
+  } else if (failure_grow(&g->failure, &g->made, &g->made_capacity, g->n_made + 1, sizeof *g->made)) {
     g->made[g->n_made++] = (Place){lang, stack};
   }
 }
@@ -167,11 +140,12 @@ static void add_place(Grammar *g, Lang lang, uint32_t stack) {
 static void expand(Grammar *g, Stack stack) {
   for (size_t i = 0; i < g->n_expanded; i++)
     if (memcmp(&g->expanded[i], &stack, sizeof stack) == 0) return;
-  if (g->failed != STATUS_OK || g->n_expanded == MAX_PLACES) {
+  if (has_failed(&g->failure) || g->n_expanded == MAX_PLACES) {
     fail(g, STATUS_USAGE, "the grammar is too ambiguous: a text can be read in over 4,096 ways");
     return;
   }
-  if (!grow(g, &g->expanded, &g->expanded_capacity, g->n_expanded + 1, sizeof *g->expanded)) return;
+  if (!failure_grow(&g->failure, &g->expanded, &g->expanded_capacity, g->n_expanded + 1, sizeof *g->expanded))
+    return;
   g->expanded[g->n_expanded++] = stack;
   const Productions *p = &g->productions;
   const Symbol symbol = p->symbols[stack.at];
@@ -194,49 +168,33 @@ static int by_stack(const void *a, const void *b) {
   return (x->stack > y->stack) - (x->stack < y->stack);
 }
 
-static size_t state_slot(const Grammar *g, const Place *places, size_t n, bool accepts) {
-  size_t slot = hash64(n ? (const void *)places : "", n * sizeof *places, accepts) & (g->n_state_slots - 1);
-  for (;; slot = (slot + 1) & (g->n_state_slots - 1)) {
-    const uint32_t number = g->state_slots[slot];
-    const State *s = &g->states[number];
-    if (number == 0) return slot;
-    if (s->n == n && s->accepts == accepts &&
-        (n == 0 || memcmp(g->places + s->first, places, n * sizeof *places) == 0))
-      return slot;
-  }
-}
-
-static bool grow_state_slots(Grammar *g) {
-  if (2 * g->n_states < g->n_state_slots) return true;
-  uint32_t *slots = new_slots(g, &g->n_state_slots, sizeof *slots);
-  if (!slots) return false;
-  free(g->state_slots);
-  g->state_slots = slots;
-  for (uint32_t i = 1; i < g->n_states; i++) {
-    const State *s = &g->states[i];
-    g->state_slots[state_slot(g, g->places + s->first, s->n, s->accepts)] = i;
-  }
-  return true;
+static bool same_state(const Grammar *g, const State *s) {
+  return s->n == g->n_made && s->accepts == g->accepts &&
+         (s->n == 0 || memcmp(g->places + s->first, g->made, s->n * sizeof *g->made) == 0);
 }
 
 /* The number of the state that was made. */
 static uint32_t intern(Grammar *g) {
   const size_t n = g->n_made;
-  if (g->failed != STATUS_OK || langs_check(&g->langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;
+  if (has_failed(&g->failure) || langs_check(&g->langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;
   if (n == 0 && !g->accepts) return GRAMMAR_DEAD;
   if (n > 0) qsort(g->made, n, sizeof *g->made, by_stack);
-  if (!grow_state_slots(g)) return GRAMMAR_DEAD;
-  const size_t slot = state_slot(g, g->made, n, g->accepts);
-  if (g->state_slots[slot]) return g->state_slots[slot];
+  const uint64_t hash = hash64(n ? (const void *)g->made : "", n * sizeof *g->made, g->accepts);
+  uint32_t found;
+  for (NumberWalk w = number_table_walk(&g->states_by_content, hash); number_walk_next(&w, &found);)
+    if (same_state(g, &g->states[found])) return found;
   if (g->n_states == MAX_STATES)
     return fail(g, STATUS_USAGE, "the grammar is too large: over 4,194,304 states"), GRAMMAR_DEAD;
-  if (!grow(g, &g->places, &g->places_capacity, g->n_places + n, sizeof *g->places) ||
-      !grow(g, &g->states, &g->states_capacity, g->n_states + 1, sizeof *g->states))
+  if (!failure_grow(&g->failure, &g->places, &g->places_capacity, g->n_places + n, sizeof *g->places) ||
+      !failure_grow(&g->failure, &g->states, &g->states_capacity, g->n_states + 1, sizeof *g->states))
     return GRAMMAR_DEAD;
+  if (!number_table_reserve(&g->states_by_content))
+    return fail(g, STATUS_FAILED, "out of memory"), GRAMMAR_DEAD;
   if (n > 0) memcpy(g->places + g->n_places, g->made, n * sizeof *g->made);
   g->states[g->n_states] = (State){(uint32_t)g->n_places, (uint32_t)n, g->accepts};
   g->n_places += n;
-  return g->state_slots[slot] = (uint32_t)g->n_states++;
+  number_table_put(&g->states_by_content, hash, (uint32_t)g->n_states);
+  return (uint32_t)g->n_states++;
 }
 
 static void begin_state(Grammar *g) {
@@ -275,9 +233,11 @@ static bool grow_transitions(Grammar *g) {
   if (2 * g->n_transitions < g->n_transition_slots) return true;
   Transition *before = g->transitions;
   const size_t n_before = g->n_transition_slots;
-  Transition *slots = new_slots(g, &g->n_transition_slots, sizeof *slots);
-  if (!slots) return false;
+  const size_t n = n_before ? 2 * n_before : 1024;
+  Transition *slots = mem_alloc(n, sizeof *slots, "a grammar", NULL);
+  if (!slots) return fail(g, STATUS_FAILED, "out of memory"), false;
   g->transitions = slots;
+  g->n_transition_slots = n;
   for (size_t i = 0; i < n_before; i++)
     if (before[i].key) g->transitions[transition_slot(g, before[i].key)] = before[i];
   free(before);
@@ -330,7 +290,9 @@ static void walk_inside(Grammar *g, const Trie *t, uint32_t first, uint32_t last
     if (next == LANG_NONE) continue;
     for (uint32_t i = t->entries[node]; i < t->entries[node + 1]; i++) mask_add(made->bits, t->values[i]);
     if (lang_has_empty(&g->langs, next)) {
-      if (!grow(g, &made->exits, &made->exits_capacity, made->n_exits + 1, sizeof *made->exits)) return;
+      if (!failure_grow(&g->failure, &made->exits, &made->exits_capacity, made->n_exits + 1,
+                        sizeof *made->exits))
+        return;
       made->exits[made->n_exits++] = node;
     }
     walk_inside(g, t, node + 1, t->skip[node], next, made);
@@ -393,11 +355,10 @@ void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mas
 
 /* Forgets all states. */
 static void forget_states(Grammar *g) {
-  free(g->state_slots);
+  number_table_reset(&g->states_by_content);
   free(g->transitions);
-  g->state_slots = NULL;
   g->transitions = NULL;
-  g->n_state_slots = g->n_transitions = g->n_transition_slots = g->n_places = 0;
+  g->n_transitions = g->n_transition_slots = g->n_places = 0;
   g->n_states = 1;
   for (int i = 0; i < N_MASKS; i++) g->masks[i].state = GRAMMAR_DEAD;
 }
@@ -406,7 +367,8 @@ uint32_t grammar_settle(Grammar *g, uint32_t state) {
   if (g->n_states <= KEPT_STATES) return state;
   const State kept = g->states[state];
   begin_state(g);
-  if (!grow(g, &g->made, &g->made_capacity, kept.n + 1, sizeof *g->made)) return GRAMMAR_DEAD;
+  if (!failure_grow(&g->failure, &g->made, &g->made_capacity, kept.n + 1, sizeof *g->made))
+    return GRAMMAR_DEAD;
   if (kept.n) memcpy(g->made, g->places + kept.first, kept.n * sizeof *g->made);
   g->n_made = kept.n;
   g->accepts = kept.accepts;
@@ -478,9 +440,9 @@ void grammar_close(Grammar *g) {
   productions_release(&g->productions);
   langs_close(&g->langs);
   free(g->stacks);
-  free(g->stack_slots);
+  number_table_release(&g->stacks_by_content);
   free(g->states);
-  free(g->state_slots);
+  number_table_release(&g->states_by_content);
   free(g->places);
   free(g->transitions);
   free(g->made);

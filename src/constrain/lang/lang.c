@@ -18,19 +18,16 @@
 #define MAX_MEASURED    ((size_t)1 << 12) /* in one for the shortest string */
 
 void langs_fail(Langs *langs, Status status, const char *message) {
-  if (langs->failed != STATUS_OK) return;
-  langs->failed = error_set(&langs->error, status, "%s", message);
+  failure_set(&langs->failure, status, message);
 }
 
 Status langs_check(const Langs *langs, Error *err) {
-  return langs->failed == STATUS_OK ? STATUS_OK : error_set(err, langs->failed, "%s", langs->error.text);
+  return failure_check(&langs->failure, err);
 }
 
-static bool grow(Langs *langs, void *items, size_t *capacity, size_t need, size_t size) {
-  Error err;
-  Status status = mem_grow(items, capacity, need, size, "an automaton", &err);
-  if (status != STATUS_OK) langs_fail(langs, status, err.text);
-  return status == STATUS_OK;
+static bool no_memory(Langs *langs) {
+  langs_fail(langs, STATUS_FAILED, "out of memory");
+  return false;
 }
 
 /* --- hash-consing */
@@ -48,72 +45,45 @@ static bool equal(const Langs *langs, const LangNode *x, const LangNode *y) {
   return x->a == y->a && x->min == y->min;
 }
 
-static bool rehash(Langs *langs) {
-  size_t n = langs->n_slots ? langs->n_slots * 2 : 1024;
-  Error err;
-  uint32_t *slots = mem_alloc(n, sizeof *slots, "an automaton", &err);
-  if (!slots) return langs_fail(langs, STATUS_FAILED, err.text), false;
-  for (size_t i = 0; i < langs->count; i++) {
-    size_t at = hash_of(langs, &langs->nodes[i]) & (n - 1);
-    while (slots[at]) at = (at + 1) & (n - 1);
-    slots[at] = (uint32_t)i + 1;
-  }
-  free(langs->slots);
-  langs->slots = slots;
-  langs->n_slots = n;
-  return true;
-}
-
 Lang lang_node(Langs *langs, LangNode node) {
-  if (langs->failed != STATUS_OK) return LANG_NONE;
-  if (langs->count * 2 >= langs->n_slots && !rehash(langs)) return LANG_NONE;
-  size_t at = hash_of(langs, &node) & (langs->n_slots - 1);
-  for (; langs->slots[at]; at = (at + 1) & (langs->n_slots - 1)) {
-    Lang found = langs->slots[at] - 1;
+  if (has_failed(&langs->failure)) return LANG_NONE;
+  const uint64_t hash = hash_of(langs, &node);
+  Lang found;
+  for (NumberWalk w = number_table_walk(&langs->by_content, hash); number_walk_next(&w, &found);)
     if (equal(langs, &langs->nodes[found], &node)) return found;
-  }
   if (langs->count >= MAX_EXPRESSIONS) {
     langs_fail(langs, STATUS_USAGE, "the automaton grows over 2,097,152 states");
     return LANG_NONE;
   }
-  if (!grow(langs, &langs->nodes, &langs->capacity, langs->count + 1, sizeof *langs->nodes)) return LANG_NONE;
+  if (!failure_grow(&langs->failure, &langs->nodes, &langs->capacity, langs->count + 1, sizeof *langs->nodes))
+    return LANG_NONE;
+  if (!number_table_reserve(&langs->by_content)) return no_memory(langs), LANG_NONE;
   langs->nodes[langs->count] = node;
-  langs->slots[at] = (uint32_t)langs->count + 1;
+  number_table_put(&langs->by_content, hash, (Lang)langs->count);
   return (Lang)langs->count++;
 }
 
 /* --- constructors */
 
-static bool rehash_sets(Langs *langs) {
-  const size_t n = langs->n_set_slots ? langs->n_set_slots * 2 : 256;
-  Error err;
-  uint32_t *slots = mem_alloc(n, sizeof *slots, "an automaton", &err);
-  if (!slots) return langs_fail(langs, STATUS_FAILED, err.text), false;
-  for (size_t i = 0; i < langs->sets_count; i++) {
-    size_t at = hash64(&langs->sets[i], sizeof *langs->sets, 0) & (n - 1);
-    while (slots[at]) at = (at + 1) & (n - 1);
-    slots[at] = (uint32_t)i + 1;
-  }
-  free(langs->set_slots);
-  langs->set_slots = slots;
-  langs->n_set_slots = n;
-  return true;
+/* The index of a set in langs->sets; LANG_UNKNOWN on failure. */
+static uint32_t set_index(Langs *langs, const ByteSet *set) {
+  const uint64_t hash = hash64(set, sizeof *set, 0);
+  uint32_t found;
+  for (NumberWalk w = number_table_walk(&langs->sets_by_content, hash); number_walk_next(&w, &found);)
+    if (memcmp(&langs->sets[found], set, sizeof *set) == 0) return found;
+  if (!failure_grow(&langs->failure, &langs->sets, &langs->sets_capacity, langs->sets_count + 1, sizeof *set))
+    return LANG_UNKNOWN;
+  if (!number_table_reserve(&langs->sets_by_content)) return no_memory(langs), LANG_UNKNOWN;
+  number_table_put(&langs->sets_by_content, hash, (uint32_t)langs->sets_count);
+  langs->sets[langs->sets_count] = *set;
+  return (uint32_t)langs->sets_count++;
 }
 
 Lang lang_set(Langs *langs, ByteSet set) {
   if (!(set.bits[0] | set.bits[1] | set.bits[2] | set.bits[3])) return LANG_NONE;
-  if (langs->sets_count * 2 >= langs->n_set_slots && !rehash_sets(langs)) return LANG_NONE;
-  size_t at = hash64(&set, sizeof set, 0) & (langs->n_set_slots - 1);
-  while (langs->set_slots[at] && memcmp(&langs->sets[langs->set_slots[at] - 1], &set, sizeof set) != 0)
-    at = (at + 1) & (langs->n_set_slots - 1);
-  if (!langs->set_slots[at]) {
-    if (!grow(langs, &langs->sets, &langs->sets_capacity, langs->sets_count + 1, sizeof set))
-      return LANG_NONE;
-    langs->sets[langs->sets_count++] = set;
-    langs->set_slots[at] = (uint32_t)langs->sets_count;
-  }
-  const uint32_t i = langs->set_slots[at] - 1;
-  bool ascii = !(set.bits[2] | set.bits[3]);
+  const uint32_t i = set_index(langs, &set);
+  const bool ascii = !(set.bits[2] | set.bits[3]);
+  if (i == LANG_UNKNOWN) return LANG_NONE;
   return lang_node(langs, (LangNode){.kind = SET, .plain = true, .text = ascii, .a = i});
 }
 
@@ -152,7 +122,8 @@ static bool add_parts(Langs *langs, LangKind kind, Lang a) {
   const LangNode *node = &langs->nodes[a];
   bool nested = node->kind == kind;
   size_t n = nested ? node->b : 1;
-  if (!grow(langs, &langs->lists, &langs->lists_capacity, langs->lists_count + n, sizeof *langs->lists))
+  if (!failure_grow(&langs->failure, &langs->lists, &langs->lists_capacity, langs->lists_count + n,
+                    sizeof *langs->lists))
     return false;
   for (size_t i = 0; i < n; i++)
     langs->lists[langs->lists_count + i] = nested ? langs->lists[node->a + i] : a;
@@ -218,7 +189,7 @@ static ptrdiff_t tidy(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
 
 static Lang join(Langs *langs, LangKind kind, const Lang *parts, size_t n) {
   const Lang absorbing = kind == OR ? LANG_ALL : LANG_NONE;
-  if (langs->failed != STATUS_OK) return LANG_NONE;
+  if (has_failed(&langs->failure)) return LANG_NONE;
   const size_t start = langs->lists_count;
   for (size_t i = 0; i < n; i++)
     if (!add_parts(langs, kind, parts[i])) return LANG_NONE;
@@ -268,7 +239,7 @@ Lang lang_and(Langs *langs, Lang a, Lang b) {
 }
 
 Lang lang_not(Langs *langs, Lang a) {
-  if (langs->failed != STATUS_OK) return LANG_NONE;
+  if (has_failed(&langs->failure)) return LANG_NONE;
   const LangNode *node = &langs->nodes[a];
   if (node->kind == NOT) return node->a;
   return lang_node(langs, (LangNode){.kind = NOT, .has_empty = !node->has_empty, .a = a});
@@ -331,7 +302,7 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n) {
 /* --- text */
 
 Lang lang_declare_text(Langs *langs, Lang a) {
-  if (langs->failed == STATUS_OK && a > LANG_ALL) langs->nodes[a].text = true;
+  if (!has_failed(&langs->failure) && a > LANG_ALL) langs->nodes[a].text = true;
   return a;
 }
 
@@ -370,7 +341,7 @@ static Lang derive_parts(Langs *langs, LangNode node, unsigned char byte, ByteSe
 
 /* The derivative of `a`; keeps in `cell` only bytes that have the same one. */
 static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
-  if (langs->failed != STATUS_OK) return LANG_NONE;
+  if (has_failed(&langs->failure)) return LANG_NONE;
   const LangNode node = langs->nodes[a];
   switch ((LangKind)node.kind) {
   case EMPTY: return LANG_NONE;
@@ -408,7 +379,7 @@ static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *ne
   memcpy(parts, node.kind == NOT ? &node.a : langs->lists + node.a, n * sizeof *parts);
   for (uint32_t i = 0; i < n; i++) after[i] = lang_next(langs, parts[i], byte);
   const Lang made = node.kind == NOT ? lang_not(langs, after[0]) : join(langs, AND, after, n);
-  if (langs->failed != STATUS_OK) return LANG_NONE;
+  if (has_failed(&langs->failure)) return LANG_NONE;
   bool same[256];
   memset(same, true, sizeof same);
   for (uint32_t i = 0; i < n; i++) {
@@ -436,7 +407,7 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
     return next_by_parts(langs, a, byte, next);
   ByteSet cell = {{~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
   Lang made = derive(langs, a, byte, &cell);
-  if (langs->failed != STATUS_OK) return LANG_NONE;
+  if (has_failed(&langs->failure)) return LANG_NONE;
   for (int i = 0; i < 256; i++)
     if (byte_set_has(&cell, (unsigned)i)) next[i] = made;
   return made;
@@ -506,14 +477,14 @@ static bool speaks_of_multiples(const Langs *langs, Lang a, int levels) {
 
 bool lang_is_alive(Langs *langs, Lang a) {
   const LangNode *start = &langs->nodes[a];
-  if (a == LANG_NONE || start->alive == 2 || langs->failed != STATUS_OK) return false;
+  if (a == LANG_NONE || start->alive == 2 || has_failed(&langs->failure)) return false;
   if (start->plain || start->has_empty || start->alive == 1) return true;
   if (lang_takes_any_beginning(langs, a)) return langs->nodes[a].alive = 1, true;
   uint32_t max;
   const Lang unlimited = lang_without_max(langs, a, &max);
   if (max != LANG_NO_END) {
     const bool found = lang_is_alive(langs, unlimited) && lang_shortest(langs, unlimited) <= max;
-    if (langs->failed == STATUS_OK) langs->nodes[a].alive = found ? 1 : 2;
+    if (!has_failed(&langs->failure)) langs->nodes[a].alive = found ? 1 : 2;
     return found;
   }
   bool multiple;
@@ -522,10 +493,10 @@ bool lang_is_alive(Langs *langs, Lang a) {
   size_t count = 0, capacity = 0;
   uint32_t round = ++langs->round;
   bool found = false;
-  if (!grow(langs, &reached, &capacity, 64, sizeof *reached)) return false;
+  if (!failure_grow(&langs->failure, &reached, &capacity, 64, sizeof *reached)) return false;
   reached[count++] = (Reached){a, 0};
   langs->nodes[a].round = round;
-  for (size_t at = 0; at < count && !found && langs->failed == STATUS_OK; at++) {
+  for (size_t at = 0; at < count && !found && !has_failed(&langs->failure); at++) {
     Lang last = LANG_NONE;
     for (int byte = 0; byte < 256 && !found; byte++) {
       Lang next = lang_next(langs, reached[at].lang, (unsigned char)byte);
@@ -537,7 +508,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
       found = node->plain || node->has_empty || node->alive == 1;
       if (found) {
         mark_path(langs, reached, at);
-      } else if (grow(langs, &reached, &capacity, count + 1, sizeof *reached)) {
+      } else if (failure_grow(&langs->failure, &reached, &capacity, count + 1, sizeof *reached)) {
         reached[count++] = (Reached){next, (uint32_t)at};
       }
     }
@@ -551,7 +522,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
       langs_fail(langs, STATUS_USAGE, "an intersection or complement has over 32,768 states");
     }
   }
-  for (size_t i = 0; !found && i < count && langs->failed == STATUS_OK; i++)
+  for (size_t i = 0; !found && i < count && !has_failed(&langs->failure); i++)
     langs->nodes[reached[i].lang].alive = 2;
   free(reached);
   return found;
@@ -679,7 +650,8 @@ static bool search_step(Langs *langs, const LangList *from, bool begins, LangLis
       if (next == LANG_NONE || next == last || langs->nodes[next].round == langs->round) continue;
       last = next;
       langs->nodes[next].round = langs->round;
-      if (!grow(langs, &to->items, &to->capacity, to->count + 1, sizeof *to->items)) return true;
+      if (!failure_grow(&langs->failure, &to->items, &to->capacity, to->count + 1, sizeof *to->items))
+        return true;
       to->items[to->count++] = next;
       if (langs->nodes[next].has_empty) return true;
     }
@@ -688,7 +660,7 @@ static bool search_step(Langs *langs, const LangList *from, bool begins, LangLis
 }
 
 uint32_t lang_shortest(Langs *langs, Lang a) {
-  if (langs->nodes[a].has_empty || langs->failed != STATUS_OK) return 0;
+  if (langs->nodes[a].has_empty || has_failed(&langs->failure)) return 0;
   if (langs->nodes[a].plain) return shortest_plain(langs, a);
   if (langs->nodes[a].shortest) return langs->nodes[a].shortest - 1;
   LangList now = {0}, next = {0};
@@ -696,8 +668,9 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
   size_t searched = 0;
   bool found = false;
   ++langs->round;
-  if (grow(langs, &now.items, &now.capacity, 64, sizeof *now.items)) now.items[now.count++] = a;
-  while (!found && now.count > 0 && langs->failed == STATUS_OK) {
+  if (failure_grow(&langs->failure, &now.items, &now.capacity, 64, sizeof *now.items))
+    now.items[now.count++] = a;
+  while (!found && now.count > 0 && !has_failed(&langs->failure)) {
     if (search_step(langs, &now, false, &now)) break;
     searched += now.count;
     next.count = 0;
@@ -709,7 +682,7 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
   }
   free(now.items);
   free(next.items);
-  if (langs->failed != STATUS_OK) return 0;
+  if (has_failed(&langs->failure)) return 0;
   langs->nodes[a].shortest = made + 1;
   return made;
 }
@@ -757,10 +730,10 @@ Status langs_open(Langs *langs, Error *err) {
 void langs_close(Langs *langs) {
   for (size_t i = 0; i < langs->count; i++) free(langs->nodes[i].next);
   free(langs->nodes);
-  free(langs->slots);
+  number_table_release(&langs->by_content);
   free(langs->lists);
   free(langs->sets);
-  free(langs->set_slots);
+  number_table_release(&langs->sets_by_content);
   free(langs->divisors);
   *langs = (Langs){.round = 0};
 }

@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "constrain/store/failure.h"
+#include "constrain/store/number_table.h"
 
 typedef uint32_t Lang;
 enum { LANG_NONE = 0, LANG_EMPTY = 1, LANG_ALL = 2 }; /* no string; the empty string; all byte strings */
@@ -29,21 +30,18 @@ typedef struct LangNode LangNode;
 typedef struct {
   LangNode *nodes; /* [count] */
   size_t count, capacity;
-  uint32_t *slots; /* [n_slots] numbers of expressions + 1, 0: empty */
-  size_t n_slots;
-  uint32_t *lists; /* [lists_count] parts of unions and intersections */
+  NumberTable by_content; /* of expressions */
+  uint32_t *lists;        /* [lists_count] parts of unions and intersections */
   size_t lists_count, lists_capacity;
   ByteSet *sets; /* [sets_count] */
   size_t sets_count, sets_capacity;
-  uint32_t *set_slots; /* [n_set_slots] index of a set + 1, 0: empty */
-  size_t n_set_slots;
+  NumberTable sets_by_content;
   struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
   size_t divisors_count, divisors_capacity;
   size_t n_rows;  /* of transitions, 1 KB each */
   uint32_t round; /* of searches for a string, which mark expressions with it */
   Lang any_character, any_text;
-  Status failed;
-  Error error;
+  Failure failure;
 } Langs;
 
 Status langs_open(Langs *langs, Error *err);

@@ -1,0 +1,54 @@
+/* number_table.h - a hash table of numbers, which finds equal items of an array that its owner keeps.
+ *
+ *   uint32_t number;
+ *   for (NumberWalk w = number_table_walk(&table, hash); number_walk_next(&w, &number);)
+ *     if (items[number] equals the wanted one) return number;
+ *   ... append the item ...
+ *   number_table_put(&table, hash, number);
+ *
+ * Always true: at most half of the slots are in use, so that a walk ends. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+  uint32_t number; /* of the item + 1; 0: empty */
+  uint32_t hash;
+} NumberSlot;
+
+/* Zero-initialise it. */
+typedef struct {
+  NumberSlot *slots; /* [n_slots], a power of two */
+  size_t n_slots, count;
+} NumberTable;
+
+/* Numbers with one hash. */
+typedef struct {
+  const NumberTable *table;
+  uint32_t hash;
+  size_t at; /* slot */
+} NumberWalk;
+
+/* Makes room for one more number; false if memory runs out. PRECOND for number_table_put() */
+bool number_table_reserve(NumberTable *table);
+void number_table_put(NumberTable *table, uint64_t hash, uint32_t number);
+/* Forgets all numbers and keeps the memory. */
+void number_table_reset(NumberTable *table);
+void number_table_release(NumberTable *table);
+
+static inline NumberWalk number_table_walk(const NumberTable *table, uint64_t hash) {
+  return (NumberWalk){table, (uint32_t)(hash >> 32), (size_t)(hash >> 32)};
+}
+/* The next number that was put with the hash; false if there is none. */
+static inline bool number_walk_next(NumberWalk *walk, uint32_t *number) {
+  const NumberTable *t = walk->table;
+  if (t->n_slots == 0) return false;
+  for (;;) {
+    const NumberSlot slot = t->slots[walk->at++ & (t->n_slots - 1)];
+    *number = slot.number - 1;
+    if (slot.number == 0) return false;
+    if (slot.hash == walk->hash) return true;
+  }
+}
