@@ -496,6 +496,13 @@ static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Er
   return linear_residual(s, &l->down, s->g, span.n_tokens, norms, err);
 }
 
+/* cuda_check_model() refuses models with experts. */
+static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)span;
+  return error_set(err, STATUS_FAILED, "layer %d of %s has experts", layer,
+                   s->loaded->model->config.architecture);
+}
+
 /* With per_layer_width the layer's own input of each token; else down_residual did all. x in fp16 is divided
  * by a power of two, because it may exceed fp16. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {

@@ -35,6 +35,7 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
+      {config->experts.n_experts > 0, "experts"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;

@@ -1,4 +1,4 @@
-/* backend.c - the CPU's Backend: its life cycle and its eight operations.
+/* backend.c - the CPU's Backend: its life cycle and its operations.
  *
  * Called by: forward.c and session.c through cpu_backend. Calls: linear.c, attention.c, the kernels.
  * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits with any
@@ -643,6 +643,12 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
                   weights->mlp_post_norm);
   return STATUS_OK;
+}
+
+static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)range;
+  return error_set(err, STATUS_FAILED, "layer %d of %s has experts", layer,
+                   state->loaded->model->config.architecture);
 }
 
 /* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. */

@@ -1,4 +1,4 @@
-/* backend.h - the interface to a device: eight operations over rows of tokens, and its life cycle.
+/* backend.h - the interface to a device: operations over rows of tokens, and its life cycle.
  *
  * forward.c writes the transformer once, over these operations; src/cpu implements them readably, cuda/ with
  * kernels. A backend that misses an operation does not build (the X-macro makes both the table's type and its
@@ -117,6 +117,17 @@ typedef struct {
   X(norm_gate_up, (BackendState * state, TokenRange range, int layer, Error *err))                           \
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
   X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \
+  /* Replaces these two in layers with experts. h as there; r = Wrouter h + bias. The score of an expert */  \
+  /* is softmax(r), sigmoid(r) or, with SCORE_CHOSEN, r itself. Chosen are the n_chosen experts with the */  \
+  /* largest score + choice_bias, of equal ones the first, out of the best groups (ExpertConfig). Their */   \
+  /* weights w are the scores or, with SCORE_CHOSEN, softmax over the chosen r; then w = w / max(sum(w), */  \
+  /* least_sum) with renormalise, and w = scale * w. e = sum over the chosen of w (Wdown g + bias), g = */   \
+  /* activation(Wgate h + bias) * (Wup h + bias); s = the same of the MLP beside them, if there is one, */   \
+  /* times sigmoid(Wshared_gate h) with shared_gate; x = x + residual_scale * (e + s). With own_norms r */   \
+  /* = Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the */        \
+  /* experts' h is rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */   \
+  /* moe.shared_post_norm) * mlp_post_norm */                                                                \
+  X(norm_experts_residual, (BackendState * state, TokenRange range, int layer, Error *err))                  \
   /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */    \
   /* first_row on, or for range.logit_rows; cap as above, with logit_cap */                                  \
   X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))            \
@@ -156,7 +167,7 @@ typedef struct Backend {
   Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
 
   /* Computes a whole step, from ids to the logits of its last n_logit_rows rows, with the results of the
-   * eight operations. *done is false where the device has no kernel for this step: the operations then
+   * operations. *done is false where the device has no kernel for this step: the operations then
    * compute it. NULL: they always do. */
   Status (*fused_step)(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
                        bool *done, Error *err);

@@ -14,8 +14,12 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
     if (kind == LAYER_ATTENTION) TRY(backend->norm_qkv_rope_append(state, range, layer, err));
     if (kind == LAYER_ATTENTION) TRY(backend->attention(state, range, layer, err));
     TRY(backend->out_proj_residual(state, range, layer, err));
-    TRY(backend->norm_gate_up(state, range, layer, err));
-    TRY(backend->down_residual(state, range, layer, err));
+    if (config_layer(config, layer).n_experts > 0) {
+      TRY(backend->norm_experts_residual(state, range, layer, err));
+    } else {
+      TRY(backend->norm_gate_up(state, range, layer, err));
+      TRY(backend->down_residual(state, range, layer, err));
+    }
     if (config->layer_scalar || config->per_layer_width > 0)
       TRY(backend->layer_end(state, range, layer, err));
   }

@@ -1,4 +1,4 @@
-/* forward.h - the transformer over the backend's eight operations. */
+/* forward.h - the transformer over the operations of a backend. */
 #pragma once
 
 #include "engine/backend.h"

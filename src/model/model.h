@@ -87,8 +87,9 @@ typedef struct {
   const float *scale_values; /* FP4: [256] what the codes in `scales` stand for */
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
-  Vector bias;        /* [n_out], or data NULL */
-  const char *name;   /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
+  int row_skip;     /* dense, FP4: rows of another layer between two of `weight`, FP4's `scales` and `bias` */
+  Vector bias;      /* [n_out], or data NULL */
+  const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
 /* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
@@ -108,6 +109,26 @@ typedef struct {
   Vector bias; /* [hidden]; data NULL unless config.conv.bias */
 } ConvLayer;
 
+/* One of a layer's experts: an MLP of the width config.experts.width. Experts are stored one by one, or all
+ * of a layer in tensors with one dimension more: these Linears are then views into them. */
+typedef struct {
+  Linear gate, up, down; /* hidden -> width twice, and back */
+} Expert;
+
+/* Weights of an MLP with experts (backend.h, norm_experts_residual). The MLP beside them, which every token
+ * passes, is gate, up and down of ModelLayer. */
+typedef struct {
+  Linear router;      /* hidden -> n_experts, dense; its bias: config.experts.router_bias */
+  Expert *experts;    /* [n_experts] */
+  Linear shared_gate; /* hidden -> 1, dense; n_out 0 unless config.experts.shared_gate */
+  Vector choice_bias; /* [n_experts]; data NULL unless config.experts.choice_bias */
+  /* Only with config.experts.own_norms. [n_experts]: factors of the experts' weights. [hidden] each: what
+   * multiplies the router's normalised input; norms of the experts' input, of their output, and of the output
+   * of the MLP beside them. */
+  Vector scales;
+  Vector router_scale, norm, post_norm, shared_post_norm;
+} ExpertLayer;
+
 typedef struct {
   Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
   DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
@@ -121,7 +142,8 @@ typedef struct {
   Vector sinks;          /* [n_heads] logits; data NULL unless config.attn_sinks */
   Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
   Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER */
-  Linear gate, up, down; /* hidden -> intermediate twice, and back */
+  Linear gate, up, down; /* hidden -> intermediate twice, and back; n_out 0 where experts are alone */
+  ExpertLayer moe;       /* of layers with experts (config_layer().n_experts) */
   Vector mlp_post_norm;  /* [hidden] output of down; data NULL with NORM_BEFORE */
   /* Only with config.per_layer_width: hidden -> per_layer_width and back, and [hidden] its output. */
   Linear input_gate, input_projection;

@@ -1,4 +1,4 @@
-/* test_backend.c - tiny models go through all eight operations, against a transformer in doubles. */
+/* test_backend.c - tiny models go through the operations, against a transformer in doubles. */
 #include <math.h>
 
 #include "cpu_test.h"

@@ -147,7 +147,10 @@ const Architecture architectures[] = {
 const size_t n_architectures = sizeof architectures / sizeof *architectures;
 
 const char *activation_name(Activation activation) {
-  return activation == ACTIVATION_SILU ? "silu" : "gelu_pytorch_tanh";
+  static const char *const names[N_ACTIVATIONS] = {[ACTIVATION_SILU] = "silu",
+                                                   [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh",
+                                                   [ACTIVATION_CLAMPED] = "clamped silu"};
+  return names[activation];
 }
 
 const Architecture *architecture_find(const char *architecture, const char *model_type, bool *text_part) {

@@ -28,6 +28,9 @@ enum {
   MAX_CONV_TAPS = 16,
   MAX_POSITION = 1 << 30,
   MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: that of all layers fits int */
+  MAX_EXPERTS = 4096,        /* of a layer */
+  MAX_CHOSEN = 64,           /* experts of a token in a layer */
+  MAX_ALL_EXPERTS = 1 << 17, /* of all layers together */
 };
 
 /* Rotary positions and their scaling (transformers, modeling_rope_utils.py); see rope_frequencies(). */
@@ -61,12 +64,15 @@ typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, N_LAYER_KINDS } LayerKi
  * model's own; config_layer() fills it in. */
 typedef struct {
   LayerKind kind;
-  int n_kv_heads, head_dim, intermediate;
-  int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
+  int n_kv_heads, head_dim;
+  int intermediate; /* width of the MLP; with experts of the MLP beside them, 0: there is none */
+  int window;       /* sliding window: a position sees itself and the window - 1 before; 0: all */
   LayerRope rope;
   bool k_as_v;    /* values are the keys before their norm: there is no v_proj (Gemma 4) */
   bool shares_kv; /* it has no keys and values: it uses those of kv_layer, before it (Gemma 4) */
   int kv_layer;   /* config_layer() sets it to the layer itself unless shares_kv */
+  bool dense;     /* it has no experts, although the model has (ModelConfig.experts) */
+  int n_experts;  /* config_layer() sets it to the model's, or to 0 in a layer without experts */
 } LayerConfig;
 
 /* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
@@ -76,8 +82,10 @@ typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 /* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 
-/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
-typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
+/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+ * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
+ * u = max(-7, min(up, 7)). */
+typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_CLAMPED, N_ACTIVATIONS } Activation;
 
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: as
  * theirs. */
@@ -108,7 +116,31 @@ typedef struct {
   bool bias; /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
-const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh" */
+/* How an expert's score comes from the router's outputs. SCORE_CHOSEN: softmax over the outputs of the chosen
+ * experts; the others are a function of all outputs, or of each. */
+typedef enum { SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_CHOSEN } ExpertScore;
+
+/* Mixtures of experts; the computation: norm_experts_residual in engine/backend.h. */
+typedef struct {
+  int n_experts;     /* of each layer but LayerConfig.dense ones; 0: the model has no experts */
+  int n_chosen;      /* of a token: 1 .. n_experts, at most MAX_CHOSEN */
+  int width;         /* of an expert: outputs of its gate and up */
+  int shared_width;  /* of the MLP beside them that every token passes; 0: there is none */
+  ExpertScore score; /* weight of a chosen expert */
+  bool renormalise;  /* the weights are divided by their sum, if that is larger than least_sum, or by that */
+  double least_sum;
+  double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
+  int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
+  int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
+  bool router_bias;    /* the router has a bias */
+  bool choice_bias;    /* a number of each expert is added to the scores that choose, not to weights */
+  bool biases;         /* the experts' gate, up and down have biases */
+  bool shared_gate;    /* the MLP beside them is multiplied by the sigmoid of a product with its input */
+  bool own_norms;      /* experts, router and the MLP beside them have norms of their own, and each expert
+                          * a factor of its weight (Gemma 4) */
+} ExpertConfig;
+
+const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh", "clamped silu" */
 
 #define MAX_EOS 64
 
@@ -145,6 +177,7 @@ typedef struct {
   AttnGate attn_gate;
   DeltaConfig delta;
   ConvConfig conv;
+  ExpertConfig experts;
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;

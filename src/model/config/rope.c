@@ -97,7 +97,9 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   LayerConfig own = config->layers ? config->layers[layer] : (LayerConfig){0};
   if (!own.n_kv_heads) own.n_kv_heads = config->n_kv_heads;
   if (!own.head_dim) own.head_dim = config->head_dim;
-  if (!own.intermediate) own.intermediate = config->intermediate;
+  own.n_experts = own.dense ? 0 : config->experts.n_experts;
+  if (own.n_experts > 0) own.intermediate = config->experts.shared_width;
+  if (!own.n_experts && !own.intermediate) own.intermediate = config->intermediate;
   if (!own.shares_kv) own.kv_layer = layer;
   return own;
 }
@@ -111,7 +113,7 @@ int config_count_layers(const ModelConfig *config, LayerKind kind, int n) {
 bool config_layer_is_alike(const ModelConfig *config, int layer) {
   const LayerConfig own = config_layer(config, layer);
   return own.n_kv_heads == config->n_kv_heads && own.head_dim == config->head_dim &&
-         own.intermediate == config->intermediate;
+         (own.n_experts > 0 || own.intermediate == config->intermediate);
 }
 
 size_t config_state_numbers(const ModelConfig *config, int layer) {
