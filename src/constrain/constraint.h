@@ -50,9 +50,13 @@ Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err);
 Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error *err);
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err);
-/* Appends the bytes that follow by force, but takes none: there is no other text, apart from white space and
- * from escapes for the same characters. Their last token may be one that the text goes on with otherwise. */
+/* Appends the bytes that follow by force, but takes none: there is no other text, apart from escapes for the
+ * same characters. Their last token may be one that the text goes on with otherwise. */
 Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
+/* Appends the tokens that follow by force, but takes none: those by which the tokenizer writes the forced
+ * bytes after before[0..n_before), the last whole tokens of the text, and would whatever comes next. */
+Status constraint_forced_tokens(Constraint *constraint, const Tokenizer *tokenizer, const char *before,
+                                size_t n_before, IdList *ids, Error *err);
 bool constraint_may_end(Constraint *constraint);
 /* True if nothing but white space may follow. */
 bool constraint_must_end(Constraint *constraint);

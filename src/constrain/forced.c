@@ -1,54 +1,179 @@
-/* forced.c - the bytes that follow whatever is chosen; see constraint_forced() in constraint.h. */
+/* forced.c - what follows whatever is chosen, as bytes and as tokens; see constraint.h. Called by:
+ * commands/answer/bound.c. */
 #include <string.h>
 
 #include "base/utf8.h"
 #include "constrain/constraint.h"
 #include "constrain/lex.h"
 
-#define MAX_FORCED 4096
+enum {
+  MAX_FORCED = 4096, /* bytes */
+  SEVERAL = 256,     /* in place of a byte: several may follow */
+  NO_BYTE = -1
+};
 
-/* The only byte that may follow inside the string or key that is open, escapes apart; -1: there is none. */
-static int forced_in_string(Machine *m, const JsonState *state) {
-  int found = -1;
-  if (m->lexes[state->lex].escape > 0) return -1;
-  if (lex_may_end(m, state->lex)) found = '"';
-  for (int byte = 0x20; byte < 0x100; byte++) {
-    if (byte == '"' || byte == '\\' || lex_next(m, state->lex, (unsigned char)byte) == LEX_NONE) continue;
-    if (found >= 0) return -1;
+/* A place in the text ahead of the constraint's own. */
+typedef struct {
+  Constraint *c;
+  JsonState state;
+  uint32_t place; /* a grammar's */
+} Ahead;
+
+/* --- the bytes that may follow */
+
+/* Escapes are left out: they write the same characters. */
+static bool string_may_go_on(Machine *m, const JsonState *state, unsigned char byte) {
+  if (byte == '"') return lex_may_end(m, state->lex);
+  return byte >= 0x20 && byte != '\\' && lex_next(m, state->lex, byte) != LEX_NONE;
+}
+
+static bool may_follow(const Ahead *ahead, unsigned char byte) {
+  Constraint *c = ahead->c;
+  Machine *m = &c->machine;
+  const JsonState *state = &ahead->state;
+  if (c->grammar) return grammar_next(c->grammar, ahead->place, byte) != GRAMMAR_DEAD;
+  const bool in_string = state->phase == PHASE_STRING || state->phase == PHASE_KEY_STRING;
+  if (in_string && m->lexes[state->lex].escape == 0) return string_may_go_on(m, state, byte);
+  if (c->escapes && state->phase == PHASE_COLON && byte != ':') return false; /* constraint_write_plainly() */
+  JsonState next = *state;
+  const ArenaMark mark = machine_mark(m);
+  const bool may = machine_push(m, &next, byte);
+  machine_release(m, mark);
+  return may;
+}
+
+static bool may_end(const Ahead *ahead) {
+  Constraint *c = ahead->c;
+  return c->grammar ? grammar_may_end(c->grammar, ahead->place) : machine_may_end(&c->machine, &ahead->state);
+}
+
+/* The only byte that may follow, SEVERAL or NO_BYTE. */
+static int only_byte(const Ahead *ahead) {
+  int found = NO_BYTE;
+  for (int byte = 0; byte < 256; byte++) {
+    if (!may_follow(ahead, (unsigned char)byte)) continue;
+    if (found != NO_BYTE) return SEVERAL;
     found = byte;
   }
   return found;
 }
 
-/* The same between values, in numbers and in literals; white space apart. */
-static int forced_elsewhere(Machine *m, const JsonState *state) {
-  int found = -1;
-  for (const char *at = "{}[]\",:-0123456789.eE+abcdfilnrstu"; *at; at++) {
-    JsonState next = *state;
-    const ArenaMark mark = machine_mark(m);
-    const bool may = machine_push(m, &next, (unsigned char)*at);
-    machine_release(m, mark);
-    if (may && found >= 0) return -1;
-    if (may) found = (unsigned char)*at;
+static bool go_on(Ahead *ahead, unsigned char byte) {
+  Constraint *c = ahead->c;
+  if (!c->grammar) return machine_push(&c->machine, &ahead->state, byte);
+  ahead->place = grammar_next(c->grammar, ahead->place, byte);
+  return ahead->place != GRAMMAR_DEAD;
+}
+
+/* Appends what is forced and moves there. The machine's arena keeps what the state there needs. */
+static Status force(Ahead *ahead, Buffer *bytes, Error *err) {
+  const size_t start = bytes->size;
+  while (bytes->size - start < MAX_FORCED && !may_end(ahead)) {
+    const int byte = only_byte(ahead);
+    if (byte == NO_BYTE || byte == SEVERAL || !go_on(ahead, (unsigned char)byte)) break;
+    const char text = (char)byte;
+    TRY(buffer_append(bytes, &text, 1, err));
   }
-  return found;
+  return STATUS_OK;
+}
+
+static Status check(const Constraint *c, Error *err) {
+  return c->grammar ? grammar_check(c->grammar, err) : machine_check(&c->machine, err);
 }
 
 Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err) {
   Machine *m = &constraint->machine;
   const ArenaMark mark = machine_mark(m);
   const size_t start = bytes->size;
-  JsonState state = constraint->state;
-  Status status = STATUS_OK;
-  while (status == STATUS_OK && bytes->size - start < MAX_FORCED && !machine_may_end(m, &state)) {
-    const bool in_string = state.phase == PHASE_STRING || state.phase == PHASE_KEY_STRING;
-    const int byte = in_string ? forced_in_string(m, &state) : forced_elsewhere(m, &state);
-    if (byte < 0 || !machine_push(m, &state, (unsigned char)byte)) break;
-    const char text = (char)byte;
-    status = buffer_append(bytes, &text, 1, err);
-  }
+  Ahead ahead = {constraint, constraint->state, constraint->place};
+  Status status = force(&ahead, bytes, err);
   machine_release(m, mark);
   /* Half a character is not forced text. */
   if (bytes->size > start) bytes->size = start + utf8_valid_prefix(bytes->data + start, bytes->size - start);
-  return status == STATUS_OK ? machine_check(m, err) : status;
+  return status == STATUS_OK ? check(constraint, err) : status;
+}
+
+/* --- tokens */
+
+/* Nodes of a trie with one parent: from `first` on, each followed by the one at skip[], before `end`. */
+typedef struct {
+  uint32_t first, end;
+} Siblings;
+
+static Siblings below(const Trie *trie, Siblings at, unsigned char byte) {
+  for (uint32_t node = at.first; node < at.end; node = trie->skip[node])
+    if (trie->bytes[node] == byte) return (Siblings){node + 1, trie->skip[node]};
+  return (Siblings){0, 0};
+}
+
+/* True if some token begins with these bytes and goes on with one that may follow. */
+static bool may_be_longer(const Ahead *ahead, const char *bytes, size_t size) {
+  const Trie *trie = &ahead->c->vocabulary->tokens;
+  Siblings at = {0, trie->n};
+  for (size_t i = 0; i < size && at.first < at.end; i++) at = below(trie, at, (unsigned char)bytes[i]);
+  for (uint32_t node = at.first; node < at.end; node = trie->skip[node])
+    if (may_follow(ahead, trie->bytes[node])) return true;
+  return false;
+}
+
+/* How many of the forced bytes are in the same tokens whatever follows them: no token can begin among them
+ * and end after them. */
+static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
+  size_t at = size > MAX_TOKEN_BYTES ? size - MAX_TOKEN_BYTES : 0;
+  while (at < size && !may_be_longer(ahead, bytes + at, size - at)) at++;
+  return at;
+}
+
+/* Appends the ids of text[0..size) after its first n_before bytes, if these have the same ids without what
+ * follows them; *found says so. */
+static Status encode_after(const Tokenizer *tokenizer, const char *text, size_t n_before, size_t size,
+                           IdList *ids, bool *found, Error *err) {
+  IdList before = {0}, all = {0};
+  const EncodeOptions options = {0};
+  Status status = tokenizer_encode(tokenizer, text, n_before, options, &before, err);
+  if (status == STATUS_OK) status = tokenizer_encode(tokenizer, text, size, options, &all, err);
+  *found = status == STATUS_OK && before.count < all.count &&
+           (before.count == 0 || memcmp(before.ids, all.ids, before.count * sizeof *all.ids) == 0);
+  for (size_t i = before.count; *found && i < all.count && status == STATUS_OK; i++)
+    status = id_list_append(ids, all.ids[i], err);
+  id_list_release(&before);
+  id_list_release(&all);
+  return status;
+}
+
+/* Drops the ids from `start` on that do not stand for the first n_settled of bytes. */
+static void keep_settled(const Vocabulary *v, const char *bytes, size_t n_settled, size_t start,
+                         IdList *ids) {
+  size_t at = 0, kept = start;
+  for (; kept < ids->count; kept++) {
+    size_t size = 0;
+    const int32_t id = ids->ids[kept];
+    const char *token = id < v->n_ids ? vocabulary_bytes(v, id, &size) : NULL;
+    if (size == 0 || size > n_settled - at || memcmp(token, bytes + at, size) != 0) break;
+    at += size;
+  }
+  ids->count = kept;
+}
+
+Status constraint_forced_tokens(Constraint *constraint, const Tokenizer *tokenizer, const char *before,
+                                size_t n_before, IdList *ids, Error *err) {
+  Machine *m = &constraint->machine;
+  const ArenaMark mark = machine_mark(m);
+  const size_t start = ids->count;
+  Ahead ahead = {constraint, constraint->state, constraint->place};
+  Buffer text = {0};
+  bool found = false;
+  Status status = buffer_append(&text, before, n_before, err);
+  if (status == STATUS_OK) status = force(&ahead, &text, err);
+  const size_t size = text.size - n_before;
+  const size_t n_settled = size ? settled(&ahead, text.data + n_before, size) : 0;
+  machine_release(m, mark);
+  if (status == STATUS_OK) status = check(constraint, err);
+  const size_t whole = n_settled ? utf8_valid_prefix(text.data, text.size) : 0;
+  if (status == STATUS_OK && n_settled && whole >= n_before)
+    status = encode_after(tokenizer, text.data, n_before, whole, ids, &found, err);
+  if (found) keep_settled(constraint->vocabulary, text.data + n_before, n_settled, start, ids);
+  if (status != STATUS_OK) ids->count = start;
+  buffer_release(&text);
+  return status;
 }

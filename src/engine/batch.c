@@ -396,8 +396,20 @@ static int rows_of(const Batch *b) {
   return n;
 }
 
-/* Chooses the rows of a step: one of each sequence that generates, then those of prompts. A sequence whose
- * pages are taken back loses its rows. */
+/* True while the sequence computes its prompt, or all of its tokens again. */
+static bool is_prefilled(const Sequence *s) {
+  return s->n_past < s->request.n_ids - is_scored(s) && s->n_ids - s->n_past > 1;
+}
+
+/* The most rows that a sequence may have: one is left for each of the sequences after it that generate. */
+static int room_of(const Batch *b, int index, bool prefilled) {
+  int n = b->sizes.max_chunk - rows_of(b);
+  for (int i = index + 1; i < b->n_active && !prefilled; i++) n -= !is_prefilled(b->active[i]);
+  return n;
+}
+
+/* Chooses the rows of a step: those of each sequence that generates (several where tokens are forced), then
+ * those of prompts. A sequence whose pages are taken back loses its rows. */
 static Status plan_step(Batch *b, Error *err) {
   int n_logits = b->sizes.max_logit_rows;
   b->n_taken_back = 0;
@@ -405,10 +417,9 @@ static Status plan_step(Batch *b, Error *err) {
   for (int prompts = 0; prompts < 2; prompts++) {
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
-      choose_rope(b, s);
-      const bool is_prompt = s->n_ids - s->n_past > 1;
-      if (s->n_rows == 0 && is_prompt == prompts)
-        TRY(plan_sequence(b, s, b->sizes.max_chunk - rows_of(b), &n_logits, err));
+      choose_rope(b, s); /* may make a sequence that generates one that is prefilled */
+      if (s->n_rows == 0 && is_prefilled(s) == prompts)
+        TRY(plan_sequence(b, s, room_of(b, i, prompts), &n_logits, err));
     }
   }
   return STATUS_OK;

@@ -31,10 +31,11 @@ static Status sample(Session *session, const GenerateOptions *options, void *use
   return session_sample(session, id, err);
 }
 
-/* The next token. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the device computes one token
- * while the host shows another, and waits for the oldest. A mask needs the token before it: then one step is
- * enqueued, which the device computes while the host makes the next mask. The last wanted token is sampled
- * and not decoded, since its logits have no use. */
+/* The next token, unless it is forced: forced tokens are computed in one step, with the sampled token before
+ * them unless that is decoded already. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the
+ * device computes one token while the host shows another, and waits for the oldest. A mask needs the token
+ * before it: then one step is enqueued, which the device computes while the host makes the next mask. The
+ * last wanted token is sampled and not decoded, since its logits have no use. */
 static Status next_token(Session *session, const GenerateOptions *options, void *user, int n_wanted,
                          int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
@@ -96,11 +97,12 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
     TRY(generation_take(&generation, id, is_forced, &ended, err));
     if (ended) break;
     if (generation.n_forced > 0 && session_in_flight(session)) TRY(session_drain(session, err));
-    if (decoded) continue;
     result->reason = FINISH_CONTEXT;
-    if (session_length(session) == session_context(session)) break;
+    if (!decoded && !session_hold(session, id)) break;
+    result->reason = FINISH_LENGTH;
+    if (generation.n_forced > 0 || session_held(session) == 0) continue;
+    Status status = session_decode_held(session, err);
     result->reason = FINISH_INTERRUPTED;
-    Status status = session_decode(session, id, err);
     if (status == STATUS_INTERRUPTED) break; /* session_watch() */
     TRY(status);
     result->reason = FINISH_LENGTH;

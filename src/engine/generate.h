@@ -1,5 +1,5 @@
-/* generate.h - the loop of sampling a token, passing it to the caller and decoding it. It knows ids only:
- * text, stop strings and printing are the caller's. */
+/* generate.h - the loop of sampling a token, passing it to the caller and decoding it. Tokens that the caller
+ * forces are decoded together. It knows ids only: text, stop strings and printing are the caller's. */
 #pragma once
 
 #include "engine/session.h"

@@ -23,6 +23,7 @@ struct Session {
   size_t *state_bytes; /* [n_layers] of the recurrent state */
   int32_t *ids;        /* [n_ctx], n_past of them in use */
   int n_past;
+  int n_held;      /* ids[n_past .. n_past + n_held) wait for session_decode_held() */
   int n_in_flight; /* tokens enqueued on the device and not read by the host */
   bool long_rope;  /* the cached keys use LongRoPE's long factors */
   int logits_row;
@@ -203,6 +204,7 @@ static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err)
 
 void session_keep(Session *s, int n) {
   s->n_past = n;
+  s->n_held = 0;
   s->logits_row = -1;
   s->has_last = false;
   kept_states_cut(&s->kept, n);
@@ -427,16 +429,35 @@ Status session_sample(Session *s, int32_t *id, Error *err) {
   return s->backend->sample(s->state, s->sampler, id, err);
 }
 
-Status session_decode(Session *s, int32_t id, Error *err) {
-  TRY(check_ids(s, &id, 1, err));
-  if (s->n_past == s->sizes.n_ctx)
-    return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
-  TRY(recompute_rope(s, s->n_past + 1, err));
-  TRY(settle(s, err));
-  TRY(keep_some_states(s, s->n_past, err));
-  TRY(step(s, &id, 1, 1, err));
-  sampler_count_token(s->sampler, id, true);
+bool session_hold(Session *s, int32_t id) {
+  if (s->n_past + s->n_held == s->sizes.n_ctx) return false;
+  s->ids[s->n_past + s->n_held++] = id;
+  return true;
+}
+
+int session_held(const Session *s) {
+  return s->n_held;
+}
+
+Status session_decode_held(Session *s, Error *err) {
+  const int n = s->n_past + s->n_held;
+  s->n_held = 0;
+  TRY(check_ids(s, s->ids + s->n_past, n - s->n_past, err));
+  TRY(recompute_rope(s, n, err));
+  while (s->n_past < n) {
+    const int left = n - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    TRY(settle(s, err));
+    TRY(keep_some_states(s, s->n_past, err));
+    TRY(step(s, s->ids + s->n_past, size, s->n_past + size == n, err));
+    for (int i = s->n_past - size; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], true);
+  }
   return STATUS_OK;
+}
+
+Status session_decode(Session *s, int32_t id, Error *err) {
+  s->n_held = 0;
+  if (session_hold(s, id)) return session_decode_held(s, err);
+  return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
 }
 
 /* False while recompute_rope() may have to prefill all again, on the way to LongRoPE's original context. */

@@ -104,6 +104,13 @@ Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; not yet in the cache */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
+/* Several tokens that are known: session_hold() takes them one by one and false where the context is full;
+ * session_decode_held() appends them in one step and makes the logits of the last one. Without it they are
+ * forgotten. No other function that appends may be called between. */
+bool session_hold(Session *session, int32_t id);
+int session_held(const Session *session);
+Status session_decode_held(Session *session, Error *err);
+
 /* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the
  * last logits and decoding it; session_wait_token() waits for the oldest token in flight, which the session
  * holds from then on. No other function may be called before session_drain(), which drops what is in flight:

@@ -112,11 +112,48 @@ static void assert_forced(const char *schema, const char *text, const char *forc
 
 static void text_without_a_choice_is_forced(void **state) {
   (void)state;
-  assert_forced(OBJECT, "{", "\"");
-  assert_forced(OBJECT, "{\"b\": \"y", "y\",\"a\":");
+  assert_forced(OBJECT, "{", "");
+  assert_forced(OBJECT, "{\"b\": \"y", "y\"");
+  assert_forced(OBJECT, "{\"b\": \"yy\",\"", "a\"");
   assert_forced(OBJECT, "{\"a\": 1", "");
-  assert_forced("{\"enum\": [\"a\u00e9\", \"a\u00e8\"]}", "", "\"a");
-  assert_forced("{\"const\": {\"x\": [true, null]}}", "", "{\"x\":[true,null]}");
+  assert_forced("{\"enum\": [\"a\u00e9\", \"a\u00e8\"]}", "\"", "a");
+  assert_forced("{\"const\": {\"x\": [true, null]}}", "{\"x\":[t", "rue");
+}
+
+/* The tokens that follow `text` by force, as their text; a token ends where `expected` has a bar. */
+static void assert_forced_tokens(const char *schema, const char *text, const char *expected) {
+  Constraint c;
+  Error err;
+  IdList ids = {0};
+  Buffer found = {0};
+  bool allowed;
+  const size_t n = strlen(text), from = n < 4 ? 0 : n - 4;
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, &vocabulary, &c, &err),
+                   STATUS_OK);
+  assert_int_equal(constraint_write_plainly(&c, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, text, n, &allowed, NULL, &err), STATUS_OK);
+  assert_true(allowed);
+  assert_int_equal(constraint_forced_tokens(&c, tokenizer, text + from, n - from, &ids, &err), STATUS_OK);
+  for (size_t i = 0; i < ids.count; i++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(&vocabulary, ids.ids[i], &size);
+    assert_int_equal(buffer_append(&found, bytes, size, &err), STATUS_OK);
+    assert_int_equal(buffer_append(&found, "|", 1, &err), STATUS_OK);
+  }
+  assert_int_equal(buffer_append(&found, "", 1, &err), STATUS_OK);
+  assert_string_equal(found.data, expected);
+  buffer_release(&found);
+  id_list_release(&ids);
+  constraint_close(&c);
+}
+
+/* They are the tokenizer's own, and end where a longer one could hold what comes next as well. */
+static void forced_tokens_are_those_of_the_tokenizer(void **state) {
+  (void)state;
+  assert_forced_tokens("{\"enum\": [\"the mother went\", \"at\"]}", "\"the", " m|ot|her| w|ent|\"|");
+  assert_forced_tokens("{\"enum\": [\"the mother\", \"the mother and\"]}", "\"the", " m|ot|her|");
+  assert_forced_tokens("{\"type\": \"string\", \"pattern\": \"^the mother w\"}", "\"the", " m|ot|her|");
+  assert_forced_tokens("{\"type\": \"string\"}", "\"a ", "");
 }
 
 static void escapes_are_judged_by_what_they_mean(void **state) {
@@ -280,6 +317,8 @@ int main(void) {
       cmocka_unit_test(items_differ_as_values_do),
       cmocka_unit_test(a_refusal_names_keyword_and_place),
       cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
+      cmocka_unit_test_setup_teardown(forced_tokens_are_those_of_the_tokenizer, open_vocabulary,
+                                      close_vocabulary),
       cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),
       cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
                                       close_vocabulary),

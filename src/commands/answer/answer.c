@@ -161,13 +161,15 @@ static bool is_bound(Answer *answer, int32_t id) {
 }
 
 static Status take_bound(Answer *answer, int32_t id, TokenReply *reply, Error *err) {
+  answer->result->n_forced += answer->bound.n_forced > 0;
   TRY(bound_take(&answer->bound, id, &answer->answer, err));
   answer->splitter.state = THINKING_ANSWER;
   TRY(pass_on(answer, TEXT_ANSWER, &answer->answer, err));
   answer->loops =
       !answer->bound.ended && obeys_repetition(answer) && repetition_push(&answer->repetition, id);
   reply->stop = answer->bound.ended || answer->stopped || answer->loops;
-  return STATUS_OK;
+  if (reply->stop) return STATUS_OK;
+  return bound_forced(&answer->bound, answer->assistant->tokenizer, &reply->forced, &reply->n_forced, err);
 }
 
 /* --- tokens */

@@ -163,6 +163,7 @@ typedef struct {
   int n_reused;                                 /* tokens of the prompt already in the session */
   int n_generated;                              /* thought, marks and answer, without the end token */
   int n_thought;                                /* how many were within a thought */
+  int n_forced;                                 /* how many followed by the answer's form, not by choice */
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within it: no answer */
   bool is_json;                                 /* the answer is complete, and JSON by its form */
@@ -175,7 +176,7 @@ bool assistant_goes_on(void *assistant, int done, int total);
 /* Prefills the part of ids[0..n) that the session lacks, generates, and splits thought from answer (the
  * prompt may end in an open thought). Obeys end tokens, --stop (in the answer) and the limits above; without
  * -n an answer in a loop ends too (repetition.h). An interruption is a success with FINISH_INTERRUPTED.
- * Afterwards the session holds prompt and answer, perhaps without its last token. */
+ * Afterwards the session holds prompt and answer, perhaps without its last tokens. */
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err);
 

@@ -18,6 +18,7 @@ Status bound_begin(Bound *b, AnswerForm *form, const IdList *ends, Error *err) {
 void bound_release(Bound *b) {
   free(b->mask);
   buffer_release(&b->held);
+  id_list_release(&b->forced);
   *b = (Bound){.form = NULL};
 }
 
@@ -86,7 +87,43 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
   TRY(buffer_append(text, b->held.data, whole, err));
   b->held.size -= whole;
   memmove(b->held.data, b->held.data + whole, b->held.size);
+  memmove(b->last, b->last + 1, (BOUND_LAST - 1) * sizeof *b->last);
+  b->last[BOUND_LAST - 1] = id;
+  b->n_last += b->n_last < BOUND_LAST;
+  if (b->n_forced > 0) b->n_forced--;
   b->begun = true;
   b->ended = constraint_must_end(c) || (b->ends->count == 0 && constraint_may_end(c));
+  return STATUS_OK;
+}
+
+/* --- what follows by force */
+
+/* Asks for the tokens that follow the text of the last n tokens. */
+static Status force_behind(Bound *b, const Tokenizer *tokenizer, int n, Error *err) {
+  Buffer before = {0};
+  Status status = STATUS_OK;
+  for (int i = BOUND_LAST - n; i < BOUND_LAST && status == STATUS_OK; i++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(b->form->vocabulary, b->last[i], &size);
+    status = buffer_append(&before, bytes, size, err);
+  }
+  if (status == STATUS_OK && utf8_valid_prefix(before.data, before.size) == before.size)
+    status =
+        constraint_forced_tokens(&b->form->constraint, tokenizer, before.data, before.size, &b->forced, err);
+  buffer_release(&before);
+  return status;
+}
+
+Status bound_forced(Bound *b, const Tokenizer *tokenizer, const int32_t **ids, int *n, Error *err) {
+  *n = 0;
+  if (b->n_forced > 0 || b->ended || b->n_last == 0 || b->held.size > 0) return STATUS_OK;
+  const bool were_forced = b->forced.count > 0;
+  b->forced.count = 0;
+  if (were_forced) return STATUS_OK; /* after them several tokens may come */
+  TRY(force_behind(b, tokenizer, b->n_last, err));
+  if (b->forced.count == 0) return STATUS_OK;
+  b->n_forced = b->forced.count;
+  *ids = b->forced.ids;
+  *n = (int)b->forced.count;
   return STATUS_OK;
 }

@@ -3,15 +3,21 @@
 
 #include "commands/answer/form.h"
 
+enum { BOUND_LAST = 4 };
+
 typedef struct {
   AnswerForm *form;   /* or NULL: the answer is free, and nothing below counts */
   const IdList *ends; /* end tokens */
   uint64_t *mask;     /* a bit for each token of model and tokenizer */
   size_t n_words;
-  bool begun;  /* some token was taken */
-  bool ended;  /* nothing may follow */
-  Buffer held; /* bytes of a character that is not whole */
-} Bound;       /* starts zeroed; release with bound_release() */
+  bool begun;               /* some token was taken */
+  bool ended;               /* nothing may follow */
+  Buffer held;              /* bytes of a character that is not whole */
+  int32_t last[BOUND_LAST]; /* [n_last] the tokens taken last */
+  int n_last;
+  IdList forced; /* tokens that follow by force, n_forced of them still to be taken */
+  size_t n_forced;
+} Bound; /* starts zeroed; release with bound_release() */
 
 /* A new answer. `form` may be one that is not given: the answer is free then. PRECOND it is open if given */
 Status bound_begin(Bound *bound, AnswerForm *form, const IdList *ends, Error *err);
@@ -24,5 +30,8 @@ Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask,
 void bound_mask_thought(Bound *bound, const uint64_t **mask);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
+/* *ids: the tokens that come next without a choice, *n of them; 0 also while the last ones given are taken.
+ * They stay valid until then. */
+Status bound_forced(Bound *bound, const Tokenizer *tokenizer, const int32_t **ids, int *n, Error *err);
 /* True for a token of white space alone. */
 bool bound_is_space(const Bound *bound, int32_t id);

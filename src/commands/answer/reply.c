@@ -60,10 +60,11 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
   TRY(buffer_printf(out, err, ", \"finish_reason\": \"%s\"", finish_name(result->reason)));
   TRY(buffer_printf(out, err,
                     ", \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"completion_tokens\": %d, "
-                    "\"thinking_tokens\": %d}",
+                    "\"thinking_tokens\": %d",
                     result->n_prompt, result->n_reused, result->n_generated, result->n_thought));
+  if (result->n_forced) TRY(buffer_printf(out, err, ", \"forced_tokens\": %d", result->n_forced));
   TRY(buffer_printf(out, err,
-                    ", \"timings\": {\"prompt_ms\": %.3f, \"first_token_ms\": %.3f, \"decode_ms\": %.3f, "
+                    "}, \"timings\": {\"prompt_ms\": %.3f, \"first_token_ms\": %.3f, \"decode_ms\": %.3f, "
                     "\"prompt_per_second\": %.2f, \"decode_per_second\": %.2f}",
                     result->prefill_ms, result->prefill_ms + result->first_token_ms, result->decode_ms,
                     answer_per_second(result->n_prompt - result->n_reused, result->prefill_ms),

@@ -133,6 +133,32 @@ def test_a_cut_answer_says_so(answer):
     assert b"the context of 40 tokens is full" in done.stderr
 
 
+CONSTANT = {"type": "object", "properties": {"sentence": {"const": "Once upon a time, there was a little girl."}},
+            "required": ["sentence"], "additionalProperties": False}
+
+
+def test_what_follows_by_force_is_appended_unasked(run, stories, answer):
+    """In the tokens of the tokenizer, alone and at once with others; -n and the context cut within it."""
+    flags = ["--json-schema", json.dumps(CONSTANT), "--json", "--ids"]
+    whole = json.loads(answer(*flags).stdout)
+    n = whole["usage"]["completion_tokens"]
+    assert whole["value"] == {"sentence": "Once upon a time, there was a little girl."}
+    assert n / 2 < whole["usage"]["forced_tokens"] < n
+    text = run("tokenize", "-m", stories, "--decode", input=" ".join(map(str, whole["ids"])).encode()).stdout.decode()
+    assert json.loads(text) == whole["value"]
+    ids = run("tokenize", "-m", stories, "--no-add-special", "there was a little").stdout.decode().strip()
+    assert " ".join(map(str, whole["ids"])).count(ids) == 1
+    for cut in range(1, n, 3):
+        part = json.loads(answer(*flags, "-n", cut, "--require-stop", status=4).stdout)
+        assert part["finish_reason"] == "length" and part["ids"] == whole["ids"][:cut]
+    part = json.loads(answer(*flags, "-c", 20, "--require-stop", status=4).stdout)
+    assert part["finish_reason"] == "context" and part["ids"] == whole["ids"][:len(part["ids"])]
+    many = run("-m", stories, "--raw", "-t", 1, "--map", "-", *NOISE, *flags, "--parallel", 3, input=b"Once\n" * 7)
+    for line in many.stdout.decode().splitlines():
+        assert json.loads(line)["value"] == whole["value"]
+        assert json.loads(line)["usage"]["forced_tokens"] > n / 2
+
+
 MARKS = {"files": {"tokenizer_config.json": "{}", "chat_template.jinja":
                    "{% for m in messages %}{{ m.content }}{% endfor %}"
                    "{% if add_generation_prompt %}<think>"
