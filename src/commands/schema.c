@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "commands/answer/form.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
@@ -17,7 +18,7 @@
 typedef struct {
   ModelFlags model; /* the path may also be a tokenizer.json */
   const char *schema, *file;
-  bool jsonl, ignore_formats;
+  bool jsonl, ignore_formats, lenient;
   int key_order;
 } Options;
 
@@ -25,8 +26,10 @@ enum { ORDER_ANY, ORDER_SCHEMA };
 
 static SchemaOptions schema_options(const Options *options) {
   const bool ordered = options->key_order == ORDER_SCHEMA;
-  return (SchemaOptions){
-      .exponents = !ordered, .ignore_formats = options->ignore_formats, .ordered_keys = ordered};
+  return (SchemaOptions){.exponents = !ordered,
+                         .ignore_formats = options->ignore_formats,
+                         .ordered_keys = ordered,
+                         .lenient = options->lenient};
 }
 
 /* --- one text */
@@ -65,6 +68,7 @@ static Status run_text(const Options *options, Buffer *out, Error *err) {
     status = constraint_open(options->schema, schema.data ? schema.data : "", schema.size,
                              schema_options(options), NULL, &constraint, err);
   if (status == STATUS_OK) {
+    form_note_let_go(options->schema, &constraint);
     status = check_text(options, &constraint, out, err);
     constraint_close(&constraint);
   }
@@ -171,6 +175,15 @@ static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer 
   return status;
 }
 
+/* The keywords that were let go, as a list. */
+static Status write_let_go(const Buffer *let_go, Buffer *out, Error *err) {
+  for (size_t at = 0; at < let_go->size; at += strlen(let_go->data + at) + 1) {
+    TRY(buffer_append_string(out, at ? ", " : ", \"let_go\": [", err));
+    TRY(json_write_string(out, let_go->data + at, strlen(let_go->data + at), err));
+  }
+  return let_go->size ? buffer_append_string(out, "]", err) : STATUS_OK;
+}
+
 /* Compiles a line's schema and takes its tests; a refused schema is an answer. */
 static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffer *out, Error *err) {
   Constraint constraint;
@@ -193,6 +206,7 @@ static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffe
                                   : json_write_string(out, refused.text, strlen(refused.text), err);
   if (written == STATUS_OK) written = buffer_printf(out, err, ", \"compile_us\": %.0f", microseconds);
   if (status != STATUS_OK) return written == STATUS_OK ? buffer_append_string(out, "}\n", err) : written;
+  if (written == STATUS_OK) written = write_let_go(&constraint.set.let_go, out, err);
   if (written == STATUS_OK) written = take_tests(lines, &constraint, json_member(line, "tests"), out, err);
   constraint_close(&constraint);
   return written == STATUS_OK ? buffer_append_string(out, "}\n", err) : written;
@@ -261,6 +275,9 @@ static const Flag flags[] = {
     FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
     FLAG_CHOICE("--key-order", "any|schema", Options, key_order,
                 "the order of an object's keys (default any; schema: as `properties` has them, then others)"),
+    FLAG_SWITCH(
+        "--schema-lenient", Options, lenient,
+        "keywords that cannot be held to exactly are let go, each with a note; with --jsonl in \"let_go\""),
     FLAG_SWITCH("--ignore-formats", Options, ignore_formats, "`format` says nothing of what is valid"),
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};

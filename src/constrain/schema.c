@@ -173,6 +173,7 @@ static Status compile_all(SchemaSet *set, Error *err) {
     set->schemas[at].compiled = true;
     TRY(langs_check(&set->langs, err));
   }
+  TRY(schema_widen(set, err));
   return make_all(set, err);
 }
 
@@ -206,6 +207,7 @@ void schema_close(SchemaSet *set) {
   number_table_release(&set->schemas_by_json);
   free(set->resources);
   free(set->anchors);
+  buffer_release(&set->let_go);
   formulas_close(&set->formulas);
   langs_close(&set->langs);
   json_free(set->tree);

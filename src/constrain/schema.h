@@ -48,6 +48,8 @@ typedef struct {
   const Json *json; /* NULL for schemas 0 and 1; the value for a constant */
   bool is_constant; /* the value equals json */
   bool compiled;
+  bool lost_patterns; /* some of patternProperties was let go */
+  bool widened;       /* some keyword of it, or of a schema below, was let go: it allows more than it says */
   Draft draft;
   uint32_t resource;   /* index of the base URI */
   char *pointer;       /* JSON pointer, for messages */
@@ -100,6 +102,7 @@ typedef struct {
   bool ignore_formats; /* formats are annotations */
   bool ordered_keys;   /* keys of `properties` come in their order, others after them */
   bool plain_integers; /* restricted numbers have no fraction of zeros: 2, not 2.0 */
+  bool lenient;        /* keywords that cannot be held to exactly are let go, see SchemaSet.let_go */
 } SchemaOptions;
 
 typedef struct {
@@ -118,10 +121,13 @@ typedef struct {
   size_t n_keys, keys_capacity;
   NumberTable keys_by_bytes, schemas_by_json;
   uint32_t root;
+  bool hides_evaluated; /* a keyword was let go that says which members and items are evaluated */
+  Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */
   Lang any_number, bounded_number, integers; /* LANG_UNKNOWN: not made yet */
 } SchemaSet;
 
-/* Compiles a schema's text. Refusals are STATUS_USAGE and name the keyword and its JSON pointer. */
+/* Compiles a schema's text. Refusals are STATUS_USAGE and name the keyword and its JSON pointer. A text that
+ * is no valid schema is refused with options.lenient too. */
 Status schema_open(const char *name, const char *text, size_t size, SchemaOptions options, SchemaSet *set,
                    Error *err);
 void schema_close(SchemaSet *set);

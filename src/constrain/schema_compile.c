@@ -296,7 +296,8 @@ static Status take_multiple(const Keyword *k) {
   unsigned scale;
   TRY(read_decimal(k, k->value, &d));
   if (d.negative || d.n == 0) return refuse(k, "a positive number");
-  if (!decimal_divisor(&d, &divisor, &scale)) return refuse(k, "at most 9 significant digits");
+  k->set->langs.unsupported = !decimal_divisor(&d, &divisor, &scale);
+  if (k->set->langs.unsupported) return refuse(k, "at most 9 significant digits");
   restrict_number(k, numbers_multiple(numbers_of(k), divisor, scale));
   return STATUS_OK;
 }
@@ -475,7 +476,9 @@ static Status take_const(const Keyword *k) {
 }
 
 static Status refuse_keyword(const Keyword *k) {
-  return error_set(k->err, STATUS_USAGE, "%s/%s is not supported", own(k)->pointer, k->key);
+  k->set->langs.unsupported = true;
+  return error_set(k->err, STATUS_USAGE, "%s/%s is not supported ($ref can name the schema that is meant)",
+                   own(k)->pointer, k->key);
 }
 
 /* The first draft that knows a keyword, and the last. */
@@ -528,6 +531,102 @@ static const struct {
     {"else", DRAFT_7, DRAFT_2020, take_schema},
 };
 
+/* --- letting go */
+
+/* Notes that a keyword is let go, and why. */
+static Status let_go(SchemaSet *set, uint32_t number, const char *key, const char *why, Error *err) {
+  static const char *const evaluating[] = {"patternProperties", "$ref", "$dynamicRef", "$recursiveRef", "if"};
+  Schema *s = &set->schemas[number];
+  const size_t n = strlen(s->pointer);
+  const bool has_place = strncmp(why, s->pointer, n) == 0 && why[n] == '/';
+  for (size_t i = 0; i < sizeof evaluating / sizeof *evaluating; i++)
+    set->hides_evaluated |= strcmp(key, evaluating[i]) == 0;
+  s->widened = true;
+  if (has_place) return buffer_printf(&set->let_go, err, "%s%c", why, 0);
+  return buffer_printf(&set->let_go, err, "%s/%s: %s%c", s->pointer, key, why, 0);
+}
+
+static bool is_widened(const SchemaSet *set, uint32_t number) {
+  return number != SCHEMA_NONE && set->schemas[number].widened;
+}
+
+static bool list_is_widened(const SchemaSet *set, const NumberList *list) {
+  for (size_t i = 0; i < list->count; i++)
+    if (is_widened(set, list->items[i])) return true;
+  return false;
+}
+
+static bool keys_are_widened(const SchemaSet *set, const KeyList *list) {
+  for (size_t i = 0; i < list->count; i++)
+    if (is_widened(set, list->items[i].schema)) return true;
+  return false;
+}
+
+static bool has_widened(const SchemaSet *set, const Schema *s) {
+  const uint32_t own[] = {s->additional, s->names,      s->open_members, s->rest,        s->open_items,
+                          s->contains,   s->not_schema, s->if_schema,    s->then_schema, s->else_schema};
+  const NumberList *lists[] = {&s->prefix, &s->all_of, &s->any_of, &s->one_of};
+  const KeyList *keys[] = {&s->properties, &s->patterns, &s->dependents};
+  bool found = false;
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) found |= is_widened(set, own[i]);
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) found |= list_is_widened(set, lists[i]);
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) found |= keys_are_widened(set, keys[i]);
+  return found;
+}
+
+/* Lets go what a schema below, which allows more than it says, would make narrower. */
+static Status widen_around(SchemaSet *set, uint32_t number, Error *err) {
+  static const char why[] = "depends on a keyword that was let go";
+  Schema *s = &set->schemas[number];
+  if (is_widened(set, s->not_schema)) {
+    s->not_schema = SCHEMA_NONE;
+    TRY(let_go(set, number, "not", why, err));
+  }
+  if (is_widened(set, s->if_schema)) {
+    s->if_schema = s->then_schema = s->else_schema = SCHEMA_NONE;
+    TRY(let_go(set, number, "if", why, err));
+  }
+  if (s->has_one_of && list_is_widened(set, &s->one_of)) {
+    const NumberList branches = s->one_of;
+    if (!s->has_any_of) s->one_of = s->any_of, s->any_of = branches;
+    s->has_any_of = true;
+    s->has_one_of = false;
+    TRY(let_go(set, number, "oneOf", "several may hold, since one depends on a keyword that was let go",
+               err));
+  }
+  if (s->max_contains != UINT32_MAX && is_widened(set, s->contains)) {
+    s->max_contains = UINT32_MAX;
+    TRY(let_go(set, number, "maxContains", why, err));
+  }
+  return STATUS_OK;
+}
+
+static Status forget_unevaluated(SchemaSet *set, Error *err) {
+  static const char why[] = "what is evaluated depends on a keyword that was let go";
+  for (uint32_t i = 0; i < set->count; i++) {
+    Schema *s = &set->schemas[i];
+    const bool members = s->open_members != SCHEMA_NONE, items = s->open_items != SCHEMA_NONE;
+    s->open_members = s->open_items = SCHEMA_NONE;
+    if (members) TRY(let_go(set, i, "unevaluatedProperties", why, err));
+    if (items) TRY(let_go(set, i, "unevaluatedItems", why, err));
+  }
+  return STATUS_OK;
+}
+
+Status schema_widen(SchemaSet *set, Error *err) {
+  if (set->let_go.size == 0) return STATUS_OK;
+  for (bool more = true; more;) {
+    more = false;
+    for (uint32_t i = 0; i < set->count; i++) {
+      Schema *s = &set->schemas[i];
+      if (s->widened || !has_widened(set, s)) continue;
+      s->widened = more = true;
+    }
+  }
+  for (uint32_t i = 0; i < set->count; i++) TRY(widen_around(set, i, err));
+  return set->hides_evaluated ? forget_unevaluated(set, err) : STATUS_OK;
+}
+
 static int by_key(const void *a, const void *b) {
   const KeySchema *x = a, *y = b;
   return (x->key > y->key) - (x->key < y->key);
@@ -543,11 +642,23 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
           strcmp(json_key(member), keywords[i].key) != 0)
         continue;
       if (alone && strcmp(keywords[i].key, "$ref") != 0) continue;
-      const Keyword k = {set, number, json, keywords[i].key, member, err};
-      TRY(keywords[i].take(&k));
+      Error refused;
+      const Keyword k = {set, number, json, keywords[i].key, member, &refused};
+      set->langs.unsupported = false;
+      Status status = keywords[i].take(&k);
+      if (status == STATUS_USAGE && set->langs.unsupported && set->options.lenient)
+        status = let_go(set, number, keywords[i].key, refused.text, &refused);
+      set->schemas[number].lost_patterns |=
+          set->langs.unsupported && strcmp(keywords[i].key, "patternProperties") == 0;
+      if (status != STATUS_OK) return error_set(err, status, "%s", refused.text);
     }
   }
-  KeyList *properties = &set->schemas[number].properties;
+  Schema *s = &set->schemas[number];
+  if (s->lost_patterns && s->additional != SCHEMA_NONE) {
+    s->additional = SCHEMA_NONE; /* it would be of keys that the pattern has */
+    TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
+  }
+  KeyList *properties = &s->properties;
   if (properties->count) qsort(properties->items, properties->count, sizeof *properties->items, by_key);
   return STATUS_OK;
 }

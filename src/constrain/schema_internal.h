@@ -13,6 +13,9 @@ Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft dra
 Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
                            Error *err);
 
+/* Lets keywords go whose meaning depends on one that was let go, so that the schema allows no less than it
+ * says: `not` a schema that allows more, for one. After all are compiled. */
+Status schema_widen(SchemaSet *set, Error *err);
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err);

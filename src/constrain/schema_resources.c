@@ -38,8 +38,9 @@ Status schema_draft(const Json *json, Draft fallback, Draft *draft, Error *err) 
     *draft = drafts[i].draft;
     return STATUS_OK;
   }
-  return error_set(err, STATUS_USAGE, "$schema: \"%s\" is no draft that is known (4, 6, 7, 2019-09, 2020-12)",
-                   uri);
+  return error_set(
+      err, STATUS_USAGE,
+      "$schema: \"%s\" is no draft that is known (4, 6, 7, 2019-09, 2020-12; without $schema 2020-12)", uri);
 }
 
 /* --- URIs */
@@ -301,13 +302,17 @@ static const Json *follow(const SchemaSet *set, const Json *json, char *pointer,
 }
 
 /* A $dynamicRef means what a $ref would unless several schemas bear its dynamic anchor. */
-static Status check_dynamic(const SchemaSet *set, const char *name, const char *pointer, Error *err) {
+static Status check_dynamic(SchemaSet *set, const char *name, const char *pointer, Error *err) {
   size_t n = 0;
   for (size_t i = 0; i < set->n_anchors; i++)
     n += set->anchors[i].dynamic && strcmp(set->anchors[i].name, name) == 0;
   if (n <= 1) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s/$dynamicRef: %zu schemas have the anchor \"%s\"; expected one",
-                   pointer, n, name);
+  set->langs.unsupported = true;
+  return error_set(
+      err, STATUS_USAGE,
+      "%s/$dynamicRef: %zu schemas have the $dynamicAnchor \"%s\", expected one (a $ref can name the "
+      "one that is meant)",
+      pointer, n, name);
 }
 
 Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, bool dynamic,
@@ -320,8 +325,11 @@ Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, 
   decode_percent(fragment);
   size_t found = 0;
   while (found < set->n_resources && strcmp(set->resources[found].uri, uri) != 0) found++;
+  set->langs.unsupported = found == set->n_resources;
   if (found == set->n_resources)
-    return error_set(err, STATUS_USAGE, "%s/$ref: \"%s\" is not in the schema, and nothing is fetched",
+    return error_set(err, STATUS_USAGE,
+                     "%s/$ref: \"%s\" is not in the schema, and nothing is fetched "
+                     "(a copy below $defs, with that as its $id, is found)",
                      pointer, reference);
   uint32_t at = (uint32_t)found;
   Draft draft = set->resources[at].draft;

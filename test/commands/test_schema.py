@@ -39,6 +39,34 @@ def test_a_refused_schema_names_its_keyword(run, tmp_path):
     assert done.returncode == 2 and b'#/items/minimum is "1", expected a number' in done.stderr
 
 
+LENIENT = {"properties": {"a": {"pattern": r"\bx"}, "b": {"not": {"pattern": "(?<=x)y"}},
+                          "c": {"oneOf": [{"format": "regex"}, {"maxLength": 3}]},
+                          "d": {"if": {"$ref": "http://example.org/d"}, "then": {"const": 1}},
+                          "e": {"contains": {"pattern": r"(a)\1"}, "maxContains": 1}},
+           "patternProperties": {r"(f)\1": True}, "additionalProperties": False, "unevaluatedProperties": False}
+LET_GO = ["#/properties/a/pattern", "#/properties/b/not/pattern", "#/properties/b/not", "#/properties/c/oneOf/0/format",
+          "#/properties/c/oneOf", "#/properties/d/if/$ref", "#/properties/d/if", "#/properties/e/contains/pattern",
+          "#/properties/e/maxContains", "#/patternProperties", "#/additionalProperties", "#/unevaluatedProperties"]
+
+
+def test_a_lenient_schema_allows_no_less_than_it_says(run, tmp_path):
+    """What holds only without the keywords, and what depends on them, is let go, each with a note."""
+    (tmp_path / "lenient.json").write_text(json.dumps(LENIENT))
+    refused = run("schema", "--schema", tmp_path / "lenient.json", input=b"1")
+    assert refused.returncode == 2 and b"not supported" in refused.stderr
+    for text in (b'{"a": "y", "b": "zy", "c": "x", "d": 2, "e": ["aa", "aa"], "ff": 1}', b"[]", b'{"c": ""}'):
+        done = run("schema", "--schema", tmp_path / "lenient.json", "--schema-lenient", input=text)
+        assert done.returncode == 0, done.stderr
+        notes = [line.split("let go: ")[1] for line in done.stderr.decode().splitlines()]
+        assert sorted(note.split(": ")[0] for note in notes) == sorted(LET_GO)
+
+
+def test_what_is_no_schema_is_refused_also_leniently(run, tmp_path):
+    for schema in ({"pattern": "a("}, {"type": "strin"}, {"$ref": "#/nowhere"}, {"minimum": "1"}):
+        (tmp_path / "bad.json").write_text(json.dumps(schema))
+        assert run("schema", "--schema", tmp_path / "bad.json", "--schema-lenient", input=b"1").returncode == 2
+
+
 def lines(run, stories, tests, *flags):
     text = "".join(json.dumps(test) + "\n" for test in tests)
     done = run("schema", "-m", stories / "tokenizer.json", "--jsonl", *flags, input=text.encode())

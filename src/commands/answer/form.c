@@ -17,6 +17,10 @@ const Flag form_flags[] = {
         "--key-order", "schema|any", FormFlags, key_order,
         "keys of an object come as `properties` of the schema has them, then others (the default), or as "
         "the model likes"),
+    FLAG_SWITCH(
+        "--schema-lenient", FormFlags, lenient,
+        "keywords of the schema that cannot be held to exactly are let go, each with a note, instead of "
+        "refused"),
     FLAG_STRING("--regex", "RE", FormFlags, regex,
                 "the answer matches this regular expression (ECMAScript's) from end to end"),
     FLAG_FILE("--grammar, --grammar-file", "FILE", FormFlags, grammar,
@@ -56,11 +60,17 @@ static Status read_file(AnswerForm *form, const char *path, Error *err) {
 
 static Status compile_schema(AnswerForm *form, const char *name, Error *err) {
   const SchemaOptions options = {
-      .exponents = false, .plain_integers = true, .ordered_keys = !form->any_order};
+      .plain_integers = true, .ordered_keys = !form->any_order, .lenient = form->lenient};
   TRY(constraint_open(name, form->text.size ? form->text.data : "", form->text.size, options,
                       form->vocabulary, &form->constraint, err));
   form->is_open = true;
   return constraint_write_plainly(&form->constraint, err);
+}
+
+void form_note_let_go(const char *name, const Constraint *constraint) {
+  const Buffer *lines = &constraint->set.let_go;
+  for (const char *line = lines->data; line && line < lines->data + lines->size; line += strlen(line) + 1)
+    print_note("%s: let go: %s", name, line);
 }
 
 static Status compile_grammar(AnswerForm *form, const char *name, bool regular, Error *err) {
@@ -85,7 +95,9 @@ static Status open_schema(const FormFlags *flags, AnswerForm *form, Error *err) 
   }
   const bool is_text = is_inline(flags->schema);
   TRY(is_text ? buffer_append_string(&form->text, flags->schema, err) : read_file(form, flags->schema, err));
-  return compile_schema(form, is_text ? form->flag : flags->schema, err);
+  TRY(compile_schema(form, is_text ? form->flag : flags->schema, err));
+  form_note_let_go(is_text ? form->flag : flags->schema, &form->constraint);
+  return STATUS_OK;
 }
 
 Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
@@ -97,6 +109,7 @@ Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_s
                                 : NULL;
   form->given = form->flag != NULL;
   form->any_order = flags->key_order != 0;
+  form->lenient = flags->lenient;
   form->vocab_size = vocab_size;
   if (!form->given) return STATUS_OK;
   TRY(vocabulary_open(tokenizer, &form->own, err));
@@ -118,7 +131,9 @@ Status form_set_schema(AnswerForm *form, const char *name, const char *text, siz
   form->is_open = false;
   form->text.size = 0;
   TRY(buffer_append(&form->text, text, size, err));
-  return compile_schema(form, name, err);
+  TRY(compile_schema(form, name, err));
+  form_note_let_go(name, &form->constraint);
+  return STATUS_OK;
 }
 
 Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err) {

@@ -9,9 +9,10 @@ typedef struct {
   bool object;        /* --json-object */
   const char *regex, *grammar;
   int key_order; /* 0: that of the schema; 1: any */
+  bool lenient;  /* --schema-lenient */
 } FormFlags;     /* zero-initialise it */
 
-extern const Flag form_flags[5];
+extern const Flag form_flags[6];
 #define FORM_FLAG_GROUP(Struct, member)                                                                      \
   FLAG_GROUP_IN("Form of the answer", form_flags, Struct, member, FormFlags)
 
@@ -21,7 +22,7 @@ extern const Flag form_flags[5];
   {"--json-schema", EXCLUDES, "--json-object, --regex, --grammar", "an answer has one form"},                \
       {"--json-object", EXCLUDES, "--regex, --grammar", "an answer has one form"},                           \
       {"--regex", EXCLUDES, "--grammar", "an answer has one form"},                                          \
-      {"--key-order", NEEDS, "--json-schema", NULL}, {                                                       \
+      {"--key-order, --schema-lenient", NEEDS, "--json-schema", NULL}, {                                     \
     "--stop, --ignore-eos", EXCLUDES, FORM_FLAG_NAMES, "such an answer ends where it is complete"            \
   }
 
@@ -31,6 +32,7 @@ typedef struct {
   const char *member; /* [member_size] {NAME}: each record has its own schema in this member; or NULL */
   size_t member_size;
   bool any_order;   /* keys of an object come in any order */
+  bool lenient;     /* keywords that cannot be held to are let go */
   const char *flag; /* the one that was given */
   Buffer text;      /* schema, expression or grammar */
   int vocab_size;   /* of the model */
@@ -49,6 +51,8 @@ Status form_set_schema(AnswerForm *form, const char *name, const char *text, siz
 /* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */
 Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err);
 void form_release(AnswerForm *form);
+/* Prints a note for each keyword of a schema that was let go. */
+void form_note_let_go(const char *name, const Constraint *constraint);
 /* Refuses {NAME} where there are no records. */
 Status form_check_records(const FormFlags *flags, bool has_records, Error *err);
 

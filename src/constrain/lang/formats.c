@@ -86,8 +86,10 @@ Status format_lang(Langs *langs, const char *name, bool *known, Lang *out, Error
   for (size_t i = 0; i < sizeof formats / sizeof *formats && !*known; i++) {
     if (strcmp(formats[i].name, name) != 0) continue;
     *known = true;
+    langs->unsupported = !formats[i].expression;
     if (!formats[i].expression)
-      return error_set(err, STATUS_USAGE, "the format \"%s\" is no regular language", name);
+      return error_set(err, STATUS_USAGE,
+                       "the format \"%s\" is not supported (a pattern can say what matters)", name);
     const char *text = formats[i].expression;
     TRY(regular_expression_parse(langs, text, strlen(text), true, out, err));
     lang_declare_text(langs, *out);

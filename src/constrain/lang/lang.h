@@ -42,6 +42,7 @@ typedef struct {
   uint32_t round; /* of searches for a string, which mark expressions with it */
   Lang any_character, any_text;
   Failure failure;
+  bool unsupported; /* what was refused last is valid, but cannot be held to exactly */
 } Langs;
 
 Status langs_open(Langs *langs, Error *err);

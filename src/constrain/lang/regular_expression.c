@@ -139,9 +139,11 @@ Status regular_expression_parse(Langs *langs, const char *text, size_t size, boo
       Lang before = lang_repeat(langs, lang_any_character(langs), 1, LANG_NO_END);
       *out = lang_or(langs, *out, lang_then(langs, before, compile(&c, tree.root, false, LANG_ALL)));
     }
+    tree.unsupported = c.refusal != NULL;
     status =
         c.refusal ? error_set(err, STATUS_USAGE, "%s is not supported", c.refusal) : langs_check(langs, err);
   }
+  langs->unsupported = tree.unsupported;
   regex_tree_release(&tree);
   return status;
 }

@@ -22,6 +22,12 @@ static Status refuse(Parser *p, const char *what) {
   return error_set(p->err, STATUS_USAGE, "at byte %zu of the expression: %s", p->at, what);
 }
 
+/* For what the language of expressions has, and this parser has not. */
+static Status not_supported(Parser *p, const char *what) {
+  p->tree->unsupported = true;
+  return refuse(p, what);
+}
+
 static bool is_at(const Parser *p, const char *word) {
   size_t n = strlen(word);
   return p->size - p->at >= n && memcmp(p->text + p->at, word, n) == 0;
@@ -120,7 +126,8 @@ static Status add_property(Parser *p, CharSet *set, bool inverted) {
     known = true;
     status = charset_add_value(&ranges, &unicode_categories, i, p->err);
   }
-  if (status == STATUS_OK && !known) status = refuse(p, "unknown property (general categories are known)");
+  if (status == STATUS_OK && !known)
+    status = not_supported(p, "unknown property (general categories are known)");
   if (status == STATUS_OK && inverted) status = charset_complement(&ranges, p->err);
   if (status == STATUS_OK) status = charset_unite(set, &ranges, p->err);
   charset_release(&ranges);
@@ -187,7 +194,7 @@ static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class
     return STATUS_OK;
   case '0': *code = 0, p->at++; return STATUS_OK;
   case 'b':
-    if (!in_class) return refuse(p, "word boundaries are not supported");
+    if (!in_class) return not_supported(p, "word boundaries (\\b, \\B) are not supported");
     *code = 8, p->at++;
     return STATUS_OK;
   default: break;
@@ -198,8 +205,8 @@ static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class
     p->at++;
     return STATUS_OK;
   }
-  if (c >= '1' && c <= '9') return refuse(p, "back references are not supported");
-  if (c == 'B' && !in_class) return refuse(p, "word boundaries are not supported");
+  if (c >= '1' && c <= '9') return not_supported(p, "back references are not supported");
+  if (c == 'B' && !in_class) return not_supported(p, "word boundaries (\\b, \\B) are not supported");
   if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return refuse(p, "unknown escape");
   int length = utf8_decode(p->text + p->at, p->size - p->at, code);
   if (length <= 0) return refuse(p, "invalid UTF-8");
@@ -283,7 +290,7 @@ static Status parse_group(Parser *p, int *index) {
     } else if (take(p, "!")) {
       ahead = negative = true;
     } else if (is_at(p, "<=") || is_at(p, "<!")) {
-      return refuse(p, "lookbehind is not supported");
+      return not_supported(p, "lookbehind is not supported");
     } else if (take(p, "<")) {
       const char *end = memchr(p->text + p->at, '>', p->size - p->at);
       if (!end) return refuse(p, "expected '>' after the name of a group");
@@ -336,7 +343,8 @@ static Status parse_quantifier(Parser *p, int *index) {
   }
   take(p, "?"); /* lazy: the same set of strings */
   if (max < min) return refuse(p, "the quantifier's numbers are out of order");
-  if (min > MAX_COUNT || (max > MAX_COUNT && max != LANG_NO_END)) return refuse(p, "a count is over 100000");
+  if (min > MAX_COUNT || (max > MAX_COUNT && max != LANG_NO_END))
+    return not_supported(p, "a count is over 100000");
   const RegexNode child = p->tree->nodes[*index];
   return add_node(p,
                   (RegexNode){.kind = REGEX_REPEAT,
@@ -394,7 +402,7 @@ static Status parse_sequence(Parser *p, int *index) {
 }
 
 static Status parse_either(Parser *p, int *index) {
-  if (++p->depth > MAX_NESTING) return refuse(p, "groups nest over 200 deep");
+  if (++p->depth > MAX_NESTING) return not_supported(p, "groups nest over 200 deep");
   TRY(parse_sequence(p, index));
   if (is_at(p, "|")) {
     RegexNode node = p->tree->nodes[*index];

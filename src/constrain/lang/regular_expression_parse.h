@@ -30,6 +30,7 @@ typedef struct {
   CharSet *sets; /* [n_sets] tidy */
   size_t n_sets, sets_capacity;
   int root;
+  bool unsupported; /* the failure is of an expression that ECMAScript knows */
 } RegexTree;
 
 Status regex_tree_parse(const char *text, size_t size, RegexTree *tree, Error *err);

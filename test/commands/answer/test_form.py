@@ -63,6 +63,14 @@ def test_keys_come_in_the_order_of_the_schema_or_in_any(answer):
     assert len(orders["--key-order", "any"]) > 1
 
 
+def test_what_cannot_be_held_to_is_let_go_if_asked(answer):
+    schema = json.dumps({"type": "string", "pattern": r"^\bab$", "maxLength": 2, "minLength": 2})
+    assert b"word boundaries" in answer("--json-schema", schema, status=2).stderr
+    done = answer("--json-schema", schema, "--schema-lenient")
+    assert len(json.loads(done.stdout)) == 2
+    assert done.stderr.startswith(b"auk: --json-schema: let go: #/pattern: at byte 2 of the expression: word")
+
+
 def test_each_record_has_its_schema(run, stories):
     records = [{"text": "a", "form": {"const": {"a": [1, "x y"]}}}, {"text": "b", "form": {"enum": ["x"]}},
                {"text": "c", "form": {"type": "strin"}}, {"text": "d"}, {"text": "e", "form": {"enum": ["x"]}}]
