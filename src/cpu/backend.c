@@ -241,6 +241,25 @@ static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions
   return cache;
 }
 
+/* The most sums of one run_matmuls(): outputs times splits of their inputs times rows. A dense lm_head needs
+ * none. */
+static size_t n_parts(const ModelConfig *config, const StateOptions *options, const StatePlan *plan) {
+  const size_t splits = (size_t)matmul_splits_of(config->hidden), vocab = (size_t)config->vocab_size,
+               rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
+               logit_rows = (size_t)options->max_logit_rows < rows ? (size_t)options->max_logit_rows : rows;
+  size_t widest = /* of outputs whose inputs are a row of x */
+      (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries;
+  const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
+  if (widest < delta) widest = delta;
+  if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
+  if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
+  size_t sums = product_of(widest, splits * rows),
+         others = product_of((size_t)plan->hidden, MAX_SPLITS * rows);
+  if (sums < others) sums = others;
+  others = config->quant.head ? product_of(vocab, splits * logit_rows) : 0;
+  return sums < others ? others : sums;
+}
+
 /* Sets the plan and the pointers of a state with these options and returns the bytes that they take. */
 static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *start) {
   const StateOptions *options = &state->options;
@@ -269,16 +288,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
   state->sines = take(&arena, angles, sizeof(float));
-  /* The most outputs of one run_matmuls(); a dense lm_head needs no parts. */
-  size_t widest =
-      (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries;
-  const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + 2 * (size_t)plan->delta_heads;
-  if (widest < delta) widest = delta;
-  if (widest < (size_t)plan->hidden) widest = (size_t)plan->hidden;
-  if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
-  if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
-  if (config->quant.head && widest < vocab) widest = vocab;
-  state->scratch.parts = take(&arena, product_of(widest, MAX_SPLITS), sizeof(float));
+  state->scratch.parts = take(&arena, n_parts(config, options, plan), sizeof(float));
   if (config->quant.int8_activations) {
     RoundedRows *rounded = &state->scratch.rounded;
     rounded->stride = widest_input(plan);

@@ -79,7 +79,7 @@ typedef struct {
 
 /* Scratch memory of run_matmuls(). */
 typedef struct {
-  float *parts;        /* MAX_SPLITS for each output of all matrices of a call together */
+  float *parts;        /* up to FEW_ROWS rows of the splits of all outputs of a call */
   RoundedRows rounded; /* max_chunk rows of the widest input; numbers NULL: no int8 matmuls */
 } MatmulScratch;
 

@@ -20,6 +20,7 @@ enum {
   SEGMENT = 256,       /* positions of one softmax block; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,    /* queries that share one pass over a segment */
   TILE_ROWS = 6,       /* rows of the register tile in outer.h */
+  FEW_ROWS = 16,       /* most rows of one matmul_few() */
   MATMUL_ROWS = 132,   /* most rows of one matmul_rows(); whole tiles */
   MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
   MATMUL_UNIT = 16,    /* a product's first column is a multiple of this */
@@ -38,15 +39,18 @@ static inline bool matmul_by_outputs(const Linear *w) {
   return w->kind != LINEAR_AWQ && w->kind != LINEAR_GROUPED;
 }
 
-/* The number of splits into which the inputs are split (split-K) when one row meets a matrix whose weights
+/* The number of splits into which the inputs are split (split-K) when a few rows meet a matrix whose weights
  * lie input by input: threads share its splits. Others are one split. The split decides the order of sums, so
  * it depends on the matrix only: splits of at most 1,024 inputs until there are 16, and at least four (of
  * whole SPLIT_UNITs) if the matrix has that many. */
-static inline int matmul_splits(const Linear *w) {
-  if (matmul_by_outputs(w)) return 1;
-  int n_units = (w->n_in - 1) / SPLIT_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
+static inline int matmul_splits_of(int n_in) {
+  int n_units = (n_in - 1) / SPLIT_UNIT + 1, n = (n_in - 1) / 1024 + 1;
   n = n < 4 ? 4 : n > MAX_SPLITS ? MAX_SPLITS : n;
   return n < n_units ? n : n_units;
+}
+
+static inline int matmul_splits(const Linear *w) {
+  return matmul_by_outputs(w) ? 1 : matmul_splits_of(w->n_in);
 }
 
 /* The first input of a split; n_in for the split after the last. */
@@ -54,6 +58,19 @@ static inline int matmul_split_begin(const Linear *w, int split) {
   int64_t n_units = (w->n_in - 1) / SPLIT_UNIT + 1, begin = n_units * split / matmul_splits(w) * SPLIT_UNIT;
   return begin < w->n_in ? (int)begin : w->n_in;
 }
+
+/* A few rows of activations. */
+typedef struct {
+  const float *x; /* [n][stride], each row followed by zeros up to a multiple of ALIGN_FLOATS */
+  size_t stride;
+  int n; /* 1 .. FEW_ROWS */
+} InputRows;
+
+/* Sums over splits of the inputs: that of row r and split s is at + s * split_stride + r * row_stride. */
+typedef struct {
+  float *at;
+  size_t split_stride, row_stride;
+} PartialSums;
 
 /* Rows of activations rounded to int8, each with its scale. */
 typedef struct {
@@ -116,20 +133,22 @@ typedef struct {
 
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
+  int few_rows;     /* the most rows for which matmul_few() was measured as faster than matmul_rows() */
 
-  /* One row of x, as partial sums over splits of the inputs: y[p - split][c - first] = sum over split p of
-   * w[i][c] x[i], for p in [split, splits_end), c in [first, first + n). Added in order they are W x. The
-   * weights at `next`, which this thread reads afterwards, are prefetched (NULL: none).
-   * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0; x is followed by zeros up to a multiple of
-   *         ALIGN_FLOATS. */
-  void (*matmul_row)(const Linear *w, const float *x, int split, int splits_end, int first, int n,
-                     const void *next, float *y, size_t y_stride);
+  /* A few rows of x, as partial sums over splits of the inputs:
+   *   y of row r and split p - split [c - first] = sum over split p of w[i][c] x[r][i],
+   * for p in [split, splits_end), c in [first, first + n). Added in order they are W x. Each weight is read
+   * from memory once; its bits do not depend on the number of rows. The weights at `next`, which this thread
+   * reads afterwards, are prefetched (NULL: none).
+   * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0 */
+  void (*matmul_few)(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
+                     const void *next, PartialSums y);
 
   /* y[c] = sum over p of parts[p][c], in order. */
   void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);
 
   /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias, with the bits of
-   * matmul_row() and join().
+   * matmul_few() and join().
    * PRECOND as above; n_rows <= MATMUL_ROWS, n <= MATMUL_COLUMNS <= y_stride; y[r][n .. y_stride) may be
    *         overwritten. */
   void (*matmul_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,

@@ -11,7 +11,8 @@
 enum {
   DENSE_BLOCK = 1024,
   PANEL_OUTPUTS = 16, /* rows of W that are widened to fp32 together: 64 KB */
-  ROW_OUTPUTS = 8,    /* rows of W that one row of x is multiplied with at a time */
+  FEW_OUTPUTS = 8,    /* most rows of W that a few rows of x are multiplied with at a time */
+  PASS_ROWS = 8,      /* most rows of x that some rows of W are multiplied with at a time */
 #if LANES == 16 || defined(__aarch64__)
   DOT_ROWS = 6,
   DOT_OUTPUTS = 4,
@@ -36,52 +37,82 @@ INLINE vf dense_load_some(const Dtype dtype, const uint8_t *p, int n) {
   return dense_load(dtype, some);
 }
 
-/* y[o] of n_outputs rows of W and one row of x; prefetches the next n_outputs rows. */
-INLINE void dense_row(const Dtype dtype, const int n_outputs, const Linear *w, const float *x, int first,
-                      float *y) {
+/* Rows of W that n_rows rows of x are multiplied with at a time: their sums stay in registers. */
+INLINE int few_outputs(const int n_rows) {
+#if LANES == 16 || defined(__aarch64__)
+  return n_rows <= 2 ? FEW_OUTPUTS : n_rows <= 6 ? 4 : 2;
+#else
+  return n_rows == 1 ? FEW_OUTPUTS : n_rows == 2 ? 4 : n_rows <= 4 ? 2 : 1;
+#endif
+}
+
+/* y[r][o] of n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows. */
+INLINE void dense_few(const Dtype dtype, const int n_rows, const int n_outputs, const Linear *w, InputRows x,
+                      int first, float *y, size_t y_stride) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = (size_t)w->n_in * size;
   const uint8_t *rows = (const uint8_t *)w->weight + (size_t)first * step;
   uintptr_t ahead = (uintptr_t)rows + (size_t)n_outputs * step;
   for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
     int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK, i = begin;
-    vf sum[ROW_OUTPUTS];
-    UNROLL for (int o = 0; o < n_outputs; o++) sum[o] = (vf){0};
-    for (; i + LANES <= end; i += LANES) {
-      vf input = vf_load(x + i);
+    vf sum[PASS_ROWS][FEW_OUTPUTS], weight[FEW_OUTPUTS];
+    UNROLL for (int r = 0; r < n_rows; r++) {
+      UNROLL for (int o = 0; o < n_outputs; o++) sum[r][o] = (vf){0};
+    }
+    for (; i < end; i += LANES) {
       const uint8_t *at = rows + (size_t)i * size;
-      UNROLL for (int o = 0; o < n_outputs; o++) sum[o] =
-          vf_fma(dense_load(dtype, at + (size_t)o * step), input, sum[o]);
+      if (i + LANES <= end) {
+        UNROLL for (int o = 0; o < n_outputs; o++) weight[o] = dense_load(dtype, at + (size_t)o * step);
+      } else {
+        UNROLL for (int o = 0; o < n_outputs; o++) {
+          weight[o] = dense_load_some(dtype, at + (size_t)o * step, end - i);
+        }
+      }
+      UNROLL for (int r = 0; r < n_rows; r++) {
+        const vf input = vf_load(x.x + (size_t)r * x.stride + i);
+        UNROLL for (int o = 0; o < n_outputs; o++) sum[r][o] = vf_fma(weight[o], input, sum[r][o]);
+      }
       UNROLL for (size_t line = 0; line < (size_t)n_outputs * LANES * size; line += 64) {
         __builtin_prefetch((const void *)(ahead + line));
       }
       ahead += (size_t)n_outputs * LANES * size;
     }
-    if (i < end) {
-      vf input = vf_load(x + i);
+    UNROLL for (int r = 0; r < n_rows; r++) {
       UNROLL for (int o = 0; o < n_outputs; o++) {
-        const uint8_t *at = rows + (size_t)o * step + (size_t)i * size;
-        sum[o] = vf_fma(dense_load_some(dtype, at, end - i), input, sum[o]);
+        float part = vf_sum(sum[r][o]), *to = y + (size_t)r * y_stride + o;
+        *to = begin == 0 ? part : *to + part;
       }
-    }
-    UNROLL for (int o = 0; o < n_outputs; o++) {
-      float part = vf_sum(sum[o]);
-      y[o] = begin == 0 ? part : y[o] + part;
     }
   }
 }
 
-INLINE void dense_matmul_row_of(const Dtype dtype, const Linear *w, const float *x, int first, int n,
-                                float *y) {
+INLINE void dense_pass(const Dtype dtype, const int n_rows, const Linear *w, InputRows x, int first, int n,
+                       float *y, size_t y_stride) {
+  const int outputs = few_outputs(n_rows);
   int o = 0;
-  for (; o + ROW_OUTPUTS <= n; o += ROW_OUTPUTS) dense_row(dtype, ROW_OUTPUTS, w, x, first + o, y + o);
-  for (; o < n; o++) dense_row(dtype, 1, w, x, first + o, y + o);
+  for (; o + outputs <= n; o += outputs) dense_few(dtype, n_rows, outputs, w, x, first + o, y + o, y_stride);
+  for (; o < n; o++) dense_few(dtype, n_rows, 1, w, x, first + o, y + o, y_stride);
 }
 
-static void dense_matmul_row(const Linear *w, const float *x, int first, int n, float *y) {
+/* dense_pass() for any number of rows up to PASS_ROWS. */
+INLINE void dense_pass_of(const Dtype dtype, const Linear *w, InputRows x, int first, int n, float *y,
+                          size_t y_stride) {
+  switch (x.n) {
+  case 1: dense_pass(dtype, 1, w, x, first, n, y, y_stride); break;
+  case 2: dense_pass(dtype, 2, w, x, first, n, y, y_stride); break;
+  case 3: dense_pass(dtype, 3, w, x, first, n, y, y_stride); break;
+  case 4: dense_pass(dtype, 4, w, x, first, n, y, y_stride); break;
+  case 5: dense_pass(dtype, 5, w, x, first, n, y, y_stride); break;
+  case 6: dense_pass(dtype, 6, w, x, first, n, y, y_stride); break;
+  case 7: dense_pass(dtype, 7, w, x, first, n, y, y_stride); break;
+  case 8: dense_pass(dtype, 8, w, x, first, n, y, y_stride); break;
+  }
+}
+
+static void dense_matmul_pass(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
   switch (w->dtype) {
-  case DTYPE_F16: dense_matmul_row_of(DTYPE_F16, w, x, first, n, y); break;
-  case DTYPE_BF16: dense_matmul_row_of(DTYPE_BF16, w, x, first, n, y); break;
-  default: dense_matmul_row_of(DTYPE_F32, w, x, first, n, y); break;
+  case DTYPE_F16: dense_pass_of(DTYPE_F16, w, x, first, n, y, y_stride); break;
+  case DTYPE_BF16: dense_pass_of(DTYPE_BF16, w, x, first, n, y, y_stride); break;
+  default: dense_pass_of(DTYPE_F32, w, x, first, n, y, y_stride); break;
   }
 }
 

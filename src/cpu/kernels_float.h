@@ -3,8 +3,9 @@
  *
  * Part of kernels.c. A weight is the product of its number and its scale, rounded once; sums are those of
  * kernels_dense.h. With 16 lanes, FP4's 16 codes are broadcast as one 64-bit word, whose halves alternate in
- * the lanes: lane l holds input l / 2 of the first 8 inputs for even l, of the last 8 for odd l. Inputs are
- * brought to this order, and sums back from it (awq_to_lanes()). */
+ * the lanes: lane l holds input l / 2 of the first 8 inputs for even l, of the last 8 for odd l. A single row
+ * of inputs is brought to this order, and its sums back from it (awq_to_lanes()); where there are more rows,
+ * the weights are brought to the natural order. */
 #pragma once
 
 #include "cpu/kernels_dense.h"
@@ -14,12 +15,15 @@
  * numbers with E4M3's bits are, and their scales are multiplied by it, which is exact. */
 typedef enum { FP8, FP4_BY_16, FP4_BY_32 } FloatForm;
 
-/* Rows of W that one row of x is multiplied with at a time: their sums and scales stay in registers. */
-#if LANES == 16 || defined(__aarch64__)
+/* Rows of W that n_rows rows of x are multiplied with at a time: their sums and scales stay in registers. */
 enum { FLOAT_OUTPUTS = 8 };
+INLINE int float_outputs(const int n_rows) {
+#if LANES == 16 || defined(__aarch64__)
+  return n_rows == 1 ? FLOAT_OUTPUTS : n_rows <= 4 ? 4 : 2;
 #else
-enum { FLOAT_OUTPUTS = 4 };
+  return n_rows == 1 ? 4 : n_rows <= 4 ? 2 : 1;
 #endif
+}
 
 INLINE FloatForm float_form(const Linear *w) {
   return w->kind == LINEAR_FP8 ? FP8 : w->group == 16 ? FP4_BY_16 : FP4_BY_32;
@@ -123,35 +127,50 @@ INLINE void float_prefetch(const size_t bytes, uintptr_t *ahead) {
   *ahead += bytes;
 }
 
-/* Adds the whole vectors of a group's n inputs to sum[o]. */
-INLINE void float_vectors(const FloatForm form, const int n_outputs, const uint8_t *at, size_t step,
-                          const vf *scale, const float *x, const int n, uintptr_t *ahead, vf *sum) {
+/* Adds a vector of inputs to sum[r][o]. */
+INLINE void float_step(const FloatForm form, const int n_rows, const int n_outputs, const vf *weight,
+                       const float *x, size_t x_stride, vf sum[][FLOAT_OUTPUTS]) {
+  UNROLL for (int r = 0; r < n_rows; r++) {
+    const vf natural = vf_load(x + (size_t)r * x_stride);
+    const vf input = n_rows > 1 ? natural : float_to_lanes(form, natural);
+    UNROLL for (int o = 0; o < n_outputs; o++) sum[r][o] = vf_fma(weight[o], input, sum[r][o]);
+  }
+}
+
+/* Adds the whole vectors of a group's n inputs to sum[r][o]. */
+INLINE void float_vectors(const FloatForm form, const int n_rows, const int n_outputs, const uint8_t *at,
+                          size_t step, const vf *scale, const float *x, size_t x_stride, const int n,
+                          uintptr_t *ahead, vf sum[][FLOAT_OUTPUTS]) {
   for (int i = 0; i + LANES <= n; i += LANES) {
-    const vf input = float_to_lanes(form, vf_load(x + i));
     const uint8_t *codes = at + float_bytes(form, (size_t)i);
-    UNROLL for (int o = 0; o < n_outputs; o++) sum[o] =
-        vf_fma(float_weights(form, codes + (size_t)o * step, scale[o]), input, sum[o]);
+    vf weight[FLOAT_OUTPUTS];
+    UNROLL for (int o = 0; o < n_outputs; o++) {
+      weight[o] = float_weights(form, codes + (size_t)o * step, scale[o]);
+      if (n_rows > 1) weight[o] = float_to_natural(form, weight[o]);
+    }
+    float_step(form, n_rows, n_outputs, weight, x + i, x_stride, sum);
     if (form == FP8) float_prefetch((size_t)n_outputs * LANES, ahead);
   }
   if (form != FP8) float_prefetch((size_t)(n_outputs * n / 2), ahead);
 }
 
 /* Adds the last n < LANES inputs of rows of FP8. */
-INLINE void fp8_rest(const int n_outputs, const uint8_t *at, size_t step, const vf *scale, const float *x,
-                     int n, vf *sum) {
-  const vf input = vf_load(x);
+INLINE void fp8_rest(const int n_rows, const int n_outputs, const uint8_t *at, size_t step, const vf *scale,
+                     const float *x, size_t x_stride, int n, vf sum[][FLOAT_OUTPUTS]) {
+  vf weight[FLOAT_OUTPUTS];
   UNROLL for (int o = 0; o < n_outputs; o++) {
     uint8_t some[LANES] = {0};
     memcpy(some, at + (size_t)o * step, (size_t)n);
-    sum[o] = vf_fma(fp8_load(some) * scale[o], input, sum[o]);
+    weight[o] = fp8_load(some) * scale[o];
   }
+  float_step(FP8, n_rows, n_outputs, weight, x, x_stride, sum);
 }
 
-/* sum[o] of a block of inputs for n_outputs rows of W. A group is whole vectors, but the last of a row of
+/* sum[r][o] of a block of inputs for n_outputs rows of W. A group is whole vectors, but the last of a row of
  * FP8. */
-INLINE void float_block(const FloatForm form, const int n_outputs, const Linear *w, const uint8_t *rows,
-                        const uint8_t *const *scales, const float *x, int begin, int end, uintptr_t *ahead,
-                        vf *sum) {
+INLINE void float_block(const FloatForm form, const int n_rows, const int n_outputs, const Linear *w,
+                        const uint8_t *rows, const uint8_t *const *scales, InputRows x, int begin, int end,
+                        uintptr_t *ahead, vf sum[][FLOAT_OUTPUTS]) {
   const int group = float_group(form, w);
   const size_t step = float_bytes(form, (size_t)w->n_in);
   for (int i = begin, g = begin / group, stop = (g + 1) * group; i < end; i = stop, g++, stop += group) {
@@ -160,42 +179,64 @@ INLINE void float_block(const FloatForm form, const int n_outputs, const Linear 
     UNROLL for (int o = 0; o < n_outputs; o++) scale[o] = float_scale(form, w, scales[o], g);
     const int n = form == FP8 ? stop - i : group, rest = form == FP8 ? n % LANES : 0;
     const uint8_t *at = rows + float_bytes(form, (size_t)i);
-    float_vectors(form, n_outputs, at, step, scale, x + i, n, ahead, sum);
-    if (rest) fp8_rest(n_outputs, at + n - rest, step, scale, x + i + n - rest, rest, sum);
+    float_vectors(form, n_rows, n_outputs, at, step, scale, x.x + i, x.stride, n, ahead, sum);
+    if (rest)
+      fp8_rest(n_rows, n_outputs, at + n - rest, step, scale, x.x + i + n - rest, x.stride, rest, sum);
   }
 }
 
-/* y[o] of n_outputs rows of W and one row of x; prefetches the next n_outputs rows. */
-INLINE void float_row(const FloatForm form, const int n_outputs, const Linear *w, const float *x, int first,
-                      float *y) {
+/* y[r][o] of n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows. */
+INLINE void float_few(const FloatForm form, const int n_rows, const int n_outputs, const Linear *w,
+                      InputRows x, int first, float *y, size_t y_stride) {
   const size_t step = float_bytes(form, (size_t)w->n_in);
   const uint8_t *rows = (const uint8_t *)w->weight + (size_t)first * step, *scales[FLOAT_OUTPUTS];
   uintptr_t ahead = (uintptr_t)rows + (size_t)n_outputs * step;
   UNROLL for (int o = 0; o < n_outputs; o++) scales[o] = float_scales(form, w, first + o);
   for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
-    vf sum[FLOAT_OUTPUTS];
-    UNROLL for (int o = 0; o < n_outputs; o++) sum[o] = (vf){0};
+    vf sum[PASS_ROWS][FLOAT_OUTPUTS];
+    UNROLL for (int r = 0; r < n_rows; r++) {
+      UNROLL for (int o = 0; o < n_outputs; o++) sum[r][o] = (vf){0};
+    }
     const int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK;
-    float_block(form, n_outputs, w, rows, scales, x, begin, end, &ahead, sum);
-    UNROLL for (int o = 0; o < n_outputs; o++) {
-      const float part = vf_sum(float_to_natural(form, sum[o]));
-      y[o] = begin == 0 ? part : y[o] + part;
+    float_block(form, n_rows, n_outputs, w, rows, scales, x, begin, end, &ahead, sum);
+    UNROLL for (int r = 0; r < n_rows; r++) {
+      UNROLL for (int o = 0; o < n_outputs; o++) {
+        const float part = vf_sum(n_rows > 1 ? sum[r][o] : float_to_natural(form, sum[r][o]));
+        float *to = y + (size_t)r * y_stride + o;
+        *to = begin == 0 ? part : *to + part;
+      }
     }
   }
 }
 
-INLINE void float_matmul_row_of(const FloatForm form, const Linear *w, const float *x, int first, int n,
-                                float *y) {
+INLINE void float_pass(const FloatForm form, const int n_rows, const Linear *w, InputRows x, int first, int n,
+                       float *y, size_t y_stride) {
+  const int outputs = float_outputs(n_rows);
   int o = 0;
-  for (; o + FLOAT_OUTPUTS <= n; o += FLOAT_OUTPUTS) float_row(form, FLOAT_OUTPUTS, w, x, first + o, y + o);
-  for (; o < n; o++) float_row(form, 1, w, x, first + o, y + o);
+  for (; o + outputs <= n; o += outputs) float_few(form, n_rows, outputs, w, x, first + o, y + o, y_stride);
+  for (; o < n; o++) float_few(form, n_rows, 1, w, x, first + o, y + o, y_stride);
 }
 
-static void float_matmul_row(const Linear *w, const float *x, int first, int n, float *y) {
+/* float_pass() for any number of rows up to PASS_ROWS. */
+INLINE void float_pass_of(const FloatForm form, const Linear *w, InputRows x, int first, int n, float *y,
+                          size_t y_stride) {
+  switch (x.n) {
+  case 1: float_pass(form, 1, w, x, first, n, y, y_stride); break;
+  case 2: float_pass(form, 2, w, x, first, n, y, y_stride); break;
+  case 3: float_pass(form, 3, w, x, first, n, y, y_stride); break;
+  case 4: float_pass(form, 4, w, x, first, n, y, y_stride); break;
+  case 5: float_pass(form, 5, w, x, first, n, y, y_stride); break;
+  case 6: float_pass(form, 6, w, x, first, n, y, y_stride); break;
+  case 7: float_pass(form, 7, w, x, first, n, y, y_stride); break;
+  case 8: float_pass(form, 8, w, x, first, n, y, y_stride); break;
+  }
+}
+
+static void float_matmul_pass(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
   switch (float_form(w)) {
-  case FP8: float_matmul_row_of(FP8, w, x, first, n, y); break;
-  case FP4_BY_16: float_matmul_row_of(FP4_BY_16, w, x, first, n, y); break;
-  case FP4_BY_32: float_matmul_row_of(FP4_BY_32, w, x, first, n, y); break;
+  case FP8: float_pass_of(FP8, w, x, first, n, y, y_stride); break;
+  case FP4_BY_16: float_pass_of(FP4_BY_16, w, x, first, n, y, y_stride); break;
+  case FP4_BY_32: float_pass_of(FP4_BY_32, w, x, first, n, y, y_stride); break;
   }
 }
 

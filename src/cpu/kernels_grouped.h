@@ -28,7 +28,23 @@ enum {
   RUN_VECTORS = 4,
 #endif
   RUN_UNITS = RUN_VECTORS / UNIT_VECTORS,
+#if LANES > 4 || defined(__aarch64__)
+  TOGETHER = 8, /* most rows of x of one pass over a band */
+#else
+  TOGETHER = 4,
+#endif
 };
+
+/* Vectors of columns of one pass for some rows: the sums of all rows, scales and shifts in registers. */
+INLINE int run_vectors(const int n_rows) {
+#if LANES == 16 || defined(__aarch64__)
+  return n_rows == 1 ? RUN_VECTORS : n_rows <= 4 ? 4 : 2;
+#elif LANES == 8
+  return n_rows == 1 ? RUN_VECTORS : n_rows <= 4 ? 2 : 1;
+#else
+  return n_rows == 1 ? RUN_VECTORS : 2;
+#endif
+}
 
 /* The storage of a matrix; a constant in every loop. */
 typedef enum { AWQ, GROUPED4, GROUPED8 } Form;
@@ -239,58 +255,70 @@ INLINE void fetch_group(const Form form, const int n_vectors, Columns w, int g) 
   __builtin_prefetch(w.zeros + (size_t)g * w.zeros_step);
 }
 
-/* Continues the chains sum[v] over inputs [begin, end) of one row of x. PRECOND they are in one group */
-INLINE void chain(const Form form, const int n_vectors, const bool last_half, Columns w, const float *x,
-                  int begin, int end, Prefetch *ahead, vf *sum) {
+/* Continues the chains sum[r][v] over inputs [begin, end) of the first n_rows rows of x. PRECOND they are in
+ * one group */
+INLINE void chain(const Form form, const int n_rows, const int n_vectors, const bool last_half, Columns w,
+                  InputRows x, int begin, int end, Prefetch *ahead, vf sum[][RUN_VECTORS]) {
   vf scale[RUN_VECTORS], shift[RUN_VECTORS];
   group_of(form, n_vectors, last_half, w, begin / w.group, scale, shift);
   if (end < w.n_in && end % w.group == 0) fetch_group(form, n_vectors, w, end / w.group);
   const uint8_t *row = w.words + (size_t)begin * w.words_step;
   for (int i = begin; i < end; i++, row += w.words_step) {
-    prefetch_advance(ahead, form_bytes(form, (size_t)n_vectors * LANES));
-    vf input = vf_set(x[i]);
+    if (ahead) prefetch_advance(ahead, form_bytes(form, (size_t)n_vectors * LANES));
+    vf input[TOGETHER];
+    UNROLL for (int r = 0; r < n_rows; r++) input[r] = vf_set(x.x[(size_t)r * x.stride + (size_t)i]);
     UNROLL for (int v = 0; v < n_vectors; v++) {
       vf weight = vf_fma(codes_of(form, row, v, last_half), scale[v], -shift[v]);
-      sum[v] = vf_fma(input, weight, sum[v]);
+      UNROLL for (int r = 0; r < n_rows; r++) sum[r][v] = vf_fma(input[r], weight, sum[r][v]);
     }
   }
 }
 
-/* Continues the chains y[c], or begins them if `fresh`, over inputs [begin, end) of one group. */
-INLINE void run(const Form form, const int n_vectors, Columns w, const float *x, int begin, int end,
-                bool fresh, Prefetch *ahead, float *y) {
-  vf sum[RUN_VECTORS];
-  UNROLL for (int v = 0; v < n_vectors; v++) sum[v] =
-      fresh ? (vf){0} : to_lanes(form, vf_load(y + v * LANES));
-  chain(form, n_vectors, false, w, x, begin, end, ahead, sum);
-  UNROLL for (int v = 0; v < n_vectors; v++) vf_store(y + v * LANES, to_natural(form, sum[v]));
+/* Continues the chains y[r][c], or begins them if `fresh`, over inputs [begin, end) of one group. */
+INLINE void run(const Form form, const int n_rows, const int n_vectors, Columns w, InputRows x, int begin,
+                int end, bool fresh, Prefetch *ahead, float *y, size_t y_stride) {
+  vf sum[TOGETHER][RUN_VECTORS];
+  UNROLL for (int r = 0; r < n_rows; r++) {
+    UNROLL for (int v = 0; v < n_vectors; v++) {
+      sum[r][v] = fresh ? (vf){0} : to_lanes(form, vf_load(y + (size_t)r * y_stride + v * LANES));
+    }
+  }
+  chain(form, n_rows, n_vectors, false, w, x, begin, end, ahead, sum);
+  UNROLL for (int r = 0; r < n_rows; r++) {
+    UNROLL for (int v = 0; v < n_vectors; v++) {
+      vf_store(y + (size_t)r * y_stride + v * LANES, to_natural(form, sum[r][v]));
+    }
+  }
 }
 
-/* run() for the last 8 columns if they are half a vector. */
-INLINE void run_half(const Form form, Columns w, const float *x, int begin, int end, bool fresh,
-                     Prefetch *ahead, float *y) {
-  float natural[UNIT] = {0};
-  if (!fresh) memcpy(natural, y, 8 * sizeof *y);
-  vf sum[RUN_VECTORS] = {to_lanes(form, vf_load(natural))};
-  chain(form, 1, true, w, x, begin, end, ahead, sum);
-  vf_store(natural, to_natural(form, sum[0]));
-  memcpy(y, natural, 8 * sizeof *y);
+/* run() for the last 8 columns if they are half a vector, row by row. */
+INLINE void run_half(const Form form, const int n_rows, Columns w, InputRows x, int begin, int end,
+                     bool fresh, Prefetch *ahead, float *y, size_t y_stride) {
+  for (int r = 0; r < n_rows; r++, x.x += x.stride, y += y_stride) {
+    float natural[UNIT] = {0};
+    if (!fresh) memcpy(natural, y, 8 * sizeof *y);
+    vf sum[1][RUN_VECTORS] = {{to_lanes(form, vf_load(natural))}};
+    chain(form, 1, 1, true, w, x, begin, end, r == 0 ? ahead : NULL, sum);
+    vf_store(natural, to_natural(form, sum[0][0]));
+    memcpy(y, natural, 8 * sizeof *y);
+  }
 }
 
-INLINE void run_of(const Form form, int n_units, Columns w, const float *x, int begin, int end, bool fresh,
+/* run() of one row for any number of units up to RUN_UNITS. */
+INLINE void run_of(const Form form, int n_units, Columns w, InputRows x, int begin, int end, bool fresh,
                    Prefetch *ahead, float *y) {
   switch (n_units) {
-  case 1: run(form, 1 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
-  case 2: run(form, 2 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 1: run(form, 1, 1 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
+  case 2: run(form, 1, 2 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
 #if LANES > 4 || defined(__aarch64__)
-  case 3: run(form, 3 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
-  case 4: run(form, 4 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 3: run(form, 1, 3 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
+  case 4: run(form, 1, 4 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
 #endif
 #if LANES > 4
-  case 5: run(form, 5 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
-  case 6: run(form, 6 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
-  case 7: run(form, 7 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
-  case 8: run(form, 8 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 5: run(form, 1, 5 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
+  case 6: run(form, 1, 6 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
+  case 7: run(form, 1, 7 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
+  case 8: run(form, 1, 8 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y, 0); break;
 #endif
   }
 }
@@ -301,10 +329,10 @@ INLINE int group_end(int begin, int end, int group) {
   return end - begin < left ? end : begin + left;
 }
 
-/* All columns of a band, in runs of nearly equal width: the time of a run hardly falls below that of four
- * vectors. */
-INLINE void band(const Form form, const Linear *linear, const float *x, int begin, int end, bool fresh,
-                 int first, int n, Prefetch *ahead, float *y) {
+/* The columns of a band that are whole units, for one row: in runs of nearly equal width, as the time of a
+ * run hardly falls below that of four vectors. Gives their number. */
+INLINE int band_of_row(const Form form, const Linear *linear, InputRows x, int begin, int end, bool fresh,
+                       int first, int n, Prefetch *ahead, float *y) {
   int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
   for (int run = 0, from = 0; run < n_runs; run++) {
     int to = from + (n_units - from) / (n_runs - run);
@@ -312,22 +340,69 @@ INLINE void band(const Form form, const Linear *linear, const float *x, int begi
            y + from * UNIT);
     from = to;
   }
-  int c = n_units * UNIT;
-  if (c < n) run_half(form, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c);
+  return n_units * UNIT;
 }
 
-/* One row of x, in bands that fit into the L1 cache and stay in one group. */
-INLINE void grouped_row(const Form form, const Linear *linear, const float *x, int split, int splits_end,
-                        int first, int n, const void *next, float *y, size_t y_stride) {
+/* All columns of a band for n_rows rows, a constant. */
+INLINE void band(const Form form, const int n_rows, const Linear *linear, InputRows x, int begin, int end,
+                 bool fresh, int first, int n, Prefetch *ahead, float *y, size_t y_stride) {
+  const int n_vectors = run_vectors(n_rows), width = n_vectors * LANES;
+  int c = 0;
+  if (n_rows == 1) {
+    c = band_of_row(form, linear, x, begin, end, fresh, first, n, ahead, y);
+  } else {
+    for (; c + width <= n; c += width)
+      run(form, n_rows, n_vectors, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c,
+          y_stride);
+    for (; width > UNIT && c + UNIT <= n; c += UNIT)
+      run(form, n_rows, UNIT_VECTORS, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c,
+          y_stride);
+  }
+  if (c < n)
+    run_half(form, n_rows, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c, y_stride);
+}
+
+/* band() for two rows or more: at most TOGETHER at a time, while the band is in the L1 cache. */
+INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int begin, int end, bool fresh,
+                         int first, int n, Prefetch *ahead, float *y, size_t y_stride) {
+#define BAND(n_rows)                                                                                         \
+  case n_rows: band(form, n_rows, linear, x, begin, end, fresh, first, n, ahead, y, y_stride); break;
+  for (int left = x.n, some; left > 0; left -= some) {
+    some = pass_rows(left, TOGETHER);
+    switch (some) {
+      BAND(2)
+      BAND(3)
+      BAND(4)
+#if LANES > 4 || defined(__aarch64__)
+      BAND(5)
+      BAND(6)
+      BAND(7)
+      BAND(8)
+#endif
+    }
+    x.x += (size_t)some * x.stride;
+    y += (size_t)some * y_stride;
+    ahead = NULL;
+  }
+#undef BAND
+}
+
+/* A few rows of x, in bands that fit into the L1 cache and stay in one group. With `one`, a constant, x has
+ * one row, and the prefetch cursor is in registers. */
+INLINE void grouped_few(const Form form, const bool one, const Linear *linear, InputRows x, int split,
+                        int splits_end, int first, int n, const void *next, PartialSums y) {
   Columns w = columns_of(form, linear, first);
   int begin = matmul_split_begin(linear, split), last = matmul_split_begin(linear, splits_end);
   uintptr_t from = (uintptr_t)w.words + (size_t)begin * w.words_step;
   Prefetch ahead = prefetch_begin(from, form_bytes(form, (size_t)n), w.words_step, last - begin, next);
-  for (; split < splits_end; split++, y += y_stride) {
+  for (; split < splits_end; split++, y.at += y.split_stride) {
     int start = begin, stop = matmul_split_begin(linear, split + 1);
     while (begin < stop) {
       int end = group_end(begin, stop - begin < BAND_INPUTS ? stop : begin + BAND_INPUTS, w.group);
-      band(form, linear, x, begin, end, begin == start, first, n, &ahead, y);
+      if (one)
+        band(form, 1, linear, x, begin, end, begin == start, first, n, &ahead, y.at, 0);
+      else
+        band_of_rows(form, linear, x, begin, end, begin == start, first, n, &ahead, y.at, y.row_stride);
       begin = end;
     }
   }
@@ -379,12 +454,20 @@ INLINE void grouped_rows(const Form form, const Linear *linear, const float *x, 
   }
 }
 
-static void grouped_matmul_row(const Linear *w, const float *x, int split, int splits_end, int first, int n,
-                               const void *next, float *y, size_t y_stride) {
+INLINE void grouped_matmul_few_of(const Form form, const Linear *w, InputRows x, int split, int splits_end,
+                                  int first, int n, const void *next, PartialSums y) {
+  if (x.n == 1)
+    grouped_few(form, true, w, x, split, splits_end, first, n, next, y);
+  else
+    grouped_few(form, false, w, x, split, splits_end, first, n, next, y);
+}
+
+static void grouped_matmul_few(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
+                               const void *next, PartialSums y) {
   switch (form_of(w)) {
-  case AWQ: grouped_row(AWQ, w, x, split, splits_end, first, n, next, y, y_stride); break;
-  case GROUPED4: grouped_row(GROUPED4, w, x, split, splits_end, first, n, next, y, y_stride); break;
-  case GROUPED8: grouped_row(GROUPED8, w, x, split, splits_end, first, n, next, y, y_stride); break;
+  case AWQ: grouped_matmul_few_of(AWQ, w, x, split, splits_end, first, n, next, y); break;
+  case GROUPED4: grouped_matmul_few_of(GROUPED4, w, x, split, splits_end, first, n, next, y); break;
+  case GROUPED8: grouped_matmul_few_of(GROUPED8, w, x, split, splits_end, first, n, next, y); break;
   }
 }
 

@@ -93,6 +93,22 @@ INLINE void int8_tile(const int n_rows, const int n_outputs, const int8_t *w, co
   }
 }
 
+/* int8_tile() for any number of rows up to INT8_ROWS. */
+INLINE void int8_rows(const int n_rows, const int n_outputs, const int8_t *w, const int16_t *x,
+                      size_t x_stride, int n, const float *x_scales, const float *w_scales, float *y,
+                      size_t y_stride) {
+  switch (n_rows) {
+  case 1: int8_tile(1, n_outputs, w, x, x_stride, n, x_scales, w_scales, y, y_stride); break;
+  case 2: int8_tile(2, n_outputs, w, x, x_stride, n, x_scales, w_scales, y, y_stride); break;
+  case 3: int8_tile(3, n_outputs, w, x, x_stride, n, x_scales, w_scales, y, y_stride); break;
+#if LANES == 16
+  case 4: int8_tile(4, n_outputs, w, x, x_stride, n, x_scales, w_scales, y, y_stride); break;
+  case 5: int8_tile(5, n_outputs, w, x, x_stride, n, x_scales, w_scales, y, y_stride); break;
+  case 6: int8_tile(6, n_outputs, w, x, x_stride, n, x_scales, w_scales, y, y_stride); break;
+#endif
+  }
+}
+
 static void matmul_int8(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
                         size_t y_stride) {
   const int8_t *weights = (const int8_t *)w->weight + (size_t)first * (size_t)w->n_in;
@@ -101,20 +117,15 @@ static void matmul_int8(const Linear *w, RoundedRows x, int n_rows, int first, i
     const int outputs = n - o < INT8_OUTPUTS ? 1 : INT8_OUTPUTS;
     float scales[INT8_OUTPUTS];
     memcpy(scales, (const uint8_t *)w->scales + (size_t)(first + o) * 4, (size_t)outputs * 4);
-    for (int r = 0; r < n_rows;) {
-      const int rows = n_rows - r < INT8_ROWS ? 1 : INT8_ROWS;
+    for (int r = 0, rows; r < n_rows; r += rows) {
+      rows = pass_rows(n_rows - r, INT8_ROWS);
       const int16_t *from = x.numbers + (size_t)r * x.stride;
       float *to = y + (size_t)r * y_stride + o;
       const int8_t *at = weights + (size_t)o * step;
-      if (outputs == INT8_OUTPUTS && rows == INT8_ROWS)
-        int8_tile(INT8_ROWS, INT8_OUTPUTS, at, from, x.stride, w->n_in, x.scales + r, scales, to, y_stride);
-      else if (outputs == INT8_OUTPUTS)
-        int8_tile(1, INT8_OUTPUTS, at, from, x.stride, w->n_in, x.scales + r, scales, to, y_stride);
-      else if (rows == INT8_ROWS)
-        int8_tile(INT8_ROWS, 1, at, from, x.stride, w->n_in, x.scales + r, scales, to, y_stride);
+      if (outputs == INT8_OUTPUTS)
+        int8_rows(rows, INT8_OUTPUTS, at, from, x.stride, w->n_in, x.scales + r, scales, to, y_stride);
       else
-        int8_tile(1, 1, at, from, x.stride, w->n_in, x.scales + r, scales, to, y_stride);
-      r += rows;
+        int8_rows(rows, 1, at, from, x.stride, w->n_in, x.scales + r, scales, to, y_stride);
     }
     o += outputs;
   }

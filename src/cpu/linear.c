@@ -1,8 +1,8 @@
 /* linear.c - the matmuls of a step, split among threads.
  *
- * Called by backend.c. Several rows: a task is a block of columns times a block of rows; scheduling is
- * dynamic. One row: split-K. Each thread takes an equal stretch of the splits of each matrix, each split with
- * all its columns, so that it reads weights in memory's order:
+ * Called by backend.c. Many rows: a task is a block of columns times a block of rows; scheduling is dynamic.
+ * A few rows: split-K. Each thread takes an equal stretch of the splits of each matrix, each split
+ * with all its columns, so that it reads weights in memory's order, once for all rows:
  *
  *     split 0      split 1      split 2      split 3
  *     |------- thread 0 -------|------- thread 1 -------| ...
@@ -53,10 +53,10 @@ typedef struct {
   const Matmul *matmuls;
   int n_matmuls;
   const Linear *w[MAX_MATRICES];
-  size_t parts[MAX_MATRICES]; /* the offset in memory->parts of [matmul_splits(w)][n_out] sums of one row */
+  size_t parts[MAX_MATRICES]; /* the offset in memory->parts of [matmul_splits(w)][n_rows][n_out] sums */
 } MatmulWork;
 
-/* A block of a matrix for one matmul_row(): some columns of one split, or all columns of several splits. */
+/* A block of a matrix for one matmul_few(): some columns of one split, or all columns of several splits. */
 typedef struct {
   const Linear *w;
   int split, splits_end, first, n;
@@ -66,8 +66,10 @@ typedef struct {
 /* The rest of a split, whole splits, the beginning of a split. */
 enum { MAX_STRETCHES = 3 * MAX_MATRICES };
 
-/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches; their sums go to `parts`. */
-static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, Stretch *stretches) {
+/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches; the sums of n_rows rows go to
+ * `parts`. */
+static int cut_matrix(const Linear *w, int n_rows, float *parts, int64_t from, int64_t to,
+                      Stretch *stretches) {
   int n_units = blocks(w->n_out, MATMUL_UNIT), n = 0;
   while (from < to) {
     int split = (int)(from / n_units), unit = (int)(from % n_units), n_splits = 1;
@@ -78,7 +80,7 @@ static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, S
     }
     int first = unit * MATMUL_UNIT;
     int end = stop % n_units == 0 ? w->n_out : (int)(stop % n_units) * MATMUL_UNIT;
-    float *y = parts + (size_t)split * (size_t)w->n_out + first;
+    float *y = parts + (size_t)split * (size_t)n_rows * (size_t)w->n_out + first;
     stretches[n++] = (Stretch){w, split, split + n_splits, first, end - first, y};
     from = stop;
   }
@@ -92,7 +94,7 @@ static int cut_work(const MatmulWork *work, int me, int n_threads, Stretch *stre
     const Linear *w = work->w[i];
     if (!w) continue;
     int64_t n_units = (int64_t)matmul_splits(w) * blocks(w->n_out, MATMUL_UNIT);
-    n += cut_matrix(w, work->memory->parts + work->parts[i], n_units * me / n_threads,
+    n += cut_matrix(w, work->n_rows, work->memory->parts + work->parts[i], n_units * me / n_threads,
                     n_units * (me + 1) / n_threads, stretches + n);
   }
   return n;
@@ -113,27 +115,34 @@ static void run_splits(const MatmulWork *work, int me, int n_threads) {
   if (start) {
     for (int byte = 0; byte < FETCH_AHEAD; byte += LINE_BYTES) __builtin_prefetch(start + byte);
   }
+  const InputRows x = {work->x, work->x_stride, work->n_rows};
   for (int i = 0; i < n; i++) {
     const Stretch *s = &stretches[i];
     const Kernels *kernels = work->loaded->kernels;
+    const size_t n_out = (size_t)s->w->n_out;
     if (s->w->kind == LINEAR_INT8)
-      kernels->matmul_int8(s->w, work->memory->rounded, 1, s->first, s->n, s->y, 0);
+      kernels->matmul_int8(s->w, work->memory->rounded, x.n, s->first, s->n, s->y, n_out);
     else
-      kernels->matmul_row(s->w, work->x, s->split, s->splits_end, s->first, s->n,
-                          i + 1 < n ? start_of(s + 1) : NULL, s->y, (size_t)s->w->n_out);
+      kernels->matmul_few(s->w, x, s->split, s->splits_end, s->first, s->n,
+                          i + 1 < n ? start_of(s + 1) : NULL,
+                          (PartialSums){s->y, (size_t)x.n * n_out, n_out});
   }
 }
 
-/* Sums the splits of columns [first, first + n) of matmul p and applies the epilogue. */
+/* Sums the splits of columns [first, first + n) of matmul p and applies the epilogue, row by row. */
 static void finish_columns(const MatmulWork *work, int p, int first, int n) {
   float tiles[2][JOIN_COLUMNS] __attribute__((aligned(64)));
-  for (int which = 0; which < 2; which++) {
-    const Linear *w = work->w[2 * p + which];
-    if (!w) break;
-    const float *parts = work->memory->parts + work->parts[2 * p + which] + first;
-    work->loaded->kernels->join(parts, (size_t)w->n_out, matmul_splits(w), n, tiles[which]);
+  const Matmul *matmul = &work->matmuls[p];
+  for (size_t r = 0; r < (size_t)work->n_rows; r++) {
+    for (int which = 0; which < 2; which++) {
+      const Linear *w = work->w[2 * p + which];
+      if (!w) break;
+      const size_t n_out = (size_t)w->n_out;
+      const float *parts = work->memory->parts + work->parts[2 * p + which] + r * n_out + first;
+      work->loaded->kernels->join(parts, (size_t)work->n_rows * n_out, matmul_splits(w), n, tiles[which]);
+    }
+    finish_row(work->loaded->kernels, matmul, first, n, tiles[0], tiles[1], matmul->y + r * matmul->y_stride);
   }
-  finish_row(work->loaded->kernels, &work->matmuls[p], first, n, tiles[0], tiles[1], work->matmuls[p].y);
 }
 
 static void finish_share(const MatmulWork *work, int me, int n_threads) {
@@ -146,7 +155,7 @@ static void finish_share(const MatmulWork *work, int me, int n_threads) {
   }
 }
 
-static void run_row(const MatmulWork *work) {
+static void run_few(const MatmulWork *work) {
 #pragma omp parallel num_threads(work->loaded->n_threads)
   {
     int n = omp_get_num_threads(), me = omp_get_thread_num();
@@ -156,21 +165,26 @@ static void run_row(const MatmulWork *work) {
   }
 }
 
-/* True for one row of x as it is: int8 kernels take it rounded. */
+/* True if threads may share the outputs without parts: int8 kernels take rows rounded. */
 static bool is_shared_by_outputs(const Linear *w) {
   return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
 }
 
-/* One matmul of one row by outputs: a dense lm_head. */
-static void run_output_row(const BackendModel *loaded, const float *x, const Matmul *matmul) {
+/* One matmul of a few rows by outputs: a dense lm_head. */
+static void run_few_by_outputs(const MatmulWork *work) {
+  const BackendModel *loaded = work->loaded;
+  const Matmul *matmul = work->matmuls;
   const Linear *w = matmul->w.linear;
+  const InputRows x = {work->x, work->x_stride, work->n_rows};
   int n_units = blocks(w->n_out, JOIN_COLUMNS);
 #pragma omp parallel for num_threads(loaded->n_threads)
   for (int unit = 0; unit < n_units; unit++) {
-    float tile[JOIN_COLUMNS] __attribute__((aligned(64)));
+    float tile[FEW_ROWS * JOIN_COLUMNS] __attribute__((aligned(64)));
     int first = unit * JOIN_COLUMNS, n = w->n_out - first < JOIN_COLUMNS ? w->n_out - first : JOIN_COLUMNS;
-    loaded->kernels->matmul_row(w, x, 0, 1, first, n, NULL, tile, 0);
-    finish_row(loaded->kernels, matmul, first, n, tile, NULL, matmul->y);
+    loaded->kernels->matmul_few(w, x, 0, 1, first, n, NULL, (PartialSums){tile, 0, JOIN_COLUMNS});
+    for (size_t r = 0; r < (size_t)x.n; r++)
+      finish_row(loaded->kernels, matmul, first, n, tile + r * JOIN_COLUMNS, NULL,
+                 matmul->y + r * matmul->y_stride);
   }
 }
 
@@ -247,13 +261,13 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
     const Linear *w = i % 2 ? matmuls[i / 2].gate.linear : matmuls[i / 2].w.linear;
     work.w[i] = w;
     work.parts[i] = parts;
-    if (w) parts += (size_t)matmul_splits(w) * (size_t)w->n_out;
+    if (w) parts += (size_t)matmul_splits(w) * (size_t)n_rows * (size_t)w->n_out;
   }
   round_rows(&work);
-  if (n_rows > 1)
+  if (n_rows > loaded->kernels->few_rows)
     run_rows(&work);
   else if (n_matmuls == 1 && !matmuls->gate.linear && is_shared_by_outputs(matmuls->w.linear))
-    run_output_row(loaded, x, matmuls);
+    run_few_by_outputs(&work);
   else
-    run_row(&work);
+    run_few(&work);
 }

@@ -213,3 +213,9 @@ INLINE vf vf_tanh(vf x) {
   vf near = vf_fma(p * square, x, x), far = 1 - 2 / (vf_exp(size + size) + 1);
   return vf_select(size < 0.625f, near, (vf)((vi)far | ((vi)x & INT32_MIN)));
 }
+
+/* The rows of the next pass where n are left and a pass takes at most `most`: passes of nearly equal size. */
+INLINE int pass_rows(int n, int most) {
+  const int n_passes = (n - 1) / most + 1;
+  return (n - 1) / n_passes + 1;
+}

@@ -75,7 +75,7 @@ static void check(int n_in, int n_out, int turn) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
-    for (int n_rows = 1; n_rows <= MAX_ROWS; n_rows += n_rows == 1 ? 6 : 13) {
+    for (int n_rows = 1; n_rows <= MAX_ROWS; n_rows += n_rows < 9 ? 1 : 11) {
       for (int first = 0; first < n_out; first += MATMUL_COLUMNS) {
         int n = n_out - first < MATMUL_COLUMNS ? n_out - first : MATMUL_COLUMNS;
         tables[isa]->matmul_int8(&w, x, n_rows, first, n, y, MATMUL_COLUMNS);

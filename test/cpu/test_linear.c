@@ -188,7 +188,7 @@ static void our_products(const World *world, const Kernels *kernels, int n_threa
            (size_t)n_rows * products[p].y_stride * sizeof **y);
   }
   const MatmulScratch memory = {
-      need(n_parts, sizeof(float)),
+      need(n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS), sizeof(float)),
       {need((size_t)n_rows * stride, sizeof(int16_t)), need((size_t)n_rows, sizeof(float)), stride}};
   memset(memory.rounded.numbers, 77, (size_t)n_rows * stride * sizeof(int16_t));
   run_matmuls(&loaded, &memory, world->x + (size_t)row * world->x_stride, world->x_stride, n_rows, products,
@@ -215,7 +215,8 @@ static void check_exactly(const World *world, const Kernels *kernels, int row, f
 }
 
 static void check(const World *world, const Kernels *kernels) {
-  static const int row_counts[] = {2, 3, 6, 7, 23, 24, 25, 30, 48, 49, 60, 131, 132, 133, 145};
+  static const int row_counts[] = {2,  3,  4,  5,  6,  7,  8,  9,   13,  16,  17,
+                                   23, 24, 25, 30, 48, 49, 60, 131, 132, 133, 145};
   float *single[MOST_PRODUCTS] = {NULL}, *y[MOST_PRODUCTS] = {NULL};
   size_t stride[MOST_PRODUCTS] = {0};
   const int most = world->what->n_rows;

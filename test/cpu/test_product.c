@@ -5,25 +5,28 @@
 #include "model/loaders.h"
 
 enum { MAX_ROWS = 100 };
-static const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 32, 33, 64, 100};
+static const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 33, 64, 100};
 
 /* y over all columns, cut as a driver cuts them. */
 static void whole_product(const Kernels *kernels, const Linear *w, const float *x, size_t stride, int n_rows,
                           int columns, float *y) {
-  float tile[MATMUL_SIZE], parts[MAX_SPLITS * MATMUL_COLUMNS * 4];
+  enum { WIDTH = MATMUL_COLUMNS * 4 };
+  static float tile[MATMUL_ROWS * WIDTH], parts[MAX_SPLITS * FEW_ROWS * WIDTH];
   for (int first = 0; first < w->n_out; first += columns) {
     int n = w->n_out - first < columns ? w->n_out - first : columns, n_splits = matmul_splits(w);
-    if (n_rows == 1) {
-      size_t width = MATMUL_COLUMNS * 4;
-      kernels->matmul_row(w, x, 0, n_splits / 2, first, n, NULL, parts, width);
-      kernels->matmul_row(w, x, n_splits / 2, n_splits, first, n, w->qweight,
-                          parts + (size_t)(n_splits / 2) * width, width);
-      kernels->join(parts, width, n_splits, n, tile);
+    if (n_rows <= FEW_ROWS) {
+      const size_t step = (size_t)n_rows * WIDTH;
+      const InputRows rows = {x, stride, n_rows};
+      kernels->matmul_few(w, rows, 0, n_splits / 2, first, n, NULL, (PartialSums){parts, step, WIDTH});
+      kernels->matmul_few(w, rows, n_splits / 2, n_splits, first, n, w->qweight,
+                          (PartialSums){parts + (size_t)(n_splits / 2) * step, step, WIDTH});
+      for (size_t r = 0; r < (size_t)n_rows; r++)
+        kernels->join(parts + r * WIDTH, step, n_splits, n, tile + r * WIDTH);
     } else {
-      kernels->matmul_rows(w, x, stride, n_rows, first, n, tile, MATMUL_COLUMNS);
+      kernels->matmul_rows(w, x, stride, n_rows, first, n, tile, WIDTH);
     }
     for (int r = 0; r < n_rows; r++)
-      memcpy(y + (size_t)r * (size_t)w->n_out + first, tile + r * MATMUL_COLUMNS, (size_t)n * sizeof *y);
+      memcpy(y + (size_t)r * (size_t)w->n_out + first, tile + r * WIDTH, (size_t)n * sizeof *y);
   }
 }
 
@@ -68,8 +71,11 @@ static void check(TestLinear t) {
     }
     for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts; i++) {
       if (row_counts[i] == 1) continue;
-      whole_product(tables[isa], w, x, stride, row_counts[i], MATMUL_COLUMNS, got);
-      assert_memory_equal(got, single, (size_t)row_counts[i] * n_out * sizeof *got);
+      for (int columns = MATMUL_COLUMNS; columns <= MATMUL_COLUMNS * 4; columns *= 4) {
+        if (columns > MATMUL_COLUMNS && row_counts[i] > FEW_ROWS) continue;
+        whole_product(tables[isa], w, x, stride, row_counts[i], columns, got);
+        assert_memory_equal(got, single, (size_t)row_counts[i] * n_out * sizeof *got);
+      }
     }
   }
   free(x);
@@ -222,7 +228,8 @@ static void special_halves(void **state) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
-    tables[isa]->matmul_row(&w, x, 0, 1, 0, N, NULL, y, 0);
+    tables[isa]->matmul_few(&w, (InputRows){x, sizeof x / sizeof *x, 1}, 0, 1, 0, N, NULL,
+                            (PartialSums){y, 0, 0});
     for (int i = 0; i < N; i++) {
       if (i == 12)
         assert_true(isnan(y[i]));

@@ -57,8 +57,11 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   }
   const size_t n_ropes = config_layer(c, LAYERS - 1).rope == ROPE_LOCAL ? 2 : 1;
   const size_t angles = n_ropes * rows * (size_t)c->rope.rotary_dim / 2 * 4;
-  size_t outputs = larger(larger(heads + 2 * kv_heads, hidden), 2 * intermediate);
-  if (c->quant.head) outputs = larger(outputs, (size_t)c->vocab_size);
+  const size_t splits = (size_t)matmul_splits_of(c->hidden), few = rows < FEW_ROWS ? rows : FEW_ROWS;
+  size_t sums = larger(larger(heads + 2 * kv_heads, 2 * intermediate) * splits, hidden * MAX_SPLITS) * few;
+  if (c->quant.head)
+    sums = larger(sums, (size_t)c->vocab_size * splits *
+                            ((size_t)o->max_logit_rows < few ? (size_t)o->max_logit_rows : few));
   has_room(&layout, s->x, rows * hidden * 4);
   has_room(&layout, s->h, rows * hidden * 4);
   has_room(&layout, s->q, rows * heads * 4);
@@ -67,7 +70,7 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   has_room(&layout, s->g, rows * intermediate * 4);
   has_room(&layout, s->cosines, angles);
   has_room(&layout, s->sines, angles);
-  has_room(&layout, s->scratch.parts, outputs * MAX_SPLITS * 4);
+  has_room(&layout, s->scratch.parts, sums * 4);
   if (c->quant.int8_activations) {
     const size_t stride = up_to(larger(larger(hidden, heads), intermediate), ROUNDED_ALIGN);
     assert_int_equal(s->scratch.rounded.stride, stride);
