@@ -55,11 +55,26 @@ static Status run_one(const Options *o, Assistant *assistant, Error *err) {
 /* True on a terminal with no prompt and no flag about the form of an answer. */
 static bool is_chat(const Options *o) {
   const ReplyFlags *reply = &o->reply;
-  bool otherwise = o->map.input || choose_is_given(&o->choose);
+  bool otherwise = map_is_asked(&o->map, &o->prompt) || choose_is_given(&o->choose);
   bool formed = reply->path || reply->json || reply->jsonl || reply->code || reply->no_stream ||
                 reply->require_stop || o->prompt.truncate;
   return !otherwise && !formed && !o->assistant.chat.raw && !prompt_is_given(&o->prompt) &&
          chat_is_interactive();
+}
+
+/* Rules about several answers, which rules among flags cannot express. */
+static Status check_several(const Options *o, Error *err) {
+  const bool several = map_is_asked(&o->map, &o->prompt);
+  const char *what = o->map.n_best > 1 ? "--n-best" : "several -p";
+  if (!several && (o->map.nul || o->map.parallel))
+    return error_set(err, STATUS_USAGE, "%s needs --map, --n-best or several -p",
+                     o->map.nul ? "-0" : "--parallel");
+  if (several && o->reply.jsonl)
+    return error_set(err, STATUS_USAGE, "--jsonl-stream does not go with %s (--json is an object each)",
+                     what);
+  if (several && o->choose.exit_choice)
+    return error_set(err, STATUS_USAGE, "--exit-choice does not go with %s", what);
+  return STATUS_OK;
 }
 
 static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
@@ -69,7 +84,8 @@ static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
     return error_set(err, STATUS_USAGE, "--context-overflow is for a chat, and this is none (auk chat)");
   TRY(form_check_records(&o->assistant.form, o->map.json, err));
   if (chat) return chat_run(&o->assistant, &o->talk, err);
-  if (o->map.input) return map_run(&job, assistant, err);
+  TRY(check_several(o, err));
+  if (map_is_asked(&o->map, &o->prompt)) return map_run(&job, assistant, err);
   if (choose_is_given(&o->choose))
     return choose_run(&o->choose, &o->prompt, &o->reply, &o->assistant, assistant, err);
   return run_one(o, assistant, err);
@@ -77,6 +93,7 @@ static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
 
 static const char usage[] =
     "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]\n"
+    "auk -m MODEL -p TEXT -p TEXT ... [FLAGS]\n"
     "auk -m MODEL [-p TEXT] --map FILE [--resume OUT] [FLAGS]\nauk -m MODEL -p TEXT --choose A,B [FLAGS]\n"
     "auk -m MODEL [FLAGS]";
 
@@ -107,7 +124,8 @@ static const FlagRule rules[] = {
     {"--ids", NEEDS, "--json, --jsonl-stream", NULL},
     {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},
     {"-x, --choose, --choice", EXCLUDES, FORM_FLAG_NAMES, "an answer has one form"},
-    {"--map-json, -0, --resume, --retry-errors, --parallel, --unordered", NEEDS, "--map", NULL},
+    {"--map-json, --resume, --retry-errors, --unordered", NEEDS, "--map", NULL},
+    {"--n-best", EXCLUDES, "--choose, --choice", "it draws no token"},
     {"--unordered", NEEDS, "--json", "which says of which record a result is"},
     {"--unordered", EXCLUDES, "--resume", "it compares records and results in their order"},
     {"--retry-errors", NEEDS, "--resume", NULL},

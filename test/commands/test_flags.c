@@ -259,17 +259,16 @@ static const char *const apart[][2] = {
     {"--raw", " -sys -sysf --think --no-think --think-budget --hide-thinking --show-thinking "
               "--chat-template "},
     {"-sys", " -sysf "},
+    {"--n-best", " --choose --choice "},
     {"--think", " --no-think "},
     {"--hide-thinking", " --show-thinking "},
 };
 static const char *const needing[][2] = {
     {"--ids", " --json --jsonl-stream "},
     {"--map-json", " --map "},
-    {"-0", " --map "},
     {"--resume", " --map "},
     {"--retry-errors", " "}, /* two: --map and --resume */
-    {"--parallel", " --map "},
-    {"--unordered", " "}, /* two: --map and --json */
+    {"--unordered", " "},    /* two: --map and --json */
     {"--choose-by", " --choose --choice "},
     {"--key-order", " --json-schema "},
     {"--exit-choice", " --choose --choice "},
@@ -389,6 +388,7 @@ static void every_number_has_its_range(void **state) {
       {"-s", "-2", "-1", "18446744073709551615", "18446744073709551616"},
       {"-t", "-1", "0", "4096", "4097"},
       {"--parallel", "-1", "0", "256", "257"},
+      {"--n-best", "0", "1", "256", "257"},
       {"--gpu", "-1", "0", "1023", "1024"},
       {"--rope-theta", "0.999", "1", "1e12", "1.001e12"},
       {"--norm-eps", "0.9e-12", "1e-12", "1", "1.001"},

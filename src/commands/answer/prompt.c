@@ -13,9 +13,9 @@
 #include "commands/input_text.h"
 
 const Flag prompt_flags[] = {
-    FLAG_STRING_ONCE(
-        "-p, --prompt", "TEXT", PromptFlags, text,
-        "the prompt; text from standard input and files comes before it, or where {} stands in it"),
+    FLAG_STRINGS("-p, --prompt", "TEXT", PromptFlags, texts,
+                 "the prompt; text from standard input and files comes before it, or where {} stands in it; "
+                 "may be repeated: an answer to each, an empty line between them (-0: NUL, --json: objects)"),
     FLAG_FILES("-f, --file", "FILE", PromptFlags, files,
                "a file with text of the prompt, - for standard input; may be repeated"),
     FLAG_CHOICE(
@@ -40,8 +40,12 @@ bool prompt_asks_for_input(const PromptFlags *flags) {
   return false;
 }
 
+const char *prompt_text(const PromptFlags *flags) {
+  return flags->texts.count ? flags->texts.items[0] : NULL;
+}
+
 bool prompt_is_given(const PromptFlags *flags) {
-  return flags->text || flags->files.count || input_is_piped(false);
+  return flags->texts.count || flags->files.count || input_is_piped(false);
 }
 
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err) {
@@ -72,7 +76,8 @@ static Status read_text(const char *path, Buffer *text, Error *err) {
 }
 
 static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
-  bool named = flags->text || flags->files.count;
+  bool named = flags->texts.count || flags->files.count;
+  for (size_t i = 0; i < flags->texts.count; i++) TRY(text_check("-p", flags->texts.items[i], err));
   *given = flags->files.count > 0;
   if (!prompt_asks_for_input(flags) && input_is_piped(named)) {
     note_waiting();
@@ -101,20 +106,46 @@ static size_t count_places(const char *frame) {
   return n;
 }
 
-Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {
-  bool given;
-  if (flags->text) TRY(text_check("-p", flags->text, err));
-  TRY(read_input(flags, &prompt->input, &given, err));
-  if (given) {
-    prompt->frame = flags->text;
-    prompt->n_places = flags->text ? count_places(flags->text) : 0;
+/* Sets the frame of the prompt with one of the -p (NULL: none), or takes it as the input if there is none. */
+static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *err) {
+  if (has_input) {
+    prompt->frame = text;
+    prompt->n_places = text ? count_places(text) : 0;
     return STATUS_OK;
   }
-  if (flags->text && !*flags->text)
+  if (text && !*text)
     return error_set(err, STATUS_USAGE, "-p is empty, and there is no other text (is a variable unset?)");
-  if (flags->text) return buffer_append_string(&prompt->input, flags->text, err);
+  if (text) return buffer_append_string(&prompt->input, text, err);
   return error_set(err, STATUS_USAGE,
                    "no prompt: give -p TEXT or -f FILE, or pipe a text in (--help lists more)");
+}
+
+Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {
+  bool given;
+  TRY(read_input(flags, &prompt->input, &given, err));
+  return set_text(prompt_text(flags), given, prompt, err);
+}
+
+static Status add_prompt(const char *text, bool has_input, Prompt *prompt, Buffer *prompts, Error *err) {
+  if (!has_input) prompt->input.size = 0;
+  TRY(set_text(text, has_input, prompt, err));
+  const char *input = prompt->input.data ? prompt->input.data : "";
+  const size_t start = prompts->size;
+  TRY(prompt_join(prompt, input, prompt->input.size, prompts, err));
+  if (memchr(prompts->data + start, 0, prompts->size - start))
+    return error_set(err, STATUS_USAGE, "the text of the prompts has a NUL");
+  return buffer_append(prompts, "", 1, err);
+}
+
+Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err) {
+  Prompt prompt = {0};
+  bool given;
+  Status status = read_input(flags, &prompt.input, &given, err);
+  if (status == STATUS_OK && flags->texts.count == 0) status = add_prompt(NULL, given, &prompt, prompts, err);
+  for (size_t i = 0; status == STATUS_OK && i < flags->texts.count; i++)
+    status = add_prompt(flags->texts.items[i], given, &prompt, prompts, err);
+  prompt_release(&prompt);
+  return status;
 }
 
 void prompt_release(Prompt *prompt) {

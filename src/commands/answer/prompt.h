@@ -7,10 +7,10 @@
 typedef enum { TRUNCATE_NONE, TRUNCATE_START, TRUNCATE_MIDDLE } Truncation;
 
 typedef struct {
-  const char *text; /* -p, or NULL */
+  StringList texts; /* -p */
   StringList files; /* -f; "-" is standard input */
   int truncate;     /* Truncation */
-} PromptFlags;      /* zero-initialise it; release the files */
+} PromptFlags;      /* zero-initialise it; release the lists */
 
 extern const Flag prompt_flags[3];
 #define PROMPT_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Prompt", prompt_flags, Struct, member, PromptFlags)
@@ -32,6 +32,12 @@ typedef struct {
  * empty -p. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
+
+/* -p where one is given, else NULL. */
+const char *prompt_text(const PromptFlags *flags);
+
+/* Reads the input likewise and appends the prompt that it makes with each -p, each with a NUL at its end. */
+Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err);
 
 /* Refuses an output that is one of the files or standard input, which the answer would overwrite. */
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err);

@@ -1,5 +1,5 @@
 /* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records, one after another or, where the
- * device can, many at once (map_many.c).
+ * device can, many at once (map_many.c). Without --map, several -p are the records.
  * Called by: commands/run.c.
  * Always true: results are in the order of the records, but for --unordered; each result is written in full.
  *              One after another, one record and its answer are held at a time.
@@ -37,10 +37,18 @@ const Flag map_flags[] = {
              "records that are answered at once (default 0: what suits the device and its memory)"),
     FLAG_SWITCH("--unordered", MapFlags, unordered,
                 "each result as soon as it is there; \"index\" says of which record it is"),
+    FLAG_INT("--n-best", "N", MapFlags, n_best, 1, MAX_PARALLEL,
+             "N answers to each prompt, with the seeds S, S + 1, ... of -s S"),
 };
 
 /* Refuses combinations of flags with the job; run.c has the rules among flags alone. */
 static Status check(const MapJob *job, Error *err) {
+  if (!job->map->input && job->prompt->truncate)
+    return error_set(err, STATUS_USAGE, "--truncate does not go with several prompts or --n-best");
+  if (!job->map->input) return file_name_check("-o", job->reply->path, err);
+  if (job->prompt->texts.count > 1)
+    return error_set(err, STATUS_USAGE, "-p is given %zu times, expected one with --map",
+                     job->prompt->texts.count);
   if (strcmp(job->map->input, "-") == 0 && prompt_asks_for_input(job->prompt))
     return error_set(err, STATUS_USAGE, "-f - does not go with --map -");
   TRY(file_name_check("--resume", job->map->resume, err));
@@ -74,26 +82,42 @@ static Status check_output(const MapJob *job, const Assistant *a, Error *err) {
                                  : written_standard_output();
   if (output_path(job)) TRY(prompt_check_output(job->prompt, &output, err));
   if (output_path(job)) TRY(assistant_check_output(a, &output, err));
+  if (!job->map->input) return STATUS_OK;
   return written_file_is_not(&output, "--map", job->map->input, err);
+}
+
+/* The prompts of -p, each with what standard input and -f give it, as records. */
+static Status open_prompts(Map *map, const MapJob *job, Error *err) {
+  const RecordRules rules = {.verbatim = true, .limit = RECORD_LIMIT, .n_copies = job->map->n_best};
+  Buffer prompts = {0};
+  Status status = prompt_read_all(job->prompt, &prompts, err);
+  if (status == STATUS_OK) status = record_reader_open_texts(&prompts, "prompt", rules, &map->reader, err);
+  buffer_release(&prompts);
+  return status;
 }
 
 static Status open_streams(Map *map, const MapJob *job, Error *err) {
   /* Seed of the record hashes: the same record in another prompt has another hash. Other inputs of a result
    * are in the settings. */
   uint64_t hash = record_hash(RECORD_HASH_START, job->map->json ? "json" : "text", 4);
-  if (job->prompt->text) hash = record_hash(hash, job->prompt->text, strlen(job->prompt->text) + 1);
+  const char *text = prompt_text(job->prompt);
+  if (text) hash = record_hash(hash, text, strlen(text) + 1);
   const RecordRules rules = {.end = job->map->nul ? 0 : '\n',
                              .passes_blank = job->map->json,
                              .limit = RECORD_LIMIT,
-                             .hash = record_hash(hash, map->before.data, map->before.size)};
+                             .hash = record_hash(hash, map->before.data, map->before.size),
+                             .n_copies = job->map->n_best};
   const volatile int *interrupted = map->mapping.assistant->interrupted;
-  TRY(record_reader_open(job->map->input, rules, interrupted, &map->reader, err));
+  if (job->map->input)
+    TRY(record_reader_open(job->map->input, rules, interrupted, &map->reader, err));
+  else
+    TRY(open_prompts(map, job, err));
   const ResultsOptions options = {.path = output_path(job),
                                   .format = map->mapping.format,
                                   .resume = job->map->resume != NULL,
                                   .retry = job->map->retry_errors,
                                   .settings = &map->mapping.settings};
-  if (options.resume || options.format == RESULTS_JSON)
+  if (options.resume || (options.format == RESULTS_JSON && job->map->input))
     TRY(map_job_settings(job, map->mapping.assistant, &map->mapping.choices, &map->mapping.settings, err));
   map->resuming = options.resume;
   map->mapping.to_terminal = !options.path && output_is_terminal();
@@ -105,15 +129,23 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   m->job = job;
   m->assistant = a;
   m->pattern.json = job->map->json;
-  m->format = job->reply->json ? RESULTS_JSON : job->map->nul ? RESULTS_NUL : RESULTS_LINES;
+  m->format = job->reply->json  ? RESULTS_JSON
+              : job->map->nul   ? RESULTS_NUL
+              : job->map->input ? RESULTS_LINES
+                                : RESULTS_TEXTS;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
   TRY(assistant_open(job->assistant, a, err));
   TRY(check_output(job, a, err));
   if (m->choices.n) choices_prepare(a);
   cache_expect_many(a->cache);
   m->seed = a->sampler.seed;
-  TRY(read_files(map, &job->prompt->files, err));
-  TRY(prompt_pattern_parse(&m->pattern, job->prompt->text, err));
+  if (job->map->n_best > 1 && a->sampler.temperature == 0)
+    return error_set(
+        err, STATUS_USAGE,
+        "--n-best %d: at temperature 0 all answers to a prompt are the same (--temp X sets another)",
+        job->map->n_best);
+  if (job->map->input) TRY(read_files(map, &job->prompt->files, err));
+  TRY(prompt_pattern_parse(&m->pattern, job->map->input ? prompt_text(job->prompt) : NULL, err));
   return open_streams(map, job, err);
 }
 
@@ -283,12 +315,16 @@ static Status run_records(Map *map, Error *err) {
 static Status finish(Map *map, Error *err) {
   TRY(results_close(&map->results, err));
   if (map->n_errors)
-    return error_set(err, STATUS_FAILED, "%zu of %zu records are errors", map->n_errors,
-                     map->reader.n_records);
+    return error_set(err, STATUS_FAILED, "%zu of %zu %s are errors", map->n_errors, map->reader.n_records,
+                     map->mapping.job->map->input ? "records" : "answers");
   if (map->mapping.n_cut && map->mapping.job->reply->require_stop)
     return error_set(err, STATUS_CUT_SHORT, "%zu answers were cut short (--require-stop)",
                      map->mapping.n_cut);
   return STATUS_OK;
+}
+
+bool map_is_asked(const MapFlags *map, const PromptFlags *prompt) {
+  return map->input || map->n_best > 1 || prompt->texts.count > 1;
 }
 
 Status map_run(const MapJob *job, Assistant *assistant, Error *err) {

@@ -1,21 +1,23 @@
-/* map.h - answers the records of a file or pipe, one after another or many at once (--map). */
+/* map.h - answers many prompts, one after another or many at once: the records of a file or pipe (--map), or
+ * several -p; each once or several times (--n-best). */
 #pragma once
 
 #include "commands/answer/choose.h"
 
 typedef struct {
-  const char *input;  /* --map FILE|-, or NULL */
+  const char *input;  /* --map FILE|-, or NULL: the records are the prompts of -p */
   bool json;          /* records are JSON values */
   bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
   bool unordered;     /* results as they come */
   bool retry_errors;
-} MapFlags; /* zero-initialise it */
+  int n_best; /* answers to each prompt; 0: one */
+} MapFlags;   /* zero-initialise it */
 
 enum { MAX_PARALLEL = 256 };
 
-extern const Flag map_flags[7];
+extern const Flag map_flags[8];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)
 
 /* The flags of `auk run` that --map uses. */
@@ -27,8 +29,11 @@ typedef struct {
   const AssistantFlags *assistant;
 } MapJob;
 
-/* Answers every record; the assistant starts zeroed. With seed S the record with index i is answered exactly
- * as a single prompt with seed S + i, independent of earlier records. A record that cannot be answered
- * becomes an error in its place, also reported on standard error. Any error, including those that --resume
- * found, makes the final status STATUS_FAILED. */
+/* True if the flags ask for several answers: map_run() makes them. */
+bool map_is_asked(const MapFlags *map, const PromptFlags *prompt);
+
+/* Answers every record; the assistant starts zeroed. With seed S the answer with index i (with --n-best a
+ * record's answers follow one another) is exactly that to a single prompt with seed S + i, independent of
+ * earlier records. A record that cannot be answered becomes an error in its place, also reported on standard
+ * error. Any error, including those that --resume found, makes the final status STATUS_FAILED. */
 Status map_run(const MapJob *job, Assistant *assistant, Error *err);

@@ -35,7 +35,7 @@ static Status add_user(MapPrompt *prompt, Error *err) {
 /* Encodes with --truncate as for a single prompt, with the record as its input. */
 static Status encode_cut(Mapping *m, const Record *record, Error *err) {
   const PromptFlags *flags = m->job->prompt;
-  const Prompt prompt = {.frame = flags->text,
+  const Prompt prompt = {.frame = prompt_text(flags),
                          .n_places = m->pattern.n_places,
                          .input = {.data = (char *)record->text, .size = record->size}};
   return prompt_encode(&prompt, m->assistant, (Truncation)flags->truncate, &m->ids, err);
@@ -87,7 +87,7 @@ static size_t common_prefix(const IdList *a, const IdList *b) {
 
 Status map_begin(Mapping *m, Error *err) {
   const MapJob *job = m->job;
-  m->reproducible = job->assistant->sampling.seed.given && job->prompt->text &&
+  m->reproducible = job->assistant->sampling.seed.given && prompt_text(job->prompt) && job->map->input &&
                     m->assistant->device.backend != &cpu_backend;
   if (!m->reproducible) return STATUS_OK;
   m->ids.count = 0;
@@ -195,7 +195,14 @@ static Status choose_answer(Mapping *m, Error *err) {
 /* --- the result */
 
 static Status begin_object(const Mapping *m, const Record *record, Buffer *line, Error *err) {
-  TRY(result_object(record->index, record->hash, m->settings.hash, line, err));
+  const MapFlags *map = m->job->map;
+  if (map->input)
+    TRY(result_object(record->index, record->hash, m->settings.hash, line, err));
+  else
+    TRY(buffer_printf(line, err, "{\"index\": %zu", record->index));
+  if (map->n_best > 1)
+    TRY(buffer_printf(line, err, ", \"prompt\": %zu, \"answer\": %d", record->index / (size_t)map->n_best,
+                      record->copy));
   if (!m->prompt.id.text) return STATUS_OK;
   TRY(buffer_append_string(line, ", \"id\": ", err));
   return buffer_append(line, m->prompt.id.text, m->prompt.id.size, err);
@@ -221,6 +228,7 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
 
 static Status put_result(Mapping *m, const Record *record, Buffer *line, Error *err) {
   if (m->format == RESULTS_JSON) return put_object(m, record, line, err);
+  if (m->format == RESULTS_TEXTS && record->index > 0) TRY(buffer_append(line, "\n", 1, err));
   return result_text(m->format, m->text.data ? m->text.data : "", m->text.size, line, err);
 }
 
@@ -233,6 +241,7 @@ Status map_answer(Mapping *m, const Record *record, Buffer *line, Error *err) {
 
 Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *line, Error *err) {
   line->size = 0;
+  if (m->format == RESULTS_TEXTS && record->index > 0) TRY(buffer_append(line, "\n", 1, err));
   if (m->format != RESULTS_JSON) return result_error(m->format, error->text, line, err);
   TRY(begin_object(m, record, line, err));
   TRY(buffer_append_string(line, ", ", err));

@@ -160,7 +160,8 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
   TRY(add_text(s, "--truncate", cuts[job->prompt->truncate], err));
   TRY(add_switch(s, "--map-json", job->map->json, err));
   TRY(add_switch(s, "-x", job->reply->code, err));
-  return add_switch(s, "--ids", job->reply->ids, err);
+  TRY(add_switch(s, "--ids", job->reply->ids, err));
+  return job->map->n_best > 1 ? add_int(s, "--n-best", job->map->n_best, err) : STATUS_OK;
 }
 
 /* Adds the settings that change more than the last bits of results: int8 activations, a rounded cache. */

@@ -6,9 +6,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 
@@ -41,6 +43,20 @@ Status record_reader_open(const char *path, RecordRules rules, const volatile in
   Status status = record_reader_attach(descriptor, reader->name, rules, reader, err);
   reader->owned = !standard;
   reader->interrupted = interrupted;
+  return status;
+}
+
+Status record_reader_open_texts(const Buffer *texts, const char *name, RecordRules rules,
+                                RecordReader *reader, Error *err) {
+  const int descriptor = memfd_create("texts", MFD_CLOEXEC);
+  if (descriptor < 0) return system_error(name, "keep them in memory", err);
+  Status status = descriptor_write(descriptor, name, texts->data, texts->size, err);
+  if (status == STATUS_OK && lseek(descriptor, 0, SEEK_SET) < 0) status = system_error(name, "rewind", err);
+  if (status == STATUS_OK) status = record_reader_attach(descriptor, name, rules, reader, err);
+  if (status == STATUS_OK)
+    reader->owned = true;
+  else
+    close(descriptor);
   return status;
 }
 
@@ -122,11 +138,23 @@ static void set_text(const RecordReader *reader, Record *record) {
 bool record_reader_is_ready(const RecordReader *reader) {
   struct pollfd input = {.fd = reader->descriptor, .events = POLLIN};
   const size_t left = reader->size - reader->at;
+  if (reader->n_copies_left > 0) return true;
   if (left > 0 && memchr(reader->bytes + reader->at, reader->rules.end, left)) return true;
   return poll(&input, 1, 0) != 0;
 }
 
+/* Gives the last record once more. */
+static void repeat(RecordReader *reader, Record *record) {
+  reader->n_copies_left--;
+  reader->last.copy++;
+  reader->last.index = reader->n_records++;
+  *record = reader->last;
+}
+
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err) {
+  *found = reader->n_copies_left > 0;
+  if (*found) repeat(reader, record);
+  if (*found) return STATUS_OK;
   do {
     TRY(read_record(reader, record, found, err));
     if (!*found) return STATUS_OK;
@@ -135,5 +163,7 @@ Status record_reader_next(RecordReader *reader, Record *record, bool *found, Err
     set_text(reader, record);
   } while (reader->rules.passes_blank && !record->cut && text_is_blank(record->text, record->size));
   reader->n_records++;
+  reader->last = *record;
+  reader->n_copies_left = reader->rules.n_copies > 1 ? reader->rules.n_copies - 1 : 0;
   return STATUS_OK;
 }

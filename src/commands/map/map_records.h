@@ -17,11 +17,13 @@ typedef struct {
   bool passes_blank; /* blank records are skipped (JSON Lines) */
   bool verbatim;     /* CR and byte order mark are kept */
   size_t limit;      /* bytes that are kept of a record */
+  int n_copies;      /* each record comes so many times; 0: once */
   uint64_t hash;     /* initial value of the record hashes */
 } RecordRules;
 
 typedef struct {
-  size_t index;     /* 0 ... */
+  size_t index;     /* 0 ...: counts each copy */
+  int copy;         /* 0 .. n_copies - 1 */
   size_t line;      /* 1 ...: counts skipped records too */
   const char *text; /* [size] valid until the next record; unchecked, even for UTF-8 */
   size_t size;
@@ -39,6 +41,8 @@ typedef struct {
   char *bytes;                     /* [READ_AHEAD] bytes[at .. size) are unread */
   size_t at, size;
   Buffer record;
+  Record last; /* n_copies_left copies of it are to come */
+  int n_copies_left;
   size_t n_records, n_lines;
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
@@ -50,6 +54,9 @@ uint64_t record_hash(uint64_t hash, const void *bytes, size_t size);
 /* Opens a file, or standard input for "-". Close with record_reader_close(), also after a failure. */
 Status record_reader_open(const char *path, RecordRules rules, const volatile int *interrupted,
                           RecordReader *reader, Error *err);
+/* The same for texts, each with the end of the rules; `name` is for messages. */
+Status record_reader_open_texts(const Buffer *texts, const char *name, RecordRules rules,
+                                RecordReader *reader, Error *err);
 /* The same for a descriptor of the caller, from its current position. */
 Status record_reader_attach(int descriptor, const char *name, RecordRules rules, RecordReader *reader,
                             Error *err);

@@ -294,6 +294,7 @@ Status result_text(ResultsFormat format, const char *text, size_t size, Buffer *
     from = i + 1;
   }
   TRY(buffer_append(out, text + from, size - from, err));
+  if (format == RESULTS_TEXTS && size && text[size - 1] == '\n') return STATUS_OK;
   return buffer_append(out, format == RESULTS_NUL ? "" : "\n", 1, err);
 }
 

@@ -19,7 +19,8 @@
 typedef enum {
   RESULTS_LINES, /* text; \n, \r and \\ stand for newlines, CRs and backslashes in it; \! begins an error */
   RESULTS_NUL,   /* unchanged text, then a NUL; U+FFFD replaces NULs in it; \! begins an error */
-  RESULTS_JSON   /* one object per line, beginning with "index" and "input"; an error has a member "error" */
+  RESULTS_JSON,  /* one object per line, beginning with "index" and "input"; an error has a member "error" */
+  RESULTS_TEXTS  /* of -p: unchanged text and a newline, if it has none, an empty line between results */
 } ResultsFormat;
 
 typedef struct {

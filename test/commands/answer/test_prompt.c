@@ -43,7 +43,7 @@ static void put_file(const char *path, const char *text) {
 /* The prompt that -p TEXT and a file make. */
 static void join(const char *text, const char *file, Buffer *out) {
   const char *path = in_directory(own_directory, "text");
-  PromptFlags flags = {.text = text};
+  PromptFlags flags = {.texts = {.items = &text, .count = text != NULL}};
   Prompt prompt = {0};
   Error err = {{0}};
   if (file) put_file(path, file);
@@ -134,7 +134,8 @@ static void what_a_shell_connects_on_purpose_is_read(void **state) {
                {FROM_DEVICE, false, true, true},
                {FROM_NOWHERE, false, false, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    PromptFlags beside = {.text = "-p"}, alone = {0};
+    const char *text = "-p";
+    PromptFlags beside = {.texts = {.items = &text, .count = 1}}, alone = {0};
     Prompt prompt = {0};
     connect_input(cases[i].source);
     assert_true(prompt_is_given(&beside));
@@ -156,7 +157,8 @@ static void what_a_shell_connects_on_purpose_is_read(void **state) {
 /* A person is told soon, a log late, and whoever named standard input not at all. */
 static void what_is_awaited_for_long_is_told(void **state) {
   (void)state;
-  PromptFlags flags = {.text = "-p"};
+  const char *text = "-p";
+  PromptFlags flags = {.texts = {.items = &text, .count = 1}};
   for (n_ready = 0; n_ready < 2; n_ready++) {
     Prompt prompt = {0};
     connect_input(FROM_PIPE);

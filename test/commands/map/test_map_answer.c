@@ -30,7 +30,9 @@ static void begin(const char *text, bool another_device, bool seeded) {
   flags.sampling.temperature = 1;
   flags.sampling.seed = (Seed){seeded, 5};
   flags.device.threads = 1;
-  prompt = (PromptFlags){.text = text};
+  static const char *texts[1];
+  texts[0] = text;
+  prompt = (PromptFlags){.texts = {.items = texts, .count = text != NULL}};
   assistant = (Assistant){0};
   mapping = (Mapping){.job = &job, .assistant = &assistant, .format = RESULTS_LINES, .seed = 5};
   if (assistant_open(&flags, &assistant, &err)) fail_msg("%s", err.text);
