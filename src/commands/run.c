@@ -13,7 +13,9 @@
 #include "commands/chat/chat.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/input_text.h"
 #include "commands/map/map.h"
+#include "commands/map/map_prompt.h"
 
 typedef struct {
   AssistantFlags assistant;
@@ -35,20 +37,40 @@ static Status answer(const Options *o, Assistant *assistant, const IdList *ids, 
   return status ? status : reply_end(reply, ids->ids, ids->count, &result, err);
 }
 
+/* Encodes the conversation of --messages. */
+static Status encode_messages(const char *path, const Assistant *assistant, IdList *ids, Error *err) {
+  Buffer text = {0};
+  MapPrompt prompt = {0};
+  TRY(file_name_check("--messages", path, err));
+  Status status = text_read(path, &text, err);
+  if (status == STATUS_OK)
+    status = map_prompt_conversation(path, text.data ? text.data : "", text.size, &prompt, err);
+  if (status == STATUS_OK) status = assistant_encode(assistant, prompt.messages, prompt.n_messages, ids, err);
+  map_prompt_release(&prompt);
+  buffer_release(&text);
+  return status;
+}
+
+static Status encode_prompt(const Options *o, const Assistant *assistant, IdList *ids, Error *err) {
+  Prompt prompt = {0};
+  if (o->prompt.messages) return encode_messages(o->prompt.messages, assistant, ids, err);
+  Status status = prompt_read(&o->prompt, &prompt, err);
+  if (status == STATUS_OK)
+    status = prompt_encode(&prompt, assistant, (Truncation)o->prompt.truncate, ids, err);
+  prompt_release(&prompt);
+  return status;
+}
+
 static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   TRY(assistant_open(&o->assistant, assistant, err));
   TRY(reply_check_output(&o->reply, &o->prompt, assistant, err));
-  Prompt prompt = {0};
   IdList ids = {0};
   Reply reply = {0};
-  Status status = prompt_read(&o->prompt, &prompt, err);
-  if (status == STATUS_OK)
-    status = prompt_encode(&prompt, assistant, (Truncation)o->prompt.truncate, &ids, err);
+  Status status = encode_prompt(o, assistant, &ids, err);
   if (status == STATUS_OK) status = assistant_start(assistant, ids.count, err);
   if (status == STATUS_OK) status = answer(o, assistant, &ids, &reply, err);
   reply_release(&reply);
   id_list_release(&ids);
-  prompt_release(&prompt);
   return status;
 }
 
@@ -120,6 +142,9 @@ static const FlagGroup groups[] = {
   "--temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty"
 
 static const FlagRule rules[] = {
+    {"--messages", EXCLUDES, "-p, -f, --truncate, --map, --choose, -sys, -sysf, --raw",
+     "the conversation is all of the prompt"},
+    {"--tools", EXCLUDES, "-x, --choose", "a call is no text"},
     {"--json, --no-stream", EXCLUDES, "--jsonl-stream", NULL},
     {"--ids", NEEDS, "--json, --jsonl-stream", NULL},
     {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},

@@ -1,5 +1,5 @@
 /* forced.c - what follows whatever is chosen, as bytes and as tokens; see constraint.h. Called by:
- * commands/answer/bound.c. */
+ * commands/form/bound.c. */
 #include <string.h>
 
 #include "base/utf8.h"

@@ -34,12 +34,15 @@ TYPED = re.compile(r"(auk|printf|echo|git|find|export|source|answer=\$\(auk) ")
 CHATS = re.compile(r"auk chat |auk -m \S+$")  # messages are entered there
 
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}a: "
-            "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n{% endif %}{% endif %}")
+            "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n{% endif %}{% endif %}"
+            "{% if tools %}{{ ' as {\"name\": function name, \"parameters\": dictionary}' }}{% endif %}")
 FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", "text.txt": "Once upon a time.\n" * 9,
          "book.txt": "Once upon a time.\n", "mail.txt": "Buy now.\n", "lines.txt": "One\nTwo\n", "names.txt": "Ann\n",
          "rules.txt": "Be kind.\n", "a.txt": "The door is blue.\n", "b.txt": "The door is red.\n",
          "person.json": json.dumps({"type": "object", "required": ["name"], "additionalProperties": False,
                                     "properties": {"name": {"enum": ["Ann", "Bo"]}, "age": {"enum": [6, 7]}}}),
+         "tools.json": '[{"type": "function", "function": {"name": "get_weather"}}]',
+         "talk.json": '[{"role": "user", "content": "When?"}]',
          "answer.json": '{"name": "Ann", "age": 7}\n',
          "schemas.jsonl": '{"name": "a", "schema": {"type": "object"}, "tests": ["{}"]}\n',
          "conversations.jsonl": '{"messages": [{"role": "user", "content": "Hi"}]}\n',
@@ -135,7 +138,7 @@ def matching(pattern):
 
 
 def numbers(out):
-    assert re.fullmatch(r"\d+( \d+)*\n", out), out
+    assert re.fullmatch(r"(\d+( \d+)*|-0)\n", out), out
 
 
 def json_with(*members):
@@ -161,6 +164,7 @@ EXPECTED = [
     (r"--json-schema '.*jq -r", (0,), each_of("red", "blue"), None),
     (r"--json-schema .*jq \.", (0,), has("name"), None),
     (r"--map reviews\.txt .*--json-schema", (0,), json_with("index", "value"), None),
+    (r"--tools tools\.json", (0,), str, None),
     (r"--map reviews\.txt .*--regex", (0,), matching("([1-5]\n){3}"), None),
     (r"--json-schema .form", (0,), json_with("id", "value"), None),
     (r"-x (-n \d+ )?>", (0, 1), nothing, NO_CODE),

@@ -38,6 +38,10 @@ static Status append_message(Buffer *json, const ChatMessage *m, Error *err) {
     TRY(append_member(json, "thinking", m->role, m->thinking, m->thinking_size, err));
     TRY(append_member(json, "reasoning_content", m->role, m->thinking, m->thinking_size, err));
   }
+  if (m->members) {
+    TRY(buffer_append(json, ",", 1, err));
+    TRY(buffer_append(json, m->members, m->members_size, err));
+  }
   return buffer_append_string(json, "}", err);
 }
 
@@ -54,6 +58,10 @@ static Status append_variables(Buffer *json, const ChatMessage *messages, size_t
   if (options.think != THINK_UNSAID) {
     const char *think = options.think == THINK_YES ? "true" : "false";
     TRY(buffer_printf(json, err, ",\"enable_thinking\":%s,\"thinking\":%s", think, think));
+  }
+  if (options.tools) {
+    TRY(buffer_append_string(json, ",\"tools\":", err));
+    TRY(buffer_append(json, options.tools, options.tools_size, err));
   }
   return buffer_append_string(json, "}", err);
 }
@@ -117,6 +125,14 @@ Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool tru
 }
 
 /* --- properties of the template */
+
+bool chat_takes_tools(const Chat *chat) {
+  return template_mentions(chat->template, "tools");
+}
+
+bool chat_writes(const Chat *chat, const char *string) {
+  return template_writes(chat->template, string);
+}
 
 static int32_t special_id(const Tokenizer *tokenizer, const char *content) {
   int32_t id = tokenizer_find(tokenizer, content);

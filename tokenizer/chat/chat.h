@@ -30,6 +30,10 @@ void chat_heed(Chat *chat, const volatile int *interrupted);
  * path. */
 const char *chat_source(const Chat *chat);
 
+/* True if the template reads the variable `tools`; if its text has this string. */
+bool chat_takes_tools(const Chat *chat);
+bool chat_writes(const Chat *chat, const char *string);
+
 /* Hash of all that determines a rendering: the template's text and the special tokens. */
 uint64_t chat_hash(const Chat *chat);
 
@@ -43,6 +47,8 @@ typedef struct {
   size_t size;
   const char *thinking; /* [thinking_size] reasoning_content of an assistant's turn, or NULL */
   size_t thinking_size;
+  const char *members; /* [members_size] further members as JSON, "tool_calls": [...], ..., or NULL */
+  size_t members_size;
 } ChatMessage;
 
 typedef enum { THINK_UNSAID, THINK_NO, THINK_YES } ThinkChoice;
@@ -51,6 +57,8 @@ typedef struct {
   bool add_generation_prompt; /* end with the opening of the assistant's turn */
   ThinkChoice think;          /* value of enable_thinking and thinking; THINK_UNSAID: undefined */
   bool trusted;               /* --parse-special: control tokens in the messages count */
+  const char *tools;          /* [tools_size] JSON array of functions, or NULL */
+  size_t tools_size;
 } ChatOptions;
 
 /* Appends the rendered conversation. A template's raise_exception() is STATUS_USAGE "the chat template

@@ -10,10 +10,11 @@
 
 #include "base/clock.h"
 #include "commands/answer/assistant.h"
-#include "commands/answer/bound.h"
 #include "commands/answer/repetition.h"
 #include "commands/answer/stop.h"
 #include "commands/answer/thinking.h"
+#include "commands/form/bound.h"
+#include "commands/form/calls.h"
 
 struct Answer {
   const Assistant *assistant;
@@ -26,10 +27,12 @@ struct Answer {
   Buffer text, thought, answer, shown; /* of one token */
   IdList closing;                      /* token ids that close a thought, encoded on first use */
   size_t n_closing;                    /* how many of them are still to come */
-  Bound bound;                         /* the form that the answer keeps to */
+  Bound bound;                         /* the form that the answer, or its calls, keep to */
+  Calls calls;                         /* of functions, with --tools */
   int n_spaces;                        /* tokens of white space after the thought of such an answer */
   int budget;                          /* limit on tokens of thought; -1: none, or the thought is closed */
   bool stopped;                        /* the sink asked to stop */
+  bool calls_ended;                    /* the last call ended the answer */
   Repetition repetition;
   bool loops; /* a repetition was found: stop */
 };
@@ -104,7 +107,8 @@ static Status take_text(Answer *answer, bool end, Error *err) {
   ThinkingSplitter *splitter = &answer->splitter;
   TRY(thinking_push(splitter, answer->text.data, answer->text.size, &answer->thought, &answer->answer, err));
   if (end) TRY(thinking_end(splitter, &answer->thought, &answer->answer, err));
-  if (answer->bound.form) answer->answer.size = 0; /* what a token has after a thought's mark */
+  if (answer->bound.form && !answer->calls.tools)
+    answer->answer.size = 0; /* what a token has after a thought's mark */
   answer->text.size = 0;
   TRY(pass_on(answer, TEXT_THOUGHT, &answer->thought, err));
   TRY(stop_filter_push(&answer->stop, answer->answer.data, answer->answer.size, &answer->shown, err));
@@ -145,15 +149,19 @@ static bool may_be_spaced(const Answer *answer) {
 static Status allow(void *user, const uint64_t **mask, Error *err) {
   Answer *answer = user;
   if (answer->splitter.state == THINKING_INSIDE) {
-    bound_mask_thought(&answer->bound, mask);
+    *mask = NULL;
+    if (!answer->calls.tools) bound_mask_thought(&answer->bound, mask);
     return STATUS_OK;
   }
+  if (answer->calls.tools) return calls_mask(&answer->calls, &answer->bound, mask, err);
   return bound_mask(&answer->bound, opening(answer), may_be_spaced(answer), mask, err);
 }
 
 /* True if the token is of the answer: not of a thought, its marks, or the white space after it. */
 static bool is_bound(Answer *answer, int32_t id) {
-  if (!answer->bound.form || answer->splitter.state == THINKING_INSIDE || answer->n_closing) return false;
+  if (!answer->bound.form || answer->calls.tools || answer->splitter.state == THINKING_INSIDE ||
+      answer->n_closing)
+    return false;
   if (id == opening(answer)) return false;
   const bool space = may_be_spaced(answer) && bound_is_space(&answer->bound, id);
   answer->n_spaces += space;
@@ -172,11 +180,46 @@ static Status take_bound(Answer *answer, int32_t id, TokenReply *reply, Error *e
   return bound_forced(&answer->bound, answer->assistant->tokenizer, &reply->forced, &reply->n_forced, err);
 }
 
+/* --- calls of functions */
+
+/* Passes on all text before a call. */
+static Status end_text(Answer *answer, Error *err) {
+  TRY(tokenizer_stream_end(answer->stream, &answer->text, err));
+  return take_text(answer, true, err);
+}
+
+/* Takes a token of a call, or of text: *is_call is false then. */
+static Status take_call(Answer *answer, int32_t id, bool *is_call, TokenReply *reply, Error *err) {
+  Calls *calls = &answer->calls;
+  bool ended = false;
+  const bool was_text = calls->state == CALLS_NONE;
+  *is_call = false;
+  if (!calls->tools || answer->splitter.state == THINKING_INSIDE || answer->n_closing) return STATUS_OK;
+  answer->result->n_forced += answer->bound.n_forced > 0 || calls->n_closing > 0;
+  TRY(calls_take(calls, &answer->bound, answer->assistant->tokenizer, id, is_call, &answer->answer, &ended,
+                 &reply->forced, &reply->n_forced, err));
+  if (*is_call && was_text) {
+    Buffer lines = answer->answer;
+    answer->answer = (Buffer){0};
+    Status status = end_text(answer, err);
+    buffer_release(&answer->answer);
+    answer->answer = lines;
+    TRY(status);
+  }
+  answer->loops = !ended && obeys_repetition(answer) && repetition_push(&answer->repetition, id);
+  reply->stop = ended || answer->stopped || answer->loops;
+  answer->calls_ended = ended;
+  return pass_on(answer, TEXT_CALL, &answer->answer, err);
+}
+
 /* --- tokens */
 
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
   Answer *answer = user;
   if (answer->sink->ids) TRY(id_list_append(answer->sink->ids, id, err));
+  bool is_call;
+  TRY(take_call(answer, id, &is_call, reply, err));
+  if (is_call) return STATUS_OK;
   if (is_bound(answer, id)) return take_bound(answer, id, reply, err);
   bool inside = answer->splitter.state == THINKING_INSIDE;
   if (has_text(answer->assistant, id)) TRY(tokenizer_stream_push(answer->stream, id, &answer->text, err));
@@ -194,6 +237,8 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 
 static Status finish_text(Answer *answer, Error *err) {
   if (answer->stop.stopped || answer->stopped) return STATUS_OK;
+  answer->result->in_call = answer->calls.state == CALLS_INSIDE && !answer->calls_ended;
+  if (answer->calls.state != CALLS_NONE) return STATUS_OK;
   answer->result->in_thought = answer->splitter.state == THINKING_INSIDE;
   TRY(tokenizer_stream_end(answer->stream, &answer->text, err));
   return take_text(answer, true, err);
@@ -216,6 +261,7 @@ static Status begin(Answer *answer, AnswerForm *form, const int32_t *ids, size_t
   answer->result->thought = inside;
   answer->stop.strings = a->flags->answer.stops.items;
   answer->stop.n_strings = a->flags->answer.stops.count;
+  answer->calls.tools = a->tools.given ? &a->tools : NULL;
   TRY(bound_begin(&answer->bound, form, &a->ends, err));
   return tokenizer_stream_open(a->tokenizer, false, &answer->stream, err);
 }
@@ -246,9 +292,10 @@ static Status choose_options(Answer *answer, GenerateOptions *options, Error *er
 }
 
 static void set_result(Answer *answer, const GenerateResult *generated) {
-  answer->result->reason = answer->loops         ? FINISH_REPETITION
-                           : answer->bound.ended ? FINISH_EOS
-                                                 : generated->reason;
+  answer->result->reason = answer->loops ? FINISH_REPETITION
+                           : answer->bound.ended && (!answer->calls.tools || answer->calls_ended)
+                               ? FINISH_EOS
+                               : generated->reason;
   answer->result->is_json =
       answer->bound.form && answer->bound.form->is_json && answer->result->reason == FINISH_EOS;
   answer->result->n_generated = generated->n_generated;
@@ -273,6 +320,7 @@ static void release(Answer *answer) {
   thinking_release(&answer->splitter);
   stop_filter_release(&answer->stop);
   bound_release(&answer->bound);
+  calls_release(&answer->calls);
   buffer_release(&answer->text);
   buffer_release(&answer->thought);
   buffer_release(&answer->answer);

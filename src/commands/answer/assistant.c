@@ -190,6 +190,17 @@ static Status open_chat(Assistant *a, Error *err) {
   return read_system(a, err);
 }
 
+static Status open_tools(Assistant *a, Error *err) {
+  const AssistantFlags *flags = a->flags;
+  if (!flags->tools.file) return STATUS_OK;
+  if (!a->chat)
+    return error_set(err, STATUS_USAGE,
+                     "--tools needs a chat format, and %s has no chat template (--chat-template names one)",
+                     a->place.path);
+  return tools_open(&flags->tools, &flags->form, a->chat, a->tokenizer, a->model->config.vocab_size,
+                    &a->tools, &a->form, err);
+}
+
 void assistant_heed(Assistant *a, const volatile int *interrupted) {
   a->interrupted = interrupted;
   if (a->tokenizer) tokenizer_heed(a->tokenizer, interrupted);
@@ -209,6 +220,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(model_tokenizer_open(a->model, a->place.path, &a->tokenizer, err));
   TRY(form_open(&flags->form, a->tokenizer, a->model->config.vocab_size, &a->form, err));
   TRY(open_chat(a, err));
+  TRY(open_tools(a, err));
   assistant_heed(a, interrupted);
   TRY(choose_ends(a, err));
   a->session_options.kv = (KvType)flags->device.kv;
@@ -235,6 +247,7 @@ void assistant_release(Assistant *a) {
   device_release(&a->device);
   id_list_release(&a->ends);
   form_release(&a->form);
+  tools_release(&a->tools);
   buffer_release(&a->system);
   chat_close(a->chat);
   tokenizer_close(a->tokenizer);
@@ -248,7 +261,12 @@ void assistant_release(Assistant *a) {
 static Status encode_chat(const Assistant *a, const ChatMessage *messages, size_t n_messages, IdList *ids,
                           Error *err) {
   bool trusted = a->flags->chat.parse_special;
-  ChatOptions options = {.add_generation_prompt = true, .think = a->think, .trusted = trusted};
+  const bool tools = a->tools.given;
+  ChatOptions options = {.add_generation_prompt = true,
+                         .think = a->think,
+                         .trusted = trusted,
+                         .tools = tools ? a->tools.list.data : NULL,
+                         .tools_size = tools ? a->tools.list.size : 0};
   TrustedText text = {0};
   Status status = chat_render(a->chat, messages, n_messages, options, &text, err);
   if (status == STATUS_OK) status = chat_encode(a->tokenizer, &text, trusted, ids, err);

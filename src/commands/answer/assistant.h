@@ -8,8 +8,9 @@
 #include <math.h>
 
 #include "commands/answer/cache.h"
-#include "commands/answer/form.h"
 #include "commands/device.h"
+#include "commands/form/form.h"
+#include "commands/form/tools.h"
 #include "commands/model_flags.h"
 #include "commands/written_file.h"
 #include "engine/batch.h"
@@ -60,6 +61,7 @@ typedef struct {
   DeviceFlags device;
   CacheFlags cache;
   FormFlags form;
+  ToolFlags tools;
 } AssistantFlags;
 #define ASSISTANT_DEFAULTS                                                                                   \
   {                                                                                                          \
@@ -69,18 +71,18 @@ typedef struct {
 
 extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* The seven groups, for a command whose options hold an AssistantFlags as `member`. */
+/* The eight groups, for a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
-      FORM_FLAG_GROUP(Struct, member.form),                                                                  \
+      FORM_FLAG_GROUP(Struct, member.form), TOOL_FLAG_GROUP(Struct, member.tools),                           \
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
       DEVICE_FLAG_GROUP(Struct, member.device), CACHE_FLAG_GROUP(Struct, member.cache)
 
 /* Rules among these flags, for the same command. */
 #define ASSISTANT_FLAG_RULES                                                                                 \
-  FORM_FLAG_RULES, {"-sys", EXCLUDES, "-sysf", NULL}, {"--think", EXCLUDES, "--no-think", NULL},             \
-      {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},                                                \
+  FORM_FLAG_RULES, TOOL_FLAG_RULES, {"-sys", EXCLUDES, "-sysf", NULL},                                       \
+      {"--think", EXCLUDES, "--no-think", NULL}, {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},     \
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \
        EXCLUDES, "--raw", "it has no chat format"},                                                          \
@@ -102,7 +104,8 @@ typedef struct {
   bool has_system;         /* -sys or -sysf */
   Buffer system;           /* their text */
   IdList ends;             /* end tokens */
-  AnswerForm form;         /* of answers */
+  AnswerForm form;         /* of answers, or of the calls in them */
+  Tools tools;
   Device device;
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
@@ -144,7 +147,8 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
  * memory holds. Opens the session if that is one, else the batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
-typedef enum { TEXT_ANSWER, TEXT_THOUGHT } TextKind;
+/* TEXT_CALL: calls of functions, complete, as tools_read_calls() writes them. */
+typedef enum { TEXT_ANSWER, TEXT_THOUGHT, TEXT_CALL } TextKind;
 
 typedef struct {
   /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
@@ -166,6 +170,7 @@ typedef struct {
   int n_forced;                                 /* how many followed by the answer's form, not by choice */
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within it: no answer */
+  bool in_call;                                 /* the end came within a call of a function */
   bool is_json;                                 /* the answer is complete, and JSON by its form */
   double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
 } AnswerResult;

@@ -18,6 +18,11 @@ const Flag prompt_flags[] = {
                  "may be repeated: an answer to each, an empty line between them (-0: NUL, --json: objects)"),
     FLAG_FILES("-f, --file", "FILE", PromptFlags, files,
                "a file with text of the prompt, - for standard input; may be repeated"),
+    FLAG_FILE("--messages", "FILE", PromptFlags, messages,
+              "a conversation in place of a prompt: a JSON array of messages as chat templates take them, "
+              "{\"role\", \"content\"}, with calls of --tools in \"tool_calls\" and their results in "
+              "messages of the "
+              "role tool"),
     FLAG_CHOICE(
         "--truncate", "none|start|middle", PromptFlags, truncate,
         "where a prompt that is too long is cut, by whole tokens of its text (default none: refused)"),
@@ -45,12 +50,13 @@ const char *prompt_text(const PromptFlags *flags) {
 }
 
 bool prompt_is_given(const PromptFlags *flags) {
-  return flags->texts.count || flags->files.count || input_is_piped(false);
+  return flags->texts.count || flags->messages || flags->files.count || input_is_piped(false);
 }
 
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err) {
   for (size_t i = 0; i < flags->files.count; i++)
     TRY(written_file_is_not(output, "-f", flags->files.items[i], err));
+  TRY(written_file_is_not(output, "--messages", flags->messages, err));
   return written_file_is_not(output, "", "-", err);
 }
 

@@ -7,12 +7,13 @@
 typedef enum { TRUNCATE_NONE, TRUNCATE_START, TRUNCATE_MIDDLE } Truncation;
 
 typedef struct {
-  StringList texts; /* -p */
-  StringList files; /* -f; "-" is standard input */
-  int truncate;     /* Truncation */
-} PromptFlags;      /* zero-initialise it; release the lists */
+  StringList texts;     /* -p */
+  StringList files;     /* -f; "-" is standard input */
+  int truncate;         /* Truncation */
+  const char *messages; /* --messages, or NULL */
+} PromptFlags;          /* zero-initialise it; release the lists */
 
-extern const Flag prompt_flags[3];
+extern const Flag prompt_flags[4];
 #define PROMPT_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Prompt", prompt_flags, Struct, member, PromptFlags)
 
 /* The parts of a prompt; prompt_join() combines them:

@@ -53,6 +53,10 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
     TRY(buffer_append_string(out, ", \"value\": ", err));
     TRY(form_compact(text->text->data, text->text->size, out, err));
   }
+  if (text->calls && text->calls->size) {
+    TRY(buffer_append_string(out, ", \"tool_calls\": ", err));
+    TRY(tools_write_calls(text->calls, out, err));
+  }
   if (text->thinking->size) {
     TRY(buffer_append(out, ", ", 2, err));
     TRY(append_json_member(out, "thinking", text->thinking->data, text->thinking->size, err));
@@ -161,6 +165,7 @@ static Status take_thought(Reply *reply, const char *text, size_t size, Error *e
 static Status take_answer(Reply *reply, const char *text, size_t size, Error *err) {
   const ReplyFlags *flags = reply->flags;
   if (size == 0) return STATUS_OK;
+  reply->last = text[size - 1];
   if (flags->jsonl) TRY(put_piece(reply, "text", text, size, err));
   if (flags->json || flags->jsonl || flags->no_stream) return buffer_append(&reply->text, text, size, err);
   return show_text(&reply->show, TEXT_ANSWER, text, size, err);
@@ -172,9 +177,17 @@ static Status take_part(Reply *reply, Error *err) {
   return status;
 }
 
+/* Calls are lines after the text, or in the object at the end. */
+static Status take_calls(Reply *reply, const char *lines, size_t size, Error *err) {
+  if (reply->flags->json || reply->flags->jsonl) return buffer_append(&reply->calls, lines, size, err);
+  if (reply->last && reply->last != '\n') TRY(take_answer(reply, "\n", 1, err));
+  return take_answer(reply, lines, size, err);
+}
+
 static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
   Reply *reply = user;
   if (kind == TEXT_THOUGHT) return take_thought(reply, text, size, err);
+  if (kind == TEXT_CALL) return take_calls(reply, text, size, err);
   if (!reply->flags->code) return take_answer(reply, text, size, err);
   TRY(code_block_push(&reply->block, text, size, &reply->part, err));
   *stop = reply->block.state == BLOCK_AFTER;
@@ -216,6 +229,7 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
   const AnswerText text = {
       .text = &reply->text,
       .thinking = &reply->thinking,
+      .calls = &reply->calls,
       .prompt_ids = ids ? &prompt_ids : NULL,
       .ids = ids ? &reply->ids : NULL,
       .seed = reply->assistant->sampler.seed,
@@ -236,6 +250,8 @@ static void report_cut(const Reply *reply, const AnswerResult *result) {
   if (result->in_thought && result->reason != FINISH_INTERRUPTED)
     fprintf(stderr, "auk: the end came within the thought (%s), there is no answer\n",
             finish_name(result->reason));
+  else if (result->in_call && result->reason != FINISH_INTERRUPTED)
+    fprintf(stderr, "auk: the end came within a call (%s), which is left out\n", finish_name(result->reason));
   else if (reply->flags->code && reply->block.state == BLOCK_INSIDE && result->reason != FINISH_INTERRUPTED)
     fprintf(stderr, "auk: the end came within the code block (%s)\n", finish_name(result->reason));
 }
@@ -281,5 +297,6 @@ void reply_release(Reply *reply) {
   buffer_release(&reply->text);
   buffer_release(&reply->thinking);
   buffer_release(&reply->part);
+  buffer_release(&reply->calls);
   id_list_release(&reply->ids);
 }

@@ -32,6 +32,8 @@ typedef struct {
   CodeBlock block;
   Buffer text, thinking; /* the complete texts, for forms that need them at the end */
   Buffer part;           /* block text from one piece */
+  Buffer calls;          /* of functions, for forms with tool_calls */
+  char last;             /* of the text so far; 0: none */
   IdList ids;            /* ids of the answer */
   bool progress;         /* a progress line is on standard error */
   double began_ms;       /* start of the prefill */
@@ -55,6 +57,7 @@ Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 /* Appends the JSON members of an answer, without braces; without thinking if that is empty. */
 typedef struct {
   const Buffer *text, *thinking;
+  const Buffer *calls;            /* lines of calls, or NULL */
   const IdList *prompt_ids, *ids; /* NULL: not requested */
   uint64_t seed;
   const char *model; /* name of the model */

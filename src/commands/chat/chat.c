@@ -84,6 +84,8 @@ static Status talk(Dialogue *d, Error *err) {
 static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *err) {
   Assistant *a = &d->assistant;
   if (flags->chat.raw) return error_set(err, STATUS_USAGE, "a chat needs a chat format, --raw has none");
+  if (flags->tools.file)
+    return error_set(err, STATUS_USAGE, "--tools is for one prompt, --messages or --map, and this is a chat");
   TRY(form_check_records(&flags->form, false, err));
   TRY(assistant_open(flags, a, err));
   if (!a->chat)

@@ -120,12 +120,21 @@ static Status take_shown(void *user, const char *bytes, size_t size, Error *err)
   return buffer_append(&m->text, bytes, size, err);
 }
 
+/* Calls are lines after the text. */
+static Status add_calls(Mapping *m, const char *lines, size_t size, Error *err) {
+  const Buffer *text = &m->text;
+  if (text->size && text->data[text->size - 1] != '\n') TRY(buffer_append(&m->text, "\n", 1, err));
+  return buffer_append(&m->text, lines, size, err);
+}
+
 static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
   Mapping *m = user;
   const bool code = m->job->reply->code;
   if (kind == TEXT_THOUGHT && m->format == RESULTS_JSON)
     return m->job->assistant->chat.hide_thinking ? STATUS_OK : buffer_append(&m->thinking, text, size, err);
   if (kind == TEXT_THOUGHT && code) return STATUS_OK;
+  if (kind == TEXT_CALL && m->format == RESULTS_JSON) return buffer_append(&m->calls, text, size, err);
+  if (kind == TEXT_CALL) return add_calls(m, text, size, err);
   if (!code) return show_text(&m->show, kind, text, size, err);
   TRY(code_block_push(&m->block, text, size, &m->text, err));
   *stop = m->block.state == BLOCK_AFTER;
@@ -133,7 +142,7 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
 }
 
 static void begin_answer(Mapping *m, size_t index) {
-  m->text.size = m->thinking.size = m->answer_ids.count = 0;
+  m->text.size = m->thinking.size = m->calls.size = m->answer_ids.count = 0;
   m->block.state = BLOCK_BEFORE;
   m->block.passing = false;
   m->block.line.size = 0;
@@ -217,6 +226,7 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
   } else {
     const AnswerText text = {.text = &m->text,
                              .thinking = &m->thinking,
+                             .calls = &m->calls,
                              .prompt_ids = ids ? &m->ids : NULL,
                              .ids = ids ? &m->answer_ids : NULL,
                              .seed = m->seed + record->index,
@@ -321,6 +331,7 @@ static void release_record(Mapping *m) {
   id_list_release(&m->answer_ids);
   buffer_release(&m->text);
   buffer_release(&m->thinking);
+  buffer_release(&m->calls);
   code_block_release(&m->block);
   show_release(&m->show);
 }

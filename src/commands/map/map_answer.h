@@ -20,7 +20,7 @@ typedef struct {
 
   MapPrompt prompt; /* prompt and outputs of the current record */
   IdList ids, answer_ids;
-  Buffer text, thinking;
+  Buffer text, thinking, calls;
   CodeBlock block;
   Show show;
   AnswerResult result;

@@ -153,25 +153,52 @@ static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err)
   return error_set(err, STATUS_USAGE, "message %zu has a role that is no name", index);
 }
 
+/* Appends what a message has of calls of functions, as JSON members without braces. */
+static Status append_members(JsonSpan message, size_t index, Buffer *text, Error *err) {
+  static const struct {
+    const char *name;
+    char begins;
+  } members[] = {{"tool_calls", '['}, {"tool_call_id", '"'}, {"name", '"'}};
+  const size_t start = text->size;
+  for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+    JsonSpan value;
+    const char *name = members[i].name;
+    TRY(find_member(message, name, strlen(name), &value, err));
+    if (!value.text) continue;
+    if (value.text[0] != members[i].begins)
+      return error_set(err, STATUS_USAGE, "message %zu has %s that is no %s", index, name,
+                       members[i].begins == '[' ? "list" : "string");
+    TRY(buffer_printf(text, err, "%s\"%s\":", text->size > start ? "," : "", name));
+    TRY(buffer_append(text, value.text, value.size, err));
+  }
+  return STATUS_OK;
+}
+
 static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
-  JsonSpan role, content, thinking;
+  JsonSpan role, content, thinking, calls;
   size_t index = prompt->n_messages;
   TRY(find_member(message, "role", 4, &role, err));
   TRY(find_member(message, "content", 7, &content, err));
   TRY(find_member(message, "reasoning_content", 17, &thinking, err));
+  TRY(find_member(message, "tool_calls", 10, &calls, err));
   TRY(mem_grow(&prompt->messages, &prompt->capacity, index + 1, sizeof *prompt->messages, "a conversation",
                err));
   TRY(append_role(role, index, &prompt->text, err));
   size_t start = prompt->text.size;
-  TRY(append_content(content, index, &prompt->text, err));
-  size_t size = prompt->text.size - start;
+  if (content.text || !calls.text) TRY(append_content(content, index, &prompt->text, err));
+  const size_t size = prompt->text.size - start;
   if (is_string(thinking)) TRY(append_value(thinking, &prompt->text, err));
+  const size_t thinking_size = prompt->text.size - start - size;
+  TRY(append_members(message, index, &prompt->text, err));
   prompt->messages[prompt->n_messages++] =
-      (ChatMessage){.size = size, .thinking_size = prompt->text.size - start - size};
+      (ChatMessage){.size = size,
+                    .thinking_size = thinking_size,
+                    .members_size = prompt->text.size - start - size - thinking_size};
   return STATUS_OK;
 }
 
-/* Sets the messages' pointers into the text, which holds role, NUL, content and thinking of each in turn. */
+/* Sets the messages' pointers into the text, which holds role, NUL, content, thinking and members of each in
+ * turn. */
 static void point_messages(MapPrompt *prompt) {
   const char *at = prompt->text.data;
   for (size_t i = 0; i < prompt->n_messages; i++) {
@@ -181,6 +208,8 @@ static void point_messages(MapPrompt *prompt) {
     at = message->text + message->size;
     message->thinking = message->thinking_size ? at : NULL;
     at += message->thinking_size;
+    message->members = message->members_size ? at : NULL;
+    at += message->members_size;
   }
 }
 
@@ -279,6 +308,24 @@ Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPr
 Status map_record_member(const Record *record, const char *name, size_t size, JsonSpan *value, Error *err) {
   JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
   return find_any_member(json_cursor_value(&cursor), name, size, value, err);
+}
+
+static Status fill_conversation(JsonSpan whole, MapPrompt *prompt, Error *err) {
+  JsonSpan messages = whole;
+  if (whole.text[0] != '[') TRY(find_member(whole, "messages", 8, &messages, err));
+  if (messages.text) return fill_messages(messages, prompt, err);
+  return error_set(err, STATUS_USAGE,
+                   "no list of messages, expected [{\"role\": ..., \"content\": ...}, ...]");
+}
+
+Status map_prompt_conversation(const char *name, const char *text, size_t size, MapPrompt *prompt,
+                               Error *err) {
+  Error inner;
+  JsonCursor cursor = json_cursor((JsonSpan){text, size});
+  begin(prompt);
+  TRY(json_parse(name, STATUS_USAGE, text, size, NULL, 0, NULL, err));
+  Status status = fill_conversation(json_cursor_value(&cursor), prompt, &inner);
+  return status ? error_set(err, status, "%s: %s", name, inner.text) : STATUS_OK;
 }
 
 void map_prompt_release(MapPrompt *prompt) {

@@ -183,14 +183,40 @@ static const char forms[] =
     "as "
     "the model likes. In value the same answer is on one line.\n"
     "\n"
+    "What the form leaves no choice about (the rest of a key, of a value of enum) is appended without asking "
+    "the model, in the tokens that the tokenizer has for it, all in one step; usage.forced_tokens counts "
+    "them. The last token of such a text stays the model's where a longer one could go on with what comes "
+    "next.\n"
+    "\n"
     "auk schema says of a schema and a text the same as generation would. What cannot be held to exactly is "
-    "refused with the keyword and its JSON pointer: references to other files, among others. A regular "
+    "refused with the keyword and its JSON pointer: references to other files, among others. With "
+    "--schema-lenient such keywords are let go, with a note for each; where another keyword (not, oneOf, if, "
+    "additionalProperties) would then allow less than the schema, it is let go too. A regular "
     "expression is ECMAScript's with the u flag, without back references, lookbehind and \\b; it matches "
     "from "
     "end to end. A grammar is GBNF as llama.cpp reads it, without references to tokens: rules may refer to "
     "themselves, but not at their beginning. A form that no text has is refused, too. Mistakes are exit "
     "status "
     "2, with the place, what is expected and what is found.";
+
+static const char tools[] =
+    "  auk -p \"How warm is it in Paris?\" --tools tools.json\n"
+    "  auk -p \"How warm is it in Paris?\" --tools tools.json --json | jq -c '.tool_calls[]?'\n"
+    "  auk --messages talk.json --tools tools.json\n"
+    "\n"
+    "The file is a JSON array of functions as chat templates take them: {\"type\": \"function\", "
+    "\"function\": {\"name\", \"description\", \"parameters\"}}, parameters being a JSON Schema. The model's "
+    "own "
+    "template shows them to the model. Text is free; after the mark of a call only a call is possible, with "
+    "a "
+    "name from the list and arguments that fit its schema. Calls end the answer. A line of output is "
+    "{\"name\": ..., \"arguments\": {...}}, after the text if there is any. In --json tool_calls has "
+    "{\"id\", \"type\", \"function\"} for each, to be put into an assistant's message of --messages FILE, "
+    "whose results are messages {\"role\": \"tool\", \"tool_call_id\", \"content\"}. --tool-choice required "
+    "leaves the model no other answer than calls. A call that -n cuts is left out, with a note.\n"
+    "\n"
+    "Known are <tool_call> with JSON (Qwen2.5, Qwen3), [TOOL_CALLS] with a list (Mistral to 2024), and the "
+    "JSON of Llama 3.1 to 3.3, alone or after <|python_tag|>. Other templates are refused.";
 
 static const char thoughts[] =
     "  auk -p \"17 * 23?\" --think              # where the template has a switch\n"
@@ -285,14 +311,10 @@ static const char other_programs[] =
     "  --no-history                               OLLAMA_NOHISTORY";
 
 const GuideSection guide[] = {
-    {"MODELS", models},
-    {"CHAT", chat},
-    {"PIPES AND SCRIPTS", pipes},
-    {"MANY INPUTS", map},
-    {"FORMS OF ANSWERS", forms},
-    {"THINKING", thoughts},
-    {"PROMPT CACHE", cache},
-    {"GPU AND CPU", devices},
-    {"FLAGS OF OTHER PROGRAMS", other_programs},
+    {"MODELS", models},           {"CHAT", chat},
+    {"PIPES AND SCRIPTS", pipes}, {"MANY INPUTS", map},
+    {"FORMS OF ANSWERS", forms},  {"FUNCTIONS", tools},
+    {"THINKING", thoughts},       {"PROMPT CACHE", cache},
+    {"GPU AND CPU", devices},     {"FLAGS OF OTHER PROGRAMS", other_programs},
 };
 const size_t n_guide = sizeof guide / sizeof *guide;

@@ -1,6 +1,6 @@
 /* bound.c - see bound.h. Called by: answer.c.
  * Always true: an end token is in a mask only where the form allows the answer to end. */
-#include "commands/answer/bound.h"
+#include "commands/form/bound.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +68,37 @@ void bound_mask_thought(Bound *b, const uint64_t **mask) {
   *mask = b->mask;
 }
 
+void bound_mask_few(Bound *b, int32_t also, bool space, bool ends, const uint64_t **mask) {
+  const Vocabulary *v = b->form->vocabulary;
+  memset(b->mask, 0, b->n_words * sizeof *b->mask);
+  for (uint32_t word = 0; space && word < v->n_words; word++) b->mask[word] = v->space[word];
+  set_ends(b, ends);
+  set_bit(b, also, true);
+  drop_unknown(b);
+  *mask = b->mask;
+}
+
+Status bound_mask_or_text(Bound *b, char first, const uint64_t **mask, Error *err) {
+  const Vocabulary *v = b->form->vocabulary;
+  TRY(bound_mask(b, -1, false, mask, err));
+  for (int32_t id = 0; (size_t)id < b->n_words * 64; id++) {
+    size_t size = 0, at = 0;
+    const char *bytes = id < v->n_ids ? vocabulary_bytes(v, id, &size) : "";
+    while (at < size && strchr(" \t\r\n", bytes[at])) at++;
+    if (at == size || bytes[at] != first) set_bit(b, id, true);
+  }
+  drop_unknown(b);
+  return STATUS_OK;
+}
+
 /* --- tokens */
+
+Status bound_restart(Bound *b, Error *err) {
+  b->begun = b->ended = false;
+  b->n_last = 0;
+  b->n_forced = b->forced.count = b->held.size = 0;
+  return constraint_begin(&b->form->constraint, err);
+}
 
 bool bound_is_space(const Bound *b, int32_t id) {
   return id < b->form->vocabulary->n_ids && mask_has(b->form->vocabulary->space, id);

@@ -1,5 +1,5 @@
 /* form.c - see form.h. Called by: assistant.c, run.c, chat.c, reply.c, map_answer.c. Calls: constraint.h. */
-#include "commands/answer/form.h"
+#include "commands/form/form.h"
 
 #include <string.h>
 
@@ -124,6 +124,21 @@ Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_s
   return compile_grammar(form, flags->grammar, false, err);
 }
 
+Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,
+                       int vocab_size, AnswerForm *form, Error *err) {
+  *form = (AnswerForm){.given = true,
+                       .is_calls = true,
+                       .flag = "--tools",
+                       .any_order = flags->key_order != 0,
+                       .lenient = flags->lenient,
+                       .vocab_size = vocab_size};
+  TRY(vocabulary_open(tokenizer, &form->own, err));
+  form->has_vocabulary = true;
+  form->vocabulary = &form->own;
+  TRY(buffer_append(&form->text, schema->data, schema->size, err));
+  return compile_schema(form, form->flag, err);
+}
+
 Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err) {
   const bool same = form->text.size == size && size > 0 && memcmp(form->text.data, text, size) == 0;
   if (form->is_open && same) return STATUS_OK;
@@ -142,7 +157,7 @@ Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err) {
   form->has_vocabulary = form->is_open = false;
   if (!from->given || from->member) return STATUS_OK;
   TRY(buffer_append(&form->text, from->text.data ? from->text.data : "", from->text.size, err));
-  if (form->is_json) return compile_schema(form, form->flag, err);
+  if (form->is_json || form->is_calls) return compile_schema(form, form->flag, err);
   return compile_grammar(form, form->flag, strcmp(form->flag, "--regex") == 0, err);
 }
 

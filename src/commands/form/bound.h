@@ -1,7 +1,7 @@
 /* bound.h - an answer on its way that keeps to a form: which tokens may be next, and its text. */
 #pragma once
 
-#include "commands/answer/form.h"
+#include "commands/form/form.h"
 
 enum { BOUND_LAST = 4 };
 
@@ -28,6 +28,12 @@ void bound_release(Bound *bound);
 Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask, Error *err);
 /* The same within a thought, which is free: all tokens but the end tokens. */
 void bound_mask_thought(Bound *bound, const uint64_t **mask);
+/* Only `also`, with `space` tokens of white space, and with `ends` end tokens. */
+void bound_mask_few(Bound *bound, int32_t also, bool space, bool ends, const uint64_t **mask);
+/* All tokens but those that begin, after white space, with `first` and do not fit the form. */
+Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error *err);
+/* Begins the form anew: another part of the same answer is to have it. */
+Status bound_restart(Bound *bound, Error *err);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
 /* *ids: the tokens that come next without a choice, *n of them; 0 also while the last ones given are taken.

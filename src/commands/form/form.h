@@ -22,13 +22,14 @@ extern const Flag form_flags[6];
   {"--json-schema", EXCLUDES, "--json-object, --regex, --grammar", "an answer has one form"},                \
       {"--json-object", EXCLUDES, "--regex, --grammar", "an answer has one form"},                           \
       {"--regex", EXCLUDES, "--grammar", "an answer has one form"},                                          \
-      {"--key-order, --schema-lenient", NEEDS, "--json-schema", NULL}, {                                     \
+      {"--key-order, --schema-lenient", NEEDS, "--json-schema, --tools", NULL}, {                            \
     "--stop, --ignore-eos", EXCLUDES, FORM_FLAG_NAMES, "such an answer ends where it is complete"            \
   }
 
 typedef struct {
   bool given;         /* answers have a form */
   bool is_json;       /* they are JSON */
+  bool is_calls;      /* the form is that of calls in them (tools.h); they are free otherwise */
   const char *member; /* [member_size] {NAME}: each record has its own schema in this member; or NULL */
   size_t member_size;
   bool any_order;   /* keys of an object come in any order */
@@ -46,6 +47,9 @@ typedef struct {
  * found. The tokenizer outlives the form. */
 Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
                  Error *err);
+/* The same for parts of answers, calls of functions, that fit a schema. */
+Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,
+                       int vocab_size, AnswerForm *form, Error *err);
 /* The schema of a record's answer. PRECOND form->member */
 Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err);
 /* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */

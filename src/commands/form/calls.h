@@ -1,0 +1,34 @@
+/* calls.h - calls of functions within an answer: free text first, then calls that have the form of their
+ * schemas, and nothing after them. */
+#pragma once
+
+#include "commands/form/bound.h"
+#include "commands/form/tools.h"
+
+typedef enum {
+  CALLS_NONE,   /* text so far */
+  CALLS_INSIDE, /* in a call, after its mark */
+  CALLS_CLOSED, /* after a call, within the tokens of its second mark */
+  CALLS_BETWEEN /* after a call: another one may begin, or the answer ends */
+} CallsState;
+
+typedef struct {
+  const Tools *tools; /* or NULL: the answer has no calls */
+  CallsState state;
+  bool begun;   /* the answer has text other than white space */
+  int n_spaces; /* tokens of white space since the last mark */
+  Buffer call;  /* text of the call so far */
+  IdList closing;
+  size_t n_closing; /* tokens of it that are still to come */
+} Calls;            /* starts zeroed */
+
+void calls_release(Calls *calls);
+
+/* Sets *mask to the tokens that may be next, after a thought if there was one; NULL: all. */
+Status calls_mask(Calls *calls, Bound *bound, const uint64_t **mask, Error *err);
+
+/* Takes a token. *is_call: it is of a call or a mark, and not text. Appends to `lines` what
+ * tools_read_calls() does as soon as a call is complete. *ended: nothing may follow. *forced: [*n_forced]
+ * tokens that come next. */
+Status calls_take(Calls *calls, Bound *bound, const Tokenizer *tokenizer, int32_t id, bool *is_call,
+                  Buffer *lines, bool *ended, const int32_t **forced, int *n_forced, Error *err);

@@ -1,0 +1,289 @@
+/* tools.c - see tools.h. Called by: assistant.c, calls.c, reply.c. Calls: form.c, chat.h. */
+#include "commands/form/tools.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash64.h"
+#include "base/json.h"
+#include "commands/common.h"
+#include "commands/input_text.h"
+
+const Flag tool_flags[] = {
+    FLAG_FILE(
+        "--tools", "FILE", ToolFlags, file,
+        "functions that the model may call: a JSON array of {\"type\": \"function\", \"function\": "
+        "{\"name\", "
+        "\"description\", \"parameters\"}}; each call comes as a line {\"name\": ..., \"arguments\": {...}}, "
+        "with --json in tool_calls"),
+    FLAG_CHOICE("--tool-choice", "auto|required", ToolFlags, choice,
+                "whether the model answers by text or calls (the default), or must call"),
+};
+
+/* --- formats */
+
+typedef struct {
+  ToolFormat format;
+  const char *writes[2]; /* what a template of this format has; the second may be NULL */
+  const char *lacks[2];  /* what it has not; each may be NULL */
+} KnownFormat;
+
+static const KnownFormat known[] = {
+    /* Qwen2.5, Qwen3, SmolLM3, Hermes: <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call> for each */
+    {{"<tool_call>", "</tool_call>", "arguments", false, false},
+     {"<tool_call>", "arguments"},
+     {"<function=", "<arg_key>"}},
+    /* Mistral to 2024: [TOOL_CALLS][{"name": ..., "arguments": ..., "id": ...}, ...] */
+    {{"[TOOL_CALLS]", NULL, "arguments", true, false}, {"[TOOL_CALLS]", NULL}, {"[ARGS]", NULL}},
+    /* Llama 3.1 to 3.3: {"name": ..., "parameters": ...}, alone or after <|python_tag|> */
+    {{"<|python_tag|>", NULL, "parameters", false, true},
+     {"{\"name\": function name, \"parameters\"", NULL},
+     {NULL, NULL}},
+};
+
+static bool has_format(const Chat *chat, const KnownFormat *it) {
+  bool has = true;
+  for (int i = 0; i < 2; i++) {
+    has &= !it->writes[i] || chat_writes(chat, it->writes[i]);
+    has &= !it->lacks[i] || !chat_writes(chat, it->lacks[i]);
+  }
+  return has;
+}
+
+static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *tokenizer, Error *err) {
+  if (!chat_takes_tools(chat))
+    return error_set(err, STATUS_USAGE, "--tools: the chat template (%s) takes no tools", chat_source(chat));
+  for (size_t i = 0; i < sizeof known / sizeof *known && !tools->format; i++)
+    if (has_format(chat, &known[i])) tools->format = &known[i].format;
+  if (!tools->format)
+    return error_set(
+        err, STATUS_USAGE,
+        "--tools: the chat template (%s) has calls in a format that is not known (known are Qwen's "
+        "<tool_call> with JSON, Mistral's [TOOL_CALLS] with a list, and Llama 3's JSON)",
+        chat_source(chat));
+  tools->begin = tokenizer_find(tokenizer, tools->format->begin);
+  if (tools->begin >= 0 || tools->format->bare) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "--tools: the tokenizer has no token %s, by which the chat template (%s) "
+                   "begins calls",
+                   tools->format->begin, chat_source(chat));
+}
+
+/* --- functions */
+
+/* A function of the file. The spans are of its text. */
+typedef struct {
+  JsonSpan whole; /* {"name": ...} */
+  JsonSpan name, parameters;
+} Function;
+
+static bool is_string(JsonSpan value) {
+  return value.text && value.text[0] == '"';
+}
+
+static bool is_object(JsonSpan value) {
+  return value.text && value.text[0] == '{';
+}
+
+static JsonSpan member_of(JsonSpan object, const char *key) {
+  JsonCursor cursor = json_cursor(object);
+  JsonSpan found = {0};
+  Buffer name = {0};
+  bool first = true, is_key;
+  if (!json_cursor_enter(&cursor, '{')) return found;
+  while (!found.text && json_cursor_next(&cursor, &first)) {
+    name.size = 0;
+    if (json_cursor_string(&cursor, &name, &is_key, NULL) != STATUS_OK) break;
+    const JsonSpan value = json_cursor_value(&cursor);
+    if (name.size == strlen(key) && memcmp(name.data, key, name.size) == 0) found = value;
+  }
+  buffer_release(&name);
+  return found;
+}
+
+static Status read_function(const char *file, size_t number, JsonSpan item, Function *function, Error *err) {
+  const JsonSpan inner = member_of(item, "function");
+  *function = (Function){.whole = is_object(inner) ? inner : item};
+  function->name = member_of(function->whole, "name");
+  function->parameters = member_of(function->whole, "parameters");
+  if (!is_object(item))
+    return error_set(err, STATUS_USAGE,
+                     "%s: tool %zu is no object, expected {\"type\": \"function\", "
+                     "\"function\": {\"name\": ..., \"parameters\": ...}}",
+                     file, number);
+  if (!is_string(function->name) || function->name.size == 2)
+    return error_set(err, STATUS_USAGE, "%s: tool %zu has no name (function.name, a string)", file, number);
+  const JsonSpan parameters = function->parameters;
+  if (parameters.text && parameters.text[0] == 'n') function->parameters = (JsonSpan){0}; /* null */
+  if (!function->parameters.text || is_object(parameters)) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "%s: the parameters of tool %zu, %.*s, are no JSON Schema, expected an object", file,
+                   number, (int)function->name.size, function->name.text);
+}
+
+/* The schema of a function's arguments. With an id of its own it is a document of its own, so that references
+ * in it begin at its root. */
+static Status append_parameters(const Function *function, size_t number, Buffer *out, Error *err) {
+  const JsonSpan schema = function->parameters;
+  if (!schema.text)
+    return buffer_append_string(out, "{\"type\": \"object\", \"additionalProperties\": false}", err);
+  if (member_of(schema, "$id").text) return buffer_append(out, schema.text, schema.size, err);
+  JsonCursor cursor = json_cursor(schema);
+  bool first = true;
+  const bool is_empty = !json_cursor_enter(&cursor, '{') || !json_cursor_next(&cursor, &first);
+  TRY(buffer_printf(out, err, "{\"$id\": \"auk://tools/%zu\"%s", number, is_empty ? "" : ", "));
+  return buffer_append(out, schema.text + 1, schema.size - 1, err);
+}
+
+/* A call of the function, as a schema. */
+static Status append_call(const ToolFormat *format, const Function *function, size_t number, Buffer *out,
+                          Error *err) {
+  TRY(buffer_printf(
+      out, err, "%s{\"type\": \"object\", \"properties\": {\"name\": {\"const\": %.*s}, \"%s\": ",
+      number > 1 ? ", " : "", (int)function->name.size, function->name.text, format->arguments));
+  TRY(append_parameters(function, number, out, err));
+  if (format->is_list) /* Mistral's calls may have an id */
+    TRY(buffer_append_string(out, ", \"id\": {\"type\": \"string\", \"pattern\": \"^[a-zA-Z0-9]{9}$\"}",
+                             err));
+  return buffer_printf(out, err, "}, \"required\": [\"name\", \"%s\"], \"additionalProperties\": false}",
+                       format->arguments);
+}
+
+/* True if append_call() has had a function of this name. */
+static bool has_call(const Buffer *schema, const Function *function) {
+  static const char before[] = "{\"name\": {\"const\": ";
+  const size_t n = sizeof before - 1;
+  const char *at = schema->data, *end = schema->data + schema->size;
+  while ((at = memmem(at, (size_t)(end - at), before, n))) {
+    at += n;
+    if ((size_t)(end - at) > function->name.size && at[function->name.size] == '}' &&
+        memcmp(at, function->name.text, function->name.size) == 0)
+      return true;
+  }
+  return false;
+}
+
+/* Refuses parameters that are no schema by the function's name and the keyword's own place. */
+static Status check_parameters(const ToolFlags *flags, const FormFlags *schema_flags,
+                               const Function *function, Error *err) {
+  Constraint constraint;
+  Buffer name = {0};
+  const JsonSpan schema = function->parameters;
+  const SchemaOptions options = {
+      .plain_integers = true, .ordered_keys = schema_flags->key_order == 0, .lenient = schema_flags->lenient};
+  if (!schema.text) return STATUS_OK;
+  Status status = buffer_printf(&name, err, "%s: parameters of %.*s%c", flags->file, (int)function->name.size,
+                                function->name.text, 0);
+  if (status == STATUS_OK)
+    status = constraint_open(name.data, schema.text, schema.size, options, NULL, &constraint, err);
+  if (status == STATUS_OK) {
+    form_note_let_go(name.data, &constraint);
+    constraint_close(&constraint);
+  }
+  buffer_release(&name);
+  return status;
+}
+
+static Status append_listed(const Function *function, size_t number, Buffer *list, Error *err) {
+  TRY(buffer_printf(list, err, "%s{\"type\": \"function\", \"function\": ", number > 1 ? ", " : ""));
+  TRY(buffer_append(list, function->whole.text, function->whole.size, err));
+  return buffer_append(list, "}", 1, err);
+}
+
+/* Takes the functions of a valid JSON text. */
+static Status take_functions(const ToolFlags *flags, const FormFlags *schema_flags, JsonSpan text,
+                             Tools *tools, Error *err) {
+  JsonCursor cursor = json_cursor(text);
+  size_t n = 0;
+  if (!json_cursor_enter(&cursor, '['))
+    return error_set(err, STATUS_USAGE, "%s: no list of tools, expected [{\"type\": \"function\", ...}, ...]",
+                     flags->file);
+  for (bool first = true; json_cursor_next(&cursor, &first);) {
+    Function function;
+    TRY(read_function(flags->file, ++n, json_cursor_value(&cursor), &function, err));
+    if (has_call(&tools->schema, &function))
+      return error_set(err, STATUS_USAGE, "%s: tool %zu has the name of one before, %.*s", flags->file, n,
+                       (int)function.name.size, function.name.text);
+    TRY(check_parameters(flags, schema_flags, &function, err));
+    TRY(append_call(tools->format, &function, n, &tools->schema, err));
+    TRY(append_listed(&function, n, &tools->list, err));
+  }
+  return n ? STATUS_OK : error_set(err, STATUS_USAGE, "%s: the list of tools is empty", flags->file);
+}
+
+static Status read_functions(const ToolFlags *flags, const FormFlags *schema_flags, Tools *tools,
+                             Error *err) {
+  Buffer text = {0};
+  const bool is_list = tools->format->is_list;
+  TRY(buffer_append_string(&tools->schema,
+                           is_list ? "{\"type\": \"array\", \"minItems\": 1, \"items\": " : "", err));
+  TRY(buffer_append_string(&tools->schema, "{\"anyOf\": [", err));
+  TRY(buffer_append(&tools->list, "[", 1, err));
+  TRY(file_name_check("--tools", flags->file, err));
+  Status status = file_read(flags->file, TEXT_LIMIT, &text, err);
+  const JsonSpan span = {text.data ? text.data : "", text.size};
+  if (status == STATUS_OK)
+    status = json_parse(flags->file, STATUS_USAGE, span.text, span.size, NULL, 0, NULL, err);
+  if (status == STATUS_OK) status = take_functions(flags, schema_flags, span, tools, err);
+  buffer_release(&text);
+  TRY(status);
+  TRY(buffer_append(&tools->list, "]", 1, err));
+  return buffer_append_string(&tools->schema, is_list ? "]}}" : "]}", err);
+}
+
+Status tools_open(const ToolFlags *flags, const FormFlags *schema_flags, const Chat *chat,
+                  const Tokenizer *tokenizer, int vocab_size, Tools *tools, AnswerForm *form, Error *err) {
+  TRY(find_format(tools, chat, tokenizer, err));
+  TRY(read_functions(flags, schema_flags, tools, err));
+  tools->given = true;
+  tools->required = flags->choice != 0;
+  return form_open_calls(schema_flags, &tools->schema, tokenizer, vocab_size, form, err);
+}
+
+void tools_release(Tools *tools) {
+  buffer_release(&tools->list);
+  buffer_release(&tools->schema);
+  *tools = (Tools){.given = false};
+}
+
+/* --- calls */
+
+static Status read_call(const Tools *tools, JsonSpan call, Buffer *calls, Error *err) {
+  const JsonSpan name = member_of(call, "name"), arguments = member_of(call, tools->format->arguments);
+  TRY(buffer_printf(calls, err, "{\"name\": %.*s, \"arguments\": ", (int)name.size, name.text));
+  TRY(form_compact(arguments.text, arguments.size, calls, err));
+  return buffer_append(calls, "}\n", 2, err);
+}
+
+Status tools_read_calls(const Tools *tools, const char *text, size_t size, Buffer *calls, Error *err) {
+  JsonCursor cursor = json_cursor((JsonSpan){text, size});
+  if (!tools->format->is_list) return read_call(tools, json_cursor_value(&cursor), calls, err);
+  json_cursor_enter(&cursor, '[');
+  for (bool first = true; json_cursor_next(&cursor, &first);)
+    TRY(read_call(tools, json_cursor_value(&cursor), calls, err));
+  return STATUS_OK;
+}
+
+/* Nine letters and digits, as Mistral's templates want ids to be. */
+static void make_id(const char *line, size_t size, size_t number, char id[10]) {
+  static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+  uint64_t hash = hash64(line, size, number);
+  for (int i = 0; i < 9; i++, hash /= 36) id[i] = digits[hash % 36];
+  id[9] = '\0';
+}
+
+Status tools_write_calls(const Buffer *calls, Buffer *out, Error *err) {
+  TRY(buffer_append(out, "[", 1, err));
+  for (size_t at = 0, n = 0; at < calls->size; n++) {
+    char id[10];
+    const char *line = calls->data + at, *end = memchr(line, '\n', calls->size - at);
+    const size_t size = (size_t)(end - line);
+    make_id(line, size, n, id);
+    TRY(buffer_printf(out, err, "%s{\"id\": \"%s\", \"type\": \"function\", \"function\": ", n ? ", " : "",
+                      id));
+    TRY(buffer_append(out, line, size, err));
+    TRY(buffer_append(out, "}", 1, err));
+    at += size + 1;
+  }
+  return buffer_append(out, "]", 1, err);
+}

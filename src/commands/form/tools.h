@@ -1,0 +1,52 @@
+/* tools.h - --tools: functions that the model may call, and the form in which its chat template has calls. */
+#pragma once
+
+#include "commands/form/form.h"
+#include "tokenizer/chat/chat.h"
+
+typedef struct {
+  const char *file; /* --tools, or NULL */
+  int choice;       /* 0: the model may call; 1: it must */
+} ToolFlags;        /* zero-initialise it */
+
+extern const Flag tool_flags[2];
+#define TOOL_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Tools", tool_flags, Struct, member, ToolFlags)
+
+/* Rules for the same command. */
+#define TOOL_FLAG_RULES                                                                                      \
+  {"--tool-choice", NEEDS, "--tools", NULL},                                                                 \
+      {"--tools", EXCLUDES, FORM_FLAG_NAMES, "its calls have the form of their schemas"},                    \
+      {"--tools", EXCLUDES, "--ignore-eos", "an answer ends after its calls"}, {                             \
+    "--tools", EXCLUDES, "--raw", "the chat template tells the model of the tools"                           \
+  }
+
+/* How a template has the model write calls: {"name": NAME, ARGUMENTS: {...}}, each between two marks, or all
+ * of them as a list after one, or without a mark as the whole answer. */
+typedef struct {
+  const char *begin;     /* the token before a call; of a format without marks one that may come before */
+  const char *end;       /* the mark after a call; NULL: the answer ends there */
+  const char *arguments; /* the key of the arguments */
+  bool is_list;          /* a list of calls follows `begin` */
+  bool bare;             /* an answer that begins with { is a call */
+} ToolFormat;
+
+typedef struct {
+  bool given, required;
+  const ToolFormat *format;
+  int32_t begin; /* id of format->begin, -1: none */
+  Buffer list;   /* the functions as templates take them: a JSON array */
+  Buffer schema; /* of a call, or of the list of them */
+} Tools;         /* starts zeroed */
+
+/* Reads the functions, finds the template's format and compiles the form of calls into `form`. Refuses
+ * (STATUS_USAGE) a template without tools or with a format of calls that is not known, and functions without
+ * a name or with parameters that are no schema. PRECOND chat is not NULL */
+Status tools_open(const ToolFlags *flags, const FormFlags *schema_flags, const Chat *chat,
+                  const Tokenizer *tokenizer, int vocab_size, Tools *tools, AnswerForm *form, Error *err);
+void tools_release(Tools *tools);
+
+/* Appends {"name": NAME, "arguments": {...}} for each call in a text that fits the schema, each followed by a
+ * newline, on one line each. */
+Status tools_read_calls(const Tools *tools, const char *text, size_t size, Buffer *calls, Error *err);
+/* Appends the lines of calls as the value of "tool_calls" of a message, as chat templates take it. */
+Status tools_write_calls(const Buffer *calls, Buffer *out, Error *err);
