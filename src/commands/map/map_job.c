@@ -151,6 +151,11 @@ static Status add_answer_form(MapSettings *s, const Assistant *a, Error *err) {
     status = add_item(&list, form->member, form->member_size, "", err);
   else if (form->given && status == STATUS_OK)
     status = add_item(&list, form->text.size ? form->text.data : "", form->text.size, "", err);
+  if (form->any_order && status == STATUS_OK) status = add_item(&list, "any", 3, "", err);
+  if (form->lenient && status == STATUS_OK) status = add_item(&list, "lenient", 7, "", err);
+  if (a->tools.given && status == STATUS_OK)
+    status = add_item(&list, a->tools.list.data, a->tools.list.size, "", err);
+  if (a->tools.required && status == STATUS_OK) status = add_item(&list, "required", 8, "", err);
   return end_list(s, "answer-form", &list, status, err);
 }
 

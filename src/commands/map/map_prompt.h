@@ -45,7 +45,7 @@ Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPr
 /* The same with `filling` in place of everything from the record: what two such prompts share belongs to the
  * pattern. */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
-/* The same of a single JSON text: a list of messages, or an object with "messages". `name` is for messages. */
+/* The same of a single JSON text: a list of messages, or an object with "messages". `name` begins errors. */
 Status map_prompt_conversation(const char *name, const char *text, size_t size, MapPrompt *prompt,
                                Error *err);
 /* Finds a member of a JSON record; *value has no text if the record lacks it. PRECOND map_prompt_fill() has

@@ -102,6 +102,14 @@ def test_records_call_at_once_as_alone(talk):
     assert found[0] == found[1] and any(found[0])
 
 
+def test_results_of_other_functions_are_not_resumed(talk, tmp_path):
+    flags = ["--map", "-", "--resume", tmp_path / "out", "--tool-choice", "required", *NOISE, "-s", 5]
+    assert talk("qwen", *flags, prompt=(), input=b"One\n").stdout == b""
+    assert talk("qwen", *flags, prompt=(), input=b"One\nTwo\n").stdout == b""
+    (tmp_path / "tools.json").write_text('[{"name": "other"}]')
+    assert b"answer-form" in talk("qwen", *flags, prompt=(), input=b"One\nTwo\n", status=2).stderr
+
+
 def test_a_conversation_goes_on_after_the_results(talk, tmp_path):
     call = {"id": "abcdefghi", "type": "function", "function": {"name": "now", "arguments": {"x": [1, "é"]}}}
     messages = [{"role": "user", "content": "When?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
