@@ -142,9 +142,9 @@ static const FlagGroup groups[] = {
   "--temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty"
 
 static const FlagRule rules[] = {
-    {"--messages", EXCLUDES, "-p, -f, --truncate, --map, --n-best, --choose, -sys, -sysf, --raw",
+    {"--messages", EXCLUDES, "-p, -f, --truncate, --map, --n-best, --choose, --choice, -sys, -sysf, --raw",
      "the conversation is all of the prompt"},
-    {"--tools", EXCLUDES, "-x, --choose", "a call is no text"},
+    {"--tools", EXCLUDES, "-x, --choose, --choice", "a call is no text"},
     {"--json, --no-stream", EXCLUDES, "--jsonl-stream", NULL},
     {"--ids", NEEDS, "--json, --jsonl-stream", NULL},
     {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},

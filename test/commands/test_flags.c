@@ -260,6 +260,8 @@ static const char *const apart[][2] = {
               "--chat-template "},
     {"-sys", " -sysf "},
     {"--n-best", " --choose --choice "},
+    {"--messages", " -p -f --truncate --map --n-best --choose --choice -sys -sysf --raw "},
+    {"--tools", " -x --choose --choice --json-schema --json-object --regex --grammar --raw --ignore-eos "},
     {"--think", " --no-think "},
     {"--hide-thinking", " --show-thinking "},
 };
@@ -270,7 +272,9 @@ static const char *const needing[][2] = {
     {"--retry-errors", " "}, /* two: --map and --resume */
     {"--unordered", " "},    /* two: --map and --json */
     {"--choose-by", " --choose --choice "},
-    {"--key-order", " --json-schema "},
+    {"--key-order", " --json-schema --tools "},
+    {"--schema-lenient", " --json-schema --tools "},
+    {"--tool-choice", " --tools "},
     {"--exit-choice", " --choose --choice "},
     {"--cache-limit", " --cache --cache-dir "},
 };
