@@ -7,7 +7,10 @@
 
 #include "constrain/lex.h"
 
-enum { MAX_BLANKS = 40 }; /* between two values, with constraint_write_plainly() */
+enum {
+  MAX_BLANKS = 40,   /* between two values, with constraint_write_plainly() */
+  TIDY_BYTES = 1024, /* after which memory is looked at */
+};
 
 Status constraint_begin(Constraint *constraint, Error *err) {
   Machine *m = &constraint->machine;
@@ -27,9 +30,11 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
   Constraint *c = constraint;
   *c = (Constraint){.vocabulary = vocabulary};
   TRY(schema_open(name, text, size, options, &c->set, err));
-  Status status = machine_open(&c->set, &c->machine, err);
-  if (status == STATUS_OK && vocabulary) status = masks_open(&c->machine, vocabulary, &c->masks, err);
   Error inner;
+  langs_begin_work(&c->set.langs);
+  Status status = machine_open(&c->set, &c->machine, &inner);
+  if (status == STATUS_OK && vocabulary) status = masks_open(&c->machine, vocabulary, &c->masks, &inner);
+  if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
   if (status == STATUS_OK && (status = constraint_begin(c, &inner)) != STATUS_OK)
     error_set(err, status, "%s: %s", name, inner.text);
   if (status != STATUS_OK) constraint_close(c);
@@ -161,6 +166,7 @@ Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err) {
     grammar_mask(c->grammar, c->vocabulary, c->place, mask);
     return grammar_check(c->grammar, err);
   }
+  langs_begin_work(&c->set.langs);
   masks_compute(&c->masks, &c->state, mask);
   if (c->escapes) drop_wordy(c, mask);
   return machine_check(&c->machine, err);
@@ -178,21 +184,37 @@ static Status take_by_grammar(Constraint *c, const char *bytes, size_t size, boo
   return grammar_check(c->grammar, err);
 }
 
+/* Takes bytes until one is refused, and returns their number. *tidied: states and marks from before are no
+ * longer valid. */
+static size_t push_bytes(Machine *m, JsonState *state, const char *bytes, size_t size, bool *tidied) {
+  size_t at = 0;
+  for (; at < size; at++) {
+    langs_begin_work(&m->set->langs);
+    if (at % TIDY_BYTES == TIDY_BYTES - 1) *tidied |= machine_tidy(m, state);
+    if (!machine_push(m, state, (unsigned char)bytes[at])) break;
+  }
+  return at;
+}
+
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err) {
   Machine *m = &constraint->machine;
   if (constraint->grammar) return take_by_grammar(constraint, bytes, size, allowed, taken, err);
   const ArenaMark mark = machine_mark(m);
   JsonState state = constraint->state;
-  size_t at = 0;
-  while (at < size && machine_push(m, &state, (unsigned char)bytes[at])) at++;
+  bool tidied = false;
+  const size_t at = push_bytes(m, &state, bytes, size, &tidied);
   *allowed = at == size;
   if (taken) *taken = at;
   if (*allowed) {
     constraint->state = state;
     count_space(constraint, bytes, size);
-  } else {
+  } else if (!tidied) {
     machine_release(m, mark);
+  } else { /* the bytes before are still there */
+    const uint32_t before = constraint->state.n_text;
+    machine_release(m, (ArenaMark){0, 0});
+    if (machine_begin(m, &constraint->state)) push_bytes(m, &constraint->state, m->text, before, &tidied);
   }
   return machine_check(m, err);
 }
@@ -201,6 +223,7 @@ Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error 
   size_t size = 0;
   const Vocabulary *v = constraint->vocabulary;
   if (constraint->machine.set) {
+    langs_begin_work(&constraint->set.langs);
     machine_tidy(&constraint->machine, &constraint->state);
     TRY(machine_check(&constraint->machine, err));
   }

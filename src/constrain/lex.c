@@ -283,6 +283,12 @@ uint32_t lex_alone(Machine *m, uint32_t index) {
   return lex_with_left(m, index, LANG_NO_END);
 }
 
+uint32_t lex_relaxed(Machine *m, uint32_t index) {
+  const Lang relaxed = lang_relaxed(&m->set->langs, langs_of(m, &m->lexes[index])[0]);
+  if (relaxed == langs_of(m, &m->lexes[index])[0]) return index;
+  return lex_begin(m, false, &relaxed, 1);
+}
+
 uint32_t lex_shortest(Machine *m, uint32_t index) {
   return lang_shortest(&m->set->langs, langs_of(m, &m->lexes[index])[0]);
 }

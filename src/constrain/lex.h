@@ -19,6 +19,8 @@ struct Lex {
   uint32_t left;  /* characters that may follow; LANG_NO_END: any number */
   uint32_t *next; /* [256] LANG_UNKNOWN where not computed; NULL: nothing was */
 
+  uint32_t mark; /* of the last search that met it, lex_masks.c */
+
   /* Found by lex_classes(). */
   bool classed;
   bool between;      /* no character and no escape has begun */
@@ -35,7 +37,9 @@ uint32_t lex_forget(Machine *m, uint32_t kept);
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);
 /* The state of the same text without limit on characters and without goals. */
 uint32_t lex_alone(Machine *m, uint32_t lex);
-/* That state with a limit. */
+/* The state of lex_alone() with lang_relaxed() of its language. */
+uint32_t lex_relaxed(Machine *m, uint32_t lex);
+/* That of lex_alone() with a limit. */
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
 /* Characters that the string has at least after this state of lex_alone(). */
 uint32_t lex_shortest(Machine *m, uint32_t lex);

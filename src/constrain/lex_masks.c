@@ -13,9 +13,10 @@
 #define KEPT_BYTES    ((size_t)32 << 20) /* of all masks: then they are made anew */
 #define MAX_PLANNED   128                /* states that a plan looks at */
 #define MAX_DEPTH     20                 /* characters that it looks ahead */
-#define MIN_DEPTH     8                  /* characters after which a plan may end rather than lose a class */
+#define MIN_DEPTH     8                  /* characters after which a plan may end */
 #define MAX_PLANS     6                  /* made for one mask */
 #define MIN_PLAN_NODE 64                 /* nodes below for which one is made */
+#define FEW_NODES     4                  /* nodes below for which none is used */
 #define FEW_IDS       2048               /* tokens that need no bit set */
 
 void lex_masks_release(LexMasks *masks) {
@@ -65,6 +66,8 @@ static LexMask *entry(LexMasks *masks, uint32_t lex) {
 typedef struct {
   LexMasks *masks;
   uint64_t whole, others;
+  uint32_t mark;      /* of lexes in states */
+  uint32_t min_depth; /* characters after which it may end rather than lose a class */
   uint32_t depth, n;
   uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
 } Plan;
@@ -78,10 +81,9 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
 /* Adds the state after a character of the class; false if the plan's classes had to change. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
-  for (uint32_t i = 0; i < p->n; i++)
-    if (p->states[i] == state) return true;
+  if (p->masks->m->lexes[state].mark == p->mark) return true;
   const uint64_t missing = p->whole & ~lex_classes(p->masks->m, state)->all;
-  if (missing && at < MIN_DEPTH) {
+  if (missing && at < p->min_depth) {
     p->whole &= weight_of(v, missing) > v->class_weights[class] ? ~CLASS_BIT(class) : ~missing;
     return false;
   }
@@ -89,16 +91,26 @@ static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
     if (at < p->depth) p->depth = at;
     return true;
   }
+  p->masks->m->lexes[state].mark = p->mark;
   p->states[p->n] = state;
   p->at[p->n++] = at;
   return true;
 }
 
+/* Begins a list of states with one, or none. */
+static void begin_states(Plan *p, uint32_t state) {
+  p->mark = ++p->masks->m->lex_mark;
+  p->n = 0;
+  if (state == LEX_NONE) return;
+  p->masks->m->lexes[state].mark = p->mark;
+  p->states[p->n++] = state;
+}
+
 /* Adds a state unless it is there; false if there are too many. */
 static bool add_state(Plan *p, uint32_t state) {
-  for (uint32_t i = 0; i < p->n; i++)
-    if (p->states[i] == state) return true;
+  if (p->masks->m->lexes[state].mark == p->mark) return true;
   if (p->n == MAX_PLANNED) return false;
+  p->masks->m->lexes[state].mark = p->mark;
   p->states[p->n++] = state;
   return true;
 }
@@ -115,6 +127,8 @@ static void after_class_begin(AfterClass *after, int class) {
   *after = (AfterClass){0, 0, LEX_NONE};
   if (class < CLASS_CONTROL) {
     after->byte = first[class], after->last = last[class];
+  } else if (class == CLASS_DELETE) {
+    after->byte = after->last = 0x7f;
   } else if (class < CLASS_WIDE) {
     after->byte = (unsigned)(place < 16   ? ' ' + place
                              : place < 23 ? ':' + place - 16
@@ -139,6 +153,11 @@ static uint32_t after_class_next(AfterClass *after, Machine *m, uint32_t state, 
   return LEX_NONE;
 }
 
+/* Classes of characters that end strings or are no whole characters. */
+#define NEVER_WHOLE                                                                                          \
+  (CLASS_BIT(CLASS_CONTROL) | CLASS_BIT(class_of_byte('"')) | CLASS_BIT(class_of_byte('\\')) |               \
+   CLASS_BIT(CLASS_MIDDLE) | CLASS_BIT(CLASS_PARTIAL))
+
 static bool plan_class(Plan *p, uint32_t i, int class) {
   const uint32_t state = p->states[i], at = p->at[i] + 1;
   AfterClass after;
@@ -149,8 +168,7 @@ static bool plan_class(Plan *p, uint32_t i, int class) {
 }
 
 static bool plan_whole(Plan *p, uint32_t lex) {
-  p->n = 1;
-  p->states[0] = lex;
+  begin_states(p, lex);
   p->at[0] = 0;
   p->depth = UINT32_MAX;
   p->others = 0;
@@ -164,20 +182,24 @@ static bool plan_whole(Plan *p, uint32_t lex) {
 }
 
 static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
-  const uint64_t never = CLASS_BIT(CLASS_CONTROL) | CLASS_BIT(class_of_byte('"')) |
-                         CLASS_BIT(class_of_byte('\\')) | CLASS_BIT(CLASS_MIDDLE) | CLASS_BIT(CLASS_PARTIAL);
-  Plan p = {.masks = masks};
-  p.whole = lex_classes(masks->m, lex)->all & ~never;
-  while (!plan_whole(&p, lex)) continue;
+  Plan p = {.masks = masks, .whole = lex_classes(masks->m, lex)->all & ~NEVER_WHOLE};
+  for (int i = 0; i < 2; i++) {
+    p.min_depth = i == 0 ? MIN_DEPTH : MAX_DEPTH;
+    while ((i == 0 || made->plans[0].depth < MAX_DEPTH) && !plan_whole(&p, lex)) continue;
+    made->plans[i] = (LexPlan){.whole = p.whole, .depth = p.depth};
+    if (i == 0) made->others = p.others;
+  }
   made->planned = true;
-  made->whole = p.whole;
-  made->others = p.others;
-  made->depth = p.depth;
+}
+
+static bool same_plans(const LexMask *made) {
+  return made->plans[0].whole == made->plans[1].whole && made->plans[0].depth == made->plans[1].depth;
 }
 
 /* Replaces the states by those after one more character of the plan's classes; false if they are too many. */
 static bool next_layer(Plan *p) {
   Plan next = {.masks = p->masks, .whole = p->whole, .depth = UINT32_MAX};
+  begin_states(&next, LEX_NONE);
   for (uint32_t i = 0; i < p->n; i++)
     for (uint64_t classes = p->whole; classes; classes &= classes - 1) {
       const int class = __builtin_ctzll(classes);
@@ -200,17 +222,28 @@ static uint32_t most_needed(const Plan *p) {
   return most;
 }
 
-/* Finds the most characters that a string needs to end after the plan's classes: after n of them, and after
- * any number. */
+/* Finds the most characters that a string needs to end after any number of a plan's classes. */
+static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
+  Plan p = {.masks = masks};
+  for (int i = 0; i < 2; i++) {
+    p.whole = made->plans[i].whole;
+    p.min_depth = i == 0 ? MIN_DEPTH : MAX_DEPTH;
+    if (i == 0 || !same_plans(made)) plan_whole(&p, lex);
+    made->plans[i].beyond = most_needed(&p);
+  }
+  made->bounded = true;
+}
+
+/* The same after n of the first plan's classes. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
-  Plan p = {.masks = masks, .whole = made->whole};
-  plan_whole(&p, lex);
-  made->beyond = most_needed(&p);
-  p.n = 1;
+  const LexPlan *plan = &made->plans[0];
+  Plan p = {.masks = masks, .whole = plan->whole};
   bool known = true;
+  if (!made->bounded) bound_plans(masks, lex, made);
+  begin_states(&p, lex);
   for (uint32_t n = 0; n < N_ENOUGH; n++) {
-    if (n > 0 && n <= made->depth) known = known && next_layer(&p);
-    made->enough[n] = n + (known && n <= made->depth ? most_needed(&p) : made->beyond);
+    if (n > 0 && n <= plan->depth) known = known && next_layer(&p);
+    made->enough[n] = n + (known && n <= plan->depth ? most_needed(&p) : plan->beyond);
   }
   made->measured = true;
 }
@@ -226,55 +259,85 @@ static bool add_token(LexMasks *masks, LexMask *made, LexToken token) {
   return true;
 }
 
+/* Adds the tokens of up to `depth` characters of some classes. */
 static void fill_base(const Vocabulary *v, uint64_t whole, uint32_t depth, uint64_t *tokens) {
-  memcpy(tokens, vocabulary_inside(v, depth), v->n_words * sizeof *tokens);
-  for (int c = 0; c < N_CLASSES; c++) {
-    if (whole & CLASS_BIT(c) || v->class_weights[c] == 0) continue;
-    const uint64_t *has = v->has_class + (size_t)c * v->n_words;
-    for (uint32_t i = 0; i < v->n_words; i++) tokens[i] &= ~has[i];
+  const uint64_t *inside = vocabulary_inside(v, depth);
+  const uint64_t *has[N_CLASSES] = {NULL};
+  int n = 0;
+  for (int c = 0; c < N_CLASSES; c++)
+    if (!(whole & CLASS_BIT(c)) && v->class_weights[c]) has[n++] = v->has_class + (size_t)c * v->n_words;
+  for (uint32_t i = 0; i < v->n_words; i++) {
+    uint64_t others = 0;
+    for (int c = 0; c < n; c++) others |= has[c][i];
+    tokens[i] |= inside[i] & ~others;
   }
 }
 
-static const uint64_t *find_base(LexMasks *masks, uint64_t whole, uint32_t depth) {
+/* The tokens of both plans. */
+static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPlan *b) {
   const Vocabulary *v = masks->v;
-  if (depth > v->max_characters) depth = v->max_characters;
-  for (size_t i = 0; i < masks->n_bases; i++)
-    if (masks->bases[i].whole == whole && masks->bases[i].depth == depth) return masks->bases[i].tokens;
-  uint64_t *tokens = malloc(v->n_words * sizeof *tokens);
+  for (size_t i = 0; i < masks->n_bases; i++) {
+    const LexBase *base = &masks->bases[i];
+    if (base->whole[0] == a->whole && base->depth[0] == a->depth && base->whole[1] == b->whole &&
+        base->depth[1] == b->depth)
+      return base->tokens;
+  }
+  uint64_t *tokens = calloc(v->n_words, sizeof *tokens);
   if (!tokens || mem_grow(&masks->bases, &masks->bases_capacity, masks->n_bases + 1, sizeof *masks->bases,
                           "masks", NULL)) {
     free(tokens);
     return no_memory(masks), NULL;
   }
-  fill_base(v, whole, depth, tokens);
-  masks->bases[masks->n_bases++] = (LexBase){whole, depth, tokens};
+  fill_base(v, a->whole, a->depth, tokens);
+  if (a->whole != b->whole || a->depth != b->depth) fill_base(v, b->whole, b->depth, tokens);
+  masks->bases[masks->n_bases++] = (LexBase){{a->whole, b->whole}, {a->depth, b->depth}, tokens};
   masks->kept_bytes += v->n_words * sizeof *tokens;
   return tokens;
 }
 
-uint32_t lex_enough(const LexMask *made, uint32_t n_characters) {
-  return n_characters < N_ENOUGH ? made->enough[n_characters] : n_characters + made->beyond;
+/* Strings of so many characters can begin with n of the plan's classes and end. */
+static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
+  return plan == made->plans && n < N_ENOUGH ? made->enough[n] : n + plan->beyond;
 }
 
-/* Adds the tokens that the plan allows. */
-static bool add_whole(LexMasks *masks, LexMask *made) {
+/* Adds the tokens of a plan, one by one where they are few. */
+static bool add_plan(LexMasks *masks, LexMask *made, LexPlan *plan) {
   const Vocabulary *v = masks->v;
   uint32_t n = 0;
   for (uint32_t i = 0; i < v->n_class_sets && n <= FEW_IDS; i++)
-    if (!(v->class_sets[i].classes & ~made->whole)) n += v->class_sets[i].n;
-  if (n > FEW_IDS) return (made->base = find_base(masks, made->whole, made->depth)) != NULL;
+    if (!(v->class_sets[i].classes & ~plan->whole)) n += v->class_sets[i].n;
+  if (n > FEW_IDS) return (plan->words = find_base(masks, plan, plan)) != NULL;
   for (uint32_t i = 0; i < v->n_class_sets; i++) {
     const ClassSet *set = &v->class_sets[i];
-    if (set->classes & ~made->whole) continue;
+    if (set->classes & ~plan->whole) continue;
     for (uint32_t j = set->first; j < set->first + set->n; j++) {
       const int32_t id = v->class_ids[j];
       const uint32_t n_characters = v->characters[id];
-      if (n_characters <= made->depth &&
-          !add_token(masks, made, (LexToken){id, lex_enough(made, n_characters)}))
+      if (n_characters <= plan->depth &&
+          !add_token(masks, made, (LexToken){id, enough_for(made, plan, n_characters)}))
         return false;
     }
   }
   return true;
+}
+
+static bool add_plans(LexMasks *masks, LexMask *made) {
+  LexPlan *wide = &made->plans[0], *deep = &made->plans[1];
+  if (!add_plan(masks, made, wide)) return false;
+  if (same_plans(made)) {
+    made->base = deep->words = wide->words;
+    return true;
+  }
+  if (!add_plan(masks, made, deep)) return false;
+  made->base = wide->words ? wide->words : deep->words;
+  return !wide->words || !deep->words || (made->base = find_base(masks, wide, deep)) != NULL;
+}
+
+/* True if add_plans() adds tokens of such classes with n characters. */
+static bool in_plans(const LexMask *made, uint64_t classes, uint32_t n) {
+  classes &= ~CLASS_BIT(CLASS_MIDDLE);
+  return (!(classes & ~made->plans[0].whole) && n <= made->plans[0].depth) ||
+         (!(classes & ~made->plans[1].whole) && n <= made->plans[1].depth);
 }
 
 /* --- walking the others */
@@ -308,8 +371,9 @@ static bool add_exit(LexMasks *masks, LexMask *made, LexExit exit) {
   return true;
 }
 
-/* True if all tokens at and below the node may follow. */
-static bool takes_all(Inside *in, uint32_t node, uint32_t lex) {
+/* True if all tokens at and below the node may follow; *enough: the characters in which the longest of them
+ * and a string's end fit. */
+static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough) {
   const Vocabulary *v = in->masks->v;
   LexMask *here = lex < in->masks->n_made ? in->masks->made[lex] : NULL;
   if (!here || !here->planned) {
@@ -318,24 +382,47 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex) {
     in->plans_left--;
     make_plan(in->masks, lex, here);
   }
-  if (in->measured && !here->measured) measure_plan(in->masks, lex, here);
-  return !(v->tokens.below[node] & ~here->whole) && v->height[node] <= here->depth;
+  if (in->measured && !here->bounded) bound_plans(in->masks, lex, here);
+  const uint64_t below = v->tokens.below[node];
+  const uint32_t height = v->height[node];
+  for (int i = 0; i < 2; i++) {
+    const LexPlan *plan = &here->plans[i];
+    if (below & ~plan->whole || height > plan->depth) continue;
+    *enough = in->measured ? height + plan->beyond : UINT32_MAX;
+    return true;
+  }
+  return false;
 }
 
-/* Nodes first..last-1 follow n_before bytes of a token. `root`: these are of the classes of the mask's
- * plan. */
+#define NO_CLASSES  0
+#define ALL_CLASSES (~UINT64_C(0))
+
+/* Nodes first..last-1 follow n_before bytes of a token, characters of the classes `path`. ALL_CLASSES: no
+ * token was added before. */
 static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t n_before,
-                        bool root) {
+                        uint64_t path) {
   const Trie *t = in->trie;
   const Vocabulary *v = in->masks->v;
   Machine *m = in->masks->m;
   const LexMask *made = in->made;
+  const LexPlan *wide = &made->plans[0];
   const uint32_t *row = m->lexes[lex].next;
+  const bool in_wide = !(path & ~wide->whole), in_deep = !(path & ~made->plans[1].whole);
   for (uint32_t node = first; node < last; node = t->skip[node]) {
     const unsigned char byte = t->bytes[node];
-    if (root && !(v->tokens.below[node] & ~made->whole & made->others) &&
-        n_before + v->height[node] <= made->depth)
+    if (in_wide || in_deep) {
+      const uint64_t below = v->tokens.below[node];
+      const uint32_t height = n_before + v->height[node];
+      if ((in_wide && !(below & ~wide->whole & made->others) && height <= wide->depth) ||
+          in_plans(made, path | below, height))
+        continue;
+    }
+    uint32_t enough;
+    if (t == &v->tokens && t->skip[node] - node >= FEW_NODES && takes_all(in, node, lex, &enough)) {
+      if (enough != UINT32_MAX) enough += n_before;
+      if (!add_values(in, node, t->skip[node], enough)) return false;
       continue;
+    }
     const uint32_t next = row && row[byte] != LANG_UNKNOWN ? row[byte] : lex_next(m, lex, byte);
     if (next == LEX_NONE) {
       if (in->exits && byte == '"' && lex_may_end(m, lex) &&
@@ -343,28 +430,143 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
         return false;
       continue;
     }
-    if (t == &v->tokens && !root && takes_all(in, node, lex)) {
-      const uint32_t most = n_before + v->height[node] + in->masks->made[lex]->beyond;
-      if (!add_values(in, node, t->skip[node], in->measured ? most : UINT32_MAX)) return false;
-      continue;
-    }
-    const int class = v->class_of[byte];
-    const bool still = root && (class == CLASS_MIDDLE || made->whole & CLASS_BIT(class));
-    const bool adds = t->entries[node] < t->entries[node + 1] && !(still && n_before < made->depth);
+    const uint64_t classes = path | CLASS_BIT(v->class_of[byte]);
+    const bool adds = t->entries[node] < t->entries[node + 1] && !in_plans(made, classes, n_before + 1);
     if (adds && !add_values(in, node, node + 1, enough_after(in, next, n_before + 1))) return false;
-    if (t->skip[node] > node + 1 && !walk_inside(in, node + 1, t->skip[node], next, n_before + 1, still))
+    if (t->skip[node] > node + 1 &&
+        !walk_inside(in, node + 1, t->skip[node], next, n_before + 1, classes & ~CLASS_BIT(CLASS_MIDDLE)))
       return false;
   }
   return true;
 }
 
-bool lex_takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left) {
+/* --- strings of at most so many characters */
+
+/* The state of lex_alone() after a byte of a string that may have *left more characters; LEX_NONE: the string
+ * cannot end within them. PRECOND no escape begins with it */
+static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint32_t *left) {
+  const uint32_t next = lex_next(m, lex, byte);
+  if (next == LEX_NONE) return next;
+  if (*left == LANG_NO_END) return next;
+  if ((byte & 0xc0) != 0x80 && (*left)-- == 0) return LEX_NONE;
+  return lex_shortest(m, next) <= *left ? next : LEX_NONE;
+}
+
+/* Escapes are few: they are walked with states that count characters themselves. */
+static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32_t lex, uint64_t *mask) {
+  const Trie *t = &masks->v->tokens;
+  for (uint32_t node = first; node < last; node = t->skip[node]) {
+    const uint32_t next = lex_next(masks->m, lex, t->bytes[node]);
+    if (next == LEX_NONE) continue;
+    for (uint32_t i = t->entries[node]; i < t->entries[node + 1]; i++) mask_add(mask, t->values[i]);
+    walk_counting(masks, node + 1, t->skip[node], next, mask);
+  }
+}
+
+/* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. `sure`: tokens of
+ * the mask's classes with so many further characters are there already; 0: others have come before. */
+static void walk_limited(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t left,
+                         uint32_t sure, uint64_t *mask) {
+  const Trie *t = in->trie;
+  const Vocabulary *v = in->masks->v;
+  const LexMask *made = in->made;
+  Machine *m = in->masks->m;
+  for (uint32_t node = first; node < last; node = t->skip[node]) {
+    const unsigned char byte = t->bytes[node];
+    if (v->height[node] <= sure && !(t->below[node] & ~made->plans[0].whole & made->others)) continue;
+    if (byte == '\\') {
+      walk_counting(in->masks, node, node + 1, lex_with_left(m, lex, left), mask);
+      continue;
+    }
+    uint32_t after = left, enough;
+    if (t->skip[node] - node >= FEW_NODES && takes_all(in, node, lex, &enough) && enough <= left) {
+      for (uint32_t i = t->entries[node]; i < t->entries[t->skip[node]]; i++) mask_add(mask, t->values[i]);
+      continue;
+    }
+    const uint32_t next = limited_next(m, lex, byte, &after);
+    if (next == LEX_NONE) continue;
+    for (uint32_t i = t->entries[node]; i < t->entries[node + 1]; i++) mask_add(mask, t->values[i]);
+    const int class = v->class_of[byte];
+    const bool still = sure > 0 && (class == CLASS_MIDDLE || made->plans[0].whole & CLASS_BIT(class));
+    walk_limited(in, node + 1, t->skip[node], next, after, still ? sure - 1 : 0, mask);
+  }
+}
+
+/* True if a string goes on with the token and can end after at most `left` characters. */
+static bool takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left) {
   Machine *m = masks->m;
-  size_t size;
+  size_t size, at = 0;
   const char *bytes = vocabulary_bytes(masks->v, id, &size);
-  uint32_t at = lex_with_left(m, lex, left);
-  for (size_t i = 0; i < size && at != LEX_NONE; i++) at = lex_next(m, at, (unsigned char)bytes[i]);
-  return at != LEX_NONE;
+  for (; at < size && lex != LEX_NONE && bytes[at] != '\\'; at++)
+    lex = limited_next(m, lex, (unsigned char)bytes[at], &left);
+  if (at < size && lex != LEX_NONE) lex = lex_with_left(m, lex, left);
+  for (; at < size && lex != LEX_NONE; at++) lex = lex_next(m, lex, (unsigned char)bytes[at]);
+  return lex != LEX_NONE;
+}
+
+#define MAX_TRIED 4096 /* tokens that are tried one by one */
+
+/* The most characters of the plan's classes with which a string can begin and end within `left`. */
+static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const LexPlan *plan,
+                              uint32_t left) {
+  uint32_t sure = 0;
+  while (sure < masks->v->max_characters && enough_for(made, plan, sure + 1) <= left) sure++;
+  return sure;
+}
+
+/* Adds the tokens that need no trial and counts those that do; with `try`, tries these. */
+static uint32_t add_surely(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, bool try,
+                           uint64_t *mask) {
+  const Vocabulary *v = masks->v;
+  uint32_t n = 0;
+  const uint64_t *inside = vocabulary_inside(v, left), *words[2], *surely[2];
+  for (int i = 0; i < 2; i++) {
+    words[i] = made->plans[i].words ? made->plans[i].words : v->inside; /* which begins with no token */
+    surely[i] = vocabulary_inside(v, surely_enough(masks, made, &made->plans[i], left));
+  }
+  for (uint32_t i = 0; i < v->n_words && made->base; i++) {
+    const uint64_t sure = (words[0][i] & surely[0][i]) | (words[1][i] & surely[1][i]);
+    mask[i] |= sure;
+    for (uint64_t rest = made->base[i] & inside[i] & ~sure; rest; rest &= rest - 1) {
+      const int32_t id = (int32_t)(i * 64) + __builtin_ctzll(rest);
+      if (++n > MAX_TRIED && !try) break;
+      if (try && takes_token(masks, lex, id, left)) mask_add(mask, id);
+    }
+  }
+  for (size_t i = 0; i < made->n_tokens; i++) {
+    const LexToken *token = &made->tokens[i];
+    n += token->enough > left;
+    if (token->enough <= left || (try && takes_token(masks, lex, token->id, left))) mask_add(mask, token->id);
+  }
+  return n;
+}
+
+void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask) {
+  const Vocabulary *v = masks->v;
+  const uint32_t n = add_surely(masks, made, lex, left, false, mask);
+  if (n == 0) return;
+  if (n <= MAX_TRIED) {
+    add_surely(masks, made, lex, left, true, mask);
+  } else {
+    uint32_t sure = surely_enough(masks, made, made->plans, left);
+    if (sure > made->plans[0].depth) sure = made->plans[0].depth;
+    Inside in = {masks, (LexMask *)made, &v->tokens, false, true, MAX_PLANS};
+    walk_limited(&in, 0, v->tokens.n, lex, left, sure, mask);
+  }
+}
+
+void lex_mask_rest(LexMasks *masks, const LexMask *made, uint32_t exact, uint32_t left, uint64_t *mask) {
+  const Vocabulary *v = masks->v;
+  const uint64_t *inside = vocabulary_inside(v, left);
+  for (uint32_t i = 0; i < v->n_words && made->base; i++)
+    for (uint64_t rest = made->base[i] & inside[i] & ~mask[i]; rest; rest &= rest - 1) {
+      const int32_t id = (int32_t)(i * 64) + __builtin_ctzll(rest);
+      if (takes_token(masks, exact, id, left)) mask_add(mask, id);
+    }
+  for (size_t i = 0; i < made->n_tokens; i++) {
+    const int32_t id = made->tokens[i].id;
+    if (!mask_has(mask, id) && takes_token(masks, exact, id, left)) mask_add(mask, id);
+  }
 }
 
 const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured) {
@@ -378,11 +580,11 @@ const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured) {
   if (between) {
     if (!made->planned) make_plan(masks, lex, made);
     if (measured) measure_plan(masks, lex, made);
-    if (made->whole && !add_whole(masks, made)) return NULL;
+    if (!add_plans(masks, made)) return NULL;
   }
-  if (!walk_inside(&in, 0, v->tokens.n, lex, 0, between)) return NULL;
+  if (!walk_inside(&in, 0, v->tokens.n, lex, 0, between ? NO_CLASSES : ALL_CLASSES)) return NULL;
   in.trie = &v->partial;
-  if (between && !walk_inside(&in, 0, v->partial.n, lex, 0, false)) return NULL;
+  if (between && !walk_inside(&in, 0, v->partial.n, lex, 0, ALL_CLASSES)) return NULL;
   made->made = true;
   masks->kept_bytes +=
       made->tokens_capacity * sizeof *made->tokens + made->exits_capacity * sizeof *made->exits;

@@ -19,27 +19,32 @@ typedef struct {
 
 #define N_ENOUGH 24
 
+/* Strings of up to `depth` characters of the classes `whole` may all follow a state. */
+typedef struct {
+  uint64_t whole;
+  uint32_t depth;
+  uint32_t beyond;       /* characters that a string needs after them to end, at most; if LexMask.bounded */
+  const uint64_t *words; /* [n_words] tokens of such strings; NULL: LexMask.tokens has them */
+} LexPlan;
+
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
-  bool made, planned;
-  bool measured; /* `enough` and `beyond` are known */
-  /* Strings of up to `depth` characters of the classes `whole` may all follow. Among them no character of
-   * other classes than `others` may. */
-  uint64_t whole, others;
-  uint32_t depth;
-  uint32_t enough[N_ENOUGH]; /* strings of so many characters can begin with n such ones and end */
-  uint32_t beyond;           /* characters that at most are needed after them to end */
-  const uint64_t *base;      /* [n_words] tokens of such strings; NULL: all are in `tokens` */
-  LexToken *tokens;          /* [n_tokens] further ones */
+  bool made, planned, bounded, measured;
+  LexPlan plans[2]; /* the second one: more characters of fewer classes, or the same */
+  uint64_t others;  /* classes that may follow within plans[0] beside its own */
+  uint32_t
+      enough[N_ENOUGH]; /* strings of so many characters can begin with n of plans[0] and end; if measured */
+  const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */
+  LexToken *tokens;     /* [n_tokens] further ones */
   size_t n_tokens, tokens_capacity;
   LexExit *exits; /* [n_exits] only where the state is not between characters */
   size_t n_exits, exits_capacity;
 } LexMask;
 
-/* Tokens of up to `depth` characters of some classes, made once. */
+/* Tokens of up to depth[i] characters of the classes whole[i], for one i or the other; made once. */
 typedef struct {
-  uint64_t whole;
-  uint32_t depth;
+  uint64_t whole[2];
+  uint32_t depth[2];
   uint64_t *tokens; /* [n_words] */
 } LexBase;
 
@@ -61,7 +66,8 @@ void lex_masks_release(LexMasks *masks);
  * PRECOND between characters: a state of lex_alone(). NULL on failure, which the machine keeps. It stays
  * until the next call. */
 const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured);
-/* Strings of so many characters can begin with n of `whole` and end. */
-uint32_t lex_enough(const LexMask *made, uint32_t n_characters);
-/* True if a string goes on with the token and can end after at most `left` characters. */
-bool lex_takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left);
+/* Adds the tokens of lex_mask(lex, measured) with which a string can go on and end within `left`
+ * characters. */
+void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask);
+/* Adds those of its other tokens that `exact` takes, whose strings it has too. */
+void lex_mask_rest(LexMasks *masks, const LexMask *made, uint32_t exact, uint32_t left, uint64_t *mask);

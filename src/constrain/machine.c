@@ -83,7 +83,7 @@ static const Frame *copy_frames(Machine *m, const Frame *frame) {
   return made;
 }
 
-void machine_tidy(Machine *machine, JsonState *state) {
+bool machine_tidy(Machine *machine, JsonState *state) {
   Machine *m = machine;
   const bool many_lexes = m->n_lexes > MAX_LEXES;
   langs_tidy(&m->set->langs);
@@ -91,7 +91,7 @@ void machine_tidy(Machine *machine, JsonState *state) {
     const bool in_text = state->phase >= PHASE_STRING && state->phase <= PHASE_NUMBER;
     state->lex = lex_forget(m, in_text ? state->lex : 1);
   }
-  if (!many_lexes && m->mark.chunk < (m->tidy_at ? m->tidy_at : TIDY_CHUNKS)) return;
+  if (!many_lexes && m->mark.chunk < (m->tidy_at ? m->tidy_at : TIDY_CHUNKS)) return false;
   char **chunks = m->chunks;
   const size_t n = m->n_chunks;
   m->chunks = NULL;
@@ -101,6 +101,7 @@ void machine_tidy(Machine *machine, JsonState *state) {
   m->tidy_at = 2 * m->n_chunks + TIDY_CHUNKS;
   for (size_t i = 0; i < n; i++) free(chunks[i]);
   free(chunks);
+  return true;
 }
 
 Status machine_open(SchemaSet *set, Machine *machine, Error *err) {

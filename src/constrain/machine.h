@@ -110,7 +110,8 @@ typedef struct {
   Lex *lexes; /* [n_lexes] */
   size_t n_lexes, lexes_capacity;
   NumberTable lexes_by_content;
-  Lang *lex_langs; /* [lex_langs_count] */
+  uint32_t lex_mark; /* of the last search among them */
+  Lang *lex_langs;   /* [lex_langs_count] */
   size_t lex_langs_count, lex_langs_capacity;
   Buffer decoded;          /* a key or string without its escapes */
   bool has_open;           /* some schema has unevaluatedItems or unevaluatedProperties */
@@ -151,7 +152,8 @@ static inline ArenaMark machine_mark(const Machine *machine) {
 static inline void machine_release(Machine *machine, ArenaMark mark) {
   machine->mark = mark;
 }
-/* Gives back memory that only the text before `state` needed, if it is much. PRECOND no mark is in use */
-void machine_tidy(Machine *machine, JsonState *state);
+/* Gives back memory that only the text before `state` needed, if it is much; true: other states and marks are
+ * no longer valid. */
+bool machine_tidy(Machine *machine, JsonState *state);
 void *machine_alloc(Machine *machine, size_t size);
 void machine_fail(Machine *machine, const char *message);

@@ -16,13 +16,20 @@
 #include "constrain/frames.h"
 #include "constrain/lex.h"
 
-#define KEPT_WORDS  ((size_t)1 << 20) /* of masks kept: then they are made anew */
+#define KEPT_BYTES  ((size_t)12 << 20) /* of masks kept: then they are made anew */
 #define MAX_TELLING 16
-#define FEW_QUOTES  4 /* tokens whose rests are tried one by one */
+#define MAX_EARLY   4096 /* expressions of first masks that are computed before a text begins */
+#define FEW_QUOTES  4    /* tokens whose rests are tried one by one */
 
 static bool no_memory(Masks *masks) {
   machine_fail(masks->m, "out of memory");
   return false;
+}
+
+static void known_clear(KnownTable *table) {
+  free(table->slots);
+  pool_release(&table->pool);
+  *table = (KnownTable){.count = 0};
 }
 
 /* Adds a language of keys unless it is there. */
@@ -36,32 +43,12 @@ static void add_telling(Masks *masks, Lang lang) {
   }
 }
 
-Status masks_open(Machine *machine, const Vocabulary *vocabulary, Masks *masks, Error *err) {
-  SchemaSet *set = machine->set;
-  *masks = (Masks){.m = machine, .v = vocabulary, .lex = {.m = machine, .v = vocabulary}, .tells = true};
-  masks->rest_words = vocabulary->n_rests / 64 + 1;
-  masks->rests = mem_alloc(masks->rest_words, sizeof *masks->rests, "masks", err);
-  masks->telling = masks->rests ? mem_alloc(MAX_TELLING, sizeof *masks->telling, "masks", err) : NULL;
-  if (!masks->telling) return masks_close(masks), STATUS_FAILED;
-  masks->n_rests_pool = 1;
-  for (uint32_t i = 0; i < set->count && masks->tells; i++) {
-    for (size_t j = 0; j < set->schemas[i].patterns.count; j++)
-      add_telling(masks, set->schemas[i].patterns.items[j].key);
-    if (set->schemas[i].names != SCHEMA_NONE) add_telling(masks, schema_strings(set, set->schemas[i].names));
-  }
-  return STATUS_OK;
-}
-
 void masks_close(Masks *masks) {
   lex_masks_close(&masks->lex);
   free(masks->rests);
   free(masks->telling);
-  free(masks->masks_by_state.slots);
-  free(masks->known);
-  free(masks->indices);
-  free(masks->words);
-  free(masks->rests_by_end.slots);
-  free(masks->rests_pool);
+  known_clear(&masks->masks_by_state);
+  known_clear(&masks->rests_by_end);
   *masks = (Masks){.m = NULL};
 }
 
@@ -79,7 +66,7 @@ static bool known_add(Masks *masks, KnownTable *table, Known known) {
   if (table->count * 2 >= table->n_slots) {
     const KnownTable old = *table;
     const size_t n = old.n_slots ? old.n_slots * 2 : 256;
-    *table = (KnownTable){calloc(n, sizeof *table->slots), n, 0};
+    *table = (KnownTable){calloc(n, sizeof *table->slots), n, 0, old.pool};
     if (!table->slots) return *table = old, no_memory(masks);
     for (size_t i = 0; i < old.n_slots; i++)
       if (old.slots[i].key) known_add(masks, table, old.slots[i]);
@@ -92,37 +79,26 @@ static bool known_add(Masks *masks, KnownTable *table, Known known) {
   return true;
 }
 
-static void known_clear(KnownTable *table) {
-  free(table->slots);
-  *table = (KnownTable){.count = 0};
-}
-
-static void forget_masks(Masks *masks) {
-  known_clear(&masks->masks_by_state);
-  masks->n_known = masks->n_pool = 0;
-}
-
 /* Keeps the mask as what differs from the base. */
 static void keep_mask(Masks *masks, uint64_t key, const uint64_t *base, const uint64_t *mask) {
-  if (masks->n_pool > KEPT_WORDS) forget_masks(masks);
+  KnownTable *table = &masks->masks_by_state;
+  if (table->pool.total > KEPT_BYTES) known_clear(table);
   const uint32_t n_words = masks->v->n_words;
-  const size_t need = masks->n_pool + n_words;
-  if (mem_grow(&masks->indices, &masks->indices_capacity, need, sizeof *masks->indices, "masks", NULL) ||
-      mem_grow(&masks->words, &masks->words_capacity, need, sizeof *masks->words, "masks", NULL) ||
-      mem_grow(&masks->known, &masks->known_capacity, masks->n_known + 1, sizeof *masks->known, "masks",
-               NULL)) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < n_words; i++) n += mask[i] != (base ? base[i] : 0);
+  KnownMask *known = pool_alloc(&table->pool, sizeof *known + n * (sizeof(uint64_t) + sizeof(uint32_t)));
+  if (!known) {
     no_memory(masks);
     return;
   }
-  KnownMask known = {base, 0, (uint32_t)masks->n_pool};
+  *known = (KnownMask){.base = base, .words = (uint64_t *)(known + 1)};
+  known->indices = (uint32_t *)(known->words + n);
   for (uint32_t i = 0; i < n_words; i++) {
     if (mask[i] == (base ? base[i] : 0)) continue;
-    masks->indices[masks->n_pool] = i;
-    masks->words[masks->n_pool++] = mask[i];
-    known.n++;
+    known->indices[known->n] = i;
+    known->words[known->n++] = mask[i];
   }
-  if (!known_add(masks, &masks->masks_by_state, (Known){key, masks->n_known})) return;
-  masks->known[masks->n_known++] = known;
+  known_add(masks, table, (Known){key, known});
 }
 
 static void begin_mask(const Masks *masks, const uint64_t *base, uint64_t *mask) {
@@ -135,9 +111,7 @@ static void begin_mask(const Masks *masks, const uint64_t *base, uint64_t *mask)
 
 static void take_known(const Masks *masks, const KnownMask *known, uint64_t *mask) {
   begin_mask(masks, known->base, mask);
-  const uint32_t *indices = masks->indices + known->at;
-  const uint64_t *words = masks->words + known->at;
-  for (uint32_t i = 0; i < known->n; i++) mask[indices[i]] = words[i];
+  for (uint32_t i = 0; i < known->n; i++) mask[known->indices[i]] = known->words[i];
 }
 
 /* A hash of what the mask depends on; 0: it depends on more. */
@@ -230,12 +204,26 @@ static void add_few(Masks *masks, const JsonState *state, uint32_t group, uint64
   }
 }
 
+/* Keeps masks->rests, or that the string or key may not end. */
+static void keep_rests(Masks *masks, uint64_t key, bool ends) {
+  KnownTable *table = &masks->rests_by_end;
+  if (table->pool.total > KEPT_BYTES) known_clear(table);
+  const size_t size = masks->rest_words * sizeof *masks->rests;
+  uint64_t *kept = ends ? pool_alloc(&table->pool, size) : NULL;
+  if (kept) memcpy(kept, masks->rests, size);
+  if (ends && !kept) {
+    no_memory(masks);
+  } else {
+    known_add(masks, table, (Known){key, kept});
+  }
+}
+
 /* Ends the string or key that is open and adds the group's tokens. `key` is a hash of all that the end
  * depends on; 0: it is never met again. */
 static void end_group(Masks *masks, const JsonState *state, uint32_t group, uint64_t key, uint64_t *mask) {
   const Known *known = key ? known_find(&masks->rests_by_end, key) : NULL;
   if (known) {
-    if (known->value) add_group(masks->v, group, masks->rests_pool + known->value, mask);
+    if (known->value) add_group(masks->v, group, known->value, mask);
     return;
   }
   const bool few = masks->v->groups[group].last - masks->v->groups[group].first <= FEW_QUOTES;
@@ -244,7 +232,6 @@ static void end_group(Masks *masks, const JsonState *state, uint32_t group, uint
   bool ends = machine_end_text(masks->m, &ended);
   ended.n_text++;
   if (ends && few && !key) add_few(masks, &ended, group, mask);
-  size_t at = 0;
   if (ends && (key || !few)) {
     memset(masks->rests, 0, masks->rest_words * sizeof *masks->rests);
     mask_add(masks->rests, 0);
@@ -252,22 +239,7 @@ static void end_group(Masks *masks, const JsonState *state, uint32_t group, uint
     add_group(masks->v, group, masks->rests, mask);
   }
   machine_release(masks->m, mark);
-  if (!key) return;
-  if (ends) {
-    if (masks->n_rests_pool > KEPT_WORDS) {
-      known_clear(&masks->rests_by_end);
-      masks->n_rests_pool = 1;
-    }
-    at = masks->n_rests_pool;
-    if (mem_grow(&masks->rests_pool, &masks->rests_capacity, at + masks->rest_words,
-                 sizeof *masks->rests_pool, "masks", NULL)) {
-      no_memory(masks);
-      return;
-    }
-    memcpy(masks->rests_pool + at, masks->rests, masks->rest_words * sizeof *masks->rests);
-    masks->n_rests_pool += masks->rest_words;
-  }
-  known_add(masks, &masks->rests_by_end, (Known){key, at});
+  if (key) keep_rests(masks, key, ends);
 }
 
 static uint64_t end_key(const Masks *masks, const JsonState *state, uint64_t what, uint64_t which) {
@@ -357,26 +329,6 @@ static void ends_of_text(Masks *masks, const JsonState *state, uint64_t *mask) {
 
 /* --- strings of restricted languages */
 
-/* Adds the tokens that the walk has found, as far as the string may have characters. */
-static void add_limited(Masks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask) {
-  const Vocabulary *v = masks->v;
-  uint32_t sure = 0;
-  while (sure < v->max_characters && lex_enough(made, sure + 1) <= left) sure++;
-  const uint64_t *inside = vocabulary_inside(v, left), *surely = vocabulary_inside(v, sure);
-  for (uint32_t i = 0; i < v->n_words && made->base; i++) {
-    mask[i] = made->base[i] & surely[i];
-    for (uint64_t rest = made->base[i] & inside[i] & ~surely[i]; rest; rest &= rest - 1) {
-      const int32_t id = (int32_t)(i * 64) + __builtin_ctzll(rest);
-      if (lex_takes_token(&masks->lex, lex, id, left)) mask_add(mask, id);
-    }
-  }
-  for (size_t i = 0; i < made->n_tokens; i++) {
-    const LexToken *token = &made->tokens[i];
-    if (token->enough <= left || lex_takes_token(&masks->lex, lex, token->id, left))
-      mask_add(mask, token->id);
-  }
-}
-
 /* The state is within a character or an escape: the walk has found the ends too. */
 static void ends_within(Masks *masks, const LexMask *made, const JsonState *state, uint64_t *mask) {
   Machine *m = masks->m;
@@ -402,28 +354,39 @@ static void ends_within(Masks *masks, const LexMask *made, const JsonState *stat
   }
 }
 
-/* A string or key of a restricted language; returns what the mask was begun with. */
-static const uint64_t *in_restricted(Masks *masks, const JsonState *state, uint64_t *mask) {
+/* Fills the mask with the tokens that stay inside the string or key in state `lex`, between characters;
+ * returns what it was begun with. */
+static const uint64_t *stay_inside(Masks *masks, uint32_t lex, uint64_t *mask) {
   Machine *m = masks->m;
-  const bool between = lex_classes(m, state->lex)->between;
-  const uint32_t left = m->lexes[state->lex].left;
-  const uint32_t lex = between ? lex_alone(m, state->lex) : state->lex;
-  const bool limited = between && left != LANG_NO_END;
-  const LexMask *made = lex_mask(&masks->lex, lex, limited);
+  const uint32_t left = m->lexes[lex].left;
+  const uint32_t exact = lex_alone(m, lex), relaxed = lex_relaxed(m, exact);
+  const bool limited = relaxed != exact || left != LANG_NO_END;
+  const LexMask *made = lex_mask(&masks->lex, relaxed, limited);
   if (!made) return NULL;
   begin_mask(masks, limited ? NULL : made->base, mask);
-  if (limited) {
-    add_limited(masks, made, lex, left, mask);
-  } else {
+  if (!limited) {
     for (size_t i = 0; i < made->n_tokens; i++) mask_add(mask, made->tokens[i].id);
+    return made->base;
   }
-  const uint64_t *base = made->base;
-  if (between) {
+  const bool near = relaxed != exact && left > LANG_RELAXED;
+  lex_mask_limited(&masks->lex, made, relaxed, near ? LANG_RELAXED : left, mask);
+  if (near) lex_mask_rest(&masks->lex, made, exact, left, mask);
+  return NULL;
+}
+
+/* A string or key of a restricted language. */
+static const uint64_t *in_restricted(Masks *masks, const JsonState *state, uint64_t *mask) {
+  if (lex_classes(masks->m, state->lex)->between) {
+    const uint64_t *base = stay_inside(masks, state->lex, mask);
     ends_of_text(masks, state, mask);
-  } else {
-    ends_within(masks, made, state, mask);
+    return base;
   }
-  return base;
+  const LexMask *made = lex_mask(&masks->lex, state->lex, false);
+  if (!made) return NULL;
+  begin_mask(masks, NULL, mask);
+  for (size_t i = 0; i < made->n_tokens; i++) mask_add(mask, made->tokens[i].id);
+  ends_within(masks, made, state, mask);
+  return NULL;
 }
 
 /* --- the whole */
@@ -467,20 +430,57 @@ static const uint64_t *compute(Masks *masks, const JsonState *state, uint64_t *m
   return NULL;
 }
 
+/* Computes the first masks of strings whose automata are intersections or complements: these take longest. */
+static Status compute_first(Masks *masks, Error *err) {
+  Machine *m = masks->m;
+  Langs *l = &m->set->langs;
+  const size_t start = l->count;
+  uint64_t *mask = mem_alloc(masks->v->n_words, sizeof *mask, "masks", err);
+  if (!mask) return STATUS_FAILED;
+  for (uint32_t i = 0; i < m->set->count && l->count - start < MAX_EARLY; i++) {
+    const Lang strings = schema_strings(m->set, i);
+    if (lang_is_plain(l, strings)) continue;
+    const Lang text = lang_text(l, strings);
+    const uint32_t lex = lex_begin(m, false, &text, 1);
+    uint32_t min, max;
+    if (lex != LEX_NONE && !lex_takes_any_text(m, lex) && !lex_is_counter(m, lex, &min, &max))
+      stay_inside(masks, lex, mask);
+  }
+  free(mask);
+  return machine_check(m, err);
+}
+
+Status masks_open(Machine *machine, const Vocabulary *vocabulary, Masks *masks, Error *err) {
+  SchemaSet *set = machine->set;
+  *masks = (Masks){.m = machine, .v = vocabulary, .lex = {.m = machine, .v = vocabulary}, .tells = true};
+  masks->rest_words = vocabulary->n_rests / 64 + 1;
+  masks->rests = mem_alloc(masks->rest_words, sizeof *masks->rests, "masks", err);
+  masks->telling = masks->rests ? mem_alloc(MAX_TELLING, sizeof *masks->telling, "masks", err) : NULL;
+  if (!masks->telling) return masks_close(masks), STATUS_FAILED;
+  for (uint32_t i = 0; i < set->count && masks->tells; i++) {
+    for (size_t j = 0; j < set->schemas[i].patterns.count; j++)
+      add_telling(masks, set->schemas[i].patterns.items[j].key);
+    if (set->schemas[i].names != SCHEMA_NONE) add_telling(masks, schema_strings(set, set->schemas[i].names));
+  }
+  const Status status = compute_first(masks, err);
+  if (status != STATUS_OK) masks_close(masks);
+  return status;
+}
+
 void masks_compute(Masks *masks, const JsonState *state, uint64_t *mask) {
   if (masks->lex_generation != masks->m->lex_generation) {
     lex_masks_release(&masks->lex);
-    forget_masks(masks);
+    known_clear(&masks->masks_by_state);
     masks->lex_generation = masks->m->lex_generation;
   }
   const uint64_t key = state_key(masks, state);
   const Known *known = key ? known_find(&masks->masks_by_state, key) : NULL;
   if (known) {
-    take_known(masks, &masks->known[known->value], mask);
+    take_known(masks, known->value, mask);
     return;
   }
   const uint32_t generation = masks->lex.generation;
   const uint64_t *base = compute(masks, state, mask);
-  if (generation != masks->lex.generation) forget_masks(masks);
+  if (generation != masks->lex.generation) known_clear(&masks->masks_by_state);
   if (key && !has_failed(&masks->m->failure)) keep_mask(masks, key, base, mask);
 }

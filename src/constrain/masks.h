@@ -3,24 +3,28 @@
 
 #include "constrain/lex_masks.h"
 #include "constrain/machine.h"
+#include "constrain/store/pool.h"
 #include "constrain/vocabulary.h"
 
 /* An answer that is kept. The key is a hash of all that it depends on. */
 typedef struct {
   uint64_t key; /* 0: empty */
-  size_t value;
+  const void *value;
 } Known;
 
+/* Values of one type, which lie in the pool. */
 typedef struct {
   Known *slots; /* [n_slots] */
   size_t n_slots, count;
+  Pool pool;
 } KnownTable;
 
 /* A mask as what differs from another one. */
 typedef struct {
   const uint64_t *base; /* [v->n_words], NULL: no token */
   uint32_t n;
-  uint32_t at; /* place of indices[0 .. n) and of words[0 .. n) in the pools */
+  uint64_t *words;   /* [n] */
+  uint32_t *indices; /* [n] */
 } KnownMask;
 
 /* Computes masks of one machine over one vocabulary, and keeps what states have in common. */
@@ -35,15 +39,8 @@ typedef struct {
   bool tells; /* they are all keys on which the effect of a key without a name of its own depends */
 
   uint32_t lex_generation;   /* of the machine */
-  KnownTable masks_by_state; /* values: indices in known */
-  KnownMask *known;          /* [n_known] */
-  size_t n_known, known_capacity;
-  uint32_t *indices; /* [n_pool] */
-  uint64_t *words;   /* [n_pool] */
-  size_t n_pool, indices_capacity, words_capacity;
-  KnownTable rests_by_end; /* values: places in rests_pool, 0: the string or key may not end */
-  uint64_t *rests_pool;
-  size_t n_rests_pool, rests_capacity;
+  KnownTable masks_by_state; /* values: KnownMask */
+  KnownTable rests_by_end;   /* values: [rest_words] rests; NULL: the string or key may not end */
 } Masks;
 
 Status masks_open(Machine *machine, const Vocabulary *vocabulary, Masks *masks, Error *err);

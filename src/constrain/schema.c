@@ -123,8 +123,11 @@ static void search_numbers(SchemaSet *set) {
     if (own == LANG_ALL || own == LANG_NONE) continue;
     const Lang numbers = lang_and(l, own, set->bounded_number);
     if (!lang_is_alive(l, numbers)) continue;
-    for (const char *byte = "-0123456789"; *byte && l->count - start < MAX_SEARCHED_NOW; byte++)
+    const Lang negative = lang_next(l, numbers, '-');
+    for (const char *byte = "-0123456789"; *byte && l->count - start < MAX_SEARCHED_NOW; byte++) {
       lang_is_alive(l, lang_next(l, numbers, (unsigned char)*byte));
+      lang_is_alive(l, lang_next(l, negative, (unsigned char)*byte));
+    }
   }
 }
 

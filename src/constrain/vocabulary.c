@@ -182,7 +182,8 @@ int class_of_byte(unsigned char byte) {
   if (byte >= '0' && byte <= '9') return CLASS_DIGITS;
   if (byte >= 'a' && byte <= 'z') return byte <= 'f' ? CLASS_LOWER_HEX : CLASS_LOWER;
   if (byte >= 'A' && byte <= 'Z') return byte <= 'F' ? CLASS_UPPER_HEX : CLASS_UPPER;
-  if (byte < 0x20 || byte == 0x7f) return CLASS_CONTROL;
+  if (byte < 0x20) return CLASS_CONTROL;
+  if (byte == 0x7f) return CLASS_DELETE;
   if (byte < '0') return CLASS_ASCII + byte - ' ';
   if (byte < 'A') return CLASS_ASCII + 16 + byte - ':';
   if (byte < 'a') return CLASS_ASCII + 23 + byte - '[';

@@ -43,7 +43,8 @@ enum {
   CLASS_LOWER,     /* g-z */
   CLASS_UPPER_HEX,
   CLASS_UPPER,
-  CLASS_CONTROL,                 /* and U+007F */
+  CLASS_CONTROL,                 /* which no string has */
+  CLASS_DELETE,                  /* U+007F */
   CLASS_ASCII,                   /* the first of 33: white space and ASCII's other characters in order */
   CLASS_WIDE = CLASS_ASCII + 33, /* UTF-8 with other first bytes than the following */
   CLASS_WIDE_C2,

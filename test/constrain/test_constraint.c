@@ -184,6 +184,10 @@ static void a_refusal_names_keyword_and_place(void **state) {
       {"{\"$schema\": \"http://example.com/s\"}", "$schema"},
       {"{\"type\": \"integer\", \"minimum\": 1.2, \"maximum\": 1.3}", "no text satisfies"},
       {"{\"required\": [\"a\"], \"properties\": {\"a\": false}, \"type\": \"object\"}", "no text satisfies"},
+      {"{\"type\": \"string\", \"allOf\": [{\"pattern\": \"a.{9}a.{9}b\"}, {\"not\": {\"pattern\": "
+       "\"b.{14}c\"}}, "
+       "{\"pattern\": \"^([ab]{3}|c{5})*$\"}, {\"not\": {\"pattern\": \"a.{12}c\"}}]}",
+       "steps of automata"},
       {"[1]", "expected a schema"},
       {"{", "schema:1:2"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -263,6 +267,11 @@ static void masks_allow_exactly_what_the_machine_takes(void **state) {
   check_masks("{\"items\": {\"pattern\": \"^[A-Z][a-z ]{0,12}.$\"}}", "[\"On the boat\", \"T\u00c9\"]");
   check_masks("{\"items\": {\"anyOf\": [{\"format\": \"date\"}, {\"maxLength\": 4}, {\"pattern\": \"x$\"}]}}",
               "[\"2024-02-29\", \"the\", \"was x\"]");
+  check_masks("{\"items\": {\"pattern\": \"[0-9]{4}\", \"maxLength\": 5}}", "[\"a2024\", \"20245\"]");
+  check_masks("{\"items\": {\"pattern\": \"^(?!.*://)((.{1,3}\\\\.){1,80}[a-z0-9-]+)$\", \"maxLength\": 90}}",
+              "[\"the.b:.was\"]");
+  check_masks("{\"items\": {\"pattern\": \"^(\\\\S+\\\\s){0,70}\\\\S+$\"}}", "[\"it was\"]");
+  check_masks("{\"items\": {\"multipleOf\": 0.01}}", "[99.900, -0.5]");
   check_masks(
       "{\"additionalProperties\": {\"enum\": [\"on\", \"one\"]}, \"patternProperties\": {\"^[a-c]+$\": "
       "{\"type\": \"null\"}, \"d\": true}, \"maxProperties\": 3}",
@@ -304,6 +313,37 @@ static void long_texts_need_no_more_memory(void **state) {
   constraint_close(&c);
 }
 
+/* Text in one piece needs no more memory than token by token, and what follows a refusal is as before it. */
+static void long_pieces_need_no_more_memory(void **state) {
+  (void)state;
+  const char *schema = "{\"items\": {\"properties\": {\"a\": {\"type\": \"integer\"}}}}";
+  const size_t n = 100000;
+  char *text = malloc(8 * n + 2);
+  Constraint c;
+  Error err;
+  bool allowed;
+  size_t taken;
+  assert_non_null(text);
+  *text = '[';
+  for (size_t i = 0; i < n; i++) memcpy(text + 1 + 8 * i, "{\"a\":1},", 9);
+  assert_int_equal(constraint_open("schema", schema, strlen(schema), any_order, NULL, &c, &err), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(&c, "[{\"a\":", 6, &allowed, NULL, &err), STATUS_OK);
+  assert_true(allowed);
+  for (int turn = 0; turn < 2; turn++) {
+    text[8 * n - 1] = ']';
+    memcpy(text, "2},", 3);
+    memset(text + 3, ' ', 6);
+    assert_int_equal(constraint_take_bytes(&c, text, 8 * n, &allowed, &taken, &err), STATUS_OK);
+    assert_true(!allowed && taken == 8 * n - 1 && c.machine.n_chunks < 300);
+  }
+  assert_int_equal(constraint_take_bytes(&c, "\"", 1, &allowed, NULL, &err), STATUS_OK);
+  assert_false(allowed);
+  assert_int_equal(constraint_take_bytes(&c, "3}]", 3, &allowed, NULL, &err), STATUS_OK);
+  assert_true(allowed && constraint_may_end(&c));
+  constraint_close(&c);
+  free(text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_first_impossible_byte_is_refused),
@@ -316,6 +356,7 @@ int main(void) {
       cmocka_unit_test(escapes_are_judged_by_what_they_mean),
       cmocka_unit_test(items_differ_as_values_do),
       cmocka_unit_test(a_refusal_names_keyword_and_place),
+      cmocka_unit_test(long_pieces_need_no_more_memory),
       cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
       cmocka_unit_test_setup_teardown(forced_tokens_are_those_of_the_tokenizer, open_vocabulary,
                                       close_vocabulary),

@@ -103,6 +103,57 @@ static void an_interval_without_integers_is_known_to_be_empty(void **state) {
 
 /* --- regular expressions */
 
+static Lang expression(const char *text) {
+  Error err;
+  Lang made;
+  assert_int_equal(regular_expression_parse(&langs, text, strlen(text), true, &made, &err), STATUS_OK);
+  return made;
+}
+
+/* After dots the expression has one counter, not one for each way to divide the text. */
+static void counters_that_overlap_are_one(void **state) {
+  (void)state;
+  Lang lang = lang_relaxed(&langs, expression("(.{1,63}\\.){1,99}[a-z]+"));
+  for (const char *at = "a.b..c"; *at; at++) lang = lang_next(&langs, lang, (unsigned char)*at);
+  const size_t before = langs.count;
+  for (const char *at = ".d.e"; *at; at++) lang = lang_next(&langs, lang, (unsigned char)*at);
+  assert_true(langs.count - before < 40);
+  const Lang runs[] = {expression("a{2,4}b"), expression("a{5,7}b"), expression("a{9,11}b")};
+  const Lang united = lang_or_all(&langs, runs, 3);
+  assert_int_equal(united, lang_or(&langs, expression("a{2,7}b"), runs[2]));
+  assert_true(has(united, "aaaaaaab") && !has(united, "aaaaaaaab") && has(united, "aaaaaaaaab"));
+}
+
+static void short_strings_know_no_high_counts(void **state) {
+  (void)state;
+  const Lang lang = expression("(a{1,80}b){0,64}"), relaxed = lang_relaxed(&langs, lang);
+  char text[130];
+  memset(text, 'a', sizeof text);
+  text[80] = 'b';
+  assert_true(lang_contains(&langs, lang, text, 81) && lang_contains(&langs, relaxed, text, 81));
+  text[80] = 'a', text[81] = 'b';
+  assert_true(!lang_contains(&langs, lang, text, 82) && lang_contains(&langs, relaxed, text, 82));
+  assert_int_equal(relaxed, lang_relaxed(&langs, relaxed));
+  assert_int_equal(expression("(a{1,63}b)*"), lang_relaxed(&langs, expression("(a{1,63}b)*")));
+}
+
+/* Characters of the shortest string, also from states whose searches met others. */
+static void the_shortest_string_is_found(void **state) {
+  (void)state;
+  static const struct {
+    const char *expression;
+    uint32_t characters;
+  } cases[] = {{"(?=.{7})(ab|\u3042c)*", 8}, {"(?!.{0,4}$).*x", 5}, {"(?=.*9)[a-z9]{3,}", 3}, {"(?!a)", 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Lang lang = lang_text(&langs, expression(cases[i].expression));
+    assert_int_equal(lang_shortest(&langs, lang), cases[i].characters);
+    assert_int_equal(lang_shortest(&langs, lang), cases[i].characters);
+  }
+  const Lang lang = lang_text(&langs, expression("(?=.{7})(ab|\u3042c)*"));
+  assert_int_equal(lang_shortest(&langs, lang_next(&langs, lang, 'a')), 7);
+  assert_int_equal(lang_shortest(&langs, lang_next(&langs, lang, 0xe3)), 7);
+}
+
 static void regular_expressions_match_as_ecma_has_it(void **state) {
   (void)state;
   static const struct {
@@ -191,6 +242,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(an_interval_without_integers_is_known_to_be_empty, open_langs,
                                       close_langs),
       cmocka_unit_test_setup_teardown(regular_expressions_match_as_ecma_has_it, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(short_strings_know_no_high_counts, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(the_shortest_string_is_found, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(mistakes_in_expressions_name_their_place, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(formats_follow_their_rfcs, open_langs, close_langs),
   };

@@ -337,6 +337,7 @@ static void add_mask_of_place(Grammar *g, const Vocabulary *v, Place place, uint
 
 void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mask) {
   KeptMask *kept = &g->masks[state % N_MASKS];
+  langs_begin_work(&g->langs);
   if (!kept->bits) kept->bits = mem_alloc(v->n_words, sizeof *kept->bits, "masks", NULL);
   if (!kept->bits) {
     fail(g, STATUS_FAILED, "out of memory");
@@ -364,6 +365,7 @@ static void forget_states(Grammar *g) {
 }
 
 uint32_t grammar_settle(Grammar *g, uint32_t state) {
+  langs_begin_work(&g->langs);
   if (g->n_states <= KEPT_STATES) return state;
   const State kept = g->states[state];
   begin_state(g);

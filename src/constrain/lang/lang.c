@@ -15,7 +15,7 @@
 #define MAX_ROWS        ((size_t)1 << 17) /* of transitions, 1 KB each, kept from token to token */
 #define MAX_SEARCHED    ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_WORD        ((size_t)1 << 12) /* bytes that are taken out one after the other */
-#define MAX_MEASURED    ((size_t)1 << 12) /* in one for the shortest string */
+#define MAX_RUNS        64                /* parts of a union among which repetitions are united */
 
 void langs_fail(Langs *langs, Status status, const char *message) {
   failure_set(&langs->failure, status, message);
@@ -108,6 +108,7 @@ Lang lang_then(Langs *langs, Lang a, Lang b) {
                                      .has_empty = first.has_empty && rest.has_empty,
                                      .plain = first.plain && rest.plain,
                                      .text = first.text && rest.text,
+                                     .counts = first.counts || rest.counts,
                                      .a = a,
                                      .b = b});
 }
@@ -115,6 +116,20 @@ Lang lang_then(Langs *langs, Lang a, Lang b) {
 static int by_number(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   return (x > y) - (x < y);
+}
+
+/* Sorts numbers, which are few or nearly in order most of the time. */
+static void sort_numbers(uint32_t *list, size_t n) {
+  if (n > 64) {
+    qsort(list, n, sizeof *list, by_number);
+    return;
+  }
+  for (size_t i = 1; i < n; i++) {
+    const uint32_t number = list[i];
+    size_t at = i;
+    for (; at > 0 && list[at - 1] > number; at--) list[at] = list[at - 1];
+    list[at] = number;
+  }
 }
 
 /* Appends the parts of `a`, if it is of this kind, or `a` to lists from `start`. */
@@ -153,7 +168,7 @@ static ptrdiff_t join_sets(Langs *langs, LangKind kind, uint32_t *list, size_t n
   Lang joined = lang_set(langs, all);
   if (joined == LANG_NONE) return -1;
   list[kept++] = joined;
-  qsort(list, kept, sizeof *list, by_number);
+  sort_numbers(list, kept);
   return (ptrdiff_t)kept;
 }
 
@@ -187,6 +202,41 @@ static ptrdiff_t tidy(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
   return (ptrdiff_t)kept;
 }
 
+/* A repetition and what follows it: `a`{min,max} rest. */
+typedef struct {
+  Lang a, rest;
+  uint32_t min, max;
+} Run;
+
+static bool read_run(const Langs *langs, Lang lang, Run *run) {
+  const LangNode *node = &langs->nodes[lang];
+  const Lang rest = node->kind == THEN ? node->b : LANG_EMPTY;
+  if (node->kind == THEN) node = &langs->nodes[node->a];
+  *run = (Run){node->a, rest, node->min, node->b};
+  return node->kind == REPEAT;
+}
+
+/* Unites runs among list[0..n) that differ in their numbers alone, where these make one range; returns the
+ * new n. Expressions of counters then grow with the text, not with all ways to read it. */
+static size_t join_runs(Langs *langs, uint32_t *list, size_t n) {
+  Run x, y;
+  for (size_t i = 0; i < n; i++) {
+    if (!read_run(langs, list[i], &x)) continue;
+    for (size_t j = i + 1; j < n; j++) {
+      if (!read_run(langs, list[j], &y) || x.a != y.a || x.rest != y.rest) continue;
+      if ((x.max != LANG_NO_END && y.min > x.max + 1) || (y.max != LANG_NO_END && x.min > y.max + 1))
+        continue;
+      if (y.min < x.min) x.min = y.min;
+      if (y.max > x.max) x.max = y.max;
+      list[i] = lang_then(langs, lang_repeat(langs, x.a, x.min, x.max), x.rest);
+      list[j] = list[--n];
+      j = i; /* the wider run may meet others */
+    }
+  }
+  sort_numbers(list, n);
+  return n;
+}
+
 static Lang join(Langs *langs, LangKind kind, const Lang *parts, size_t n) {
   const Lang absorbing = kind == OR ? LANG_ALL : LANG_NONE;
   if (has_failed(&langs->failure)) return LANG_NONE;
@@ -195,7 +245,8 @@ static Lang join(Langs *langs, LangKind kind, const Lang *parts, size_t n) {
     if (!add_parts(langs, kind, parts[i])) return LANG_NONE;
   size_t n_list = langs->lists_count - start;
   if (n_list == 0) return kind == OR ? LANG_NONE : LANG_ALL;
-  qsort(langs->lists + start, n_list, sizeof *langs->lists, by_number);
+  sort_numbers(langs->lists + start, n_list);
+  if (kind == OR && n_list > 1 && n_list <= MAX_RUNS) n_list = join_runs(langs, langs->lists + start, n_list);
   ptrdiff_t kept = tidy(langs, kind, langs->lists + start, n_list);
   langs->lists_count = start;
   if (kept < 0) return absorbing;
@@ -209,6 +260,7 @@ static Lang join(Langs *langs, LangKind kind, const Lang *parts, size_t n) {
     all_empty &= part->has_empty, any_empty |= part->has_empty;
     all_text &= part->text, any_text |= part->text;
     plain &= part->plain;
+    node.counts |= part->counts;
     if (kind == AND && list[i] == LANG_EMPTY) node.min = 1;
   }
   if (node.min) return all_empty ? LANG_EMPTY : LANG_NONE;
@@ -257,6 +309,7 @@ Lang lang_repeat(Langs *langs, Lang a, uint32_t min, uint32_t max) {
                                      .has_empty = min == 0,
                                      .plain = node.plain,
                                      .text = node.text,
+                                     .counts = node.counts || is_relaxable(node.text, max),
                                      .a = a,
                                      .b = max,
                                      .min = min});
@@ -380,14 +433,13 @@ static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *ne
   for (uint32_t i = 0; i < n; i++) after[i] = lang_next(langs, parts[i], byte);
   const Lang made = node.kind == NOT ? lang_not(langs, after[0]) : join(langs, AND, after, n);
   if (has_failed(&langs->failure)) return LANG_NONE;
-  bool same[256];
-  memset(same, true, sizeof same);
+  uint32_t different[256] = {0}; /* words like the rows', so that the compiler uses vectors */
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t *row = langs->nodes[parts[i]].next;
-    for (int other = 0; other < 256; other++) same[other] &= row[other] == after[i];
+    for (int other = 0; other < 256; other++) different[other] |= row[other] ^ after[i];
   }
   for (int other = 0; other < 256; other++)
-    if (same[other]) next[other] = made;
+    if (!different[other]) next[other] = made;
   return made;
 }
 
@@ -403,6 +455,9 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
     langs->n_rows++;
   }
   const LangNode *node = &langs->nodes[a];
+  langs->steps += node->kind == AND || node->kind == OR ? node->b : 1;
+  if (langs->steps > LANG_MAX_STEPS)
+    return langs_fail(langs, STATUS_USAGE, "over 800,000 steps of automata at once"), LANG_NONE;
   if (node->kind == NOT || (node->kind == AND && node->b <= MAX_PARTS))
     return next_by_parts(langs, a, byte, next);
   ByteSet cell = {{~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
@@ -426,6 +481,10 @@ bool lang_has_empty(const Langs *langs, Lang a) {
   return langs->nodes[a].has_empty;
 }
 
+bool lang_is_plain(const Langs *langs, Lang a) {
+  return langs->nodes[a].plain;
+}
+
 bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size) {
   for (size_t i = 0; i < size && a != LANG_NONE; i++)
     a = lang_next(langs, a, ((const unsigned char *)bytes)[i]);
@@ -446,20 +505,41 @@ static void mark_path(Langs *langs, const Reached *reached, size_t at) {
   }
 }
 
+/* The part of an expression that is a MULTIPLE; false: there is none. */
+static bool multiple_part(const Langs *langs, Lang a, LangNode *part) {
+  const LangNode node = langs->nodes[a];
+  *part = node;
+  for (uint32_t i = 0; node.kind == AND && i < node.b && part->kind != MULTIPLE; i++)
+    *part = langs->nodes[langs->lists[node.a + i]];
+  return part->kind == MULTIPLE;
+}
+
 /* Tries texts that end in a multiple, which a search would find late. *multiple: `a` has such a part. */
 static bool has_witness(Langs *langs, Lang a, bool *multiple) {
-  const LangNode node = langs->nodes[a];
-  *multiple = node.kind == MULTIPLE;
-  LangNode part = node;
-  for (uint32_t i = 0; node.kind == AND && i < node.b && !*multiple; i++) {
-    part = langs->nodes[langs->lists[node.a + i]];
-    *multiple = part.kind == MULTIPLE;
-  }
+  LangNode part;
+  *multiple = multiple_part(langs, a, &part);
   char text[80];
   size_t size;
   for (int i = 0; *multiple && multiple_witness(langs, part, i, text, &size); i++)
     if (size > 0 && lang_contains(langs, a, text, size)) return true;
   return false;
+}
+
+/* True if an AND has a MULTIPLE that only an exponent could still make true, and no string with one. */
+static bool lacks_exponent(Langs *langs, Lang a) {
+  LangNode part;
+  const LangNode node = langs->nodes[a];
+  if (node.kind != AND || !multiple_part(langs, a, &part) || !multiple_needs_exponent(langs, part))
+    return false;
+  Lang others = LANG_ALL;
+  for (uint32_t i = 0; i < node.b; i++) {
+    const Lang other = langs->lists[node.a + i];
+    if (langs->nodes[other].kind != MULTIPLE) others = lang_and(langs, others, other);
+  }
+  const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
+  const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
+  return !lang_is_alive(langs,
+                        lang_and(langs, others, lang_then(langs, digits, lang_then(langs, e, LANG_ALL))));
 }
 
 /* True if the expression has a MULTIPLE within a few levels. */
@@ -489,6 +569,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
   }
   bool multiple;
   if (has_witness(langs, a, &multiple)) return langs->nodes[a].alive = 1, true;
+  if (multiple && lacks_exponent(langs, a)) return langs->nodes[a].alive = 2, false;
   Reached *reached = NULL;
   size_t count = 0, capacity = 0;
   uint32_t round = ++langs->round;
@@ -598,120 +679,6 @@ Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size) {
   if (node.kind == OR && size <= MAX_WORD) return list_without(langs, node, bytes, size);
   if (node.kind == AND) return list_without(langs, node, bytes, size);
   return lang_and(langs, a, lang_not(langs, lang_literal(langs, bytes, size)));
-}
-
-/* --- lengths */
-
-static bool begins_character(int byte) {
-  return byte < 0x80 || byte > 0xbf;
-}
-
-/* lang_shortest() of what is made without AND, NOT and MULTIPLE. */
-static uint32_t shortest_plain(Langs *langs, Lang a) {
-  const LangNode node = langs->nodes[a];
-  if (node.has_empty) return 0;
-  if (node.shortest) return node.shortest - 1;
-  uint64_t made = 0;
-  switch ((LangKind)node.kind) {
-  case SET:
-    made = 1;
-    for (int byte = 0x80; byte <= 0xbf; byte++)
-      if (byte_set_has(&langs->sets[node.a], (unsigned)byte)) made = 0;
-    break;
-  case THEN: made = (uint64_t)shortest_plain(langs, node.a) + shortest_plain(langs, node.b); break;
-  case OR:
-    made = UINT32_MAX;
-    for (uint32_t i = 0; i < node.b; i++) {
-      uint32_t part = shortest_plain(langs, langs->lists[node.a + i]);
-      if (part < made) made = part;
-    }
-    break;
-  case REPEAT: made = (uint64_t)node.min * shortest_plain(langs, node.a); break;
-  default: break;
-  }
-  if (made > UINT32_MAX - 2) made = UINT32_MAX - 2;
-  langs->nodes[a].shortest = (uint32_t)made + 1;
-  return (uint32_t)made;
-}
-
-typedef struct {
-  Lang *items; /* [count] */
-  size_t count, capacity;
-} LangList;
-
-/* Adds what follows each language of `from` by a byte that begins a character, or continues one, to a
- * list; true if something there may end. */
-static bool search_step(Langs *langs, const LangList *from, bool begins, LangList *to) {
-  for (size_t at = 0; at < from->count; at++) {
-    Lang last = LANG_NONE;
-    for (int byte = 0; byte < 256; byte++) {
-      if (begins_character(byte) != begins) continue;
-      const Lang next = lang_next(langs, from->items[at], (unsigned char)byte);
-      if (next == LANG_NONE || next == last || langs->nodes[next].round == langs->round) continue;
-      last = next;
-      langs->nodes[next].round = langs->round;
-      if (!failure_grow(&langs->failure, &to->items, &to->capacity, to->count + 1, sizeof *to->items))
-        return true;
-      to->items[to->count++] = next;
-      if (langs->nodes[next].has_empty) return true;
-    }
-  }
-  return false;
-}
-
-uint32_t lang_shortest(Langs *langs, Lang a) {
-  if (langs->nodes[a].has_empty || has_failed(&langs->failure)) return 0;
-  if (langs->nodes[a].plain) return shortest_plain(langs, a);
-  if (langs->nodes[a].shortest) return langs->nodes[a].shortest - 1;
-  LangList now = {0}, next = {0};
-  uint32_t made = 0;
-  size_t searched = 0;
-  bool found = false;
-  ++langs->round;
-  if (failure_grow(&langs->failure, &now.items, &now.capacity, 64, sizeof *now.items))
-    now.items[now.count++] = a;
-  while (!found && now.count > 0 && !has_failed(&langs->failure)) {
-    if (search_step(langs, &now, false, &now)) break;
-    searched += now.count;
-    next.count = 0;
-    made++;
-    found = search_step(langs, &now, true, &next);
-    LangList swap = now;
-    now = next, next = swap;
-    if (searched > MAX_MEASURED) found = true, made = 0;
-  }
-  free(now.items);
-  free(next.items);
-  if (has_failed(&langs->failure)) return 0;
-  langs->nodes[a].shortest = made + 1;
-  return made;
-}
-
-/* True for S{min,max} with a max, where S is a set of characters. */
-static bool is_bounded(Langs *langs, Lang a) {
-  const LangNode *node = &langs->nodes[a];
-  return node->kind == REPEAT && node->b != LANG_NO_END && lang_is_character_set(langs, node->a);
-}
-
-Lang lang_without_max(Langs *langs, Lang a, uint32_t *max) {
-  const LangNode node = langs->nodes[a];
-  *max = LANG_NO_END;
-  if (is_bounded(langs, a)) {
-    *max = node.b;
-    return lang_repeat(langs, node.a, node.min, LANG_NO_END);
-  }
-  bool bounded = false;
-  for (uint32_t i = 0; node.kind == AND && i < node.b; i++)
-    bounded |= is_bounded(langs, langs->lists[node.a + i]);
-  if (!bounded) return a;
-  Lang made = langs->any_text;
-  for (uint32_t i = 0; i < node.b; i++) {
-    uint32_t part_max;
-    Lang part = lang_without_max(langs, langs->lists[node.a + i], &part_max);
-    if (part_max < *max) *max = part_max;
-    made = lang_and(langs, made, part);
-  }
-  return made;
 }
 
 /* --- the store */

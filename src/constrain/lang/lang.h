@@ -39,6 +39,7 @@ typedef struct {
   struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
   size_t divisors_count, divisors_capacity;
   size_t n_rows;  /* of transitions, 1 KB each */
+  size_t steps;   /* transitions computed since langs_begin_work() */
   uint32_t round; /* of searches for a string, which mark expressions with it */
   Lang any_character, any_text;
   Failure failure;
@@ -87,9 +88,16 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n);
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 
+/* Bounds the time of what follows until the next call: over LANG_MAX_STEPS transitions fail. */
+#define LANG_MAX_STEPS 800000
+static inline void langs_begin_work(Langs *langs) {
+  langs->steps = 0;
+}
 /* Forgets transitions if they take much memory; they are found anew. */
 void langs_tidy(Langs *langs);
 bool lang_has_empty(const Langs *langs, Lang a);
+/* True if `a` is made without intersections and complements, or LANG_ALL. */
+bool lang_is_plain(const Langs *langs, Lang a);
 /* The rests of the strings of `a` that begin with `byte`. */
 Lang lang_next(Langs *langs, Lang a, unsigned char byte);
 /* Characters above U+007F by their first byte. White space and line ends have classes of their own. */
@@ -109,6 +117,10 @@ Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`, which has one; bytes inside a character count
  * nothing. 0 where the search has a limit's length: then it may be more. */
 uint32_t lang_shortest(Langs *langs, Lang a);
+/* `a` with repetitions of at least LANG_RELAXED times at most made endless: a larger language with the same
+ * strings of up to LANG_RELAXED characters, whose automaton is smaller. */
+#define LANG_RELAXED 64
+Lang lang_relaxed(Langs *langs, Lang a);
 /* `a` as an intersection with the strings of at most *max characters (LANG_NO_END: of any number) and the
  * language returned, as far as `a` is written so. */
 Lang lang_without_max(Langs *langs, Lang a, uint32_t *max);

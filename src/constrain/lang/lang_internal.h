@@ -17,11 +17,14 @@ struct LangNode {
   bool has_empty; /* contains the empty string */
   bool plain;     /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
   bool text;      /* known to have only valid UTF-8 */
+  bool guessed;   /* lang_shortest() was too long a search */
+  bool counts;    /* has a repetition that lang_relaxed() changes */
   uint8_t alive;  /* 0 unknown, 1 has a string, 2 has none */
   uint8_t character_set, wide_all, wide_any; /* of lang_classes.c */
   uint32_t a, b, min;
   uint32_t round;    /* of the last search that met it */
   uint32_t shortest; /* lang_shortest() + 1, 0: unknown */
+  uint32_t relaxed;  /* lang_relaxed() + 1, 0: not made yet */
   uint32_t *next;    /* [256] LANG_UNKNOWN where not derived yet; NULL: nothing was */
 };
 
@@ -38,12 +41,20 @@ static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool invert
   for (int i = 0; i < 4; i++) set->bits[i] &= inverted ? ~other->bits[i] : other->bits[i];
 }
 
+/* Strings of up to LANG_RELAXED characters repeat no text more often, apart from the empty one: for them, a
+ * repetition of text up to `max` times may be endless. */
+static inline bool is_relaxable(bool text, uint32_t max) {
+  return text && max >= LANG_RELAXED && max != LANG_NO_END;
+}
+
 /* Finds or adds an expression. */
 Lang lang_node(Langs *langs, LangNode node);
 /* True if each string of `a` is one character, as far as is seen from how it is written. */
 bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` the bytes that have the same. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
+/* True if digits cannot make the rest of a MULTIPLE's texts multiples: its fraction is too long. */
+bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* The n-th text, in out[0..size), that would make a multiple of what the state of a MULTIPLE has read;
  * false for n after the last one. */
 #define MULTIPLE_WITNESSES 24

@@ -118,6 +118,11 @@ Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cel
   return state(langs, node.a, node.b, place);
 }
 
+bool multiple_needs_exponent(const Langs *langs, LangNode node) {
+  const Place place = unpack(node.min);
+  return place.phase == FRACTION && place.fraction > langs->divisors[node.a].scale;
+}
+
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size) {
   const Divisor d = langs->divisors[node.a];
   const Place place = unpack(node.min);
