@@ -36,6 +36,7 @@ static const char *unsupported_part(const ModelConfig *config) {
   } parts[] = {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {config->experts.n_experts > 0, "experts"},
+      {config->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;
@@ -52,7 +53,7 @@ Status cuda_check_model(const Model *model, Error *err) {
   if (part) return refuse(model, part, err);
   bool fit = model->dummy || scales_fit_fp16(&model->head);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
-    for (int which = 0; which < N_LAYER_LINEARS; which++)
+    for (int which = 0; which < layer_linear_count(&model->config, i); which++)
       fit = fit && scales_fit_fp16(layer_linear(&model->layers[i], which));
   return fit ? STATUS_OK : refuse(model, "scales that fp16 cannot hold", err);
 }

@@ -22,249 +22,25 @@ import numpy as np
 import checkpoint
 import compare
 import reference
+from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
+                               YARN_MSCALE, awq, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
+                               glm4, granite, granite4, granite_swa, hunyuan, lfm2, lfm3, llama, longrope,
+                               ministral3, mistral, muse_glimmer, new_names, olmo2, olmo3, phi3, qwen2, qwen3,
+                               qwen3_5, seed_oss, smollm3, with_vision)
+from miniature_experts import EXPERT_MINIATURES, expert_tensors, has_experts
 from miniature_shapes import (LARGER, delta_sizes, is_conv, is_delta, is_gemma4, is_lfm, linear_shapes, norm_widths,
                               text_of)
 
 N_TOKENS = 64
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
-VOCAB = 104  # the alphabet, three special tokens, five rows that no token has: real checkpoints pad theirs, too
 FLOOR = 1e-3  # least mean KL that a wrongly read member must cause: ten times what a test allows
-AWQ32 = {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 32, "zero_point": True,
-         "modules_to_not_convert": None}
-
-
-def awq(group, **more):
-    return {**AWQ32, "group_size": group, **more}
-
-
-def llama(**config):
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 64,
-            "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "max_position_embeddings": 128, "vocab_size": VOCAB, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
-            "tie_word_embeddings": True, "bos_token_id": 97, "eos_token_id": 98, "torch_dtype": "float16", **config}
-
-
-def mistral(**config):
-    return llama(architectures=["MistralForCausalLM"], model_type="mistral", **config)
-
-
-def qwen2(**config):
-    return llama(architectures=["Qwen2ForCausalLM"], model_type="qwen2", rms_norm_eps=1e-06, **config)
-
-
-def qwen3(**config):
-    return llama(**{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rms_norm_eps": 1e-06,
-                    "attention_bias": False, **config})
-
-
-def qwen3_5(**config):
-    """Three of four layers have the gated delta rule. Heads of values are more than those of keys, and of another
-    size, so that none can be taken for the other."""
-    return llama(**{"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "rms_norm_eps": 1e-06,
-                    "attention_bias": False, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
-                    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "linear_num_key_heads": 2,
-                    "linear_num_value_heads": 6, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
-                    "linear_conv_kernel_dim": 4, "torch_dtype": "bfloat16", **config})
-
-
-def smollm3(**config):
-    return llama(**{"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "pad_token_id": 96,
-                    "attention_bias": False, "mlp_bias": False, "num_hidden_layers": 4, **config})
-
-
-def phi3(**config):
-    return llama(**{"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "pad_token_id": 96,
-                    "tie_word_embeddings": False, **config})
-
-
-def gemma(**config):
-    """What Gemma 2 and 3 have in common. Neither hidden / heads nor head_dim is the scale of scores."""
-    return llama(**{"hidden_activation": "gelu_pytorch_tanh", "head_dim": 32, "query_pre_attn_scalar": 24,
-                    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
-                    "num_hidden_layers": 4, "sliding_window": 16, "attention_bias": False, **config})
-
-
-def gemma2(**config):
-    return gemma(**{"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "attn_logit_softcapping": 5.0,
-                    "final_logit_softcapping": 6.0, **config})
-
-
-def gemma3(**config):
-    return gemma(**{"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "attn_logit_softcapping": None,
-                    "final_logit_softcapping": None, **config})
-
-
-GEMMA4_ROPES = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000.0},
-                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
-
-
-def gemma4(**config):
-    """Five layers with a window and one without, whose heads are twice as long and whose values are its keys."""
-    config = gemma(**{"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "num_hidden_layers": 6,
-                      "head_dim": 16, "global_head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
-                      "num_global_key_value_heads": 1, "attention_k_eq_v": True, "final_logit_softcapping": 6.0,
-                      "hidden_size_per_layer_input": 0, "rope_parameters": GEMMA4_ROPES, **config})
-    return {key: value for key, value in config.items() if key not in ("rope_theta", "query_pre_attn_scalar")}
-
-
-def gemma4_e(**config):
-    """The last three of five layers use the keys and values of the two before them, and each has inputs of its own."""
-    return gemma4(**{"num_hidden_layers": 5, "attention_k_eq_v": False, "num_kv_shared_layers": 3,
-                     "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 20,
-                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
-                                     "full_attention"],
-                     "hidden_size_per_layer_input": 20, "vocab_size_per_layer_input": VOCAB + 2, **config})
-
-
-def granite(**config):
-    return llama(**{"architectures": ["GraniteForCausalLM"], "model_type": "granite", "attention_bias": False,
-                    "mlp_bias": False, "embedding_multiplier": 2.0, "attention_multiplier": 0.375,
-                    "residual_multiplier": 0.6, "logits_scaling": 2.0, **config})
-
-
-def olmo2(**config):
-    return llama(**{"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": False,
-                    "pad_token_id": 96, **config})
-
-
-def olmo3(**config):
-    """Layers of both kinds; the window cuts, and YaRN changes both frequencies and sharpness."""
-    return olmo2(**{"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "num_hidden_layers": 4,
-                    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
-                    "sliding_window": 16, **config})
-
-
-def seed_oss(**config):
-    return llama(**{"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "attention_bias": True,
-                    "attention_out_bias": False, "mlp_bias": False, "head_dim": 16, "hidden_size": 32,
-                    "intermediate_size": 64, "num_attention_heads": 4, "pad_token_id": 96,
-                    "tie_word_embeddings": False, **config})
-
-
-def ministral3(**config):
-    return llama(**{"architectures": ["Ministral3ForCausalLM"], "model_type": "ministral3", "head_dim": 16,
-                    "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 96, "sliding_window": None,
-                    "rope_parameters": MINISTRAL3, **config})
-
-
-def hunyuan(**config):
-    return llama(**{"architectures": ["HunYuanDenseV1ForCausalLM"], "model_type": "hunyuan_v1_dense", "head_dim": 16,
-                    "hidden_size": 32, "intermediate_size": 64, "attention_bias": False, "pad_token_id": 96,
-                    "rope_scaling": ALPHA, "use_qk_norm": True, **config})
-
-
-def glm(**config):
-    return llama(**{"architectures": ["GlmForCausalLM"], "model_type": "glm", "head_dim": 16, "hidden_size": 32,
-                    "intermediate_size": 64, "attention_bias": True, "pad_token_id": 96,
-                    "tie_word_embeddings": False, **config})
-
-
-def glm4(**config):
-    return glm(**{"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "partial_rotary_factor": 0.5, **config})
-
-
-def ernie(**config):
-    return llama(**{"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "head_dim": 16,
-                    "hidden_size": 32, "intermediate_size": 64, "use_bias": False, "pad_token_id": 0, **config})
-
-
-def exaone4(**config):
-    return llama(**{"architectures": ["Exaone4ForCausalLM"], "model_type": "exaone4", "head_dim": 16,
-                    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "pad_token_id": 0,
-                    "sliding_window": 16, "sliding_window_pattern": 4, **config})
-
-
-def granite4(**config):
-    return granite(**{"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid",
-                      "hidden_size": 32, "intermediate_size": 64, "shared_intermediate_size": 64,
-                      "layer_types": ["attention", "attention"], "num_local_experts": 0, "num_experts_per_tok": 0,
-                      "position_embedding_type": "rope", "mamba_n_heads": 4, "mamba_d_head": 16, "pad_token_id": 96,
-                      **config})
-
-
-def granite_swa(**config):
-    return granite(**{"architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa", "hidden_size": 32,
-                      "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
-                      "num_hidden_layers": 4, "sliding_window": 16, "pad_token_id": 96, **config})
-
-
-def lfm(**config):
-    """What LFM2 and LFM3 have in common: short convolutions beside attention."""
-    config = llama(**{"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1,
-                      "norm_eps": 1e-05, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
-    return {key: value for key, value in config.items() if key not in ("rms_norm_eps", "hidden_act")}
-
-
-def lfm2(**config):
-    """Two of four layers have attention; the MLP is 48 wide."""
-    return lfm(**{"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "conv_L_cache": 3, "conv_bias": False,
-                  "block_ff_dim": 60, "block_multiple_of": 16, "block_ffn_dim_multiplier": 1.0,
-                  "block_auto_adjust_ff_dim": True, "full_attn_idxs": [1, 3], **config})
-
-
-LFM3_ROPES = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000.0},
-              "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
-LFM3_TYPES = ["conv", "sliding_attention", "conv", "full_attention"]
-
-
-def lfm3(**config):
-    config = lfm(**{"architectures": ["Lfm3ForCausalLM"], "model_type": "lfm3", "conv_L_cache": 7, "conv_bias": False,
-                    "intermediate_size": 48, "head_dim": 16, "sliding_window": 16, "use_sandwich_norm": True,
-                    "use_attention_gate": True, "attention_bias": False, "layer_types": LFM3_TYPES,
-                    "rope_parameters": LFM3_ROPES, **config})
-    return {key: value for key, value in config.items() if key != "rope_theta"}
-
-
-def muse_glimmer(**config):
-    return llama(**{"model_type": "muse_glimmer_text", "hidden_activation": "silu", "head_dim": 16, "hidden_size": 32,
-                    "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 16,
-                    "num_hidden_layers": 4, "qk_scale_factor": 3.0, "output_multiplier": 0.6, "post_norm_eps": 0.05,
-                    "final_logit_softcapping": 8.0, "attention_bias": False, **config})
-
-
-def with_vision(architecture, model_type, text, vision, **config):
-    """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
-    moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
-    text = {key: value for key, value in text.items() if key not in ("architectures", "tie_word_embeddings")}
-    outer = {key: text.pop(key) for key in moved if key in text}
-    return {"architectures": [architecture], "model_type": model_type, "text_config": text, "vision_config": vision,
-            **outer, **config}
-
-
-def longrope(**config):
-    """Factors for the 6 pairs of three quarters of 16 numbers."""
-    return phi3(**{"partial_rotary_factor": 0.75, "rope_scaling": {
-        "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5],
-        "long_factor": [1.0, 1.5, 3.0, 6.0, 12.0, 20.0]}, "max_position_embeddings": 512, **config})
-
-
-def new_names(config):
-    """The spellings of transformers 5: dtype, and rope_parameters that hold rope_theta."""
-    config = dict(config)
-    config["dtype"] = config.pop("torch_dtype")
-    config["rope_parameters"] = {**(config.pop("rope_scaling", None) or {"rope_type": "default"}),
-                                 "rope_theta": config.pop("rope_theta")}
-    return config
-
-
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 32}
-YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
-YARN_MSCALE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 2.0,
-               "beta_slow": 0.5, "mscale": 3.0, "mscale_all_dim": 0.5, "truncate": False}
-MINISTRAL3 = {"rope_type": "yarn", "type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
-              "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16,
-              "llama_4_scaling_beta": 0.5}
-ALPHA = {"type": "dynamic", "alpha": 50.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
-         "mscale_all_dim": 0.0}
-PLAIN = {"rope_type": "default"}
-
 # name: config, and what else there is to it:
 #   matters   members of config.json that, replaced so, must move the logits by FLOOR
 #   quant     "config": quantization_config lies in config.json; "file": in a quant_config.json with its old names
 #   bias      layers that have one
 #   shards    number of safetensors files
 #   names     what names of tensors begin with, and the output head's
+#   experts   "each": they lie one by one; else how tensors of all of them are stored (miniature_experts.py)
 MINIATURES = {
     "llama-f16": dict(config=llama(), matters=[{"rope_theta": 100.0}]),
     "llama-bf16": dict(config=llama(torch_dtype="bfloat16", num_key_value_heads=4, tie_word_embeddings=False,
@@ -543,14 +319,18 @@ MINIATURES.update({
 })
 
 
-def make_tensors(name, config, bias="", names=("model.", "lm_head")):
+MINIATURES.update(EXPERT_MINIATURES)
+
+
+def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="each"):
     several, config = "text_config" in config, text_of(config)
     body, head = names
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     dtype = config.get("torch_dtype") or config["dtype"]
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
-    plus_one = any(name in config["model_type"] for name in ("gemma", "muse", "qwen3_5")) and not is_gemma4(config)
+    plus_one = not is_gemma4(config) and any(
+        name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next"))
     middle = 0 if plus_one else 1  # norms of these multiply by 1 + weight
     tensors = {}
 
@@ -576,19 +356,21 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
             if is_gemma4(config) and norm.startswith("self_attn."):
                 more = -0.3  # scores are not scaled
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
-        if config["model_type"] == "granite_swa":
+        if config["model_type"] in ("granite_swa", "gpt_oss"):
             put(prefix + "self_attn.sinks", normal(config["num_attention_heads"], std=2))
         for linear, (letter, n_out, n_in) in linear_shapes(config, layer).items():
             # Scores q k / sqrt(head_dim) of a standard deviation near 2.5: a few positions get the attention.
             sharp = 2.4 if config["model_type"] == "gemma2" else 1.6
             weight = normal(n_out, n_in, std=(sharp if letter and letter in "qk" else 1.0) / n_in**0.5)
             whole = prefix + linear
-            if quant and not any(module in whole for module in dense):
+            if quant and quant["quant_method"] == "awq" and not any(module in whole for module in dense):
                 tensors.update(checkpoint.awq_tensors(whole, *checkpoint.awq_quantise(weight, quant["group_size"])))
             else:
                 put(whole + ".weight", weight)
             if letter and letter in bias:
                 put(whole + ".bias", normal(n_out, std=0.5))
+        if has_experts(config, layer):
+            expert_tensors(config, prefix, experts, put, normal, tensors)
         if is_gemma4(config):
             put(prefix + "layer_scalar", 0.7 + normal(1, std=0.1))
         if is_delta(config, layer):
@@ -609,10 +391,10 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head")):
     if not config.get("tie_embedding", tied):
         put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if several:  # what is no part of the text's
-        qwen = config["model_type"] == "qwen3_5_text"
+        qwen = config["model_type"].startswith("qwen3_5")
         tower = "model.visual.patch_embed.proj" if qwen else "vision_tower.patch_embedding"
         put(tower + ".bias", normal(16, std=1))
-    if config["model_type"] == "qwen3_5_text" and several:  # a layer that drafts tokens
+    if config["model_type"].startswith("qwen3_5") and several:  # a layer that drafts tokens
         put("mtp.fc.weight", normal(hidden, 2 * hidden, std=1))
     return tensors
 
@@ -642,11 +424,11 @@ def write_config(directory, config, quant):
     checkpoint.write_json(os.path.join(directory, "config.json"), config)
 
 
-def make(out, name, config, matters, quant="config", bias="", shards=1, names=("model.", "lm_head")):
+def make(out, name, config, matters, quant="config", bias="", shards=1, names=("model.", "lm_head"), experts="each"):
     directory = os.path.join(out, name)
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
-    tensors = make_tensors(name, config, bias, names)
+    tensors = make_tensors(name, config, bias, names, experts)
     if shards > 1:
         checkpoint.write_shards(directory, tensors, shards)
     else:

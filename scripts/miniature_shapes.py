@@ -2,8 +2,39 @@
 make_miniatures.py."""
 
 
+DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+# Kinds with experts whose MLP beside them has a name of its own.
+SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
+          "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts"}
+EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
+                "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe")
+
+
+def has_experts(config, layer):
+    """True if a layer has experts."""
+    kind = config["model_type"]
+    if kind == "glm4_moe":
+        return layer >= config["first_k_dense_replace"]
+    if kind == "lfm2_moe":
+        return layer >= config["num_dense_layers"]
+    if kind == "ernie4_5_moe":
+        return layer >= config["moe_layer_start_index"]
+    if layer in config.get("mlp_only_layers", []):
+        return False
+    return kind in EXPERT_KINDS or bool(config.get("enable_moe_block"))
+
+
+def shared_width(config):
+    """Of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
+    if config["model_type"] == "glm4_moe":
+        return config["n_shared_experts"] * config["moe_intermediate_size"]
+    if config["model_type"] == "ernie4_5_moe":
+        return config["moe_num_shared_experts"] * config["moe_intermediate_size"]
+    return config.get("shared_expert_intermediate_size", 0)
+
+
 def is_lfm(config):
-    return config["model_type"] in ("lfm2", "lfm3")
+    return config["model_type"] in ("lfm2", "lfm2_moe", "lfm3")
 
 
 def is_conv(config, layer):
@@ -54,7 +85,7 @@ def head_sizes(config, layer):
 
 def is_delta(config, layer):
     """True if a layer has the gated delta rule."""
-    if config["model_type"] != "qwen3_5_text":
+    if config["model_type"] not in DELTA_KINDS:
         return False
     if "layer_types" in config:
         return config["layer_types"][layer] == "linear_attention"
@@ -71,6 +102,12 @@ def delta_sizes(config):
 def mlp_shapes(config, layer):
     """The same for the part of a layer that follows attention."""
     kind, hidden, inner = config["model_type"], config["hidden_size"], config["intermediate_size"]
+    if has_experts(config, layer) and not is_gemma4(config):
+        inner, name = shared_width(config), SHARED.get(kind)
+        if not inner:
+            return {}
+        return {name + ".gate_proj": ("g", inner, hidden), name + ".up_proj": ("u", inner, hidden),
+                name + ".down_proj": ("d", hidden, inner)}
     if kind == "granitemoehybrid":
         return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
                 "shared_mlp.output_linear": ("d", hidden, inner)}
@@ -98,20 +135,23 @@ def linear_shapes(config, layer):
         keys, values, n_values = delta_sizes(config)
         shapes = {"in_proj_qkv": (2 * keys + values, hidden), "in_proj_z": (values, hidden),
                   "in_proj_b": (n_values, hidden), "in_proj_a": (n_values, hidden), "out_proj": (hidden, values)}
+        if kind == "qwen3_next":
+            shapes = {"in_proj_qkvz": (2 * keys + 2 * values, hidden), "in_proj_ba": (2 * n_values, hidden),
+                      "out_proj": (hidden, values)}
         shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
     elif is_conv(config, layer):
         shapes = {"conv.in_proj": ("c", 3 * hidden, hidden), "conv.out_proj": ("c", hidden, hidden)}
     elif kind == "phi3":
         shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     else:
-        with_gate = 2 if kind == "qwen3_5_text" else 1
+        with_gate = 2 if kind in DELTA_KINDS else 1
         shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                   "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     if kind == "muse_glimmer_text":
         shapes["self_attn.gate_proj"] = ("a", q, hidden)
     if config.get("use_attention_gate") and not is_conv(config, layer):
         shapes["self_attn.g_proj"] = ("a", heads, hidden)
-    if kind == "lfm2" and not is_conv(config, layer):
+    if kind in ("lfm2", "lfm2_moe") and not is_conv(config, layer):
         shapes["self_attn.out_proj"] = shapes.pop("self_attn.o_proj")
     if is_gemma4(config) and config["attention_k_eq_v"] and is_full(config, layer):
         del shapes["self_attn.v_proj"]
@@ -140,7 +180,7 @@ def norm_widths(config, layer):
     if is_lfm(config):
         norms = ["operator_norm", "ffn_norm"]
         norms += ["post_operator_norm", "post_ffn_norm"] if config.get("use_sandwich_norm") else []
-        q_and_k = ["q_layernorm", "k_layernorm"] if kind == "lfm2" else ["q_norm", "k_norm"]
+        q_and_k = ["q_layernorm", "k_layernorm"] if kind in ("lfm2", "lfm2_moe") else ["q_norm", "k_norm"]
         heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
         return {**{norm: hidden for norm in norms}, **heads}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
@@ -152,7 +192,8 @@ def norm_widths(config, layer):
     if kind == "glm4":
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     widths = {norm: hidden for norm in norms}
-    q_and_k = kind in ("qwen3", "gemma3_text", "exaone4", "qwen3_5_text") or is_gemma4(config)
+    q_and_k = kind in ("qwen3", "qwen3_moe", "gemma3_text", "exaone4", *DELTA_KINDS) or is_gemma4(config)
+    q_and_k = q_and_k or bool(kind == "glm4_moe" and config.get("use_qk_norm"))
     if q_and_k and not is_delta(config, layer):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
     if config.get("hidden_size_per_layer_input"):
@@ -161,6 +202,9 @@ def norm_widths(config, layer):
         del widths["self_attn.k_norm"]
     if kind == "hunyuan_v1_dense":
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
-    if kind in ("olmo2", "olmo3"):
+    if config.get("enable_moe_block"):
+        widths.update({norm: hidden for norm in ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1",
+                                                 "post_feedforward_layernorm_2")})
+    if kind in ("olmo2", "olmo3", "olmoe"):
         widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
     return widths

@@ -14,6 +14,7 @@ import torch
 import transformers
 
 import checkpoint
+import miniature_experts
 
 
 def load(directory, **changes):
@@ -24,7 +25,7 @@ def load(directory, **changes):
     several = "text_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
     tensors = {text_name(name): array for name, array in
-               checkpoint.dequantised(checkpoint.read_checkpoint(directory)).items()}
+               miniature_experts.merged(checkpoint.dequantised(checkpoint.read_checkpoint(directory))).items()}
     if several and "lm_head.weight" in tensors:
         config.tie_word_embeddings = False  # as from_pretrained() decides where both are there
     elif config.tie_word_embeddings:

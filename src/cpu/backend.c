@@ -18,22 +18,6 @@ enum { MAX_THREADS = 1024, LINE = 64 };
 
 /* --- the model --- */
 
-/* Copies a vector as fp32 to place[*next], adds `plus` and advances *next; NULL for an absent vector. With
- * place NULL it only counts. */
-const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next) {
-  if (!vector->data) return NULL;
-  float *out = place ? place + *next : NULL;
-  if (out) floats_read(vector->data, vector->dtype, 0, (size_t)vector->n, out);
-  for (int i = 0; out && plus != 0 && i < vector->n; i++) out[i] += plus;
-  *next += (size_t)vector->n;
-  return out;
-}
-
-CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next) {
-  if (linear->n_out == 0) return (CpuLinear){0};
-  return (CpuLinear){linear, cpu_take_vector(&linear->bias, 0, place, next)};
-}
-
 /* The weights of norms that have none in the checkpoint: ones for the widest of them. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
   if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
@@ -48,7 +32,7 @@ static const float *take_ones(const ModelConfig *config, float *place, size_t *n
 
 static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
   const float plus = model->config.norm_plus_one;
-  size_t next = 0;
+  size_t next = 0, n_experts = 0;
   loaded->ones = take_ones(&model->config, place, &next);
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
@@ -74,6 +58,11 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
         .input_gate = cpu_take_linear(&from->input_gate, place, &next),
         .input_projection = cpu_take_linear(&from->input_projection, place, &next),
     };
+    if (config_layer(&model->config, i).n_experts > 0) {
+      loaded->layers[i].experts =
+          cpu_take_experts(&model->config, &from->moe, loaded->experts + n_experts, place, &next);
+      n_experts += (size_t)model->config.experts.n_experts;
+    }
     if (kind == LAYER_DELTA)
       loaded->layers[i].delta = cpu_take_delta(&model->config.delta, &from->delta, place, &next);
     if (kind == LAYER_CONV)
@@ -92,6 +81,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
 static void cpu_unload(BackendModel *loaded) {
   if (!loaded) return;
   free(loaded->layers);
+  free(loaded->experts);
   free(loaded->vectors);
   free(loaded->ropes[ROPE_GLOBAL].frequencies);
   free(loaded);
@@ -115,6 +105,12 @@ static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error 
   return STATUS_OK;
 }
 
+static size_t count_experts(const ModelConfig *config) {
+  size_t n = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) n += (size_t)config_layer(config, layer).n_experts;
+  return n;
+}
+
 static Status cpu_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   const ModelConfig *config = &model->config;
@@ -127,6 +123,9 @@ static Status cpu_load(const Model *model, const BackendOptions *options, Backen
   loaded->n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
   loaded->layers = mem_alloc((size_t)config->n_layers, sizeof *loaded->layers, "the CPU backend", err);
   if (!loaded->layers) goto failed;
+  const size_t n_experts = count_experts(config);
+  if (n_experts) loaded->experts = mem_alloc(n_experts, sizeof *loaded->experts, "the CPU backend", err);
+  if (n_experts && !loaded->experts) goto failed;
   loaded->vectors =
       mem_alloc(take_vectors(model, NULL, loaded), sizeof *loaded->vectors, "norms and biases", err);
   if (!loaded->vectors) goto failed;
@@ -178,6 +177,7 @@ int cpu_padded(int64_t n) {
 static size_t widest_input(const StatePlan *plan) {
   int widest = plan->hidden > plan->heads ? plan->hidden : plan->heads;
   if (widest < plan->intermediate) widest = plan->intermediate;
+  if (widest < plan->expert_width) widest = plan->expert_width;
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
@@ -219,8 +219,12 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
   }
+  if (delta->interleaved)
+    raise_to(&plan.queries, (int64_t)plan.channels + plan.delta_width + 2 * (int64_t)plan.delta_heads);
   raise_to(&plan.intermediate, config->per_layer_width); /* layer_end's scratch is that of the MLP */
   raise_to(&plan.inputs, (int64_t)config->n_layers * config->per_layer_width);
+  raise_to(&plan.routes, config->experts.n_experts);
+  raise_to(&plan.expert_width, config->experts.width);
   if (plan.n_ropes > 1 && config->local_rope.rotary_dim > config->rope.rotary_dim)
     plan.angles = config->local_rope.rotary_dim / 2;
   return plan;
@@ -256,8 +260,28 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
   size_t sums = product_of(widest, splits * rows),
          others = product_of((size_t)plan->hidden, MAX_SPLITS * rows);
   if (sums < others) sums = others;
+  const size_t chosen = product_of((size_t)config->experts.n_chosen, rows);
+  others = product_of(chosen, 2 * (size_t)plan->expert_width * splits);
+  if (sums < others) sums = others;
+  others = product_of(chosen, (size_t)plan->hidden * MAX_SPLITS);
+  if (sums < others) sums = others;
   others = config->quant.head ? product_of(vocab, splits * logit_rows) : 0;
   return sums < others ? others : sums;
+}
+
+static void take_expert_memory(Arena *arena, const ModelConfig *config, const StatePlan *plan, size_t rows,
+                               ExpertMemory *memory) {
+  const size_t routes = product_of(rows, (size_t)plan->routes), hidden = (size_t)plan->hidden,
+               chosen = product_of(rows, (size_t)config->experts.n_chosen);
+  memory->routes = take(arena, routes, sizeof(float));
+  memory->scores = take(arena, routes, sizeof(float));
+  memory->shared_gates = take(arena, rows, sizeof(float));
+  memory->choices = take(arena, chosen, sizeof *memory->choices);
+  memory->ends = take(arena, (size_t)config->experts.n_experts, sizeof *memory->ends);
+  memory->gathered = take(arena, product_of(chosen, hidden), sizeof(float));
+  memory->inner = take(arena, product_of(chosen, (size_t)plan->expert_width), sizeof(float));
+  memory->beside = take(arena, product_of(rows, hidden), sizeof(float));
+  memory->groups = take(arena, (size_t)config->experts.n_experts + 1, sizeof *memory->groups);
 }
 
 /* Sets the plan and the pointers of a state with these options and returns the bytes that they take. */
@@ -288,13 +312,16 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
   state->sines = take(&arena, angles, sizeof(float));
-  state->scratch.parts = take(&arena, n_parts(config, options, plan), sizeof(float));
+  state->scratch.n_parts = n_parts(config, options, plan);
+  state->scratch.parts = take(&arena, state->scratch.n_parts, sizeof(float));
   if (config->quant.int8_activations) {
     RoundedRows *rounded = &state->scratch.rounded;
     rounded->stride = widest_input(plan);
-    rounded->numbers = take(&arena, product_of(rows, rounded->stride), sizeof(int16_t));
-    rounded->scales = take(&arena, rows, sizeof(float));
+    const size_t all = product_of(rows, 1 + (size_t)config->experts.n_chosen);
+    rounded->numbers = take(&arena, product_of(all, rounded->stride), sizeof(int16_t));
+    rounded->scales = take(&arena, all, sizeof(float));
   }
+  if (config->experts.n_experts) take_expert_memory(&arena, config, plan, rows, &state->experts);
   const size_t parts = product_of((size_t)config->n_heads, (size_t)plan->n_segments);
   state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
   state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
@@ -462,8 +489,7 @@ static void normalise(BackendState *state, const float *from, int n_rows, const 
   }
 }
 
-/* The input of qkv or gate and up: h = rmsnorm(x) * weight, or x if weight is NULL. */
-static const float *normalised(BackendState *state, int n_rows, const float *weight) {
+const float *cpu_normalised(BackendState *state, int n_rows, const float *weight) {
   if (!weight) return state->x;
   normalise(state, state->x, n_rows, weight, state->loaded->model->config.norm_eps);
   return state->h;
@@ -565,7 +591,7 @@ static void split_queries(BackendState *state, int n_rows, int layer) {
 static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const bool gate_in_q = state->plan.queries > 0;
+  const bool gate_in_q = state->loaded->model->config.attn_gate == ATTN_GATE_IN_Q;
   /* A layer may lack some of them. */
   const Matmul all[] = {
       {.w = weights->q,
@@ -576,7 +602,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
       {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)state->plan.gates},
   };
   Matmul matmuls[sizeof all / sizeof *all];
-  const float *from = normalised(state, range.n_tokens, weights->attn_norm);
+  const float *from = cpu_normalised(state, range.n_tokens, weights->attn_norm);
   int n_matmuls = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].w.linear) matmuls[n_matmuls++] = all[i];
@@ -605,14 +631,14 @@ static void apply_gates(BackendState *state, int n_rows, int layer) {
 static Status cpu_norm_delta_rule(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   cpu_delta_rule(state, range, layer,
-                 normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
+                 cpu_normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
   return STATUS_OK;
 }
 
 static Status cpu_norm_short_conv(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   cpu_short_conv(state, range, layer,
-                 normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
+                 cpu_normalised(state, range.n_tokens, state->loaded->layers[layer].attn_norm));
   return STATUS_OK;
 }
 
@@ -641,7 +667,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
                          .activation = state->loaded->model->config.activation,
                          .y = state->g,
                          .y_stride = (size_t)state->plan.intermediate};
-  const float *from = normalised(state, range.n_tokens, weights->mlp_norm);
+  const float *from = cpu_normalised(state, range.n_tokens, weights->mlp_norm);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
   return STATUS_OK;
 }
@@ -656,9 +682,12 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
 }
 
 static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)range;
-  return error_set(err, STATUS_FAILED, "layer %d of %s has experts", layer,
-                   state->loaded->model->config.architecture);
+  (void)err;
+  if (state->loaded->layers[layer].down.linear)
+    pad_rows(state->g, state->plan.intermediate, range.n_tokens,
+             state->loaded->layers[layer].down.linear->n_in);
+  cpu_experts(state, range.n_tokens, layer);
+  return STATUS_OK;
 }
 
 /* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. */

@@ -28,6 +28,19 @@ typedef struct {
 } CpuConv;
 
 typedef struct {
+  CpuLinear gate, up, down;
+} CpuExpert;
+
+typedef struct {
+  CpuLinear router, shared_gate;
+  CpuExpert *each;                   /* [n_experts] */
+  const float *choice_bias, *scales; /* [n_experts] or NULL */
+  const float *router_scale, *norm, *post_norm,
+      *shared_post_norm; /* [hidden] or NULL; router_scale is divided
+                                                                    * by sqrt(hidden) */
+} CpuExperts;
+
+typedef struct {
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
   const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
   const float *sinks;           /* [n_heads] or NULL */
@@ -37,6 +50,7 @@ typedef struct {
   CpuLinear q, k, v, o, attn_gate, gate, up, down, input_gate, input_projection;
   CpuDelta delta; /* of LAYER_DELTA */
   CpuConv conv;   /* of LAYER_CONV */
+  CpuExperts experts;
 } CpuLayer;
 
 typedef struct {
@@ -51,7 +65,8 @@ struct BackendModel {
   const Model *model;
   const Kernels *kernels;
   int n_threads;
-  CpuLayer *layers; /* [n_layers] */
+  CpuLayer *layers;   /* [n_layers] */
+  CpuExpert *experts; /* of all layers, or NULL */
   CpuLinear head, input_projection;
   const float *input_norm;     /* [per_layer_width] or NULL */
   const float *final_norm;     /* [hidden] */
@@ -65,9 +80,10 @@ typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
   int inputs;                                                /* the inputs of all layers together; likewise */
   int queries, channels, delta_heads, delta_width;           /* likewise; 0 where the model has none */
-  size_t recurrent_bytes;                                    /* the states of all layers together */
-  int n_segments, n_ropes, angles;                           /* angles: of a row of one rope */
-  int n_sequences, n_table;                                  /* n_table: entries of a page table */
+  int routes, expert_width;        /* outputs of the router, width of an expert; likewise */
+  size_t recurrent_bytes;          /* the states of all layers together */
+  int n_segments, n_ropes, angles; /* angles: of a row of one rope */
+  int n_sequences, n_table;        /* n_table: entries of a page table */
 } StatePlan;
 
 /* The cache of one layer; layers that share one have the same. */
@@ -77,29 +93,72 @@ typedef struct {
   int head_dim, v_width;
 } LayerCache;
 
-/* Scratch memory of run_matmuls(). */
+/* Scratch memory of run_matmuls() and run_groups(). */
 typedef struct {
-  float *parts;        /* up to FEW_ROWS rows of the splits of all outputs of a call */
-  RoundedRows rounded; /* max_chunk rows of the widest input; numbers NULL: no int8 matmuls */
+  float *parts; /* [n_parts] up to FEW_ROWS rows of the splits of all outputs of a call */
+  size_t n_parts;
+  RoundedRows rounded; /* all rows of a call, of the widest input; numbers NULL: no int8 matmuls */
 } MatmulScratch;
+
+/* y = w x + bias for each row; with add, y += scale * (w x + bias); with gate, y = activation(gate x) *
+ * (w x), both with their biases. */
+typedef struct {
+  CpuLinear w, gate; /* gate.linear NULL: none */
+  Activation activation;
+  bool add;
+  float scale;
+  float *y;
+  size_t y_stride;
+} Matmul;
+
+/* A matmul and the rows that it is for. */
+typedef struct {
+  Matmul matmul;
+  const float *x; /* [n_rows][x_stride] */
+  size_t x_stride;
+  int n_rows;
+  /* Set by run_groups(): the group's first row in MatmulScratch.rounded; its blocks of rows and the first of
+   * its tasks. */
+  int rounded, task_rows;
+  int64_t first_task;
+} MatmulGroup;
+
+/* An expert of a row. */
+typedef struct {
+  int expert, place; /* place: of the row among the gathered ones (experts.c) */
+  float weight;
+} ExpertChoice;
+
+/* The memory of norm_experts_residual (experts.c). */
+typedef struct {
+  float *routes, *scores; /* [max_chunk][plan.routes] */
+  float *shared_gates;    /* [max_chunk] */
+  ExpertChoice *choices;  /* [max_chunk][n_chosen] */
+  int *ends;              /* [n_experts] */
+  float *gathered;        /* [max_chunk * n_chosen][plan.hidden] */
+  float *inner;           /* [max_chunk * n_chosen][plan.expert_width] */
+  float *beside;          /* [max_chunk][plan.hidden] */
+  MatmulGroup *groups;    /* [n_experts + 1] */
+} ExpertMemory;
 
 struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
-  void *memory;           /* owns all arrays below */
-  MatmulScratch scratch;  /* run_matmuls()'s */
-  float *x;               /* [max_chunk][plan.hidden] the residual stream */
-  float *h;               /* [max_chunk][plan.hidden] normalised */
-  float *q;               /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
-  float *queries;         /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q) */
-  float *k, *v;           /* [max_chunk][plan.kv_heads] */
-  float *gates;           /* [max_chunk][plan.gates] attn_gate's outputs */
-  float *channels;        /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
-  float *decays, *betas;  /* [max_chunk][plan.delta_heads] */
-  float *recurrent;       /* [n_sequences + n_slots][plan.recurrent_bytes], first the current states */
-  float *g;               /* [max_chunk][plan.intermediate] */
-  float *inputs;          /* [max_chunk][plan.inputs] of all layers, set by embed */
+  void *memory;          /* owns all arrays below */
+  MatmulScratch scratch; /* run_matmuls()'s */
+  float *x;              /* [max_chunk][plan.hidden] the residual stream */
+  float *h;              /* [max_chunk][plan.hidden] normalised */
+  float *q;              /* [max_chunk][plan.heads] queries, scaled; then what goes into o */
+  float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q) */
+  float *k, *v;          /* [max_chunk][plan.kv_heads] */
+  float *gates;          /* [max_chunk][plan.gates] attn_gate's outputs */
+  float *channels;       /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
+  float *decays, *betas; /* [max_chunk][plan.delta_heads] */
+  float *recurrent;      /* [n_sequences + n_slots][plan.recurrent_bytes], first the current states */
+  float *g;              /* [max_chunk][plan.intermediate] */
+  float *inputs;         /* [max_chunk][plan.inputs] of all layers, set by embed */
+  ExpertMemory experts;
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
@@ -122,20 +181,22 @@ static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRow
   return range->parts ? range->parts : only;
 }
 
-/* y = w x + bias for each row; with add, y += scale * (w x + bias); with gate, y = activation(gate x) *
- * (w x), both with their biases. */
-typedef struct {
-  CpuLinear w, gate; /* gate.linear NULL: none */
-  Activation activation;
-  bool add;
-  float scale;
-  float *y;
-  size_t y_stride;
-} Matmul;
-
-/* Computes matmuls of the same rows of x. */
+/* Computes matmuls of the same rows of x, at most MAX_MATMULS. */
+enum { MAX_MATMULS = 4 };
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
+/* Computes matmuls of other rows each. PRECOND all rows together fit the scratch's rounded rows. */
+void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
+
+/* The input of a matmul: h = rmsnorm(x) * weight, in state->h, or state->x if weight is NULL. */
+const float *cpu_normalised(BackendState *state, int n_rows, const float *weight);
+
+/* The operation norm_experts_residual (experts.c). */
+void cpu_experts(BackendState *state, int n_rows, int layer);
+/* Copies the vectors of a layer's experts as fp32 to place[*next] and advances *next; with place NULL it only
+ * counts. `each`: room for the experts. */
+CpuExperts cpu_take_experts(const ModelConfig *config, const ExpertLayer *from, CpuExpert *each, float *place,
+                            size_t *next);
 
 /* A causal convolution of each column of some rows with taps of its own. */
 typedef struct {

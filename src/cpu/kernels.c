@@ -108,6 +108,24 @@ static void gelu_multiply(float *gate, const float *up, int n) {
   }
 }
 
+/* gpt-oss: transformers 5.23, gpt_oss/modeling_gpt_oss.py, _apply_gate. */
+INLINE vf clamped(vf gate, vf up) {
+  const vf limit = vf_set(7);
+  gate = vf_select(gate > limit, limit, gate);
+  up = vf_select(up > limit, limit, vf_select(up < -limit, -limit, up));
+  return gate / (vf_exp(gate * -1.702f) + 1) * (up + 1);
+}
+
+static void clamped_multiply(float *gate, const float *up, int n) {
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) vf_store(gate + i, clamped(vf_load(gate + i), vf_load(up + i)));
+  for (; i < n; i++) {
+    float lane[LANES];
+    vf_store(lane, clamped(vf_set(gate[i]), vf_set(up[i])));
+    gate[i] = lane[0];
+  }
+}
+
 static void sigmoid(float *x, int n) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_set(1) / (vf_exp(-vf_load(x + i)) + 1));
@@ -174,7 +192,9 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .round_row = round_row,
     .matmul_int8 = matmul_int8,
     .rms_norm = rms_norm,
-    .activate = {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU_TANH] = gelu_multiply},
+    .activate = {[ACTIVATION_SILU] = silu_multiply,
+                 [ACTIVATION_GELU_TANH] = gelu_multiply,
+                 [ACTIVATION_CLAMPED] = clamped_multiply},
     .sigmoid = sigmoid,
     .convolve = convolve,
     .gated_convolve = gated_convolve,

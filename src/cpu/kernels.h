@@ -168,7 +168,7 @@ typedef struct {
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
   /* gate[i] = f(gate[i]) * up[i], f by Activation. */
-  void (*activate[2])(float *gate, const float *up, int n);
+  void (*activate[N_ACTIVATIONS])(float *gate, const float *up, int n);
 
   /* x[i] = 1 / (1 + e^-x[i]) */
   void (*sigmoid)(float *x, int n);

@@ -22,6 +22,16 @@ enum {
 #endif
 };
 
+/* Rows of the stored matrix from one row of W to the next. */
+INLINE size_t row_step(const Linear *w) {
+  return 1 + (size_t)w->row_skip;
+}
+
+/* Bytes from one row of W to the next; numbers have `size` bytes. */
+INLINE size_t dense_step(const Linear *w, size_t size) {
+  return (size_t)w->n_in * size * row_step(w);
+}
+
 INLINE vf dense_load(const Dtype dtype, const uint8_t *p) {
   switch (dtype) {
   case DTYPE_F16: return vf_load_f16(p);
@@ -49,7 +59,7 @@ INLINE int few_outputs(const int n_rows) {
 /* y[r][o] of n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows. */
 INLINE void dense_few(const Dtype dtype, const int n_rows, const int n_outputs, const Linear *w, InputRows x,
                       int first, float *y, size_t y_stride) {
-  const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = (size_t)w->n_in * size;
+  const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = dense_step(w, size);
   const uint8_t *rows = (const uint8_t *)w->weight + (size_t)first * step;
   uintptr_t ahead = (uintptr_t)rows + (size_t)n_outputs * step;
   for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
@@ -122,7 +132,7 @@ INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, in
                         float *panel) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2;
   for (int o = 0; o < n; o++, panel += DENSE_BLOCK) {
-    const uint8_t *row = (const uint8_t *)w->weight + (size_t)(first + o) * (size_t)w->n_in * size;
+    const uint8_t *row = (const uint8_t *)w->weight + (size_t)(first + o) * dense_step(w, size);
     int i = begin;
     for (; i + LANES <= end; i += LANES)
       vf_store(panel + i - begin, dense_load(dtype, row + (size_t)i * size));

@@ -103,7 +103,7 @@ INLINE vf float_weights(const FloatForm form, const uint8_t *p, vf scale) {
 /* Scales of an output: for FP8 numbers, for FP4 codes. */
 INLINE const uint8_t *float_scales(const FloatForm form, const Linear *w, int output) {
   const size_t n_groups = (size_t)((w->n_in - 1) / w->group + 1);
-  if (form != FP8) return (const uint8_t *)w->scales + (size_t)output * n_groups;
+  if (form != FP8) return (const uint8_t *)w->scales + (size_t)output * n_groups * row_step(w);
   return (const uint8_t *)w->scales +
          (size_t)((w->block_first + output) / w->block) * n_groups * sizeof(float);
 }
@@ -172,7 +172,7 @@ INLINE void float_block(const FloatForm form, const int n_rows, const int n_outp
                         const uint8_t *rows, const uint8_t *const *scales, InputRows x, int begin, int end,
                         uintptr_t *ahead, vf sum[][FLOAT_OUTPUTS]) {
   const int group = float_group(form, w);
-  const size_t step = float_bytes(form, (size_t)w->n_in);
+  const size_t step = float_bytes(form, (size_t)w->n_in) * row_step(w);
   for (int i = begin, g = begin / group, stop = (g + 1) * group; i < end; i = stop, g++, stop += group) {
     vf scale[FLOAT_OUTPUTS];
     if (form == FP8 && stop > end) stop = end;
@@ -188,7 +188,7 @@ INLINE void float_block(const FloatForm form, const int n_rows, const int n_outp
 /* y[r][o] of n_outputs rows of W and n_rows rows of x; prefetches the next n_outputs rows. */
 INLINE void float_few(const FloatForm form, const int n_rows, const int n_outputs, const Linear *w,
                       InputRows x, int first, float *y, size_t y_stride) {
-  const size_t step = float_bytes(form, (size_t)w->n_in);
+  const size_t step = float_bytes(form, (size_t)w->n_in) * row_step(w);
   const uint8_t *rows = (const uint8_t *)w->weight + (size_t)first * step, *scales[FLOAT_OUTPUTS];
   uintptr_t ahead = (uintptr_t)rows + (size_t)n_outputs * step;
   UNROLL for (int o = 0; o < n_outputs; o++) scales[o] = float_scales(form, w, first + o);
@@ -245,7 +245,7 @@ static void float_matmul_pass(const Linear *w, InputRows x, int first, int n, fl
 INLINE void float_widen(const FloatForm form, const Linear *w, int first, int n, int begin, int end,
                         float *panel) {
   const int group = float_group(form, w);
-  const size_t step = float_bytes(form, (size_t)w->n_in);
+  const size_t step = float_bytes(form, (size_t)w->n_in) * row_step(w);
   for (int o = 0; o < n; o++, panel += DENSE_BLOCK) {
     const uint8_t *row = (const uint8_t *)w->weight + (size_t)(first + o) * step;
     const uint8_t *scales = float_scales(form, w, first + o);

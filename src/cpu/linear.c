@@ -1,8 +1,8 @@
 /* linear.c - the matmuls of a step, split among threads.
  *
- * Called by backend.c. Many rows: a task is a block of columns times a block of rows; scheduling is dynamic.
- * A few rows: split-K. Each thread takes an equal stretch of the splits of each matrix, each split
- * with all its columns, so that it reads weights in memory's order, once for all rows:
+ * Called by backend.c, experts.c. Many rows: a task is a block of columns times a block of rows; scheduling
+ * is dynamic. A few rows: split-K. Each thread takes an equal stretch of the splits of each matrix, each
+ * split with all its columns, so that it reads weights in memory's order, once for all rows:
  *
  *     split 0      split 1      split 2      split 3
  *     |------- thread 0 -------|------- thread 1 -------| ...
@@ -41,24 +41,31 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
   }
 }
 
-enum { MAX_MATRICES = 8 };
+/* Groups whose splits run_few() shares among threads at a time. */
+enum { MAX_GROUPS = 32, MAX_MATRICES = 2 * MAX_GROUPS };
 
-/* The arguments of run_matmuls(), and the matrices of matmul p: 2 p is its w, 2 p + 1 its gate or NULL. */
+/* Groups that run together, and their matrices: 2 g is that of group g's w, 2 g + 1 its gate or NULL. */
 typedef struct {
   const BackendModel *loaded;
   const MatmulScratch *memory;
-  const float *x;
-  size_t x_stride;
-  int n_rows;
-  const Matmul *matmuls;
-  int n_matmuls;
-  const Linear *w[MAX_MATRICES];
-  size_t parts[MAX_MATRICES]; /* the offset in memory->parts of [matmul_splits(w)][n_rows][n_out] sums */
+  const MatmulGroup *groups;
+  int n_groups;
 } MatmulWork;
+
+static const Linear *matrix_of(const MatmulWork *work, int i) {
+  const Matmul *matmul = &work->groups[i / 2].matmul;
+  return i % 2 ? matmul->gate.linear : matmul->w.linear;
+}
+
+/* The sums that a matrix has in the scratch: [matmul_splits(w)][n_rows][n_out]. */
+static size_t n_parts(const Linear *w, int n_rows) {
+  return w ? (size_t)matmul_splits(w) * (size_t)n_rows * (size_t)w->n_out : 0;
+}
 
 /* A block of a matrix for one matmul_few(): some columns of one split, or all columns of several splits. */
 typedef struct {
   const Linear *w;
+  const MatmulGroup *group;
   int split, splits_end, first, n;
   float *y;
 } Stretch;
@@ -66,9 +73,9 @@ typedef struct {
 /* The rest of a split, whole splits, the beginning of a split. */
 enum { MAX_STRETCHES = 3 * MAX_MATRICES };
 
-/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches; the sums of n_rows rows go to
- * `parts`. */
-static int cut_matrix(const Linear *w, int n_rows, float *parts, int64_t from, int64_t to,
+/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches; the sums of the group's rows
+ * go to `parts`. */
+static int cut_matrix(const Linear *w, const MatmulGroup *group, float *parts, int64_t from, int64_t to,
                       Stretch *stretches) {
   int n_units = blocks(w->n_out, MATMUL_UNIT), n = 0;
   while (from < to) {
@@ -80,8 +87,8 @@ static int cut_matrix(const Linear *w, int n_rows, float *parts, int64_t from, i
     }
     int first = unit * MATMUL_UNIT;
     int end = stop % n_units == 0 ? w->n_out : (int)(stop % n_units) * MATMUL_UNIT;
-    float *y = parts + (size_t)split * (size_t)n_rows * (size_t)w->n_out + first;
-    stretches[n++] = (Stretch){w, split, split + n_splits, first, end - first, y};
+    float *y = parts + (size_t)split * (size_t)group->n_rows * (size_t)w->n_out + first;
+    stretches[n++] = (Stretch){w, group, split, split + n_splits, first, end - first, y};
     from = stop;
   }
   return n;
@@ -90,12 +97,14 @@ static int cut_matrix(const Linear *w, int n_rows, float *parts, int64_t from, i
 /* The stretches of thread `me`, in order. */
 static int cut_work(const MatmulWork *work, int me, int n_threads, Stretch *stretches) {
   int n = 0;
-  for (int i = 0; i < 2 * work->n_matmuls; i++) {
-    const Linear *w = work->w[i];
+  float *parts = work->memory->parts;
+  for (int i = 0; i < 2 * work->n_groups; i++) {
+    const Linear *w = matrix_of(work, i);
     if (!w) continue;
     int64_t n_units = (int64_t)matmul_splits(w) * blocks(w->n_out, MATMUL_UNIT);
-    n += cut_matrix(w, work->n_rows, work->memory->parts + work->parts[i], n_units * me / n_threads,
-                    n_units * (me + 1) / n_threads, stretches + n);
+    n += cut_matrix(w, &work->groups[i / 2], parts, n_units * me / n_threads, n_units * (me + 1) / n_threads,
+                    stretches + n);
+    parts += n_parts(w, work->groups[i / 2].n_rows);
   }
   return n;
 }
@@ -108,6 +117,14 @@ static const void *start_of(const Stretch *stretch) {
   return (const uint8_t *)w->qweight + (w->kind == LINEAR_AWQ || w->bits == 4 ? at / 2 : at);
 }
 
+/* The rounded rows from `first` on. */
+static RoundedRows rounded_rows(const MatmulScratch *memory, int first) {
+  RoundedRows rows = memory->rounded;
+  rows.numbers += (size_t)first * rows.stride;
+  rows.scales += first;
+  return rows;
+}
+
 static void run_splits(const MatmulWork *work, int me, int n_threads) {
   Stretch stretches[MAX_STRETCHES];
   int n = cut_work(work, me, n_threads, stretches);
@@ -115,43 +132,52 @@ static void run_splits(const MatmulWork *work, int me, int n_threads) {
   if (start) {
     for (int byte = 0; byte < FETCH_AHEAD; byte += LINE_BYTES) __builtin_prefetch(start + byte);
   }
-  const InputRows x = {work->x, work->x_stride, work->n_rows};
   for (int i = 0; i < n; i++) {
     const Stretch *s = &stretches[i];
     const Kernels *kernels = work->loaded->kernels;
-    const size_t n_out = (size_t)s->w->n_out;
+    const MatmulGroup *group = s->group;
+    const size_t n_out = (size_t)s->w->n_out, n_rows = (size_t)group->n_rows;
     if (s->w->kind == LINEAR_INT8)
-      kernels->matmul_int8(s->w, work->memory->rounded, x.n, s->first, s->n, s->y, n_out);
+      kernels->matmul_int8(s->w, rounded_rows(work->memory, group->rounded), group->n_rows, s->first, s->n,
+                           s->y, n_out);
     else
-      kernels->matmul_few(s->w, x, s->split, s->splits_end, s->first, s->n,
-                          i + 1 < n ? start_of(s + 1) : NULL,
-                          (PartialSums){s->y, (size_t)x.n * n_out, n_out});
+      kernels->matmul_few(s->w, (InputRows){group->x, group->x_stride, group->n_rows}, s->split,
+                          s->splits_end, s->first, s->n, i + 1 < n ? start_of(s + 1) : NULL,
+                          (PartialSums){s->y, n_rows * n_out, n_out});
   }
 }
 
-/* Sums the splits of columns [first, first + n) of matmul p and applies the epilogue, row by row. */
-static void finish_columns(const MatmulWork *work, int p, int first, int n) {
+/* Sums the splits of columns [first, first + n) of a group, whose sums begin at `parts`, and applies the
+ * epilogue, row by row. */
+static void finish_columns(const MatmulWork *work, int g, const float *parts, int first, int n) {
   float tiles[2][JOIN_COLUMNS] __attribute__((aligned(64)));
-  const Matmul *matmul = &work->matmuls[p];
-  for (size_t r = 0; r < (size_t)work->n_rows; r++) {
+  const MatmulGroup *group = &work->groups[g];
+  const Matmul *matmul = &group->matmul;
+  const size_t n_rows = (size_t)group->n_rows;
+  for (size_t r = 0; r < n_rows; r++) {
+    const float *from = parts;
     for (int which = 0; which < 2; which++) {
-      const Linear *w = work->w[2 * p + which];
+      const Linear *w = matrix_of(work, 2 * g + which);
       if (!w) break;
       const size_t n_out = (size_t)w->n_out;
-      const float *parts = work->memory->parts + work->parts[2 * p + which] + r * n_out + first;
-      work->loaded->kernels->join(parts, (size_t)work->n_rows * n_out, matmul_splits(w), n, tiles[which]);
+      work->loaded->kernels->join(from + r * n_out + first, n_rows * n_out, matmul_splits(w), n,
+                                  tiles[which]);
+      from += n_parts(w, group->n_rows);
     }
     finish_row(work->loaded->kernels, matmul, first, n, tiles[0], tiles[1], matmul->y + r * matmul->y_stride);
   }
 }
 
 static void finish_share(const MatmulWork *work, int me, int n_threads) {
-  for (int p = 0; p < work->n_matmuls; p++) {
-    int n_out = work->w[2 * p]->n_out, n_units = blocks(n_out, MATMUL_UNIT);
+  const float *parts = work->memory->parts;
+  for (int g = 0; g < work->n_groups; g++) {
+    int n_out = matrix_of(work, 2 * g)->n_out, n_units = blocks(n_out, MATMUL_UNIT);
     int first = (int)((int64_t)n_units * me / n_threads) * MATMUL_UNIT;
     int end = me + 1 == n_threads ? n_out : (int)((int64_t)n_units * (me + 1) / n_threads) * MATMUL_UNIT;
     for (; first < end; first += JOIN_COLUMNS)
-      finish_columns(work, p, first, end - first < JOIN_COLUMNS ? end - first : JOIN_COLUMNS);
+      finish_columns(work, g, parts, first, end - first < JOIN_COLUMNS ? end - first : JOIN_COLUMNS);
+    const int n_rows = work->groups[g].n_rows;
+    parts += n_parts(matrix_of(work, 2 * g), n_rows) + n_parts(matrix_of(work, 2 * g + 1), n_rows);
   }
 }
 
@@ -171,11 +197,8 @@ static bool is_shared_by_outputs(const Linear *w) {
 }
 
 /* One matmul of a few rows by outputs: a dense lm_head. */
-static void run_few_by_outputs(const MatmulWork *work) {
-  const BackendModel *loaded = work->loaded;
-  const Matmul *matmul = work->matmuls;
+static void run_few_by_outputs(const BackendModel *loaded, InputRows x, const Matmul *matmul) {
   const Linear *w = matmul->w.linear;
-  const InputRows x = {work->x, work->x_stride, work->n_rows};
   int n_units = blocks(w->n_out, JOIN_COLUMNS);
 #pragma omp parallel for num_threads(loaded->n_threads)
   for (int unit = 0; unit < n_units; unit++) {
@@ -188,25 +211,24 @@ static void run_few_by_outputs(const MatmulWork *work) {
   }
 }
 
-/* Rows [row, row + n_rows) of x times outputs [first, first + n) of w. */
-static void multiply(const MatmulWork *work, const Linear *w, int row, int n_rows, int first, int n,
-                     float *y) {
+/* Rows [row, row + n_rows) of a group times outputs [first, first + n) of w. */
+static void multiply(const MatmulWork *work, const MatmulGroup *group, const Linear *w, int row, int n_rows,
+                     int first, int n, float *y) {
   const Kernels *kernels = work->loaded->kernels;
-  if (w->kind == LINEAR_INT8) {
-    RoundedRows x = work->memory->rounded;
-    x.numbers += (size_t)row * x.stride;
-    x.scales += row;
-    kernels->matmul_int8(w, x, n_rows, first, n, y, MATMUL_COLUMNS);
-  } else {
-    kernels->matmul_rows(w, work->x + (size_t)row * work->x_stride, work->x_stride, n_rows, first, n, y,
+  if (w->kind == LINEAR_INT8)
+    kernels->matmul_int8(w, rounded_rows(work->memory, group->rounded + row), n_rows, first, n, y,
                          MATMUL_COLUMNS);
-  }
+  else
+    kernels->matmul_rows(w, group->x + (size_t)row * group->x_stride, group->x_stride, n_rows, first, n, y,
+                         MATMUL_COLUMNS);
 }
 
-static void run_tile(const MatmulWork *work, const Matmul *matmul, int row, int n_rows, int first, int n) {
+static void run_tile(const MatmulWork *work, const MatmulGroup *group, int row, int n_rows, int first,
+                     int n) {
+  const Matmul *matmul = &group->matmul;
   float up[MATMUL_SIZE] __attribute__((aligned(64))), gate[MATMUL_SIZE] __attribute__((aligned(64)));
-  multiply(work, matmul->w.linear, row, n_rows, first, n, up);
-  if (matmul->gate.linear) multiply(work, matmul->gate.linear, row, n_rows, first, n, gate);
+  multiply(work, group, matmul->w.linear, row, n_rows, first, n, up);
+  if (matmul->gate.linear) multiply(work, group, matmul->gate.linear, row, n_rows, first, n, gate);
   for (int r = 0; r < n_rows; r++) {
     size_t at = (size_t)r * MATMUL_COLUMNS;
     finish_row(work->loaded->kernels, matmul, first, n, up + at, gate + at,
@@ -214,60 +236,109 @@ static void run_tile(const MatmulWork *work, const Matmul *matmul, int row, int 
   }
 }
 
-static void run_rows(const MatmulWork *work) {
-  const Matmul *matmuls = work->matmuls;
-  const int n_threads = work->loaded->n_threads, n_rows = work->n_rows;
-  int64_t n_columns = 0; /* in blocks */
-  for (int p = 0; p < work->n_matmuls; p++) n_columns += blocks(matmuls[p].w.linear->n_out, MATMUL_COLUMNS);
+static int column_blocks(const MatmulGroup *group) {
+  return blocks(group->matmul.w.linear->n_out, MATMUL_COLUMNS);
+}
+
+/* The group's rows in blocks so that all groups together have tasks for all threads; returns their number. */
+static int cut_rows(MatmulGroup *group, int64_t n_columns, int n_threads) {
+  const int n_rows = group->n_rows;
   int n_blocks = blocks(n_rows, MATMUL_ROWS);
   while (n_blocks * n_columns < TASKS_A_THREAD * n_threads && n_rows / (n_blocks + 1) >= MIN_TASK_ROWS)
     n_blocks++;
-  int task_rows = blocks(blocks(n_rows, n_blocks), TILE_ROWS) * TILE_ROWS;
-  n_blocks = blocks(n_rows, task_rows);
-#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
-  for (int64_t task = 0; task < n_blocks * n_columns; task++) {
-    int row = (int)(task / n_columns) * task_rows, p = 0;
-    int64_t column = task % n_columns;
-    for (;; p++) {
-      int n = blocks(matmuls[p].w.linear->n_out, MATMUL_COLUMNS);
-      if (column < n) break;
-      column -= n;
+  group->task_rows = blocks(blocks(n_rows, n_blocks), TILE_ROWS) * TILE_ROWS;
+  return blocks(n_rows, group->task_rows);
+}
+
+/* Groups of many rows. A task is a block of a group's columns times a block of its rows. */
+static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                     int n_groups) {
+  const MatmulWork work = {loaded, memory, groups, n_groups};
+  int64_t n_columns = 0, n_tasks = 0;
+  for (int g = 0; g < n_groups; g++) n_columns += column_blocks(&groups[g]);
+  for (int g = 0; g < n_groups; g++) {
+    groups[g].first_task = n_tasks;
+    n_tasks += (int64_t)cut_rows(&groups[g], n_columns, loaded->n_threads) * column_blocks(&groups[g]);
+  }
+#pragma omp parallel for schedule(dynamic) num_threads(loaded->n_threads)
+  for (int64_t task = 0; task < n_tasks; task++) {
+    int low = 0;
+    for (int high = n_groups; high - low > 1;) {
+      const int middle = low + (high - low) / 2;
+      if (groups[middle].first_task <= task)
+        low = middle;
+      else
+        high = middle;
     }
-    int first = (int)column * MATMUL_COLUMNS, left = matmuls[p].w.linear->n_out - first;
-    run_tile(work, &matmuls[p], row, n_rows - row < task_rows ? n_rows - row : task_rows, first,
+    const MatmulGroup *group = &groups[low];
+    const int n_blocks = column_blocks(group), at = (int)(task - group->first_task);
+    const int row = at / n_blocks * group->task_rows, first = at % n_blocks * MATMUL_COLUMNS;
+    const int rows = group->n_rows - row, left = group->matmul.w.linear->n_out - first;
+    run_tile(&work, group, row, rows < group->task_rows ? rows : group->task_rows, first,
              left < MATMUL_COLUMNS ? left : MATMUL_COLUMNS);
   }
 }
 
-/* Rounds all rows to int8 if a matrix of the work is LINEAR_INT8. */
-static void round_rows(const MatmulWork *work) {
-  const RoundedRows *rounded = &work->memory->rounded;
-  const int n_in = work->matmuls->w.linear->n_in;
-  bool wanted = false;
-  for (int i = 0; i < 2 * work->n_matmuls; i++)
-    wanted = wanted || (work->w[i] && work->w[i]->kind == LINEAR_INT8);
-  if (!wanted) return;
-#pragma omp parallel for num_threads(work->n_rows > 1 ? work->loaded->n_threads : 1)
-  for (int r = 0; r < work->n_rows; r++)
-    rounded->scales[r] = work->loaded->kernels->round_row(work->x + (size_t)r * work->x_stride, n_in,
-                                                          rounded->numbers + (size_t)r * rounded->stride);
+/* Groups of a few rows, as many at a time as the scratch holds. */
+static void run_groups_of_few(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                              int n_groups) {
+  for (int from = 0, to; from < n_groups; from = to) {
+    size_t parts = 0;
+    for (to = from; to < n_groups && to - from < MAX_GROUPS; to++) {
+      const MatmulGroup *group = &groups[to];
+      parts +=
+          n_parts(group->matmul.w.linear, group->n_rows) + n_parts(group->matmul.gate.linear, group->n_rows);
+      if (to > from && parts > memory->n_parts) break;
+    }
+    const MatmulWork work = {loaded, memory, groups + from, to - from};
+    run_few(&work);
+  }
+}
+
+/* Rounds all rows to int8 that a matrix of LINEAR_INT8 meets. PRECOND groups of the same x have as many rows
+ * and follow one another. */
+static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                       int n_groups) {
+  const float *last = NULL;
+  int next = 0, last_rounded = 0;
+  for (int g = 0; g < n_groups; g++) {
+    MatmulGroup *group = &groups[g];
+    const Linear *w = group->matmul.w.linear, *gate = group->matmul.gate.linear;
+    if (w->kind != LINEAR_INT8 && !(gate && gate->kind == LINEAR_INT8)) continue;
+    group->rounded = group->x == last ? last_rounded : next;
+    if (group->x == last) continue;
+    last = group->x;
+    last_rounded = next;
+    const RoundedRows rounded = rounded_rows(memory, next);
+#pragma omp parallel for if (group->n_rows > 1) num_threads(loaded->n_threads)
+    for (int r = 0; r < group->n_rows; r++)
+      rounded.scales[r] = loaded->kernels->round_row(group->x + (size_t)r * group->x_stride, w->n_in,
+                                                     rounded.numbers + (size_t)r * rounded.stride);
+    next += group->n_rows;
+  }
+}
+
+void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups) {
+  int n_few = 0;
+  for (int g = 0; g < n_groups; g++) { /* groups of a few rows first */
+    if (groups[g].n_rows > loaded->kernels->few_rows) continue;
+    const MatmulGroup few = groups[g];
+    groups[g] = groups[n_few];
+    groups[n_few++] = few;
+  }
+  round_rows(loaded, memory, groups, n_groups);
+  if (n_few > 0) run_groups_of_few(loaded, memory, groups, n_few);
+  if (n_groups > n_few) run_rows(loaded, memory, groups + n_few, n_groups - n_few);
 }
 
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls) {
-  MatmulWork work = {loaded, memory, x, x_stride, n_rows, matmuls, n_matmuls, {0}, {0}};
-  size_t parts = 0;
-  for (int i = 0; i < 2 * n_matmuls; i++) {
-    const Linear *w = i % 2 ? matmuls[i / 2].gate.linear : matmuls[i / 2].w.linear;
-    work.w[i] = w;
-    work.parts[i] = parts;
-    if (w) parts += (size_t)matmul_splits(w) * (size_t)n_rows * (size_t)w->n_out;
-  }
-  round_rows(&work);
-  if (n_rows > loaded->kernels->few_rows)
-    run_rows(&work);
-  else if (n_matmuls == 1 && !matmuls->gate.linear && is_shared_by_outputs(matmuls->w.linear))
-    run_few_by_outputs(&work);
+  MatmulGroup groups[MAX_MATMULS];
+  const bool few = n_rows <= loaded->kernels->few_rows;
+  for (int i = 0; i < n_matmuls; i++)
+    groups[i] = (MatmulGroup){.matmul = matmuls[i], .x = x, .x_stride = x_stride, .n_rows = n_rows};
+  if (few && n_matmuls == 1 && !matmuls->gate.linear && is_shared_by_outputs(matmuls->w.linear))
+    run_few_by_outputs(loaded, (InputRows){x, x_stride, n_rows}, matmuls);
   else
-    run_few(&work);
+    run_groups(loaded, memory, groups, n_matmuls);
 }

@@ -120,8 +120,8 @@ typedef struct {
   /* Replaces these two in layers with experts. h as there; r = Wrouter h + bias. The score of an expert */  \
   /* is softmax(r), sigmoid(r) or, with SCORE_CHOSEN, r itself. Chosen are the n_chosen experts with the */  \
   /* largest score + choice_bias, of equal ones the first, out of the best groups (ExpertConfig). Their */   \
-  /* weights w are the scores or, with SCORE_CHOSEN, softmax over the chosen r; then w = w / max(sum(w), */  \
-  /* least_sum) with renormalise, and w = scale * w. e = sum over the chosen of w (Wdown g + bias), g = */   \
+  /* weights w are the scores or, with SCORE_CHOSEN, softmax over the chosen r; then w = w / (sum(w) + */    \
+  /* sum_plus) with renormalise, and w = scale * w. e = sum over the chosen of w (Wdown g + bias), g = */    \
   /* activation(Wgate h + bias) * (Wup h + bias); s = the same of the MLP beside them, if there is one, */   \
   /* times sigmoid(Wshared_gate h) with shared_gate; x = x + residual_scale * (e + s). With own_norms r */   \
   /* = Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the */        \

@@ -45,7 +45,7 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   return 4.0 * c->n_heads * config_layer(c, layer).head_dim * seen;
 }
 
-static double state_vector_bytes(const ModelLayer *layer) {
+static double layer_vector_bytes(const ModelLayer *layer) {
   double bytes = 0;
   for (int which = 0; which < N_LAYER_VECTORS; which++) bytes += vector_bytes(layer_vector_of(layer, which));
   return bytes;
@@ -62,6 +62,31 @@ static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   return (2 * taps + 7 * cells) * n_rows;
 }
 
+/* The experts that n_rows tokens are expected to read, where any is as likely as any other. */
+static double experts_read(const ExpertConfig *experts, int n_rows) {
+  const double n = experts->n_experts, missed = 1 - experts->n_chosen / n;
+  return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));
+}
+
+/* Adds a layer's matrices: of experts those that are read, as large as they are on average. */
+static void add_linears(const Model *model, int index, int n_rows, StepCost *cost) {
+  const ExpertConfig *experts = &model->config.experts;
+  double bytes = 0, flop = 0;
+  for (int which = 0; which < layer_linear_count(&model->config, index); which++) {
+    const Linear *linear = layer_linear(&model->layers[index], which);
+    if (which < N_LAYER_LINEARS) {
+      cost->bytes += linear_bytes(linear);
+      cost->flop += linear_flop(linear, n_rows);
+    } else {
+      bytes += linear_bytes(linear) / experts->n_experts;
+      flop += linear_flop(linear, n_rows) / experts->n_experts;
+    }
+  }
+  if (bytes == 0) return;
+  cost->bytes += bytes * experts_read(experts, n_rows);
+  cost->flop += flop * experts->n_chosen;
+}
+
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows) {
   const ModelConfig *c = &model->config;
   const Matrix *embedding = &model->embedding;
@@ -74,16 +99,12 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   }
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear(layer, which);
-      cost.bytes += linear_bytes(linear);
-      cost.flop += linear_flop(linear, n_rows);
-    }
+    add_linears(model, i, n_rows, &cost);
     for (int which = 0; which < N_LAYER_NORMS; which++)
       cost.bytes += vector_bytes(layer_norm_of(layer, which));
-    cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar);
+    cost.bytes += vector_bytes(&layer->sinks) + vector_bytes(&layer->scalar) + layer_vector_bytes(layer);
     if (config_layer(c, i).kind != LAYER_ATTENTION) {
-      cost.bytes += state_vector_bytes(layer) + (double)config_state_numbers(c, i) * sizeof(float);
+      cost.bytes += (double)config_state_numbers(c, i) * sizeof(float);
       cost.flop += state_flop(c, i, n_rows);
     } else {
       cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, config_layer(c, i).kv_layer, kv);

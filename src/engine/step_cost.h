@@ -6,9 +6,10 @@
 #include "engine/backend.h"
 
 typedef struct {
-  double bytes; /* each once: layers as stored, keys and values or a recurrent state, the lm_head, rows of the
-                 * embedding */
-  double flop;  /* of matmuls, attention and recurrences; a multiplication and an addition are two */
+  /* Each once: layers as stored, of experts as many as the rows choose on average, keys and values or a
+   * recurrent state, the lm_head, rows of the embedding. */
+  double bytes;
+  double flop; /* of matmuls, attention and recurrences; a multiplication and an addition are two */
 } StepCost;
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the

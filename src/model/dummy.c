@@ -115,9 +115,23 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   return STATUS_OK;
 }
 
+/* Experts lie one by one. */
+static Status place_experts(Arena *arena, const Model *model, int index, Error *err) {
+  const ModelConfig *config = &model->config;
+  for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
+    Linear *linear = layer_linear(&model->layers[index], which);
+    *linear = (Linear){.name = linear->name};
+    layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
+    TRY(place_matrix(arena, model, linear, err));
+    if (layer_linear_needs_bias(config, index, which)) linear->bias = place_vector(arena, linear->n_out);
+  }
+  return STATUS_OK;
+}
+
 static Status place_layer(Arena *arena, const Model *model, int index, Error *err) {
   ModelLayer *layer = &model->layers[index];
   TRY(place_linears(arena, model, index, err));
+  TRY(place_experts(arena, model, index, err));
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
     const LayerVector stored = layer_vector_stored(&model->config, index, which);
     if (!stored.name) continue;
@@ -307,7 +321,7 @@ static void fill_matrix(const Linear *linear, uint64_t *random) {
 
 /* If several linear layers share one quantised matrix (skip > 0), the first fills all of it. */
 static void fill_linears(const ModelConfig *config, int index, const ModelLayer *layer, uint64_t *random) {
-  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+  for (int which = 0; which < layer_linear_count(config, index); which++) {
     const Linear *linear = layer_linear(layer, which);
     if (!layer_linear_exists(config, index, which)) continue;
     if (!linear->skip || layer_linear_is_first(config, index, which)) fill_matrix(linear, random);
@@ -326,6 +340,13 @@ static void fill_state_vectors(const ModelLayer *layer, uint64_t *random) {
   fill_vector(&layer->conv.bias, -0.1f, 0.1f, random);
 }
 
+/* Any expert is as likely as any other. */
+static void fill_expert_vectors(const ExpertLayer *moe, uint64_t *random) {
+  fill_vector(&moe->choice_bias, -0.01f, 0.01f, random);
+  fill_vector(&moe->scales, 1, 1, random);
+  fill_vector(&moe->router_scale, 1, 1, random);
+}
+
 Status model_fill_dummy(const Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   if (mprotect(model->files->reserved, model->files->reserved_bytes, PROT_READ | PROT_WRITE) != 0)
@@ -340,6 +361,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
     fill_vector(&layer->scalar, 1, 1, &random);
     fill_linears(config, i, layer, &random);
     fill_state_vectors(layer, &random);
+    fill_expert_vectors(&layer->moe, &random);
   }
   fill_norm(config->norm_plus_one && !config->final_norm_plain, &model->final_norm, &random);
   if (config->per_layer_width > 0) {

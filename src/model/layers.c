@@ -14,8 +14,11 @@ typedef enum {
   WIDTH_INPUT, /* of the layer's own input of a token */
   WIDTH_CHANNELS,
   WIDTH_DELTA_VALUES,
-  WIDTH_DELTA_HEADS,
+  WIDTH_DELTA_B,
+  WIDTH_DELTA_A,
   WIDTH_CONV,
+  WIDTH_EXPERTS,     /* their number */
+  WIDTH_SHARED_GATE, /* 1 */
 } Width;
 
 enum {
@@ -43,12 +46,15 @@ static const struct {
   [LAYER_ATTN_GATE] = { "self_attn.gate_proj", AT(attn_gate), IN_ATTENTION, WIDTH_HIDDEN, WIDTH_GATE },
   [LAYER_DELTA_QKV] = { "linear_attn.in_proj_qkv", AT(delta.qkv), IN_DELTA, WIDTH_HIDDEN, WIDTH_CHANNELS },
   [LAYER_DELTA_Z]   = { "linear_attn.in_proj_z", AT(delta.z), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_VALUES },
-  [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
-  [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_HEADS },
+  [LAYER_DELTA_B]   = { "linear_attn.in_proj_b", AT(delta.b), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_B },
+  [LAYER_DELTA_A]   = { "linear_attn.in_proj_a", AT(delta.a), IN_DELTA, WIDTH_HIDDEN, WIDTH_DELTA_A },
   [LAYER_CONV_IN]   = { "conv.in_proj", AT(conv.in), IN_CONV, WIDTH_HIDDEN, WIDTH_CONV },
   [LAYER_INPUT_GATE] = { "per_layer_input_gate", AT(input_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_INPUT },
   [LAYER_INPUT_PROJECTION] =
     { "per_layer_projection", AT(input_projection), IN_ALL, WIDTH_INPUT, WIDTH_HIDDEN },
+  [LAYER_ROUTER]      = { "mlp.gate", AT(moe.router), IN_ALL, WIDTH_HIDDEN, WIDTH_EXPERTS },
+  [LAYER_SHARED_GATE] =
+    { "mlp.shared_expert_gate", AT(moe.shared_gate), IN_ALL, WIDTH_HIDDEN, WIDTH_SHARED_GATE },
 /* clang-format on */
 #undef AT
 };
@@ -63,7 +69,37 @@ static const struct {
     {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
 };
 
+int layer_linear_count(const ModelConfig *config, int layer) {
+  return expert_linear(config_layer(config, layer).n_experts, 0);
+}
+
+static bool is_of_expert(int which) {
+  return which >= N_LAYER_LINEARS;
+}
+
+/* EXPERT_GATE .. of a linear layer of an expert. */
+static int expert_part(int which) {
+  return (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS;
+}
+
+static int expert_of(int which) {
+  return (which - N_LAYER_LINEARS) / N_EXPERT_LINEARS;
+}
+
+void expert_linear_name(const ModelConfig *config, int which, char name[LINEAR_NAME_SIZE]) {
+  const ExpertNames *names = config->expert_names;
+  const char *const parts[] = {
+      [EXPERT_GATE] = names->gate, [EXPERT_UP] = names->up, [EXPERT_DOWN] = names->down};
+  snprintf(name, LINEAR_NAME_SIZE, "%s.%d.%s", names->each, expert_of(which), parts[expert_part(which)]);
+}
+
 Linear *layer_linear(const ModelLayer *layer, int which) {
+  if (is_of_expert(which)) {
+    Expert *expert = &layer->moe.experts[expert_of(which)];
+    Linear *const parts[] = {
+        [EXPERT_GATE] = &expert->gate, [EXPERT_UP] = &expert->up, [EXPERT_DOWN] = &expert->down};
+    return parts[expert_part(which)];
+  }
   return (Linear *)((char *)layer + linears[which].offset);
 }
 
@@ -74,11 +110,11 @@ const char *layer_linear_name(int which) {
 static int width_of(const ModelConfig *config, int layer, Width width) {
   const DeltaConfig *delta = &config->delta;
   const LayerConfig own = config_layer(config, layer);
-  const int heads = config->n_heads * own.head_dim;
+  const int heads = config->n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
   switch (width) {
   case WIDTH_HEADS:
     if (own.kind == LAYER_CONV) return config->hidden;
-    return own.kind == LAYER_ATTENTION ? heads : delta->n_value_heads * delta->value_dim;
+    return own.kind == LAYER_ATTENTION ? heads : values;
   case WIDTH_QUERIES: return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
   case WIDTH_KV_HEADS: return own.n_kv_heads * own.head_dim;
   case WIDTH_INTERMEDIATE: return own.intermediate;
@@ -86,9 +122,12 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
   case WIDTH_GATE:
     if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
     return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : heads;
-  case WIDTH_CHANNELS: return delta_channels(delta);
-  case WIDTH_DELTA_VALUES: return delta->n_value_heads * delta->value_dim;
-  case WIDTH_DELTA_HEADS: return delta->n_value_heads;
+  case WIDTH_CHANNELS: return delta_channels(delta) + (delta->interleaved ? values : 0);
+  case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
+  case WIDTH_DELTA_B: return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
+  case WIDTH_DELTA_A: return delta->interleaved ? 0 : delta->n_value_heads;
+  case WIDTH_EXPERTS: return own.n_experts;
+  case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
   case WIDTH_CONV: return 3 * config->hidden;
   case WIDTH_HIDDEN: break;
   }
@@ -96,12 +135,19 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
 }
 
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out) {
+  if (is_of_expert(which)) {
+    const bool down = expert_part(which) == EXPERT_DOWN;
+    *n_in = down ? config->experts.width : config->hidden;
+    *n_out = down ? config->hidden : config->experts.width;
+    return;
+  }
   *n_in = width_of(config, layer, linears[which].in);
   *n_out = width_of(config, layer, linears[which].out);
 }
 
 bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   const LayerConfig own = config_layer(config, layer);
+  if (is_of_expert(which)) return expert_of(which) < own.n_experts;
   if (!(linears[which].kinds >> own.kind & 1)) return false;
   if (which == LAYER_K && own.shares_kv) return false;
   if (which == LAYER_V && (own.shares_kv || own.k_as_v)) return false;
@@ -111,21 +157,42 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
   const bool conv = config_layer(config, layer).kind == LAYER_CONV;
   if (conv && (which == LAYER_CONV_IN || which == LAYER_O)) return config->conv.bias;
+  if (is_of_expert(which)) return config->experts.biases;
+  if (which == LAYER_ROUTER) return config->experts.router_bias;
   if (which <= LAYER_V) return config->qkv_bias;
   if (which >= N_COMMON_LINEARS) return false;
   return which == LAYER_O ? config->o_bias : config->mlp_bias;
 }
 
+/* The name of a linear layer beside experts, or NULL. */
+static const char *shared_linear_name(const ModelConfig *config, int which) {
+  static const char *const names[][3] = {
+      {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
+      {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"}};
+  const SharedName shared = config->expert_names->shared;
+  if (which == LAYER_ROUTER) return config->expert_names->router;
+  if (shared == SHARED_AS_DENSE) return NULL;
+  if (which == LAYER_GATE) return names[shared - SHARED_EXPERT][0];
+  if (which == LAYER_UP) return names[shared - SHARED_EXPERT][1];
+  return which == LAYER_DOWN ? names[shared - SHARED_EXPERT][2] : NULL;
+}
+
 /* The model's own name of a linear layer, or NULL. */
 static const char *own_linear_name(const ModelConfig *config, int layer, int which) {
   const TensorNames *names = &config->names;
+  const bool moe = config_layer(config, layer).n_experts > 0;
+  if (moe && shared_linear_name(config, which)) return shared_linear_name(config, which);
+  const char *delta_in = config->delta.interleaved ? "linear_attn.in_proj_qkvz" : NULL,
+             *delta_b = config->delta.interleaved ? "linear_attn.in_proj_ba" : NULL;
   const char *const outs[N_LAYER_KINDS] = {
       [LAYER_ATTENTION] = names->o, [LAYER_DELTA] = "linear_attn.out_proj", [LAYER_CONV] = "conv.out_proj"};
   const char *const own[N_LAYER_LINEARS] = {[LAYER_O] = outs[config_layer(config, layer).kind],
                                             [LAYER_GATE] = names->gate,
                                             [LAYER_UP] = names->up,
                                             [LAYER_DOWN] = names->down,
-                                            [LAYER_ATTN_GATE] = names->attn_gate};
+                                            [LAYER_ATTN_GATE] = names->attn_gate,
+                                            [LAYER_DELTA_QKV] = delta_in,
+                                            [LAYER_DELTA_B] = delta_b};
   return own[which];
 }
 
@@ -147,6 +214,7 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which
 }
 
 bool layer_linear_is_first(const ModelConfig *config, int layer, int which) {
+  if (is_of_expert(which)) return layer_linear_exists(config, layer, which);
   return layer_linear_exists(config, layer, which) &&
          layer_linear_stored(config, layer, which).first_part == which;
 }
@@ -161,6 +229,9 @@ static const size_t norms[N_LAYER_NORMS] = {
     [LAYER_Q_NORM] = offsetof(ModelLayer, q_norm),
     [LAYER_K_NORM] = offsetof(ModelLayer, k_norm),
     [LAYER_INPUT_NORM] = offsetof(ModelLayer, input_norm),
+    [LAYER_EXPERT_NORM] = offsetof(ModelLayer, moe.norm),
+    [LAYER_EXPERT_POST_NORM] = offsetof(ModelLayer, moe.post_norm),
+    [LAYER_SHARED_POST_NORM] = offsetof(ModelLayer, moe.shared_post_norm),
 };
 
 /* post_attention_layernorm names another norm in NORM_BEFORE than in the others. */
@@ -199,6 +270,12 @@ const char *layer_norm_name(const ModelConfig *config, int layer, int which, int
     return config->per_layer_width > 0 ? "post_per_layer_input_norm" : NULL;
   }
   const LayerConfig own = config_layer(config, layer);
+  if (which >= LAYER_EXPERT_NORM) {
+    static const char *const of_experts[] = {"pre_feedforward_layernorm_2", "post_feedforward_layernorm_2",
+                                             "post_feedforward_layernorm_1"};
+    *width = config->hidden;
+    return own.n_experts > 0 && config->experts.own_norms ? of_experts[which - LAYER_EXPERT_NORM] : NULL;
+  }
   if (own.kind != LAYER_ATTENTION || config->qk_norm == QK_NORM_NONE || config->qk_norm_plain) return NULL;
   if (own.shares_kv && which == LAYER_K_NORM) return NULL;
   *width = own.head_dim;
@@ -216,11 +293,28 @@ Vector *layer_vector_of(const ModelLayer *layer, int which) {
       [DELTA_NORM] = offsetof(ModelLayer, delta.norm),
       [CONV_TAPS] = offsetof(ModelLayer, conv.taps),
       [CONV_BIAS] = offsetof(ModelLayer, conv.bias),
+      [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
+      [EXPERT_SCALES] = offsetof(ModelLayer, moe.scales),
+      [EXPERT_ROUTER_SCALE] = offsetof(ModelLayer, moe.router_scale),
   };
   return (Vector *)((char *)layer + offsets[which]);
 }
 
+/* The vectors of layers with experts. */
+static LayerVector expert_vector(const ModelConfig *config, int which) {
+  const ExpertConfig *experts = &config->experts;
+  if (which == EXPERT_CHOICE_BIAS && experts->choice_bias)
+    return (LayerVector){config->expert_names->choice_bias, experts->n_experts, 0, DTYPE_F32};
+  if (which == EXPERT_SCALES && experts->own_norms)
+    return (LayerVector){"router.per_expert_scale", experts->n_experts, 0, DTYPE_F16};
+  if (which == EXPERT_ROUTER_SCALE && experts->own_norms)
+    return (LayerVector){"router.scale", config->hidden, 0, DTYPE_F16};
+  return (LayerVector){0};
+}
+
 LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
+  if (which >= EXPERT_CHOICE_BIAS)
+    return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
   const DeltaConfig *delta = &config->delta;
   const LayerVector vectors[N_LAYER_VECTORS] = {
       [DELTA_CONV] = {"linear_attn.conv1d.weight", delta_channels(delta), delta->conv, DTYPE_F16},

@@ -21,12 +21,23 @@ enum {
   LAYER_CONV_IN,
   LAYER_INPUT_GATE,
   LAYER_INPUT_PROJECTION,
+  LAYER_ROUTER,
+  LAYER_SHARED_GATE,
   N_LAYER_LINEARS
 };
 
-/* Linear layer `which` (LAYER_Q ..) of a layer; const is dropped, as strchr() does. */
+/* Linear layers from N_LAYER_LINEARS on are those of a layer's experts: gate, up and down of the first, then
+ * of the second, and so on. */
+enum { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, N_EXPERT_LINEARS };
+static inline int expert_linear(int expert, int part) {
+  return N_LAYER_LINEARS + expert * N_EXPERT_LINEARS + part;
+}
+/* N_LAYER_LINEARS and those of the layer's experts: at most 2^14 */
+int layer_linear_count(const ModelConfig *config, int layer);
+
+/* Linear layer `which` (LAYER_Q .. layer_linear_count()) of a layer; const is dropped, as strchr() does. */
 Linear *layer_linear(const ModelLayer *layer, int which);
-const char *layer_linear_name(int which); /* "self_attn.q_proj" */
+const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
 
 /* True if the layer has linear layer `which`; the Linear of one that it lacks has n_out 0. */
 bool layer_linear_exists(const ModelConfig *config, int layer, int which);
@@ -45,9 +56,12 @@ typedef struct {
   int first;        /* the first of this layer's outputs in the matrix */
   int n_out;        /* outputs of the matrix */
 } StoredLinear;
-/* Room for "model.language_model.layers.4095.self_attn.qkv_proj". */
-#define LINEAR_NAME_SIZE 64
+/* Room for "model.language_model.layers.4095.block_sparse_moe.experts.4095.gate_proj". */
+#define LINEAR_NAME_SIZE 80
+/* PRECOND which < N_LAYER_LINEARS */
 StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which);
+/* "mlp.experts.7.gate_proj" of a linear layer from N_LAYER_LINEARS on. */
+void expert_linear_name(const ModelConfig *config, int which, char name[LINEAR_NAME_SIZE]);
 /* True if the linear layer is the first in its stored matrix, which holds one such layer; false if
  * the layer has no such linear layer. */
 bool layer_linear_is_first(const ModelConfig *config, int layer, int which);
@@ -60,6 +74,9 @@ enum {
   LAYER_Q_NORM,
   LAYER_K_NORM,
   LAYER_INPUT_NORM,
+  LAYER_EXPERT_NORM,
+  LAYER_EXPERT_POST_NORM,
+  LAYER_SHARED_POST_NORM,
   N_LAYER_NORMS
 };
 
@@ -67,8 +84,20 @@ Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the layer has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int layer, int which, int *width);
 
-/* The vectors of DeltaLayer and ConvLayer as stored: "linear_attn.conv1d.weight" [n][1][taps], or [n]. */
-enum { DELTA_CONV, DELTA_A_LOG, DELTA_DT_BIAS, DELTA_NORM, CONV_TAPS, CONV_BIAS, N_LAYER_VECTORS };
+/* The vectors of DeltaLayer, ConvLayer and ExpertLayer as stored: "linear_attn.conv1d.weight"
+ * [n][1][taps], or [n]. */
+enum {
+  DELTA_CONV,
+  DELTA_A_LOG,
+  DELTA_DT_BIAS,
+  DELTA_NORM,
+  CONV_TAPS,
+  CONV_BIAS,
+  EXPERT_CHOICE_BIAS, /* [n] or [1][n] */
+  EXPERT_SCALES,
+  EXPERT_ROUTER_SCALE,
+  N_LAYER_VECTORS
+};
 typedef struct {
   const char *name; /* NULL: the layer has no such vector */
   int n, taps;      /* taps: 0 of a vector of rank 1 */

@@ -14,6 +14,8 @@ typedef struct {
   const StoredTensor *zeros;   /* qzeros or weight_zero_point, NULL: all are the middle of the range */
   const StoredTensor *scales;  /* scales, weight_scale or weight_scale_inv */
   const StoredTensor *factor;  /* NVFP4: weight_scale_2 or weight_global_scale, one number */
+  int step;                    /* QUANT_NONE: a dense matrix stored [n_in][n_out], of whose outputs the
+                                * layer is first_out, first_out + step, ... */
   int n_out;                   /* outputs of the stored matrix; the layer is its outputs */
   int first_out;               /* [first_out, first_out + linear->n_out) */
 } StoredWeights;
@@ -39,8 +41,12 @@ struct ModelFiles {
   size_t n_packed_tensors;
   char (*names)[LINEAR_NAME_SIZE];         /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
   char input_projection[LINEAR_NAME_SIZE]; /* the name of the Linear */
-  char *packed_names;                      /* storage of packed_tensors' names */
-  StoredWeights *stored;                   /* [n_stored] quantised layers for model_prepare() */
+  Expert *experts;                         /* of all layers */
+  char (*expert_names)[LINEAR_NAME_SIZE];  /* [experts][N_EXPERT_LINEARS] of their Linears */
+  StoredTensor **views;                    /* [n_views] parts of tensors of all experts, for each of them */
+  size_t n_views, views_capacity;
+  char *packed_names;    /* storage of packed_tensors' names */
+  StoredWeights *stored; /* [n_stored] quantised layers for model_prepare() */
   size_t n_stored, stored_capacity;
   void **made; /* [n_made] memory that model_prepare() allocated */
   size_t n_made, made_capacity;

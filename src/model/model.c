@@ -46,6 +46,31 @@ int dtype_find(const char *name, StoredTensor *tensor) {
   return 0;
 }
 
+/* Allocates the experts of all layers and names their Linears. */
+static Status make_experts(Model *model, const char *body, Error *err) {
+  const ModelConfig *config = &model->config;
+  ModelFiles *files = model->files;
+  size_t n = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) n += (size_t)config_layer(config, layer).n_experts;
+  if (n == 0) return STATUS_OK;
+  files->experts = mem_alloc(n, sizeof *files->experts, "experts", err);
+  files->expert_names = mem_alloc(n, N_EXPERT_LINEARS * sizeof *files->expert_names, "names of experts", err);
+  if (!files->experts || !files->expert_names) return STATUS_FAILED;
+  Expert *next = files->experts;
+  char(*name)[LINEAR_NAME_SIZE] = files->expert_names;
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    model->layers[layer].moe.experts = next;
+    for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, layer); which++, name++) {
+      char part[LINEAR_NAME_SIZE];
+      expert_linear_name(config, which, part);
+      snprintf(*name, sizeof *name, "%slayers.%d.%.40s", body, layer, part);
+      layer_linear(&model->layers[layer], which)->name = *name;
+    }
+    next += config_layer(config, layer).n_experts;
+  }
+  return STATUS_OK;
+}
+
 Status model_make_layers(Model *model, const char *body, Error *err) {
   size_t n_layers = (size_t)model->config.n_layers;
   ModelFiles *files = model->files;
@@ -62,7 +87,7 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
       layer_linear(&model->layers[i], which)->name = name;
     }
   }
-  return STATUS_OK;
+  return make_experts(model, body, err);
 }
 
 void model_set_head(Model *model, const char *name, const void *data, Dtype dtype) {

@@ -87,19 +87,21 @@ typedef struct {
   const float *scale_values; /* FP4: [256] what the codes in `scales` stand for */
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
-  int row_skip;     /* dense, FP4: rows of another layer between two of `weight`, FP4's `scales` and `bias` */
-  Vector bias;      /* [n_out], or data NULL */
-  const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
+  int row_skip;       /* dense, FP4: rows of other layers between two of `weight` and of FP4's `scales` */
+  Vector bias;        /* [n_out], or data NULL */
+  const char *name;   /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
 /* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
  * delta_channels(). */
 typedef struct {
-  Linear qkv, z, b, a; /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads */
-  Vector conv;         /* [C][taps], the last tap for the token itself */
-  Vector a_log;        /* [n_value_heads] */
-  Vector dt_bias;      /* [n_value_heads] */
-  Vector norm;         /* [value_dim], multiplies by weight also with norm_plus_one */
+  /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads. config.delta.interleaved:
+   * qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out 0 */
+  Linear qkv, z, b, a;
+  Vector conv;    /* [C][taps], the last tap for the token itself */
+  Vector a_log;   /* [n_value_heads] */
+  Vector dt_bias; /* [n_value_heads] */
+  Vector norm;    /* [value_dim], multiplies by weight also with norm_plus_one */
 } DeltaLayer;
 
 /* Weights of a layer of LAYER_CONV in place of q, k, v and their norms (backend.h, norm_short_conv). */

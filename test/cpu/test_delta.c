@@ -12,8 +12,9 @@
 enum { HIDDEN = 24, TOKENS = 90, VOCAB = 50 };
 
 /* Sizes at which neither heads nor channels fill a vector, and several value heads share a key head. */
-static const DeltaConfig sizes[] = {{1, 1, 1, 1, 1},   {2, 6, 8, 12, 4},    {3, 3, 20, 7, 2},
-                                    {1, 4, 16, 70, 3}, {2, 2, 128, 128, 4}, {1, 2, 5, 130, 16}};
+static const DeltaConfig sizes[] = {{1, 1, 1, 1, 1, false},     {2, 6, 8, 12, 4, false},
+                                    {3, 3, 20, 7, 2, false},    {1, 4, 16, 70, 3, false},
+                                    {2, 2, 128, 128, 4, false}, {1, 2, 5, 130, 16, false}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 typedef struct {

@@ -188,8 +188,10 @@ static void our_products(const World *world, const Kernels *kernels, int n_threa
            (size_t)n_rows * products[p].y_stride * sizeof **y);
   }
   const MatmulScratch memory = {
-      need(n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS), sizeof(float)),
-      {need((size_t)n_rows * stride, sizeof(int16_t)), need((size_t)n_rows, sizeof(float)), stride}};
+      .parts = need(n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS), sizeof(float)),
+      .n_parts = n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS),
+      .rounded = {need((size_t)n_rows * stride, sizeof(int16_t)), need((size_t)n_rows, sizeof(float)),
+                  stride}};
   memset(memory.rounded.numbers, 77, (size_t)n_rows * stride * sizeof(int16_t));
   run_matmuls(&loaded, &memory, world->x + (size_t)row * world->x_stride, world->x_stride, n_rows, products,
               world->n_products);

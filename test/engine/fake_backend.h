@@ -214,6 +214,12 @@ static Status fake_down_residual(BackendState *state, TokenRange range, int laye
   return fake_operation(state, layer, 4);
 }
 
+/* The fake's layers have no experts. */
+static Status fake_norm_experts_residual(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)state, (void)range;
+  return error_set(err, STATUS_FAILED, "layer %d has no experts", layer);
+}
+
 /* The logits behind cache[0 .. n): what every layer's cache holds goes in. */
 static void fake_row(int32_t *const *cache, int n, float *logits) {
   uint32_t hash = 2166136261u;

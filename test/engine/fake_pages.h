@@ -125,8 +125,9 @@ static Status paged_attention(BackendState *s, TokenRange range, int layer, Erro
   (void)s, (void)range, (void)layer, (void)err;
   return STATUS_OK;
 }
-#define paged_out_proj_residual paged_attention
-#define paged_norm_gate_up      paged_attention
+#define paged_out_proj_residual     paged_attention
+#define paged_norm_gate_up          paged_attention
+#define paged_norm_experts_residual paged_attention
 
 static Status paged_down_residual(BackendState *s, TokenRange range, int layer, Error *err) {
   (void)s, (void)range, (void)layer;

@@ -68,7 +68,8 @@ static void read_linear(const Linear *linear) {
   size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
   read_vector(&linear->bias);
   if (linear->kind == LINEAR_DENSE) {
-    read_all(linear->weight, n_in * n_out * dtype_bytes(linear->dtype));
+    const size_t row = n_in * dtype_bytes(linear->dtype);
+    read_rows(linear->weight, n_out, row, row * (1 + (size_t)linear->row_skip));
   } else if (linear->kind == LINEAR_INT8) {
     read_all(linear->weight, n_in * n_out);
     read_all(linear->scales, n_out * 4);
@@ -79,8 +80,9 @@ static void read_linear(const Linear *linear) {
     read_all(linear->scales, rows * ((n_in - 1) / (size_t)linear->group + 1) * 4);
   } else if (linear->kind == LINEAR_FP4) {
     require((linear->group == 16 || linear->group == 32) && n_in % (size_t)linear->group == 0);
-    read_all(linear->weight, n_in / 2 * n_out);
-    read_all(linear->scales, n_in / (size_t)linear->group * n_out);
+    const size_t step = 1 + (size_t)linear->row_skip, n_groups = n_in / (size_t)linear->group;
+    read_rows(linear->weight, n_out, n_in / 2, n_in / 2 * step);
+    read_rows(linear->scales, n_out, n_groups, n_groups * step);
     read_all(linear->scale_values, 256 * 4);
   } else {
     bool grouped = linear->kind == LINEAR_GROUPED;
@@ -98,7 +100,8 @@ static void read_model(Model *model) {
   read_all(embedding->data,
            (size_t)embedding->n_rows * (size_t)embedding->n_columns * dtype_bytes(embedding->dtype));
   for (int i = 0; i < model->config.n_layers; i++) {
-    for (int which = 0; which < N_LAYER_LINEARS; which++) read_linear(layer_linear(&model->layers[i], which));
+    for (int which = 0; which < layer_linear_count(&model->config, i); which++)
+      read_linear(layer_linear(&model->layers[i], which));
     for (int which = 0; which < N_LAYER_NORMS; which++) read_vector(layer_norm_of(&model->layers[i], which));
     for (int which = 0; which < N_LAYER_VECTORS; which++)
       read_vector(layer_vector_of(&model->layers[i], which));

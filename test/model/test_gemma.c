@@ -147,7 +147,7 @@ static void contradictions_between_layers_are_refused(void **state) {
        "vocab_size_per_layer_input is 262143, expected at least vocab_size 262144"},
       {NULL, "{'model_type': 'gemma4_text', 'hidden_size_per_layer_input': 16385}",
        "hidden_size_per_layer_input is 16385, expected an integer from 0 to 16384"},
-      {"gemma4_text", "'enable_moe_block': true",
+      {"gemma4_unified_text", "'enable_moe_block': true",
        "enable_moe_block is not supported: it is a mixture of experts; take a dense model"},
       {"gemma4_text", "'global_head_dim': 514", "global_head_dim is 514, expected an integer from 2 to 512"},
       {"gemma4_text", "'global_head_dim': 33",

@@ -288,12 +288,11 @@ static void other_methods(void **state) {
       {"{'quant_method': 4}", "quant_method is 4"},
       {"{'quant_method': 'bitsandbytes', 'load_in_4bit': true}",
        "bitsandbytes (NF4 or LLM.int8()) is not supported, expected awq, gptq, auto-round, "
-       "compressed-tensors, fp8 or modelopt"},
+       "compressed-tensors, fp8, modelopt or mxfp4"},
       {"{'quant_method': 'exl2'}", "exl2 (ExLlamaV2) is not supported"},
       {"{'quant_method': 'exl3'}", "exl3 (ExLlamaV3) is not supported"},
       {"{'quant_method': 'hqq'}", "take such a checkpoint of the same model, or an unquantised one"},
       {"{'quant_method': 'aqlm'}", "aqlm is not supported"},
-      {"{'quant_method': 'mxfp4'}", "mxfp4 (4-bit floating point) is not supported"},
       {"{'quant_method': 'fbgemm_fp8'}", "fbgemm_fp8 (8-bit floating point) is not supported"},
       {"{'quant_method': 'mlx'}", "mlx (Apple's layout) is not supported"},
       {"{'quant_method': 'marlin'}", "marlin (weights in a GPU's order) is not supported"},

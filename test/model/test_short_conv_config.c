@@ -113,8 +113,6 @@ static void what_is_wrong_is_named(void **state) {
       {"lfm2", "'rope_scaling': {'type': 'proportional'}", "rope type proportional is not supported"},
       {"lfm3", "'rope_parameters': {'full_attention': {'rope_type': 'yarn'}}",
        "rope type yarn is not supported"},
-      {"lfm2_moe", "'num_experts': 32",
-       "lfm2_moe is not supported: it is a mixture of experts (num_experts)"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char members[300];

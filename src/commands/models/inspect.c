@@ -11,12 +11,13 @@
 #include "commands/common.h"
 #include "commands/model_flags.h"
 #include "commands/models/decimal.h"
+#include "engine/step_cost.h"
 
 /* --- facts for both forms */
 
 static void count_linears(const Model *model, Inspection *inspection) {
   for (int i = 0; i < model->config.n_layers; i++) {
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    for (int which = 0; which < layer_linear_count(&model->config, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       if (!layer_linear_is_first(&model->config, i, which)) continue;
       const bool quantised = linear->kind != LINEAR_DENSE;
@@ -93,6 +94,28 @@ static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
                        config->qk_norm == QK_NORM_NONE    ? ""
                        : config->qk_norm == QK_NORM_HEADS ? ", q and k norms"
                                                           : ", q and k norms over all heads");
+}
+
+static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) {
+  static const char *const scores[] = {
+      [SCORE_SOFTMAX] = "softmax", [SCORE_SIGMOID] = "sigmoid", [SCORE_CHOSEN] = "softmax of the chosen"};
+  const ExpertConfig *experts = &config->experts;
+  int n_layers = 0;
+  if (!experts->n_experts) return STATUS_OK;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    n_layers += config_layer(config, layer).n_experts > 0;
+  TRY(inspect_begin_line(out, "experts", err));
+  TRY(buffer_printf(out, err, "%d of %d in %d of %d layers, intermediate %d; weights by %s%s",
+                    experts->n_chosen, experts->n_experts, n_layers, config->n_layers, experts->width,
+                    scores[experts->score], experts->renormalise ? ", then divided by their sum" : ""));
+  if (experts->scale != 1) TRY(buffer_printf(out, err, ", times %s", decimal(experts->scale).text));
+  if (experts->choice_bias) TRY(buffer_append_string(out, "; chosen with a bias", err));
+  if (experts->n_groups > 1)
+    TRY(buffer_printf(out, err, "; from %d of %d groups", experts->n_chosen_groups, experts->n_groups));
+  if (experts->shared_width)
+    TRY(buffer_printf(out, err, "; beside them an MLP of %d%s", experts->shared_width,
+                      experts->shared_gate ? ", gated" : ""));
+  return STATUS_OK;
 }
 
 static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *err) {
@@ -178,7 +201,7 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
   const Model *model = inspection->model;
   size_t n = 0;
   for (int i = 0; i < model->config.n_layers; i++) {
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    for (int which = 0; which < layer_linear_count(&model->config, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       if (linear->kind != LINEAR_DENSE || !layer_linear_is_first(&model->config, i, which)) continue;
       if (n++ >= NAMES_SHOWN) continue;
@@ -271,6 +294,10 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
     TRY(buffer_append_string(out, ", loaded ", err));
     TRY(print_bytes(out, inspect_loaded_bytes(model), err));
   }
+  if (model->config.experts.n_experts) {
+    TRY(inspect_begin_line(out, "a token reads", err));
+    TRY(print_bytes(out, (size_t)step_cost(model, KV_F16, 0, 1, 1).bytes, err));
+  }
   static const struct {
     const char *label;
     size_t size;
@@ -320,6 +347,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   const Model *model = inspection->model;
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
+  TRY(print_experts(out, &model->config, err));
   TRY(print_state_layers(out, &model->config, err));
   TRY(print_other_sizes(out, &model->config, err));
   TRY(print_windows(out, &model->config, err));

@@ -114,7 +114,7 @@ static bool has_wide_scales(const Model *model) {
   const Linear *head = &model->head;
   bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;
   for (int i = 0; i < model->config.n_layers; i++)
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    for (int which = 0; which < layer_linear_count(&model->config, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       wide = wide || (linear->kind == LINEAR_GROUPED && linear->bits == 4);
     }

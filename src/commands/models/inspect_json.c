@@ -5,6 +5,7 @@
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
 #include "cuda/backend.h"
+#include "engine/step_cost.h"
 
 /* An object or array being written. A comma precedes every member except the first. */
 typedef struct {
@@ -185,6 +186,27 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   return close_member(w, "}");
 }
 
+static Status put_experts(Writer *w, const Model *model) {
+  static const char *const scores[] = {
+      [SCORE_SOFTMAX] = "softmax", [SCORE_SIGMOID] = "sigmoid", [SCORE_CHOSEN] = "softmax_of_chosen"};
+  const ExpertConfig *experts = &model->config.experts;
+  if (!experts->n_experts) return put_raw(w, "experts", "null");
+  TRY(open_member(w, "experts", "{"));
+  TRY(put_int(w, "n_experts", experts->n_experts));
+  TRY(put_int(w, "n_chosen", experts->n_chosen));
+  TRY(put_int(w, "intermediate_size", experts->width));
+  TRY(put_int(w, "shared_intermediate_size", experts->shared_width));
+  TRY(put_bool(w, "shared_gate", experts->shared_gate));
+  TRY(put_string(w, "score", scores[experts->score]));
+  TRY(put_bool(w, "renormalise", experts->renormalise));
+  TRY(put_double(w, "scale", experts->scale));
+  TRY(put_bool(w, "choice_bias", experts->choice_bias));
+  TRY(put_int(w, "n_groups", experts->n_groups));
+  TRY(put_int(w, "n_chosen_groups", experts->n_chosen_groups));
+  TRY(put_size(w, "bytes_per_token", (size_t)step_cost(model, KV_F16, 0, 1, 1).bytes));
+  return close_member(w, "}");
+}
+
 /* Sizes by layer. */
 static Status put_layers(Writer *w, const ModelConfig *config) {
   TRY(open_member(w, "layers", "["));
@@ -192,6 +214,7 @@ static Status put_layers(Writer *w, const ModelConfig *config) {
     const LayerConfig layer = config_layer(config, i);
     TRY(open_member(w, NULL, "{"));
     TRY(put_int(w, "intermediate_size", layer.intermediate));
+    TRY(put_int(w, "n_experts", layer.n_experts));
     TRY(put_int(w, "num_key_value_heads", layer.n_kv_heads));
     TRY(put_int(w, "head_dim", layer.head_dim));
     TRY(put_bool(w, "k_as_v", layer.k_as_v));
@@ -235,7 +258,7 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
   }
   TRY(open_member(w, "dense_layers", "{"));
   for (int i = 0; i < model->config.n_layers; i++) {
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    for (int which = 0; which < layer_linear_count(&model->config, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       if (linear->kind == LINEAR_DENSE && layer_linear_is_first(&model->config, i, which))
         TRY(put_string(w, linear->name, dtype_name(linear->dtype)));
@@ -307,6 +330,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensor
   TRY(put_sizes(&writer, inspection));
   TRY(put_arithmetic(&writer, model));
   TRY(put_state_layers(&writer, &model->config));
+  TRY(put_experts(&writer, model));
   TRY(put_layers(&writer, &model->config));
   TRY(put_positions(&writer, model));
   TRY(put_quantisation(&writer, inspection));

@@ -48,7 +48,46 @@ enum {
   HAS_SHORT_CONV = 1 << 22,  /* conv_L_cache, conv_bias: layers with a short convolution (short_conv.c) */
   HAS_BLOCK_WIDTH = 1 << 23, /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
   HAS_SANDWICH = 1 << 24,    /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
+  HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true */
+  HAS_YARN = 1 << 26,        /* rope parameters must be given: the default is a YaRN of gpt-oss */
+  HAS_INTERLEAVED_DELTA = 1 << 27, /* delta layers are stored by key head (DeltaConfig.interleaved) */
 };
+
+/* Which layers have experts. */
+typedef enum {
+  EXPERTS_EVERYWHERE,
+  EXPERTS_BY_STEP,     /* decoder_sparse_step, mlp_only_layers */
+  EXPERTS_AFTER_FIRST, /* all but the first, whose number n_dense_key says */
+  EXPERTS_IN_INTERVAL, /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
+} ExpertLayers;
+
+/* If the weights of the chosen experts are divided by their sum: norm_topk_prob may say it. */
+typedef enum {
+  RENORMALISE_NEVER,
+  RENORMALISE_ALWAYS,
+  RENORMALISE_BY_KEY,
+  RENORMALISE_UNLESS_KEY
+} Renormalise;
+
+/* How the experts of an architecture are configured; numbers are defaults of absent members. */
+typedef struct {
+  int n_experts, n_chosen; /* 0: the config must say it */
+  int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
+  ExpertScore score;
+  Renormalise renormalise;
+  double sum_plus;
+  ExpertLayers layers;
+  const char *n_dense_key; /* with EXPERTS_AFTER_FIRST */
+  int n_dense;
+  const char *shared_width_key, *shared_count_key; /* of the MLP beside experts: its width, or as how many */
+  int shared_width, n_shared;
+  const char *enable_key; /* experts are there only if this is true; NULL: always */
+  const char *bias_key;   /* choice_bias is there unless this is false; NULL: always if it has a name */
+  bool shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
+  bool scaled, grouped;                /* routed_scaling_factor; n_group, topk_group */
+  bool clamped;                        /* the activation is ACTIVATION_CLAMPED */
+  const ExpertNames *names;
+} ExpertFamily;
 
 typedef struct {
   /* architecture is NULL if there is only the multimodal model. */
@@ -74,10 +113,12 @@ typedef struct {
   bool qk_norm_after_rope;
   bool v_norm, layer_scalar; /* as in ModelConfig */
   TensorNames names;
+  const ExpertFamily *experts;                          /* NULL: the architecture has none */
   bool qk_norm_plain, final_norm_plain, embedding_norm; /* as in ModelConfig */
   AttnGate attn_gate;
   bool attn_sinks;        /* each head's softmax has one more logit, which is dropped after */
   bool qkv_bias;          /* q, k and v have a bias, whatever the config says unless HAS_QKV_BIAS */
+  bool o_bias;            /* default of HAS_ATTENTION_BIAS */
   bool fused;             /* q, k, v are stored as one matrix, gate and up as another */
   bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
@@ -121,6 +162,10 @@ void architecture_names(char *out, size_t size);
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
+
+/* Fills experts, their names, and which layers are dense (experts.c). PRECOND config->layers is
+ * allocated; the activation and the MLP's width are filled. */
+Status config_parse_experts(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 /* Fills conv, the kinds and windows of layers and the MLP's width (short_conv.c) of an architecture that
  * HAS_SHORT_CONV. PRECOND config->layers is allocated. */

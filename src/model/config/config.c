@@ -51,7 +51,7 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
                          "%s %.60s is not supported: it is a model of several parts (%s); take a model of "
                          "text alone",
                          kind, name, sign);
-  char names[800];
+  char names[900];
   architecture_names(names, sizeof names);
   return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
 }
@@ -187,7 +187,7 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
 
 static Status parse_biases(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const unsigned members = arch->members;
-  if (members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
+  if (members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", arch->o_bias, &config->o_bias));
   if (members & HAS_OUT_BIAS) TRY(reader_bool(r, "attention_out_bias", false, &config->o_bias));
   config->qkv_bias = arch->qkv_bias || (config->o_bias && !(members & HAS_OUT_BIAS));
   if (members & HAS_QKV_BIAS) TRY(reader_bool(r, "attention_bias", arch->qkv_bias, &config->qkv_bias));
@@ -201,7 +201,9 @@ static Status parse_biases(const ConfigReader *r, const Architecture *arch, Mode
 static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   config->norms = arch->norms;
   config->norm_plus_one = arch->norm_plus_one;
-  config->qk_norm = arch->qk_norm;
+  bool qk_norm = true;
+  if (arch->members & HAS_QK_NORM) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));
+  config->qk_norm = qk_norm ? arch->qk_norm : QK_NORM_NONE;
   config->qk_norm_after_rope = arch->qk_norm_after_rope;
   config->names = arch->names;
   config->qk_norm_plain = arch->qk_norm_plain;
@@ -287,8 +289,9 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   TRY(parse_sizes(&text, arch, config));
   TRY(parse_arithmetic(&text, arch, config));
   TRY(config_parse_positions(&text, arch, config));
+  TRY(config_parse_experts(&text, arch, config));
   TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));
-  if (arch->members & HAS_BLOCK_WIDTH) /* takes precedence */
+  if (arch->members & HAS_SHORT_CONV && !(arch->members & HAS_SANDWICH)) /* takes precedence */
     TRY(reader_bool(&text, "tie_embedding", config->tied_embeddings, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, arch, config));
   if (config->text_part) { /* these members of a multimodal model's config override its text_config */
@@ -299,10 +302,11 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   return quant.object ? quantization_parse(&quant, NULL, &config->quant) : STATUS_OK;
 }
 
-/* Counts the linear layers of each layer, lm_head and, of per-layer embeddings, what makes the inputs. */
+/* Counts the linear layers of each layer, its experts, lm_head and, of per-layer embeddings, what makes the
+ * inputs. */
 static Status limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
-  const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs;
+  const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs + 3 * (size_t)config->experts.n_experts;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + 1 + (size_t)inputs, file,
                             err);
 }

@@ -97,6 +97,25 @@ typedef struct {
   const char *final_norm;                 /* in the whole model, not in a layer */
 } TensorNames;
 
+/* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert", or
+ * "mlp.shared_experts". */
+typedef enum { SHARED_AS_DENSE, SHARED_EXPERT, SHARED_EXPERTS } SharedName;
+
+/* Names within a layer with experts. Experts lie one by one, gate of the third as "mlp.experts.2.gate_proj";
+ * or all of a layer in two tensors, with one dimension more, the rows of gate and up in one of them. */
+typedef struct {
+  const char *router;      /* "mlp.gate" */
+  const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
+  SharedName shared;
+  const char *each;             /* "mlp.experts" */
+  const char *gate, *up, *down; /* of an expert: "gate_proj" */
+  const char *all_gate_up;      /* of all: "mlp.experts.gate_up_proj" */
+  const char *all_down;
+  /* In all_gate_up rows of gate and up alternate, and dense tensors of all experts have the inputs before the
+   * outputs (gpt-oss). */
+  bool alternate;
+} ExpertNames;
+
 /* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its
  * outputs, one for each number or one for each head, before o. ATTN_GATE_IN_Q: one for each number, in the
  * same matrix as q, whose outputs are for each head its query and then its gate. */
@@ -108,6 +127,9 @@ typedef struct {
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
+  /* As Qwen3-Next stores them: DeltaLayer.qkv has for each key head its q, its k, the v and the z of its
+   * value heads; b for each key head the b and the a of its value heads; there are no z and a. */
+  bool interleaved;
 } DeltaConfig;
 
 /* The layers with a short convolution (LAYER_CONV); see norm_short_conv in engine/backend.h. */
@@ -127,8 +149,8 @@ typedef struct {
   int width;         /* of an expert: outputs of its gate and up */
   int shared_width;  /* of the MLP beside them that every token passes; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
-  bool renormalise;  /* the weights are divided by their sum, if that is larger than least_sum, or by that */
-  double least_sum;
+  bool renormalise;  /* the weights are divided by their sum + sum_plus */
+  double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
   int n_groups;        /* experts are chosen from the best n_chosen_groups of n_groups groups, which are as */
   int n_chosen_groups; /* large; a group is as good as the sum of its two best. 1, 1: from all */
@@ -173,7 +195,8 @@ typedef struct {
   bool qk_norm_plain;      /* q and k norms have no weights */
   bool qk_norm_after_rope; /* q and k are normalised after their rope, not before (Hunyuan) */
   TensorNames names;
-  bool attn_sinks; /* each head has one more logit in its softmax, whose share is dropped */
+  const ExpertNames *expert_names; /* NULL unless the model has experts */
+  bool attn_sinks;                 /* each head has one more logit in its softmax, whose share is dropped */
   AttnGate attn_gate;
   DeltaConfig delta;
   ConvConfig conv;

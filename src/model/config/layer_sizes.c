@@ -117,7 +117,7 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
   bool experts, k_as_v;
   ConfigReader by_layer;
   TRY(reader_bool(r, "enable_moe_block", false, &experts));
-  if (experts)
+  if (experts && !arch->experts)
     return reader_refuse(r,
                          "enable_moe_block is not supported: it is a mixture of experts; take a dense model");
   TRY(reader_bool(r, "attention_k_eq_v", false, &k_as_v));

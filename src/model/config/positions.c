@@ -212,6 +212,8 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", &scaling));
   if (holds_objects(scaling.object, &key))
     return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", key);
+  if (arch->members & HAS_YARN && json_count(scaling.object) == 0)
+    return reader_refuse(r, "rope_scaling and rope_parameters are missing, expected one of them");
   double theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   TRY(parse_rotary_dim(r, &scaling, arch, config, &config->rope));
@@ -474,7 +476,11 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   if (!arch->proportional_rope)
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = arch->neighbours;
-  if (arch->members & HAS_DELTA) return config_parse_delta(r, config);
+  if (arch->members & HAS_DELTA) {
+    TRY(config_parse_delta(r, config));
+    config->delta.interleaved = config->delta.n_key_heads > 0 && arch->members & HAS_INTERLEAVED_DELTA;
+    return STATUS_OK;
+  }
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
   if (arch->members & HAS_HYBRID_LAYERS) return parse_hybrid_layers(r, config);
   TRY(arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)

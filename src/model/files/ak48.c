@@ -158,6 +158,7 @@ Status ak48_header_compare(const ModelConfig *header, const char *path, const Mo
 const char *ak48_cannot_hold(const ModelConfig *config) {
   if (config->delta.n_key_heads) return "layers with the gated delta rule";
   if (config->conv.taps) return "layers with a short convolution";
+  if (config->experts.n_experts) return "experts";
   if (config->text_part) return "the text part of a larger model";
   if (config->fused) return "q, k and v as one matrix";
   if (config->fused_gate_up) return "gate and up as one matrix";

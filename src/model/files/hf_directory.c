@@ -20,13 +20,13 @@ static Status take_numbers(HfLoader *loader, const char *base, const char *suffi
   return STATUS_OK;
 }
 
-static Status take_vector(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   return take_numbers(loader, base, suffix, 1, &n, out);
 }
 
 /* The same, and refuses numbers that are not finite. */
 static Status take_norm(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
-  TRY(take_vector(loader, base, suffix, n, out));
+  TRY(hf_vector_take(loader, base, suffix, n, out));
   const StoredTensor *tensor = hf_find(loader, base, suffix);
   return check_finite(out->data, out->dtype, (size_t)n, 1, tensor->file, tensor->name, loader->err);
 }
@@ -37,7 +37,7 @@ static Status take_norm(HfLoader *loader, const char *base, const char *suffix, 
 static Status take_bias(HfLoader *loader, bool required, const StoredLinear *stored, Linear *linear) {
   if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
   Vector *bias = &linear->bias;
-  TRY(take_vector(loader, linear->name, ".bias", stored->n_out, bias));
+  TRY(hf_vector_take(loader, linear->name, ".bias", stored->n_out, bias));
   bias->data = (const char *)bias->data + (size_t)stored->first * dtype_bytes(bias->dtype);
   bias->n = linear->n_out;
   return STATUS_OK;
@@ -64,12 +64,18 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
     const LayerVector stored = layer_vector_stored(&loader->model->config, index, which);
     if (!stored.name) continue;
-    const int64_t shape[] = {stored.n, 1, stored.taps};
+    int64_t shape[] = {stored.n, 1, stored.taps};
+    int rank = stored.taps ? 3 : 1;
     Vector *out = layer_vector_of(layer, which);
     char name[NAME_SIZE];
     snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, index, stored.name);
-    TRY(take_numbers(loader, name, "", stored.taps ? 3 : 1, shape, out));
     const StoredTensor *tensor = hf_find(loader, name, "");
+    if (which == EXPERT_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
+      rank = 2;
+      shape[0] = 1;
+      shape[1] = stored.n;
+    }
+    TRY(take_numbers(loader, name, "", rank, shape, out));
     TRY(check_finite(out->data, out->dtype, (size_t)out->n, 1, tensor->file, tensor->name, loader->err));
   }
   return STATUS_OK;
@@ -80,6 +86,7 @@ static Status take_layer(HfLoader *loader, int index) {
   ModelLayer *layer = &loader->model->layers[index];
   char base[NAME_SIZE];
   TRY(take_linears(loader, index));
+  TRY(hf_experts_take(loader, index));
   TRY(take_layer_vectors(loader, index, layer));
   snprintf(base, sizeof base, "%slayers.%d.self_attn", loader->body, index);
   if (config->attn_sinks) TRY(take_norm(loader, base, ".sinks", config->n_heads, &layer->sinks));

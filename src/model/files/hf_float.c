@@ -8,7 +8,7 @@
 #include "model/files/hf_layer.h"
 
 QuantMethod hf_float_method(const HfLoader *loader, const char *name, const StoredTensor *weights) {
-  if (strstr(weights->name, ".weight_packed")) {
+  if (weights == hf_find(loader, name, ".weight_packed")) {
     if (weights->dtype != DTYPE_U8) return QUANT_NONE;
     const StoredTensor *scales = hf_find(loader, name, ".weight_scale");
     const bool e8m0 = scales && (scales->dtype == DTYPE_U8 || scales->dtype == DTYPE_F8_E8M0);

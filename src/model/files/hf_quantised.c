@@ -19,6 +19,32 @@ static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTenso
   return STATUS_OK;
 }
 
+static Status add_stored(HfLoader *loader, const StoredWeights *stored) {
+  ModelFiles *files = loader->model->files;
+  TRY(mem_grow(&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,
+               "quantised layers", loader->err));
+  files->stored[files->n_stored++] = *stored;
+  loader->model->made_bytes += stored_made_bytes(stored);
+  loader->model->replaced_bytes += stored_replaced_bytes(stored);
+  return STATUS_OK;
+}
+
+Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, StoredTensor *tensor,
+                          Linear *linear) {
+  TRY(hf_check_float(loader, tensor));
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){linear->n_in, n_out}, ""));
+  hf_use(loader, tensor);
+  linear->kind = LINEAR_DENSE;
+  linear->dtype = tensor->dtype;
+  const StoredWeights stored = {.linear = linear,
+                                .method = QUANT_NONE,
+                                .weights = tensor,
+                                .n_out = n_out,
+                                .first_out = first_out,
+                                .step = step};
+  return add_stored(loader, &stored);
+}
+
 /* --- parts of a quantised layer */
 
 Status hf_take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, int64_t rows, int64_t columns,
@@ -191,8 +217,8 @@ static QuantMethod method_of(const HfLoader *loader, const char *name, const Sto
                              QuantMethod configured) {
   const QuantMethod method = hf_float_method(loader, name, weights);
   if (method != QUANT_NONE) return method;
-  if (strstr(weights->name, ".weight_packed")) return QUANT_PACKED;
-  if (strstr(weights->name, ".qweight")) return configured == QUANT_GPTQ ? QUANT_GPTQ : QUANT_AWQ;
+  if (weights == hf_find(loader, name, ".weight_packed")) return QUANT_PACKED;
+  if (weights == hf_find(loader, name, ".qweight")) return configured == QUANT_GPTQ ? QUANT_GPTQ : QUANT_AWQ;
   return configured == QUANT_INT8 ? QUANT_INT8 : QUANT_BYTES;
 }
 
@@ -266,13 +292,7 @@ static Status take_quantised(HfLoader *loader, int n_out, int first_out, const S
   }
   if (linear->kind == LINEAR_AWQ && stored.scales->dtype == DTYPE_F32) linear->kind = LINEAR_GROUPED;
   set_canonical(&stored);
-  ModelFiles *files = loader->model->files;
-  TRY(mem_grow(&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,
-               "quantised layers", loader->err));
-  files->stored[files->n_stored++] = stored;
-  loader->model->made_bytes += stored_made_bytes(&stored);
-  loader->model->replaced_bytes += stored_replaced_bytes(&stored);
-  return STATUS_OK;
+  return add_stored(loader, &stored);
 }
 
 /* --- unsupported layouts */

@@ -5,6 +5,7 @@
 
 StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suffix) {
   char name[NAME_SIZE];
+  if (loader->views) return hf_view(loader, suffix);
   snprintf(name, sizeof name, "%s%s", base, suffix);
   return weight_files_find(loader->files, name);
 }

@@ -9,11 +9,14 @@ typedef struct {
   const WeightFiles *files;
   const char *config_path; /* for messages */
   const char *body, *head; /* prefixes of tensor names: "model.", and of lm_head: "lm_head" */
+  /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() finds that, whatever
+   * the base is. NULL: none. */
+  StoredTensor *views;
   Error *err;
 } HfLoader;
 
-/* Room for any name: "model.language_model.layers.4095.self_attn.q_proj.weight_zero_point". */
-#define NAME_SIZE 96
+/* Room for any name: "model.language_model.layers.4095.mlp.experts.4095.gate_proj.weight_zero_point". */
+#define NAME_SIZE 128
 
 /* The tensor `base``suffix`, or NULL. `suffix` may be "". */
 StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suffix);
@@ -26,6 +29,19 @@ Status hf_missing(const HfLoader *loader, const char *base, const char *suffix, 
 Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
                       const char *why);
 Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
+
+/* The part of an expert that ends so, or NULL (hf_experts.c). PRECOND loader->views */
+StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
+/* Takes all experts of a layer, if it has experts (hf_experts.c). */
+Status hf_experts_take(HfLoader *loader, int layer);
+
+/* Takes a tensor of n numbers; refuses the checkpoint without it. */
+Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
+
+/* Takes a dense layer that is stored [n_in][n_out], its outputs first_out, first_out + step, ...;
+ * model_prepare() transposes them. */
+Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, StoredTensor *tensor,
+                          Linear *linear);
 
 /* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name: they are its outputs
  * from first_out on, of n_out in all. PRECOND the Linear's name and sizes are set. */

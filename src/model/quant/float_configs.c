@@ -1,4 +1,4 @@
-/* float_configs.c - quantization_config of weights in FP8 and NVFP4: `quant_method` fp8, and NVIDIA
+/* float_configs.c - quantization_config of weights in FP8 and FP4: `quant_method` fp8 and mxfp4, and NVIDIA
  * ModelOpt's, which lies in config.json or in hf_quant_config.json. Called by: quantization.c, compressed.c.
  * Calls: rules.c.
  *
@@ -67,6 +67,12 @@ Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant) {
     return reader_refuse(r, "fmt %s is not supported, expected e4m3", format);
   TRY(quant_rules_add_list(r, "modules_to_not_convert", quant, true, MATCH_PART, dense));
   return quant_rules_add_list(r, "ignored_layers", quant, true, MATCH_PART, dense);
+}
+
+/* gpt-oss: the experts, in groups of 32. */
+Status quant_mxfp4_parse(const ConfigReader *r, QuantConfig *quant) {
+  TRY(quant_fp4_scheme(r, QUANT_MXFP4_PACKED, 0, &quant->scheme));
+  return quant_rules_add_list(r, "modules_to_not_convert", quant, false, MATCH_GLOB, dense);
 }
 
 /* --- ModelOpt */

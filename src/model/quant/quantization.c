@@ -283,6 +283,7 @@ static const struct {
     {"fp8", quant_fp8_parse},
     {"modelopt", quant_modelopt_parse},
     {"modelopt_fp4", quant_modelopt_parse},
+    {"mxfp4", quant_mxfp4_parse},
 };
 
 /* Explanations of refused methods, for the message. */
@@ -291,7 +292,6 @@ static const struct {
 } foreign[] = {
     {"fbgemm_fp8", "8-bit floating point"},
     {"bitsandbytes", "NF4 or LLM.int8()"},
-    {"mxfp4", "4-bit floating point"},
     {"mlx", "Apple's layout"},
     {"exl2", "ExLlamaV2"},
     {"exl3", "ExLlamaV3"},
@@ -302,11 +302,11 @@ static Status refuse_method(const ConfigReader *r, const char *method) {
   const char *what = NULL;
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
     if (strcmp(method, foreign[i].method) == 0) what = foreign[i].what;
-  return reader_refuse(
-      r,
-      "quantisation method %s%s%s%s is not supported, expected awq, gptq, auto-round, "
-      "compressed-tensors, fp8 or modelopt: take such a checkpoint of the same model, or an unquantised one",
-      method, what ? " (" : "", what ? what : "", what ? ")" : "");
+  return reader_refuse(r,
+                       "quantisation method %s%s%s%s is not supported, expected awq, gptq, auto-round, "
+                       "compressed-tensors, fp8, modelopt or mxfp4: take such a checkpoint of the same "
+                       "model, or an unquantised one",
+                       method, what ? " (" : "", what ? what : "", what ? ")" : "");
 }
 
 Status quantization_refuse_nameless(const ConfigReader *r) {

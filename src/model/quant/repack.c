@@ -40,6 +40,7 @@ static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *li
 /* --- what needs no repacking */
 
 bool stored_groups_are_canonical(const StoredWeights *stored) {
+  if (stored->method == QUANT_NONE) return true; /* there are none */
   return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
 }
 
@@ -61,7 +62,8 @@ static size_t n_groups(const Linear *linear) {
 size_t stored_replaced_bytes(const StoredWeights *stored) {
   const Linear *linear = stored->linear;
   if (stored_weights_are_canonical(stored)) return 0;
-  return (size_t)linear->n_in * (size_t)linear->n_out * (size_t)linear->bits / 8;
+  const size_t cells = (size_t)linear->n_in * (size_t)linear->n_out;
+  return stored->method == QUANT_NONE ? cells * dtype_bytes(linear->dtype) : cells * (size_t)linear->bits / 8;
 }
 
 size_t stored_made_bytes(const StoredWeights *stored) {
@@ -203,6 +205,22 @@ static void copy_columns(const StoredWeights *stored, unsigned char *to) {
   for (int i = 0; i < stored->linear->n_in; i++, from += step, to += row) memcpy(to, from, row);
 }
 
+/* to[o][i] = the stored [i][first_out + step * o], in blocks of inputs so that rows are read once. */
+static void transpose_dense(const Repacker *r, const StoredWeights *stored, unsigned char *to) {
+  enum { BLOCK = 64 };
+  const Linear *linear = stored->linear;
+  const size_t size = dtype_bytes(linear->dtype), n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+  const size_t row = (size_t)stored->n_out * size, step = (size_t)stored->step * size;
+  const unsigned char *from = stored->weights->data + (size_t)stored->first_out * size;
+#pragma omp parallel for num_threads(r->n_threads)
+  for (size_t first = 0; first < n_in; first += BLOCK) {
+    const size_t end = first + BLOCK < n_in ? first + BLOCK : n_in;
+    for (size_t o = 0; o < n_out; o++)
+      for (size_t i = first; i < end; i++)
+        memcpy(to + (o * n_in + i) * size, from + i * row + o * step, size);
+  }
+}
+
 /* Drops the whole pages of a mapped tensor that is not read any more. */
 static void drop_pages(const StoredTensor *tensor) {
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -214,9 +232,14 @@ static void drop_pages(const StoredTensor *tensor) {
 static Status make_weights(const Repacker *r, const StoredWeights *stored) {
   Linear *linear = stored->linear;
   if (stored_weights_are_canonical(stored)) return STATUS_OK;
-  const size_t row = (size_t)linear->n_out * (size_t)linear->bits / 8;
-  unsigned char *to = allocate(r, (size_t)linear->n_in, row, linear);
+  unsigned char *to = allocate(r, stored_replaced_bytes(stored), 1, linear);
   if (!to) return STATUS_FAILED;
+  if (stored->method == QUANT_NONE) {
+    transpose_dense(r, stored, to);
+    linear->weight = to;
+    drop_pages(stored->weights);
+    return STATUS_OK;
+  }
   if (stored->method == QUANT_AWQ)
     copy_columns(stored, to);
   else
@@ -362,6 +385,7 @@ static Status make_int8_scales(const Repacker *r, const StoredWeights *stored) {
 
 static Status make_scales(const Repacker *r, const StoredWeights *stored) {
   const StoredTensor *scales = stored->scales;
+  if (stored->method == QUANT_NONE) return STATUS_OK;
   if (is_float(stored->linear)) return float_scales_make(r->model, stored, r->n_threads, r->err);
   TRY(check_finite(scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype), r->n_threads,
                    scales->file, scales->name, r->err));

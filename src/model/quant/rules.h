@@ -34,5 +34,6 @@ Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *sch
 
 /* Reads the quantization_config of `quant_method` fp8 (float_configs.c). */
 Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant);
-/* Reads NVIDIA ModelOpt's quantization_config or hf_quant_config.json (float_configs.c). */
+/* Likewise of mxfp4, gpt-oss; NVIDIA ModelOpt's, also in hf_quant_config.json. */
+Status quant_mxfp4_parse(const ConfigReader *r, QuantConfig *quant);
 Status quant_modelopt_parse(const ConfigReader *r, QuantConfig *quant);

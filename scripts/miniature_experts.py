@@ -1,0 +1,293 @@
+"""miniature_experts.py - miniatures with experts: their configs, and the experts' tensors. Used by:
+make_miniatures.py."""
+
+import numpy as np
+
+import checkpoint
+from miniature_configs import AWQ32, awq, gemma4, granite, lfm, llama, qwen2, qwen3, qwen3_5, with_vision
+from miniature_shapes import has_experts  # noqa: F401 (for make_miniatures.py)
+
+# kind -> (number of experts, their width, name of the router, of an expert's matrices, of the tensors of all)
+PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
+QWEN = ("mlp.gate", "mlp.experts", PROJECTIONS, "mlp.experts.gate_up_proj", "mlp.experts.down_proj")
+NAMES = {
+    "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
+    "lfm2_moe": ("feed_forward.gate", "feed_forward.experts", ("w1", "w3", "w2"), None, None),
+    "granitemoe": ("block_sparse_moe.router.layer", None, None, "block_sparse_moe.input_linear.weight",
+                   "block_sparse_moe.output_linear.weight"),
+    "gpt_oss": ("mlp.router", "mlp.experts", PROJECTIONS, "mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    "gemma4_text": ("router.proj", "experts", PROJECTIONS, "experts.gate_up_proj", "experts.down_proj"),
+}
+
+
+def sizes(config):
+    """number of experts, their width"""
+    keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return (next(config[key] for key in keys if config.get(key)),
+            config.get("moe_intermediate_size") or config["intermediate_size"])
+
+
+def mxfp4(weight):
+    """fp32 [..., n_out][n_in] -> blocks U8 [..., n_out][n_in / 32][16], scales U8 [..., n_out][n_in / 32]"""
+    numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    groups = weight.reshape(*weight.shape[:-1], -1, 32)
+    exponents = np.ceil(np.log2(np.abs(groups).max(axis=-1) / 6)).astype(np.int32)
+    scaled = groups / np.exp2(exponents)[..., None]
+    codes = np.searchsorted((numbers[1:] + numbers[:-1]) / 2, np.abs(scaled)) | np.signbit(scaled) * 8
+    codes = codes.astype(np.uint8)
+    return codes[..., 0::2] | codes[..., 1::2] << 4, (exponents + 127).astype(np.uint8)
+
+
+def quantised(config, name):
+    """The quantization_config for a matrix, None: it is dense."""
+    quant = config.get("quantization_config")
+    if not quant or any(part in name for part in quant.get("modules_to_not_convert") or []):
+        return None
+    return quant
+
+
+def expert_tensors(config, prefix, stored, put, normal, tensors):
+    """Adds the router and the experts of a layer. stored: "each"; "all"; for gpt-oss "mxfp4" or "inputs-first"."""
+    kind, hidden = config["model_type"], config["hidden_size"]
+    n, width = sizes(config)
+    router, each, names, all_gate_up, all_down = NAMES.get(kind, QWEN)
+    # Outputs of a standard deviation near 2: the chosen experts differ in weight.
+    put(prefix + router + ".weight", normal(n, hidden, std=(40 if kind == "gemma4_text" else 2) / hidden**0.5))
+    if kind == "gpt_oss":
+        put(prefix + router + ".bias", normal(n, std=0.5))
+    if kind == "gemma4_text":
+        put(prefix + "router.scale", 0.3 + normal(hidden, std=0.1))
+        put(prefix + "router.per_expert_scale", 1 + normal(n, std=0.25))
+    if kind in ("glm4_moe", "lfm2_moe"):
+        name = "mlp.gate.e_score_correction_bias" if kind == "glm4_moe" else "feed_forward.expert_bias"
+        tensors[prefix + name] = normal(n, std=0.3)
+    if kind == "ernie4_5_moe":
+        tensors[prefix + "mlp.moe_statics.e_score_correction_bias"] = normal(1, n, std=0.1)
+    if kind in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
+        put(prefix + "mlp.shared_expert_gate.weight", normal(1, hidden, std=1 / hidden**0.5))
+    gate_up = normal(n, 2 * width, hidden, std=1.5 / hidden**0.5)
+    down = normal(n, hidden, width, std=1.5 / width**0.5)
+    if kind == "gpt_oss":
+        put(prefix + all_gate_up + "_bias", normal(n, 2 * width, std=0.5))
+        put(prefix + all_down + "_bias", normal(n, hidden, std=0.5))
+        gate_up *= 3  # so that the clamp cuts
+    if stored == "mxfp4":
+        for name, weight in ((all_gate_up, gate_up), (all_down, down)):
+            blocks, scales = mxfp4(weight)
+            tensors.update({prefix + name + "_blocks": blocks, prefix + name + "_scales": scales})
+    elif stored == "inputs-first":
+        put(prefix + all_gate_up, np.ascontiguousarray(gate_up.transpose(0, 2, 1)))
+        put(prefix + all_down, np.ascontiguousarray(down.transpose(0, 2, 1)))
+    elif stored == "all":
+        put(prefix + all_gate_up, gate_up)
+        put(prefix + all_down, down)
+    else:
+        for e in range(n):
+            parts = (gate_up[e, :width], gate_up[e, width:], down[e])
+            for name, weight in zip(names, parts):
+                whole = f"{prefix}{each}.{e}.{name}"
+                quant = quantised(config, whole)
+                if quant:
+                    tensors.update(expert_layout(quant, whole, weight))
+                else:
+                    put(whole + ".weight", weight)
+
+
+def expert_layout(quant, name, weight):
+    """The tensors of one quantised matrix."""
+    return checkpoint.awq_tensors(name, *checkpoint.awq_quantise(weight, quant["group_size"]))
+
+
+# --- the names that transformers 5 gives them
+
+
+def merged(tensors):
+    """fp32 tensors of a checkpoint with experts as transformers has them: those of a layer in two tensors."""
+    out, parts = {}, {}
+    renamed = (("block_sparse_moe.gate.", "mlp.gate."), ("block_sparse_moe.experts.", "mlp.experts."),
+               ("mlp.moe_statics.", "mlp.gate.moe_statics."),
+               ("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
+               ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
+               ("block_sparse_moe.router.layer.", "block_sparse_moe.router."))
+    for name, array in tensors.items():
+        for old, new in renamed:
+            name = name.replace(old, new)
+        before, found, rest = name.partition(".experts.")
+        if found and rest[0].isdigit():
+            expert, matrix = rest.split(".")[:2]
+            parts.setdefault(before + ".experts.", {})[int(expert), matrix] = array
+        elif found and rest.endswith("_blocks"):
+            scales = tensors[name.replace("_blocks", "_scales")]
+            out[name[:-len("_blocks")]] = mxfp4_values(array, scales).transpose(0, 2, 1)
+        elif not (found and rest.endswith("_scales")):
+            out[name] = array
+    for prefix, experts in parts.items():
+        n = 1 + max(expert for expert, _ in experts)
+        gate, up, down = PROJECTIONS if (0, "gate_proj") in experts else ("w1", "w3", "w2")
+        out[prefix + "gate_up_proj"] = np.stack([
+            np.concatenate([experts[e, gate], experts[e, up]]) for e in range(n)])
+        out[prefix + "down_proj"] = np.stack([experts[e, down] for e in range(n)])
+    return out
+
+
+def mxfp4_values(blocks, scales):
+    """[..., n_out][n_in / 32][16], [..., n_out][n_in / 32] as numbers -> fp32 [..., n_out][n_in]"""
+    numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+    blocks = np.asarray(blocks).astype(np.uint8)
+    codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], 32)
+    values = numbers[codes] * np.exp2(np.asarray(scales, np.float32) - 127)[..., None]
+    return values.reshape(*values.shape[:-2], -1)
+
+
+# --- configs
+
+
+def moe(config, **family):
+    """A family's members, which `config` replaces."""
+    return {"num_experts": 8, "num_experts_per_tok": 3, "hidden_size": 32, "intermediate_size": 64,
+            "moe_intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+            **family, **config}
+
+
+def qwen3_moe(**config):
+    return qwen3(**moe(config, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", decoder_sparse_step=1,
+                       norm_topk_prob=True, mlp_only_layers=[], pad_token_id=96))
+
+
+def qwen2_moe(**config):
+    return qwen2(**moe(config, architectures=["Qwen2MoeForCausalLM"], model_type="qwen2_moe", decoder_sparse_step=1,
+                       norm_topk_prob=False, shared_expert_intermediate_size=64, use_sliding_window=False,
+                       pad_token_id=96))
+
+
+def qwen3_5_moe(**config):
+    return qwen3_5(**{"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "num_experts": 8,
+                      "num_experts_per_tok": 3, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
+                      "num_hidden_layers": 2, "full_attention_interval": 2, "pad_token_id": 96, **config})
+
+
+def qwen3_next(**config):
+    return qwen3_5_moe(**{"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
+                          "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                          "intermediate_size": 64, **config})
+
+
+def mixtral(**config):
+    config = llama(**moe(config, architectures=["MixtralForCausalLM"], model_type="mixtral", num_local_experts=4,
+                         num_experts_per_tok=2, intermediate_size=32, sliding_window=None))
+    return {key: value for key, value in config.items() if key not in ("num_experts", "moe_intermediate_size")}
+
+
+GPT_OSS_YARN = {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                "original_max_position_embeddings": 16}
+
+
+def gpt_oss(**config):
+    """Hidden and inner sizes are no multiples of 64, as in the published ones."""
+    config = llama(**moe(config, architectures=["GptOssForCausalLM"], model_type="gpt_oss", num_local_experts=6,
+                         num_experts_per_tok=3, hidden_size=96, intermediate_size=32, num_attention_heads=4,
+                         attention_bias=True, sliding_window=16, rope_scaling=GPT_OSS_YARN, rope_theta=1000.0,
+                         layer_types=["sliding_attention", "full_attention"], pad_token_id=96, swiglu_limit=7.0,
+                         torch_dtype="bfloat16", tie_word_embeddings=False))
+    return {key: value for key, value in config.items() if key not in ("num_experts", "moe_intermediate_size")}
+
+
+MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": [
+    "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+
+
+def gemma4_moe(**config):
+    return gemma4(**{"enable_moe_block": True, "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 32,
+                     "intermediate_size": 32, "num_hidden_layers": 3,
+                     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], **config})
+
+
+def glm4_moe(**config):
+    config = llama(**moe(config, architectures=["Glm4MoeForCausalLM"], model_type="glm4_moe", n_routed_experts=8,
+                         n_shared_experts=1, first_k_dense_replace=1, n_group=4, topk_group=2, norm_topk_prob=True,
+                         routed_scaling_factor=2.5, attention_bias=True, partial_rotary_factor=0.5, use_qk_norm=False,
+                         pad_token_id=96, tie_word_embeddings=False, rope_theta=1000.0))
+    return {key: value for key, value in config.items() if key != "num_experts"}
+
+
+def granite_moe(**config):
+    config = granite(**moe(config, architectures=["GraniteMoeForCausalLM"], model_type="granitemoe",
+                           num_local_experts=8, intermediate_size=32, pad_token_id=96, torch_dtype="bfloat16"))
+    return {key: value for key, value in config.items() if key not in ("num_experts", "moe_intermediate_size")}
+
+
+def olmoe(**config):
+    config = llama(**moe(config, architectures=["OlmoeForCausalLM"], model_type="olmoe", intermediate_size=32,
+                         norm_topk_prob=False, clip_qkv=None, pad_token_id=96))
+    return {key: value for key, value in config.items() if key != "moe_intermediate_size"}
+
+
+def ernie_moe(**config):
+    config = llama(**moe(config, architectures=["Ernie4_5_MoeForCausalLM"], model_type="ernie4_5_moe",
+                         moe_num_experts=8, moe_k=3,
+                         moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=-1,
+                         moe_layer_interval=1, use_bias=False, pad_token_id=0))
+    return {key: value for key, value in config.items() if key not in ("num_experts", "num_experts_per_tok")}
+
+
+def lfm2_moe(**config):
+    return lfm(**moe(config, architectures=["Lfm2MoeForCausalLM"], model_type="lfm2_moe", conv_L_cache=3,
+                     conv_bias=False,
+                     num_dense_layers=1, norm_topk_prob=True, use_expert_bias=True, routed_scaling_factor=1.5,
+                     num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"]))
+
+
+QWEN3_5_MOE_ROPE = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.25,
+                    "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
+QWEN3_5_MOE_VISION = {"model_type": "qwen3_5_moe", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
+                      "num_heads": 2, "out_hidden_size": 32, "num_position_embeddings": 4, "patch_size": 14}
+DELTA_AWQ = awq(32, modules_to_not_convert=["mlp.gate.", "shared_expert_gate", "in_proj", "linear_attn.out_proj"])
+
+EXPERT_MINIATURES = {
+    "qwen3-moe-awq": dict(config=qwen3_moe(quantization_config=AWQ32), matters=[
+        {"norm_topk_prob": False}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
+    "qwen3-moe-uneven": dict(config=qwen3_moe(
+        num_experts=6, mlp_only_layers=[0], norm_topk_prob=False, torch_dtype="bfloat16", attention_bias=True),
+        bias="qkvo", experts="all", matters=[{"norm_topk_prob": True}]),
+    "qwen2-moe-awq": dict(config=qwen2_moe(quantization_config=awq(32, modules_to_not_convert=["shared_expert_gate"])),
+                          bias="qkv", matters=[{"norm_topk_prob": True}, {"num_experts_per_tok": 4}]),
+    "qwen3_5-moe": dict(config=qwen3_5_moe(num_experts=6, moe_intermediate_size=24), experts="all",
+                        matters=[{"num_experts_per_tok": 2}]),
+    "qwen3_5-moe-text-part": dict(config=with_vision(
+        "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", {key: value for key, value in qwen3_5_moe(
+            rope_parameters=QWEN3_5_MOE_ROPE, torch_dtype="float16", quantization_config=DELTA_AWQ).items()
+            if key != "rope_theta"}, QWEN3_5_MOE_VISION, image_token_id=100, tie_word_embeddings=False),
+        names=("model.language_model.", "lm_head"), matters=[]),
+    "qwen3-next-awq": dict(config=qwen3_next(
+        torch_dtype="float16", num_hidden_layers=3, full_attention_interval=3, mlp_only_layers=[1],
+        quantization_config=DELTA_AWQ), matters=[{"norm_topk_prob": False}, {"num_experts_per_tok": 2}]),
+    "mixtral-awq": dict(config=mixtral(quantization_config=awq(32, modules_to_not_convert=["gate"])), matters=[
+        {"num_experts_per_tok": 3}, {"sliding_window": 16}]),
+    "gpt-oss-mxfp4": dict(config=gpt_oss(quantization_config=MXFP4), bias="qkvo", experts="mxfp4", matters=[
+        {"num_experts_per_tok": 2}, {"sliding_window": 15}, {"rope_scaling": {**GPT_OSS_YARN, "truncate": True}},
+        {"layer_types": ["full_attention"] * 2}, {"swiglu_limit": 3.0}]),
+    "gpt-oss-bf16": dict(config=gpt_oss(hidden_size=48, intermediate_size=40, num_local_experts=4), bias="qkvo",
+                         experts="inputs-first", matters=[{"num_experts_per_tok": 2}]),
+    "gemma4-moe": dict(config=gemma4_moe(
+        torch_dtype="bfloat16", num_experts=6, moe_intermediate_size=24, num_hidden_layers=2,
+        layer_types=["sliding_attention", "full_attention"]), experts="all", matters=[
+        {"top_k_experts": 2}, {"sliding_window": 15}]),
+    "gemma4-moe-text-part": dict(config=with_vision(
+        "Gemma4ForConditionalGeneration", "gemma4", gemma4_moe(quantization_config=awq(
+            32, modules_to_not_convert=["router"])), None, audio_config=None),
+        names=("model.language_model.", "lm_head"), matters=[]),
+    "glm4-moe-awq": dict(config=glm4_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), bias="qkv",
+                         matters=[{"routed_scaling_factor": 1.0}, {"topk_group": 4}, {"norm_topk_prob": False},
+                                  {"partial_rotary_factor": 1.0}, {"num_experts_per_tok": 2}]),
+    "glm4-moe-qk": dict(config=glm4_moe(use_qk_norm=True, n_shared_experts=2, n_group=1, topk_group=1,
+                                        attention_bias=False, torch_dtype="bfloat16"), matters=[
+                                            {"num_experts_per_tok": 2}]),
+    "granite-moe-bf16": dict(config=granite_moe(num_local_experts=6), experts="all", matters=[
+        {"num_experts_per_tok": 2}, {"residual_multiplier": 0.5}]),
+    "olmoe-awq": dict(config=olmoe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), matters=[
+        {"norm_topk_prob": True}, {"num_experts_per_tok": 2}]),
+    "ernie-moe-awq": dict(config=ernie_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
+                          matters=[{"moe_k": 2}, {"rope_theta": 100.0}]),
+    "lfm2-moe-bf16": dict(config=lfm2_moe(num_experts=6, moe_intermediate_size=24), matters=[
+        {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2}]),
+}

@@ -1,0 +1,262 @@
+/* experts.c - the operation norm_experts_residual: rows choose experts, and meet them expert by expert.
+ *
+ * Called by: backend.c.   Calls: linear.c, the kernels.
+ * The rows that chose an expert are copied one after another, so that its weights are read once a step, and
+ * those of an expert that no row chose are not touched:
+ *
+ *     gathered   | rows of expert 0 | rows of expert 3 | rows of expert 4 | ...   by expert, then by row
+ *     inner      the same rows as gate and up make them; `gathered` then takes the outputs of down
+ *
+ * Always true: a row adds up its experts in the order of their scores, so that its bits do not depend on the
+ *              other rows. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+/* --- the weights */
+
+CpuExperts cpu_take_experts(const ModelConfig *config, const ExpertLayer *from, CpuExpert *each, float *place,
+                            size_t *next) {
+  const float plus = config->norm_plus_one;
+  CpuExperts made = {.router = cpu_take_linear(&from->router, place, next),
+                     .shared_gate = cpu_take_linear(&from->shared_gate, place, next),
+                     .each = each,
+                     .choice_bias = cpu_take_vector(&from->choice_bias, 0, place, next),
+                     .scales = cpu_take_vector(&from->scales, 0, place, next),
+                     .norm = cpu_take_vector(&from->norm, plus, place, next),
+                     .post_norm = cpu_take_vector(&from->post_norm, plus, place, next),
+                     .shared_post_norm = cpu_take_vector(&from->shared_post_norm, plus, place, next)};
+  if (from->router_scale.data) {
+    float *scale = cpu_take_floats((size_t)config->hidden, place, next);
+    if (scale)
+      floats_read(from->router_scale.data, from->router_scale.dtype, 0, (size_t)config->hidden, scale);
+    for (int i = 0; scale && i < config->hidden; i++) scale[i] /= sqrtf((float)config->hidden);
+    made.router_scale = scale;
+  }
+  for (int e = 0; e < config->experts.n_experts; e++)
+    each[e] = (CpuExpert){.gate = cpu_take_linear(&from->experts[e].gate, place, next),
+                          .up = cpu_take_linear(&from->experts[e].up, place, next),
+                          .down = cpu_take_linear(&from->experts[e].down, place, next)};
+  return made;
+}
+
+/* --- which experts */
+
+/* Fills scores[n] of the router's outputs and, by softmax or sigmoid, the weights that they give. */
+static void score(ExpertScore how, const float *outputs, int n, float *weights) {
+  float most = outputs[0], sum = 0;
+  for (int e = 1; e < n; e++) most = outputs[e] > most ? outputs[e] : most;
+  for (int e = 0; e < n; e++) {
+    weights[e] = how == SCORE_SIGMOID ? 1 / (1 + expf(-outputs[e])) : expf(outputs[e] - most);
+    sum += weights[e];
+  }
+  for (int e = 0; how == SCORE_SOFTMAX && e < n; e++) weights[e] /= sum;
+}
+
+/* The first of the largest scores[from .. to) that are not NaN; -1: there is none. A chosen one is NaN. */
+static int best(const float *scores, int from, int to) {
+  int at = -1;
+  for (int e = from; e < to; e++)
+    if (scores[e] == scores[e] && (at < 0 || scores[e] > scores[at])) at = e;
+  return at;
+}
+
+/* Keeps the experts of the best groups and makes the others' scores NaN. A group is as good as the sum of its
+ * two best. */
+static void keep_groups(const ExpertConfig *config, float *scores) {
+  const int size = config->n_experts / config->n_groups;
+  if (config->n_groups == 1) return;
+  for (int drop = config->n_groups - config->n_chosen_groups; drop > 0; drop--) {
+    int worst = -1;
+    float least = 0;
+    for (int g = 0; g < config->n_groups; g++) {
+      const int from = g * size, first = best(scores, from, from + size);
+      if (first < 0) continue;
+      const float top = scores[first];
+      scores[first] = NAN;
+      const float sum = top + scores[best(scores, from, from + size)];
+      scores[first] = top;
+      if (worst < 0 || sum <= least) worst = g, least = sum;
+    }
+    for (int e = worst * size; worst >= 0 && e < (worst + 1) * size; e++) scores[e] = NAN;
+  }
+}
+
+/* Chooses the experts of a row. outputs: [n_experts] of the router, which is overwritten; weights:
+ * [n_experts] scratch. */
+static void choose(const ExpertConfig *config, const CpuExperts *layer, float *outputs, float *weights,
+                   ExpertChoice *chosen) {
+  const int n = config->n_experts;
+  float sum = 0;
+  score(config->score, outputs, n, weights);
+  /* Softmax keeps the order: without a bias the outputs themselves choose, which no rounding makes equal. */
+  if (layer->choice_bias || config->score == SCORE_SIGMOID)
+    for (int e = 0; e < n; e++) outputs[e] = weights[e] + (layer->choice_bias ? layer->choice_bias[e] : 0);
+  keep_groups(config, outputs);
+  for (int i = 0; i < config->n_chosen; i++) {
+    int e = best(outputs, 0, n);
+    if (e < 0) e = 0; /* the row holds NaNs */
+    chosen[i] = (ExpertChoice){.expert = e, .weight = weights[e]};
+    sum += weights[e];
+    outputs[e] = NAN;
+  }
+  const bool divide = config->renormalise || config->score == SCORE_CHOSEN;
+  for (int i = 0; i < config->n_chosen; i++) {
+    if (divide) chosen[i].weight /= sum + (float)config->sum_plus;
+    chosen[i].weight *= (float)config->scale;
+    if (layer->scales) chosen[i].weight *= layer->scales[chosen[i].expert];
+  }
+}
+
+/* Gives each choice a place among the gathered rows; ends[e]: the end of the places of expert e. */
+static void place_choices(ExpertChoice *choices, int n_choices, int n_experts, int *ends) {
+  memset(ends, 0, (size_t)n_experts * sizeof *ends);
+  for (int i = 0; i < n_choices; i++) ends[choices[i].expert]++;
+  for (int e = 0, at = 0; e < n_experts; e++) {
+    const int n = ends[e];
+    ends[e] = at;
+    at += n;
+  }
+  for (int i = 0; i < n_choices; i++) choices[i].place = ends[choices[i].expert]++;
+}
+
+static void choose_experts(BackendState *state, int n_rows, int layer, const float *from) {
+  const BackendModel *loaded = state->loaded;
+  const ExpertConfig *config = &loaded->model->config.experts;
+  const CpuExperts *experts = &loaded->layers[layer].experts;
+  ExpertMemory *memory = &state->experts;
+  const size_t stride = (size_t)state->plan.routes;
+  const Matmul matmuls[] = {
+      {.w = experts->router, .y = memory->routes, .y_stride = stride},
+      {.w = experts->shared_gate, .y = memory->shared_gates, .y_stride = 1},
+  };
+  run_matmuls(loaded, &state->scratch, from, (size_t)state->plan.hidden, n_rows, matmuls,
+              experts->shared_gate.linear ? 2 : 1);
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++)
+    choose(config, experts, memory->routes + (size_t)r * stride, memory->scores + (size_t)r * stride,
+           memory->choices + (size_t)r * (size_t)config->n_chosen);
+  place_choices(memory->choices, n_rows * config->n_chosen, config->n_experts, memory->ends);
+}
+
+/* --- their products */
+
+static void gather(BackendState *state, int n_rows, const float *from) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const ExpertMemory *memory = &state->experts;
+  const size_t stride = (size_t)state->plan.hidden, n_chosen = (size_t)config->experts.n_chosen;
+#pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < n_rows; r++)
+    for (size_t i = 0; i < n_chosen; i++)
+      memcpy(memory->gathered + (size_t)memory->choices[(size_t)r * n_chosen + i].place * stride,
+             from + (size_t)r * stride, stride * sizeof *from);
+}
+
+/* A group for each expert that some row chose, and then one for the MLP beside them; returns their number.
+ * down: from `inner` back to `gathered`, else there. */
+static int make_groups(BackendState *state, int n_rows, int layer, bool down, const float *beside_from) {
+  const BackendModel *loaded = state->loaded;
+  const CpuLayer *weights = &loaded->layers[layer];
+  ExpertMemory *memory = &state->experts;
+  const size_t hidden = (size_t)state->plan.hidden, width = (size_t)state->plan.expert_width;
+  const Activation activation = loaded->model->config.activation;
+  int n = 0;
+  for (int e = 0, from = 0; e < loaded->model->config.experts.n_experts; from = memory->ends[e++]) {
+    const CpuExpert *expert = &weights->experts.each[e];
+    float *outer = memory->gathered + (size_t)from * hidden, *inner = memory->inner + (size_t)from * width;
+    if (memory->ends[e] == from) continue;
+    const Matmul there = {.w = expert->up,
+                          .gate = expert->gate,
+                          .activation = activation,
+                          .y = inner,
+                          .y_stride = width},
+                 back = {.w = expert->down, .y = outer, .y_stride = hidden};
+    memory->groups[n++] = (MatmulGroup){.matmul = down ? back : there,
+                                        .x = down ? inner : outer,
+                                        .x_stride = down ? width : hidden,
+                                        .n_rows = memory->ends[e] - from};
+  }
+  if (!weights->down.linear) return n;
+  const size_t g = (size_t)state->plan.intermediate;
+  const Matmul there = {.w = weights->up,
+                        .gate = weights->gate,
+                        .activation = activation,
+                        .y = state->g,
+                        .y_stride = g},
+               back = {.w = weights->down, .y = memory->beside, .y_stride = hidden};
+  memory->groups[n++] = (MatmulGroup){.matmul = down ? back : there,
+                                      .x = down ? state->g : beside_from,
+                                      .x_stride = down ? g : hidden,
+                                      .n_rows = n_rows};
+  return n;
+}
+
+/* --- their sum */
+
+/* sum[i] = the sum of the row's experts. */
+static void add_up(const BackendState *state, int row, float *sum) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const ExpertMemory *memory = &state->experts;
+  const int n_chosen = config->experts.n_chosen;
+  const ExpertChoice *chosen = memory->choices + (size_t)row * (size_t)n_chosen;
+  memset(sum, 0, (size_t)config->hidden * sizeof *sum);
+  for (int i = 0; i < n_chosen; i++) {
+    const float *out = memory->gathered + (size_t)chosen[i].place * (size_t)state->plan.hidden;
+    for (int c = 0; c < config->hidden; c++) sum[c] += chosen[i].weight * out[c];
+  }
+}
+
+static void finish_row(BackendState *state, int row, int layer) {
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const CpuLayer *weights = &loaded->layers[layer];
+  const CpuExperts *experts = &weights->experts;
+  const size_t at = (size_t)row * (size_t)state->plan.hidden;
+  const int hidden = config->hidden;
+  float *x = state->x + at, *sum = state->h + at, *beside = state->experts.beside + at;
+  const double eps = config->norm_eps, post_eps = config->post_norm_eps != 0 ? config->post_norm_eps : eps;
+  add_up(state, row, sum);
+  if (experts->post_norm) loaded->kernels->rms_norm(sum, experts->post_norm, hidden, post_eps, sum);
+  if (weights->down.linear) {
+    float factor = 1;
+    if (experts->shared_gate.linear) {
+      factor = state->experts.shared_gates[row];
+      loaded->kernels->sigmoid(&factor, 1);
+    }
+    if (experts->shared_post_norm)
+      loaded->kernels->rms_norm(beside, experts->shared_post_norm, hidden, post_eps, beside);
+    for (int c = 0; c < hidden; c++) sum[c] += factor * beside[c];
+  }
+  if (weights->mlp_post_norm) loaded->kernels->rms_norm(sum, weights->mlp_post_norm, hidden, post_eps, sum);
+  for (int c = 0; c < hidden; c++) x[c] += (float)config->residual_scale * sum[c];
+}
+
+/* With norms of their own the router and the experts have other inputs than the MLP beside them, whose input
+ * `from` is in state->h: it is kept in `beside`, which takes that MLP's output only later. */
+static const float *own_inputs(BackendState *state, int n_rows, int layer, const float *from) {
+  const CpuExperts *experts = &state->loaded->layers[layer].experts;
+  const size_t bytes = (size_t)n_rows * (size_t)state->plan.hidden * sizeof *from;
+  memcpy(state->experts.beside, from, bytes);
+  choose_experts(state, n_rows, layer, cpu_normalised(state, n_rows, experts->router_scale));
+  gather(state, n_rows, cpu_normalised(state, n_rows, experts->norm));
+  return state->experts.beside;
+}
+
+void cpu_experts(BackendState *state, int n_rows, int layer) {
+  const BackendModel *loaded = state->loaded;
+  const CpuLayer *weights = &loaded->layers[layer];
+  const float *from = cpu_normalised(state, n_rows, weights->mlp_norm);
+  if (loaded->model->config.experts.own_norms) {
+    from = own_inputs(state, n_rows, layer, from);
+  } else {
+    choose_experts(state, n_rows, layer, from);
+    gather(state, n_rows, from);
+  }
+  int n_groups = make_groups(state, n_rows, layer, false, from);
+  run_groups(loaded, &state->scratch, state->experts.groups, n_groups);
+  n_groups = make_groups(state, n_rows, layer, true, NULL);
+  run_groups(loaded, &state->scratch, state->experts.groups, n_groups);
+#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) finish_row(state, r, layer);
+}

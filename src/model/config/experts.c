@@ -1,0 +1,194 @@
+/* experts.c - mixtures of experts in config.json: how many, how they are chosen, and which layers have them.
+ *
+ * Called by: config.c.   Calls: reader.c. Source: transformers 5.23, models/NAME/configuration_NAME.py and
+ * the routers in modeling_NAME.py, of the families in architectures.c.
+ * Always true afterwards: 1 <= n_chosen <= n_experts within the groups that are chosen from; the sizes are
+ *                         within the ranges of config.h. */
+#include <string.h>
+
+#include "model/config/architectures.h"
+
+/* Reads a size under the family's own key or another that transformers takes for it. Both may be given if
+ * they agree. */
+static Status read_any(const ConfigReader *r, const char *const *keys, int64_t low, int64_t high,
+                       int fallback, int *out, const char **used) {
+  const char *first = NULL;
+  for (*used = keys[0]; *keys; keys++) {
+    int value;
+    if (!json_member(r->object, *keys) || reader_is_null(r, *keys)) continue;
+    TRY(reader_int(r, *keys, low, high, fallback, &value));
+    if (first && value != *out)
+      return reader_refuse(r, "%s is %d and %s is %d, expected the same", first, *out, *keys, value);
+    if (!first) *used = first = *keys;
+    *out = value;
+  }
+  if (!first) *out = fallback;
+  return STATUS_OK;
+}
+
+static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
+  static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts",
+                                       "moe_num_experts", NULL},
+                           *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", NULL};
+  const char *count, *choice;
+  TRY(read_any(r, counts, 1, MAX_EXPERTS, family->n_experts, &experts->n_experts, &count));
+  if (experts->n_experts == 0) return reader_refuse(r, "%s is missing, expected a number of experts", count);
+  TRY(read_any(r, choices, 1, INT32_MAX, family->n_chosen, &experts->n_chosen, &choice));
+  if (experts->n_chosen == 0)
+    return reader_refuse(r, "top_k_experts is missing, expected a number of experts");
+  if (experts->n_chosen > experts->n_experts)
+    return reader_refuse(r, "%s is %d, expected at most %s, %d", choice, experts->n_chosen, count,
+                         experts->n_experts);
+  if (experts->n_chosen > MAX_CHOSEN)
+    return reader_refuse(r, "%s is %d, expected at most %d", choice, experts->n_chosen, MAX_CHOSEN);
+  return STATUS_OK;
+}
+
+/* The width of the MLP beside the experts: by a key of its own, or as so many experts. */
+static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
+  ExpertConfig *experts = &config->experts;
+  experts->width = config->intermediate;
+  if (family->width > 0)
+    TRY(reader_int(r, "moe_intermediate_size", 1, MAX_INTERMEDIATE, family->width, &experts->width));
+  if (family->own_norms) {
+    TRY(reader_int(r, "moe_intermediate_size", 0, MAX_INTERMEDIATE, 0, &experts->width));
+    if (experts->width == 0) return reader_refuse(r, "moe_intermediate_size is missing, expected a width");
+    experts->shared_width = config->intermediate;
+  }
+  if (family->shared_width_key)
+    TRY(reader_int(r, family->shared_width_key, 1, MAX_INTERMEDIATE, family->shared_width,
+                   &experts->shared_width));
+  if (!family->shared_count_key) return STATUS_OK;
+  int n;
+  TRY(reader_int(r, family->shared_count_key, 0, MAX_EXPERTS, family->n_shared, &n));
+  if ((int64_t)n * experts->width > MAX_INTERMEDIATE)
+    return reader_refuse(r, "%s is %d, expected at most %d of %d", family->shared_count_key, n,
+                         MAX_INTERMEDIATE / experts->width, experts->width);
+  experts->shared_width = n * experts->width;
+  return STATUS_OK;
+}
+
+static Status parse_groups(const ConfigReader *r, ExpertConfig *experts) {
+  TRY(reader_int(r, "n_group", 1, MAX_EXPERTS, 1, &experts->n_groups));
+  TRY(reader_int(r, "topk_group", 1, MAX_EXPERTS, 1, &experts->n_chosen_groups));
+  const int n = experts->n_groups, chosen = experts->n_chosen_groups;
+  if (experts->n_experts % n != 0 || (n > 1 && experts->n_experts / n < 2))
+    return reader_refuse(r, "n_group is %d, expected a divisor of the %d experts, in groups of two or more",
+                         n, experts->n_experts);
+  if (chosen > n || experts->n_chosen > experts->n_experts / n * chosen)
+    return reader_refuse(r, "topk_group is %d, expected groups with at least %d experts, of %d groups of %d",
+                         chosen, experts->n_chosen, n, experts->n_experts / n);
+  return STATUS_OK;
+}
+
+static Status parse_router(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
+  experts->score = family->score;
+  experts->router_bias = experts->biases = family->biases;
+  experts->shared_gate = family->shared_gate;
+  experts->own_norms = family->own_norms;
+  experts->choice_bias = family->names->choice_bias != NULL;
+  experts->renormalise = family->renormalise == RENORMALISE_ALWAYS;
+  experts->sum_plus = family->sum_plus;
+  experts->scale = 1;
+  experts->n_groups = experts->n_chosen_groups = 1;
+  if (family->renormalise == RENORMALISE_BY_KEY || family->renormalise == RENORMALISE_UNLESS_KEY)
+    TRY(reader_bool(r, "norm_topk_prob", family->renormalise == RENORMALISE_UNLESS_KEY,
+                    &experts->renormalise));
+  if (family->scaled) TRY(reader_double(r, "routed_scaling_factor", 1e-6, 1e6, 1, &experts->scale));
+  if (family->bias_key) TRY(reader_bool(r, family->bias_key, true, &experts->choice_bias));
+  if (family->layers == EXPERTS_IN_INTERVAL) {
+    double least;
+    TRY(reader_double(r, "moe_norm_min", 0, 1e-6, family->sum_plus, &least));
+    experts->sum_plus = least;
+  }
+  return family->grouped ? parse_groups(r, experts) : STATUS_OK;
+}
+
+/* --- layers without experts */
+
+/* decoder_sparse_step: every so many layers have experts, but those in mlp_only_layers. */
+static Status parse_sparse_step(const ConfigReader *r, ModelConfig *config) {
+  int step;
+  char found[64];
+  TRY(reader_int(r, "decoder_sparse_step", 1, INT32_MAX, 1, &step));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].dense = (layer + 1) % step != 0;
+  const Json *list = json_member(r->object, "mlp_only_layers");
+  if (!list || reader_is_null(r, "mlp_only_layers")) return STATUS_OK;
+  if (!json_is_array(list)) return reader_expected(r, "mlp_only_layers", list, "a list of numbers of layers");
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    int64_t layer;
+    if (!json_int64(item, &layer) || layer < 0)
+      return reader_refuse(r, "mlp_only_layers holds %s, expected numbers of layers",
+                           json_describe(item, found));
+    if (layer < config->n_layers) config->layers[layer].dense = true;
+  }
+  return STATUS_OK;
+}
+
+static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
+  int first, last, interval;
+  TRY(reader_int(r, "moe_layer_start_index", 0, MAX_LAYERS, 1, &first));
+  TRY(reader_int(r, "moe_layer_end_index", -1, MAX_LAYERS, -1, &last));
+  TRY(reader_int(r, "moe_layer_interval", 1, MAX_LAYERS, 1, &interval));
+  if (last == -1) last = config->n_layers - 1;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].dense = layer < first || layer > last || (layer + 1) % interval != 0;
+  return STATUS_OK;
+}
+
+static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
+  int n_dense;
+  switch (family->layers) {
+  case EXPERTS_EVERYWHERE: return STATUS_OK;
+  case EXPERTS_BY_STEP: return parse_sparse_step(r, config);
+  case EXPERTS_IN_INTERVAL: return parse_interval(r, config);
+  case EXPERTS_AFTER_FIRST: break;
+  }
+  TRY(reader_int(r, family->n_dense_key, 0, MAX_LAYERS, family->n_dense, &n_dense));
+  for (int layer = 0; layer < n_dense && layer < config->n_layers; layer++)
+    config->layers[layer].dense = true;
+  return STATUS_OK;
+}
+
+/* --- what is not implemented */
+
+static Status refuse_members(const ConfigReader *r, const ExpertFamily *family, const ModelConfig *config) {
+  bool windows;
+  TRY(reader_bool(r, "use_sliding_window", false, &windows));
+  if (family->layers == EXPERTS_BY_STEP && windows && !config->delta.n_key_heads)
+    return reader_refuse(r, "use_sliding_window is true, which is not supported in %s, expected false",
+                         config->architecture);
+  if (json_member(r->object, "clip_qkv") && !reader_is_null(r, "clip_qkv"))
+    return reader_refuse(r, "clip_qkv is not supported, expected null");
+  if (!family->clamped) return STATUS_OK;
+  double limit, alpha;
+  TRY(reader_double(r, "swiglu_limit", 0, 1e6, 7, &limit));
+  TRY(reader_double(r, "swiglu_alpha", 0, 1e6, 1.702, &alpha));
+  if (limit != 7 || alpha != 1.702 || config->activation != ACTIVATION_SILU)
+    return reader_refuse(
+        r, "hidden_act %s with swiglu_limit %g and swiglu_alpha %g is not supported, expected silu, 7, 1.702",
+        activation_name(config->activation), limit, alpha);
+  return STATUS_OK;
+}
+
+Status config_parse_experts(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  const ExpertFamily *family = arch->experts;
+  bool enabled = true;
+  if (!family) return STATUS_OK;
+  if (family->enable_key) TRY(reader_bool(r, family->enable_key, false, &enabled));
+  if (!enabled) return STATUS_OK;
+  TRY(refuse_members(r, family, config));
+  TRY(parse_counts(r, family, &config->experts));
+  TRY(parse_widths(r, family, config));
+  TRY(parse_router(r, family, &config->experts));
+  TRY(parse_layers(r, family, config));
+  config->expert_names = family->names;
+  if (family->clamped) config->activation = ACTIVATION_CLAMPED;
+  int n_layers = 0;
+  for (int layer = 0; layer < config->n_layers; layer++) n_layers += !config->layers[layer].dense;
+  if (n_layers == 0) config->experts = (ExpertConfig){0};
+  if ((int64_t)n_layers * config->experts.n_experts <= MAX_ALL_EXPERTS) return STATUS_OK;
+  return reader_refuse(r, "%d layers of %d experts are too many, expected at most %d experts in all",
+                       n_layers, config->experts.n_experts, MAX_ALL_EXPERTS);
+}

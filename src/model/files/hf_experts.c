@@ -1,0 +1,222 @@
+/* hf_experts.c - finds the weights of a layer's experts in a Hugging Face directory.
+ *
+ * Called by: hf_directory.c.   Calls: hf_tensors.c, hf_quantised.c (hf_weights_take).
+ * Experts lie one by one, each an ordinary linear layer; or those of a layer in tensors with one dimension
+ * more. Such tensors are taken expert by expert, too: a view is the part that belongs to one expert, under
+ * the name that it would have if it lay alone, so that every layout is read by the same code. */
+#include <string.h>
+
+#include "model/files/hf_tensors.h"
+
+enum { MAX_SHAPE = 4 };
+
+/* The tensors of all experts of a layer end so; the parts of one linear layer are called so. */
+static const struct {
+  const char *end, *part;
+} view_kinds[] = {
+    {"", ".weight"},
+    {"_bias", ".bias"},
+    {"_blocks", ".weight_packed"},
+    {"_scales", ".weight_scale"},
+    {"_scale_inv", ".weight_scale_inv"},
+    {".weight_packed", ".weight_packed"},
+    {".weight_scale", ".weight_scale"},
+    {".weight_scale_2", ".weight_scale_2"},
+    {".weight_scale_inv", ".weight_scale_inv"},
+    {".weight_global_scale", ".weight_global_scale"},
+};
+enum { N_VIEW_KINDS = sizeof view_kinds / sizeof *view_kinds };
+enum { KIND_DENSE, KIND_BIAS, KIND_BLOCKS, KIND_SCALES };
+
+StoredTensor *hf_view(const HfLoader *loader, const char *suffix) {
+  for (int kind = 0; kind < N_VIEW_KINDS; kind++)
+    if (loader->views[kind].data && strcmp(view_kinds[kind].part, suffix) == 0) return &loader->views[kind];
+  return NULL;
+}
+
+/* One matrix of each expert, in tensors of all experts of a layer. */
+typedef struct {
+  char base[NAME_SIZE]; /* "model.layers.0.mlp.experts.gate_up_proj" */
+  int n_experts;
+  int64_t n_out, n_in;
+  bool inputs_first; /* of dense tensors: [experts][inputs][outputs] */
+  StoredTensor *tensors[N_VIEW_KINDS];
+} AllExperts;
+
+/* The shape that the tensor must have: `rank` numbers, or 0 where the layout's own check follows. */
+static int expected_shape(const AllExperts *all, int kind, int64_t *shape) {
+  const int64_t wide = all->n_in / 32;
+  const int64_t shapes[][MAX_SHAPE] = {
+      [KIND_DENSE] = {all->n_experts, all->inputs_first ? all->n_in : all->n_out,
+                      all->inputs_first ? all->n_out : all->n_in},
+      [KIND_BIAS] = {all->n_experts, all->n_out},
+      [KIND_BLOCKS] = {all->n_experts, all->n_out, wide, 16},
+      [KIND_SCALES] = {all->n_experts, all->n_out, wide},
+  };
+  static const int ranks[] = {[KIND_DENSE] = 3, [KIND_BIAS] = 2, [KIND_BLOCKS] = 4, [KIND_SCALES] = 3};
+  if (kind > KIND_SCALES) return 0;
+  memcpy(shape, shapes[kind], sizeof shapes[kind]);
+  return ranks[kind];
+}
+
+/* Finds the tensors of all experts; *there: there are such. */
+static Status find_all(HfLoader *loader, AllExperts *all, bool *there) {
+  *there = false;
+  for (int kind = 0; kind < N_VIEW_KINDS; kind++) {
+    StoredTensor *tensor = all->tensors[kind] = hf_find(loader, all->base, view_kinds[kind].end);
+    if (!tensor) continue;
+    int64_t shape[MAX_SHAPE];
+    const int rank = expected_shape(all, kind, shape);
+    if (rank) TRY(hf_check_shape(loader, tensor, rank, shape, ""));
+    if (tensor->rank < 1 || tensor->shape[0] != all->n_experts)
+      return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %d experts first",
+                       tensor->file, tensor->name, shape_text(tensor->rank, tensor->shape).text,
+                       all->n_experts);
+    *there = *there || kind != KIND_BIAS;
+    hf_use(loader, tensor);
+  }
+  return STATUS_OK;
+}
+
+/* Makes the views of one expert, [N_VIEW_KINDS]. */
+static void make_views(const AllExperts *all, int expert, StoredTensor *views) {
+  for (int kind = 0; kind < N_VIEW_KINDS; kind++) {
+    const StoredTensor *tensor = all->tensors[kind];
+    views[kind] = (StoredTensor){0};
+    if (!tensor) continue;
+    StoredTensor *view = &views[kind];
+    *view = *tensor;
+    view->rank = tensor->rank - 1;
+    memmove(view->shape, tensor->shape + 1, (size_t)view->rank * sizeof *view->shape);
+    if (kind == KIND_BLOCKS) { /* groups of 16 bytes, as rows of bytes */
+      view->rank = 2;
+      view->shape[1] = all->n_in / 2;
+    }
+    view->bytes = tensor->bytes / (size_t)all->n_experts;
+    view->data = tensor->data + (size_t)expert * view->bytes;
+    view->used = true; /* the whole tensor was counted */
+  }
+}
+
+/* Memory for the views of a layer's experts, which the model keeps: [2 * n_experts][N_VIEW_KINDS]. */
+static StoredTensor *views_memory(HfLoader *loader, int n_experts) {
+  ModelFiles *files = loader->model->files;
+  if (mem_grow(&files->views, &files->views_capacity, files->n_views + 1, sizeof *files->views,
+               "tensors of experts", loader->err) != STATUS_OK)
+    return NULL;
+  StoredTensor *memory =
+      mem_alloc((size_t)n_experts * 2 * N_VIEW_KINDS, sizeof *memory, "tensors of experts", loader->err);
+  if (memory) files->views[files->n_views++] = memory;
+  return memory;
+}
+
+/* Where an expert's matrix lies in the stored one: outputs first, first + 1 + row_skip, ... of n_out. */
+typedef struct {
+  int n_out, first, row_skip;
+} Rows;
+
+/* Takes the bias of some rows; where others lie between them it is copied. */
+static Status take_bias(HfLoader *loader, Rows rows, Linear *linear) {
+  Vector *bias = &linear->bias;
+  if (!loader->model->config.experts.biases && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
+  TRY(hf_vector_take(loader, linear->name, ".bias", rows.n_out, bias));
+  const size_t size = dtype_bytes(bias->dtype);
+  const char *from = (const char *)bias->data + (size_t)rows.first * size;
+  bias->data = from;
+  bias->n = linear->n_out;
+  if (rows.row_skip == 0) return STATUS_OK;
+  char *copy = model_make_memory(loader->model, (size_t)bias->n, size, linear, loader->err);
+  if (!copy) return STATUS_FAILED;
+  for (size_t i = 0; i < (size_t)bias->n; i++)
+    memcpy(copy + i * size, from + i * size * (size_t)(1 + rows.row_skip), size);
+  bias->data = copy;
+  return STATUS_OK;
+}
+
+static Status take_linear(HfLoader *loader, Rows rows, Linear *linear) {
+  StoredTensor *dense = loader->views ? hf_view(loader, ".weight") : NULL;
+  if (dense && loader->model->config.expert_names->alternate) {
+    TRY(hf_transposed_take(loader, rows.n_out, rows.first, 1 + rows.row_skip, dense, linear));
+  } else {
+    TRY(hf_weights_take(loader, rows.n_out, rows.first, linear));
+    linear->row_skip = rows.row_skip;
+  }
+  return take_bias(loader, rows, linear);
+}
+
+/* Takes the experts' gate and up, or their down, out of tensors of all experts. */
+static Status take_of_all(HfLoader *loader, const AllExperts *all, bool gate_up, Expert *experts,
+                          StoredTensor *views) {
+  const bool alternate = loader->model->config.expert_names->alternate;
+  const int n_out = (int)all->n_out, half = n_out / 2;
+  Status status = STATUS_OK;
+  for (int e = 0; e < all->n_experts && status == STATUS_OK; e++, views += N_VIEW_KINDS) {
+    Expert *expert = &experts[e];
+    make_views(all, e, views);
+    loader->views = views;
+    if (!gate_up) status = take_linear(loader, (Rows){n_out, 0, 0}, &expert->down);
+    if (gate_up) status = take_linear(loader, (Rows){n_out, 0, alternate}, &expert->gate);
+    if (gate_up && status == STATUS_OK)
+      status = take_linear(loader, (Rows){n_out, alternate ? 1 : half, alternate}, &expert->up);
+  }
+  loader->views = NULL;
+  return status;
+}
+
+/* Refuses an expert that is one too many. */
+static Status refuse_more(HfLoader *loader, const char *first_name, int n_experts) {
+  static const char *const parts[] = {".weight", ".qweight", ".weight_packed"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const StoredTensor *tensor = hf_find(loader, first_name, parts[i]);
+    if (tensor)
+      return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is one too many: %s says %d experts",
+                       tensor->file, tensor->name, loader->config_path, n_experts);
+  }
+  return STATUS_OK;
+}
+
+static Status take_each(HfLoader *loader, int index, int n_experts) {
+  const ModelConfig *config = &loader->model->config;
+  for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
+    Linear *linear = layer_linear(&loader->model->layers[index], which);
+    TRY(take_linear(loader, (Rows){linear->n_out, 0, 0}, linear));
+  }
+  char name[NAME_SIZE], part[LINEAR_NAME_SIZE];
+  expert_linear_name(config, expert_linear(n_experts, EXPERT_GATE), part);
+  snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, index, part);
+  return refuse_more(loader, name, n_experts);
+}
+
+static AllExperts all_experts(const HfLoader *loader, int index, const char *name, int n_out, int n_in) {
+  const ModelConfig *config = &loader->model->config;
+  AllExperts all = {.n_experts = config->experts.n_experts,
+                    .n_out = n_out,
+                    .n_in = n_in,
+                    .inputs_first = config->expert_names->alternate};
+  snprintf(all.base, sizeof all.base, "%slayers.%d.%s", loader->body, index, name);
+  return all;
+}
+
+Status hf_experts_take(HfLoader *loader, int index) {
+  const ModelConfig *config = &loader->model->config;
+  const ExpertNames *names = config->expert_names;
+  const int n_experts = config_layer(config, index).n_experts, width = config->experts.width;
+  ModelLayer *layer = &loader->model->layers[index];
+  bool has_gate_up, has_down;
+  if (n_experts == 0) return STATUS_OK;
+  for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
+    Linear *linear = layer_linear(layer, which);
+    layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
+  }
+  AllExperts gate_up = all_experts(loader, index, names->all_gate_up, 2 * width, config->hidden),
+             down = all_experts(loader, index, names->all_down, config->hidden, width);
+  TRY(find_all(loader, &gate_up, &has_gate_up));
+  TRY(find_all(loader, &down, &has_down));
+  if (!has_gate_up && !has_down) return take_each(loader, index, n_experts);
+  if (!has_gate_up) return hf_missing(loader, gate_up.base, "", ", although that of down is there");
+  if (!has_down) return hf_missing(loader, down.base, "", ", although that of gate and up is there");
+  StoredTensor *views = views_memory(loader, n_experts);
+  if (!views) return STATUS_FAILED;
+  TRY(take_of_all(loader, &gate_up, true, layer->moe.experts, views));
+  return take_of_all(loader, &down, false, layer->moe.experts, views + (size_t)n_experts * N_VIEW_KINDS);
+}
