@@ -20,12 +20,12 @@
 #include "cuda/device.h"
 #include "cuda/fused/fused.h"
 #include "cuda/ops/norm_rope.h"
-#include "cuda/ops/sample.h"
 #include "cuda/ops/short_conv.h"
 #include "cuda/state.h"
+#include "cuda/tokens.h"
 #include "cuda/weights.h"
 
-enum { CHUNK = 2048 };
+enum { CHUNK = 2048, SEQUENCES = 256 };
 
 /* --- the model */
 
@@ -131,26 +131,40 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 /* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
 static Status set_step(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
   cudaStream_t stream = s->loaded->stream;
-  if (span.n_tokens == 1) return ops_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream, err);
-  TRY(ops_set_step(s->pos, span.pos, s->ids, -1, stream, err));
+  const int n = span.n_tokens;
+  if (n == 1) return ops_set_step(s->rows.pos, span.pos, 1, s->rows.ids, ids ? *ids : -1, stream, err);
+  TRY(ops_set_step(s->rows.pos, span.pos, n, s->rows.ids, -1, stream, err));
   return cuda_status(
-      cudaMemcpyAsync(s->ids, ids, (size_t)span.n_tokens * sizeof *ids, cudaMemcpyHostToDevice, stream),
+      cudaMemcpyAsync(s->rows.ids, ids, (size_t)n * sizeof *ids, cudaMemcpyHostToDevice, stream),
       "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
+}
+
+/* Rows of the step, with those that pad a step of several sequences. */
+static int rows_of(const BackendState *s, TokenRange span) {
+  return span.parts ? s->sequences.n_rows : span.n_tokens;
 }
 
 /* Fills a rope's table for the step's positions. A long text has a global rope of its own. */
 static Status fill_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
   const BackendModel *m = s->loaded;
-  const DeviceRope *rope = &m->ropes[which == ROPE_GLOBAL && span.long_rope ? ROPE_OF_LONG_TEXTS : which];
-  return ops_rope_table(rope->frequencies, rope->n_pairs, rope->attention_factor, s->pos, span.n_tokens,
-                        s->rope_tables[which], m->stream, err);
+  const bool by_row = which == ROPE_GLOBAL && span.parts;
+  const DeviceRope *of_long = &m->ropes[ROPE_OF_LONG_TEXTS];
+  const DeviceRope *rope = which == ROPE_GLOBAL && !by_row && span.long_rope ? of_long : &m->ropes[which];
+  const RopeAngles angles = {.frequencies = rope->frequencies,
+                             .long_frequencies = of_long->frequencies,
+                             .half = rope->n_pairs,
+                             .attention_factor = rope->attention_factor,
+                             .long_factor = of_long->attention_factor,
+                             .pos = s->rows.pos,
+                             .is_long = by_row ? s->rows.is_long : NULL};
+  return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], m->stream, err);
 }
 
 /* Enqueues the whole step. PRECOND set_step() was enqueued. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   TRY(fill_rope_table(s, span, ROPE_GLOBAL, err));
-  const StepCall call = {.pos = s->pos,
-                         .ids = s->ids,
+  const StepCall call = {.pos = s->rows.pos,
+                         .ids = s->rows.ids,
                          .rope_table = s->rope_tables[ROPE_GLOBAL],
                          .k = s->k,
                          .v = s->v,
@@ -162,28 +176,9 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
 }
 
 static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const LayerConfig own = config_layer(c, layer);
-  return (Attention){
-      .n_heads = c->n_heads,
-      .n_kv_heads = own.n_kv_heads,
-      .head_dim = own.head_dim,
-      .n_ctx = s->options.n_ctx,
-      .window = own.window,
-      .kv = s->options.kv,
-      .shared_bytes = s->loaded->shared_bytes,
-      .wgmma_sms = s->loaded->attention_sms,
-      .pos = s->pos,
-      .q = s->q,
-      .k = state_keys(s, layer),
-      .v = state_values(s, layer),
-      .out = s->a,
-      .workspace = s->workspace,
-      .scale = c->attention_scale,
-      .cap = c->attention_cap,
-      .sinks = s->loaded->layers[layer].sinks,
-      .past = span.pos,
-  };
+  Attention attention = state_attention(s, layer);
+  attention.past = span.pos;
+  return attention;
 }
 
 /* The division of attention in all layers: other numbers are other launches. */
@@ -210,9 +205,29 @@ static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool *r
   return step_graphs_begin(&s->graphs, &key, m->stream, replayed, err);
 }
 
+/* The same for a step of several sequences, which has a graph if each of them has one row, and all its
+ * launches take the rows from device memory. */
+static Status replay_many(BackendState *s, int n_logit_rows, bool *replayed, Error *err) {
+  const BackendModel *m = s->loaded;
+  const Sequences *q = &s->sequences;
+  const DeltaRule rule = {.sizes = m->model->config.delta, .stride = s->projection_stride};
+  if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
+  if (!q->only_singles || (rule.sizes.n_value_heads > 0 && !delta_can_run(DELTA_STEP, &rule, 1)))
+    return STATUS_OK;
+  const StepKey key = {.n_tokens = q->n_rows,
+                       .n_logit_rows = q->n_logit_rows,
+                       .attention = (uint64_t)q->n_units,
+                       .workspace = linear_workspace(m->linear)};
+  return step_graphs_begin(&s->graphs, &key, m->stream, replayed, err);
+}
+
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
+  if (span.parts) {
+    TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
+    return s->loaded->graphs ? replay_many(s, n_logit_rows, replayed, err) : STATUS_OK;
+  }
   TRY(set_step(s, span, ids, err));
   return s->loaded->graphs ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
 }
@@ -223,7 +238,7 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
 
 static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *done, Error *err) {
-  *done = n_logit_rows > 0 && fused_takes(s->fused, span.n_tokens);
+  *done = n_logit_rows > 0 && !span.parts && fused_takes(s->fused, span.n_tokens);
   if (!*done) return STATUS_OK;
   bool replayed = false;
   s->n_logit_rows = n_logit_rows;
@@ -290,7 +305,7 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
                             .dtype = m->model->input_table.dtype,
                             .n_layers = c->n_layers,
                             .width = c->per_layer_width,
-                            .ids = s->ids,
+                            .ids = s->rows.ids,
                             .weight = m->input_norm,
                             .eps = (float)c->norm_eps};
   return ops_layer_inputs(&call, n_tokens, s->inputs, m->stream, err);
@@ -301,13 +316,14 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
   (void)ids; /* set_step put them into device memory */
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
+  const int n_rows = rows_of(s, span);
   const float scale = (float)(c->embedding_scale / c->residual_scale);
   s->normed = false;
-  TRY(ops_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
-                span.n_tokens, c->embedding_norm ? 1 : scale, s->x, m->stream, err));
+  TRY(ops_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->rows.ids, n_rows,
+                c->embedding_norm ? 1 : scale, s->x, m->stream, err));
   if (c->embedding_norm)
-    TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, span.n_tokens, m->stream, err));
-  if (c->per_layer_width > 0) TRY(make_layer_inputs(s, span.n_tokens, err));
+    TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
+  if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   TRY(fill_rope_table(s, span, ROPE_GLOBAL, err));
   return s->rope_tables[ROPE_LOCAL] ? fill_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
 }
@@ -327,22 +343,25 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const LayerConfig own = config_layer(c, layer);
-  TRY(norm_input(s, l->attn_norm, span.n_tokens, err));
-  TRY(project(s, &l->qkv, 0, span.n_tokens, s->projections, s->projection_stride, err));
+  const int n_rows = rows_of(s, span);
+  TRY(norm_input(s, l->attn_norm, n_rows, err));
+  TRY(project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
-  if (whole) TRY(norm_q_k(s, layer, span.n_tokens, err));
+  if (whole) TRY(norm_q_k(s, layer, n_rows, err));
   const LayerRope rope = own.rope;
+  const Attention attention = state_attention(s, layer);
   const QkvHeads heads = {
       .n_heads = c->n_heads,
       .n_kv_heads = own.shares_kv ? 0 : own.n_kv_heads,
       .head_dim = own.head_dim,
-      .n_ctx = s->options.n_ctx,
+      .n_ctx = attention.n_ctx,
       .eps = (float)c->norm_eps,
       .kv = s->options.kv,
       .q_norm = whole ? NULL : l->q_norm,
       .k_norm = whole ? NULL : l->k_norm,
       .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
-      .pos = s->pos,
+      .pos = s->rows.pos,
+      .pages = attention.pages,
       .projections = s->projections,
       .stride = (size_t)s->projection_stride,
       .query_step = query_outputs(c, &own) / c->n_heads,
@@ -358,13 +377,18 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
       .query_scale_beta = (float)c->query_scale_beta,
       .query_scale_step = (float)c->query_scale_step,
   };
-  return ops_qk_norm_rope_append(&heads, span.n_tokens, m->stream, err);
+  return ops_qk_norm_rope_append(&heads, n_rows, m->stream, err);
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
   const Attention attention = attention_of(s, span, layer);
-  return attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens,
-                       s->loaded->stream, err);
+  const Sequences *q = &s->sequences;
+  cudaStream_t stream = s->loaded->stream;
+  if (!span.parts)
+    return attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens, stream, err);
+  const int size = sequences_tile_size(q, attention_tile_tokens(&attention));
+  const AttentionWork work = {s->rows.units, s->rows.tiles[size], q->n_units, q->n_tiles[size]};
+  return attention_run_many(&attention, &work, q->n_rows, stream, err);
 }
 
 /* Norms around a matmul into the residual stream; each may be NULL. */
@@ -401,14 +425,39 @@ static const float *next_attn_norm(const BackendModel *m, int layer) {
   return layer + 1 < m->model->config.n_layers ? m->layers[layer + 1].attn_norm : NULL;
 }
 
+/* The gated delta rule of several sequences: rows that are alone at once, the others part by part. */
+static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, Error *err) {
+  const size_t states = state_floats(&s->loaded->model->config);
+  const bool at_once = delta_can_run(DELTA_STEP, &all, 1);
+  int row = 0;
+  for (int i = 0; i < span.n_parts; i++) {
+    const SequenceRows *part = &span.parts[i];
+    DeltaRule rule = all;
+    rule.pos += row;
+    rule.projections += (size_t)row * (size_t)rule.stride;
+    rule.out = (char *)rule.out + (size_t)row * (size_t)rule.out_stride * 2;
+    rule.state += (size_t)part->sequence * states;
+    row += part->n_tokens;
+    if (part->n_tokens == 1 && at_once) continue;
+    const DeltaFamily family = delta_choose(&rule, part->n_tokens);
+    TRY(delta_run(family, &rule, part->n_tokens, s->loaded->stream, err));
+  }
+  if (!at_once || s->sequences.n_singles == 0) return STATUS_OK;
+  all.singles = s->rows.singles;
+  all.n_singles = s->sequences.n_singles;
+  all.state_step = states;
+  return delta_run(DELTA_STEP, &all, 1, s->loaded->stream, err);
+}
+
 static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
+  const int n_rows = rows_of(s, span);
   DeltaRule rule = {.sizes = c->delta,
                     .eps = (float)c->norm_eps,
                     .shared_bytes = m->shared_bytes,
-                    .pos = s->pos,
+                    .pos = s->rows.pos,
                     .projections = s->projections,
                     .stride = s->projection_stride,
                     .h = s->h,
@@ -422,10 +471,11 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .out_stride = padded_row(l->o.n_in),
                     .workspace = s->delta_workspace};
   const DeviceLinear *first = &l->qkv.parts[0];
-  if (l->qkv.n_parts > 1 && delta_step_takes(&rule, first, span.n_tokens)) rule.gates = first;
-  TRY(norm_input(s, l->attn_norm, span.n_tokens, err));
-  TRY(project(s, &l->qkv, rule.gates ? 1 : 0, span.n_tokens, s->projections, s->projection_stride, err));
-  return delta_run(delta_choose(&rule, span.n_tokens), &rule, span.n_tokens, m->stream, err);
+  if (l->qkv.n_parts > 1 && !span.parts && delta_step_takes(&rule, first, n_rows)) rule.gates = first;
+  TRY(norm_input(s, l->attn_norm, n_rows, err));
+  TRY(project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
+  return span.parts ? run_delta_parts(s, span, rule, err)
+                    : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
 }
 
 /* Multiplies attention's output by the sigmoid of its gates. */
@@ -439,15 +489,37 @@ static Status apply_gates(BackendState *s, int n_tokens, int layer, Error *err) 
                         n_tokens, s->a, s->loaded->stream, err);
 }
 
+/* Short convolutions of several sequences: rows that are alone at once, the others part by part. */
+static Status run_conv_parts(BackendState *s, TokenRange span, ShortConv all, Error *err) {
+  const size_t states = state_floats(&s->loaded->model->config);
+  int row = 0;
+  for (int i = 0; i < span.n_parts; i++) {
+    const SequenceRows *part = &span.parts[i];
+    ShortConv conv = all;
+    conv.pos += row;
+    conv.projections += (size_t)row * (size_t)conv.stride;
+    conv.out = (char *)conv.out + (size_t)row * (size_t)conv.out_stride * 2;
+    conv.kept += (size_t)part->sequence * states;
+    row += part->n_tokens;
+    if (part->n_tokens > 1) TRY(ops_short_conv(&conv, part->n_tokens, s->loaded->stream, err));
+  }
+  if (s->sequences.n_singles == 0) return STATUS_OK;
+  all.singles = s->rows.singles;
+  all.n_singles = s->sequences.n_singles;
+  all.kept_step = states;
+  return ops_short_conv(&all, 1, s->loaded->stream, err);
+}
+
 static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
-  TRY(norm_input(s, l->attn_norm, span.n_tokens, err));
-  TRY(project(s, &l->qkv, 0, span.n_tokens, s->projections, s->projection_stride, err));
+  const int n_rows = rows_of(s, span);
+  TRY(norm_input(s, l->attn_norm, n_rows, err));
+  TRY(project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   const ShortConv conv = {.hidden = c->hidden,
                           .n_taps = c->conv.taps,
-                          .pos = s->pos,
+                          .pos = s->rows.pos,
                           .projections = s->projections,
                           .stride = s->projection_stride,
                           .taps = l->conv.taps,
@@ -455,26 +527,28 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
                           .kept = state_recurrent(s, layer),
                           .out = s->a,
                           .out_stride = s->h_stride};
-  return ops_short_conv(&conv, span.n_tokens, m->stream, err);
+  return span.parts ? run_conv_parts(s, span, conv, err) : ops_short_conv(&conv, n_rows, m->stream, err);
 }
 
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
+  const int n_rows = rows_of(s, span);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
-    TRY(apply_gates(s, span.n_tokens, layer, err));
-  return linear_residual(s, &l->o, s->a, span.n_tokens, (Norms){l->attn_post_norm, NULL, l->mlp_norm}, err);
+    TRY(apply_gates(s, n_rows, layer, err));
+  return linear_residual(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, l->mlp_norm}, err);
 }
 
 static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
+  const int n_rows = rows_of(s, span);
   const int n = config_layer(&m->model->config, layer).intermediate;
-  TRY(norm_input(s, l->mlp_norm, span.n_tokens, err));
+  TRY(norm_input(s, l->mlp_norm, n_rows, err));
   if (l->gate_up.parts[0].interleaved) /* the epilogue computes activation(gate) * up */
-    return matmul(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens, LINEAR_SWIGLU_F16, s->g,
-                  padded_row(n), err);
-  TRY(project(s, &l->gate_up, 0, span.n_tokens, s->gate_up, 2 * n, err));
+    return matmul(s, &l->gate_up.parts[0], s->h, s->h_stride, n_rows, LINEAR_SWIGLU_F16, s->g, padded_row(n),
+                  err);
+  TRY(project(s, &l->gate_up, 0, n_rows, s->gate_up, 2 * n, err));
   const Gated gated = {.activation = m->model->config.activation,
                        .factor = 1,
                        .gate = s->gate_up,
@@ -484,16 +558,17 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
                        .n = n,
                        .out = s->g,
                        .out_stride = padded_row(n)};
-  return ops_gated(&gated, span.n_tokens, m->stream, err);
+  return ops_gated(&gated, n_rows, m->stream, err);
 }
 
 static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
+  const int n_rows = rows_of(s, span);
   const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end comes */
   const Norms norms = {l->mlp_post_norm, is_last ? l->scalar : NULL,
                        is_last ? next_attn_norm(m, layer) : NULL};
-  return linear_residual(s, &l->down, s->g, span.n_tokens, norms, err);
+  return linear_residual(s, &l->down, s->g, n_rows, norms, err);
 }
 
 /* cuda_check_model() refuses models with experts. */
@@ -511,10 +586,11 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const int n = c->per_layer_width;
+  const int n_rows = rows_of(s, span);
   if (n == 0) return STATUS_OK;
-  TRY(ops_round(s->x, (float)c->residual_scale / divisor, c->hidden, span.n_tokens, s->h, s->h_stride,
-                m->stream, err));
-  TRY(matmul(s, &l->input_gate, s->h, s->h_stride, span.n_tokens, LINEAR_TO_F32, s->input_gate, n, err));
+  TRY(ops_round(s->x, (float)c->residual_scale / divisor, c->hidden, n_rows, s->h, s->h_stride, m->stream,
+                err));
+  TRY(matmul(s, &l->input_gate, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->input_gate, n, err));
   const Gated gated = {.activation = c->activation,
                        .factor = divisor,
                        .gate = s->input_gate,
@@ -524,97 +600,33 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
                        .n = n,
                        .out = s->g,
                        .out_stride = padded_row(n)};
-  TRY(ops_gated(&gated, span.n_tokens, m->stream, err));
-  return linear_residual(s, &l->input_projection, s->g, span.n_tokens,
+  TRY(ops_gated(&gated, n_rows, m->stream, err));
+  return linear_residual(s, &l->input_projection, s->g, n_rows,
                          (Norms){l->input_norm, l->scalar, next_attn_norm(m, layer)}, err);
 }
 
 static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
-  (void)span;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  TRY(norm(s, s->x + (size_t)first_row * (size_t)c->hidden, m->final_norm, n_rows, s->lm_head_in, err));
+  const float *x = s->x + (size_t)first_row * (size_t)c->hidden;
   s->n_logit_rows = n_rows;
+  if (span.parts) {
+    n_rows = s->sequences.n_logit_rows;
+    TRY(ops_gather_rows(s->x, s->rows.logit_rows, c->hidden, n_rows, s->logit_x, m->stream, err));
+    x = s->logit_x;
+  }
+  TRY(norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
   TRY(matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits, c->vocab_size, err));
   if (c->logit_divisor == 1 && c->logit_cap == 0) return STATUS_OK;
   return ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                            m->stream, err);
 }
 
-/* --- tokens */
-
-static Status cuda_read_logits(BackendState *s, int row, float *out, Error *err) {
-  const size_t vocab = (size_t)s->loaded->model->config.vocab_size, bytes = vocab * sizeof *out;
-  TRY(cuda_status(cudaMemcpyAsync(s->staging, s->logits + (size_t)row * vocab, bytes, cudaMemcpyDeviceToHost,
-                                  s->loaded->stream),
-                  "cannot copy logits", err));
-  TRY(state_wait(s, err));
-  memcpy(out, s->staging, bytes);
-  return STATUS_OK;
-}
-
-/* Copies the host sampler's notes of seen tokens to the device if they have changed. */
-static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
-  if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
-    return STATUS_OK;
-  TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
-  sampler_token_counts(sampler, s->staging);
-  s->notes_version = sampler_version(sampler);
-  return device_sampler_set_notes(s->sampler, s->staging, s->loaded->stream, err);
-}
-
-/* Copies the mask of the next pick to the device. */
-static Status sync_mask(BackendState *s, const Sampler *sampler, Error *err) {
-  const uint64_t *mask = sampler_allowed(sampler);
-  if (!mask) return device_sampler_allow(s->sampler, NULL, s->loaded->stream, err);
-  if (s->mask_pick > s->n_taken) TRY(state_wait(s, err)); /* its copy may still read the pinned memory */
-  const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
-  memcpy(s->mask, mask, n_words * sizeof *mask);
-  s->mask_pick = s->n_enqueued + 1;
-  return device_sampler_allow(s->sampler, s->mask, s->loaded->stream, err);
-}
-
-static Status cuda_wait_token(BackendState *s, int32_t *id, Error *err) {
-  const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
-  for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
-    if (spin % 4096 != 4095) continue;
-    cudaError_t error = cudaStreamQuery(s->loaded->stream);
-    if (error == cudaErrorNotReady) continue;
-    if (error != cudaSuccess) return cuda_status(error, "a step failed", err);
-    if (slot->kind == SAMPLED_NOTHING)
-      return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
-  }
-  __sync_synchronize(); /* the device writes the id before the kind */
-  *id = slot->id;
-  int kind = slot->kind;
-  s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
-  if (kind == SAMPLED_TOKEN) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "%s: its weights or their arithmetic are broken",
-                   kind == SAMPLED_NAN ? "a logit of the model is NaN or infinite"
-                                       : "every logit of the model is -infinity");
-}
-
 static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err) {
-  if (s->n_enqueued - s->n_taken >= STATE_RING)
-    return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", STATE_RING);
-  TRY(sync_notes(s, sampler, err));
-  TRY(sync_mask(s, sampler, err));
-  const float *logits =
-      s->logits + (size_t)(s->n_logit_rows - 1) * (size_t)s->loaded->model->config.vocab_size;
-  TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits, s->ids,
-                          &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
-  s->n_enqueued++;
-  s->ahead = s->ahead || !id;
-  return id ? cuda_wait_token(s, id, err) : STATUS_OK;
+  return tokens_sample(s, sampler, id, err);
 }
 
-static Status cuda_drain(BackendState *s, Error *err) {
-  Status status = state_wait(s, err);
-  while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
-  s->ahead = false;
-  s->notes_version = UINT64_MAX;
-  return status;
-}
+/* --- properties of the model and the device */
 
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
@@ -626,8 +638,6 @@ static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size
            loaded->kernel ? loaded->kernel : "chosen", step);
   return STATUS_OK;
 }
-
-/* --- properties of the device */
 
 static Status cuda_memory(const Model *model, const BackendOptions *options, size_t *needed,
                           size_t *free_bytes, Error *err) {
@@ -662,7 +672,7 @@ const Backend cuda_backend = {.name = "cuda",
                               .state_bytes = state_bytes,
                               .open = cuda_open,
                               .close = state_close,
-                              .read_logits = cuda_read_logits,
+                              .read_logits = tokens_read_logits,
                               .kv_read = state_kv_read,
                               .kv_write = state_kv_write,
                               .arithmetic = cuda_arithmetic,
@@ -674,9 +684,14 @@ const Backend cuda_backend = {.name = "cuda",
                               .fused_step = cuda_fused_step,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,
-                              .wait_token = cuda_wait_token,
-                              .drain = cuda_drain,
+                              .wait_token = tokens_wait,
+                              .drain = tokens_drain,
                               .layer_end = cuda_layer_end,
+                              .page_tokens = KV_PAGE_TOKENS,
+                              .sequences = SEQUENCES,
+                              .set_pages = state_set_pages,
+                              .copy_page = state_copy_page,
+                              .sample_rows = tokens_sample_rows,
 #define ENTRY(name, arguments) .name = cuda_##name,
                               BACKEND_OPERATIONS(ENTRY)
 #undef ENTRY

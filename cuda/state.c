@@ -49,8 +49,16 @@ static size_t states_before(const ModelConfig *c, int layer) {
   return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0);
 }
 
-static size_t all_states(const ModelConfig *c) {
+size_t state_floats(const ModelConfig *c) {
   return states_before(c, c->n_layers);
+}
+
+static size_t count_sequences(const StateOptions *o) {
+  return o->n_sequences > 0 ? (size_t)o->n_sequences : 1;
+}
+
+static size_t cached_positions(const StateOptions *o) {
+  return o->n_sequences > 0 ? (size_t)o->n_pages * KV_PAGE_TOKENS : (size_t)o->n_ctx;
 }
 
 size_t state_recurrent_bytes(const ModelConfig *c, int layer) {
@@ -91,7 +99,7 @@ static LargestSizes largest_sizes(const ModelConfig *c) {
 static size_t kv_before(const ModelConfig *c, const StateOptions *o, int layer) {
   DeviceArena before = {0};
   for (int i = 0; i < layer; i++)
-    arena_take(&before, config_kv_numbers(c, i) / 2 * (size_t)o->n_ctx, kv_bytes(o->kv));
+    arena_take(&before, config_kv_numbers(c, i) / 2 * cached_positions(o), kv_bytes(o->kv));
   return before.used;
 }
 
@@ -123,12 +131,13 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
                local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
   s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
   s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? arena_take(m, local_angles, 2 * sizeof(float)) : NULL;
-  s->pos = arena_take(m, 1, sizeof(int));
-  s->ids = arena_take(m, chunk, sizeof(int));
+  step_rows_place(&s->rows, o, m);
+  s->logit_x = arena_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
+  s->caches = arena_take(m, o->n_sequences > 0 ? (size_t)c->n_layers : 0, sizeof *s->caches);
   s->workspace = arena_take(m, sizes.workspace, 1);
   s->k = arena_take(m, kv_before(c, o, c->n_layers), 1);
   s->v = arena_take(m, kv_before(c, o, c->n_layers), 1);
-  s->recurrent = arena_take(m, 1 + (size_t)o->n_slots, all_states(c) * sizeof(float));
+  s->recurrent = arena_take(m, count_sequences(o) + (size_t)o->n_slots, state_floats(c) * sizeof(float));
 }
 
 /* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
@@ -146,7 +155,9 @@ size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   DeviceArena arena = {0};
   place(&measured, config, true, &arena);
-  return arena.used == SIZE_MAX ? SIZE_MAX : arena.used + fused_bytes(config);
+  if (arena.used == SIZE_MAX) return SIZE_MAX;
+  const size_t fused = options->n_sequences > 0 ? 0 : fused_bytes(config);
+  return arena.used + fused + device_sampler_bytes(config->vocab_size, (int)count_sequences(options));
 }
 
 void state_close(BackendState *s) {
@@ -154,11 +165,69 @@ void state_close(BackendState *s) {
   cudaStreamSynchronize(s->loaded->stream);
   step_graphs_close(&s->graphs);
   fused_close(s->fused);
+  sequences_close(&s->sequences);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
   cudaFree(s->memory);
   free(s->layers);
+  free(s->row_versions);
+  free(s->row_picks);
   free(s);
+}
+
+/* Notes what the layers' attention wants of a step, and where their caches lie. */
+static Status open_sequences(BackendState *s, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  CachePlace *places = mem_alloc((size_t)c->n_layers, sizeof *places, "session", err);
+  if (!places) return STATUS_FAILED;
+  Status status = STATUS_OK;
+  for (int i = 0; i < c->n_layers && !status; i++) {
+    const size_t page = config_kv_numbers(c, i) / 2 * KV_PAGE_TOKENS * kv_bytes(s->options.kv);
+    places[i] = (CachePlace){s->layers[i].cache, page};
+    if (config_layer(c, i).kind != LAYER_ATTENTION) continue;
+    const Attention attention = state_attention(s, i);
+    const int blocks = attention_unit_blocks(&attention), tokens = attention_tile_tokens(&attention);
+    status = sequences_add_tile_size(&s->sequences, tokens, err);
+    if (tokens > 0 && blocks > s->sequences.unit_blocks) s->sequences.unit_blocks = blocks;
+  }
+  const size_t bytes = (size_t)c->n_layers * sizeof *places;
+  if (!status)
+    status = cuda_status(cudaMemcpy(s->caches, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err);
+  free(places);
+  TRY(status);
+  const size_t n = (size_t)s->options.n_sequences;
+  if (!(s->row_versions = mem_alloc(n, sizeof *s->row_versions, "session", err)) ||
+      !(s->row_picks = mem_alloc(n, sizeof *s->row_picks, "session", err)))
+    return STATUS_FAILED;
+  for (size_t i = 0; i < n; i++) s->row_versions[i] = UINT64_MAX;
+  return sequences_open(&s->sequences, &s->options, err);
+}
+
+Attention state_attention(const BackendState *s, int layer) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  const bool many = s->options.n_sequences > 0;
+  return (Attention){
+      .n_heads = c->n_heads,
+      .n_kv_heads = own.n_kv_heads,
+      .head_dim = own.head_dim,
+      .n_ctx = many ? KV_PAGE_TOKENS : s->options.n_ctx,
+      .window = own.window,
+      .kv = s->options.kv,
+      .shared_bytes = s->loaded->shared_bytes,
+      .wgmma_sms = s->loaded->attention_sms,
+      .pos = s->rows.pos,
+      .q = s->q,
+      .k = state_keys(s, layer),
+      .v = state_values(s, layer),
+      .pages = many ? (AttentionPages){s->rows.pages, s->rows.first_page, s->options.n_pages}
+                    : (AttentionPages){0},
+      .out = s->a,
+      .workspace = s->workspace,
+      .scale = c->attention_scale,
+      .cap = c->attention_cap,
+      .sinks = s->loaded->layers[layer].sinks,
+  };
 }
 
 Status state_open(BackendState *s, Error *err) {
@@ -176,16 +245,21 @@ Status state_open(BackendState *s, Error *err) {
   arena = (DeviceArena){.base = s->memory};
   place(s, config, separate, &arena);
   TRY(place_layers(s, err));
-  TRY(device_sampler_open(config->vocab_size, &s->sampler, err));
-  const size_t ring = STATE_RING * sizeof *s->ring, staging = (size_t)config->vocab_size * sizeof(float);
-  const size_t n_mask = ((size_t)config->vocab_size + 63) / 64, mask = n_mask * sizeof *s->mask;
+  const size_t n_sequences = count_sequences(options);
+  if (options->n_sequences > 0) TRY(open_sequences(s, err));
+  TRY(device_sampler_open(config->vocab_size, (int)n_sequences, &s->sampler, err));
+  const size_t n_ring = n_sequences > STATE_RING ? n_sequences : STATE_RING, ring = n_ring * sizeof *s->ring,
+               staging = (size_t)config->vocab_size * sizeof(float);
+  const size_t n_mask = n_sequences * (((size_t)config->vocab_size + 63) / 64),
+               mask = n_mask * sizeof *s->mask;
   TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + mask + staging, cudaHostAllocMapped),
                   "cannot pin memory", err));
   memset(s->ring, 0, ring);
-  s->mask = (uint64_t *)(s->ring + STATE_RING);
+  s->mask = (uint64_t *)(s->ring + n_ring);
   s->staging = s->mask + n_mask;
-  if (loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
-    TRY(fused_open(loaded, options, &s->fused, err));
+  const bool fused =
+      loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
+  if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, &s->fused, err));
   return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),
                      "cannot clear memory", err);
 }
@@ -247,11 +321,12 @@ Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored,
 /* --- recurrent states: slot -1 is the current one */
 
 static float *slot_states(const BackendState *s, int slot) {
-  return s->recurrent + (size_t)(1 + slot) * all_states(&s->loaded->model->config);
+  const size_t index = slot < 0 ? 0 : count_sequences(&s->options) + (size_t)slot;
+  return s->recurrent + index * state_floats(&s->loaded->model->config);
 }
 
 static Status copy_states(BackendState *s, int to, int from, Error *err) {
-  const size_t bytes = all_states(&s->loaded->model->config) * sizeof(float);
+  const size_t bytes = state_floats(&s->loaded->model->config) * sizeof(float);
   return cuda_status(cudaMemcpyAsync(slot_states(s, to), slot_states(s, from), bytes,
                                      cudaMemcpyDeviceToDevice, s->loaded->stream),
                      "cannot copy recurrent states", err);
@@ -283,4 +358,15 @@ Status state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
 
 Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
   return copy_kept(s, slot, layer, (void *)from, false, err);
+}
+
+/* --- pages */
+
+Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
+  return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
+}
+
+Status state_copy_page(BackendState *s, int from, int to, Error *err) {
+  return attention_copy_page(s->k, s->v, s->caches, s->loaded->model->config.n_layers, from, to,
+                             s->loaded->stream, err);
 }

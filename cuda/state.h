@@ -6,6 +6,7 @@
 #include "cuda/device_model.h"
 #include "cuda/fused/fused.h"
 #include "cuda/ops/sample.h"
+#include "cuda/sequences.h"
 #include "cuda/step_graphs.h"
 
 enum { STATE_RING = 64 };
@@ -28,35 +29,44 @@ struct BackendState {
   float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
-  float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
-  void *g;               /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
-  float *inputs;         /* [max_chunk][n_layers][per_layer_width] set by embed */
-  float *input_gate;     /* [max_chunk][per_layer_width] */
-  void *lm_head_in;      /* f16 [max_logit_rows][h_stride] */
-  float *logits;         /* [max_logit_rows][vocab_size] */
-  void *rope_tables[2];  /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
-  int *pos;              /* position of the step's first token */
-  int *ids;              /* [max_chunk] of the step; the sampler writes its pick to ids[0] */
-  void *k, *v;           /* for each layer with a cache [n_kv_heads][n_ctx][head_dim]: state_keys() */
+  float *gate_up;       /* [max_chunk][2 * intermediate], unless one matmul computes g */
+  void *g;              /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
+  float *inputs;        /* [max_chunk][n_layers][per_layer_width] set by embed */
+  float *input_gate;    /* [max_chunk][per_layer_width] */
+  void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
+  float *logits;        /* [max_logit_rows][vocab_size] */
+  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
+  StepRows rows;        /* of the step */
+  float *logit_x; /* [max_logit_rows][hidden] rows of x whose logits are asked for, of several sequences */
+  void *k, *v;    /* for each layer with a cache [n_kv_heads][n_ctx][head_dim] or, of several sequences,
+                          * [n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim]: state_keys() */
+  CachePlace *caches;    /* [n_layers] of pages, on the device */
   void *workspace;       /* of attention_workspace_bytes() */
   void *delta_workspace; /* of delta_workspace_bytes() */
-  float *recurrent;      /* [1 + n_slots][states of all layers], the current ones first */
+  float *recurrent;      /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
   LayerPlace *layers;    /* [n_layers] on the host */
   FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride; /* each layer's q and a are as wide as o's input, its g as down's */
   bool normed; /* h is what the next operation would make of x: linear_residual() did it */
 
   DeviceSampler *sampler;
-  uint64_t *mask;         /* [(vocab_size + 63) / 64] pinned, after the ring: of the pick mask_pick */
+  uint64_t
+      *mask; /* [(vocab_size + 63) / 64] pinned, after the ring: of the pick mask_pick; of several sequences
+                           * [n_sequences] of them */
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the notes on the device */
-  bool ahead;    /* picks are enqueued that the host has not seen: only the device's notes count them */
-  Sampled *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING */
+  bool ahead; /* picks are enqueued that the host has not seen: only the device's notes count them */
+  Sampled
+      *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING; of several sequences [n_sequences] */
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the mask: logits or notes in a copy */
 
+  uint64_t *row_versions; /* [n_sequences] of the notes on the device, after the last pick */
+  RowPick *row_picks;     /* [n_sequences] */
+
   StepGraphs graphs;
-  int n_logit_rows; /* rows of logits that the last step left */
+  Sequences sequences; /* zeros for one sequence */
+  int n_logit_rows;    /* rows of logits that the last step left */
 };
 
 /* Elements of a row of n numbers: padded to 8, so that every row is 16-byte aligned. */
@@ -87,11 +97,20 @@ Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored,
 Status state_open(BackendState *s, Error *err);
 void state_close(BackendState *s); /* frees s as well */
 
-/* The layer's cache [n_kv_heads][n_ctx][head_dim], or the one that it shares. */
+/* The layer's cache, or the one that it shares. */
 void *state_keys(const BackendState *s, int layer);
 void *state_values(const BackendState *s, int layer);
-/* The layer's current recurrent state. */
+/* The layer's attention, as every call has it; `past` is 0. */
+Attention state_attention(const BackendState *s, int layer);
+
+/* The layer's current recurrent state of sequence 0; those of the others follow at distances of
+ * state_floats(). */
 float *state_recurrent(const BackendState *s, int layer);
+size_t state_floats(const ModelConfig *config);
+
+/* The backend's set_pages and copy_page. */
+Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err);
+Status state_copy_page(BackendState *s, int from, int to, Error *err);
 
 /* Waits for all work on the stream. */
 Status state_wait(BackendState *s, Error *err);

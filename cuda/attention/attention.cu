@@ -39,6 +39,8 @@ static AttentionArgs kernel_args(const Attention *a) {
     args.scale_log2 = (float)(2 * kLog2E * a->scale / a->cap);
   }
   args.pos = a->pos, args.q = a->q, args.k = a->k, args.v = a->v, args.out = (__half *)a->out;
+  args.pages = a->pages;
+  if (a->pages.table) args.n_ctx = KV_PAGE_TOKENS;
   args.tickets = (int *)a->workspace;
   args.partials = (char *)a->workspace + kTicketsBytes;
   args.shared_limit = a->shared_bytes;
@@ -125,20 +127,19 @@ size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim) {
   a.n_heads = n_heads, a.n_kv_heads = n_kv_heads, a.head_dim = head_dim;
   const int blocks = n_kv_heads * kv_sharers(&a);
   const size_t decode = (size_t)blocks * decode_splits(blocks, head_dim) * columns_per_block(&a);
-  const size_t columns = std::max(decode, (size_t)kSplitUnits * attention_wgmma_rows(head_dim));
+  const size_t units = (size_t)ATTENTION_UNITS * align_up(n_heads / blocks, 8);
+  const size_t columns =
+      std::max(std::max(decode, units), (size_t)kSplitUnits * attention_wgmma_rows(head_dim));
   return kTicketsBytes + columns * (2 + head_dim) * sizeof(float);
 }
 
 static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, cudaStream_t stream,
                          Error *err) {
-  size_t row = (size_t)a->n_heads * (size_t)a->head_dim;
   int at_once = tokens_per_launch(a);
   args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
   for (int first = 0; first < n_tokens; first += at_once) {
     const int n = std::min(n_tokens - first, at_once);
     args.first_token = first;
-    args.q = (const __half *)a->q + (size_t)first * row;
-    args.out = (__half *)a->out + (size_t)first * row;
     TRY(attention_decode(args, n, decode_splits(args.n_kv_heads, a->head_dim), stream, err));
   }
   return STATUS_OK;
@@ -150,7 +151,53 @@ Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, c
   switch (family) {
   case ATTENTION_DECODE: return run_decode(a, args, n_tokens, stream, err);
   case ATTENTION_WGMMA: return attention_wgmma(args, n_tokens, a->past, a->wgmma_sms, stream, err);
-  case ATTENTION_PREFILL: return attention_prefill(args, n_tokens, stream, err);
+  case ATTENTION_PREFILL: return attention_prefill(args, n_tokens, 0, stream, err);
   default: return attention_plain(args, a->kv, n_tokens, stream, err);
   }
+}
+
+/* --- several sequences */
+
+/* The family of tiles; plain: of all tokens. */
+static AttentionFamily tile_family(const Attention *a) {
+  if (!attention_can_run(ATTENTION_DECODE, a, 1)) return ATTENTION_PLAIN;
+  if (attention_can_run(ATTENTION_WGMMA, a, 1)) return ATTENTION_WGMMA;
+  return attention_can_run(ATTENTION_PREFILL, a, 1) ? ATTENTION_PREFILL : ATTENTION_PLAIN;
+}
+
+int attention_tile_tokens(const Attention *a) {
+  switch (tile_family(a)) {
+  case ATTENTION_WGMMA: return attention_wgmma_rows(a->head_dim) / (a->n_heads / a->n_kv_heads);
+  case ATTENTION_PREFILL: return kPrefillRows;
+  default: return 0;
+  }
+}
+
+int attention_unit_blocks(const Attention *a) {
+  return a->n_kv_heads * kv_sharers(a);
+}
+
+/* A unit with less keys would take no less time. */
+static const int kLeastUnitKeys = 128;
+
+int attention_unit_keys(int n_blocks, long long n_keys) {
+  const long long step =
+      (long long)KV_PAGE_TOKENS * (ATTENTION_UNITS / 2); /* keys of all units, a page in each */
+  const int n_pages = (int)((n_keys * n_blocks + step - 1) / step);
+  return std::max(n_pages * KV_PAGE_TOKENS, kLeastUnitKeys);
+}
+
+Status attention_run_many(const Attention *a, const AttentionWork *work, int n_tokens, cudaStream_t stream,
+                          Error *err) {
+  AttentionArgs args = kernel_args(a);
+  const AttentionFamily family = tile_family(a);
+  if (family == ATTENTION_PLAIN) return attention_plain(args, a->kv, n_tokens, stream, err);
+  args.units = work->units, args.tiles = work->tiles;
+  if (work->n_tiles > 0)
+    TRY(family == ATTENTION_WGMMA
+            ? attention_wgmma_tiles(args, n_tokens, work->n_tiles, a->wgmma_sms, stream, err)
+            : attention_prefill(args, n_tokens, work->n_tiles, stream, err));
+  if (work->n_units == 0) return STATUS_OK;
+  args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
+  return attention_decode(args, 1, work->n_units, stream, err);
 }

@@ -6,13 +6,18 @@
  *   wgmma    many tokens, or some after a long past, on sm_90a; FlashAttention-3; keys split if tiles are few
  *   prefill  many tokens; tensor cores of all chips; FlashAttention-2, one block for 64 tokens of a head
  *   plain    any even head_dim up to 512, any number of tokens, either type of cache; the reference
- * Kernels read the position from device memory, so a captured launch serves every step. */
+ * Kernels read positions from device memory, so a captured launch serves every step.
+ *
+ * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
+ * (AttentionPages). In a step of several sequences decode takes the tokens that are alone (AttentionUnit),
+ * wgmma or prefill the others (AttentionTile), and plain takes all where these cannot run. */
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cuda/attention/pages.h"
 #include "engine/backend.h"
 
 #ifdef __cplusplus
@@ -27,22 +32,37 @@ typedef enum {
   ATTENTION_FAMILIES
 } AttentionFamily;
 
+/* A unit of decode: one token with one of n_splits parts of its keys. */
+typedef struct {
+  int row;             /* the token's; -1: none */
+  int split, n_splits; /* the units of a token follow one another */
+  int first;           /* its token's first place among the partial results; 0 if n_splits is 1 */
+} AttentionUnit;
+
+/* Tokens of one sequence at consecutive positions, at most attention_tile_tokens(). */
+typedef struct {
+  int row, n_tokens;
+  int length; /* the keys that the step leaves in the sequence's cache */
+  int unused; /* 16 bytes */
+} AttentionTile;
+
 typedef struct {
   int n_heads, n_kv_heads, head_dim;
-  int n_ctx;  /* positions in the cache */
+  int n_ctx;  /* positions of a page */
   int window; /* a token sees itself and window - 1 positions before; 0: all */
   KvType kv;
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   int wgmma_sms;       /* attention_wgmma_sms() of the GPU */
-  const int *pos;      /* device: token t is at position *pos + t, and sees keys 0 .. *pos + t */
+  const int *pos;      /* device: [n_tokens] a token at position p sees keys 0 .. p */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
-  const void *k, *v; /* device: fp16 or fp32 [n_kv_heads][n_ctx][head_dim], one layer, rows 16-byte aligned */
-  void *out;         /* device: fp16 [n_tokens][n_heads][head_dim] */
-  void *workspace;   /* device: attention_workspace_bytes(), zeroed once when it was allocated */
-  double scale;      /* > 0 */
-  double cap;        /* soft cap of scores; 0: none */
-  const float *sinks; /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
-  int past;           /* *pos, known to the host: decides the family, and how wgmma splits the keys */
+  const void *k, *v;   /* device: fp16 or fp32 [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
+  AttentionPages pages; /* for attention_run_many() */
+  void *out;            /* device: fp16 [n_tokens][n_heads][head_dim] */
+  void *workspace;      /* device: attention_workspace_bytes(), zeroed once when it was allocated */
+  double scale;         /* > 0 */
+  double cap;           /* soft cap of scores; 0: none */
+  const float *sinks;   /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
+  int past;             /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
 /* The fastest family that can run: decode for one token; for more wgmma, or, without it, decode for up to 64
@@ -65,9 +85,39 @@ Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
  * largest of their workspaces. */
 size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim);
 
-/* Enqueues. PRECOND attention_can_run(family, ...). */
+/* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
+
+/* A step of several sequences, on the device: tokens that are alone as units, the others as tiles. */
+typedef struct {
+  const AttentionUnit *units;
+  const AttentionTile *tiles;
+  int n_units, n_tiles;
+} AttentionWork;
+
+/* Tokens of a tile; 0: plain takes all tokens, and there are neither units nor tiles. */
+int attention_tile_tokens(const Attention *attention);
+/* KV heads of the blocks that a unit gets. */
+int attention_unit_blocks(const Attention *attention);
+/* Keys of a unit (a multiple of KV_PAGE_TOKENS), from the blocks of a unit and the sum of the keys of all
+ * tokens that are alone. With it units with several splits are at most ATTENTION_UNITS / n_blocks; a token
+ * has at most ATTENTION_SPLITS. */
+enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
+int attention_unit_keys(int n_blocks, long long n_keys);
+
+/* Enqueues. PRECOND attention->pages.table is set; n_tokens are all rows. A row of position -1 is none. */
+Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,
+                          cudaStream_t stream, Error *err);
+
+/* Where the pages of a layer lie in the memory of all keys, or values. */
+typedef struct {
+  size_t first, page_bytes; /* bytes; page_bytes 0: the layer has no cache of its own */
+} CachePlace;
+
+/* Copies a page's keys and values to another page, in all layers. layers: device [n_layers]. */
+Status attention_copy_page(void *k, void *v, const CachePlace *layers, int n_layers, int from, int to,
+                           cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,9 @@
-/* attention_decode.cu - few tokens against a long cache: flash-decoding, the keys split over the whole GPU.
+/* attention_decode.cu - few tokens against a long cache, or one token of each of many sequences:
+ * flash-decoding, the keys split over the whole GPU.
  *
- * A block serves one KV head and one split of the keys; each of its four warps takes 16 of every 64 keys. The
- * columns (8 to 32) of the mma are the tokens times the query heads that share the KV head, so each key and
- * value is read once for all of them:
+ * A block serves one KV head and one split of the keys of its token or tokens; each of its four warps takes
+ * 16 of every 64 keys. The columns (8 to 32) of the mma are the tokens times the query heads that share the
+ * KV head, so each key and value is read once for all of them:
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
  * Each warp keeps its own online softmax; the block merges its four and writes a partial result, and the last
@@ -29,12 +30,13 @@ int tiles_of(const AttentionArgs &a, int n_tokens) {
   return columns <= 8 ? 1 : columns <= 16 ? 2 : 4;
 }
 
-/* Columns of a KV head: column c is query head kv_head * group + c % group of token c / group. */
+/* Columns of a KV head: column c is query head kv_head * group + c % group of token first_token + c / group.
+ * */
 struct Columns {
-  int n, group, kv_head;
+  int n, group, kv_head, first_token;
   __device__ __forceinline__ int query_head(int column) const { return kv_head * group + column % group; }
   __device__ __forceinline__ size_t head(const AttentionArgs &a, int column) const {
-    return (size_t)(column / group) * a.n_heads + query_head(column);
+    return (size_t)(first_token + column / group) * a.n_heads + query_head(column);
   }
 };
 
@@ -193,14 +195,14 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
   }
 }
 
-/* Returns true in the block that finishes last for its KV head. It then sees what the other blocks wrote. */
-__device__ __forceinline__ bool is_last(const AttentionArgs &a, int kv_head, int n_used) {
+/* Returns true in the last of n_used blocks to take the ticket. It then sees what the other blocks wrote. */
+__device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    last = atomicAdd(&a.tickets[kv_head], 1) == n_used - 1;
-    if (last) a.tickets[kv_head] = 0; /* ready for the next layer */
+    last = atomicAdd(ticket, 1) == n_used - 1;
+    if (last) *ticket = 0; /* ready for the next layer */
   }
   __syncthreads();
   if (last) __threadfence();
@@ -262,32 +264,39 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   extern __shared__ __align__(16) unsigned char shared[];
   __half *queries = (__half *)shared, *stages = queries + kColumns * kStride;
 
-  int group = a.n_heads / a.n_kv_heads, kv_head = blockIdx.x, split = blockIdx.y, n_splits = gridDim.y;
-  const Columns columns = {n_tokens * group, group, kv_head};
+  const AttentionUnit unit =
+      a.units ? a.units[blockIdx.y] : AttentionUnit{a.first_token, (int)blockIdx.y, (int)gridDim.y, 0};
+  if (unit.row < 0) return;
+  int group = a.n_heads / a.n_kv_heads, kv_head = blockIdx.x, split = unit.split, n_splits = unit.n_splits;
+  const Columns columns = {n_tokens * group, group, kv_head, unit.row};
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  int pos = *a.pos + a.first_token, length = pos + n_tokens;
+  int pos = a.pos[unit.row], length = pos + n_tokens;
   int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / kKeys * kKeys : 0;
   int tiles = (length - start + kKeys - 1) / kKeys, per_split = (tiles + n_splits - 1) / n_splits;
   int n_used = (tiles + per_split - 1) / per_split; /* splits that have keys */
   if (split >= n_used) return;
   int first = start + split * per_split * kKeys, end = min(length, first + per_split * kKeys);
 
-  const size_t stored = (size_t)(kv_head / a.kv_sharers) * a.n_ctx * kHeadDim;
-  const __half *k = (const __half *)a.k + stored, *v = (const __half *)a.v + stored;
-  load_rows<kHeadDim, kKeys, kThreads>(stages, k, kHeadDim, first, end);
+  const CacheRows rows(a.pages, unit.row, a.n_kv_heads / a.kv_sharers, kv_head / a.kv_sharers, a.n_ctx);
+  const __half *k = (const __half *)a.k, *v = (const __half *)a.v;
+  size_t at = rows.at(first) * kHeadDim;
+  load_rows<kHeadDim, kKeys, kThreads>(stages, k + at, kHeadDim, 0, end - first);
   if (kStages == 1) copy_async_commit();
-  load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v, kHeadDim, first, end);
+  load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v + at, kHeadDim, 0, end - first);
   copy_async_commit();
+  if (first + kKeys < end) at = rows.at(first + kKeys) * kHeadDim; /* of the next keys, asked for early */
   load_queries<kHeadDim, kColumns>(queries, a, columns);
 
   OnlineSoftmax<kHeadDim, kTiles> state;
   state.begin();
   int stage = 0;
   for (int tile = first; tile < end; tile += kKeys, stage ^= kStages - 1) {
-    if (kStages == 2 && tile + kKeys < end)
-      load_tile<kHeadDim, kKeys, kThreads>(stages + (stage ^ 1) * kStage, k, v, tile + kKeys, end);
+    const int left = end - tile - kKeys; /* keys after these */
+    if (kStages == 2 && left > 0)
+      load_tile<kHeadDim, kKeys, kThreads>(stages + (stage ^ 1) * kStage, a, at / kHeadDim, left);
     if (kStages == 2) copy_async_commit();
+    if (kStages == 2 && left > kKeys) at = rows.at(tile + 2 * kKeys) * kHeadDim;
     copy_async_wait<1>(); /* the tile, or with one stage its keys */
     __syncthreads();
 
@@ -297,7 +306,7 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
     state.score(queries, keys, s, lane);
     if (kStages == 1) {
       __syncthreads();
-      if (tile + kKeys < end) load_rows<kHeadDim, kKeys, kThreads>(stages, k, kHeadDim, tile + kKeys, end);
+      if (left > 0) load_rows<kHeadDim, kKeys, kThreads>(stages, k + at, kHeadDim, 0, left);
       copy_async_commit();
       copy_async_wait<1>(); /* the values */
       __syncthreads();
@@ -306,8 +315,8 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
     state.accumulate(keys + kKeys * kStride, weights, lane);
     __syncthreads();
     if (kStages == 1) {
-      if (tile + kKeys < end)
-        load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v, kHeadDim, tile + kKeys, end);
+      if (left > 0) load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v + at, kHeadDim, 0, left);
+      if (left > kKeys) at = rows.at(tile + 2 * kKeys) * kHeadDim;
       copy_async_commit();
     }
   }
@@ -317,20 +326,20 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
         *sums = maxima + kWarps * kColumns;
   state.store(joined, maxima, sums, warp, lane);
   __syncthreads();
-  const size_t of_head = (size_t)kv_head * n_splits * kColumns;
+  const size_t of_head = ((size_t)unit.first * a.n_kv_heads + kv_head * n_splits) * kColumns;
+  const size_t n_blocks = a.units ? ATTENTION_UNITS : a.n_kv_heads * n_splits;
   float2 *all_states = (float2 *)a.partials;
   const Partials partials = {all_states + of_head,
-                             (float4 *)(all_states + (size_t)a.n_kv_heads * n_splits * kColumns) +
-                                 of_head * (kHeadDim / 4)};
+                             (float4 *)(all_states + n_blocks * kColumns) + of_head * (kHeadDim / 4)};
   merge_warps<kHeadDim, kColumns>(a, columns, joined, maxima, sums, partials, split, n_used == 1);
-  if (n_used == 1 || !is_last(a, kv_head, n_used)) return;
+  if (n_used == 1 || !is_last(&a.tickets[unit.first * a.n_kv_heads + kv_head], n_used)) return;
   merge_splits<kHeadDim, kColumns>(a, columns, partials, n_used, joined);
 }
 
 /* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). Two of heads of 512 fit
  * no chip. */
 template <int kHeadDim, int kTiles, bool kCapped>
-Status launch_stages(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
+Status launch_stages(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim <= 256 ? 2 : 1;
   auto kernel = attention_decode_kernel<kHeadDim, kTiles, kStages, kCapped>;
   size_t bytes = shared_bytes(kHeadDim, kTiles, kStages);
@@ -339,18 +348,18 @@ Status launch_stages(const AttentionArgs &a, int n_tokens, int n_splits, cudaStr
       kernel = attention_decode_kernel<kHeadDim, kTiles, 1, kCapped>;
       bytes = shared_bytes(kHeadDim, kTiles, 1);
     }
-  return launch(kernel, dim3(a.n_kv_heads, n_splits), kThreads, bytes, stream, true, "attention", err, a,
+  return launch(kernel, dim3(a.n_kv_heads, n_blocks), kThreads, bytes, stream, true, "attention", err, a,
                 n_tokens);
 }
 
 template <int kHeadDim, bool kCapped>
-Status launch_columns(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
+Status launch_columns(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   const int tiles = tiles_of(a, n_tokens);
-  if (tiles == 1) return launch_stages<kHeadDim, 1, kCapped>(a, n_tokens, n_splits, stream, err);
+  if (tiles == 1) return launch_stages<kHeadDim, 1, kCapped>(a, n_tokens, n_blocks, stream, err);
   if constexpr (kHeadDim <= 256)
-    if (tiles == 2) return launch_stages<kHeadDim, 2, kCapped>(a, n_tokens, n_splits, stream, err);
+    if (tiles == 2) return launch_stages<kHeadDim, 2, kCapped>(a, n_tokens, n_blocks, stream, err);
   if constexpr (kHeadDim <= 128)
-    return launch_stages<kHeadDim, 4, kCapped>(a, n_tokens, n_splits, stream, err);
+    return launch_stages<kHeadDim, 4, kCapped>(a, n_tokens, n_blocks, stream, err);
   return error_set(err, STATUS_FAILED, "attention: no kernel for %d tokens at once", n_tokens);
 }
 
@@ -360,8 +369,8 @@ size_t attention_decode_shared(const AttentionArgs &a, int n_tokens) {
   return shared_bytes(a.head_dim, tiles_of(a, n_tokens), 1);
 }
 
-Status attention_decode(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
+Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   return with_head_size(a, err, [&](auto size, auto capped) {
-    return launch_columns<decltype(size)::value, decltype(capped)::value>(a, n_tokens, n_splits, stream, err);
+    return launch_columns<decltype(size)::value, decltype(capped)::value>(a, n_tokens, n_blocks, stream, err);
   });
 }

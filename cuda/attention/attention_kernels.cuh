@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cuda/attention/attention.h"
+#include "cuda/attention/cache_rows.cuh"
 #include "cuda/ptx/ptx.cuh"
 
 /* Attention (attention.h) as a kernel's argument, by value. */
@@ -13,14 +14,18 @@ struct AttentionArgs {
   float scale_log2; /* log2(e) * scale; with a cap: see score_log2() */
   const int *pos;
   const void *q, *k, *v;
+  AttentionPages pages;
+  const AttentionUnit
+      *units; /* decode: of the launch's blocks; NULL: one token, or several at consecutive positions */
+  const AttentionTile *tiles; /* wgmma, prefill: of several sequences; or NULL */
   __half *out;
-  int *tickets;        /* [n_kv_heads] zero between launches */
+  int *tickets;        /* [MAX_HEADS] zero between launches */
   void *partials;      /* decode: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
   const float *sinks;  /* [n_heads] or NULL */
   int kv_sharers;  /* decode: n_kv_heads counts each KV head so often, each time for as many query heads */
-  int first_token; /* decode: the launch's first token is at *pos + first_token */
+  int first_token; /* decode: the launch's first token */
 };
 
 /* A score times log2(e), from q k. kCapped: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
@@ -36,7 +41,8 @@ __device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, f
   return a.sinks ? power_of_2(a.sinks[head] * kLog2E - shift) : 0;
 }
 
-constexpr int kMaxSplits = 64;   /* most splits of the keys in a launch */
+constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys in a launch */
+constexpr int kPrefillRows = 64;             /* tokens of a tile of the prefill family */
 constexpr int kSplitUnits = 132; /* wgmma: most tiles of queries times splits; the SMs of an H200 */
 
 template <int N> using HeadSize = std::integral_constant<int, N>;
@@ -80,12 +86,13 @@ __device__ __forceinline__ void load_rows(__half *shared, const __half *from, si
   }
 }
 
-/* Loads N keys and, after them, N values. */
+/* Loads n of N keys from row `at` of the cache on and, after them, their values; the others become zeros. */
 template <int kHeadDim, int N, int kThreads>
-__device__ __forceinline__ void load_tile(__half *stage, const __half *k, const __half *v, int first,
-                                          int end) {
-  load_rows<kHeadDim, N, kThreads>(stage, k, kHeadDim, first, end);
-  load_rows<kHeadDim, N, kThreads>(stage + N * padded_stride(kHeadDim), v, kHeadDim, first, end);
+__device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a, size_t at, int n) {
+  const size_t from = at * kHeadDim;
+  load_rows<kHeadDim, N, kThreads>(stage, (const __half *)a.k + from, kHeadDim, 0, n);
+  load_rows<kHeadDim, N, kThreads>(stage + N * padded_stride(kHeadDim), (const __half *)a.v + from, kHeadDim,
+                                   0, n);
 }
 
 /* Bytes of shared memory that a family takes with one stage. */
@@ -97,11 +104,16 @@ size_t attention_wgmma_shared(int head_dim);
 /* Rows of the wgmma family's tile, tokens x query heads per KV head. */
 int attention_wgmma_rows(int head_dim);
 
-Status attention_decode(const AttentionArgs &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err);
-Status attention_prefill(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err);
+/* n_blocks: of a KV head; splits of the keys, or with a.units units of one token each. */
+Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err);
+/* n_tiles: with a.tiles; else 0. */
+Status attention_prefill(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err);
 /* Splits of the keys that attention_wgmma() chooses. */
 int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past);
-/* past: *a.pos, or a guess, which only divides the work. */
+/* past: a.pos[0], or a guess, which only divides the work. */
 Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
                        Error *err);
+/* The tiles of a.tiles, of a step of n_tokens. */
+Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, int n_sms,
+                             cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);

@@ -18,9 +18,9 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
   begin_overlapping();
   int head = blockIdx.x, token = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int limit = *a.pos + token, oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
-  const T *k = (const T *)a.k + (size_t)kv_head * a.n_ctx * a.head_dim;
-  const T *v = (const T *)a.v + (size_t)kv_head * a.n_ctx * a.head_dim;
+  int limit = a.pos[token], oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
+  if (limit < 0) return;
+  const CacheRows rows(a.pages, token, a.n_kv_heads, kv_head, a.n_ctx);
   const __half *q = (const __half *)a.q + ((size_t)token * a.n_heads + head) * a.head_dim;
 
   float query[kMaxPerLane], o[kMaxPerLane], maximum = -INFINITY, sum = 0;
@@ -32,10 +32,12 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
   }
   for (int key = oldest + warp; key <= limit; key += kWarps) {
     float score = 0;
+    const size_t at = rows.at(key) * a.head_dim;
+    const T *k = (const T *)a.k + at, *v = (const T *)a.v + at;
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) score += query[i] * (float)k[(size_t)key * a.head_dim + dim];
+      if (dim < a.head_dim) score += query[i] * (float)k[dim];
     }
     score = warp_sum(score);
     if (kCapped) score = score_log2<kCapped>(a, score);
@@ -45,7 +47,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * (float)v[(size_t)key * a.head_dim + dim];
+      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * (float)v[dim];
     }
   }
 

@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int kRows = 64;
+constexpr int kRows = kPrefillRows;
 
 /* Warps that share 16 rows: a warp's part of the output is in registers. */
 __host__ __device__ constexpr int warps_of_rows(int head_dim) {
@@ -119,13 +119,13 @@ template <int kHeadDim> struct OnlineSoftmax {
     }
   }
 
-  /* Writes rows `row` and `row` + 8 of the output, as far as there are n_tokens, from first_dim on. */
-  __device__ __forceinline__ void store(const AttentionArgs &a, int row, int n_tokens, int head,
-                                        int first_dim, int lane) const {
+  /* Writes rows `row` and `row` + 8 of the output, as far as they are before end_row, from first_dim on. */
+  __device__ __forceinline__ void store(const AttentionArgs &a, int row, int end_row, int head, int first_dim,
+                                        int lane) const {
 #pragma unroll
     for (int h = 0; h < 2; h++, row += 8) {
       const float total = lanes_sum<1, 2>(sum[h]) + sink_weight(a, head, maximum[h]);
-      if (row >= n_tokens) continue;
+      if (row >= end_row) continue;
       __half *to = a.out + ((size_t)row * a.n_heads + head) * kHeadDim + first_dim + 2 * (lane % 4);
       float scale = 1 / total;
 #pragma unroll
@@ -145,27 +145,27 @@ __global__ void __launch_bounds__(threads_of(kHeadDim))
   extern __shared__ __align__(16) unsigned char shared[];
   __half *queries = (__half *)shared, *stages = queries + kRows * kStride;
 
-  int first_token = (gridDim.x - 1 - blockIdx.x) * kRows, head = blockIdx.y;
+  const int number = gridDim.x - 1 - blockIdx.x, head = blockIdx.y;
+  const int first_token = a.tiles ? a.tiles[number].row : number * kRows;
+  const int tokens = a.tiles ? a.tiles[number].n_tokens : min(kRows, n_tokens - first_token);
   int kv_head = head / (a.n_heads / a.n_kv_heads);
   int warp = threadIdx.x / 32 % (kRows / 16), lane = threadIdx.x % 32;
   int first_dim = threadIdx.x / (kRows * 2) * OnlineSoftmax<kHeadDim>::kDims;
-  int pos = *a.pos, length = pos + n_tokens;
-  int last_key = min(pos + first_token + kRows, length);
-  int first_key = a.window > 0 ? max(0, pos + first_token + 1 - a.window) / kKeys * kKeys : 0;
-
-  const __half *k = (const __half *)a.k + (size_t)kv_head * a.n_ctx * kHeadDim;
-  const __half *v = (const __half *)a.v + (size_t)kv_head * a.n_ctx * kHeadDim;
+  const int pos = a.pos[first_token], length = pos + tokens;
+  const int first_key = a.window > 0 ? max(0, pos + 1 - a.window) / kKeys * kKeys : 0;
+  const CacheRows rows(a.pages, first_token, a.n_kv_heads, kv_head, a.n_ctx);
   load_rows<kHeadDim, kRows, kThreads>(queries, (const __half *)a.q + head * kHeadDim,
-                                       (size_t)a.n_heads * kHeadDim, first_token, n_tokens);
-  load_tile<kHeadDim, kKeys, kThreads>(stages, k, v, first_key, last_key);
+                                       (size_t)a.n_heads * kHeadDim, first_token, first_token + tokens);
+  load_tile<kHeadDim, kKeys, kThreads>(stages, a, rows.at(first_key), length - first_key);
   copy_async_commit();
 
   OnlineSoftmax<kHeadDim> state;
   state.begin();
   int stage = 0;
-  for (int tile = first_key; tile < last_key; tile += kKeys, stage ^= kStages - 1) {
-    if (kStages == 2 && tile + kKeys < last_key)
-      load_tile<kHeadDim, kKeys, kThreads>(stages + (stage ^ 1) * kStage, k, v, tile + kKeys, last_key);
+  for (int tile = first_key; tile < length; tile += kKeys, stage ^= kStages - 1) {
+    const int next = tile + kKeys;
+    if (kStages == 2 && next < length)
+      load_tile<kHeadDim, kKeys, kThreads>(stages + (stage ^ 1) * kStage, a, rows.at(next), length - next);
     copy_async_commit();
     copy_async_wait<kStages - 1>();
     __syncthreads();
@@ -173,25 +173,25 @@ __global__ void __launch_bounds__(threads_of(kHeadDim))
     const __half *keys = stages + stage * kStage;
     float s[kKeys / 8][4];
     state.score(queries + warp * 16 * kStride, keys, s, lane);
-    state.template softmax<kCapped>(a, s, tile, pos + first_token + warp * 16, length, lane);
+    state.template softmax<kCapped>(a, s, tile, pos + warp * 16, length, lane);
     state.accumulate(keys + kKeys * kStride + first_dim, s, lane);
     __syncthreads();
-    if (kStages == 1 && tile + kKeys < last_key)
-      load_tile<kHeadDim, kKeys, kThreads>(stages, k, v, tile + kKeys, last_key);
+    if (kStages == 1 && next < length)
+      load_tile<kHeadDim, kKeys, kThreads>(stages, a, rows.at(next), length - next);
   }
-  state.store(a, first_token + warp * 16 + lane / 4, n_tokens, head, first_dim, lane);
+  state.store(a, first_token + warp * 16 + lane / 4, first_token + tokens, head, first_dim, lane);
 }
 
 /* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
 template <int kHeadDim, bool kCapped>
-Status launch_stages(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err) {
+Status launch_stages(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err) {
   auto kernel = attention_prefill_kernel<kHeadDim, 2, kCapped>;
   size_t bytes = shared_bytes(kHeadDim, 2);
   if constexpr (shared_bytes(kHeadDim, 2) > kLeastShared)
     if (bytes > a.shared_limit)
       kernel = attention_prefill_kernel<kHeadDim, 1, kCapped>, bytes = shared_bytes(kHeadDim, 1);
-  return launch(kernel, dim3(ceil_div(n_tokens, kRows), a.n_heads), threads_of(kHeadDim), bytes, stream, true,
-                "attention", err, a, n_tokens);
+  return launch(kernel, dim3(a.tiles ? n_tiles : ceil_div(n_tokens, kRows), a.n_heads), threads_of(kHeadDim),
+                bytes, stream, true, "attention", err, a, n_tokens);
 }
 
 } // namespace
@@ -200,8 +200,8 @@ size_t attention_prefill_shared(const AttentionArgs &a) {
   return shared_bytes(a.head_dim, 1);
 }
 
-Status attention_prefill(const AttentionArgs &a, int n_tokens, cudaStream_t stream, Error *err) {
+Status attention_prefill(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err) {
   return with_head_size(a, err, [&](auto size, auto capped) {
-    return launch_stages<decltype(size)::value, decltype(capped)::value>(a, n_tokens, stream, err);
+    return launch_stages<decltype(size)::value, decltype(capped)::value>(a, n_tokens, n_tiles, stream, err);
   });
 }

@@ -17,6 +17,7 @@
  * depend on the other rows: without splits the same token gets the same bits in every step.
  * Source: Shah et al., FlashAttention-3 (arXiv:2407.08608), algorithm 2. Reference: attention_plain.cu. */
 #include <algorithm>
+#include <numeric>
 
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
@@ -45,7 +46,7 @@ template <int kHeadDim_, int kKeys_, int kStages_, bool kTurns_> struct Shape {
   static_assert(kKeys % 16 == 0 && kHeadDim % 64 == 0, "operands are whole swizzle rows");
 };
 
-/* The division of the work, computed on the host. */
+/* The division of the work, computed on the host. With tiles of several sequences n_splits is 1. */
 struct Division {
   int n_tokens, tile_tokens, n_tiles, n_splits;
 };
@@ -54,30 +55,46 @@ struct Args {
   CUtensorMap q, k, v;
   AttentionArgs a;
   Division by;
+  int box_keys; /* of a copy from the cache: a step's, or a part that lies in one page */
 };
 
 /* A tile of queries with the keys of one split, in steps of kKeys keys. */
 struct Unit {
-  int kv_head, first_token;
+  int kv_head, first_token, n_tokens;
+  int pos;        /* of the first token */
+  int length;     /* keys in the sequence's cache */
   int begin, end; /* steps */
   int used;       /* splits that have keys */
 };
 
+/* Tile `tile` of the launch. */
+__device__ __forceinline__ AttentionTile tile_of(const Args &args, int tile) {
+  if (args.a.tiles) return args.a.tiles[tile];
+  const int first = tile * args.by.tile_tokens;
+  return {first, min(args.by.tile_tokens, args.by.n_tokens - first), args.a.pos[0] + args.by.n_tokens, 0};
+}
+
 /* The split's part of the steps that a tile sees. */
-__host__ __device__ __forceinline__ Unit unit_at(const Division &by, int keys, int window, int pos, int tile,
-                                                 int kv_head, int split) {
-  const int first = tile * by.tile_tokens, last = min(first + by.tile_tokens, by.n_tokens) - 1;
-  const int start = window > 0 ? max(0, pos + first + 1 - window) / keys : 0;
-  const int end = (pos + last) / keys + 1, per_split = (end - start + by.n_splits - 1) / by.n_splits;
-  const int begin = start + split * per_split;
-  return {kv_head, first, begin, min(end, begin + per_split), (end - start + per_split - 1) / per_split};
+__device__ __forceinline__ Unit unit_at(const Args &args, int keys, int tile, int kv_head, int split) {
+  const AttentionTile t = tile_of(args, tile);
+  const int pos = args.a.pos[t.row], start = args.a.window > 0 ? max(0, pos + 1 - args.a.window) / keys : 0;
+  const int end = (pos + t.n_tokens - 1) / keys + 1, n = end - start,
+            per_split = (n + args.by.n_splits - 1) / args.by.n_splits, begin = start + split * per_split;
+  return {kv_head,
+          t.row,
+          t.n_tokens,
+          pos,
+          t.length,
+          begin,
+          min(end, begin + per_split),
+          (n + per_split - 1) / per_split};
 }
 
 /* Unit i in the order of work: tiles with more keys first. */
-[[maybe_unused]] __device__ __forceinline__ Unit unit_of(const Args &args, int keys, int pos, int i) {
+[[maybe_unused]] __device__ __forceinline__ Unit unit_of(const Args &args, int keys, int i) {
   const int split = i % args.by.n_splits, kv_head = i / args.by.n_splits % args.a.n_kv_heads,
             tile = args.by.n_tiles - 1 - i / args.by.n_splits / args.a.n_kv_heads;
-  return unit_at(args.by, keys, args.a.window, pos, tile, kv_head, split);
+  return unit_at(args, keys, tile, kv_head, split);
 }
 
 /* Partial results of the splits, in the workspace: [tile][KV head][split][row]. */
@@ -119,31 +136,42 @@ __device__ __forceinline__ int unit_number(int i) {
   return i * gridDim.x + (i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-/* Copies rows of the cache, from `row` on, into the ring's stage. */
+/* Copies the rows of a step of keys into the ring's stage. Boxes past the sequence's last page repeat it:
+ * their scores are masked, their values zeroed. */
 template <class S>
 __device__ __forceinline__ void load_tile_of(const CUtensorMap &map, unsigned char *stages, uint64_t *full,
-                                             uint64_t *empty, const Ring<S::kStages> &ring, int row) {
+                                             uint64_t *empty, const Ring<S::kStages> &ring,
+                                             const CacheRows &rows, int step, int box_keys, int length) {
+  unsigned char *stage = stages + ring.slot * S::kTileBytes;
   barrier_wait(empty + ring.slot, ring.phase ^ 1);
   barrier_expect(full + ring.slot, S::kTileBytes);
+  for (int key = 0; key < S::kKeys; key += box_keys) {
+    const int first = step * S::kKeys + key;
+    const int row = (int)rows.at(rows.table && first >= length ? (length - 1) / box_keys * box_keys : first);
 #pragma unroll
-  for (int d = 0; d < S::kHeadDim / 64; d++)
-    copy_box(stages + ring.slot * S::kTileBytes + d * S::kKeys * 128, &map, full + ring.slot, d * 64, row);
+    for (int d = 0; d < S::kHeadDim / 64; d++)
+      copy_box(stage + (d * S::kKeys + key) * 128, &map, full + ring.slot, d * 64, row);
+  }
 }
 
 /* Producer thread: keys of a step before the values of the step before, as they are multiplied. */
 template <class S>
 __device__ __forceinline__ void load_units(const Args &args, unsigned char *shared, const Barriers &bar,
-                                           int pos, int n_units) {
+                                           int n_units) {
   unsigned char *keys = shared + S::kQueryBytes, *values = keys + S::kStages * S::kTileBytes;
   const int group = args.a.n_heads / args.a.n_kv_heads;
   const int query_bytes = group * args.by.tile_tokens * S::kHeadDim * 2;
   Ring<S::kStages> of_keys, of_values;
   int query_phase = 1;
   for (int i = 0; unit_number(i) < n_units; i++) {
-    const Unit unit = unit_of(args, S::kKeys, pos, unit_number(i));
-    const int row = unit.kv_head * args.a.n_ctx;
+    const Unit unit = unit_of(args, S::kKeys, unit_number(i));
+    const CacheRows rows(args.a.pages, unit.first_token, args.a.n_kv_heads, unit.kv_head, args.a.n_ctx);
+    const auto load = [&](const CUtensorMap &map, unsigned char *stages, uint64_t *full, uint64_t *empty,
+                          const Ring<S::kStages> &ring, int step) {
+      load_tile_of<S>(map, stages, full, empty, ring, rows, step, args.box_keys, unit.length);
+    };
     for (int step = unit.begin; step < unit.end; step++, of_keys.advance()) {
-      load_tile_of<S>(args.k, keys, bar.keys_full, bar.keys_empty, of_keys, row + step * S::kKeys);
+      load(args.k, keys, bar.keys_full, bar.keys_empty, of_keys, step);
       if (step == unit.begin) {
         barrier_wait(bar.queries_empty, query_phase);
         query_phase ^= 1;
@@ -153,14 +181,12 @@ __device__ __forceinline__ void load_units(const Args &args, unsigned char *shar
           copy_box(shared + d * S::kRows * 128, &args.q, bar.queries_full, d * 64, unit.kv_head * group,
                    unit.first_token);
       } else {
-        load_tile_of<S>(args.v, values, bar.values_full, bar.values_empty, of_values,
-                        row + (step - 1) * S::kKeys);
+        load(args.v, values, bar.values_full, bar.values_empty, of_values, step - 1);
         of_values.advance();
       }
     }
     if (unit.begin >= unit.end) continue;
-    load_tile_of<S>(args.v, values, bar.values_full, bar.values_empty, of_values,
-                    row + (unit.end - 1) * S::kKeys);
+    load(args.v, values, bar.values_full, bar.values_empty, of_values, unit.end - 1);
     of_values.advance();
   }
 }
@@ -299,7 +325,7 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, i
   for (int h = 0; h < 2; h++) {
     const int token = unit.first_token + rows.token[h];
     const int head = unit.kv_head * (a.n_heads / a.n_kv_heads) + rows.head[h];
-    const bool valid = rows.token[h] < args.by.tile_tokens && token < args.by.n_tokens;
+    const bool valid = rows.token[h] < unit.n_tokens;
     const float sum = lanes_sum<1, 2>(rows.sum[h]);
     if (unit.used == 1) {
       const float scale = 1 / (sum + (valid ? sink_weight(a, head, rows.maximum[h]) : 0));
@@ -340,7 +366,7 @@ __device__ __forceinline__ void zero_values(unsigned char *values, int first, in
 /* Consumer warpgroup. */
 template <class S, bool kCapped>
 __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *shared, const Barriers &bar,
-                                               int pos, int n_units) {
+                                               int n_units) {
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
   const int first_row = warpgroup / S::kSharers * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
   const int first_dim = warpgroup % S::kSharers * S::kDims;
@@ -348,7 +374,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
   const uint64_t queries_at = operand_b(shared + warpgroup / S::kSharers * 64 * 128),
                  keys_at = operand_b(keys),
                  values_at = operand_b_columns(values + first_dim / 64 * S::kKeys * 128, S::kKeys * 128);
-  const int window = args.a.window, length = pos + args.by.n_tokens;
+  const int window = args.a.window;
   Ring<S::kStages> ring, next;
   int query_phase = 0;
   Rows<S> rows(first_row, args.a.n_heads / args.a.n_kv_heads);
@@ -357,9 +383,9 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
 
   if (warpgroup == 1) end_turn<S>(warpgroup);
   for (int i = 0; unit_number(i) < n_units; i++) {
-    const Unit unit = unit_of(args, S::kKeys, pos, unit_number(i));
+    const Unit unit = unit_of(args, S::kKeys, unit_number(i));
     if (unit.begin >= unit.end) continue;
-    const int first_pos = pos + unit.first_token;
+    const int first_pos = unit.pos, length = unit.length;
     /* Steps before and after these need no mask. */
     const int masked_from = (first_pos + 1) / S::kKeys,
               masked_before = window > 0 ? (first_pos + args.by.tile_tokens - 1 - window) / S::kKeys + 1 : 0;
@@ -451,13 +477,13 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   __syncthreads();
   dependents_may_start();
   wait_for_previous();
-  const int pos = *args.a.pos, n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
+  const int n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();
-    if (threadIdx.x == kConsumers) load_units<S>(args, shared, bar, pos, n_units);
+    if (threadIdx.x == kConsumers) load_units<S>(args, shared, bar, n_units);
   } else {
     registers_up_to<kMultiplyRegisters>();
-    multiply_units<S, kCapped>(args, shared, bar, pos, n_units);
+    multiply_units<S, kCapped>(args, shared, bar, n_units);
   }
 #endif
 }
@@ -473,7 +499,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   if (i >= args.by.n_tokens * a.n_heads) return;
   const int token = i / a.n_heads, head = i % a.n_heads, group = a.n_heads / a.n_kv_heads;
   const int kv_head = head / group, tile = token / args.by.tile_tokens;
-  const Unit unit = unit_at(args.by, S::kKeys, a.window, *a.pos, tile, kv_head, 0);
+  const Unit unit = unit_at(args, S::kKeys, tile, kv_head, 0);
   if (unit.used == 1) return;
   const Partials partials(a.partials, partial_rows(args.by, a.n_kv_heads, S::kRows));
   const int row = (token - unit.first_token) * group + head % group;
@@ -524,9 +550,11 @@ template <class S, bool kCapped>
 Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaStream_t stream, Error *err) {
   Args args = {};
   args.a = a, args.by = by;
+  args.box_keys = a.pages.table ? std::gcd(S::kKeys, (int)KV_PAGE_TOKENS) : S::kKeys;
   const int group = a.n_heads / a.n_kv_heads;
   const cuuint64_t row = S::kHeadDim * sizeof(__half), heads = (cuuint64_t)a.n_heads;
-  const cuuint64_t cached[3] = {S::kHeadDim, (cuuint64_t)a.n_kv_heads * a.n_ctx, 0};
+  const cuuint64_t n_pages = a.pages.table ? a.pages.n_pages : 1,
+                   cached[3] = {S::kHeadDim, n_pages * a.n_kv_heads * a.n_ctx, 0};
   const auto map = [&](const void *at, const cuuint64_t(&size)[3], const cuuint64_t(&stride)[2], int rows,
                        int planes, CUtensorMap *to) {
     return map_boxes(at, size, stride, {64, (cuuint32_t)rows, (cuuint32_t)planes}, CU_TENSOR_MAP_SWIZZLE_128B,
@@ -534,8 +562,8 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   };
   TRY(map(a.q, {S::kHeadDim, heads, (cuuint64_t)by.n_tokens}, {row, row * heads}, group, by.tile_tokens,
           &args.q));
-  TRY(map(a.k, cached, {row, 0}, S::kKeys, 1, &args.k));
-  TRY(map(a.v, cached, {row, 0}, S::kKeys, 1, &args.v));
+  TRY(map(a.k, cached, {row, 0}, args.box_keys, 1, &args.k));
+  TRY(map(a.v, cached, {row, 0}, args.box_keys, 1, &args.v));
   const int n_units = by.n_tiles * a.n_kv_heads * by.n_splits;
   TRY(launch(attention_wgmma_kernel<S, kCapped>, dim3(std::min(n_units, n_sms)), kThreads, S::kSharedBytes,
              stream, true, "attention", err, args));
@@ -574,15 +602,30 @@ int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past) {
   return n_splits;
 }
 
-Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
-                       Error *err) {
+/* Calls division(shape), which divides the work, and launches it. */
+template <class DivisionOf>
+static Status launch_divided(const AttentionArgs &a, int n_sms, cudaStream_t stream, Error *err,
+                             DivisionOf division) {
   return with_head_size(a, err, [&](auto size, auto capped) {
     constexpr int kHeadDim = decltype(size)::value;
     if constexpr (kHeadDim % 64 == 0) {
       typedef ShapeFor<kHeadDim> S;
-      return launch_shape<S, decltype(capped)::value>(a, divide<S>(a, n_tokens, past), n_sms, stream, err);
+      return launch_shape<S, decltype(capped)::value>(a, division(S()), n_sms, stream, err);
     } else {
       return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
     }
+  });
+}
+
+Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
+                       Error *err) {
+  return launch_divided(a, n_sms, stream, err,
+                        [&](auto shape) { return divide<decltype(shape)>(a, n_tokens, past); });
+}
+
+Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, int n_sms,
+                             cudaStream_t stream, Error *err) {
+  return launch_divided(a, n_sms, stream, err, [&](auto shape) {
+    return Division{n_tokens, decltype(shape)::kRows / (a.n_heads / a.n_kv_heads), n_tiles, 1};
   });
 }

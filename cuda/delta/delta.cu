@@ -60,6 +60,7 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
     args.gates_stride = r->gates->stride, args.n_in = r->gates->n_in;
     args.h = (const __half *)r->h, args.h_stride = r->h_stride;
   }
+  args.singles = r->singles, args.n_singles = r->n_singles, args.state_step = r->state_step;
   args.out = (__half *)r->out, args.workspace = r->workspace;
   return args;
 }

@@ -18,6 +18,7 @@ extern "C" {
 #endif
 
 #include "cuda/linear/linear.h"
+#include "cuda/ops/single_row.h"
 #include "engine/backend.h"
 
 typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN, DELTA_FAMILIES } DeltaFamily;
@@ -45,9 +46,14 @@ typedef struct {
   const float *a_log, *dt_bias; /* device: [n_value_heads] */
   const float *norm;            /* device: [value_dim] */
   float *state;                 /* device: delta_state_floats() */
-  void *out;                    /* device: fp16 [n_tokens][out_stride] */
-  int out_stride;               /* a multiple of 8 */
-  void *workspace;              /* device: delta_workspace_bytes(), 256-byte aligned */
+  /* Instead of consecutive tokens of one sequence single rows of many: `state` is sequence 0's, the others
+   * follow at distances of state_step floats. */
+  const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
+  int n_singles;
+  size_t state_step;
+  void *out;       /* device: fp16 [n_tokens][out_stride] */
+  int out_stride;  /* a multiple of 8 */
+  void *workspace; /* device: delta_workspace_bytes(), 256-byte aligned */
 } DeltaRule;
 
 /* True if a step of so many tokens can make b and a from the rows of `gates`, a launch less. */
@@ -60,7 +66,7 @@ bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
 size_t delta_state_floats(const DeltaConfig *sizes);
 size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);
 
-/* Enqueues. PRECOND delta_can_run(family, ...). */
+/* Enqueues. PRECOND delta_can_run(family, ...); with singles n_tokens is 1 and the family step. */
 Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus

@@ -25,7 +25,19 @@ struct DeltaArgs {
   size_t gates_stride;
   int n_in, h_stride;
   const __half *h;
+  const SingleRow *singles; /* step: of gridDim.y, or NULL */
+  int n_singles;
+  size_t state_step;
 
+  /* Makes this the argument of a single row's block; false: there is none. */
+  __device__ __forceinline__ bool take_single(const SingleRow &single) {
+    const size_t at = single.sequence * state_step;
+    if (single.row < 0) return false;
+    pos += single.row, projections += (size_t)single.row * stride, out += (size_t)single.row * out_stride;
+    if (gates) h += (size_t)single.row * h_stride;
+    inputs += at, states += at;
+    return true;
+  }
   __device__ __forceinline__ const float *row(int token) const {
     return projections + (size_t)token * stride;
   }

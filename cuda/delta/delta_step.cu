@@ -5,6 +5,7 @@
  * each; a thread holds two rows. With s = S^T k, the state before the decay g:
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
+ * Single rows of many sequences have blocks of their own, blockIdx.y.
  * READS    the head's state, 64 KB, and writes it; it is brought into L2 while the matmul before runs.
  * PRECOND  key_dim = value_dim = 128, 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
@@ -124,6 +125,10 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) delta_step_ker
   __shared__ __align__(16) Token tokens[kTokens];
   __shared__ float parts[kWarps][kTokens][2];
   dependents_may_start();
+  if (a.singles && !a.take_single(a.singles[blockIdx.y])) {
+    wait_for_previous(); /* so that the next kernel waits for the one before this */
+    return;
+  }
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x / 8, part = warp % 3;
   float *state = a.states + (size_t)head * kDim * kDim;
@@ -169,5 +174,6 @@ Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err) {
   const auto kernel = !a.gates       ? delta_step_kernel<void>
                       : a.gates_bf16 ? delta_step_kernel<__nv_bfloat16>
                                      : delta_step_kernel<__half>;
-  return launch(kernel, a.n_value_heads, kThreads, 0, stream, true, "delta rule", err, a);
+  return launch(kernel, dim3(a.n_value_heads, a.singles ? a.n_singles : 1), kThreads, 0, stream, true,
+                "delta rule", err, a);
 }

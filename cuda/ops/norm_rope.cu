@@ -5,16 +5,17 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "cuda/attention/cache_rows.cuh"
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
 
-__global__ void set_step_kernel(int *pos, int at, int *ids, int id) {
+__global__ void set_step_kernel(int *pos, int at, int n, int *ids, int id) {
   begin_overlapping();
-  *pos = at;
-  if (id >= 0) ids[0] = id;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) pos[i] = at + i;
+  if (id >= 0 && threadIdx.x == 0) ids[0] = id;
 }
 
 template <typename T, bool kScaled>
@@ -28,14 +29,22 @@ __global__ void embed_kernel(const T *table, int hidden, size_t stride, const in
     to[i] = kScaled ? (float)from[i] * scale : (float)from[i];
 }
 
-__global__ void rope_table_kernel(const float *frequencies, int half, float factor, const int *pos,
-                                  float2 *table) {
+__global__ void rope_table_kernel(RopeAngles a, float2 *table) {
   begin_overlapping();
-  for (int i = threadIdx.x; i < half; i += blockDim.x) {
-    float angle = __fmul_rn((float)(*pos + (int)blockIdx.x), frequencies[i]), sine, cosine;
+  const bool is_long = a.is_long && a.is_long[blockIdx.x];
+  const float *frequencies = is_long ? a.long_frequencies : a.frequencies;
+  const float factor = is_long ? a.long_factor : a.attention_factor;
+  for (int i = threadIdx.x; i < a.half; i += blockDim.x) {
+    float angle = __fmul_rn((float)a.pos[blockIdx.x], frequencies[i]), sine, cosine;
     sincosf(angle, &sine, &cosine);
-    table[(size_t)blockIdx.x * half + i] = make_float2(cosine * factor, sine * factor);
+    table[(size_t)blockIdx.x * a.half + i] = make_float2(cosine * factor, sine * factor);
   }
+}
+
+__global__ void gather_rows_kernel(const float *x, const int *rows, int n, float *out) {
+  begin_overlapping();
+  const float *from = x + (size_t)rows[blockIdx.x] * n;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[(size_t)blockIdx.x * n + i] = from[i];
 }
 
 /* Sum over the block, the same in every thread; the order of additions depends on kThreads alone. */
@@ -252,7 +261,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     high_weight[i] = weight && pair < half ? weight[pair + pairs.high(pair)] : 1;
   }
   wait_for_previous();
-  const int position = *a.pos + row;
+  const int position = a.pos[row];
   const int own =
       is_value && a.k_as_v ? head - a.n_kv_heads : head; /* the head of whose projection it is made */
   const int step = is_query ? a.query_step : a.head_dim;
@@ -275,10 +284,13 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     angle[i] = !is_value && pair < pairs.n_rotated ? table[pair] : make_float2(1, 0);
   }
   const float factor = is_query && a.query_scale_beta != 0 ? query_factor(a, position) : 1;
-  const size_t to_step = is_query ? a.head_dim : (size_t)a.n_ctx * a.head_dim;
+  const size_t to_step = (size_t)(is_query ? 1 : a.n_ctx) * a.head_dim;
   const int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
   __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
-  T *to_cache = (T *)(is_value ? a.v_cache : a.k_cache) + kv_head * to_step + (size_t)position * a.head_dim;
+  if (position < 0 && !is_query) return;
+  T *to_cache = (T *)(is_value ? a.v_cache : a.k_cache);
+  if (!is_query)
+    to_cache += CacheRows(a.pages, row, a.n_kv_heads, kv_head, a.n_ctx).at(position) * a.head_dim;
 #pragma unroll
   for (int h = 0; h < kHeads; h++) {
     const auto normalise = [&] {
@@ -353,8 +365,8 @@ cudaError_t ops_probe(void) {
   return cudaFuncGetAttributes(&attributes, set_step_kernel);
 }
 
-Status ops_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err) {
-  return launch(set_step_kernel, 1, 1, 0, stream, true, "set step", err, pos, at, ids, id);
+Status ops_set_step(int *pos, int at, int n, int *ids, int id, cudaStream_t stream, Error *err) {
+  return launch(set_step_kernel, 1, n < 256 ? n : 256, 0, stream, true, "set step", err, pos, at, n, ids, id);
 }
 
 template <typename T>
@@ -373,10 +385,14 @@ Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, cons
   return of_type(table, hidden, stride, ids, n_tokens, scale, x, stream, err);
 }
 
-Status ops_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
-                      int n_tokens, void *table, cudaStream_t stream, Error *err) {
-  return launch(rope_table_kernel, n_tokens, 64, 0, stream, true, "rope table", err, frequencies, half,
-                attention_factor, pos, (float2 *)table);
+Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaStream_t stream, Error *err) {
+  return launch(rope_table_kernel, n_tokens, 64, 0, stream, true, "rope table", err, *angles,
+                (float2 *)table);
+}
+
+Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
+                       Error *err) {
+  return launch(gather_rows_kernel, n_rows, 256, 0, stream, true, "rows of logits", err, x, rows, n, out);
 }
 
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,

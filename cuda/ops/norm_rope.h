@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/attention/pages.h"
 #include "engine/backend.h"
 
 #ifdef __cplusplus
@@ -15,19 +16,28 @@ extern "C" {
  * kernel, which cudaFuncGetAttributes() does, and launches nothing. */
 cudaError_t ops_probe(void);
 
-/* *pos = at, and ids[0] = id unless id is negative; at and id are passed by value. */
-Status ops_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err);
+/* pos[i] = at + i for i < n, and ids[0] = id unless id is negative; at and id are passed by value. */
+Status ops_set_step(int *pos, int at, int n, int *ids, int id, cudaStream_t stream, Error *err);
 
 /* x[row][i] = scale * table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32
  * [n_tokens][hidden]. */
 Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
                  float scale, float *x, cudaStream_t stream, Error *err);
 
-/* table[row][i] = {cos, sin}((*pos + row) * frequencies[i]) * attention_factor, the angle rounded to fp32
- * first, as transformers does. Once a step for each rope, for all layers. frequencies fp32 [half], table
- * float2 [n_tokens][half]. */
-Status ops_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
-                      int n_tokens, void *table, cudaStream_t stream, Error *err);
+/* table[row][i] = {cos, sin}(pos[row] * frequencies[i]) * attention_factor, the angle rounded to fp32 first,
+ * as transformers does. Once a step for each rope, for all layers. frequencies fp32 [half], table float2
+ * [n_tokens][half]. Rows with is_long (NULL: none) take long_frequencies and long_factor. */
+typedef struct {
+  const float *frequencies, *long_frequencies;
+  int half;
+  float attention_factor, long_factor;
+  const int *pos, *is_long; /* [n_tokens] */
+} RopeAngles;
+Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaStream_t stream, Error *err);
+
+/* out[i] = row rows[i] of x; fp32 rows of n. */
+Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
+                       Error *err);
 
 /* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
  * [n_tokens][out_stride]. */
@@ -75,16 +85,18 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 
 /* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), q times
- * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to the cache
- * [n_kv_heads][n_ctx][head_dim] from position *pos on. k_as_v: there are no projections of v, v is k before
+ * its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position pos[t] of
+ * the cache (pages.h) unless that is negative. k_as_v: there are no projections of v, v is k before
  * its norm. */
 typedef struct {
-  int n_heads, n_kv_heads, head_dim, n_ctx; /* n_kv_heads 0: only queries */
+  int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
+  int n_ctx;                         /* positions of a page */
   float eps;
   KvType kv;
   const float *q_norm, *k_norm;
   const void *rope_table; /* float2 [n_tokens][rotary_dim / 2] */
-  const int *pos;
+  const int *pos;         /* [n_tokens] */
+  AttentionPages pages;
   const float *projections; /* [n_tokens][stride] */
   size_t stride;
   int query_step; /* floats from a query to the next: head_dim, or more where gates are between */

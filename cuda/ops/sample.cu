@@ -25,8 +25,11 @@ __device__ __forceinline__ int level_bits(int level) {
   return level == 2 ? 10 : 11;
 }
 
-__global__ void __launch_bounds__(kThreads) scores_kernel(Pick p, bool greedy) {
+template <class Picks> __global__ void __launch_bounds__(kThreads) scores_kernel(Picks picks) {
   begin_overlapping();
+  const Pick &p = picks.own();
+  if (p.way == WAY_TOP_K) return;
+  const bool greedy = p.way == WAY_GREEDY;
   unsigned long long *bins = &p.control->bins[0][0][0];
   for (int i = blockIdx.x * kThreads + threadIdx.x; !greedy && i < 2 * kLevels * kBins;
        i += kBlocks * kThreads)
@@ -130,8 +133,11 @@ __device__ __forceinline__ int bin_of(uint32_t key, const Cut &cut, int level) {
 }
 
 /* One level of top-k's or top-p's histogram. kByWeight is 0 or 1. */
-template <int kByWeight> __global__ void __launch_bounds__(kThreads) cut_kernel(Pick p, int level) {
+template <int kByWeight, class Picks>
+__global__ void __launch_bounds__(kThreads) cut_kernel(Picks picks, int level) {
   begin_overlapping();
+  const Pick &p = picks.own();
+  if (p.way != WAY_CUTS || !(kByWeight ? p.top_p < 1 : p.top_k > 0)) return;
   __shared__ unsigned long long bins[kBins];
   uint32_t greatest = ranked_key(p.control->greatest);
   if (greatest >= SAMPLER_KEY_INFINITE || greatest <= SAMPLER_KEY_LOWEST) return; /* draw_kernel reports it */
@@ -263,8 +269,10 @@ __device__ int find_token(const Pick &p, const Kept &kept, int id, unsigned long
   }
 }
 
-__global__ void __launch_bounds__(kThreads) draw_kernel(Pick p) {
+template <class Picks> __global__ void __launch_bounds__(kThreads) draw_kernel(Picks picks) {
   begin_overlapping();
+  const Pick &p = picks.own();
+  if (p.way != WAY_CUTS) return;
   __shared__ Tally tallies[kThreads], place;
   __shared__ unsigned long long target;
   __shared__ int block;
@@ -297,13 +305,17 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(Pick p) {
 
 } // namespace
 
+/* Memory of the sequences one after the other. */
 struct DeviceSampler {
-  int vocab_size;
-  float *scores;     /* device [vocab_size] */
-  uint32_t *notes;   /* device [vocab_size] */
-  uint64_t *allowed; /* device [mask_words()] */
-  bool masked;       /* `allowed` counts */
-  Control *control;
+  int vocab_size, n_sequences;
+  float *scores;     /* device [n_sequences][vocab_size] */
+  uint32_t *notes;   /* device [n_sequences][vocab_size] */
+  uint64_t *allowed; /* device [n_sequences][mask_words()] */
+  bool masked;       /* `allowed` counts for sequence 0 */
+  Control *controls; /* device [n_sequences] */
+  Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
+  int32_t *tokens;   /* device [n_sequences] its results, for the host only by way of the slots */
+  Pick *pinned;      /* host [n_sequences] */
 };
 
 static size_t mask_words(int vocab_size) {
@@ -312,22 +324,32 @@ static size_t mask_words(int vocab_size) {
 
 static Status allocate(DeviceSampler *s, Error *err) {
   static const char what[] = "no memory to sample";
-  const size_t n = (size_t)s->vocab_size;
-  TRY(cuda_status(cudaMalloc(&s->scores, n * sizeof *s->scores), what, err));
-  TRY(cuda_status(cudaMalloc(&s->notes, n * sizeof *s->notes), what, err));
-  TRY(cuda_status(cudaMalloc(&s->allowed, mask_words(s->vocab_size) * sizeof *s->allowed), what, err));
-  TRY(cuda_status(cudaMalloc(&s->control, sizeof *s->control), what, err));
-  TRY(cuda_status(cudaMemset(s->notes, 0, n * sizeof *s->notes), what, err));
-  TRY(cuda_status(cudaMemset(s->control, 0, sizeof *s->control), what, err));
-  TRY(cuda_status(cudaMemset(&s->control->lowest, 0xff, sizeof s->control->lowest), what, err));
+  const size_t n = (size_t)s->n_sequences, all = n * (size_t)s->vocab_size, words = mask_words(s->vocab_size);
+  TRY(cuda_status(cudaMalloc(&s->scores, all * sizeof *s->scores), what, err));
+  TRY(cuda_status(cudaMalloc(&s->notes, all * sizeof *s->notes), what, err));
+  TRY(cuda_status(cudaMalloc(&s->allowed, n * words * sizeof *s->allowed), what, err));
+  TRY(cuda_status(cudaMalloc(&s->controls, n * sizeof *s->controls), what, err));
+  TRY(cuda_status(cudaMalloc(&s->picks, n * sizeof *s->picks), what, err));
+  TRY(cuda_status(cudaMalloc(&s->tokens, n * sizeof *s->tokens), what, err));
+  TRY(cuda_status(cudaHostAlloc(&s->pinned, n * sizeof *s->pinned, cudaHostAllocDefault), what, err));
+  TRY(cuda_status(cudaMemset(s->notes, 0, all * sizeof *s->notes), what, err));
+  TRY(cuda_status(cudaMemset(s->controls, 0, n * sizeof *s->controls), what, err));
+  for (size_t i = 0; i < n; i++)
+    TRY(cuda_status(cudaMemset(&s->controls[i].lowest, 0xff, sizeof s->controls->lowest), what, err));
   return cuda_status(cudaDeviceSynchronize(), what, err);
 }
 
-Status device_sampler_open(int vocab_size, DeviceSampler **sampler, Error *err) {
+size_t device_sampler_bytes(int vocab_size, int n_sequences) {
+  const size_t tokens = (size_t)vocab_size * (sizeof(float) + sizeof(uint32_t)),
+               mask = mask_words(vocab_size) * sizeof(uint64_t);
+  return (size_t)n_sequences * (tokens + mask + sizeof(Control) + sizeof(Pick) + sizeof(int32_t));
+}
+
+Status device_sampler_open(int vocab_size, int n_sequences, DeviceSampler **sampler, Error *err) {
   *sampler = NULL;
   DeviceSampler *s = (DeviceSampler *)mem_alloc(1, sizeof *s, "the sampler", err);
   if (!s) return STATUS_FAILED;
-  s->vocab_size = vocab_size;
+  s->vocab_size = vocab_size, s->n_sequences = n_sequences;
   Status status = allocate(s, err);
   if (status)
     device_sampler_close(s);
@@ -341,42 +363,108 @@ void device_sampler_close(DeviceSampler *s) {
   cudaFree(s->scores);
   cudaFree(s->notes);
   cudaFree(s->allowed);
-  cudaFree(s->control);
+  cudaFree(s->controls);
+  cudaFree(s->picks);
+  cudaFree(s->tokens);
+  cudaFreeHost(s->pinned);
   free(s);
 }
 
-Status device_sampler_set_notes(DeviceSampler *s, const uint32_t *notes, cudaStream_t stream, Error *err) {
-  return cuda_status(
-      cudaMemcpyAsync(s->notes, notes, (size_t)s->vocab_size * sizeof *notes, cudaMemcpyHostToDevice, stream),
-      "cannot copy notes", err);
+Status device_sampler_set_notes(DeviceSampler *s, int sequence, const uint32_t *notes, cudaStream_t stream,
+                                Error *err) {
+  const size_t n = (size_t)s->vocab_size;
+  return cuda_status(cudaMemcpyAsync(s->notes + (size_t)sequence * n, notes, n * sizeof *notes,
+                                     cudaMemcpyHostToDevice, stream),
+                     "cannot copy notes", err);
+}
+
+static Status copy_masks(DeviceSampler *s, int first, const uint64_t *masks, int n, cudaStream_t stream,
+                         Error *err) {
+  const size_t words = mask_words(s->vocab_size);
+  return cuda_status(cudaMemcpyAsync(s->allowed + (size_t)first * words, masks,
+                                     (size_t)n * words * sizeof *masks, cudaMemcpyHostToDevice, stream),
+                     "cannot copy masks", err);
 }
 
 Status device_sampler_allow(DeviceSampler *s, const uint64_t *mask, cudaStream_t stream, Error *err) {
   s->masked = mask != NULL;
-  if (!mask) return STATUS_OK;
-  return cuda_status(cudaMemcpyAsync(s->allowed, mask, mask_words(s->vocab_size) * sizeof *mask,
-                                     cudaMemcpyHostToDevice, stream),
-                     "cannot copy a mask", err);
+  return mask ? copy_masks(s, 0, mask, 1, stream, err) : STATUS_OK;
 }
 
-Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_t draw, const float *logits,
-                           int32_t *token, Sampled *slot, cudaStream_t stream, Error *err) {
+Status device_sampler_allow_all(DeviceSampler *s, int first, const uint64_t *masks, int n,
+                                cudaStream_t stream, Error *err) {
+  return copy_masks(s, first, masks, n, stream, err);
+}
+
+/* The pick of a sequence from a row of the logits; `allowed` is NULL. */
+static Pick make_pick(const DeviceSampler *s, const SamplerSettings *set, uint64_t draw, const float *logits,
+                      int sequence, int32_t *token, Sampled *slot) {
+  const size_t first = (size_t)sequence * (size_t)s->vocab_size;
   Pick p = {};
-  p.logits = logits, p.scores = s->scores, p.notes = s->notes, p.control = s->control;
+  const bool greedy = set->temperature == 0 || set->top_k == 1;
+  p.way = greedy ? WAY_GREEDY : set->top_k && set->top_k <= kMostTopK ? WAY_TOP_K : WAY_CUTS;
+  p.logits = logits, p.scores = s->scores + first, p.notes = s->notes + first;
+  p.control = s->controls + sequence;
   p.vocab_size = s->vocab_size, p.top_k = set->top_k;
   p.repetition = (float)set->repetition_penalty, p.presence = (float)set->presence_penalty;
   p.frequency = (float)set->frequency_penalty;
   p.temperature = set->temperature, p.top_p = set->top_p, p.min_p = set->min_p, p.seed = set->seed;
   p.draw = draw, p.token = token, p.slot = slot;
   p.penalties = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
-  p.allowed = s->masked ? s->allowed : NULL, p.rescored = p.penalties || p.allowed;
-  bool greedy = set->temperature == 0 || set->top_k == 1;
-  if (!greedy && p.top_k && p.top_k <= kMostTopK) return pick_top_k(p, stream, err);
-  TRY(launch(scores_kernel, kBlocks, kThreads, 0, stream, true, "sampling", err, p, greedy));
-  if (greedy) return STATUS_OK;
-  for (int level = 0; p.top_k && level < kLevels; level++)
-    TRY(launch(cut_kernel<0>, kBlocks, kThreads, 0, stream, true, "sampling", err, p, level));
-  for (int level = 0; p.top_p < 1 && level < kLevels; level++)
-    TRY(launch(cut_kernel<1>, kBlocks, kThreads, 0, stream, true, "sampling", err, p, level));
-  return launch(draw_kernel, kBlocks, kThreads, 0, stream, true, "sampling", err, p);
+  p.rescored = p.penalties;
+  return p;
+}
+
+static void mask_pick(Pick &p, const uint64_t *allowed) {
+  p.allowed = allowed, p.rescored = true;
+}
+
+/* Which kernels some pick needs. */
+struct Ways {
+  bool top_k, others, cuts, by_count, by_weight;
+  void add(const Pick &p) {
+    const bool cut = p.way == WAY_CUTS;
+    top_k |= p.way == WAY_TOP_K, others |= p.way != WAY_TOP_K, cuts |= cut;
+    by_count |= cut && p.top_k, by_weight |= cut && p.top_p < 1;
+  }
+};
+
+template <class Picks>
+static Status launch_picks(const Picks &picks, int n, const Ways &ways, cudaStream_t stream, Error *err) {
+  const dim3 grid(kBlocks, n);
+  if (ways.top_k) TRY(pick_top_k(picks, n, stream, err));
+  if (ways.others) TRY(launch(scores_kernel<Picks>, grid, kThreads, 0, stream, true, "sampling", err, picks));
+  for (int level = 0; ways.by_count && level < kLevels; level++)
+    TRY(launch(cut_kernel<0, Picks>, grid, kThreads, 0, stream, true, "sampling", err, picks, level));
+  for (int level = 0; ways.by_weight && level < kLevels; level++)
+    TRY(launch(cut_kernel<1, Picks>, grid, kThreads, 0, stream, true, "sampling", err, picks, level));
+  if (!ways.cuts) return STATUS_OK;
+  return launch(draw_kernel<Picks>, grid, kThreads, 0, stream, true, "sampling", err, picks);
+}
+
+Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_t draw, const float *logits,
+                           int32_t *token, Sampled *slot, cudaStream_t stream, Error *err) {
+  OnePick one = {make_pick(s, set, draw, logits, 0, token, slot)};
+  Ways ways = {};
+  if (s->masked) mask_pick(one.pick, s->allowed);
+  ways.add(one.pick);
+  return launch_picks(one, 1, ways, stream, err);
+}
+
+Status device_sampler_pick_rows(DeviceSampler *s, const RowPick *rows, int n, const float *logits,
+                                Sampled *slots, cudaStream_t stream, Error *err) {
+  const size_t vocab = (size_t)s->vocab_size, words = mask_words(s->vocab_size);
+  Ways ways = {};
+  for (int i = 0; i < n; i++) {
+    const RowPick *r = &rows[i];
+    Pick &p = s->pinned[i];
+    p = make_pick(s, r->settings, r->draw, logits + (size_t)r->row * vocab, r->sequence, s->tokens + i,
+                  &slots[i]);
+    if (r->masked) mask_pick(p, s->allowed + (size_t)r->sequence * words);
+    ways.add(p);
+  }
+  TRY(cuda_status(
+      cudaMemcpyAsync(s->picks, s->pinned, (size_t)n * sizeof *s->picks, cudaMemcpyHostToDevice, stream),
+      "cannot copy picks", err));
+  return launch_picks(ManyPicks{s->picks}, n, ways, stream, err);
 }

@@ -38,7 +38,11 @@ struct Control {
   unsigned long long firsts[kGroups]; /* sample_top_k.cu: ranked() of each group's best token */
 };
 
+/* The kernels of a pick. */
+enum Way { WAY_GREEDY, WAY_TOP_K, WAY_CUTS };
+
 struct Pick {
+  Way way;
   const float *logits;
   const uint64_t *allowed; /* a bit for each token that may be picked, or NULL: all may */
   float *scores;
@@ -52,6 +56,16 @@ struct Pick {
   Sampled *slot;
   bool penalties;
   bool rescored; /* scores differ from logits: by penalties or by `allowed` */
+};
+
+/* The picks of a launch: one, by value, or one for each value of blockIdx.y. */
+struct OnePick {
+  Pick pick;
+  __device__ __forceinline__ const Pick &own() const { return pick; }
+};
+struct ManyPicks {
+  const Pick *picks; /* device */
+  __device__ __forceinline__ const Pick &own() const { return picks[blockIdx.y]; }
 };
 
 /* The i-th of n_runs runs of n ids. */
@@ -150,7 +164,8 @@ __device__ inline bool is_last_block(unsigned int *finished) {
   return last;
 }
 
-/* Enqueues a pick with 1 < top_k <= kMostTopK and a temperature, as one kernel. */
-Status pick_top_k(const Pick &pick, cudaStream_t stream, Error *err);
+/* Enqueues those of n picks that go WAY_TOP_K, as one kernel. */
+Status pick_top_k(const OnePick &pick, int n, cudaStream_t stream, Error *err);
+Status pick_top_k(const ManyPicks &picks, int n, cudaStream_t stream, Error *err);
 
 } // namespace sampling

@@ -15,13 +15,16 @@ extern "C" {
 
 typedef struct DeviceSampler DeviceSampler; /* scores, notes of seen tokens and histograms on the device */
 
-Status device_sampler_open(int vocab_size, DeviceSampler **sampler, Error *err);
+/* Several sequences have notes of their own. */
+Status device_sampler_open(int vocab_size, int n_sequences, DeviceSampler **sampler, Error *err);
+/* Device memory that it takes. */
+size_t device_sampler_bytes(int vocab_size, int n_sequences);
 void device_sampler_close(DeviceSampler *sampler);
 
 /* Enqueues a copy of notes[vocab_size], which sampler_token_counts() made, from pinned host memory that stays
  * unchanged until the copy is complete. */
-Status device_sampler_set_notes(DeviceSampler *sampler, const uint32_t *notes, cudaStream_t stream,
-                                Error *err);
+Status device_sampler_set_notes(DeviceSampler *sampler, int sequence, const uint32_t *notes,
+                                cudaStream_t stream, Error *err);
 
 /* Enqueues a copy of mask[(vocab_size + 63) / 64] (sampler_allow()), to which the next picks keep; NULL: they
  * take any token. The mask lies in pinned host memory and stays unchanged until the copy is complete. */
@@ -34,11 +37,28 @@ typedef struct {
   int32_t kind; /* SampledKind, written after id */
 } Sampled;
 
-/* Enqueues pick number `draw` from logits[vocab_size] on the device. It counts the token as generated and
- * writes it to *token (device) and to *slot (mapped host memory; may be NULL). */
+/* Enqueues pick number `draw` of sequence 0 from logits[vocab_size] on the device. It counts the token as
+ * generated and writes it to *token (device) and to *slot (mapped host memory; may be NULL). */
 Status device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settings, uint64_t draw,
                            const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream,
                            Error *err);
+
+/* Masks of the sequences `first` to first + n - 1, for device_sampler_pick_rows(); as device_sampler_allow().
+ * */
+Status device_sampler_allow_all(DeviceSampler *sampler, int first, const uint64_t *masks, int n,
+                                cudaStream_t stream, Error *err);
+
+/* A pick of a sequence from a row of the logits. */
+typedef struct {
+  const SamplerSettings *settings;
+  uint64_t draw;
+  int row, sequence; /* of the logits; in [0, n_sequences), all different */
+  bool masked;       /* by device_sampler_allow_all() */
+} RowPick;
+/* Enqueues n picks at once from logits[rows][vocab_size]; the result of rows[i] comes to slots[i] (mapped
+ * host memory). PRECOND the picks of the call before are complete. */
+Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
+                                Sampled *slots, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

@@ -178,9 +178,11 @@ __device__ void draw_top_k(const Pick &p, Shared &s, int n, double top) {
   if (earlier <= target && target < earlier + weight) finish(p, ranked_id(own), SAMPLED_TOKEN);
 }
 
-__global__ void __launch_bounds__(kThreads) top_k_kernel(Pick p) {
+template <class Picks> __global__ void __launch_bounds__(kThreads) top_k_kernel(Picks picks) {
   __shared__ Shared s;
   begin_overlapping();
+  const Pick &p = picks.own();
+  if (p.way != WAY_TOP_K) return;
   int group = blockIdx.x * kWarps + threadIdx.x / 32, first, end;
   run_range(p.vocab_size, kGroups, group, &first, &end);
   Number greatest = 0;
@@ -224,6 +226,10 @@ __global__ void __launch_bounds__(kThreads) top_k_kernel(Pick p) {
 
 } // namespace
 
-Status sampling::pick_top_k(const Pick &pick, cudaStream_t stream, Error *err) {
-  return launch(top_k_kernel, kBlocks, kThreads, 0, stream, true, "sampling", err, pick);
+Status sampling::pick_top_k(const OnePick &pick, int n, cudaStream_t stream, Error *err) {
+  return launch(top_k_kernel<OnePick>, dim3(kBlocks, n), kThreads, 0, stream, true, "sampling", err, pick);
+}
+
+Status sampling::pick_top_k(const ManyPicks &picks, int n, cudaStream_t stream, Error *err) {
+  return launch(top_k_kernel<ManyPicks>, dim3(kBlocks, n), kThreads, 0, stream, true, "sampling", err, picks);
 }

@@ -28,8 +28,15 @@ __device__ __forceinline__ void keep(const ShortConv &a, int pos, int n_tokens, 
  * READS    12 bytes a token and channel, and again p of n_taps - 1 tokens, from L1; writes 2. */
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();
-  const int channel = blockIdx.x * kThreads + threadIdx.x, first = blockIdx.y * SHORT_CONV_TOKENS;
+  const int channel = blockIdx.x * kThreads + threadIdx.x,
+            first = a.singles ? 0 : blockIdx.y * SHORT_CONV_TOKENS;
   if (channel >= a.hidden) return;
+  if (a.singles) {
+    const SingleRow single = a.singles[blockIdx.y];
+    if (single.row < 0) return;
+    a.pos += single.row, a.projections += (size_t)single.row * a.stride;
+    a.kept += single.sequence * a.kept_step, a.out = (__half *)a.out + (size_t)single.row * a.out_stride;
+  }
   const int pos = *a.pos, end = min(first + SHORT_CONV_TOKENS, n_tokens);
   const float *taps = a.taps + (size_t)channel * a.n_taps;
   for (int token = first; token < end; token++) {
@@ -38,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n
     const float c = a.projections[(size_t)token * a.stride + a.hidden + channel];
     ((__half *)a.out)[(size_t)token * a.out_stride + channel] = clamp_half(c * sum);
   }
-  if (gridDim.y == 1) keep(a, pos, n_tokens, channel);
+  if (gridDim.y == 1 || a.singles) keep(a, pos, n_tokens, channel);
 }
 
 __global__ void __launch_bounds__(kThreads) keep_kernel(ShortConv a, int n_tokens) {
@@ -52,8 +59,8 @@ __global__ void __launch_bounds__(kThreads) keep_kernel(ShortConv a, int n_token
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err) {
   const char *name = "short convolution";
   const unsigned blocks = (unsigned)ceil_div(conv->hidden, kThreads);
-  const unsigned steps = (unsigned)ceil_div(n_tokens, SHORT_CONV_TOKENS);
+  const unsigned steps = (unsigned)(conv->singles ? conv->n_singles : ceil_div(n_tokens, SHORT_CONV_TOKENS));
   TRY(launch(short_conv_kernel, dim3(blocks, steps), kThreads, 0, stream, true, name, err, *conv, n_tokens));
-  if (steps == 1) return STATUS_OK;
+  if (steps == 1 || conv->singles) return STATUS_OK;
   return launch(keep_kernel, blocks, kThreads, 0, stream, true, name, err, *conv, n_tokens);
 }

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/ops/single_row.h"
 #include "engine/backend.h"
 
 #ifdef __cplusplus
@@ -21,9 +22,14 @@ typedef struct {
   const float *bias; /* device: [hidden] or NULL */
   float *kept;       /* device: [n_taps][hidden], p of a position in row position % n_taps */
   void *out;         /* device: fp16 [n_tokens][out_stride] */
+  /* Instead of consecutive tokens of one sequence single rows of many: `kept` is sequence 0's, the others
+   * follow at distances of kept_step floats. */
+  const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
+  int n_singles;
+  size_t kept_step;
 } ShortConv;
 
-/* Enqueues one kernel, or two from SHORT_CONV_TOKENS + 1 tokens on. */
+/* Enqueues one kernel (with singles n_tokens is 1), or two from SHORT_CONV_TOKENS + 1 tokens on. */
 enum { SHORT_CONV_TOKENS = 16 };
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err);
 

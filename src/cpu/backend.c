@@ -14,7 +14,11 @@
 
 #include <omp.h>
 
-enum { MAX_THREADS = 1024, LINE = 64 };
+enum {
+  MAX_THREADS = 1024,
+  LINE = 64,
+  SEQUENCES = 32, /* with more rows than this in a step a CPU computes hardly more tokens a second */
+};
 
 /* --- the model --- */
 
@@ -788,6 +792,7 @@ const Backend cpu_backend = {.name = "cpu",
                              .state_write = cpu_state_write,
                              .layer_end = cpu_layer_end,
                              .page_tokens = PAGE_TOKENS,
+                             .sequences = SEQUENCES,
                              .set_pages = cpu_set_pages,
                              .copy_page = cpu_copy_page,
                              .sample_rows = cpu_sample_rows,

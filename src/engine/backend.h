@@ -207,6 +207,7 @@ typedef struct Backend {
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
    * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: nothing. */
   int page_tokens;
+  int sequences; /* more of them at once give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);

@@ -1,7 +1,8 @@
 /* bench_attention.cu - microseconds of every attention family on the heads of Qwen3-8B, and with `gemma4` on
- * those of Gemma-4-31B: of layers with a window of 1,024 and of those without. Calls are captured into one
- * graph over several layers' caches, so that no cache is in L2; medians of 20 replays. Prints GB/s of cache
- * read for few rows, TFLOP/s for many, and their share of 800, what cuBLAS reaches on an H200. */
+ * those of Gemma-4-31B: of layers with a window of 1,024 and of those without; with `sequences` a token of
+ * each of many sequences. Calls are captured into one graph over several layers' caches, so that no cache is
+ * in L2; medians of 20 replays. Prints GB/s of cache read for few rows, TFLOP/s for many, and their share of
+ * 800, what cuBLAS reaches on an H200. */
 #include <cuda_fp16.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,44 +22,14 @@ struct Shape {
 
 static Shape shape = {32, 8, 128, 0};
 
-static void run_case(AttentionFamily family, int n_tokens, int pos) {
-  int n_ctx = pos + n_tokens;
-  size_t cache = (size_t)shape.n_kv_heads * n_ctx * shape.head_dim,
-         rows = (size_t)n_tokens * shape.n_heads * shape.head_dim;
-  int layers = (int)std::min<size_t>(36, std::max<size_t>(4, (256u << 20) / (cache * 4)));
-  __half *q, *out, *k, *v;
-  int *pos_device;
-  void *workspace;
-  size_t workspace_bytes = attention_workspace_bytes(shape.n_heads, shape.n_kv_heads, shape.head_dim);
-  CHECK(cudaMalloc(&q, rows * 2));
-  CHECK(cudaMalloc(&out, rows * 2));
-  CHECK(cudaMalloc(&k, cache * 2 * layers));
-  CHECK(cudaMalloc(&v, cache * 2 * layers));
-  CHECK(cudaMalloc(&pos_device, 4));
-  CHECK(cudaMalloc(&workspace, workspace_bytes));
-  CHECK(cudaMemset(workspace, 0, workspace_bytes));
-  CHECK(cudaMemset(q, 0x2c, rows * 2)); /* 0x2c2c: 0.065; the arithmetic does not depend on the values */
-  CHECK(cudaMemset(k, 0x2c, cache * 2 * layers));
-  CHECK(cudaMemset(v, 0x2c, cache * 2 * layers));
-  CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
+/* Microseconds of a layer's run(layer, stream); those of all layers are one graph. */
+template <class Run> static double median_us(int layers, Run run) {
   cudaStream_t stream;
-  CHECK(cudaStreamCreate(&stream));
-  Attention probe = {};
-  probe.n_heads = shape.n_heads, probe.n_kv_heads = shape.n_kv_heads, probe.head_dim = shape.head_dim;
-  probe.n_ctx = n_ctx, probe.window = shape.window;
-  probe.kv = KV_F16, probe.shared_bytes = 227 << 10, probe.scale = 0.0884, probe.pos = pos_device;
-  probe.past = pos;
-  MUST(attention_wgmma_sms(0, &probe.wgmma_sms, &error));
-  probe.q = q, probe.k = k, probe.v = v, probe.out = out, probe.workspace = workspace;
-  if (!attention_can_run(family, &probe, n_tokens)) return;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
+  CHECK(cudaStreamCreate(&stream));
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int layer = 0; layer < layers; layer++) {
-    Attention a = probe;
-    a.k = k + cache * layer, a.v = v + cache * layer;
-    MUST(attention_run(family, &a, n_tokens, stream, &error));
-  }
+  for (int layer = 0; layer < layers; layer++) run(layer, stream);
   CHECK(cudaStreamEndCapture(stream, &graph));
   CHECK(cudaGraphInstantiate(&exec, graph, 0));
   cudaEvent_t begin, end;
@@ -75,7 +46,45 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
     if (i >= 3) times.push_back(ms * 1000 / layers);
   }
   std::sort(times.begin(), times.end());
-  double us = times[times.size() / 2], pairs = 0, seen = 0; /* keys of each token, and of all together */
+  return times[times.size() / 2];
+}
+
+static void run_case(AttentionFamily family, int n_tokens, int pos) {
+  int n_ctx = pos + n_tokens;
+  size_t cache = (size_t)shape.n_kv_heads * n_ctx * shape.head_dim,
+         rows = (size_t)n_tokens * shape.n_heads * shape.head_dim;
+  int layers = (int)std::min<size_t>(36, std::max<size_t>(4, (256u << 20) / (cache * 4)));
+  __half *q, *out, *k, *v;
+  int *pos_device;
+  void *workspace;
+  size_t workspace_bytes = attention_workspace_bytes(shape.n_heads, shape.n_kv_heads, shape.head_dim);
+  CHECK(cudaMalloc(&q, rows * 2));
+  CHECK(cudaMalloc(&out, rows * 2));
+  CHECK(cudaMalloc(&k, cache * 2 * layers));
+  CHECK(cudaMalloc(&v, cache * 2 * layers));
+  CHECK(cudaMalloc(&pos_device, n_tokens * 4));
+  CHECK(cudaMalloc(&workspace, workspace_bytes));
+  CHECK(cudaMemset(workspace, 0, workspace_bytes));
+  CHECK(cudaMemset(q, 0x2c, rows * 2)); /* 0x2c2c: 0.065; the arithmetic does not depend on the values */
+  CHECK(cudaMemset(k, 0x2c, cache * 2 * layers));
+  CHECK(cudaMemset(v, 0x2c, cache * 2 * layers));
+  std::vector<int> positions;
+  for (int i = 0; i < n_tokens; i++) positions.push_back(pos + i);
+  CHECK(cudaMemcpy(pos_device, positions.data(), n_tokens * 4, cudaMemcpyHostToDevice));
+  Attention probe = {};
+  probe.n_heads = shape.n_heads, probe.n_kv_heads = shape.n_kv_heads, probe.head_dim = shape.head_dim;
+  probe.n_ctx = n_ctx, probe.window = shape.window;
+  probe.kv = KV_F16, probe.shared_bytes = 227 << 10, probe.scale = 0.0884, probe.pos = pos_device;
+  probe.past = pos;
+  MUST(attention_wgmma_sms(0, &probe.wgmma_sms, &error));
+  probe.q = q, probe.k = k, probe.v = v, probe.out = out, probe.workspace = workspace;
+  if (!attention_can_run(family, &probe, n_tokens)) return;
+  const double us = median_us(layers, [&](int layer, cudaStream_t stream) {
+    Attention a = probe;
+    a.k = k + cache * layer, a.v = v + cache * layer;
+    MUST(attention_run(family, &a, n_tokens, stream, &error));
+  });
+  double pairs = 0, seen = 0; /* keys of each token, and of all together */
   for (int t = 0; t < n_tokens; t++) {
     const int keys = pos + t + 1;
     pairs += shape.window > 0 ? std::min(keys, shape.window) : keys;
@@ -87,6 +96,71 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   fflush(stdout);
   for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)pos_device, workspace})
     CHECK(cudaFree(p));
+}
+
+/* A token of each of n sequences with `length` keys, the last one with `longest`; their pages in random
+ * order. */
+static void run_many_sequences(int n, int length, int longest) {
+  const int head_dim = shape.head_dim, kv = shape.n_kv_heads, per = (length - 1) / KV_PAGE_TOKENS + 1;
+  const int n_pages = (n - 1) * per + (longest - 1) / KV_PAGE_TOKENS + 1;
+  const size_t cache = (size_t)n_pages * kv * KV_PAGE_TOKENS * head_dim;
+  const int layers = (int)std::max<size_t>(2, std::min<size_t>(36, (1u << 30) / (cache * 4)));
+  std::vector<int> pages(n_pages), first(n), pos(n);
+  std::vector<AttentionUnit> units;
+  for (int i = 0; i < n_pages; i++) pages[i] = i;
+  for (int i = n_pages - 1; i > 0; i--)
+    std::swap(pages[i], pages[(int)((i * 2654435761u) % (unsigned)(i + 1))]);
+  const long long n_keys = (long long)(n - 1) * length + longest;
+  const int unit_keys = attention_unit_keys(kv, n_keys);
+  for (int i = 0, partial = 0; i < n; i++) {
+    const int own = i == n - 1 ? longest : length,
+              splits = std::min(ATTENTION_SPLITS + 0, (own - 1) / unit_keys + 1);
+    first[i] = i * per, pos[i] = own - 1;
+    for (int k = 0; k < splits; k++) units.push_back({i, k, splits, splits > 1 ? partial : 0});
+    if (splits > 1) partial += splits;
+  }
+  const auto on_device = [](const void *from, size_t bytes) {
+    void *to;
+    CHECK(cudaMalloc(&to, bytes));
+    if (from)
+      CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    else
+      CHECK(cudaMemset(to, 0x2c, bytes));
+    return to;
+  };
+  const size_t rows = (size_t)n * shape.n_heads * head_dim * 2,
+               workspace = attention_workspace_bytes(shape.n_heads, kv, head_dim);
+  Attention a = {};
+  a.n_heads = shape.n_heads, a.n_kv_heads = kv, a.head_dim = head_dim, a.n_ctx = KV_PAGE_TOKENS;
+  a.window = shape.window, a.kv = KV_F16, a.shared_bytes = 227 << 10, a.scale = 0.0884;
+  a.q = on_device(NULL, rows), a.out = on_device(NULL, rows), a.workspace = on_device(NULL, workspace);
+  char *k = (char *)on_device(NULL, cache * 2 * layers), *v = (char *)on_device(NULL, cache * 2 * layers);
+  CHECK(cudaMemset(a.workspace, 0, workspace));
+  a.pos = (const int *)on_device(pos.data(), n * 4);
+  a.pages = {(const int *)on_device(pages.data(), n_pages * 4), (const int *)on_device(first.data(), n * 4),
+             n_pages};
+  MUST(attention_wgmma_sms(0, &a.wgmma_sms, &error));
+  const AttentionWork work = {(const AttentionUnit *)on_device(units.data(), units.size() * sizeof units[0]),
+                              NULL, (int)units.size(), 0};
+  const double us = median_us(layers, [&](int layer, cudaStream_t stream) {
+    Attention own = a;
+    own.k = k + cache * 2 * layer, own.v = v + cache * 2 * layer;
+    MUST(attention_run_many(&own, &work, n, stream, &error));
+  });
+  printf("| %4d sequences of %6d keys, one of %6d | %4zu units | %9.2f us | %6.0f GB/s |\n", n, length,
+         longest, units.size(), us, (double)n_keys * kv * head_dim * 4 / us * 1e-3);
+  fflush(stdout);
+  for (const void *p : {a.q, (const void *)a.out, (const void *)a.workspace, (const void *)k, (const void *)v,
+                        (const void *)a.pos, (const void *)a.pages.table, (const void *)a.pages.first,
+                        (const void *)work.units})
+    CHECK(cudaFree((void *)p));
+}
+
+static void run_sequences(void) {
+  for (int n : {8, 32, 128, 256})
+    for (int length : {192, 1500, 4096}) run_many_sequences(n, length, length);
+  run_many_sequences(127, 192, 32768);
+  run_many_sequences(256, 192, 4096);
 }
 
 /* The family that a GPU with wgmma takes for several tokens, and the one that others take. */
@@ -110,6 +184,7 @@ int main(int argc, char **argv) {
   printf("| family  | rows | pos    | us        | GB/s    | TFLOP/s | of 800 "
          "|\n|---|---|---|---|---|---|---|\n");
   if (argc > 1 && strcmp(argv[1], "gemma4") == 0) return run_gemma4(), 0;
+  if (argc > 1 && strcmp(argv[1], "sequences") == 0) return run_sequences(), 0;
   for (int pos : {127, 511, 2047, 8191, 32767})
     for (int n_tokens : {1, 2, 4, 8}) run_case(ATTENTION_DECODE, n_tokens, pos);
   run_case(ATTENTION_PLAIN, 1, 511);

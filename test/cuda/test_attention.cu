@@ -67,6 +67,12 @@ struct Shape {
   int n_heads, n_kv_heads, head_dim;
 };
 
+static void set_positions(int *device, int pos, int n) {
+  std::vector<int> positions;
+  for (int i = 0; i < n; i++) positions.push_back(pos + i);
+  CHECK(cudaMemcpy(device, positions.data(), n * 4, cudaMemcpyHostToDevice));
+}
+
 static int passed, failed, wgmma_sms;
 static bool few; /* `test_attention few` has fewer settings, for emulated GPUs */
 
@@ -108,7 +114,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   CHECK(cudaMalloc(&k, cache * sizeof(T)));
   CHECK(cudaMalloc(&v, cache * sizeof(T)));
   CHECK(cudaMalloc(&want, rows * 8));
-  CHECK(cudaMalloc(&pos_device, 4));
+  CHECK(cudaMalloc(&pos_device, max_tokens * 4));
   CHECK(cudaMalloc(&sinks, s.n_heads * 4));
   CHECK(cudaMalloc(&workspace, workspace_bytes));
   CHECK(cudaMemset(workspace, 0, workspace_bytes));
@@ -125,7 +131,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     a.window = window, a.kv = kv, a.shared_bytes = shared_bytes, a.scale = scale, a.cap = cap;
     a.sinks = with_sinks ? sinks : NULL, a.wgmma_sms = wgmma_sms, a.past = pos;
     a.pos = pos_device, a.q = q, a.k = k, a.v = v, a.out = out, a.workspace = workspace;
-    CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
+    set_positions(pos_device, pos, n_tokens);
     int outputs = n_tokens * s.n_heads;
     reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
                                               n_ctx, window, pos, scale, cap, a.sinks);
@@ -199,7 +205,7 @@ static void check_same_bits(Shape s, int window) {
   CHECK(cudaMalloc(&out, rows * 4));
   CHECK(cudaMalloc(&k, cache * 2));
   CHECK(cudaMalloc(&v, cache * 2));
-  CHECK(cudaMalloc(&pos_device, 4));
+  CHECK(cudaMalloc(&pos_device, n_tokens * 4));
   fill<<<(rows + 255) / 256, 256>>>(q, rows, 1, 2.0f);
   fill<<<(cache + 255) / 256, 256>>>(k, cache, 2, 1.0f);
   fill<<<(cache + 255) / 256, 256>>>(v, cache, 3, 1.0f);
@@ -211,7 +217,7 @@ static void check_same_bits(Shape s, int window) {
   for (int i = 0; i < 4 && attention_can_run(ATTENTION_WGMMA, &a, sizes[i]); i++) {
     const int at = pos + begins[i];
     a.q = q + begins[i] * row, a.out = out + (i > 0 ? rows : 0) + begins[i] * row, a.past = at;
-    CHECK(cudaMemcpy(pos_device, &at, 4, cudaMemcpyHostToDevice));
+    set_positions(pos_device, at, sizes[i]);
     MUST(attention_run(ATTENTION_WGMMA, &a, sizes[i], 0, &error));
   }
   std::vector<__half> got(2 * rows);

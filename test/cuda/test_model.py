@@ -210,12 +210,13 @@ def refused(auk, *arguments, environment=None):
 
 
 def test_records_do_not_depend_on_those_before(auk, tmp_path):
-    """With a seed --map goes on to the same scores, to the last digit, wherever it was cut: steps of other sizes would
-    give other bits."""
+    """With a seed --map goes on to the same scores, to the last digit, wherever it was cut: one record at a
+    time. Steps of other sizes would give other bits."""
     (tmp_path / "in").write_text("".join(f"a {word} that was {word}\n" * 2 for word in ("dog", "big red ball", "cat")))
     out = tmp_path / "out"
-    flags = ["--raw", "--device", "cuda", "--map", tmp_path / "in", "-s", "3", "--json", "--choose", "was,did,had",
-             "-p", "Once upon a time there was a little girl named Lily. She saw {}. She", "--resume", out]
+    flags = ["--raw", "--device", "cuda", "--map", tmp_path / "in", "--parallel", "1", "-s", "3", "--json",
+             "--choose", "was,did,had", "--resume", out,
+             "-p", "Once upon a time there was a little girl named Lily. She saw {}. She"]
 
     def scores():
         subprocess.run([*auk, "-m", DATA / "miniatures" / "llama3-awq", *flags], stdin=subprocess.DEVNULL, check=True)

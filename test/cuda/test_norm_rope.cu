@@ -173,23 +173,43 @@ template <class T> static void test_embed(Dtype dtype, float scale) {
 }
 
 static void test_place_and_rope() {
-  Device<int> pos({1}), ids({2});
-  MUST(ops_set_step(pos.at, 41, ids.at, -1, 0, &error));
+  Device<int> pos({1, 1, 1}), ids({2});
+  MUST(ops_set_step(pos.at, 41, 1, ids.at, -1, 0, &error));
   expect("ops_set_step, no id", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {41, 2}, 0);
-  MUST(ops_set_step(pos.at, 1000, ids.at, 7, 0, &error));
-  expect("ops_set_step", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {1000, 7}, 0);
+  expect("ops_set_step, one row", 0, {(double)pos.host()[1]}, {1}, 0);
   const int half = 70, n_tokens = 3;
+  MUST(ops_set_step(pos.at, 1000, n_tokens, ids.at, 7, 0, &error));
+  expect("ops_set_step", 0, {(double)pos.host()[0], (double)pos.host()[2], (double)ids.host()[0]},
+         {1000, 1002, 7}, 0);
   const Floats frequencies = random_numbers(half, 0.0001f, 1);
   Device<float> device(frequencies), table(Floats(2 * half * n_tokens + 2, UNTOUCHED));
-  MUST(ops_rope_table(device.at, half, 1.25f, pos.at, n_tokens, table.at, 0, &error));
-  Row want;
-  for (int row = 0; row < n_tokens; row++)
-    for (int i = 0; i < half; i++) {
-      const float angle = (float)(1000 + row) * frequencies[i];
-      want.push_back(cos((double)angle) * 1.25), want.push_back(sin((double)angle) * 1.25);
-    }
-  want.push_back(UNTOUCHED), want.push_back(UNTOUCHED);
-  expect("ops_rope_table", half, converted(table.host()), want, SINGLE);
+  const Floats long_frequencies = random_numbers(half, 0.0001f, 1);
+  Device<float> long_device(long_frequencies);
+  Device<int> is_long({0, 1, 0});
+  for (bool by_row : {false, true}) {
+    RopeAngles angles = {};
+    angles.frequencies = device.at, angles.long_frequencies = long_device.at, angles.half = half;
+    angles.attention_factor = 1.25f, angles.long_factor = 0.75f, angles.pos = pos.at;
+    angles.is_long = by_row ? is_long.at : NULL;
+    MUST(ops_rope_table(&angles, n_tokens, table.at, 0, &error));
+    Row want;
+    for (int row = 0; row < n_tokens; row++)
+      for (int i = 0; i < half; i++) {
+        const bool other = by_row && row == 1;
+        const float angle = (float)(1000 + row) * (other ? long_frequencies : frequencies)[i];
+        const double factor = other ? 0.75 : 1.25;
+        want.push_back(cos((double)angle) * factor), want.push_back(sin((double)angle) * factor);
+      }
+    want.push_back(UNTOUCHED), want.push_back(UNTOUCHED);
+    expect("ops_rope_table", half, converted(table.host()), want, SINGLE);
+  }
+  const Floats x = random_numbers(4 * 300, -1, 1);
+  Device<float> x_device(x), gathered(Floats(2 * 300 + 1, UNTOUCHED));
+  Device<int> rows({3, 1});
+  MUST(ops_gather_rows(x_device.at, rows.at, 300, 2, gathered.at, 0, &error));
+  Row of_rows(x.begin() + 900, x.end());
+  of_rows.insert(of_rows.end(), x.begin() + 300, x.begin() + 600), of_rows.push_back(UNTOUCHED);
+  expect("ops_gather_rows", 300, converted(gathered.host()), of_rows, 0);
 }
 
 /* How heads differ from Qwen3's: pairs of neighbours, norms after the rope, queries scaled by position. */
@@ -223,21 +243,26 @@ static Row head_of(const float *from, int head_dim, int rotary, const float *wei
 }
 
 /* Two query heads per KV head, n_kv of those; the cache has positions before and after the step's. With norms
- * there are other numbers after each query, as gates are. */
+ * there are other numbers after each query, as gates are. Pages: the cache has three, the sequence the last
+ * and the first of them; row 1 is none. */
 template <class T>
 static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind, int n_kv,
-                          int n_tokens) {
-  const int n_heads = 2 * n_kv, all = n_heads + 2 * n_kv, n_ctx = n_tokens + 5, pos = 3, step = 4;
+                          int n_tokens, bool paged = false) {
+  const int n_heads = 2 * n_kv, all = n_heads + 2 * n_kv, n_ctx = paged ? KV_PAGE_TOKENS : n_tokens + 5,
+            pos = paged ? 62 : 3, step = 4;
+  const std::vector<int> pages = {7, 2, 0};
   const float eps = 0.5f;
   const int query_step = norms ? 2 * head_dim : head_dim,
             stride = n_heads * query_step + (kind.k_as_v ? 1 : 2) * n_kv * head_dim + (norms ? 5 : 0);
   const Floats from = random_numbers((size_t)n_tokens * stride, -2, 2),
                turns = random_numbers((size_t)n_tokens * rotary + 1, -1, 1),
                q_norm = random_numbers(head_dim, 0.5f, 1.5f), k_norm = random_numbers(head_dim, 0.5f, 1.5f);
-  const size_t cache = (size_t)n_kv * n_ctx * head_dim;
+  const size_t cache = (size_t)n_kv * n_ctx * head_dim * (paged ? 3 : 1);
   Device<float> from_device(from), turns_device(turns), q_device(q_norm), k_device(k_norm);
   Device<T> keys(std::vector<T>(cache, (T)UNTOUCHED)), values(std::vector<T>(cache, (T)UNTOUCHED));
-  Device<int> pos_device({pos});
+  std::vector<int> positions, first(n_tokens, 1);
+  for (int row = 0; row < n_tokens; row++) positions.push_back(paged && row == 1 ? -1 : pos + row);
+  Device<int> pos_device(positions), pages_device(pages), first_device(first);
   const size_t width = (size_t)n_heads * head_dim;
   Device<__half> q(untouched_halves(n_tokens * width));
   QkvHeads heads = {};
@@ -250,6 +275,7 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
   heads.query_scale_beta = kind.beta, heads.query_scale_step = step;
   heads.plain_qk_norm = heads.v_norm = kind.plain_norms, heads.k_as_v = kind.k_as_v;
   if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
+  if (paged) heads.pages = {pages_device.at, first_device.at, 3};
   MUST(ops_qk_norm_rope_append(&heads, n_tokens, 0, &error));
   Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
   for (int row = 0; row < n_tokens; row++)
@@ -266,11 +292,17 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
       for (double &v : head)
         if (is_q) v *= 1 + (double)kind.beta * log(1 + floor((double)(pos + row) / step));
       const int kv_head = h - n_heads - (is_v ? n_kv : 0);
+      if (paged && row == 1) {
+        if (is_q) want_q.insert(want_q.end(), head.begin(), head.end());
+        continue;
+      }
+      const size_t at =
+          paged ? ((size_t)pages[1 + (pos + row) / n_ctx] * n_kv + kv_head) * n_ctx + (pos + row) % n_ctx
+                : (size_t)kv_head * n_ctx + pos + row;
       if (is_q)
         want_q.insert(want_q.end(), head.begin(), head.end());
       else
-        std::copy(head.begin(), head.end(),
-                  (is_v ? want_v : want_k).begin() + ((size_t)kv_head * n_ctx + pos + row) * head_dim);
+        std::copy(head.begin(), head.end(), (is_v ? want_v : want_k).begin() + at * head_dim);
     }
   for (__half v : q.host()) got_q.push_back(__half2float(v));
   const double tolerance = kv == KV_F32 ? SINGLE : HALF;
@@ -285,6 +317,7 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
 /* From 65 tokens on a warp takes several heads, if their counts allow it. */
 template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind) {
   test_heads_of<T>(kv, head_dim, rotary, norms, kind, 3, 2);
+  if (norms && kind.beta == 0) test_heads_of<T>(kv, head_dim, rotary, norms, kind, 3, 4, true);
   if (norms && kv == KV_F16 && (rotary == 64 || rotary == 124))
     test_heads_of<T>(kv, head_dim, rotary, norms, kind, 4, 65);
 }
@@ -322,7 +355,7 @@ static void test_queries_alone() {
                turns = random_numbers(n_tokens * 64, -1, 1);
   Device<float> from_device(from), turns_device(turns);
   Device<__half> cache(untouched_halves((size_t)n_kv * n_tokens * head_dim));
-  Device<int> pos({0});
+  Device<int> pos({0, 1});
   Row got[2];
   for (int with_keys = 0; with_keys < 2; with_keys++) {
     Device<__half> q(untouched_halves((size_t)n_tokens * n_heads * head_dim));

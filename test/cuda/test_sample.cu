@@ -3,8 +3,8 @@
  *
  * Vocabulary sizes around the blocks' runs, logits of several shapes (flat, peaked, full of ties, with
  * -infinity), all filters alone and together, penalties with a text that grows, masks of many and of few
- * tokens. Tokens must be equal. Needs a
- * GPU; prints a line per failing case and `N passed, N failed`. */
+ * tokens, and many picks at once. Tokens must be equal. Needs a GPU; prints a line per failing case and `N
+ * passed, N failed`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
     printf("%s\n", err.text);
     exit(1);
   }
-  MUST(device_sampler_open(vocab, &device, &error));
+  MUST(device_sampler_open(vocab, 1, &device, &error));
   float *logits_device;
   int32_t *token;
   Sampled *slot;
@@ -77,7 +77,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   CHECK(cudaHostAlloc(&mask, (vocab + 63) / 64 * sizeof *mask, cudaHostAllocDefault));
   for (int i = 0; i < vocab / 7; i++) sampler_count_token(host, (int32_t)(uniform() * vocab), false);
   sampler_token_counts(host, notes);
-  MUST(device_sampler_set_notes(device, notes, 0, &error));
+  MUST(device_sampler_set_notes(device, 0, notes, 0, &error));
   std::vector<float> logits(vocab);
   bool good = true;
   for (int step = 0; step < 12 && good; step++) {
@@ -113,12 +113,78 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   CHECK(cudaFreeHost(mask));
 }
 
+/* Picks of many sequences in one launch: settings of all kinds side by side, rows in another order than
+ * sequences, masks of some, and rows of logits that nothing is picked from. */
+static void run_many(int vocab, int steps) {
+  const int n = 7, n_rows = 9, words = (vocab + 63) / 64;
+  std::vector<SamplerSettings> settings = {settings_of(0, 0, 1, 0),      settings_of(0.7, 20, 0.9, 0),
+                                           settings_of(0.7, 0, 1, 0.05), settings_of(1, 0, 0.8, 0),
+                                           settings_of(1, 65, 1, 0),     settings_of(0.8, 100, 0.95, 0),
+                                           settings_of(0, 0, 1, 0)};
+  for (int i : {1, 3, 6}) settings[i].repetition_penalty = 1.1, settings[i].presence_penalty = 0.3;
+  std::vector<Sampler *> host(n);
+  DeviceSampler *device = NULL;
+  float *logits_device;
+  Sampled *slots;
+  uint32_t *notes;
+  uint64_t *masks;
+  MUST(device_sampler_open(vocab, n, &device, &error));
+  CHECK(cudaMalloc(&logits_device, (size_t)n_rows * vocab * sizeof(float)));
+  CHECK(cudaHostAlloc(&slots, n * sizeof *slots, cudaHostAllocMapped));
+  CHECK(cudaHostAlloc(&notes, vocab * sizeof *notes, cudaHostAllocDefault));
+  CHECK(cudaHostAlloc(&masks, (size_t)n * words * sizeof *masks, cudaHostAllocDefault));
+  for (int i = 0; i < n; i++) {
+    settings[i].seed = (uint64_t)i;
+    MUST(sampler_open(&settings[i], vocab, &host[i], &error));
+    for (int k = 0; k < vocab / 5; k++) sampler_count_token(host[i], (int32_t)(uniform() * vocab), false);
+    sampler_token_counts(host[i], notes);
+    MUST(device_sampler_set_notes(device, i, notes, 0, &error));
+    CHECK(cudaDeviceSynchronize());
+  }
+  std::vector<float> logits((size_t)n_rows * vocab), row(vocab);
+  bool good = true;
+  for (int step = 0; step < steps && good; step++) {
+    std::vector<RowPick> picks;
+    for (int r = 0; r < n_rows; r++) {
+      make_logits(row, (r + step) % 3);
+      std::copy(row.begin(), row.end(), logits.begin() + (size_t)r * vocab);
+      const int sequence = (r + step) % n;
+      const uint64_t *mask = r < n ? make_mask(vocab, r + step, masks + (size_t)sequence * words) : NULL;
+      if (r >= n) continue;
+      sampler_allow(host[sequence], mask);
+      picks.push_back({&settings[sequence], (uint64_t)step, r, sequence, mask != NULL});
+    }
+    picks.erase(picks.begin() + step % n); /* its draw is missing, too */
+    CHECK(cudaMemcpy(logits_device, logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice));
+    MUST(device_sampler_allow_all(device, 0, masks, n, 0, &error));
+    MUST(device_sampler_pick_rows(device, picks.data(), (int)picks.size(), logits_device, slots, 0, &error));
+    CHECK(cudaDeviceSynchronize());
+    for (size_t i = 0; i < picks.size(); i++) {
+      Sampler *own = host[picks[i].sequence];
+      int32_t want = -1;
+      sampler_return_draws(own,
+                           sampler_take_draw(own) + 1 - (uint64_t)step); /* the next draw is number `step` */
+      MUST(sampler_pick(own, &logits[(size_t)picks[i].row * vocab], &want, &error));
+      sampler_count_token(own, want, true);
+      if (slots[i].kind == SAMPLED_TOKEN && slots[i].id == want) continue;
+      printf("FAILED many: vocab %d step %d row %d sequence %d: %d (kind %d), expected %d\n", vocab, step,
+             picks[i].row, picks[i].sequence, slots[i].id, slots[i].kind, want);
+      good = false;
+    }
+  }
+  good ? passed++ : failed++;
+  for (Sampler *s : host) sampler_close(s);
+  device_sampler_close(device);
+  CHECK(cudaFree(logits_device));
+  for (void *p : {(void *)slots, (void *)notes, (void *)masks}) CHECK(cudaFreeHost(p));
+}
+
 /* Broken logits are reported as the host reports them, and the next pick works. */
 static void broken(float bad, bool everywhere, SampledKind want, double temperature, int top_k) {
   SamplerSettings settings = settings_of(temperature, top_k, 1, 0);
   const int vocab = 1000;
   DeviceSampler *device = NULL;
-  MUST(device_sampler_open(vocab, &device, &error));
+  MUST(device_sampler_open(vocab, 1, &device, &error));
   float *logits_device;
   int32_t *token;
   Sampled *slot;
@@ -179,6 +245,8 @@ int main(int argc, char **argv) {
     for (double top_p : {0.25, 0.5, 0.75}) run_case(1000, settings_of(0.7, top_k, top_p, 0), 4);
   for (int kind : {4, 5}) /* more than ROOM tokens reach sample_top_k.cu's bound */
     run_case(20000, settings_of(0.7, 64, 0.95, 0), kind);
+  run_many(1000, few ? 3 : 12);
+  if (!few) run_many(151936, 5);
   struct {
     double temperature;
     int top_k;

@@ -389,9 +389,6 @@ static Status open_session(Assistant *a, Error *err) {
 
 /* --- several sequences */
 
-/* With more rows than this in a step a CPU computes hardly more tokens a second. */
-enum { CPU_SEQUENCES = 32 };
-
 static size_t batch_bytes(const Assistant *a, int n_pages) {
   BatchOptions options = a->batch_options;
   const ModelConfig *config = &a->model->config;
@@ -400,19 +397,44 @@ static size_t batch_bytes(const Assistant *a, int n_pages) {
   return a->device.backend->state_bytes(config, &sizes);
 }
 
-/* Chooses the pages of the batch: enough for all sequences, or what half of the memory that the weights leave
- * holds, but at least those of one context. */
-static void choose_pages(Assistant *a, size_t half) {
+/* Memory for a batch, of what the weights leave: all but an eighth of a device's own, half of the host's. */
+static size_t batch_share(const Assistant *a, size_t left) {
+  return a->device.backend->memory ? left - left / 8 : left / 2;
+}
+
+/* Chooses the pages of the batch: enough for all sequences, or what its share of the memory holds, but at
+ * least those of one context. */
+static void choose_pages(Assistant *a, size_t share) {
   const StateOptions all = batch_sizes(&a->batch_options, a->device.backend, &a->model->config);
   int low = (all.n_ctx - 1) / a->device.backend->page_tokens + 1, high = all.n_pages;
   while (low < high) {
     const int middle = low + (high - low + 1) / 2;
-    if (batch_bytes(a, middle) <= half)
+    if (batch_bytes(a, middle) <= share)
       low = middle;
     else
       high = middle - 1;
   }
   a->batch_options.n_pages = low;
+}
+
+/* The bytes that n sequences take at least. */
+static size_t least_bytes(Assistant *a, int n) {
+  a->batch_options.n_sequences = n;
+  choose_pages(a, 0);
+  return batch_bytes(a, a->batch_options.n_pages);
+}
+
+/* The most sequences, up to n, that fit. */
+static int sequences_that_fit(Assistant *a, int n, size_t bytes) {
+  int low = 0, high = n;
+  while (low < high) {
+    const int middle = low + (high - low + 1) / 2;
+    if (least_bytes(a, middle) <= bytes)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
 }
 
 /* True if records are answered one after another where no number is asked for: a batch does not use the
@@ -432,23 +454,22 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                      "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
                      backend->name);
   TRY(device_memory(&a->device, a->model, &memory, err));
-  const size_t left = memory.free_bytes > memory.weights ? memory.free_bytes - memory.weights : 0;
-  a->batch_options = (BatchOptions){.n_sequences = n ? n : CPU_SEQUENCES,
-                                    .n_ctx = a->session_options.n_ctx,
-                                    .chunk = a->session_options.chunk,
-                                    .kv = a->session_options.kv};
-  choose_pages(a, left / 2);
-  while (n == 0 && a->batch_options.n_sequences > 1 && batch_bytes(a, a->batch_options.n_pages) > left / 2) {
-    a->batch_options.n_sequences /= 2;
-    choose_pages(a, left / 2);
+  const size_t left = memory.free_bytes > memory.weights ? memory.free_bytes - memory.weights : 0,
+               share = batch_share(a, left);
+  a->batch_options = (BatchOptions){
+      .n_ctx = a->session_options.n_ctx, .chunk = a->session_options.chunk, .kv = a->session_options.kv};
+  const int most = sequences_that_fit(a, n ? n : backend->sequences, n ? left : share);
+  if (n > most) {
+    const size_t needed = least_bytes(a, n);
+    return error_set(
+        err, STATUS_FAILED,
+        "not enough memory: %zu bytes needed for %d sequences and a context of %d tokens, %zu free, "
+        "enough for %d; a smaller --parallel or -c needs less",
+        needed, n, a->batch_options.n_ctx, left, most);
   }
-  const size_t needed = batch_bytes(a, a->batch_options.n_pages);
-  if (needed <= left) return STATUS_OK;
-  return error_set(
-      err, STATUS_FAILED,
-      "not enough memory: %zu bytes needed for %d sequences and a context of %d tokens, %zu free; "
-      "a smaller --parallel or -c needs less",
-      needed, a->batch_options.n_sequences, a->batch_options.n_ctx, left);
+  a->batch_options.n_sequences = most > 0 ? most : 1;
+  choose_pages(a, share);
+  return STATUS_OK;
 }
 
 /* --- starting */

@@ -1,0 +1,76 @@
+/* sequences.h - several sequences that share a pool of pages: their page tables, and what the kernels of a
+ * step read of its rows.
+ *
+ * A step's rows are described once on the host, in pinned memory, and copied to the device in one piece.
+ * Addresses on the device never change, so the graph of a step serves later ones. A step in which every
+ * sequence has one row is padded with rows that are none, so that few sizes of steps occur:
+ *
+ *   ids | pos | first_page | is_long | logit_rows | singles | units | tiles of each size | pages
+ *
+ * Called by: state.c, backend.c. Always true: a copy to the device reads memory that no later step changes
+ * before the copy is complete. */
+#pragma once
+
+#include "cuda/attention/attention.h"
+#include "cuda/device.h"
+#include "cuda/ops/single_row.h"
+#include "engine/backend.h"
+
+enum {
+  TILE_SIZES = 4,   /* layers of different heads may have tiles of different sizes */
+  PADDED_ROWS = 8,  /* steps of single rows are padded to a multiple */
+  PADDED_UNITS = 64 /* their units, too */
+};
+
+/* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */
+typedef struct {
+  int *ids;             /* [max_chunk]; the sampler of one sequence writes its pick to ids[0] */
+  int *pos;             /* [max_chunk] positions; -1: the row is none */
+  int *first_page;      /* [max_chunk] index in `pages` of the first page of the row's sequence */
+  int *is_long;         /* [max_chunk] the row's rope is that of long texts */
+  int *logit_rows;      /* [max_logit_rows] */
+  SingleRow *singles;   /* [n_sequences] */
+  AttentionUnit *units; /* [n_sequences + ATTENTION_UNITS, padded] */
+  AttentionTile *tiles[TILE_SIZES];
+  int *pages; /* [n_sequences * n_table] */
+} StepRows;
+
+typedef struct {
+  StepRows pinned[2]; /* used in turn */
+  cudaEvent_t copied[2];
+  int next;
+  int n_sequences, n_table; /* pages of a table */
+  int32_t *tables;          /* [n_sequences][n_table] on the host */
+  int max_rows, max_logit_rows;
+  int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
+  int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
+  int tile_tokens[TILE_SIZES]; /* 0: those layers take all rows by the plain kernels */
+  /* The rest describes the step. */
+  int n_rows, n_logit_rows; /* with padding */
+  int n_singles, n_units, n_tiles[TILE_SIZES];
+  bool only_singles;
+  int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
+} Sequences;
+
+/* Places the arrays of rows; n_tile_sizes 0: for sizes as large as any. */
+void step_rows_place(StepRows *rows, const StateOptions *options, DeviceArena *arena);
+
+/* Takes the pinned memory. PRECOND tile sizes and unit_blocks are set, the rest is zeros. */
+Status sequences_open(Sequences *s, const StateOptions *options, Error *err);
+void sequences_close(Sequences *s);
+
+/* Notes that layers have tiles of so many tokens. */
+Status sequences_add_tile_size(Sequences *s, int tile_tokens, Error *err);
+/* The index of a layer's tiles. */
+int sequences_tile_size(const Sequences *s, int tile_tokens);
+
+Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t *pages, int n, Error *err);
+
+/* The sequence of a row of the last step's logits. */
+static inline int sequences_of_logits(const Sequences *s, int row) {
+  return s->sequence_of[row];
+}
+
+/* Describes the rows of a step and enqueues their copy to the device. */
+Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, const int32_t *ids,
+                          int n_logit_rows, cudaStream_t stream, Error *err);

@@ -1,0 +1,152 @@
+/* tokens.c - see tokens.h.   Called by: session.c and batch.c through cuda_backend.   Calls: ops/sample.h. */
+#include "cuda/tokens.h"
+
+#include <string.h>
+
+#include "cuda/device.h"
+#include "cuda/state.h"
+
+Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
+  const size_t vocab = (size_t)s->loaded->model->config.vocab_size, bytes = vocab * sizeof *out;
+  TRY(cuda_status(cudaMemcpyAsync(s->staging, s->logits + (size_t)row * vocab, bytes, cudaMemcpyDeviceToHost,
+                                  s->loaded->stream),
+                  "cannot copy logits", err));
+  TRY(state_wait(s, err));
+  memcpy(out, s->staging, bytes);
+  return STATUS_OK;
+}
+
+/* Copies the host sampler's notes of seen tokens to the device if they have changed. */
+static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
+  if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
+    return STATUS_OK;
+  TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
+  sampler_token_counts(sampler, s->staging);
+  s->notes_version = sampler_version(sampler);
+  return device_sampler_set_notes(s->sampler, 0, s->staging, s->loaded->stream, err);
+}
+
+/* Copies the mask of the next pick to the device. */
+static Status sync_mask(BackendState *s, const Sampler *sampler, Error *err) {
+  const uint64_t *mask = sampler_allowed(sampler);
+  if (!mask) return device_sampler_allow(s->sampler, NULL, s->loaded->stream, err);
+  if (s->mask_pick > s->n_taken) TRY(state_wait(s, err)); /* its copy may still read the pinned memory */
+  const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
+  memcpy(s->mask, mask, n_words * sizeof *mask);
+  s->mask_pick = s->n_enqueued + 1;
+  return device_sampler_allow(s->sampler, s->mask, s->loaded->stream, err);
+}
+
+static Status check_pick(const Sampled *picked, Error *err) {
+  switch (picked->kind) {
+  case SAMPLED_TOKEN: return STATUS_OK;
+  case SAMPLED_NOTHING: return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
+  default:
+    return error_set(err, STATUS_FAILED, "%s: its weights or their arithmetic are broken",
+                     picked->kind == SAMPLED_NAN ? "a logit of the model is NaN or infinite"
+                                                 : "every logit of the model is -infinity");
+  }
+}
+
+Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
+  const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
+  for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
+    if (spin % 4096 != 4095) continue;
+    cudaError_t error = cudaStreamQuery(s->loaded->stream);
+    if (error == cudaErrorNotReady) continue;
+    if (error != cudaSuccess) return cuda_status(error, "a step failed", err);
+    if (slot->kind == SAMPLED_NOTHING)
+      return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
+  }
+  __sync_synchronize(); /* the device writes the id before the kind */
+  const Sampled picked = {slot->id, slot->kind};
+  *id = picked.id;
+  s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
+  return check_pick(&picked, err);
+}
+
+Status tokens_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err) {
+  if (s->n_enqueued - s->n_taken >= STATE_RING)
+    return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", STATE_RING);
+  TRY(sync_notes(s, sampler, err));
+  TRY(sync_mask(s, sampler, err));
+  const float *logits =
+      s->logits + (size_t)(s->n_logit_rows - 1) * (size_t)s->loaded->model->config.vocab_size;
+  TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits,
+                          s->rows.ids, &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
+  s->n_enqueued++;
+  s->ahead = s->ahead || !id;
+  return id ? tokens_wait(s, id, err) : STATUS_OK;
+}
+
+Status tokens_drain(BackendState *s, Error *err) {
+  Status status = state_wait(s, err);
+  while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
+  s->ahead = false;
+  s->notes_version = UINT64_MAX;
+  return status;
+}
+
+/* --- several sequences */
+
+/* Copies the host's notes of seen tokens to the device, unless the device made the same ones itself: it
+ * counts its picks. */
+static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampler, Error *err) {
+  uint64_t *version = &s->row_versions[sequence];
+  if (!sampler_has_penalties(sampler)) {
+    *version = UINT64_MAX;
+    return STATUS_OK;
+  }
+  const bool same = *version == sampler_version(sampler);
+  *version = sampler_version(sampler) + 1; /* that of the pick to come, if it is all that is counted */
+  if (same) return STATUS_OK;
+  TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
+  sampler_token_counts(sampler, s->staging);
+  return device_sampler_set_notes(s->sampler, sequence, s->staging, s->loaded->stream, err);
+}
+
+/* Copies the masks in one piece. PRECOND the picks of the step before are complete. */
+static Status copy_masks(BackendState *s, const RowPick *picks, Sampler *const *samplers, int n, Error *err) {
+  const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
+  int first = INT32_MAX, last = -1;
+  for (int i = 0; i < n; i++) {
+    const int sequence = picks[i].sequence;
+    if (!picks[i].masked) continue;
+    if (sequence < first) first = sequence;
+    if (sequence > last) last = sequence;
+    memcpy(s->mask + (size_t)sequence * n_words, sampler_allowed(samplers[picks[i].row]),
+           n_words * sizeof *s->mask);
+  }
+  if (last < 0) return STATUS_OK;
+  return device_sampler_allow_all(s->sampler, first, s->mask + (size_t)first * n_words, last - first + 1,
+                                  s->loaded->stream, err);
+}
+
+/* Row i of the logits is the last of its sequence in the step, if a token is picked from it. */
+Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
+  int n_picks = 0;
+  if (n > s->n_logit_rows)
+    return error_set(err, STATUS_FAILED, "tokens of %d rows were asked for, the last step made logits of %d",
+                     n, s->n_logit_rows);
+  for (int i = 0; i < n; i++) {
+    if (!samplers[i]) continue;
+    const int sequence = sequences_of_logits(&s->sequences, i);
+    TRY(sync_row_notes(s, sequence, samplers[i], err));
+    s->row_picks[n_picks] = (RowPick){.settings = sampler_settings(samplers[i]),
+                                      .draw = sampler_take_draw(samplers[i]),
+                                      .row = i,
+                                      .sequence = sequence,
+                                      .masked = sampler_allowed(samplers[i]) != NULL};
+    s->ring[n_picks++].kind = SAMPLED_NOTHING;
+  }
+  if (n_picks == 0) return STATUS_OK;
+  TRY(copy_masks(s, s->row_picks, samplers, n_picks, err));
+  TRY(device_sampler_pick_rows(s->sampler, s->row_picks, n_picks, s->logits, s->ring, s->loaded->stream,
+                               err));
+  TRY(state_wait(s, err));
+  for (int i = 0; i < n_picks; i++) {
+    TRY(check_pick(&s->ring[i], err));
+    ids[s->row_picks[i].row] = s->ring[i].id;
+  }
+  return STATUS_OK;
+}

@@ -1,0 +1,10 @@
+/* tokens.h - from logits to tokens: the backend's read_logits, sample, wait_token, drain and sample_rows. */
+#pragma once
+
+#include "engine/backend.h"
+
+Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
+Status tokens_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err);
+Status tokens_wait(BackendState *s, int32_t *id, Error *err);
+Status tokens_drain(BackendState *s, Error *err);
+Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);

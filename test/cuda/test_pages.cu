@@ -1,0 +1,324 @@
+/* test_pages.cu - attention of many sequences at once, whose keys and values lie in pages, against attention
+ * in double; the division of the work among units and tiles; copies of pages.
+ *
+ * Each case is a step of several sequences at different positions, some of one row and some of many, a row
+ * that is none, and pages in a random order, some of them shared. What the sequences do not have is NaN. The
+ * tolerance is that of test_attention.cu. `test_pages few` has fewer cases, for emulated GPUs; prints `N
+ * passed, N failed`. */
+#include <cuda_fp16.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmath>
+#include <vector>
+
+#include "cuda/attention/attention.h"
+#include "test/cuda/check.cuh"
+
+extern "C" {
+#include "cuda/sequences.h"
+}
+
+static const double TOLERANCE = 5e-7;
+
+struct Shape {
+  int n_heads, n_kv_heads, head_dim;
+};
+struct Part {
+  int pos, n;
+};
+
+static int passed, failed;
+static uint32_t random_state = 1;
+
+static uint32_t random_below(uint32_t n) {
+  random_state = random_state * 1664525u + 1013904223u;
+  return (uint32_t)((uint64_t)random_state * n >> 32);
+}
+
+static float random_number(float scale) {
+  float sum = 0;
+  for (int i = 0; i < 4; i++) sum += (float)random_below(1 << 16) / (1 << 16) - 0.5f;
+  return sum * 1.7f * scale;
+}
+
+template <class T> struct Numbers {
+  std::vector<T> host;
+  T *device = NULL;
+  Numbers(size_t n, float scale) : host(n) {
+    for (T &x : host) x = (T)random_number(scale);
+  }
+  void copy() {
+    CHECK(cudaMalloc(&device, host.size() * sizeof(T)));
+    CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  ~Numbers() { cudaFree(device); }
+};
+
+/* The cache of one layer, and the page tables of its sequences. */
+template <class T> struct Pool {
+  Shape s;
+  int n_pages;
+  Numbers<T> k, v;
+  std::vector<std::vector<int>> tables;
+
+  size_t at(int sequence, int kv_head, int position) const {
+    const int page = tables[sequence][position / KV_PAGE_TOKENS];
+    return (((size_t)page * s.n_kv_heads + kv_head) * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) *
+           s.head_dim;
+  }
+
+  /* Pages in random order; every second sequence shares its first page with the one before if both are full.
+   * */
+  Pool(Shape shape, const std::vector<Part> &parts)
+      : s(shape), n_pages(count(parts)), k((size_t)n_pages * s.n_kv_heads * KV_PAGE_TOKENS * s.head_dim, 1),
+        v(k.host.size(), 1) {
+    std::vector<int> order;
+    for (int i = 0; i < n_pages; i++) order.insert(order.begin() + random_below((uint32_t)i + 1), i);
+    std::vector<bool> used(k.host.size() / s.head_dim);
+    for (size_t i = 0; i < parts.size(); i++) {
+      tables.push_back({});
+      const bool shares = i % 2 && parts[i].pos >= KV_PAGE_TOKENS && parts[i - 1].pos >= KV_PAGE_TOKENS;
+      for (int p = 0; p * KV_PAGE_TOKENS < parts[i].pos + parts[i].n; p++) {
+        tables[i].push_back(shares && p == 0 ? tables[i - 1][0] : order.back());
+        if (!shares || p > 0) order.pop_back();
+      }
+      for (int position = 0; position < parts[i].pos + parts[i].n; position++)
+        for (int h = 0; h < s.n_kv_heads; h++) used[at((int)i, h, position) / s.head_dim] = true;
+    }
+    for (size_t row = 0; row < used.size(); row++)
+      for (int d = 0; d < s.head_dim && !used[row]; d++)
+        k.host[row * s.head_dim + d] = v.host[row * s.head_dim + d] = (T)NAN;
+    k.copy(), v.copy();
+  }
+
+  static int count(const std::vector<Part> &parts) {
+    int n = 2;
+    for (const Part &p : parts) n += (p.pos + p.n - 1) / KV_PAGE_TOKENS + 1;
+    return n;
+  }
+};
+
+struct Kind {
+  int window;
+  double cap;
+  bool sinks;
+  size_t shared_bytes;
+};
+
+static double number(float x) {
+  return (double)x;
+}
+
+template <class T>
+static void reference(const Pool<T> &pool, const Kind &kind, const __half *q, const float *sinks,
+                      int sequence, int pos, double scale, double *out) {
+  const Shape &s = pool.s;
+  const int first = kind.window > 0 && pos + 1 > kind.window ? pos + 1 - kind.window : 0;
+  for (int head = 0; head < s.n_heads; head++, q += s.head_dim, out += s.head_dim) {
+    const int kv_head = head / (s.n_heads / s.n_kv_heads);
+    double high = sinks ? number(sinks[head]) : -INFINITY, total = 0;
+    std::vector<double> score(pos + 1);
+    for (int key = first; key <= pos; key++) {
+      const T *k = &pool.k.host[pool.at(sequence, kv_head, key)];
+      for (int d = 0; d < s.head_dim; d++) score[key] += number(__half2float(q[d])) * number((float)k[d]);
+      score[key] *= scale;
+      if (kind.cap != 0) score[key] = kind.cap * tanh(score[key] / kind.cap);
+      high = fmax(high, score[key]);
+    }
+    if (sinks) total = exp(number(sinks[head]) - high);
+    for (int d = 0; d < s.head_dim; d++) out[d] = 0;
+    for (int key = first; key <= pos; key++) {
+      const T *v = &pool.v.host[pool.at(sequence, kv_head, key)];
+      const double p = exp(score[key] - high);
+      total += p;
+      for (int d = 0; d < s.head_dim; d++) out[d] += p * number((float)v[d]);
+    }
+    for (int d = 0; d < s.head_dim; d++) out[d] /= total;
+  }
+}
+
+/* A step of these parts as sequences.c describes it. */
+struct Step {
+  Sequences sequences = {};
+  StepRows rows = {};
+  void *memory = NULL;
+  StateOptions options = {};
+
+  template <class T> Step(const Attention &a, const Pool<T> &pool, const std::vector<Part> &parts) {
+    std::vector<SequenceRows> all;
+    TokenRange range = {};
+    for (size_t i = 0; i < parts.size(); i++) {
+      all.push_back({(int)i, parts[i].pos, parts[i].n, false});
+      range.n_tokens += parts[i].n;
+      options.n_ctx = std::max(options.n_ctx, parts[i].pos + parts[i].n);
+    }
+    options.n_sequences = (int)parts.size() + 1, options.n_pages = pool.n_pages;
+    options.max_chunk = range.n_tokens + PADDED_ROWS, options.max_logit_rows = options.n_sequences;
+    DeviceArena arena = {};
+    step_rows_place(&rows, &options, &arena);
+    CHECK(cudaMalloc(&memory, arena.used));
+    arena = {(char *)memory, 0};
+    step_rows_place(&rows, &options, &arena);
+    MUST(sequences_add_tile_size(&sequences, attention_tile_tokens(&a), &error));
+    sequences.unit_blocks = attention_tile_tokens(&a) > 0 ? attention_unit_blocks(&a) : 0;
+    MUST(sequences_open(&sequences, &options, &error));
+    for (size_t i = 0; i < parts.size(); i++)
+      MUST(sequences_set_pages(&sequences, (int)i, 0, pool.tables[i].data(), (int)pool.tables[i].size(),
+                               &error));
+    range.parts = all.data(), range.n_parts = (int)all.size();
+    const std::vector<int> ids(range.n_tokens);
+    const int32_t logit_row = range.n_tokens - 1;
+    range.logit_rows = &logit_row;
+    MUST(sequences_set_step(&sequences, &rows, range, ids.data(), 1, 0, &error));
+  }
+  ~Step() {
+    sequences_close(&sequences);
+    cudaFree(memory);
+  }
+};
+
+template <class T>
+static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &parts, Kind kind, int sms) {
+  const Pool<T> pool(s, parts);
+  int n_tokens = 0;
+  for (const Part &p : parts) n_tokens += p.n;
+  const size_t row = (size_t)s.n_heads * s.head_dim, n = (size_t)(n_tokens + PADDED_ROWS) * row;
+  Numbers<__half> q(n, 2), out(n, 0);
+  Numbers<float> sinks(s.n_heads, 3);
+  for (__half &x : out.host) x = __float2half(NAN);
+  q.copy(), out.copy(), sinks.copy();
+  Attention a = {};
+  a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = KV_PAGE_TOKENS;
+  a.window = kind.window, a.kv = kv, a.shared_bytes = kind.shared_bytes, a.wgmma_sms = sms;
+  a.scale = kind.cap != 0 ? 1 : 1 / sqrt((double)s.head_dim), a.cap = kind.cap;
+  a.sinks = kind.sinks ? sinks.device : NULL;
+  a.q = q.device, a.k = pool.k.device, a.v = pool.v.device, a.out = out.device;
+  const size_t bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim);
+  CHECK(cudaMalloc(&a.workspace, bytes));
+  CHECK(cudaMemset(a.workspace, 0, bytes));
+  Step step(a, pool, parts);
+  const Sequences &sequences = step.sequences;
+  a.pos = step.rows.pos, a.pages = {step.rows.pages, step.rows.first_page, pool.n_pages};
+  const AttentionWork work = {step.rows.units, step.rows.tiles[0], sequences.n_units, sequences.n_tiles[0]};
+  std::vector<__half> got(n), again(n);
+  for (std::vector<__half> *to : {&got, &again}) {
+    MUST(attention_run_many(&a, &work, sequences.n_rows, 0, &error));
+    CHECK(cudaMemcpy(to->data(), out.device, n * 2, cudaMemcpyDeviceToHost));
+  }
+  double off = 0, norm = 0;
+  std::vector<double> want(row);
+  int at = 0;
+  for (size_t i = 0; i < parts.size(); i++)
+    for (int r = 0; r < parts[i].n; r++, at++) {
+      reference(pool, kind, &q.host[at * row], kind.sinks ? sinks.host.data() : NULL, (int)i,
+                parts[i].pos + r, a.scale, want.data());
+      for (size_t j = 0; j < row; j++) {
+        const double d = number(__half2float(got[at * row + j])) - want[j];
+        off += d * d, norm += want[j] * want[j];
+      }
+    }
+  const bool same = memcmp(got.data(), again.data(), at * row * 2) == 0;
+  bool untouched = true;
+  for (size_t i = at * row; i < n; i++) untouched = untouched && std::isnan(__half2float(got[i]));
+  const bool good = off <= TOLERANCE * norm && same && untouched;
+  if (!good)
+    printf("FAILED %s, heads %d/%d of %d, window %d, cap %g, %d rows, %d units, %d tiles: NMSE %.3g%s%s\n",
+           what, s.n_heads, s.n_kv_heads, s.head_dim, kind.window, kind.cap, at, sequences.n_units,
+           sequences.n_tiles[0], off / norm, same ? "" : ", two runs differ",
+           untouched ? "" : ", rows that are none were written");
+  good ? passed++ : failed++;
+  CHECK(cudaFree(a.workspace));
+}
+
+/* Units of a long sequence beside short ones are many, and never more than the workspace has places for. */
+static void check_units() {
+  bool good = attention_unit_keys(8, 128) == 128 && attention_unit_keys(8, 264 * 1024) == 8192 / 8 * 8;
+  for (int blocks : {1, 2, 8, 40})
+    for (int n : {1, 7, 256}) {
+      long long n_keys = 0, split = 0;
+      std::vector<int> lengths;
+      for (int i = 0; i < n; i++) lengths.push_back(1 + (int)random_below(i % 17 ? 700 : 40000));
+      for (int length : lengths) n_keys += length;
+      const int keys = attention_unit_keys(blocks, n_keys);
+      for (int length : lengths)
+        if (length > keys) split += (length - 1) / keys + 1;
+      good = good && keys % KV_PAGE_TOKENS == 0 && split * blocks <= ATTENTION_UNITS;
+    }
+  if (!good) printf("FAILED the division into units\n");
+  good ? passed++ : failed++;
+}
+
+/* Two layers with pages of different sizes, and one without a cache of its own. */
+static void check_copy() {
+  const size_t page[] = {KV_PAGE_TOKENS * 34, 0, KV_PAGE_TOKENS * 256}, n_pages = 3;
+  std::vector<CachePlace> places;
+  size_t all = 0;
+  for (size_t bytes : page) places.push_back({all, bytes}), all += bytes * n_pages;
+  std::vector<unsigned char> k(all), v(all), got(all);
+  for (auto *bytes : {&k, &v})
+    for (unsigned char &b : *bytes) b = (unsigned char)random_below(256);
+  unsigned char *k_device, *v_device;
+  CachePlace *places_device;
+  CHECK(cudaMalloc(&k_device, all));
+  CHECK(cudaMalloc(&v_device, all));
+  CHECK(cudaMalloc(&places_device, sizeof(CachePlace) * 3));
+  CHECK(cudaMemcpy(k_device, k.data(), all, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(v_device, v.data(), all, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(places_device, places.data(), sizeof(CachePlace) * 3, cudaMemcpyHostToDevice));
+  MUST(attention_copy_page(k_device, v_device, places_device, 3, 2, 0, 0, &error));
+  bool good = true;
+  for (int i = 0; i < 2; i++) {
+    std::vector<unsigned char> &want = i ? v : k;
+    for (const CachePlace &p : places)
+      memcpy(&want[p.first], &want[p.first + 2 * p.page_bytes], p.page_bytes);
+    CHECK(cudaMemcpy(got.data(), i ? v_device : k_device, all, cudaMemcpyDeviceToHost));
+    good = good && got == want;
+  }
+  if (!good) printf("FAILED copy of a page\n");
+  good ? passed++ : failed++;
+  for (void *p : {(void *)k_device, (void *)v_device, (void *)places_device}) CHECK(cudaFree(p));
+}
+
+int main(int argc, char **argv) {
+  const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+  int shared = 0, sms = 0;
+  MUST(attention_wgmma_sms(0, &sms, &error));
+  CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  check_units();
+  check_copy();
+  const Kind plain = {0, 0, false, (size_t)shared};
+  /* Ends of pages and of tiles; sequences that begin, and that go on inside of a page. */
+  const std::vector<Part> singles = {{0, 1},   {63, 1},  {64, 1}, {65, 1}, {127, 1},
+                                     {200, 1}, {130, 1}, {2, 1},  {1, 1}},
+                          mixed = {{0, 1},   {0, 70},  {100, 1}, {60, 5},
+                                   {64, 64}, {127, 2}, {129, 1}, {30, 100}},
+                          uneven = {{1500, 1}, {10, 1}, {70, 1}};
+  std::vector<Shape> shapes = {{9, 3, 64}, {32, 8, 128}, {8, 4, 256}, {16, 2, 512}, {4, 2, 80}, {16, 1, 128}};
+  if (few) shapes = {{3, 1, 64}, {8, 2, 128}};
+  for (Shape s : shapes) {
+    for (int n : {0, sms}) { /* prefill for tiles, then wgmma */
+      if (n == 0 && sms > 0 && few) continue;
+      run<__half>("mixed", s, KV_F16, mixed, plain, n);
+      run<__half>("mixed, window", s, KV_F16, mixed, {40, 0, false, (size_t)shared}, n);
+      run<__half>("mixed, sinks", s, KV_F16, mixed, {0, 0, true, (size_t)shared}, n);
+      if (sms == 0) break;
+    }
+    run<__half>("singles", s, KV_F16, singles, plain, sms);
+    run<__half>("singles, window", s, KV_F16, singles, {70, 0, true, (size_t)shared}, sms);
+    run<__half>("uneven", s, KV_F16, uneven, plain, sms);
+    run<__half>("uneven, window", s, KV_F16, uneven, {600, 0, true, (size_t)shared}, sms);
+  }
+  for (Shape s : {Shape{8, 4, 256}, Shape{8, 2, 128}}) {
+    if (few && s.head_dim == 256) continue;
+    run<__half>("mixed, cap", s, KV_F16, mixed, {0, 20, false, (size_t)shared}, sms);
+    run<__half>("uneven, cap", s, KV_F16, uneven, {0, 20, false, (size_t)shared}, sms);
+    run<__half>("mixed, less shared memory", s, KV_F16, mixed, {0, 0, false, 64 << 10}, 0);
+  }
+  /* Heads that only the plain kernel takes, and its other type. */
+  for (Shape s : {Shape{4, 4, 34}, Shape{2, 1, 2}})
+    run<__half>("plain", s, KV_F16, mixed, {50, 0, true, 0}, sms);
+  run<float>("fp32", {4, 2, 64}, KV_F32, mixed, {0, 0, true, (size_t)shared}, sms);
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}

@@ -1,0 +1,120 @@
+"""`auk --map --parallel N` on a GPU: many records at once, against the same records one by one.
+
+Steps of several rows take other kernels than those of one, so a bit of a logit may differ, and with it a token where
+two are nearly as likely. The bound of KL divergence in test_model.py, 2e-5, taken as the error of one logit, is
+sqrt(2 * 2e-5) = 6e-3; NEAR is five times as much, for differences of two logits of random models with sharp attention.
+Scores of choices, sums over few tokens, may differ as much.
+"""
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MINIATURES = ROOT / "test" / "data" / "miniatures"
+STORIES = ROOT / "test" / "data" / "stories260K-awq"
+EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"
+# Heads of several sizes, windows, sinks, caps, whole and part ropes, LongRoPE, shared caches, both recurrent layers.
+MODELS = [STORIES, *(MINIATURES / name for name in (
+    ["gemma2-awq", "lfm2-awq"] if EMULATED else [
+        "gemma2-awq", "gemma3-awq", "gemma4-e", "granite-swa-awq", "lfm2-awq", "llama3-awq", "muse-glimmer-text-part",
+        "olmo2-awq", "phi3-longrope-long", "qwen3_5", "qwen3_5-tied", "smollm3-awq"]))]
+RECORDS = 5 if EMULATED else 40
+NEAR = 0.03
+
+
+@pytest.fixture
+def records(auk, computed_by_cuda):
+    """records(model, n, *flags): the result objects of --map, n records at once."""
+
+    def go(model, n, *flags, lines=None):
+        computed_by_cuda(model)
+        # Beginnings that several records share, and lengths around the 64 tokens of a page.
+        lines = lines or [f"{'Once upon a time ' * (i % 3 * 9)}there was a {'big ' * (i % 7)}dog number {i}"
+                          for i in range(RECORDS)]
+        done = subprocess.run([*auk, "-m", model, "--raw", "--device", "cuda", "--map", "-", "--parallel", n,
+                               "--json", *flags], input="".join(line + "\n" for line in lines).encode(),
+                              capture_output=True)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return go
+
+
+def ids_of(records):
+    return [record["ids"] for record in records]
+
+
+def first_difference(a, b):
+    return next(i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1])
+
+
+@pytest.fixture
+def check_alike(auk, tmp_path):
+    """check_alike(model, alone, together): the ids are the same, but where the CPU has two tokens nearly as likely."""
+
+    def look(model, alone, together):
+        pairs = [(a, b) for a, b in zip(alone, together, strict=True) if a["ids"] != b["ids"]]
+        for a, b in pairs:
+            n = first_difference(a["ids"], b["ids"])
+            (tmp_path / "ids").write_text(" ".join(map(str, a["prompt_ids"] + a["ids"][:n])))
+            subprocess.run([*auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--device", "cpu",
+                            "--logits-out", tmp_path / "l.npy"], check=True, capture_output=True)
+            last = np.load(tmp_path / "l.npy")[-1]
+            assert abs(last[a["ids"][n]] - last[b["ids"][n]]) < NEAR
+        print(f"{len(pairs)} of {len(alone)} answers are others")
+        assert len(pairs) <= len(alone) // 4
+
+    return look
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.name)
+def test_answers_are_those_of_one_by_one(model, records, check_alike):
+    flags = ["-n", "6" if EMULATED else "70", "--temp", "0", "--ignore-eos", "--ids"]
+    alone = records(model, "1", *flags)
+    for n in ("3",) if EMULATED else ("2", "7", "64"):
+        check_alike(model, alone, records(model, n, *flags))
+
+
+@pytest.mark.parametrize("kv", ["f16", "f32"])
+def test_scores_are_those_of_one_by_one(kv, records):
+    flags = ["--choose", "the park,bed, a big red ball,him", "--kv", kv]
+    scores = [[[choice["sum"] for choice in record["scores"]] for record in records(STORIES, n, *flags)]
+              for n in ("1", "3" if EMULATED else "16")]
+    for alone, together in zip(*scores, strict=True):
+        assert together == pytest.approx(alone, abs=NEAR)
+
+
+def test_drawn_tokens_keep_to_seeds_penalties_and_forms(records):
+    flags = ["-n", "6" if EMULATED else "30", "--temp", "1", "-s", "3", "--repeat-penalty", "1.2", "--presence-penalty",
+             "0.3", "--ids"]
+    for more in ([], ["--top-k", "0"], ["--regex", "[a-z ]{5,20}"]):
+        alone = ids_of(records(STORIES, "1", *flags, *more))
+        together = ids_of(records(STORIES, "3" if EMULATED else "16", *flags, *more))
+        assert sum(a != b for a, b in zip(alone, together, strict=True)) <= 1
+
+
+def test_without_graphs_the_tokens_are_the_same(records):
+    """Graphs launch the same kernels; sizes of steps repeat here, so that there are some."""
+    flags = ["-n", "6" if EMULATED else "40", "--temp", "0", "--ignore-eos", "--ids"]
+    assert ids_of(records(STORIES, "4", *flags)) == ids_of(records(STORIES, "4", *flags, "--no-graphs"))
+
+
+def test_sequences_wait_where_pages_run_out(records):
+    """Two contexts of pages for many records: the youngest gives its pages back and is computed again."""
+    if EMULATED:
+        pytest.skip("an emulated GPU takes a minute")
+    lines = [f"there was a dog number {i}" for i in range(12)]
+    flags = ["-n", "400", "--temp", "0", "--ignore-eos", "--ids", "-c", "512"]
+    assert ids_of(records(STORIES, "12", *flags, lines=lines)) == ids_of(records(STORIES, "12", *flags, lines=lines))
+
+
+def test_more_records_at_once_than_memory_holds_are_refused(auk):
+    if EMULATED:
+        pytest.skip("an emulated GPU has the host's memory")
+    done = subprocess.run([*auk, "bench", "-m", ROOT / "test" / "data" / "configs" / "Qwen3-32B-AWQ", "--dummy-weights",
+                           "--parallel", "256", "-p", "20000", "-n", "20000", "--device", "cuda"], capture_output=True)
+    assert done.returncode == 1 and b"not enough memory" in done.stderr and done.stderr.count(b"\n") == 1
