@@ -29,8 +29,9 @@ typedef struct {
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
   bool long_rope;
-  bool again; /* its pages were taken back once */
-  int n_rows; /* in this step */
+  bool again;     /* its pages were taken back once */
+  int n_rows;     /* in this step */
+  int n_expected; /* tokens of the answer, while it is not known */
   double start_ms;
 } Sequence;
 
@@ -46,12 +47,14 @@ struct Batch {
   Sequence **active; /* [n_active] of n_sequences, the oldest first */
   Sequence **idle;   /* [n_sequences - n_active] */
   int n_active;
-  SequenceRows *parts; /* [n_sequences] */
-  int32_t *ids, *rows; /* [max_chunk] of the step's rows; rows with logits */
-  Sampler **samplers;  /* [max_chunk] of the rows with logits */
-  int32_t *picks;      /* [max_chunk] */
-  float *logits;       /* [vocab_size] */
-  int n_taken_back;    /* in this step */
+  SequenceRows *parts;       /* [n_sequences] */
+  int32_t *ids, *rows;       /* [max_chunk] of the step's rows; rows with logits */
+  Sampler **samplers;        /* [max_chunk] of the rows with logits */
+  int32_t *picks;            /* [max_chunk] */
+  float *logits;             /* [vocab_size] */
+  int n_taken_back;          /* in this step */
+  int n_rows;                /* in this step, so far */
+  double n_prompt, n_answer; /* tokens of all requests so far: to compute before, and generated or expected */
 };
 
 /* --- opening */
@@ -188,6 +191,7 @@ static bool is_scored(const Sequence *s) {
 /* Gives all pages back, the last one first: it is the first to be used again. */
 static void give_back(Batch *b, Sequence *s) {
   while (s->n_pages > 0) page_pool_release(b->pool, s->pages[--s->n_pages]);
+  b->n_rows -= s->n_rows;
   s->n_past = s->n_rows = 0;
 }
 
@@ -223,6 +227,7 @@ static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *er
   while (b->active[index] != s) index++;
   sampler_allow(s->sampler, NULL);
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
+  b->n_answer += s->result.generated.n_generated - s->n_expected;
   leave(b, index);
   return job->done(job->user, &s->request, &s->result, err);
 }
@@ -263,6 +268,11 @@ static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, 
   s->n_ids = request->n_ids - is_scored(s);
   memcpy(s->ids, request->ids, (size_t)request->n_ids * sizeof *s->ids);
   s->n_past = s->n_pages = s->n_rows = 0;
+  s->n_expected = is_scored(s)                       ? 1
+                  : request->generate.max_tokens > 0 ? request->generate.max_tokens
+                                                     : s->n_ids;
+  b->n_prompt += s->n_ids;
+  b->n_answer += s->n_expected;
   s->long_rope = s->again = false;
   sampler_forget(s->sampler);
   for (int i = 0; !is_scored(s) && i < s->n_ids; i++) sampler_count_token(s->sampler, s->ids[i], false);
@@ -334,7 +344,9 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
     TRY(append_page(b, s, match.page, err));
     s->n_past += page_tokens;
   }
-  if (!s->again) s->result.n_reused += s->n_past - start;
+  if (s->again) return STATUS_OK;
+  s->result.n_reused += s->n_past - start;
+  b->n_prompt -= s->n_past - start;
   return STATUS_OK;
 }
 
@@ -351,6 +363,7 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
     const int some = n - s->n_rows < room ? n - s->n_rows : room;
     page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, some);
     s->n_rows += some;
+    b->n_rows += some;
   }
   return STATUS_OK;
 }
@@ -390,36 +403,38 @@ static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *
   return STATUS_OK;
 }
 
-static int rows_of(const Batch *b) {
-  int n = 0;
-  for (int i = 0; i < b->n_active; i++) n += b->active[i]->n_rows;
-  return n;
-}
-
 /* True while the sequence computes its prompt, or all of its tokens again. */
 static bool is_prefilled(const Sequence *s) {
   return s->n_past < s->request.n_ids - is_scored(s) && s->n_ids - s->n_past > 1;
 }
 
-/* The most rows that a sequence may have: one is left for each of the sequences after it that generate. */
-static int room_of(const Batch *b, int index, bool prefilled) {
-  int n = b->sizes.max_chunk - rows_of(b);
-  for (int i = index + 1; i < b->n_active && !prefilled; i++) n -= !is_prefilled(b->active[i]);
-  return n;
+/* The rows that a step may have before prompts wait. A GPU takes as long for a few rows as for some hundred,
+ * so its prompts are spread over the steps in which others generate: as many rows in each as there come
+ * prompts for answers. Steps full of prompts, and then many of generating rows alone, would take longer. */
+static int paced_rows(const Batch *b) {
+  const int least = 2 * b->backend->sequences, most = b->sizes.max_chunk;
+  const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));
+  if (!b->backend->memory || rows >= most) return most;
+  return rows > least ? (int)rows : least < most ? least : most;
 }
 
 /* Chooses the rows of a step: those of each sequence that generates (several where tokens are forced), then
  * those of prompts. A sequence whose pages are taken back loses its rows. */
 static Status plan_step(Batch *b, Error *err) {
-  int n_logits = b->sizes.max_logit_rows;
-  b->n_taken_back = 0;
-  for (int i = 0; i < b->n_active; i++) b->active[i]->n_rows = 0;
+  int n_logits = b->sizes.max_logit_rows, n_generating = 0;
+  b->n_taken_back = b->n_rows = 0;
+  for (int i = 0; i < b->n_active; i++) {
+    b->active[i]->n_rows = 0;
+    n_generating += !is_prefilled(b->active[i]);
+  }
   for (int prompts = 0; prompts < 2; prompts++) {
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
       choose_rope(b, s); /* may make a sequence that generates one that is prefilled */
-      if (s->n_rows == 0 && is_prefilled(s) == prompts)
-        TRY(plan_sequence(b, s, room_of(b, i, prompts), &n_logits, err));
+      if (s->n_rows > 0 || is_prefilled(s) != prompts) continue;
+      /* A row is left for each of the sequences after it that generate. */
+      const int most = prompts ? paced_rows(b) : b->sizes.max_chunk - --n_generating;
+      TRY(plan_sequence(b, s, most - b->n_rows, &n_logits, err));
     }
   }
   return STATUS_OK;

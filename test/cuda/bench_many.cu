@@ -1,0 +1,85 @@
+/* bench_many.cu - answer tokens a second of many records, as `auk --map --parallel N` answers them: a record
+ * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32]; MODEL is a
+ * config.json or a directory with one, weights are random, decoding is greedy, prompts share nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vector>
+
+extern "C" {
+#include "base/clock.h"
+#include "cuda/backend.h"
+#include "engine/batch.h"
+}
+#include "test/cuda/check.cuh"
+
+struct Records {
+  int n, n_prompt, n_answer, vocab;
+  std::vector<int32_t> ids;
+  SamplerSettings sampler;
+  int n_asked, n_done, n_steps;
+  long long n_generated, n_rows;
+};
+
+static Status take_token(void *user, int32_t, TokenReply *, Error *) {
+  ((Records *)user)->n_generated++;
+  return STATUS_OK;
+}
+
+static Status next(void *user, bool, BatchRequest *request, bool *found, Error *) {
+  Records *r = (Records *)user;
+  *found = r->n_asked < r->n;
+  if (!*found) return STATUS_OK;
+  uint32_t state = (uint32_t)++r->n_asked * 2654435761u;
+  for (int32_t &id : r->ids) id = (int32_t)((state = state * 1664525u + 1013904223u) >> 8) % r->vocab;
+  *request = {};
+  request->ids = r->ids.data(), request->n_ids = (int)r->ids.size(), request->sampler = &r->sampler;
+  request->generate.max_tokens = r->n_answer, request->sink = take_token, request->user = r;
+  return STATUS_OK;
+}
+
+static Status done(void *user, const BatchRequest *, const BatchResult *result, Error *err) {
+  ((Records *)user)->n_done++;
+  return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
+}
+
+static void count_step(void *user, const BatchStep *step) {
+  Records *r = (Records *)user;
+  r->n_steps++, r->n_rows += step->range.n_tokens;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 6) return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32]\n"), 2;
+  const double start = clock_ms();
+  const Backend *backend = &cuda_backend;
+  Model *model;
+  BackendModel *loaded;
+  Batch *batch;
+  MUST(model_open_dummy(argv[1], &model, &error));
+  const BackendOptions options = {};
+  MUST(backend->load(model, &options, &loaded, &error));
+  Records records = {};
+  records.n = atoi(argv[3]), records.n_prompt = atoi(argv[4]), records.n_answer = atoi(argv[5]);
+  records.ids.resize(records.n_prompt), records.vocab = model->config.vocab_size;
+  records.sampler.top_p = records.sampler.repetition_penalty = 1;
+  BatchOptions sizes = {};
+  sizes.n_sequences = atoi(argv[2]), sizes.n_ctx = records.n_prompt + records.n_answer;
+  sizes.kv = argc > 6 && strcmp(argv[6], "f32") == 0 ? KV_F32 : KV_F16;
+  MUST(batch_open(backend, loaded, model, &sizes, &batch, &error));
+  BatchJob job = {};
+  job.next = next, job.done = done, job.step = count_step, job.user = &records;
+  const double begin = clock_ms();
+  MUST(batch_run(batch, &job, &error));
+  const double seconds = (clock_ms() - begin) * 1e-3;
+  printf("| %d at once | %d records of %d/%d | %.2f s | %.0f answer tokens/s | %.0f rows/s | %d steps of "
+         "%.2f ms, "
+         "%.0f rows | loaded in %.2f s |\n",
+         sizes.n_sequences, records.n_done, records.n_prompt, records.n_answer, seconds,
+         (double)records.n_generated / seconds, (double)records.n_rows / seconds, records.n_steps,
+         seconds * 1e3 / records.n_steps, (double)records.n_rows / records.n_steps, (begin - start) * 1e-3);
+  batch_close(batch);
+  backend->unload(loaded);
+  model_close(model);
+  return 0;
+}
