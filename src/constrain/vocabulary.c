@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "constrain/store/number_table.h"
 
 /* --- tries */
 
@@ -14,11 +15,39 @@ typedef struct {
   int32_t value;
 } Word;
 
+/* The order of words that share their bytes before `at`; equal ones by value. */
+static int order_from(const Word *x, const Word *y, uint32_t at) {
+  const uint32_t size = x->size < y->size ? x->size : y->size;
+  for (; at < size; at++)
+    if (x->bytes[at] != y->bytes[at]) return x->bytes[at] - y->bytes[at];
+  if (x->size != y->size) return x->size < y->size ? -1 : 1;
+  return (x->value > y->value) - (x->value < y->value);
+}
+
 static int by_bytes(const void *a, const void *b) {
-  const Word *x = a, *y = b;
-  int order = memcmp(x->bytes, y->bytes, x->size < y->size ? x->size : y->size);
-  if (order == 0) order = (x->size > y->size) - (x->size < y->size);
-  return order ? order : (x->value > y->value) - (x->value < y->value);
+  return order_from(a, b, 0);
+}
+
+/* Sorts words that share their bytes before `at`, and keeps the order of equal ones; spare[0..n) is free. */
+static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
+  if (n < 24) {
+    for (uint32_t i = 1; i < n; i++) {
+      const Word word = words[i];
+      uint32_t place = i;
+      for (; place > 0 && order_from(&words[place - 1], &word, at) > 0; place--)
+        words[place] = words[place - 1];
+      words[place] = word;
+    }
+    return;
+  }
+  uint32_t ends[258] = {0}; /* of the part of words that end here, of words with byte 0, 1, ... */
+  for (uint32_t i = 0; i < n; i++) ends[words[i].size > at ? 2 + words[i].bytes[at] : 1]++;
+  for (int i = 1; i < 258; i++) ends[i] += ends[i - 1];
+  for (uint32_t i = 0; i < n; i++) spare[ends[words[i].size > at ? 1 + words[i].bytes[at] : 0]++] = words[i];
+  memcpy(words, spare, n * sizeof *words);
+  for (int i = 1; i < 257; i++) /* each end has moved to that of the next */
+    if (ends[i] - ends[i - 1] > 1)
+      sort_words(words + ends[i - 1], spare + ends[i - 1], ends[i] - ends[i - 1], at + 1);
 }
 
 /* Appends the nodes of sorted words that share their bytes up to `at`, all longer than that. */
@@ -38,7 +67,10 @@ static void add_nodes(Trie *trie, const Word *words, uint32_t n, uint32_t at) {
 }
 
 static Status trie_make(Word *words, uint32_t n, Trie *trie, Error *err) {
-  qsort(words, n, sizeof *words, by_bytes);
+  Word *spare = mem_alloc((size_t)n + 1, sizeof *spare, "tokens", err);
+  if (!spare) return STATUS_FAILED;
+  sort_words(words, spare, n, 0);
+  free(spare);
   size_t n_nodes = 0;
   for (uint32_t i = 0; i < n; i++) {
     uint32_t common = 0;
@@ -97,8 +129,9 @@ static Inside inside_of(const char *text, size_t size) {
     in.quote = c == '"';
     if (in.quote) return in;
     uint32_t code;
-    int length = c == '\\' ? escape_length(text + in.size, size - in.size)
-                           : utf8_decode(text + in.size, size - in.size, &code);
+    const int length = c == '\\'  ? escape_length(text + in.size, size - in.size)
+                       : c < 0x80 ? 1
+                                  : utf8_decode(text + in.size, size - in.size, &code);
     in.legal = c >= 0x20 && length >= 0;
     in.unfinished = length == 0;
     if (!in.legal) return in;
@@ -203,7 +236,7 @@ static uint64_t classes_of(const char *bytes, size_t size) {
   uint64_t classes = 0;
   uint32_t code;
   for (size_t at = 0, step; at < size; at += step) {
-    int length = utf8_decode(bytes + at, size - at, &code);
+    const int length = (unsigned char)bytes[at] < 0x80 ? 1 : utf8_decode(bytes + at, size - at, &code);
     classes |= CLASS_BIT(length > 0 ? class_of_byte((unsigned char)bytes[at]) : CLASS_PARTIAL);
     step = length > 0 ? (size_t)length : 1;
   }
@@ -257,26 +290,41 @@ typedef struct {
   int32_t id;
 } ClassedToken;
 
-static int by_classes(const void *a, const void *b) {
-  const ClassedToken *x = a, *y = b;
-  if (x->classes != y->classes) return x->classes < y->classes ? -1 : 1;
-  return (x->id > y->id) - (x->id < y->id);
+/* The number of the set with these classes, which is added if it is new. */
+static Status find_set(Vocabulary *v, NumberTable *sets, size_t *capacity, uint64_t classes, uint32_t *number,
+                       Error *err) {
+  const uint64_t hash = classes * UINT64_C(0x9e3779b97f4a7c15);
+  for (NumberWalk w = number_table_walk(sets, hash); number_walk_next(&w, number);)
+    if (v->class_sets[*number].classes == classes) return STATUS_OK;
+  TRY(mem_grow(&v->class_sets, capacity, v->n_class_sets + 1, sizeof *v->class_sets, "tokens", err));
+  if (!number_table_reserve(sets)) return error_set(err, STATUS_FAILED, "out of memory");
+  *number = v->n_class_sets++;
+  v->class_sets[*number] = (ClassSet){.classes = classes};
+  number_table_put(sets, hash, *number);
+  return STATUS_OK;
 }
 
-static Status add_class_sets(Vocabulary *v, ClassedToken *tokens, uint32_t n, Error *err) {
-  if (n > 0) qsort(tokens, n, sizeof *tokens, by_classes);
-  v->class_ids = mem_alloc(n + 1, sizeof *v->class_ids, "tokens", err);
-  if (!v->class_ids) return STATUS_FAILED;
+static Status add_class_sets(Vocabulary *v, const ClassedToken *tokens, uint32_t n, Error *err) {
+  NumberTable sets = {0};
   size_t capacity = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    v->class_ids[i] = tokens[i].id;
-    if (i == 0 || tokens[i - 1].classes != tokens[i].classes) {
-      TRY(mem_grow(&v->class_sets, &capacity, v->n_class_sets + 1, sizeof *v->class_sets, "tokens", err));
-      v->class_sets[v->n_class_sets++] = (ClassSet){tokens[i].classes, i, 0};
-    }
-    v->class_sets[v->n_class_sets - 1].n++;
+  Status status = STATUS_OK;
+  uint32_t *numbers = mem_alloc((size_t)n + 1, sizeof *numbers, "tokens", err);
+  v->class_ids = numbers ? mem_alloc((size_t)n + 1, sizeof *v->class_ids, "tokens", err) : NULL;
+  if (!v->class_ids) status = STATUS_FAILED;
+  for (uint32_t i = 0; i < n && status == STATUS_OK; i++) {
+    status = find_set(v, &sets, &capacity, tokens[i].classes, &numbers[i], err);
+    if (status == STATUS_OK) v->class_sets[numbers[i]].n++;
   }
-  return STATUS_OK;
+  for (uint32_t i = 1; i < v->n_class_sets; i++)
+    v->class_sets[i].first = v->class_sets[i - 1].first + v->class_sets[i - 1].n;
+  for (uint32_t i = 0; i < v->n_class_sets; i++) v->class_sets[i].n = 0;
+  for (uint32_t i = 0; i < n && status == STATUS_OK; i++) {
+    ClassSet *set = &v->class_sets[numbers[i]];
+    v->class_ids[set->first + set->n++] = tokens[i].id;
+  }
+  free(numbers);
+  number_table_release(&sets);
+  return status;
 }
 
 static Status add_classes(Vocabulary *v, Word *words, Error *err) {
@@ -288,7 +336,6 @@ static Status add_classes(Vocabulary *v, Word *words, Error *err) {
   if (!tokens) return STATUS_FAILED;
   for (int byte = 0; byte < 256; byte++) v->class_of[byte] = (uint8_t)class_of_byte((unsigned char)byte);
   TRY(add_below(&v->tokens, err));
-  TRY(add_below(&v->unspaced, err));
   TRY(add_below(&v->rests, err));
   find_heights(v);
   uint32_t n = 0, n_partial = 0;
@@ -301,8 +348,8 @@ static Status add_classes(Vocabulary *v, Word *words, Error *err) {
     } else if (size > 0) {
       tokens[n++] = (ClassedToken){classes, id};
     }
-    for (int c = 0; c < N_CLASSES; c++) {
-      if (!(classes & CLASS_BIT(c))) continue;
+    for (uint64_t rest = classes; rest; rest &= rest - 1) {
+      const int c = __builtin_ctzll(rest);
       mask_add(v->has_class + (size_t)c * v->n_words, id);
       v->class_weights[c]++;
     }
@@ -344,22 +391,33 @@ static bool is_space(uint8_t byte) {
   return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
+/* Tokens after their white space. */
+static Status make_unspaced(Vocabulary *v, Error *err) {
+  Word *words = mem_alloc((size_t)v->n_ids + 1, sizeof *words, "tokens", err);
+  if (!words) return STATUS_FAILED;
+  uint32_t n = 0;
+  for (int32_t id = 0; id < v->n_ids; id++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(v, id, &size);
+    if (size == 0) continue;
+    while (size > 0 && is_space((uint8_t)*bytes)) bytes++, size--;
+    if (size == 0) mask_add(v->space, id);
+    if (size > 0) words[n++] = (Word){(const uint8_t *)bytes, (uint32_t)size, id};
+  }
+  Status status = trie_make(words, n, &v->unspaced, err);
+  if (status == STATUS_OK) status = add_below(&v->unspaced, err);
+  free(words);
+  return status;
+}
+
 static Status make_tries(Vocabulary *v, Word *words, Error *err) {
-  uint32_t n = 0, n_unspaced = 0, n_rests = 0;
+  uint32_t n = 0, n_rests = 0;
   size_t size;
   for (int32_t id = 0; id < v->n_ids; id++) {
     const char *bytes = vocabulary_bytes(v, id, &size);
     if (size > 0) words[n++] = (Word){(const uint8_t *)bytes, (uint32_t)size, id};
   }
   TRY(trie_make(words, n, &v->tokens, err));
-  for (int32_t id = 0; id < v->n_ids; id++) {
-    const char *bytes = vocabulary_bytes(v, id, &size);
-    if (size == 0) continue;
-    while (size > 0 && is_space((uint8_t)*bytes)) bytes++, size--;
-    if (size == 0) mask_add(v->space, id);
-    if (size > 0) words[n_unspaced++] = (Word){(const uint8_t *)bytes, (uint32_t)size, id};
-  }
-  TRY(trie_make(words, n_unspaced, &v->unspaced, err));
   v->characters = mem_alloc((size_t)v->n_ids + 1, 1, "tokens", err);
   if (!v->characters) return STATUS_FAILED;
   TRY(add_string_parts(v, words, &n_rests, err));
@@ -369,6 +427,26 @@ static Status make_tries(Vocabulary *v, Word *words, Error *err) {
   return add_classes(v, words, err);
 }
 
+/* Makes all tries, with two threads. */
+static Status make_all(Vocabulary *v, Error *err) {
+  Error errors[2];
+  Status statuses[2];
+#pragma omp parallel sections num_threads(2)
+  {
+#pragma omp section
+    {
+      Word *words = mem_alloc((size_t)v->n_ids + 1, sizeof *words, "tokens", &errors[0]);
+      statuses[0] = words ? make_tries(v, words, &errors[0]) : STATUS_FAILED;
+      free(words);
+    }
+#pragma omp section
+    statuses[1] = make_unspaced(v, &errors[1]);
+  }
+  const int failed = statuses[0] == STATUS_OK;
+  if (statuses[failed] != STATUS_OK) error_set(err, statuses[failed], "%s", errors[failed].text);
+  return statuses[failed];
+}
+
 Status vocabulary_open(const Tokenizer *tokenizer, Vocabulary *vocabulary, Error *err) {
   Vocabulary *v = vocabulary;
   *v = (Vocabulary){.n_ids = tokenizer_n_ids(tokenizer)};
@@ -376,10 +454,8 @@ Status vocabulary_open(const Tokenizer *tokenizer, Vocabulary *vocabulary, Error
   v->n_words = (uint32_t)((n + 63) / 64);
   v->offsets = mem_alloc(n + 1, sizeof *v->offsets, "tokens", err);
   v->space = v->offsets ? mem_alloc(v->n_words, sizeof *v->space, "tokens", err) : NULL;
-  Word *words = v->space ? mem_alloc(n + 1, sizeof *words, "tokens", err) : NULL;
-  Status status = words ? read_bytes(tokenizer, v, err) : STATUS_FAILED;
-  if (status == STATUS_OK) status = make_tries(v, words, err);
-  free(words);
+  Status status = v->space ? read_bytes(tokenizer, v, err) : STATUS_FAILED;
+  if (status == STATUS_OK) status = make_all(v, err);
   if (status != STATUS_OK) vocabulary_close(v);
   return status;
 }
