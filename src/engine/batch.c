@@ -253,6 +253,20 @@ static bool take_forced(Batch *b, Sequence *s) {
   return true;
 }
 
+/* Takes the token after a step whose row `row` of logits is the sequence's, and those that are forced. Where
+ * tokens are scored, each forced one has a step of its own. */
+static bool take_next(Batch *b, Sequence *s, int row) {
+  BatchResult *result = &s->result;
+  int32_t id;
+  const bool is_forced = generation_forced(&s->generation, &id);
+  if (!is_forced) id = b->picks[row];
+  if (!s->request.generate.score) return take_token(b, s, id, is_forced) && take_forced(b, s);
+  result->status = b->backend->read_logits(b->state, row, b->logits, &result->error);
+  if (result->status == STATUS_OK)
+    result->status = s->request.generate.score(s->request.user, b->logits, id, &result->error);
+  return result->status == STATUS_OK && take_token(b, s, id, is_forced);
+}
+
 /* Begins a sequence in the first idle slot. */
 static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, Error *err) {
   BatchResult refused = {.status = check_request(b, request, &refused.error)};
@@ -277,7 +291,8 @@ static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, 
   sampler_forget(s->sampler);
   for (int i = 0; !is_scored(s) && i < s->n_ids; i++) sampler_count_token(s->sampler, s->ids[i], false);
   s->start_ms = clock_ms();
-  return is_scored(s) || take_forced(b, s) ? STATUS_OK : end_sequence(b, job, s, err);
+  return is_scored(s) || request->generate.score || take_forced(b, s) ? STATUS_OK
+                                                                      : end_sequence(b, job, s, err);
 }
 
 /* Fills idle slots with requests. */
@@ -452,7 +467,7 @@ static TokenRange list_rows(Batch *b, int *n_logit_rows) {
     for (int pos = s->n_past; pos < s->n_past + s->n_rows; pos++, range.n_tokens++) {
       b->ids[range.n_tokens] = s->ids[pos];
       if (pos < first_logits(s)) continue;
-      b->samplers[*n_logit_rows] = is_scored(s) ? NULL : s->sampler;
+      b->samplers[*n_logit_rows] = is_scored(s) || s->generation.n_forced > 0 ? NULL : s->sampler;
       b->rows[(*n_logit_rows)++] = range.n_tokens;
     }
   }
@@ -481,7 +496,8 @@ static void restrict_rows(Batch *b) {
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     const uint64_t *mask = NULL;
-    if (s->n_rows == 0 || is_scored(s) || !s->request.generate.allow || s->n_past + s->n_rows < s->n_ids)
+    if (s->n_rows == 0 || is_scored(s) || !s->request.generate.allow || s->n_past + s->n_rows < s->n_ids ||
+        s->generation.n_forced > 0)
       continue;
     s->result.status = s->request.generate.allow(s->request.user, &mask, &s->result.error);
     sampler_allow(s->sampler, s->result.status ? NULL : mask);
@@ -502,7 +518,7 @@ static Status take_step(Batch *b, const BatchJob *job, Error *err) {
       TRY(take_scores(b, s, row, n, err));
       goes_on = s->n_past < s->n_ids;
     } else if (n > 0) {
-      goes_on = !s->result.status && take_token(b, s, b->picks[row], false) && take_forced(b, s);
+      goes_on = !s->result.status && take_next(b, s, row);
     }
     row += n;
     if (goes_on)

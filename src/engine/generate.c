@@ -41,7 +41,7 @@ static Status next_token(Session *session, const GenerateOptions *options, void 
   enum { IN_FLIGHT = 2 };
   const int most = options->allow ? 1 : IN_FLIGHT;
   *decoded = false;
-  if (!session_decodes_async(session)) return sample(session, options, user, id, err);
+  if (options->score || !session_decodes_async(session)) return sample(session, options, user, id, err);
   while (session_in_flight(session) < most && (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
          session_length(session) + session_in_flight(session) < session_context(session)) {
     TRY(restrict_next(session, options, user, err));
@@ -50,6 +50,12 @@ static Status next_token(Session *session, const GenerateOptions *options, void 
   if (session_in_flight(session) == 0) return sample(session, options, user, id, err);
   *decoded = true;
   return session_wait_token(session, id, err);
+}
+
+static Status score(Session *session, const GenerateOptions *options, void *user, int32_t id, Error *err) {
+  const float *logits;
+  TRY(session_last_logits(session, &logits, err));
+  return options->score(user, logits, id, err);
 }
 
 bool generation_forced(Generation *g, int32_t *id) {
@@ -93,6 +99,7 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
     bool decoded = false, ended;
     const bool is_forced = generation_forced(&generation, &id);
     if (!is_forced) TRY(next_token(session, options, user, left, &id, &decoded, err));
+    if (options->score) TRY(score(session, options, user, id, err));
     if (result->n_generated == 0) *first_ms = clock_ms();
     TRY(generation_take(&generation, id, is_forced, &ended, err));
     if (ended) break;
@@ -100,7 +107,7 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
     result->reason = FINISH_CONTEXT;
     if (!decoded && !session_hold(session, id)) break;
     result->reason = FINISH_LENGTH;
-    if (generation.n_forced > 0 || session_held(session) == 0) continue;
+    if ((generation.n_forced > 0 && !options->score) || session_held(session) == 0) continue;
     Status status = session_decode_held(session, err);
     result->reason = FINISH_INTERRUPTED;
     if (status == STATUS_INTERRUPTED) break; /* session_watch() */

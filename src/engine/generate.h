@@ -37,6 +37,9 @@ typedef struct {
    * may be next (session_allow), which it keeps unchanged until the next call, or to NULL: all. NULL: all may
    * always be. */
   Status (*allow)(void *user, const uint64_t **mask, Error *err);
+  /* Called before each token that the sink gets, and for an end token, with the model's logits that it was
+   * chosen from or, forced, stands in for. Tokens then are computed one by one. May be NULL. */
+  Status (*score)(void *user, const float *logits, int32_t id, Error *err);
   const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
 } GenerateOptions;
 

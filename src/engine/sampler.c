@@ -345,10 +345,28 @@ Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
   return STATUS_OK;
 }
 
-double log_probability(const float *logits, int vocab_size, int32_t id) {
+/* The log of the sum of exp(logits), in double. */
+static double log_sum(const float *logits, int vocab_size) {
   double top = (double)logits[0];
   for (int i = 1; i < vocab_size; i++) top = (double)logits[i] > top ? (double)logits[i] : top;
   double sum = sampler_exp((double)logits[0] - top, 0);
   for (int i = 1; i < vocab_size; i++) sum += sampler_exp((double)logits[i] - top, 0);
-  return (double)logits[id] - top - log(sum);
+  return top + log(sum);
+}
+
+double log_probability(const float *logits, int vocab_size, int32_t id) {
+  return (double)logits[id] - log_sum(logits, vocab_size);
+}
+
+void log_probabilities(const float *logits, int vocab_size, int32_t id, int n, TokenScore *scores) {
+  const double all = log_sum(logits, vocab_size);
+  scores[0] = (TokenScore){id, (double)logits[id] - all};
+  for (int i = 1; i <= n; i++) scores[i] = (TokenScore){-1, 0};
+  for (int32_t v = 0; v < vocab_size; v++) {
+    int at = n + 1;
+    while (at > 1 && (scores[at - 1].id < 0 || logits[v] > logits[scores[at - 1].id])) at--;
+    if (at > n) continue;
+    memmove(scores + at + 1, scores + at, (size_t)(n - at) * sizeof *scores);
+    scores[at] = (TokenScore){v, (double)logits[v] - all};
+  }
 }

@@ -61,6 +61,14 @@ void sampler_token_counts(const Sampler *sampler, uint32_t *notes);
 /* The natural log of softmax(logits)[id], computed in double, for perplexity and scores. */
 double log_probability(const float *logits, int vocab_size, int32_t id);
 
+typedef struct {
+  int32_t id;
+  double log_p; /* natural */
+} TokenScore;
+/* scores[0] is that of `id`; scores[1 .. n] are those of the n likeliest tokens, the lower id first where two
+ * are as likely; fewer than n have the id -1. */
+void log_probabilities(const float *logits, int vocab_size, int32_t id, int n, TokenScore *scores);
+
 #ifdef __cplusplus
 }
 #endif

@@ -506,3 +506,8 @@ Status session_logits(Session *s, float *out, Error *err) {
   TRY(need_logits(s, err));
   return s->backend->read_logits(s->state, s->logits_row, out, err);
 }
+
+Status session_last_logits(Session *s, const float **logits, Error *err) {
+  *logits = s->logits;
+  return session_logits(s, s->logits, err);
+}

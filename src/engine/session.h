@@ -122,3 +122,5 @@ int session_in_flight(const Session *session);
 Status session_drain(Session *session, Error *err);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
+/* The same in the session's own memory, which stays until the next call. */
+Status session_last_logits(Session *session, const float **logits, Error *err);

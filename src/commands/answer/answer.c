@@ -217,6 +217,7 @@ static Status take_call(Answer *answer, int32_t id, bool *is_call, TokenReply *r
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
   Answer *answer = user;
   if (answer->sink->ids) TRY(id_list_append(answer->sink->ids, id, err));
+  if (answer->sink->scores) answer->sink->scores->count += (size_t)answer->sink->scores->n_best + 1;
   bool is_call;
   TRY(take_call(answer, id, &is_call, reply, err));
   if (is_call) return STATUS_OK;
@@ -278,6 +279,17 @@ static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
   return status;
 }
 
+/* Puts a token's scores after the list's; take_token() counts them, which an end token does not reach. */
+static Status score(void *user, const float *logits, int32_t id, Error *err) {
+  const Answer *answer = user;
+  ScoreList *list = answer->sink->scores;
+  const size_t n = (size_t)list->n_best + 1;
+  TRY(mem_grow(&list->items, &list->capacity, list->count + n, sizeof *list->items, "scores", err));
+  log_probabilities(logits, answer->assistant->model->config.vocab_size, id, list->n_best,
+                    list->items + list->count);
+  return STATUS_OK;
+}
+
 static Status choose_options(Answer *answer, GenerateOptions *options, Error *err) {
   const Assistant *a = answer->assistant;
   *options = (GenerateOptions){
@@ -286,6 +298,7 @@ static Status choose_options(Answer *answer, GenerateOptions *options, Error *er
       .n_eos = (int)a->ends.count,
       .ignore_eos = a->flags->answer.ignore_eos,
       .allow = answer->bound.form ? allow : NULL,
+      .score = answer->sink->scores ? score : NULL,
       .interrupted = a->interrupted,
   };
   return limit_thought(answer, &options->forced, &options->n_forced, err);

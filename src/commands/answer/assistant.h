@@ -150,11 +150,19 @@ Status assistant_start_many(Assistant *assistant, int n, Error *err);
 /* TEXT_CALL: calls of functions, complete, as tools_read_calls() writes them. */
 typedef enum { TEXT_ANSWER, TEXT_THOUGHT, TEXT_CALL } TextKind;
 
+/* Log-probabilities of the tokens of an answer. */
+typedef struct {
+  TokenScore *items; /* [count] n_best + 1 of each token, as log_probabilities() has them */
+  size_t count, capacity;
+  int n_best;
+} ScoreList;
+
 typedef struct {
   /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
    * FINISH_STOP. Excludes the marks of a thought and white space around them. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
-  IdList *ids; /* receives each token's id before its text; may be NULL */
+  IdList *ids;       /* receives each token's id before its text; may be NULL */
+  ScoreList *scores; /* receives each token's scores; may be NULL */
   /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens
    * done and in total; may be NULL. */
   void (*prefilling)(void *user, int done, int total);

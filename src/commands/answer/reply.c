@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,6 +26,9 @@ const Flag reply_flags[] = {
                 "a JSON object for each piece as it comes, {\"text\": ...} or {\"thinking\": ...}, then that "
                 "of --json"),
     FLAG_SWITCH("--ids", ReplyFlags, ids, "token ids of prompt and answer in the JSON object"),
+    FLAG_INT(
+        "--logprobs, --n-probs", "N", ReplyFlags, logprobs, 1, 100,
+        "logprobs in the JSON object: the log-probability of each token and of the N likeliest in its place"),
     FLAG_SWITCH("-x, --extract", ReplyFlags, code,
                 "only the first fenced code block, which then ends the answer; it fails where there is none"),
     FLAG_SWITCH("--no-stream", ReplyFlags, no_stream, "the answer at once, when it is complete"),
@@ -44,6 +48,39 @@ static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *er
   if (!ids) return STATUS_OK;
   TRY(buffer_printf(out, err, ", \"%s\": [", key));
   for (size_t i = 0; i < ids->count; i++) TRY(buffer_printf(out, err, i ? ", %d" : "%d", (int)ids->ids[i]));
+  return buffer_append(out, "]", 1, err);
+}
+
+static Status put_score(Buffer *out, const AnswerText *text, const TokenScore *score, Error *err) {
+  Buffer bytes = {0};
+  bool is_text;
+  size_t size = 0;
+  Status status = tokenizer_token_bytes(text->tokenizer, score->id, &bytes, &is_text, err);
+  const char *content = bytes.data;
+  if (status == STATUS_OK && !is_text) content = tokenizer_content(text->tokenizer, score->id, &size);
+  if (is_text) size = bytes.size;
+  if (status == STATUS_OK) status = buffer_printf(out, err, "\"id\": %d, ", (int)score->id);
+  if (status == STATUS_OK) status = append_json_member(out, "token", content ? content : "", size, err);
+  if (status == STATUS_OK) status = buffer_printf(out, err, ", \"logprob\": %.6f", score->log_p);
+  buffer_release(&bytes);
+  return status;
+}
+
+static Status put_scores(Buffer *out, const AnswerText *text, Error *err) {
+  const ScoreList *list = text->scores;
+  if (!list || list->n_best == 0) return STATUS_OK;
+  TRY(buffer_append_string(out, ", \"logprobs\": [", err));
+  for (size_t i = 0; i < list->count; i += (size_t)list->n_best + 1) {
+    TRY(buffer_append_string(out, i ? ", {" : "{", err));
+    TRY(put_score(out, text, &list->items[i], err));
+    TRY(buffer_append_string(out, ", \"top\": [", err));
+    for (int k = 1; k <= list->n_best && list->items[i + (size_t)k].id >= 0; k++) {
+      TRY(buffer_append_string(out, k > 1 ? ", {" : "{", err));
+      TRY(put_score(out, text, &list->items[i + (size_t)k], err));
+      TRY(buffer_append(out, "}", 1, err));
+    }
+    TRY(buffer_append_string(out, "]}", err));
+  }
   return buffer_append(out, "]", 1, err);
 }
 
@@ -76,7 +113,8 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
   TRY(buffer_printf(out, err, ", \"seed\": %llu, ", (unsigned long long)text->seed));
   TRY(append_json_member(out, "model", text->model, strlen(text->model), err));
   TRY(put_ids(out, "prompt_ids", text->prompt_ids, err));
-  return put_ids(out, "ids", text->ids, err);
+  TRY(put_ids(out, "ids", text->ids, err));
+  return put_scores(out, text, err);
 }
 
 /* --- the destination */
@@ -131,7 +169,7 @@ Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, co
 }
 
 Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Error *err) {
-  *reply = (Reply){.flags = flags, .assistant = a, .file = -1};
+  *reply = (Reply){.flags = flags, .assistant = a, .file = -1, .scores = {.n_best = flags->logprobs}};
   TRY(open_output(flags, &reply->file, err));
   reply->show = show_to(a, reply->file >= 0 ? reply->file : STDOUT_FILENO);
   reply->show.write = write_shown;
@@ -216,6 +254,7 @@ static void show_progress(void *user, int done, int total) {
 AnswerSink reply_sink(Reply *reply) {
   return (AnswerSink){.text = take_text,
                       .ids = reply->flags->ids ? &reply->ids : NULL,
+                      .scores = reply->scores.n_best ? &reply->scores : NULL,
                       .prefilling = show_progress,
                       .user = reply};
 }
@@ -232,6 +271,8 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
       .calls = &reply->calls,
       .prompt_ids = ids ? &prompt_ids : NULL,
       .ids = ids ? &reply->ids : NULL,
+      .scores = &reply->scores,
+      .tokenizer = reply->assistant->tokenizer,
       .seed = reply->assistant->sampler.seed,
       .model = reply->assistant->place.name,
   };
@@ -299,4 +340,5 @@ void reply_release(Reply *reply) {
   buffer_release(&reply->part);
   buffer_release(&reply->calls);
   id_list_release(&reply->ids);
+  free(reply->scores.items);
 }

@@ -15,13 +15,14 @@ typedef struct {
   const char *path; /* -o, or NULL: standard output */
   bool json, jsonl;
   bool ids;       /* include ids in the object */
+  int logprobs;   /* the N best of each token, and its own, in the object; 0: none */
   bool code;      /* -x */
   bool no_stream; /* text only: JSON forms imply it */
   bool usage;     /* -u */
   bool require_stop;
 } ReplyFlags; /* zero-initialise it */
 
-extern const Flag reply_flags[8];
+extern const Flag reply_flags[9];
 #define REPLY_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Output", reply_flags, Struct, member, ReplyFlags)
 
 typedef struct {
@@ -35,9 +36,10 @@ typedef struct {
   Buffer calls;          /* of functions, for forms with tool_calls */
   char last;             /* of the text so far; 0: none */
   IdList ids;            /* ids of the answer */
-  bool progress;         /* a progress line is on standard error */
-  double began_ms;       /* start of the prefill */
-} Reply;                 /* starts zeroed; release with reply_release() */
+  ScoreList scores;
+  bool progress;   /* a progress line is on standard error */
+  double began_ms; /* start of the prefill */
+} Reply;           /* starts zeroed; release with reply_release() */
 
 /* True if statistics are to be printed: on request, and if both outputs are terminals. With standard output
  * in a pipe they would garble the screen of its reader (a pager). */
@@ -59,6 +61,8 @@ typedef struct {
   const Buffer *text, *thinking;
   const Buffer *calls;            /* lines of calls, or NULL */
   const IdList *prompt_ids, *ids; /* NULL: not requested */
+  const ScoreList *scores;        /* likewise */
+  const Tokenizer *tokenizer;     /* for the text of tokens with scores */
   uint64_t seed;
   const char *model; /* name of the model */
 } AnswerText;

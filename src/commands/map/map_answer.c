@@ -2,6 +2,7 @@
 #include "commands/map/map_answer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "commands/common.h"
@@ -142,7 +143,8 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
 }
 
 static void begin_answer(Mapping *m, size_t index) {
-  m->text.size = m->thinking.size = m->calls.size = m->answer_ids.count = 0;
+  m->text.size = m->thinking.size = m->calls.size = m->answer_ids.count = m->scores.count = 0;
+  m->scores.n_best = m->job->reply->logprobs;
   m->block.state = BLOCK_BEFORE;
   m->block.passing = false;
   m->block.line.size = 0;
@@ -174,7 +176,10 @@ static Status end_answer(Mapping *m, Error *err) {
 }
 
 static Status write_answer(Mapping *m, const Record *record, Error *err) {
-  const AnswerSink sink = {.text = take_text, .ids = m->job->reply->ids ? &m->answer_ids : NULL, .user = m};
+  const AnswerSink sink = {.text = take_text,
+                           .ids = m->job->reply->ids ? &m->answer_ids : NULL,
+                           .scores = m->scores.n_best ? &m->scores : NULL,
+                           .user = m};
   begin_answer(m, record->index);
   if (m->reproducible) TRY(hold_prefix(m, err));
   TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));
@@ -229,6 +234,8 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
                              .calls = &m->calls,
                              .prompt_ids = ids ? &m->ids : NULL,
                              .ids = ids ? &m->answer_ids : NULL,
+                             .scores = &m->scores,
+                             .tokenizer = m->assistant->tokenizer,
                              .seed = m->seed + record->index,
                              .model = m->assistant->place.name};
     TRY(answer_json(line, &text, &m->result, err));
@@ -295,7 +302,10 @@ Status map_ask(Mapping *m, const Record *record, BatchRequest *request, Error *e
     return STATUS_OK;
   }
   begin_answer(m, record->index);
-  m->sink = (AnswerSink){.text = take_text, .ids = m->job->reply->ids ? &m->answer_ids : NULL, .user = m};
+  m->sink = (AnswerSink){.text = take_text,
+                         .ids = m->job->reply->ids ? &m->answer_ids : NULL,
+                         .scores = m->scores.n_best ? &m->scores : NULL,
+                         .user = m};
   return answer_ask(m->assistant, m->form, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer,
                     request, err);
 }
@@ -329,6 +339,7 @@ static void release_record(Mapping *m) {
   map_prompt_release(&m->prompt);
   id_list_release(&m->ids);
   id_list_release(&m->answer_ids);
+  free(m->scores.items);
   buffer_release(&m->text);
   buffer_release(&m->thinking);
   buffer_release(&m->calls);

@@ -20,6 +20,7 @@ typedef struct {
 
   MapPrompt prompt; /* prompt and outputs of the current record */
   IdList ids, answer_ids;
+  ScoreList scores; /* n_best is that of --logprobs */
   Buffer text, thinking, calls;
   CodeBlock block;
   Show show;

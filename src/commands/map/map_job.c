@@ -166,6 +166,7 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
   TRY(add_switch(s, "--map-json", job->map->json, err));
   TRY(add_switch(s, "-x", job->reply->code, err));
   TRY(add_switch(s, "--ids", job->reply->ids, err));
+  if (job->reply->logprobs) TRY(add_int(s, "--logprobs", job->reply->logprobs, err));
   return job->map->n_best > 1 ? add_int(s, "--n-best", job->map->n_best, err) : STATUS_OK;
 }
 

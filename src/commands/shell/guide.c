@@ -61,6 +61,7 @@ static const char pipes[] =
     "  auk -p \"Write a Python function that adds two numbers.\" -x > add.py\n"
     "  auk -p \"Name a colour.\" -n 50 --json | jq -r .text\n"
     "  auk -p \"Tell a story.\" -n 100 --jsonl-stream --ids | jq -c .\n"
+    "  auk -p \"A colour:\" -n 5 --json --logprobs 3 | jq -c '.logprobs[0]'\n"
     "  auk -p \"Be brief.\" -n 50 --require-stop || echo \"was cut\"   # status 4\n"
     "  auk -f long.txt -p \"Summarise.\" --truncate middle -n 300\n"
     "  answer=$(auk -p \"Yes or no?\" -u 2> usage.txt)   # tokens and times\n"
