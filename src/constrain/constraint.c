@@ -12,6 +12,59 @@ enum {
   TIDY_BYTES = 1024, /* after which memory is looked at */
 };
 
+/* --- schemas without texts */
+
+enum { MAX_BLAMED = 16 }; /* schemas below one another that are looked at */
+
+static bool has_text(SchemaSet *set, uint32_t number, int depth);
+
+/* The first required member whose schema has no text; SCHEMA_NONE: there is none. */
+static uint32_t dead_member(SchemaSet *set, uint32_t number, int depth) {
+  for (size_t i = 0; i < set->schemas[number].required.count; i++) {
+    const uint32_t key = set->schemas[number].required.items[i];
+    const KeyList *properties = &set->schemas[number].properties;
+    for (size_t k = 0; k < properties->count; k++)
+      if (properties->items[k].key == key && !has_text(set, properties->items[k].schema, depth + 1))
+        return properties->items[k].schema;
+  }
+  return SCHEMA_NONE;
+}
+
+/* False if the schema is seen to have no text. */
+static bool has_text(SchemaSet *set, uint32_t number, int depth) {
+  Langs *l = &set->langs;
+  if (number == SCHEMA_TRUE || depth > MAX_BLAMED) return true;
+  if (number == SCHEMA_FALSE) return false;
+  for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++)
+    if (schema_takes_scalar(set, number, kind)) return true;
+  if (lang_is_alive(l, schema_strings(set, number)) ||
+      lang_is_alive(l, lang_and(l, schema_numbers(set, number), set->bounded_number)) ||
+      schema_formula(set, number, JSON_ARRAY) != FORMULA_FALSE)
+    return true;
+  return schema_formula(set, number, JSON_OBJECT) != FORMULA_FALSE &&
+         dead_member(set, number, depth) == SCHEMA_NONE;
+}
+
+/* Names the innermost schema, by required members and allOf, that has no text. */
+static Status refuse_dead(SchemaSet *set, Error *err) {
+  uint32_t number = set->root, next = number;
+  for (int depth = 0; next > SCHEMA_TRUE && next != SCHEMA_NONE && depth < MAX_BLAMED; depth++) {
+    number = next;
+    next = dead_member(set, number, depth);
+    const NumberList *parts = &set->schemas[number].all_of;
+    for (size_t i = 0; i < parts->count && next == SCHEMA_NONE; i++)
+      if (!has_text(set, parts->items[i], depth + 1)) next = parts->items[i];
+  }
+  const char *pointer = number > SCHEMA_TRUE ? set->schemas[number].pointer : "#";
+  if (number == SCHEMA_FALSE || next == SCHEMA_FALSE)
+    return error_set(err, STATUS_USAGE, "no text satisfies the schema: %s %s", pointer,
+                     number == SCHEMA_FALSE ? "is false" : "needs what is false");
+  return error_set(err, STATUS_USAGE, "no text satisfies the schema: the keywords of %s exclude one another",
+                   pointer);
+}
+
+/* --- opening */
+
 Status constraint_begin(Constraint *constraint, Error *err) {
   Machine *m = &constraint->machine;
   constraint->n_space = constraint->has_newline = 0;
@@ -22,7 +75,7 @@ Status constraint_begin(Constraint *constraint, Error *err) {
   machine_release(m, (ArenaMark){0, 0});
   bool possible = machine_begin(m, &constraint->state);
   TRY(machine_check(m, err));
-  return possible ? STATUS_OK : error_set(err, STATUS_USAGE, "no text satisfies the schema");
+  return possible ? STATUS_OK : refuse_dead(&constraint->set, err);
 }
 
 Status constraint_open(const char *name, const char *text, size_t size, SchemaOptions options,

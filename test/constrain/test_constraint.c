@@ -183,7 +183,10 @@ static void a_refusal_names_keyword_and_place(void **state) {
       {"{\"$ref\": \"#\"}", "refers to itself"},
       {"{\"$schema\": \"http://example.com/s\"}", "$schema"},
       {"{\"type\": \"integer\", \"minimum\": 1.2, \"maximum\": 1.3}", "no text satisfies"},
-      {"{\"required\": [\"a\"], \"properties\": {\"a\": false}, \"type\": \"object\"}", "no text satisfies"},
+      {"{\"required\": [\"a\"], \"properties\": {\"a\": false}, \"type\": \"object\"}",
+       "no text satisfies the schema: # needs what is false"},
+      {"{\"allOf\": [{\"type\": \"string\"}, {\"enum\": []}]}",
+       "the keywords of #/allOf/1 exclude one another"},
       {"{\"type\": \"string\", \"allOf\": [{\"pattern\": \"a.{9}a.{9}b\"}, {\"not\": {\"pattern\": "
        "\"b.{14}c\"}}, "
        "{\"pattern\": \"^([ab]{3}|c{5})*$\"}, {\"not\": {\"pattern\": \"a.{12}c\"}}]}",
