@@ -6,7 +6,9 @@
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * Single rows of many sequences have blocks of their own, blockIdx.y.
- * READS    the head's state, 64 KB, and writes it; it is brought into L2 while the matmul before runs.
+ * READS    the head's state, 64 KB, and writes it. Since the last step no kernel wrote the state, and none of
+ *          this step began before that one had ended (ops_set_step): it is read before the wait for the
+ *          matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/linear/eight.cuh"
@@ -36,14 +38,16 @@ __device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, 
   *(float4 *)((part == 0 ? to.q : part == 1 ? to.k : to.v) + threadIdx.x % 32 * 4) = out;
 }
 
-/* A warp's part of b and a of all tokens: the head's two rows of weights times h. */
+/* A warp's part of b and a of all tokens: the head's two rows of weights times h. Warps from `first` on take
+ * part. */
 template <class T>
-__device__ __forceinline__ void multiply_gates(const DeltaArgs &a, int head, float (*parts)[kTokens][2]) {
+__device__ __forceinline__ void multiply_gates(const DeltaArgs &a, int head, int first,
+                                               float (*parts)[kTokens][2]) {
   const T *rows[2] = {(const T *)a.gates + head * a.gates_stride,
                       (const T *)a.gates + (a.n_value_heads + head) * a.gates_stride};
   for (int token = 0; token < a.n_tokens; token++) {
     float sums[2] = {};
-    for (int i = 8 * threadIdx.x; i < a.n_in; i += 8 * kThreads) {
+    for (int i = 8 * (threadIdx.x - 32 * first); i < a.n_in; i += 8 * (kThreads - 32 * first)) {
       const uint4 x = *(const uint4 *)(a.h + (size_t)token * a.h_stride + i);
       const uint32_t *halves = (const uint32_t *)&x;
 #pragma unroll
@@ -65,16 +69,24 @@ __device__ __forceinline__ void multiply_gates(const DeltaArgs &a, int head, flo
   }
 }
 
-/* The gates of a token, by one thread. */
+/* The gates of all tokens, by one warp. */
 template <class T>
-__device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int token,
-                                           const float (*parts)[kTokens][2], Token &to) {
-  float b = 0, decay = 0;
-  if (std::is_void<T>::value) b = a.row(token)[head], decay = a.row(token)[a.n_value_heads + head];
-  for (int w = 0; !std::is_void<T>::value && w < kWarps; w++)
-    b += parts[w][token][0], decay += parts[w][token][1];
-  to.beta = a.beta_of(b);
-  to.decay = expf(a.log_decay_of(decay, head));
+__device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int first,
+                                           const float (*parts)[kTokens][2], Token *tokens) {
+  const int lane = threadIdx.x % 32;
+  float b = 0, decay = 0; /* of token `lane` */
+  if (std::is_void<T>::value && lane < a.n_tokens)
+    b = a.row(lane)[head], decay = a.row(lane)[a.n_value_heads + head];
+  if constexpr (!std::is_void<T>::value)
+    for (int token = 0; token < a.n_tokens; token++) {
+      const bool has = lane >= first && lane < kWarps;
+      const float of_b = warp_sum(has ? parts[lane % kWarps][token][0] : 0),
+                  of_a = warp_sum(has ? parts[lane % kWarps][token][1] : 0);
+      if (lane == token) b = of_b, decay = of_a;
+    }
+  if (lane >= a.n_tokens) return;
+  tokens[lane].beta = a.beta_of(b);
+  tokens[lane].decay = expf(a.log_decay_of(decay, head));
 }
 
 __device__ __forceinline__ void add_outer(float4 &s, float decay, float4 k, float change) {
@@ -107,10 +119,10 @@ __device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token
 }
 
 /* A warp normalises and gates the outputs of one token. */
-__device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, const Token &from) {
+__device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, const Token &from,
+                                       float4 norm, float4 z) {
   const int i = threadIdx.x % 32 * 4;
-  const float4 out = *(const float4 *)(from.out + i), norm = *(const float4 *)(a.norm + i),
-               z = *(const float4 *)(a.row(token) + a.first_z(head) + i);
+  const float4 out = *(const float4 *)(from.out + i);
   const float scale = rsqrtf(warp_sum(dot_4(out, out)) / kDim + a.eps);
   const __half2 low = {clamp_half(out.x * scale * norm.x * silu(z.x)),
                        clamp_half(out.y * scale * norm.y * silu(z.y))},
@@ -131,41 +143,47 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) delta_step_ker
   }
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x / 8, part = warp % 3;
-  float *state = a.states + (size_t)head * kDim * kDim;
-  prefetch_l2(state + threadIdx.x * 32); /* a cache line of it a thread */
-  if constexpr (!std::is_void<T>::value)
-    for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* a line a thread of each row */
-      prefetch_l2((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
-  const int channel = 4 * lane + (part < 2 ? (part * a.n_key_heads + head / a.group) * kDim
-                                           : (2 * a.n_key_heads + head) * kDim);
-  float4 taps[4];
-  if (warp < 3 * a.n_tokens)
-    for (int i = 0; i < 4; i++) taps[i] = *(const float4 *)(a.conv + 4 * (channel + i));
-  wait_for_previous();
-  const int pos = *a.pos;
+  float *state = a.states + (size_t)head * kDim * kDim + row * kDim + 4 * (lane % 8);
   float4 s[kRows][kParts];
 #pragma unroll
   for (int i = 0; i < kRows; i++)
 #pragma unroll
     for (int m = 0; m < kParts; m++)
-      s[i][m] = load_4(pos == 0 ? NULL : state + (row + i * kDim / kRows) * kDim + 32 * m + 4 * (lane % 8));
+      s[i][m] = __ldcg((const float4 *)(state + i * (kDim / kRows * kDim) + 32 * m));
+  if constexpr (!std::is_void<T>::value)
+    for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* a line a thread of each row */
+      prefetch_l1((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
+  const int channel = 4 * lane + (part < 2 ? (part * a.n_key_heads + head / a.group) * kDim
+                                           : (2 * a.n_key_heads + head) * kDim);
+  const bool finishes = warp < a.n_tokens;
+  float4 taps[4], norm, z;
+  if (warp < 3 * a.n_tokens)
+    for (int i = 0; i < 4; i++) taps[i] = *(const float4 *)(a.conv + 4 * (channel + i));
+  norm = load_4(finishes ? a.norm + 4 * lane : NULL);
+  wait_for_previous();
+  const int pos = *a.pos, first = a.n_tokens == 1 ? 3 : 0; /* with one token three warps convolve alone */
+  z = load_4(finishes ? a.row(warp) + a.first_z(head) + 4 * lane : NULL);
   /* Warp 15 has no part of a token, so that a warp keeps the taps of one part. */
   for (int token = warp / 3; warp < 15 && token < a.n_tokens; token += 5)
     convolve(a, head, pos, part, token, taps, channel, tokens[token]);
   if constexpr (!std::is_void<T>::value) {
-    multiply_gates<T>(a, head, parts);
+    if (warp >= first) multiply_gates<T>(a, head, first, parts);
     __syncthreads();
   }
-  if (warp == 15 && lane < a.n_tokens) make_gates<T>(a, head, lane, parts, tokens[lane]);
+  if (warp == 15) make_gates<T>(a, head, first, parts, tokens);
+  if (pos == 0) /* what lies there is no state */
+#pragma unroll
+    for (int i = 0; i < kRows; i++)
+#pragma unroll
+      for (int m = 0; m < kParts; m++) s[i][m] = make_float4(0, 0, 0, 0);
   __syncthreads();
   for (int token = 0; token < a.n_tokens; token++) advance(s, tokens[token], row, lane % 8);
 #pragma unroll
   for (int i = 0; i < kRows; i++)
 #pragma unroll
-    for (int m = 0; m < kParts; m++)
-      *(float4 *)(state + (row + i * kDim / kRows) * kDim + 32 * m + 4 * (lane % 8)) = s[i][m];
+    for (int m = 0; m < kParts; m++) *(float4 *)(state + i * (kDim / kRows * kDim) + 32 * m) = s[i][m];
   __syncthreads();
-  if (warp < a.n_tokens) finish(a, head, warp, tokens[warp]);
+  if (finishes) finish(a, head, warp, tokens[warp], norm, z);
 }
 
 } // namespace

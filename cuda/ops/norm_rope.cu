@@ -12,8 +12,10 @@
 
 namespace {
 
+/* No later kernel starts before this one has ended, and so all that came before: before they wait for their
+ * predecessor, kernels of a step may read what only earlier steps write. */
 __global__ void set_step_kernel(int *pos, int at, int n, int *ids, int id) {
-  begin_overlapping();
+  wait_for_previous();
   for (int i = threadIdx.x; i < n; i += blockDim.x) pos[i] = at + i;
   if (id >= 0 && threadIdx.x == 0) ids[0] = id;
 }
