@@ -17,6 +17,9 @@ import compare  # noqa: E402  (from scripts/)
 import test_every_layout as every  # noqa: E402  (from test/commands/models/)
 
 BOUND = 1e-4  # mean KL on a GPU
+# Its attention is so sharp that x and the weights of qkv in fp16 cost 6.9e-5 in the mean over texts of 64 tokens, as
+# this one is, with a standard deviation of 4.1e-5 (cuda/LOG.md, "Three miniatures"): three of them more.
+SHARPEST = {"gemma3-awq": 6.9e-5 + 3 * 4.1e-5}
 
 
 @pytest.fixture
@@ -35,10 +38,10 @@ def logits(auk, computed_by_cuda, tmp_path):
     return of
 
 
-def close(expected, got):
+def close(expected, got, name):
     mean, _, agreeing, decided = compare.report(expected, got)
     print(f"mean KL {mean:.2e}, same top {agreeing} of {decided}")
-    assert mean <= BOUND and agreeing >= 0.995 * decided > 0
+    assert mean <= SHARPEST.get(name, BOUND) and agreeing >= 0.995 * decided > 0
 
 
 @pytest.mark.parametrize("name", every.NAMES)
@@ -47,7 +50,7 @@ def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
     directory = every.DATA / "miniatures" / name
     ids, rows, expected, _ = compare.load_reference(directory / "reference.npz")
     folder = every.write(tmp_path / "other", *every.stored_otherwise(directory, layout))
-    close(expected, logits(folder, ids, "cuda")[rows])
+    close(expected, logits(folder, ids, "cuda")[rows], name)
 
 
 @pytest.mark.parametrize("name", every.NAMES)
@@ -57,7 +60,7 @@ def test_floats(logits, tmp_path, name, kind):
     config, stored, _, _ = every.in_floats(directory, kind)
     folder = every.write(tmp_path / "floats", config, stored)
     ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
-    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows])
+    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows], name)
 
 
 @pytest.mark.parametrize("name", every.NAMES)
@@ -68,4 +71,4 @@ def test_bytes(logits, tmp_path, name, group):
     config["quantization_config"] = every.one_group(every.BYTES, {**every.weights(8, group), "symmetric": True})
     folder = every.write(tmp_path / "bytes", config, every.in_bytes(tensors, group)[0])
     ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
-    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows])
+    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows], name)
