@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash64.h"
 #include "cuda/attention/attention.h"
 #include "cuda/bench/kernel_bench.h"
 #include "cuda/delta/delta.h"
@@ -184,11 +185,12 @@ static Attention attention_of(const BackendState *s, TokenRange span, int layer)
 /* The division of attention in all layers: other numbers are other launches. */
 static uint64_t divide_attention(const BackendState *s, TokenRange span) {
   const ModelConfig *c = &s->loaded->model->config;
-  uint64_t all = 14695981039346656037u; /* FNV-1a */
+  uint64_t all = 0;
   for (int layer = 0; layer < c->n_layers; layer++) {
     if (config_layer(c, layer).kind != LAYER_ATTENTION) continue;
     const Attention attention = attention_of(s, span, layer);
-    all = (all ^ (uint64_t)attention_division(&attention, span.n_tokens)) * 1099511628211u;
+    const int division = attention_division(&attention, span.n_tokens);
+    all = hash64(&division, sizeof division, all);
   }
   return all;
 }
