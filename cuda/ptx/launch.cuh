@@ -19,14 +19,18 @@ inline size_t align_up(size_t n, size_t to = 256) {
   return (n + to - 1) / to * to;
 }
 
+template <class Kernel> Status allow_shared(Kernel kernel, size_t shared, const char *name, Error *err) {
+  if (shared <= 48 * 1024) return STATUS_OK;
+  return cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                     name, err);
+}
+
 /* launch() with n attributes; `attributes` has room for one more. */
 template <class... Parameters, class... Arguments>
 Status launch_with(cudaLaunchAttribute *attributes, unsigned n, void (*kernel)(Parameters...), dim3 grid,
                    dim3 block, size_t shared, cudaStream_t stream, bool dependent, const char *name,
                    Error *err, Arguments &&...arguments) {
-  if (shared > 48 * 1024)
-    TRY(cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-                    name, err));
+  TRY(allow_shared(kernel, shared, name, err));
   attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[n].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
@@ -49,7 +53,7 @@ Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t share
                      std::forward<Arguments>(arguments)...);
 }
 
-/* launch() of a kernel whose blocks wait for each other: all of them must fit on the device at once. */
+/* launch() of a kernel whose blocks wait for each other: refuses what does not fit on the device at once. */
 template <class... Parameters, class... Arguments>
 Status launch_resident(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
                        cudaStream_t stream, bool dependent, const char *name, Error *err,
@@ -57,6 +61,16 @@ Status launch_resident(void (*kernel)(Parameters...), dim3 grid, dim3 block, siz
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension; /* says so to the emulator; nothing to a GPU */
   attributes[0].val.clusterDim.x = attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
+  config.attrs = attributes, config.numAttrs = 1;
+  int fitting = 0;
+  TRY(allow_shared(kernel, shared, name, err));
+  TRY(cuda_status(cudaOccupancyMaxActiveClusters(&fitting, kernel, &config), name, err));
+  if ((int)grid.x > fitting)
+    return error_set(err, STATUS_FAILED,
+                     "%s: %u blocks wait for each other, and this GPU runs %d of them at once", name, grid.x,
+                     fitting);
   return launch_with(attributes, 1, kernel, grid, block, shared, stream, dependent, name, err,
                      std::forward<Arguments>(arguments)...);
 }
