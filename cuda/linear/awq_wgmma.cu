@@ -175,8 +175,9 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
                                                const Barriers &bar, Ring &ring, int n_steps) {
   uint32_t q[2][4];
   for (int step = 0; step < n_steps; step++) {
-    const unsigned char *stage = stages + ring.slot * S::kStageBytes;
-    barrier_wait(bar.full + ring.slot, ring.phase);
+    const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
+    const unsigned char *stage = stages + slot * S::kStageBytes;
+    barrier_wait(bar.full + slot, ring.phase);
 #pragma unroll
     for (int kk = 0; kk < S::kK; kk++) {
       uint64_t b = operand_b(stage + kk * S::kTokens * 128);
