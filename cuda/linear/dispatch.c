@@ -34,29 +34,30 @@
 /* clang-format off */
 /* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
-  /* weights act tokens deep small tiled limit group held chips launch, name */
-  {INTS,  A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {FLOAT, A16,  1,  8, 1,  8,   0,  8,128,X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
-  {AWQ4,  A16,  9, 64, 9, 64,   0, 64,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
-  {WIDE,  A16, 33,ANY, 9,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
-  {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS, "awq_dequant"},
-  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
-  {INTS,  A8,   1,  4, 1,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
-  {AWQ4,  A8,   9,ANY, 9,ANY,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_WGMMA, "int8_wgmma"},
-  {INTS,  A8,   1,ANY, 1,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
-  {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
-  {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
-  {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
+  /* weights act tokens small tiled limit group held chips launch, name */
+  {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
+  {FLOAT, A16, 1,  8,  8,   0,  8,128, X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
+  {AWQ4,  A16, 9, 24, 24,   0, 24,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
+  {WIDE,  A16, 9,128,128,   0,ANY,32, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
+  {WIDE,  A16, 129,ANY,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {QUANT, A16, 1,192,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16, 1,192,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT, A16, 64,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS, "awq_dequant"},
+  {QUANT, A16, 1,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
+  {INTS,  A8,  1,  4,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
+  {AWQ4,  A8,  9,ANY,ANY,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_WGMMA, "int8_wgmma"},
+  {INTS,  A8,  1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {INT8,  A8,  1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
+  {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
+  {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
+  {DENSE, A16, 1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
    * matmul, which the entries above are compared with, and faster on no chip. */
-  {INTS,  A16, 0,0,0,0,0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
-  {INTS,  A16, 0,0,0,0,0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_small_batch"},
-  {INTS,  A16, 0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
-  {QUANT, A16, 0,0,0,0,0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS_PLAIN, "awq_dequant_plain"},
-  {INTS,  A8,  0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  {INTS,  A16, 0,  0,  0,   0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
+  {INTS,  A16, 0,  0,  0,   0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_small_batch"},
+  {INTS,  A16, 0,  0,  0,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {QUANT, A16, 0,  0,  0,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS_PLAIN, "awq_dequant_plain"},
+  {INTS,  A8,  0,  0,  0,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
 };
 /* clang-format on */
 
@@ -116,7 +117,7 @@ static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   const int n = query->n_tokens;
   const long weights = (long)query->n_in * query->n_out;
   const bool small = weights < DISPATCH_SMALL;
-  if (n < (small && query->n_in >= DISPATCH_DEEP ? entry->deep_tokens : entry->min_tokens)) return false;
+  if (n < entry->min_tokens) return false;
   if (!small) return n <= entry->max_tokens;
   return n <= entry->small_tokens ||
          (n <= entry->tiled_tokens && (weights >= DISPATCH_MIDDLE || has_many_tiles(query)));

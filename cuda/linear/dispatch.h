@@ -69,6 +69,7 @@ typedef enum {
   LAUNCH_FLOAT_MMA,
   LAUNCH_PLANES_WGMMA,
   LAUNCH_INT8_WGMMA,
+  LAUNCH_NARROW_WGMMA,
   LAUNCH_COUNT
 } LinearLaunch;
 
@@ -78,9 +79,6 @@ typedef enum {
 
 /* A small matrix of this many weights (Qwen3-8B's o) has enough work for the smaller tiles of awq_wgmma. */
 #define DISPATCH_MIDDLE (16L << 20)
-
-/* A small matrix of this many inputs is deep: few tile rows, each long. */
-#define DISPATCH_DEEP 4096
 
 /* A small matrix of DISPATCH_TILES full tiles has enough of them for awq_wgmma. */
 #define DISPATCH_TILE_OUT    128
@@ -104,7 +102,6 @@ typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
   int min_tokens, max_tokens; /* tokens it is chosen for; 0: a reference form */
-  int deep_tokens;            /* ... at least, if the matrix is small and has DISPATCH_DEEP inputs */
   int small_tokens;           /* ... at most, if the matrix has less than DISPATCH_SMALL weights */
   int tiled_tokens;           /* ... or so many, with DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
   int limit_tokens;           /* tokens it can take at all, also when forced */

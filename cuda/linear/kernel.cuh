@@ -21,9 +21,8 @@ struct LinearArgs {
   const Cublas *cublas;     /* open if LinearKernel.cublas */
   cudaStream_t stream;
   bool dependent;
-  int variant;        /* 0: the kernel's own choice of tile shape, n: its n-th, for measuring */
-  const void *planes; /* x as LinearCall.planes, or NULL */
-  float *mailbox;     /* [n_sms][kMailboxFloats], zero before and after every launch; NULL before sm_90a */
+  int variant;    /* 0: the kernel's own choice of tile shape, n: its n-th, for measuring */
+  float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL before sm_90a */
 };
 
 constexpr int kCounters = 1 << 16, kMailboxFloats = 24576;
@@ -37,10 +36,7 @@ struct LinearKernel {
 extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kernel, awq_tensorcore_kernel,
     awq_wgmma_kernel, cublas_kernel, cublas_plain_kernel, awq_plain_kernel, int8_gemv_kernel, int8_mma_kernel,
     int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel, float_mma_kernel, planes_wgmma_kernel,
-    int8_wgmma_kernel;
-
-/* Writes x as quantise.cuh lays it out, for LinearArgs.planes (planes_wgmma.cu). */
-Status quantise_planes(const LinearArgs &args, void *planes, Error *err);
+    int8_wgmma_kernel, narrow_wgmma_kernel;
 
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,
                                 const DeviceLimits &device) {

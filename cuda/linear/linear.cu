@@ -20,10 +20,11 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_dot_kernel,    &awq_planes_kernel, &awq_pipelined_kernel, &awq_tensorcore_kernel,
-    &awq_wgmma_kernel,  &cublas_kernel,     &cublas_plain_kernel,  &awq_plain_kernel,
-    &int8_gemv_kernel,  &int8_mma_kernel,   &int8_dp4a_kernel,     &int8_token_kernel,
-    &dense_rows_kernel, &float_mma_kernel,  &planes_wgmma_kernel,  &int8_wgmma_kernel,
+    &awq_dot_kernel,      &awq_planes_kernel, &awq_pipelined_kernel, &awq_tensorcore_kernel,
+    &awq_wgmma_kernel,    &cublas_kernel,     &cublas_plain_kernel,  &awq_plain_kernel,
+    &int8_gemv_kernel,    &int8_mma_kernel,   &int8_dp4a_kernel,     &int8_token_kernel,
+    &dense_rows_kernel,   &float_mma_kernel,  &planes_wgmma_kernel,  &int8_wgmma_kernel,
+    &narrow_wgmma_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -112,12 +113,7 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           c->stream,
           call->dependent,
           call->variant,
-          call->planes,
           c->mailbox};
-}
-
-Status linear_quantise(LinearContext *c, const LinearCall *call, void *planes, Error *err) {
-  return quantise_planes(args_of(c, call), planes, err);
 }
 
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
@@ -125,9 +121,6 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &entry, err));
   const LinearKernel *k = kernels[entry->launch];
   const DeviceLinear *w = call->weights;
-  if (call->planes && entry->launch != LAUNCH_PLANES_WGMMA)
-    return error_set(err, STATUS_FAILED, "%s: x comes as planes, which %s does not read", w->name,
-                     entry->name);
   const LinearArgs args = args_of(c, call);
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,

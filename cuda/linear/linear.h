@@ -118,7 +118,6 @@ typedef struct {
   bool dependent;     /* programmatic dependent launch: may overlap the end of the kernel before */
   const char *kernel; /* forces an entry of the table, or NULL */
   int variant;        /* forces the n-th tile shape of a kernel that has several (for measuring), or 0 */
-  const void *planes; /* in place of x what linear_quantise() made of it, for planes_wgmma alone; or NULL */
 } LinearCall;
 
 typedef struct LinearContext LinearContext;
@@ -140,9 +139,6 @@ Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 /* The table entry that linear_run would take. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                      const char *kernel, const LinearEntry **entry, Error *err);
-
-/* Quantises x of a call to planes_bytes() (quantise.cuh) of device memory, for call.planes. */
-Status linear_quantise(LinearContext *context, const LinearCall *call, void *planes, Error *err);
 
 /* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as
  * fp16 [n_rows][n_in], 16-byte aligned; first_row % 16 == 0, any group size. `plain` takes the form for chips

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/linear/layout.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 /* Maximum of non-negative numbers, and sum, over kWidth neighbouring lanes (8, 16 or 32); each of them gets
  * it. One instruction reduces a whole warp; parts of a warp would take turns. */
@@ -64,11 +65,6 @@ __device__ __forceinline__ LaneInputs read_inputs(const __half *x, int k0, int n
       in.f16x2[i] = __half_as_ushort(x[k]);
   }
   return in;
-}
-
-/* Index of the warp in its block; the shuffle shows the compiler that it is uniform in the warp. */
-__device__ __forceinline__ int warp_of_block() {
-  return __shfl_sync(~0u, threadIdx.x / 32, 0);
 }
 
 /* Packs byte kN of each of four words, the first lowest. */
@@ -155,24 +151,3 @@ template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
     pair[2 + token % 2] = (uint32_t)sum;
   }
 };
-
-/* kTokens of a call of n_tokens; 0 if there is none. */
-constexpr int planes_tokens(int n_tokens) {
-  return n_tokens <= 16   ? 16
-         : n_tokens <= 24 ? 24
-         : n_tokens <= 32 ? 32
-         : n_tokens <= 48 ? 48
-         : n_tokens <= 64 ? 64
-                          : 0;
-}
-
-/* kParts of a matrix with groups of `group` inputs, a multiple of 64. */
-constexpr int planes_parts(int group) {
-  return group % kUnitIn == 0 ? 1 : 2;
-}
-
-/* Bytes of x, for n_in inputs. */
-constexpr size_t planes_bytes(int n_tokens, int n_in, int group) {
-  return (size_t)((n_in + kUnitIn - 1) / kUnitIn) * (size_t)planes_tokens(n_tokens) *
-         (size_t)(2 * kUnitIn + 8 * planes_parts(group));
-}

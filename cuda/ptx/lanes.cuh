@@ -17,3 +17,8 @@ template <int... kBits> __device__ __forceinline__ float lanes_max(float v) {
 template <class T> __device__ __forceinline__ T warp_sum(T v) {
   return lanes_sum<16, 8, 4, 2, 1>(v);
 }
+
+/* Index of the warp in its block; the shuffle shows the compiler that it is uniform in the warp. */
+__device__ __forceinline__ int warp_of_block() {
+  return __shfl_sync(~0u, threadIdx.x / 32, 0);
+}

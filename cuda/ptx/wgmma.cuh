@@ -124,6 +124,7 @@ __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint6
 #define EIGHT_SUMS(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), \
                       "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
 #define SUMS_16    EIGHT_SUMS(0), EIGHT_SUMS(8)
+#define SUMS_24    SUMS_16, EIGHT_SUMS(16)
 #define SUMS_32    EIGHT_SUMS(0), EIGHT_SUMS(8), EIGHT_SUMS(16), EIGHT_SUMS(24)
 #define SUMS_40    SUMS_32, EIGHT_SUMS(32)
 #define SUMS_48    SUMS_32, EIGHT_SUMS(32), EIGHT_SUMS(40)
@@ -158,6 +159,10 @@ __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint6
 #define NAMES_128 NINETY ", " TEN(9) ", " TEN(10) ", " TEN(11) \
                   ", %120, %121, %122, %123, %124, %125, %126, %127"
 
+WGMMA_F16(wgmma_f16, 0, 16, EIGHT_SUMS(0), "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12", "%13")
+WGMMA_F16(wgmma_f16, 0, 32, SUMS_16, NAMES_16, "%16, %17, %18, %19", "%20", "%21")
+WGMMA_F16(wgmma_f16, 0, 48, SUMS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28",
+          "%29")
 WGMMA_F16(wgmma_f16, 0, 64, SUMS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
 WGMMA_F16(wgmma_f16, 0, 96, SUMS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
           "%48, %49, %50, %51", "%52", "%53")

@@ -8,7 +8,6 @@
  *     variants=N          the first N tile shapes of each entry as well as its own choice
  *     wide=1              every entry at every count, not only near its own range
  *     dependent=1         programmatic dependent launch
- *     planes=1            x as planes, quantised before
  *     out=FILE            all lines again
  *
  * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
@@ -125,7 +124,7 @@ int main(int argc, char **argv) {
   std::vector<std::string> rows_wanted, shapes = {"qkv", "o", "gate_up", "down"}, types = {"4-bit", "fp16"};
   std::vector<int> counts = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   int variants = 0, group = 128;
-  bool wide = false, dependent = false, as_planes = false;
+  bool wide = false, dependent = false;
   const char *out_path = NULL;
   for (int i = 1; i < argc; i++) {
     char *value = strchr(argv[i], '=');
@@ -149,8 +148,6 @@ int main(int argc, char **argv) {
       wide = atoi(value) != 0;
     } else if (key == "dependent") {
       dependent = atoi(value) != 0;
-    } else if (key == "planes") {
-      as_planes = atoi(value) != 0;
     } else if (key == "out") {
       out_path = value;
     } else {
@@ -161,9 +158,8 @@ int main(int argc, char **argv) {
   MUST(linear_open(0, stream, &context, &error));
   int most = *std::max_element(counts.begin(), counts.end());
   __half *x;
-  void *y, *planes;
+  void *y;
   CHECK(cudaMalloc((void **)&x, (size_t)most * 12288 * 2));
-  CHECK(cudaMalloc(&planes, (size_t)64 * 12288 * 4));
   CHECK(cudaMalloc(&y, (size_t)std::max(most, 16) * 24576 * 4 + (size_t)16 * 151936 * 4));
   std::vector<Result> results;
   FILE *out = out_path ? fopen(out_path, "w") : NULL;
@@ -195,12 +191,7 @@ int main(int argc, char **argv) {
           for (int v = 0; v <= variants; v++) {
             LinearCall call = {
                 NULL,      x,         l.n_in,     tokens, output, y, l.interleaved ? l.n_out / 2 : l.n_out,
-                entry.act, dependent, entry.name, v,      NULL};
-            if (as_planes) {
-              call.weights = &copies[0];
-              MUST(linear_quantise(context, &call, planes, &error));
-              call.planes = planes;
-            }
+                entry.act, dependent, entry.name, v};
             double us = time_calls(copies, call);
             if (us < 0) {
               if (us == -(double)STATUS_USAGE) continue; /* not a shape for so many tokens */

@@ -58,9 +58,11 @@ static void rows_of_x_choose_on_hopper(void **state) {
   assert_string_equal(chosen(h200(8)), "awq_planes");
   assert_string_equal(chosen(h200(9)), "planes_wgmma");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 64, ACT_F16), "planes_wgmma");
-  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_F16), "awq_tensorcore");
-  assert_string_equal(chosen(h200(64)), "planes_wgmma");
-  assert_string_equal(chosen(h200(65)), "awq_wgmma");
+  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
+  assert_string_equal(chosen(h200(24)), "planes_wgmma");
+  assert_string_equal(chosen(h200(25)), "narrow_wgmma");
+  assert_string_equal(chosen(h200(128)), "narrow_wgmma");
+  assert_string_equal(chosen(h200(129)), "awq_wgmma");
   assert_string_equal(chosen(h200(100000)), "awq_wgmma");
 }
 
@@ -76,22 +78,6 @@ static void small_matrices_turn_to_the_library_earlier(void **state) {
   assert_string_equal(chosen_of_size(h200(3073), 4096, 5120), "awq_wgmma");
   assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 112), 4096, 4096), "awq_tensorcore");
   assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 113), 4096, 4096), "awq_dequant");
-}
-
-static void small_deep_matrices_turn_to_wgmma_earlier(void **state) {
-  (void)state;
-  LinearQuery fp8 = h200(9), shallow = h200(32), large = h200(32), other = chip(SM(9, 0), 132, 227, 9);
-  fp8.weights = shallow.weights = large.weights = other.weights = WEIGHT_FP8;
-  assert_string_equal(chosen_of_size(fp8, 4096, 4096), "awq_wgmma");
-  assert_string_equal(chosen_of_size(fp8, 6144, 2048), "awq_wgmma");
-  assert_string_equal(chosen_of_size(shallow, 4064, 4096), "awq_tensorcore");
-  assert_string_equal(chosen_of_size(large, 4096, 5120), "awq_tensorcore");
-  assert_string_equal(chosen_of_size(other, 4096, 4096), "awq_tensorcore");
-  assert_string_equal(chosen_of_size(h200(8), 4096, 4096), "awq_planes");
-  assert_string_equal(chosen_of_size(h200(9), 4096, 4096), "planes_wgmma");
-  assert_string_equal(chosen_of_size(h200(64), 4096, 4096), "planes_wgmma");
-  assert_string_equal(chosen_of_size(h200(65), 4096, 4096), "awq_wgmma");
-  assert_string_equal(chosen(chip(SM(9, 0), 132, 227, 9)), "awq_tensorcore");
 }
 
 /* Qwen3-0.6B's gate and up, its qkv, and Qwen3-1.7B's o: 96 full tiles are 2, 3 and 6 for the tokens. */
@@ -146,9 +132,10 @@ static void floats_take_what_there_is_for_them(void **state) {
     const int group = cases[i].group;
     assert_string_equal(chosen_for(h200(1), weights, group, ACT_F16), "float_mma");
     assert_string_equal(chosen_for(h200(8), weights, group, ACT_F16), "float_mma");
-    assert_string_equal(chosen_for(h200(9), weights, group, ACT_F16), "awq_tensorcore");
-    assert_string_equal(chosen_for(h200(32), weights, group, ACT_F16), "awq_tensorcore");
-    assert_string_equal(chosen_for(h200(33), weights, group, ACT_F16), "awq_wgmma");
+    assert_string_equal(chosen_for(h200(9), weights, group, ACT_F16), "narrow_wgmma");
+    assert_string_equal(chosen_for(h200(128), weights, group, ACT_F16), "narrow_wgmma");
+    assert_string_equal(chosen_for(h200(129), weights, group, ACT_F16), "awq_wgmma");
+    assert_string_equal(chosen_for(chip(SM(9, 0), 132, 227, 9), weights, group, ACT_F16), "awq_tensorcore");
     assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, 1), weights, group, ACT_F16), "float_mma");
     assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, 193), weights, group, ACT_F16), "awq_dequant");
     assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 1), weights, group, ACT_F16),
@@ -157,7 +144,7 @@ static void floats_take_what_there_is_for_them(void **state) {
   }
   /* Groups of FP8 that are no multiple of 128, and of 64. */
   assert_string_equal(chosen_for(h200(1), WEIGHT_FP8, 64, ACT_F16), "awq_tensorcore");
-  assert_string_equal(chosen_for(h200(33), WEIGHT_FP8, 64, ACT_F16), "awq_wgmma");
+  assert_string_equal(chosen_for(h200(33), WEIGHT_FP8, 64, ACT_F16), "narrow_wgmma");
   assert_string_equal(chosen_for(h200(1), WEIGHT_FP8, 96, ACT_F16), "awq_plain");
   assert_string_equal(chosen_for(h200(64), WEIGHT_FP8, 96, ACT_F16), "awq_dequant");
 }
@@ -275,7 +262,8 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
   } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
                {"float_mma", WEIGHT_FP8, ACT_F16, 8, 128, SM(8, 0), 0},
                {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
-               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 64, 64, SM_90A, SM_90A},
+               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 24, 64, SM_90A, SM_90A},
+               {"narrow_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
                {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
                {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 32, SM(8, 0), 0},
                {"awq_small_batch", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(7, 5), 0},
@@ -322,7 +310,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
             : cases[i].weights > WEIGHT_INT8 ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
             : !strcmp(name, "float_mma")     ? floats
             : strstr("planes_wgmma int8_wgmma", name)                         ? 1u << WEIGHT_AWQ4
-            : !strcmp(name, "awq_wgmma")                                      ? 1u << WEIGHT_AWQ4 | floats
+            : strstr("narrow_wgmma awq_wgmma", name)                          ? 1u << WEIGHT_AWQ4 | floats
             : strstr("awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
                                                                               : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
@@ -525,7 +513,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_of_x_choose_on_hopper),
       cmocka_unit_test(small_matrices_turn_to_the_library_earlier),
-      cmocka_unit_test(small_deep_matrices_turn_to_wgmma_earlier),
       cmocka_unit_test(small_matrices_come_back_where_tiles_are_many),
       cmocka_unit_test(rows_of_x_choose_without_wgmma),
       cmocka_unit_test(old_chips_have_a_row_for_any_count),

@@ -14,9 +14,9 @@
  *     65024 at most.
  *     Blocks hold one to three of our eightfold outliers, so max ~ 20 and the error's variance is
  *     (20 / 32512)^2 / 12 = 3.2e-8 of an x whose mean square is about 2: 1.6e-8.
- *   awq_tensorcore, awq_wgmma, awq_dequant: weights rounded to fp16, an error uniform in half a unit in the
- *     last place: mean square (2^-11)^2 / 3 of the power of two below, and the mean of 1 / mantissa^2 over a
- *     binade is 0.54: 4.3e-8; fp32 sums add n * 2^-48.
+ *   awq_tensorcore, awq_wgmma, narrow_wgmma, awq_dequant: weights rounded to fp16, an error uniform in half a
+ *     unit in the last place: mean square (2^-11)^2 / 3 of the power of two below, and the mean of
+ *     1 / mantissa^2 over a binade is 0.54: 4.3e-8; fp32 sums add n * 2^-48.
  *     Both are means: a matrix of 16 outputs and one token, dominated by its outliers, strays by a factor
  *     of 4. Held to 1e-7 and 2.5e-7.
  *   awq_pipelined, awq_plain, dense: fp32 throughout, n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16:
@@ -83,13 +83,13 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"planes_wgmma", 1e-7, 1e18},    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},
-    {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},
-    {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10},
-    {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},
-    {"int8_wgmma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},          {"int8_token", 3.2e-14, 1e18},
-    {"float_mma", 1e-9, 1e18},       {"dense_rows", 1e-9, 1e18},          {"dense_converted", 1e-9, 1e18},
-    {"dense_cublas", 1e-9, 1e18},
+    {"planes_wgmma", 1e-7, 1e18},    {"narrow_wgmma", 2.5e-7, 1e18},  {"awq_planes", 1e-7, 1e18},
+    {"awq_gemv", 1e-7, 1e18},        {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},
+    {"awq_wgmma", 2.5e-7, 1e18},     {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11},
+    {"awq_pipelined", 1e-9, 1e10},   {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},
+    {"int8_mma", 1e-10, 1e18},       {"int8_wgmma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
+    {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},       {"dense_rows", 1e-9, 1e18},
+    {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -655,28 +655,21 @@ static void check_few_wgmma(void) {
   only = asked;
 }
 
-/* planes_wgmma: the bits of a row for every count of rows are those that it has among the first of `counts`,
- * the most, also if x comes as planes (a count below 0). */
-static void check_rows_beside(int n_in, int n_out, int group, const std::vector<int> &counts) {
+/* The bits of a row for every count of rows are those that it has among the first of `counts`, the most. */
+static void check_rows_beside(const char *kernel, int n_in, int n_out, int group,
+                              const std::vector<int> &counts) {
   Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 12);
   const int most = counts[0];
   Operands o = make_operands(&s, 1, most);
   const size_t stride = (size_t)o.y_stride;
   const LinearEntry *chosen;
   std::vector<float> all, y(stride * (size_t)most);
-  void *planes;
-  CHECK(cudaMalloc(&planes, planes_bytes(most, n_in, group)));
-  const bool runs = linear_choice(context, &o.w, ACT_F16, most, "planes_wgmma", &chosen, &error) == STATUS_OK;
-  if (runs) MUST(linear_prepare(context, &o.w, ACT_F16, most, "planes_wgmma", &error));
-  for (int given : counts) {
-    if (!runs || !wanted("planes_wgmma")) break;
-    const int n = abs(given);
-    LinearCall call = {&o.w,    o.x,   o.x_stride,     n, LINEAR_TO_F32, o.y[0], o.y_stride,
-                       ACT_F16, false, "planes_wgmma", 0, NULL};
-    if (given < 0) {
-      MUST(linear_quantise(context, &call, planes, &error));
-      call.x = NULL, call.planes = planes;
-    }
+  const bool runs = linear_choice(context, &o.w, ACT_F16, most, kernel, &chosen, &error) == STATUS_OK;
+  if (runs) MUST(linear_prepare(context, &o.w, ACT_F16, most, kernel, &error));
+  for (int n : counts) {
+    if (!runs || !wanted(kernel)) break;
+    LinearCall call = {&o.w,    o.x,   o.x_stride, n, LINEAR_TO_F32, o.y[0], o.y_stride,
+                       ACT_F16, false, kernel,     0};
     CHECK(cudaMemsetAsync(o.y[0], 0xff, (size_t)n * stride * sizeof(float), stream));
     MUST(linear_run(context, &call, &error));
     CHECK(cudaMemcpyAsync(y.data(), o.y[0], (size_t)n * stride * 4, cudaMemcpyDeviceToHost, stream));
@@ -685,24 +678,28 @@ static void check_rows_beside(int n_in, int n_out, int group, const std::vector<
     int differ = 0;
     for (int m = 0; m < n; m++) differ += memcmp(&y[m * stride], &all[m * stride], (size_t)n_out * 4) != 0;
     cases_run++;
-    if (differ > 0) printf("FAIL planes_wgmma: of %d rows %d differ from those of %d\n", given, differ, most);
+    if (differ > 0) printf("FAIL %s: of %d rows %d differ from those of %d\n", kernel, n, differ, most);
     failures += differ > 0;
   }
-  cudaFree(planes);
   stored_free(&s);
   free_operands(&o);
 }
 
-/* Every tile shape of planes_wgmma and int8_wgmma, if the chip has them: rings that wrap, several token
+/* Every tile shape of the wgmma kernels of few tokens, if the chip has them: rings that wrap, several token
  * tiles, blocks with the end of one tile and the beginning of the next. */
-static void check_few_planes(void) {
+static void check_few_narrow(void) {
   const char *asked = only;
-  if (*only && !wanted("planes_wgmma") && !wanted("int8_wgmma")) return;
+  if (*only && !wanted("planes_wgmma") && !wanted("narrow_wgmma") && !wanted("int8_wgmma")) return;
   only = "planes_wgmma,int8_wgmma";
-  check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 43, 150}, 5);
-  check_counts(WEIGHT_AWQ4, 640, 264, 64, {60, 130}, 5);
-  check_rows_beside(1024, 136, 128, {64, 9, 20, 30, -64});
-  check_rows_beside(640, 136, 64, {64, 40, -64});
+  check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 24, 43, 150}, 3);
+  check_counts(WEIGHT_AWQ4, 640, 264, 64, {24, 130}, 3);
+  check_rows_beside("planes_wgmma", 1024, 136, 128, {24, 9, 20});
+  only = "narrow_wgmma";
+  check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 150}, 12);
+  check_counts(WEIGHT_AWQ4, 640, 264, 32, {30, 70}, 12);
+  check_counts(WEIGHT_FP4, 640, 136, 16, {20, 100});
+  check_counts(WEIGHT_FP8, 640, 136, 128, {20, 100});
+  check_rows_beside("narrow_wgmma", 1024, 136, 128, {64, 9, 40});
   only = asked;
 }
 
@@ -749,7 +746,10 @@ static void check_layers(bool sweep) {
   for (int i : {31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 2048})
     all[n_all++] = i;
   printf("layers\n");
-  if (part == 1) check_rows_beside(4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49, -64});
+  if (part == 1) {
+    check_rows_beside("planes_wgmma", 4096, 6144, 128, {24, 9, 16, 17});
+    check_rows_beside("narrow_wgmma", 4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49});
+  }
   if (!sweep) {
     check_shape(WEIGHT_AWQ4, 4096, 4096, 128, some_counts, n_some, 20);
     check_shape(WEIGHT_AWQ8, 4096, 1024, 128, some_counts, n_some, 20);
@@ -785,7 +785,7 @@ int main(int argc, char **argv) {
   if (few) {
     check_few();
     check_few_wgmma();
-    check_few_planes();
+    check_few_narrow();
   } else {
     if (part == 1) check_awkward();
     check_layers(argc > 1 && !strcmp(argv[1], "sweep"));

@@ -43,7 +43,8 @@ BOUND = 2e-5
 SHARP = dict.fromkeys(["gemma3-awq", "gemma4-bf16", "gemma4-e", "ministral3-text-part", "phi3-longrope-long",
                        "qwen3_5", "smollm3-awq"], 1e-4)
 FP16_KERNELS = {"awq_planes": ["--chunk", "8"], "awq_tensorcore": [], "awq_wgmma": [],
-                "planes_wgmma": ["--chunk", "64"]}
+                "narrow_wgmma": ["--chunk", "128"],
+                "planes_wgmma": ["--chunk", "24"]}
 
 
 class Model:

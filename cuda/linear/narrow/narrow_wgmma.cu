@@ -1,0 +1,230 @@
+/* narrow_wgmma.cu - up to 128 tokens on Hopper: dequantised weights as the register operand of wgmma, x by
+ * tensor copies.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+ *
+ * The work is cut and put together as wgmma_parts.cuh says: a block has four warpgroups, for 128 outputs and
+ * every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. They take turns at
+ * the tensor cores. A lane dequantises kBatch steps of 16 inputs into one of two sets of registers while
+ * wgmma reads the other.
+ *
+ *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
+ *
+ * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens the bits of a row
+ * do not depend on the rows beside it: they are in one tile, and cuts and units are the same for all counts.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
+ *          aligned, x_stride % 8 == 0; as many blocks as SMs at most.
+ * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
+#include <algorithm>
+
+#include "cuda/linear/narrow/wgmma_parts.cuh"
+
+namespace {
+
+using namespace wgmma_parts;
+
+/* Units are two tiles of 64 inputs where the ring then has enough stages. */
+template <class W> constexpr int tiles_of(int tokens) {
+  return tokens > 64 || (tokens == 64 && W::kVectors > 1) ? 1 : 2;
+}
+
+/* Many tokens are multiplied step by step, for their registers. */
+template <class W, int kTokens, int kBlockIn, int kOutGroups>
+struct Shape
+    : ShapeOf<W, kTokens, tiles_of<W>(kTokens) * kTileIn, tiles_of<W>(kTokens) * kTileIn / kBlockIn,
+              kOutGroups, 4 / kOutGroups, tiles_of<W>(kTokens) * kTokens * 128, kTokens <= 32 ? 176 : 224> {
+  static constexpr int kTiles = tiles_of<W>(kTokens), kBatch = kTokens > 64 ? 1 : 2, kConsumers = 512;
+  /* Many sums need more registers, so the loaders are a whole warpgroup, which gives some. */
+  static constexpr bool kMovesRegisters = kTokens > 64;
+  static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
+
+  /* The last tile ends with the last token and computes some of the tile before again, because a copy of
+   * tokens past the end takes longer (cuda/LOG.md). */
+  static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
+    return max(0, min(token_tile * kTokens, n_tokens - kTokens));
+  }
+};
+
+struct Args : PartArgs {
+  CUtensorMap x; /* boxes of 64 inputs of box_tokens tokens */
+  int box_tokens;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+template <class S>
+__device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Barriers<S> &bar) {
+  Ring ring = {0, 1};
+  for_each_part(a, [&](const Part &part) {
+    const int token0 = S::first_token(a.n_tokens, token_tile_of(a, part.tile));
+    for (int unit = part.first; unit < part.first + part.n_units; unit++) {
+      barrier_wait(bar.empty + ring.slot, ring.phase);
+      barrier_expect(bar.full + ring.slot, S::kTiles * a.box_tokens * 128);
+#pragma unroll
+      for (int i = 0; i < S::kTiles; i++)
+        copy_box(stages + ring.slot * S::kStageBytes + i * S::kTokens * 128, &a.x, bar.full + ring.slot,
+                 unit * S::kUnit + i * kTileIn, token0);
+      ring.advance<S>(1);
+    }
+  });
+}
+
+/* State of a consumer thread. */
+template <class S> struct Consumer {
+  typedef typename S::W W;
+  static constexpr int kPerTile = kTileIn / S::kBlockIn; /* groups of a tile */
+  unsigned char *stages;
+  Barriers<S> &bar;
+  int slot, phase;        /* of the next unit */
+  float y[S::kSumFloats]; /* as store_fragments() takes it */
+
+  __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
+      : stages(stages), bar(bar), slot(first_slot), phase(0) {}
+
+  /* Tells the loaders that this warp has read the unit in `used`. */
+  __device__ __forceinline__ void release(int used) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + used);
+  }
+
+  /* The lane's weights of tile i of a unit, and the scales and zeros of its groups. */
+  __device__ __forceinline__ void take(const unsigned char *stage, int i, uint4 (&v)[W::kVectors],
+                                       typename W::Meta (&meta)[kPerTile]) const {
+    const unsigned char *weights = stage + S::kWAt + threadIdx.x % S::kGroupThreads * 16;
+    const unsigned char *groups = stage + S::kGroupsAt + tile_row<S>() * S::kParts * W::kMetaBytes;
+#pragma unroll
+    for (int j = 0; j < W::kVectors; j++)
+      v[j] = *(const uint4 *)(weights + (i * W::kVectors + j) * S::kTileRows * 512);
+#pragma unroll
+    for (int p = 0; p < kPerTile; p++)
+      meta[p] = W::staged_meta(groups + (i * kPerTile + p) * W::kMetaBytes, threadIdx.x % 32 / 4);
+  }
+
+  /* y = the sums over this thread's next n units. A unit is released when products of the next one run. */
+  __device__ __forceinline__ void multiply(int n) {
+    uint32_t q[2][S::kBatch][4];
+    int used = 0;
+#pragma unroll
+    for (int i = 0; i < S::kSumFloats; i++) y[i] = 0;
+    for (int u = 0; u < n; u++) {
+      const int at =
+          __shfl_sync(~0u, slot, 0); /* so that the compiler keeps addresses in uniform registers */
+      const unsigned char *stage = stages + at * S::kStageBytes;
+      barrier_wait(bar.full + at, phase);
+#pragma unroll
+      for (int i = 0; i < S::kTiles; i++) {
+        const uint64_t b = operand_b(stage + i * S::kTokens * 128);
+        uint4 v[W::kVectors];
+        typename W::Meta meta[kPerTile];
+        take(stage, i, v, meta);
+#pragma unroll
+        for (int j = 0; j < 4; j += S::kBatch) {
+          uint32_t(&to)[S::kBatch][4] = q[(4 * i + j) / S::kBatch % 2];
+#pragma unroll
+          for (int k = 0; k < S::kBatch; k++)
+            W::template operand<true>(v, j + k, meta[(j + k) * kPerTile / 4], to[k]);
+          wgmma_fence();
+#pragma unroll
+          for (int k = 0; k < S::kBatch; k++) wgmma_f16<S::kTokens>(y, to[k], b + 2 * (j + k), 1);
+          wgmma_commit();
+          wgmma_wait<1>();
+          if (i == 0 && j == 0 && u > 0) release(used);
+        }
+      }
+      used = at;
+      slot += S::kInGroups;
+      if (slot >= S::kStages) slot -= S::kStages, phase ^= 1;
+    }
+    wgmma_wait<0>();
+    if (n > 0) release(used);
+  }
+};
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ Barriers<S> bar;
+  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
+  const int warp = warp_of_block();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; i++) {
+      barrier_init(bar.full + i, 2 + 32); /* x, weights, and copies of scales and zeros */
+      barrier_init(bar.empty + i, S::kGroupThreads / 32);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  dependents_may_start();
+  if (warp < S::kConsumers / 32) {
+    if constexpr (S::kMovesRegisters) registers_up_to<112>();
+    wait_for_previous();
+    Consumer<S> c(stages, bar, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
+    multiply_parts<S>(a, stages, c);
+  } else {
+    if constexpr (S::kMovesRegisters) registers_down_to<32>();
+    if (warp == S::kConsumers / 32 + 1) {
+      load_groups<S>(a, stages, bar);
+    } else if (threadIdx.x % 32 == 0) {
+      if (warp == S::kConsumers / 32) load_weights<S>(a, stages, bar);
+      if (warp == S::kConsumers / 32 + 2) {
+        prefetch_map(&a.x);
+        wait_for_previous();
+        load_x<S>(a, stages, bar);
+      }
+    }
+  }
+#endif
+}
+
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  Args a = {};
+  TRY(part_args<S>(args, &a, err));
+  a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
+  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens, 0},
+                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
+                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
+  return launch_resident(kernel<S>, dim3((unsigned)a.cut.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
+                         args.dependent, args.w->name, err, a);
+}
+
+template <int kTokens, int kOutGroups> Status launch_weights(const LinearArgs &args, Error *err) {
+  switch (args.w->type) {
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, 64, kOutGroups>>(args, err);
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, 64, kOutGroups>>(args, err);
+  default: break;
+  }
+  return args.w->group % 64 == 0 ? launch_shape<Shape<Bits4, kTokens, 64, kOutGroups>>(args, err)
+                                 : launch_shape<Shape<Bits4, kTokens, 32, kOutGroups>>(args, err);
+}
+
+typedef Status (*Launch)(const LinearArgs &args, Error *err);
+
+struct TokenShape {
+  int tokens;
+  Launch launch[2]; /* tiles of 64 and of 128 outputs */
+};
+
+template <int kTokens> constexpr TokenShape shape() {
+  return {kTokens, {launch_weights<kTokens, 1>, launch_weights<kTokens, 2>}};
+}
+
+constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
+                                 shape<64>(), shape<96>(), shape<128>()};
+constexpr int kShapes = sizeof shapes / sizeof *shapes;
+
+/* Launches the `variant`-th shape (each of 64 outputs, then of 128), or the one of the fewest tokens that
+ * holds all, or the largest, of 128 outputs if there are as many such tiles as SMs. */
+Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
+  if (args.variant > 2 * kShapes)
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  const TokenShape *s = shapes;
+  while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
+  bool wide = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, s->tokens) >= args.device.n_sms;
+  if (args.variant > 0) s = &shapes[(args.variant - 1) / 2], wide = args.variant % 2 == 0;
+  return s->launch[wide](args, err);
+}
+
+} // namespace
+
+const LinearKernel narrow_wgmma_kernel = {NULL, launch_narrow_wgmma, false};

@@ -1,0 +1,309 @@
+/* planes_wgmma.cu - x as int8 planes and 4-bit weights on Hopper: weights are the register operand of wgmma,
+ * sums are exact in int32.
+ *
+ *     y[m][o] = sum_p s[p][o] d[m][p] (sum_k q X - z[p][o] sum_k X)     x ~ d X, parts p: quantise.cuh
+ *
+ *   planes_wgmma  9 to 24 tokens, two planes: x to 16 bits, d = max |x| / 32512
+ *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
+ *
+ * One kernel quantises x; the next multiplies, its work cut and put together as wgmma_parts.cuh says. A unit
+ * is 128 inputs. A product is the sums of kChunk tokens over one part of a unit. Three or four warps on a
+ * scheduler take turns: one waits for wgmma while others unpack or scale.
+ *
+ *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
+ *
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64; as many blocks as SMs at most.
+ * READS    weights once for each token tile, x once for every 64 kOutGroups outputs. */
+#include "cuda/linear/narrow/wgmma_parts.cuh"
+#include "cuda/linear/quantise.cuh"
+
+namespace {
+
+using namespace wgmma_parts;
+
+/* A warp quantises a unit of one token. Padding tokens and inputs become 0. */
+template <int kTokens, int kParts, int kPlanes>
+__global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in, int n_units,
+                           unsigned char *to) {
+  int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, unit = i % n_units,
+      token = i / n_units;
+  begin_overlapping();
+  if (token >= (n_tokens + kTokens - 1) / kTokens * kTokens) return;
+  LaneInputs in = {{0, 0}};
+  if (token < n_tokens) in = read_inputs<false>(x + (size_t)token * x_stride, unit * kUnitIn, n_in, lane);
+  float v[4];
+  in.floats(v);
+  PlanesUnit<kTokens, kParts, kPlanes>::store(to, token / kTokens * n_units + unit, token % kTokens, lane, v);
+}
+
+template <int kTokens, int kParts, int kPlanes_, int kOutGroups, int kInGroups, int kChunk_>
+struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
+                       PlanesUnit<kTokens, kParts, kPlanes_>::kBytes, kTokens <= 64 ? 176 : 224> {
+  static constexpr int kPlanes = kPlanes_, kConsumers = 128 * kOutGroups * kInGroups;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+  static constexpr int kChunk = kChunk_, kColumns = kChunk * kPlanes, kSums = kColumns / 2;
+  static constexpr int kProducts = kTokens / kChunk * kParts; /* of a unit */
+  static_assert(kTokens % kChunk == 0 && kChunk % 8 == 0, "whole fragments");
+#endif
+  typedef PlanesUnit<kTokens, kParts, kPlanes> X;
+  /* Many tokens need more registers, so the loaders are a whole warpgroup, which gives some. */
+  static constexpr bool kMovesRegisters = kTokens > 64;
+  static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
+
+  static __device__ __forceinline__ int first_token(int, int token_tile) {
+    return token_tile * kTokens;
+  }
+};
+
+struct Args : PartArgs {
+  const unsigned char *x;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+template <class S>
+__device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Barriers<S> &bar) {
+  Ring ring = {0, 1};
+  for_each_part(a, [&](const Part &part) {
+    const unsigned char *from =
+        a.x + ((size_t)token_tile_of(a, part.tile) * a.n_units + part.first) * S::X::kBytes;
+    for (int i = 0; i < part.n_units; i++, from += S::X::kBytes) {
+      barrier_wait(bar.empty + ring.slot, ring.phase);
+      barrier_expect(bar.full + ring.slot, S::X::kBytes);
+      copy_bulk(stages + ring.slot * S::kStageBytes, from, S::X::kBytes, bar.full + ring.slot);
+      ring.advance<S>(1);
+    }
+  });
+}
+
+/* State of a consumer thread. Shared memory is addressed by numbers of 32 bits, with what a lane adds to all
+ * of them computed once: the compiler would do it again for each unit. */
+template <class S> struct Consumer {
+  uint32_t stage, full; /* addresses of the next unit, and of its barrier: `empty` lies S::kStages further */
+  int phase;
+  const uint32_t ring_end, weights_at, groups_at, pairs_at;
+  uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
+  float y[S::kSumFloats]; /* as store_fragments() takes it */
+
+  __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
+      : stage(opaque((int)shared_address(stages + first_slot * S::kStageBytes))),
+        full(opaque((int)shared_address(bar.full + first_slot))), phase(0),
+        ring_end(opaque((int)shared_address(bar.empty))),
+        weights_at(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
+        groups_at(
+            opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * Bits4::kMetaBytes + group_row() * 4))),
+        pairs_at(opaque((int)(S::X::kPlaneBytes + threadIdx.x % 4 * S::kParts * 16))) {}
+
+  static __device__ __forceinline__ int group_row() { return threadIdx.x % 32 / 4; }
+
+  /* Waits for the next unit and reads its weights. */
+  __device__ __forceinline__ void take() {
+    barrier_wait(full, phase);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint4 v[1] = {load_shared_16(stage + weights_at + i * S::kTileRows * 512)};
+      Bits4::bytes(v, 0, q[2 * i]);
+      Bits4::bytes(v, 1, q[2 * i + 1]);
+    }
+#pragma unroll
+    for (int p = 0; p < S::kParts; p++) {
+      scale[p] = load_shared_4(stage + groups_at + p * Bits4::kMetaBytes);
+      zero[p] = load_shared_1(stage + groups_at + p * Bits4::kMetaBytes + 32 - 3 * group_row());
+    }
+  }
+
+  /* Tells the loaders that the unit is used, and goes on to this thread's next one. */
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(full + S::kStages * 8);
+    stage += S::kInGroups * S::kStageBytes;
+    full += S::kInGroups * 8;
+    if (full < ring_end) return;
+    stage -= S::kStages * S::kStageBytes;
+    full -= S::kStages * 8;
+    phase ^= 1;
+  }
+
+  /* Registers of sums that wgmma is about to write, or has written. */
+  static __device__ __forceinline__ void touch(int (&c)[S::kSums]) {
+#pragma unroll
+    for (int i = 0; i < S::kSums; i++) c[i] = opaque(c[i]);
+  }
+
+  /* Starts product i: chunk i / kParts of the tokens, part i % kParts of the inputs. */
+  __device__ __forceinline__ void start(int i, int (&c)[S::kSums]) {
+    constexpr int kSteps = 4 / S::kParts;
+    touch(c);
+    wgmma_fence();
+    const uint32_t x = stage + i / S::kParts * S::kColumns * kUnitIn;
+#pragma unroll
+    for (int k = 0; k < kSteps; k++) {
+      int step = i % S::kParts * kSteps + k;
+      wgmma_u8s8<S::kColumns>(c, q[step], operand_b_at(x, step), k > 0);
+    }
+    wgmma_commit();
+  }
+
+  /* Scales and sums of the lane's tokens 8m + 2t and 8m + 2t + 1 for product i. */
+  __device__ __forceinline__ uint4 pair(int i, int m) const {
+    return load_shared_16(stage + pairs_at +
+                          ((i / S::kParts * (S::kChunk / 8) + m) * 4 * S::kParts + i % S::kParts) * 16);
+  }
+
+  /* Adds the sums of product i, once they are there, to y. Sums of row g + 8 are 16 times too large. */
+  __device__ __forceinline__ void add(int i, int (&c)[S::kSums]) {
+    const int part = i % S::kParts, first = i / S::kParts * (S::kChunk / 8);
+    const float s[2] = {f16_low(scale[part]), f16_high(scale[part]) * Bits4::kHigh};
+    const int z[2] = {-(int)(zero[part] & 15), -(int)(zero[part] & 0xf0)};
+    wgmma_wait<0>();
+    touch(c);
+#pragma unroll
+    for (int m = 0; m < S::kChunk / 8; m++) {
+      const uint4 x = pair(i, m);
+#pragma unroll
+      for (int j = 0; j < 2; j++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          const int *at = S::kPlanes == 2 ? c + 4 * (2 * m + j) + 2 * r : c + 4 * m + 2 * r + j;
+          const int v = (S::kPlanes == 2 ? 256 * at[0] + at[1] : at[0]) + z[r] * (int)(j ? x.w : x.z);
+          float &to = y[4 * (first + m) + 2 * r + j];
+          to = fmaf(s[r], __fmul_rn(__uint_as_float(j ? x.y : x.x), (float)v), to);
+        }
+    }
+  }
+
+  /* y = the sums over this thread's next n units. */
+  __device__ __forceinline__ void multiply(int n) {
+#pragma unroll
+    for (int i = 0; i < S::kSumFloats; i++) y[i] = 0;
+    for (; n > 0; n--) {
+      take();
+#pragma unroll
+      for (int i = 0; i < S::kProducts; i++) {
+        int sums[S::kSums] = {};
+        start(i, sums);
+        add(i, sums);
+      }
+      release();
+    }
+  }
+};
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ Barriers<S> bar;
+  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
+  const int warp = warp_of_block();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; i++) {
+      barrier_init(bar.full + i, 2 + 32); /* x, weights, and copies of scales and zeros */
+      barrier_init(bar.empty + i, S::kGroupThreads / 32);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  dependents_may_start();
+  if (warp < S::kConsumers / 32) {
+    if constexpr (S::kMovesRegisters) registers_up_to<S::kConsumers == 384 ? 160 : 112>();
+    wait_for_previous();
+    Consumer<S> c(stages, bar, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
+    multiply_parts<S>(a, stages, c);
+  } else {
+    if constexpr (S::kMovesRegisters) registers_down_to<32>();
+    if (warp == S::kConsumers / 32 + 1) {
+      load_groups<S>(a, stages, bar);
+    } else if (threadIdx.x % 32 == 0) {
+      if (warp == S::kConsumers / 32) load_weights<S>(a, stages, bar);
+      if (warp == S::kConsumers / 32 + 2) {
+        wait_for_previous();
+        load_x<S>(a, stages, bar);
+      }
+    }
+  }
+#endif
+}
+
+/* kParts of a matrix with groups of `group` inputs, a multiple of 64. */
+int parts_of(int group) {
+  return group % kUnitIn == 0 ? 1 : 2;
+}
+
+template <int kTokens, int kPlanes> Status launch_quantise(const LinearArgs &args, Error *err) {
+  const int n_units = quant_tiles_in(*args.w) / 2;
+  const long warps = (long)n_units * ceil_div(args.n_tokens, kTokens) * kTokens;
+  const bool whole = parts_of(args.w->group) == 1;
+  return launch(whole ? quantise_x<kTokens, 1, kPlanes> : quantise_x<kTokens, 2, kPlanes>,
+                dim3((unsigned)ceil_div(warps, 8)), 256, 0, args.stream, args.dependent, args.w->name, err,
+                args.x, args.x_stride, args.n_tokens, args.w->n_in, n_units, args.workspace);
+}
+
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  Args a = {};
+  TRY(part_args<S>(args, &a, err));
+  a.x = args.workspace;
+  TRY((launch_quantise<S::kTokens, S::kPlanes>(args, err)));
+  return launch_resident(kernel<S>, dim3((unsigned)a.cut.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
+                         args.dependent, args.w->name, err, a);
+}
+
+template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk>
+Status launch_tokens(const LinearArgs &args, Error *err) {
+  return parts_of(args.w->group) == 1
+             ? launch_shape<Shape<kTokens, 1, kPlanes, kOutGroups, kInGroups, kChunk>>(args, err)
+             : launch_shape<Shape<kTokens, 2, kPlanes, kOutGroups, kInGroups, kChunk>>(args, err);
+}
+
+struct TokenShape {
+  int tokens;
+  Status (*launch)(const LinearArgs &args, Error *err);
+};
+
+template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk> constexpr TokenShape shape() {
+  return {kTokens, launch_tokens<kTokens, kPlanes, kOutGroups, kInGroups, kChunk>};
+}
+
+constexpr TokenShape two_planes[] = {shape<16, 2, 2, 2, 16>(), shape<24, 2, 2, 2, 24>()};
+
+constexpr TokenShape one_plane[] = {shape<32, 1, 2, 2, 32>(), shape<64, 1, 2, 2, 32>(),
+                                    shape<128, 1, 3, 1, 64>()};
+
+/* Bytes of x in tiles of `tile` tokens, a multiple of the tiles of all shapes, since any may be forced. */
+size_t x_bytes(const DeviceLinear *w, int n_tokens, int tile, int n_planes) {
+  return (size_t)(quant_tiles_in(*w) / 2) * align_up((size_t)n_tokens, (size_t)tile) *
+         (size_t)(n_planes * kUnitIn + 8 * parts_of(w->group));
+}
+
+size_t two_planes_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
+  return x_bytes(w, n_tokens, 48, 2);
+}
+
+size_t one_plane_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
+  return x_bytes(w, n_tokens, 128, 1);
+}
+
+/* Launches the `variant`-th shape, or the smallest that holds all tokens, or the largest. */
+template <int kShapes>
+Status launch_one_of(const TokenShape (&shapes)[kShapes], const LinearArgs &args, Error *err) {
+  const TokenShape *s = shapes;
+  while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
+  if (args.variant > kShapes)
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  if (args.variant > 0) s = &shapes[args.variant - 1];
+  return s->launch(args, err);
+}
+
+Status launch_two_planes(const LinearArgs &args, Error *err) {
+  return launch_one_of(two_planes, args, err);
+}
+
+Status launch_one_plane(const LinearArgs &args, Error *err) {
+  return launch_one_of(one_plane, args, err);
+}
+
+} // namespace
+
+const LinearKernel planes_wgmma_kernel = {two_planes_workspace, launch_two_planes, false};
+const LinearKernel int8_wgmma_kernel = {one_plane_workspace, launch_one_plane, false};
