@@ -10,8 +10,8 @@
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
- * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens the bits of a row
- * do not depend on the rows beside it: they are in one tile, and cuts and units are the same for all counts.
+ * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
+ * bits do not depend on the rows beside it: all are in one tile, cuts and units are the same for all counts.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
  *          aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
@@ -33,7 +33,10 @@ template <class W, int kTokens, int kBlockIn, int kOutGroups>
 struct Shape
     : ShapeOf<W, kTokens, tiles_of<W>(kTokens) * kTileIn, tiles_of<W>(kTokens) * kTileIn / kBlockIn,
               kOutGroups, 4 / kOutGroups, tiles_of<W>(kTokens) * kTokens * 128, kTokens <= 32 ? 176 : 224> {
-  static constexpr int kTiles = tiles_of<W>(kTokens), kBatch = kTokens > 64 ? 1 : 2, kConsumers = 512;
+  static constexpr int kConsumers = 512;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+  static constexpr int kTiles = tiles_of<W>(kTokens), kBatch = kTokens > 64 ? 1 : 2;
+#endif
   /* Many sums need more registers, so the loaders are a whole warpgroup, which gives some. */
   static constexpr bool kMovesRegisters = kTokens > 64;
   static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
