@@ -23,7 +23,8 @@
 const Flag device_flags[] = {
     FLAG_INT("-t, --threads", "N", DeviceFlags, threads, 0, 4096,
              "CPU threads (default 0: all cores this process may use)"),
-    FLAG_CHOICE("--kv", "f16|f32", DeviceFlags, kv, "how keys and values are kept (default f16)"),
+    FLAG_CHOICE("--kv", "f16|f32|q8", DeviceFlags, kv,
+                "how keys and values are kept (default f16); q8: CPU only, in 8 bits"),
     FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
     FLAG_INT("--gpu", "N", DeviceFlags, gpu, 0, 1023, "which GPU (default 0)"),
     FLAG_CHOICE("--act", "f16|int8", DeviceFlags, act,
@@ -51,6 +52,14 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
 
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
+#if AUK_CUDA
+/* Refuses flags that a GPU does not obey yet. */
+static Status check_on_gpu(const DeviceFlags *values, Error *err) {
+  if (values->kv != KV_Q8) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "--kv q8 is not supported on a GPU yet (--kv f16, or --device cpu)");
+}
+#endif
+
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   const int gpu = values->gpu < 0 ? 0 : values->gpu;
   int n_threads;
@@ -68,11 +77,12 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->device == DEVICE_CPU) return check_on_cpu(values, false, err);
   if (values->device == DEVICE_CUDA) {
     device->backend = &cuda_backend;
+    TRY(check_on_gpu(values, err));
     return device_use(gpu, err);
   }
   if (device_use(gpu, &reason) == STATUS_OK) {
     device->backend = &cuda_backend;
-    return STATUS_OK;
+    return check_on_gpu(values, err);
   }
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   return check_on_cpu(values, true, err);

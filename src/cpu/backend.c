@@ -236,7 +236,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
 
 /* Takes the memory of a layer's cache. */
 static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions *options) {
-  const size_t item = options->kv == KV_F16 ? 2 : 4;
+  const size_t item = kv_number_bytes(options->kv);
   const size_t places =
       options->n_sequences ? product_of((size_t)options->n_pages, PAGE_TOKENS) : (size_t)options->n_ctx;
   LayerCache cache = {.head_dim = layer.head_dim, .v_width = cpu_padded(layer.head_dim)};
@@ -244,6 +244,11 @@ static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions
   take(&head, product_of((places - 1) / KEY_BLOCK + 1, (size_t)layer.head_dim * KEY_BLOCK), item);
   cache.k_bytes = head.used;
   take(&head, product_of(places, (size_t)cache.v_width), item);
+  const size_t n_scales = (size_t)kv_key_scales(options->kv, layer.head_dim) * KEY_BLOCK;
+  cache.scales = head.used;
+  take(&head, product_of((places - 1) / KEY_BLOCK + 1, n_scales), sizeof(float));
+  cache.scales_bytes = head.used - cache.scales;
+  take(&head, n_scales ? places : 0, sizeof(float));
   cache.head_bytes = head.used;
   cache.heads = take(arena, (size_t)layer.n_kv_heads, cache.head_bytes);
   return cache;
@@ -376,7 +381,14 @@ KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_
   uint8_t *k = cache->heads + (size_t)kv_head * cache->head_bytes;
   const int32_t *pages = state->pages;
   if (pages) pages += (size_t)sequence * (size_t)state->plan.n_table;
-  return (KvHead){state->options.kv, cache->head_dim, cache->v_width, k, k + cache->k_bytes, pages};
+  return (KvHead){.type = state->options.kv,
+                  .head_dim = cache->head_dim,
+                  .v_width = cache->v_width,
+                  .k = k,
+                  .v = k + cache->k_bytes,
+                  .k_scales = (float *)(void *)(k + cache->scales),
+                  .v_scales = (float *)(void *)(k + cache->scales + cache->scales_bytes),
+                  .pages = pages};
 }
 
 static Status cpu_read_logits(BackendState *state, int row, float *out, Error *err) {

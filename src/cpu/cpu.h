@@ -89,7 +89,9 @@ typedef struct {
 /* The cache of one layer; layers that share one have the same. */
 typedef struct {
   uint8_t *heads;             /* [n_kv_heads][head_bytes] */
-  size_t k_bytes, head_bytes; /* of one KV head: K alone, K and V */
+  size_t k_bytes, head_bytes; /* of one KV head: K alone, and all */
+  size_t scales,
+      scales_bytes; /* with KV_Q8: where the scales of K begin, and how far after them those of V */
   int head_dim, v_width;
 } LayerCache;
 

@@ -9,15 +9,31 @@
 
 enum { KV_AHEAD = 8192 }; /* bytes of the cache between prefetch and use */
 
-INLINE size_t kv_bytes(KvType type) {
-  return type == KV_F16 ? 2 : 4;
-}
-
 /* Converts n numbers to fp16, rounded to nearest even. */
 INLINE void to_f16(const float *from, int n, uint16_t *to) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) vf_store_f16(to + i, vf_load(from + i));
   for (; i < n; i++) to[i] = float_to_f16(from[i]);
+}
+
+/* q[i] = x[i] / scale rounded to nearest even; returns the scale: largest |x| / 127, or NaN if a number is
+ * not finite. All instruction sets give the same numbers. */
+INLINE float to_q8(const float *x, int n, int8_t *q) {
+  float largest = 0, strange = 0;
+  for (int i = 0; i < n; i++) {
+    const float size = fabsf(x[i]);
+    largest = size > largest ? size : largest;
+    strange += x[i] - x[i];
+  }
+  const float scale = strange == 0 ? largest / 127 : NAN;
+  for (int i = 0; i < n; i++) q[i] = scale > 0 ? (int8_t)((x[i] / scale + 0x1.8p23f) - 0x1.8p23f) : 0;
+  return scale;
+}
+
+/* Where the first scale of a key is in k_scales; the next ones are KEY_BLOCK numbers apart. */
+INLINE size_t kv_scale_at(const KvHead *kv, int place) {
+  const size_t n_scales = (size_t)kv_key_scales(kv->type, kv->head_dim);
+  return (size_t)(place / KEY_BLOCK) * n_scales * KEY_BLOCK + (size_t)(place % KEY_BLOCK);
 }
 
 static void kv_append(const KvHead *kv, int position, const float *k, const float *v) {
@@ -28,6 +44,14 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
     float *keys = (float *)kv->k + column;
     for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = k[d];
     memcpy((float *)kv->v + row, v, dim * sizeof *v);
+  } else if (kv->type == KV_Q8) {
+    int8_t *keys = (int8_t *)kv->k + column, q[MAX_HEAD_DIM];
+    const int n = kv->head_dim, n_scales = kv_key_scales(kv->type, n);
+    float *scales = kv->k_scales + kv_scale_at(kv, position);
+    for (int i = 0, d = 0; i < n_scales; i++, d += KEY_SCALE_DIMS)
+      scales[i * KEY_BLOCK] = to_q8(k + d, n - d < KEY_SCALE_DIMS ? n - d : KEY_SCALE_DIMS, q + d);
+    for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = q[d];
+    kv->v_scales[position] = to_q8(v, kv->head_dim, (int8_t *)kv->v + row);
   } else {
     uint16_t *keys = (uint16_t *)kv->k + column, half[MAX_HEAD_DIM];
     to_f16(k, kv->head_dim, half);
@@ -36,10 +60,22 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
   }
 }
 
-/* scores[i][key] for n keys from `place` on; both are multiples of KEY_BLOCK. */
-INLINE void attend_run_scores(const KvHead *kv, const QueryTile *tile, int place, int n, float *scores) {
-  size_t block = (size_t)kv->head_dim * KEY_BLOCK, size = kv_bytes(kv->type);
-  OuterB b = {.data = (const uint8_t *)kv->k + (size_t)(place / KEY_BLOCK) * block * size,
+/* rows[i][j] *= scales[j], j < n */
+INLINE void scale_rows(const float *scales, int n_rows, int n, float *rows) {
+  for (int i = 0; i < n_rows; i++, rows += SEGMENT) {
+    int j = 0;
+    for (; j + LANES <= n; j += LANES) vf_store(rows + j, vf_load(rows + j) * vf_load(scales + j));
+    for (; j < n; j++) rows[j] *= scales[j];
+  }
+}
+
+/* sums[i][key] over dimensions [first, first + n_dims) for n keys from `place` on; both are multiples of
+ * KEY_BLOCK. */
+INLINE void attend_run_dims(const KvHead *kv, const QueryTile *tile, int place, int n, int first, int n_dims,
+                            float *sums) {
+  size_t block = (size_t)kv->head_dim * KEY_BLOCK, size = kv_number_bytes(kv->type);
+  size_t at = (size_t)(place / KEY_BLOCK) * block + (size_t)first * KEY_BLOCK;
+  OuterB b = {.data = (const uint8_t *)kv->k + at * size,
               .type = kv->type,
               .step = KEY_BLOCK,
               .across = LANES == KEY_BLOCK ? block : LANES,
@@ -47,15 +83,34 @@ INLINE void attend_run_scores(const KvHead *kv, const QueryTile *tile, int place
               .ahead_step = TILE_VECTORS * LANES * size};
   size_t dim = (size_t)kv->head_dim;
 #if LANES == 16
-  outer_matmul(tile->q, dim, tile->n, b, n / KEY_BLOCK, kv->head_dim,
-               (OuterC){.to = scores, .stride = SEGMENT});
+  outer_matmul(tile->q + first, dim, tile->n, b, n / KEY_BLOCK, n_dims,
+               (OuterC){.to = sums, .stride = SEGMENT});
 #else
   for (int key = 0; key < n; key += KEY_BLOCK) {
-    outer_matmul(tile->q, dim, tile->n, b, KEY_BLOCK / LANES, kv->head_dim,
-                 (OuterC){.to = scores + key, .stride = SEGMENT});
+    outer_matmul(tile->q + first, dim, tile->n, b, KEY_BLOCK / LANES, n_dims,
+                 (OuterC){.to = sums + key, .stride = SEGMENT});
     b.data = (const uint8_t *)b.data + block * size;
   }
 #endif
+}
+
+/* The same for all dimensions: their scores. With KV_Q8 a sum for each scale, times it. */
+INLINE void attend_run_scores(const KvHead *kv, const QueryTile *tile, int place, int n, float *scores) {
+  const int n_scales = kv_key_scales(kv->type, kv->head_dim);
+  float sums[MAX_QUERIES * SEGMENT] __attribute__((aligned(64)));
+  if (n_scales == 0) attend_run_dims(kv, tile, place, n, 0, kv->head_dim, scores);
+  for (int s = 0, first = 0; s < n_scales; s++, first += KEY_SCALE_DIMS) {
+    const int left = kv->head_dim - first;
+    attend_run_dims(kv, tile, place, n, first, left < KEY_SCALE_DIMS ? left : KEY_SCALE_DIMS, sums);
+    for (int i = 0; i < tile->n; i++) {
+      for (int key = 0; key < n; key += LANES) {
+        const float *scales = kv->k_scales + kv_scale_at(kv, place + key) + s * KEY_BLOCK;
+        const vf product = vf_load(sums + i * SEGMENT + key) * vf_load(scales);
+        float *score = scores + i * SEGMENT + key;
+        vf_store(score, s ? vf_load(score) + product : product);
+      }
+    }
+  }
 }
 
 /* scores[i][position - begin] for positions [begin, end), both multiples of KEY_BLOCK. */
@@ -67,10 +122,9 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
 }
 
 /* out[i] = sum over positions [begin, end) of p[i][position - begin] v. The chain of sums goes on from run to
- * run of the cache, so that pages change no bit. */
-INLINE void attend_values(const KvHead *kv, const QueryTile *tile, int begin, int end, const float *p,
-                          float *out) {
-  size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
+ * run of the cache, so that pages change no bit. With KV_Q8 p is multiplied by the scales of V. */
+INLINE void attend_values(const KvHead *kv, const QueryTile *tile, int begin, int end, float *p, float *out) {
+  size_t width = (size_t)kv->v_width, size = kv_number_bytes(kv->type);
   for (int at = begin, next; at < end; at = next) {
     next = kv_run_end(kv, at, end);
     OuterB b = {.data = (const uint8_t *)kv->v + (size_t)kv_place(kv, at) * width * size,
@@ -79,6 +133,7 @@ INLINE void attend_values(const KvHead *kv, const QueryTile *tile, int begin, in
                 .across = LANES,
                 .ahead = (KV_AHEAD / (width * size) + 1) * width * size,
                 .ahead_step = width * size};
+    if (kv->type == KV_Q8) scale_rows(kv->v_scales + kv_place(kv, at), tile->n, next - at, p + at - begin);
     outer_matmul(p + at - begin, SEGMENT, tile->n, b, kv->v_width / LANES, next - at,
                  (OuterC){.from = at > begin ? out : NULL, .from_stride = width, .to = out, .stride = width});
   }

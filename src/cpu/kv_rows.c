@@ -13,45 +13,60 @@
 
 typedef enum { CACHE_TO_ROWS, ROWS_TO_CACHE } Direction;
 
-/* Copies keys [first, first + n) of one block from or to their rows. Callers pass a constant `size` of a
- * number, so that one instruction copies it. */
+static void copy(Direction direction, void *in_cache, void *in_rows, size_t n) {
+  if (direction == CACHE_TO_ROWS)
+    memcpy(in_rows, in_cache, n);
+  else
+    memcpy(in_cache, in_rows, n);
+}
+
+/* Copies keys [first, first + n) of one block from or to their rows, `step` bytes apart. Callers pass a
+ * constant `size` of a number, so that one instruction copies it. */
 static inline void transpose_block(Direction direction, uint8_t *block, size_t first, size_t n, size_t dim,
-                                   size_t size, uint8_t *rows) {
+                                   size_t size, uint8_t *rows, size_t step) {
   for (size_t d = 0; d < dim; d++) {
-    for (size_t key = 0; key < n; key++) {
-      uint8_t *in_cache = block + (d * KEY_BLOCK + first + key) * size;
-      uint8_t *in_rows = rows + (key * dim + d) * size;
-      if (direction == CACHE_TO_ROWS)
-        memcpy(in_rows, in_cache, size);
-      else
-        memcpy(in_cache, in_rows, size);
-    }
+    for (size_t key = 0; key < n; key++)
+      copy(direction, block + (d * KEY_BLOCK + first + key) * size, rows + key * step + d * size, size);
+  }
+}
+
+/* Copies the scales of a range of keys, which stand at the beginnings of their rows. */
+static void copy_key_scales(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
+  const size_t n = (size_t)kv_key_scales(kv->type, kv->head_dim);
+  for (int i = 0; i < range.n_tokens; i++, rows += kv_key_bytes(kv->type, kv->head_dim)) {
+    const size_t place = (size_t)kv_place(kv, range.pos + i);
+    float *scales = kv->k_scales + place / KEY_BLOCK * n * KEY_BLOCK + place % KEY_BLOCK;
+    for (size_t s = 0; s < n; s++)
+      copy(direction, &scales[s * KEY_BLOCK], rows + s * sizeof *scales, sizeof *scales);
   }
 }
 
 static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
-  size_t dim = (size_t)kv->head_dim, size = kv->type == KV_F16 ? 2 : 4, row_bytes = dim * size;
+  const size_t dim = (size_t)kv->head_dim, size = kv_number_bytes(kv->type),
+               step = kv_key_bytes(kv->type, kv->head_dim);
+  copy_key_scales(direction, kv, range, rows);
+  rows += step - dim * size;
   for (size_t at = (size_t)range.pos, end = at + (size_t)range.n_tokens; at < end;) {
     size_t first = at % KEY_BLOCK, n = KEY_BLOCK - first < end - at ? KEY_BLOCK - first : end - at;
-    uint8_t *block = (uint8_t *)kv->k + ((size_t)kv_place(kv, (int)at) - first) * row_bytes;
-    if (size == 2)
-      transpose_block(direction, block, first, n, dim, 2, rows);
-    else
-      transpose_block(direction, block, first, n, dim, 4, rows);
+    uint8_t *block = (uint8_t *)kv->k + ((size_t)kv_place(kv, (int)at) - first) * dim * size;
+    switch (size) {
+    case 1: transpose_block(direction, block, first, n, dim, 1, rows, step); break;
+    case 2: transpose_block(direction, block, first, n, dim, 2, rows, step); break;
+    default: transpose_block(direction, block, first, n, dim, 4, rows, step); break;
+    }
     at += n;
-    rows += n * row_bytes;
+    rows += n * step;
   }
 }
 
 static void copy_values(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
-  size_t size = kv->type == KV_F16 ? 2 : 4, row_bytes = (size_t)kv->head_dim * size,
-         width = (size_t)kv->v_width * size;
-  for (size_t i = 0; i < (size_t)range.n_tokens; i++) {
-    uint8_t *value = (uint8_t *)kv->v + (size_t)kv_place(kv, range.pos + (int)i) * width;
-    if (direction == CACHE_TO_ROWS)
-      memcpy(rows + i * row_bytes, value, row_bytes);
-    else
-      memcpy(value, rows + i * row_bytes, row_bytes);
+  const size_t row = (size_t)kv->head_dim * kv_number_bytes(kv->type),
+               step = kv_value_bytes(kv->type, kv->head_dim),
+               width = (size_t)kv->v_width * kv_number_bytes(kv->type);
+  for (int i = 0; i < range.n_tokens; i++, rows += step) {
+    const size_t place = (size_t)kv_place(kv, range.pos + i);
+    if (kv->type == KV_Q8) copy(direction, &kv->v_scales[place], rows, sizeof *kv->v_scales);
+    copy(direction, (uint8_t *)kv->v + place * width, rows + step - row, row);
   }
 }
 
@@ -59,11 +74,13 @@ static void copy_values(Direction direction, const KvHead *kv, TokenRange range,
 static void move(Direction direction, BackendState *state, TokenRange range, int layer, int n_stored,
                  uint8_t *bytes) {
   const LayerConfig own = config_layer(&state->loaded->model->config, layer);
-  size_t head_bytes = (size_t)n_stored * (size_t)own.head_dim * (state->options.kv == KV_F16 ? 2 : 4);
+  const KvType type = state->options.kv;
+  const size_t k_bytes = (size_t)n_stored * kv_key_bytes(type, own.head_dim),
+               v_bytes = (size_t)n_stored * kv_value_bytes(type, own.head_dim);
   for (int i = 0; i < own.n_kv_heads; i++) {
     KvHead kv = state_kv_head(state, 0, layer, i);
-    copy_keys(direction, &kv, range, bytes + (size_t)i * head_bytes);
-    copy_values(direction, &kv, range, bytes + (size_t)(own.n_kv_heads + i) * head_bytes);
+    copy_keys(direction, &kv, range, bytes + (size_t)i * k_bytes);
+    copy_values(direction, &kv, range, bytes + (size_t)own.n_kv_heads * k_bytes + (size_t)i * v_bytes);
   }
 }
 

@@ -1,13 +1,13 @@
 /* outer.h - C = A B as a sum of outer products, in register tiles.
  *
- * Part of kernels.c. A is fp32 rows; B is fp32 or fp16, vectors of LANES columns for each k. Each element of
- * C is one chain of fused multiply-adds over k in order: the same bits in a tile of any shape. */
+ * Part of kernels.c. A is fp32 rows; B is fp32, fp16 or int8, vectors of LANES columns for each k. Each
+ * element of C is one chain of fused multiply-adds over k in order: the same bits in a tile of any shape. */
 #pragma once
 
 #include "cpu/kernels.h"
 #include "cpu/vector.h"
 
-/* B[k][v] lies at data + (k * step + v * across) elements. For fp16, which comes from memory, step k
+/* B[k][v] lies at data + (k * step + v * across) elements. For fp16 and int8, which come from memory, step k
  * prefetches a tile's vectors from data + ahead + k * ahead_step. */
 typedef struct {
   const void *data;
@@ -26,8 +26,11 @@ typedef struct {
 } OuterC;
 
 INLINE vf outer_load(OuterB b, KvType type, size_t offset) {
-  return type == KV_F16 ? vf_load_f16((const uint16_t *)b.data + offset)
-                        : vf_load((const float *)b.data + offset);
+  switch (type) {
+  case KV_F16: return vf_load_f16((const uint16_t *)b.data + offset);
+  case KV_Q8: return vf_load_int8((const int8_t *)b.data + offset);
+  default: return vf_load((const float *)b.data + offset);
+  }
 }
 
 INLINE OuterC outer_right(OuterC c, int columns) {
@@ -51,10 +54,11 @@ INLINE void outer_tile(const int n_rows, const int n_vectors, const KvType type,
   }
   for (int k = 0; k < n_k; k++) {
     vf column[TILE_VECTORS];
-    if (type == KV_F16) {
+    if (type != KV_F32) {
       uintptr_t ahead = (uintptr_t)b.data + b.ahead + (size_t)k * b.ahead_step;
-      for (int byte = 0; byte < n_vectors * LANES * 2; byte += LINE_BYTES)
-        __builtin_prefetch((const void *)(ahead + (uintptr_t)byte));
+      const size_t bytes = (size_t)n_vectors * LANES * kv_number_bytes(type);
+      for (size_t byte = 0; byte < bytes; byte += LINE_BYTES)
+        __builtin_prefetch((const void *)(ahead + byte));
     }
     UNROLL for (int v = 0; v < n_vectors; v++) {
       column[v] = outer_load(b, type, (size_t)k * b.step + (size_t)v * b.across);
@@ -90,7 +94,7 @@ INLINE void outer_rows(const int n_vectors, const KvType type, const float *a, s
 
 INLINE void outer_columns(const KvType type, const float *a, size_t a_stride, int n_rows, OuterB b,
                           int n_vectors, int n_k, OuterC c) {
-  const size_t size = type == KV_F16 ? 2 : 4;
+  const size_t size = kv_number_bytes(type);
   for (; n_vectors >= TILE_VECTORS; n_vectors -= TILE_VECTORS) {
     outer_rows(TILE_VECTORS, type, a, a_stride, n_rows, b, n_k, c);
     b.data = (const uint8_t *)b.data + TILE_VECTORS * b.across * size;
@@ -108,6 +112,8 @@ static __attribute__((noinline)) void outer_matmul(const float *a, size_t a_stri
                                                    int n_vectors, int n_k, OuterC c) {
   if (b.type == KV_F16)
     outer_columns(KV_F16, a, a_stride, n_rows, b, n_vectors, n_k, c);
+  else if (b.type == KV_Q8)
+    outer_columns(KV_Q8, a, a_stride, n_rows, b, n_vectors, n_k, c);
   else
     outer_columns(KV_F32, a, a_stride, n_rows, b, n_vectors, n_k, c);
 }

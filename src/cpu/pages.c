@@ -17,20 +17,25 @@ Status cpu_set_pages(BackendState *state, int sequence, int first, const int32_t
   return STATUS_OK;
 }
 
-static void copy_bytes(uint8_t *all, size_t page_bytes, int from, int to) {
+static void copy_bytes(void *pages, size_t page_bytes, int from, int to) {
+  uint8_t *all = pages;
   memcpy(all + (size_t)to * page_bytes, all + (size_t)from * page_bytes, page_bytes);
 }
 
 Status cpu_copy_page(BackendState *state, int from, int to, Error *err) {
   (void)err;
   const ModelConfig *config = &state->loaded->model->config;
-  const size_t size = state->options.kv == KV_F16 ? 2 : 4;
+  const size_t size = kv_number_bytes(state->options.kv);
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
     for (int i = 0; config_kv_numbers(config, layer) > 0 && i < own.n_kv_heads; i++) {
       const KvHead kv = state_kv_head(state, 0, layer, i);
       copy_bytes(kv.k, PAGE_TOKENS * (size_t)kv.head_dim * size, from, to);
       copy_bytes(kv.v, PAGE_TOKENS * (size_t)kv.v_width * size, from, to);
+      if (kv.type != KV_Q8) continue;
+      copy_bytes(kv.k_scales, PAGE_TOKENS * (size_t)kv_key_scales(kv.type, kv.head_dim) * sizeof(float), from,
+                 to);
+      copy_bytes(kv.v_scales, PAGE_TOKENS * sizeof(float), from, to);
     }
   }
   return STATUS_OK;

@@ -171,6 +171,19 @@ INLINE void vf_store_f16(void *p, vf v) {
 #endif
 }
 
+/* LANES int8 numbers at p as fp32. */
+INLINE vf vf_load_int8(const int8_t *p) {
+#if LANES == 16
+  return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)p)));
+#elif LANES == 8
+  return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)p)));
+#else
+  int8_t four __attribute__((vector_size(LANES)));
+  memcpy(&four, p, sizeof four);
+  return __builtin_convertvector(__builtin_convertvector(four, vi), vf);
+#endif
+}
+
 INLINE vf vf_load_bf16(const void *p) {
   vh half;
   memcpy(&half, p, sizeof half);

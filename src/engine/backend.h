@@ -26,7 +26,38 @@ typedef struct BackendState BackendState; /* KV cache and intermediate values */
 
 typedef struct BackendProbe BackendProbe;
 
-typedef enum { KV_F16, KV_F32 } KvType;
+/* How keys and values are kept. KV_Q8: int8 with fp32 scales, one for each KEY_SCALE_DIMS numbers of a key (a
+ * few numbers of it are far larger than the rest) and one for each value of a head: x = q * scale,
+ * q = round(x / scale), scale = largest |x| / 127. */
+typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
+
+static inline const char *kv_type_name(KvType kv) {
+  return kv == KV_F32 ? "f32" : kv == KV_Q8 ? "q8" : "f16";
+}
+
+enum { KEY_SCALE_DIMS = 16 };
+
+static inline size_t kv_number_bytes(KvType kv) {
+  return kv == KV_F32 ? 4 : kv == KV_Q8 ? 1 : 2;
+}
+
+/* The scales of a key, and the bytes of a key and of a value of one head. */
+static inline int kv_key_scales(KvType kv, int head_dim) {
+  return kv == KV_Q8 ? (head_dim - 1) / KEY_SCALE_DIMS + 1 : 0;
+}
+static inline size_t kv_key_bytes(KvType kv, int head_dim) {
+  return (size_t)head_dim * kv_number_bytes(kv) + (size_t)kv_key_scales(kv, head_dim) * sizeof(float);
+}
+static inline size_t kv_value_bytes(KvType kv, int head_dim) {
+  return (size_t)head_dim * kv_number_bytes(kv) + (kv == KV_Q8 ? sizeof(float) : 0);
+}
+
+/* Bytes of a token's own keys and values in a layer; 0 if the layer has none. */
+static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType kv) {
+  const size_t numbers = config_kv_numbers(config, layer);
+  const int dim = config_layer(config, layer).head_dim;
+  return numbers ? numbers / 2 / (size_t)dim * (kv_key_bytes(kv, dim) + kv_value_bytes(kv, dim)) : 0;
+}
 
 /* Rows of a step that belong to one sequence: consecutive positions. */
 typedef struct {
@@ -155,7 +186,8 @@ typedef struct Backend {
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
   /* The keys and then the values of one layer that does not share another's as bytes, each
-   * [n_kv_heads][n][head_dim] in the cache's type, the same on every device. kv_read() copies those of a
+   * [n_kv_heads][n][kv_key_bytes() or kv_value_bytes()], the same on every device: head_dim numbers of the
+   * cache's type, with KV_Q8 after their scales. kv_read() copies those of a
    * range (of any length within n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored
    * tokens into the cache; threads may call it at the same time for different layers or positions. NULL: not
    * supported. */

@@ -78,7 +78,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   if (!(s->state_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->state_bytes, "session", err)))
     goto failed;
   for (int i = 0; i < s->config->n_layers; i++) {
-    s->kv_bytes[i] = config_kv_numbers(s->config, i) * (s->sizes.kv == KV_F16 ? 2 : 4);
+    s->kv_bytes[i] = kv_token_bytes(s->config, i, s->sizes.kv);
     s->state_bytes[i] = s->kept.n_slots ? backend->recurrent_bytes(s->config, i) : 0;
   }
   if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;

@@ -34,10 +34,6 @@ static int seen_before(const ModelConfig *config, int layer, int n_past) {
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
 }
 
-static double kv_token_bytes(const ModelConfig *c, int layer, KvType kv) {
-  return (double)config_kv_numbers(c, layer) * (kv == KV_F32 ? 4 : 2);
-}
-
 /* Scores and the weighted sum of values, for each head of each row. */
 static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_rows) {
   double seen = 0;
@@ -107,7 +103,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
       cost.bytes += (double)config_state_numbers(c, i) * sizeof(float);
       cost.flop += state_flop(c, i, n_rows);
     } else {
-      cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, config_layer(c, i).kv_layer, kv);
+      cost.bytes += seen_before(c, i, n_past) * (double)kv_token_bytes(c, config_layer(c, i).kv_layer, kv);
       cost.flop += attention_flop(c, i, n_past, n_rows);
     }
   }
@@ -119,6 +115,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
 
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n) {
   double bytes = 0;
-  for (int layer = 0; layer < config->n_layers; layer++) bytes += n * kv_token_bytes(config, layer, kv);
+  for (int layer = 0; layer < config->n_layers; layer++)
+    bytes += n * (double)kv_token_bytes(config, layer, kv);
   return bytes;
 }

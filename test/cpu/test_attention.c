@@ -11,17 +11,26 @@ typedef struct {
   double *k, *v; /* [n][head_dim] as the cache holds them */
 } Cache;
 
-static double stored(KvType type, float value) {
-  return (double)(type == KV_F16 ? f16_to_float(float_to_f16(value)) : value);
+/* out[i] = x[i] as a cache of this type holds it (backend.h, KvType), where they share a scale. */
+static void stored(KvType type, const float *x, size_t n, double *out) {
+  float largest = 0;
+  for (size_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+  const float scale = largest / 127;
+  for (size_t i = 0; i < n; i++)
+    out[i] = type == KV_F16  ? (double)f16_to_float(float_to_f16(x[i]))
+             : type == KV_Q8 ? (double)scale * (double)rintf(scale > 0 ? x[i] / scale : 0)
+                             : (double)x[i];
 }
 
 static Cache cache_of(const Kernels *kernels, KvType type, int head_dim, int n, uint64_t seed) {
-  size_t dim = (size_t)head_dim, size = type == KV_F16 ? 2 : 4,
+  size_t dim = (size_t)head_dim, size = kv_number_bytes(type),
          blocks = (size_t)(n + KEY_BLOCK - 1) / KEY_BLOCK;
   Cache cache = {.kv = {.type = type, .head_dim = head_dim}, .n = n};
   cache.kv.v_width = (head_dim + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
   cache.kv.k = need(blocks * dim * KEY_BLOCK, size);
   cache.kv.v = need((size_t)n * (size_t)cache.kv.v_width, size);
+  cache.kv.k_scales = need(blocks * KEY_BLOCK * (size_t)kv_key_scales(type, head_dim), sizeof(float));
+  cache.kv.v_scales = need((size_t)n, sizeof(float));
   cache.k = need((size_t)n * dim, sizeof *cache.k);
   cache.v = need((size_t)n * dim, sizeof *cache.v);
   float k[MAX_HEAD_DIM], v[MAX_HEAD_DIM];
@@ -29,9 +38,12 @@ static Cache cache_of(const Kernels *kernels, KvType type, int head_dim, int n, 
     for (size_t d = 0; d < dim; d++) {
       k[d] = 4 * next_float(&seed);
       v[d] = next_float(&seed);
-      cache.k[(size_t)position * dim + d] = stored(type, k[d]);
-      cache.v[(size_t)position * dim + d] = stored(type, v[d]);
     }
+    if (position == 7) memset(v, 0, sizeof v);
+    for (size_t d = 0; d < dim; d += KEY_SCALE_DIMS)
+      stored(type, k + d, dim - d < KEY_SCALE_DIMS ? dim - d : KEY_SCALE_DIMS,
+             cache.k + (size_t)position * dim + d);
+    stored(type, v, dim, cache.v + (size_t)position * dim);
     kernels->append(&cache.kv, position, k, v);
   }
   return cache;
@@ -40,6 +52,8 @@ static Cache cache_of(const Kernels *kernels, KvType type, int head_dim, int n, 
 static void cache_free(Cache *cache) {
   free(cache->kv.k);
   free(cache->kv.v);
+  free(cache->kv.k_scales);
+  free(cache->kv.v_scales);
   free(cache->k);
   free(cache->v);
 }
@@ -129,7 +143,7 @@ static void attention_of_every_head_dim(void **state) {
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-      for (KvType type = KV_F16; type <= KV_F32; type++) {
+      for (KvType type = KV_F16; type <= KV_Q8; type++) {
         Cache cache = cache_of(tables[isa], type, dims[i], 600, i);
         check_tile(tables[isa], &cache, 1, 1, 0, 0, 0);
         check_tile(tables[isa], &cache, 24, 3, 0, 0, 0);

@@ -9,7 +9,7 @@
 #include "engine/probe.h"
 #include "model/layers.h"
 
-enum { LAYERS = 3, ARRAYS = 64 };
+enum { LAYERS = 3, ARRAYS = 160 };
 
 static size_t up_to(size_t n, size_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -46,7 +46,7 @@ static int by_address(const void *left, const void *right) {
 static Layout layout_of(const BackendState *s, const ModelConfig *c, const StateOptions *o) {
   Layout layout = {.n = 0};
   const size_t rows = (size_t)o->max_chunk, hidden = up_to((size_t)c->hidden, 16),
-               segments = ((size_t)o->n_ctx + 255) / 256, item = o->kv == KV_F16 ? 2 : 4;
+               segments = ((size_t)o->n_ctx + 255) / 256, item = kv_number_bytes(o->kv);
   size_t heads = 0, kv_heads = 0, intermediate = 0, width = 0; /* the largest of all layers */
   for (int layer = 0; layer < LAYERS; layer++) {
     const LayerConfig own = config_layer(c, layer);
@@ -93,6 +93,10 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
       assert_true(kv.type == o->kv && kv.head_dim == own.head_dim && (size_t)kv.v_width == v_width);
       has_room(&layout, kv.k, up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)own.head_dim * item);
       has_room(&layout, kv.v, (size_t)o->n_ctx * v_width * item);
+      if (o->kv != KV_Q8) continue;
+      has_room(&layout, kv.k_scales,
+               up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)kv_key_scales(KV_Q8, own.head_dim) * 4);
+      has_room(&layout, kv.v_scales, (size_t)o->n_ctx * 4);
     }
   }
   qsort(layout.arrays, (size_t)layout.n, sizeof *layout.arrays, by_address);
@@ -152,6 +156,8 @@ static void every_array_has_its_room(void **state) {
                    (StateOptions){.n_ctx = n_ctx, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16});
       check_layout(&configs[c],
                    (StateOptions){.n_ctx = n_ctx, .max_chunk = 7, .max_logit_rows = 5, .kv = KV_F32});
+      check_layout(&configs[c],
+                   (StateOptions){.n_ctx = n_ctx, .max_chunk = 2, .max_logit_rows = 1, .kv = KV_Q8});
     }
   }
 }

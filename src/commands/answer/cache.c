@@ -122,8 +122,7 @@ void cache_key(ContentHash program, ContentHash model, const char *backend, cons
   snprintf(out, CACHE_KEY,
            "auk %s\nprogram %016llx%016llx\nlibrary %s\nmodel %016llx%016llx\nbackend %s: %s\nkv %s\n",
            AUK_VERSION, (unsigned long long)program.a, (unsigned long long)program.b, library_version(),
-           (unsigned long long)model.a, (unsigned long long)model.b, backend, arithmetic,
-           kv == KV_F16 ? "f16" : "f32");
+           (unsigned long long)model.a, (unsigned long long)model.b, backend, arithmetic, kv_type_name(kv));
 }
 
 static Status make_key(Cache *cache, bool may_read, bool *known, Error *err) {

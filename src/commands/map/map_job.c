@@ -174,7 +174,7 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
 static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   const DeviceFlags *flags = &a->flags->device;
   TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));
-  TRY(add_text(s, "--kv", a->session_options.kv == KV_F16 ? "f16" : "f32", err));
+  TRY(add_text(s, "--kv", kv_type_name(a->session_options.kv), err));
   const int context = a->flags->answer.context;
   return context == NOT_GIVEN ? add_text(s, "-c", "not given", err) : add_int(s, "-c", context, err);
 }

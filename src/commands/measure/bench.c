@@ -234,7 +234,7 @@ static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error 
   TRY(table_text(table, bench->device.backend->name, err));
   TRY(table_text(table, bench->device_name, err));
   TRY(table_integer(table, bench->device.options.n_threads, err));
-  TRY(table_text(table, o->device.kv == KV_F32 ? "f32" : "f16", err));
+  TRY(table_text(table, kv_type_name((KvType)o->device.kv), err));
   TRY(put_test(bench, test, err));
   TRY(table_integer(table, o->repetitions, err));
   TRY(table_text(table, speeds, err));

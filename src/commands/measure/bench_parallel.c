@@ -152,7 +152,7 @@ static Status put_row(const Run *run, const char *device_name, const Rates *rate
   TRY(table_text(table, tests->device->backend->name, err));
   TRY(table_text(table, device_name, err));
   TRY(table_integer(table, tests->device->options.n_threads, err));
-  TRY(table_text(table, tests->kv == KV_F32 ? "f32" : "f16", err));
+  TRY(table_text(table, kv_type_name(tests->kv), err));
   TRY(table_integer(table, run->n_sequences, err));
   TRY(table_integer(table, run->n_prompt, err));
   TRY(table_integer(table, run->n_answer, err));

@@ -32,15 +32,15 @@ static void count_linears(const Model *model, Inspection *inspection) {
 }
 
 static Inspection inspect(const Model *model, const char *path) {
-  const ModelConfig *config = &model->config;
   Inspection inspection = {.model = model, .path = path};
   count_linears(model, &inspection);
-  for (int i = 0; i < config->n_layers; i++) inspection.kv_numbers += config_kv_numbers(config, i);
   return inspection;
 }
 
-size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
-  size_t bytes = inspection->kv_numbers * size; /* at most 2^38 within the limits of config.h */
+size_t inspect_kv_bytes(const Inspection *inspection, KvType kv, size_t n_tokens) {
+  const ModelConfig *config = &inspection->model->config;
+  size_t bytes = 0; /* at most 2^38 within the limits of config.h */
+  for (int i = 0; i < config->n_layers; i++) bytes += kv_token_bytes(config, i, kv);
   return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
 }
 
@@ -298,14 +298,12 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
     TRY(inspect_begin_line(out, "a token reads", err));
     TRY(print_bytes(out, (size_t)step_cost(model, KV_F16, 0, 1, 1).bytes, err));
   }
-  static const struct {
-    const char *label;
-    size_t size;
-  } types[] = {{"kv cache f16", 2}, {"kv cache f32", 4}};
-  for (int i = 0; i < 2; i++) {
-    TRY(inspect_begin_line(out, types[i].label, err));
-    TRY(buffer_printf(out, err, "%zu bytes a token, ", inspect_kv_bytes(inspection, types[i].size, 1)));
-    TRY(print_bytes(out, inspect_kv_bytes(inspection, types[i].size, n_ctx), err));
+  static const char *const labels[] = {
+      [KV_F16] = "kv cache f16", [KV_F32] = "kv cache f32", [KV_Q8] = "kv cache q8"};
+  for (int kv = KV_F16; kv <= KV_Q8; kv++) {
+    TRY(inspect_begin_line(out, labels[kv], err));
+    TRY(buffer_printf(out, err, "%zu bytes a token, ", inspect_kv_bytes(inspection, (KvType)kv, 1)));
+    TRY(print_bytes(out, inspect_kv_bytes(inspection, (KvType)kv, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
   }
   if (!config_has_states(&model->config)) return STATUS_OK;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "engine/backend.h"
 #include "model/layers.h"
 #include "model/tensors.h"
 
@@ -11,11 +12,10 @@ typedef struct {
   size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
   size_t n_8bit;                         /* how many of the quantised ones have 8 bits */
   size_t n_fp8, n_fp4;                   /* how many of them are floating-point numbers */
-  size_t kv_numbers;                     /* numbers per token in the KV cache */
 } Inspection;
 
-/* Bytes of n_tokens in a KV cache of numbers of `size` bytes; SIZE_MAX if that overflows. */
-size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
+/* Bytes of n_tokens in a KV cache of a type; SIZE_MAX if that overflows. */
+size_t inspect_kv_bytes(const Inspection *inspection, KvType kv, size_t n_tokens);
 
 /* Bytes of the recurrent state of all layers at one position; 0 without such layers. */
 size_t inspect_recurrent_bytes(const ModelConfig *config);

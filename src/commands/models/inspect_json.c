@@ -290,12 +290,12 @@ static Status put_memory(Writer *w, const Inspection *inspection) {
   TRY(put_size(w, "weight_bytes", model->weight_bytes));
   TRY(put_size(w, "loaded_bytes", inspect_loaded_bytes(model)));
   TRY(open_member(w, "kv_bytes_per_token", "{"));
-  TRY(put_size(w, "f16", inspect_kv_bytes(inspection, 2, 1)));
-  TRY(put_size(w, "f32", inspect_kv_bytes(inspection, 4, 1)));
+  for (int kv = KV_F16; kv <= KV_Q8; kv++)
+    TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(inspection, (KvType)kv, 1)));
   TRY(close_member(w, "}"));
   TRY(open_member(w, "kv_bytes_full_context", "{"));
-  TRY(put_size(w, "f16", inspect_kv_bytes(inspection, 2, n_ctx)));
-  TRY(put_size(w, "f32", inspect_kv_bytes(inspection, 4, n_ctx)));
+  for (int kv = KV_F16; kv <= KV_Q8; kv++)
+    TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(inspection, (KvType)kv, n_ctx)));
   return close_member(w, "}");
 }
 

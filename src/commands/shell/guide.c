@@ -302,7 +302,7 @@ static const char other_programs[] =
     "  -u                 --show-timings          --verbose          --verbose true\n"
     "  -v                 -v*, --verbose*\n"
     "  -t N               -t*, --threads*         num_thread\n"
-    "  --kv f16|f32       -ctk, -ctv              OLLAMA_KV_         --kv-bits\n"
+    "  --kv f16|f32|q8    -ctk, -ctv              OLLAMA_KV_         --kv-bits\n"
     "                                             CACHE_TYPE\n"
     "  --device, --gpu N  -dev, -mg               num_gpu, main_gpu\n"
     "  --cache                                                       --prompt-cache-file\n"

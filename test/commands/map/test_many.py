@@ -33,7 +33,8 @@ DRAWN = ["--temp", "1", "-s", "3", "--repeat-penalty", "1.2", "--presence-penalt
 
 
 @pytest.mark.parametrize("flags", [["-n", "30"], ["-n", "30", *DRAWN], ["-n", "40", "--stop", "the", "--stop", "."],
-                                   ["-c", "60"]], ids=["plain", "drawn", "stopped", "to-the-end"])
+                                   ["-c", "60"], ["-n", "30", "--kv", "q8"]],
+                         ids=["plain", "drawn", "stopped", "to-the-end", "8-bits"])
 def test_records_are_answered_as_one_by_one(many, flags, sanitized):
     one_by_one = many(1, *flags)
     assert len(one_by_one.stdout.splitlines()) == len(LINES)

@@ -307,7 +307,8 @@ def lines_of(report):
          if generation["do_sample"] else "greedy"),
         ("weights", with_unit(report["weight_bytes"]) + loaded),
         *((f"kv cache {kind}", f"{report['kv_bytes_per_token'][kind]} bytes a token, "
-           f"{with_unit(report['kv_bytes_full_context'][kind])} for the whole context") for kind in ("f16", "f32")),
+           f"{with_unit(report['kv_bytes_full_context'][kind])} for the whole context")
+          for kind in ("f16", "f32", "q8")),
         ("states", f"{with_unit(report['recurrent_bytes'])} at each position where they are kept"
          if report["recurrent_bytes"] else ""),
         ("runs on", "CPU and GPU" if "cuda" in report["runs_on"] else f"CPU; {report['cuda_refusal']}"),

@@ -268,9 +268,9 @@ def test_bash_completes_every_flag_of_every_command(bash, commands):
 
 
 def test_bash_completes_values(bash):
-    assert bash("--kv", "") == ["f16", "f32"]
+    assert bash("--kv", "") == ["f16", "f32", "q8"]
     assert bash("bench", "-m", "x", "--device", "c") == ["cpu", "cuda"]
-    assert bash("--kv", "=") == ["f16", "f32"]  # --kv= comes as words of their own
+    assert bash("--kv", "=") == ["f16", "f32", "q8"]  # --kv= comes as words of their own
     assert bash("--kv", "=", "f3") == ["f32"]
     assert bash("completions", "") == ["bash", "fish", "zsh"]
     assert bash("-p", "") == [""] and bash("-n", "") == [""]  # nothing to propose
