@@ -131,26 +131,27 @@ static void make_ids(Item *item, int n, int like) {
   for (int i = 0; i < n; i++) item->ids[i] = i < like ? (i * 7 + 3) % PAGED_VOCAB : any(PAGED_VOCAB);
 }
 
-/* Records of all kinds: most begin alike, some are scored, stopped, or fail. */
+/* A record of any kind: most begin alike, some are scored, stopped, or fail. */
+static void make_item(Item *item, int i) {
+  make_ids(item, 1 + any(60), any(5) ? 30 : 0);
+  item->sampler = (SamplerSettings){.temperature = any(2),
+                                    .top_p = 1,
+                                    .repetition_penalty = any(3) ? 1 : 1.3,
+                                    .presence_penalty = any(3) ? 0 : 0.5,
+                                    .seed = (uint64_t)i};
+  item->max_tokens = any(6) ? 1 + any(40) : -1;
+  item->stop_at = any(5) ? 0 : 1 + any(20);
+  item->fail_at = any(9) ? 0 : 1 + any(20);
+  item->force_at = any(7) ? 0 : 1 + any(20);
+  for (int f = 0; f < 3; f++) item->forced[f] = any(PAGED_VOCAB);
+  if (any(6) == 0 && item->n_ids > 1) item->n_scored = 1 + any(item->n_ids - 1);
+  if (any(30) == 0) item->ids[item->n_ids - 1] = PAGED_VOCAB; /* no such token */
+}
+
 static Item *make_items(int n) {
   Item *items = calloc((size_t)n, sizeof *items);
   seed = 5;
-  for (int i = 0; i < n; i++) {
-    Item *item = &items[i];
-    make_ids(item, 1 + any(60), any(5) ? 30 : 0);
-    item->sampler = (SamplerSettings){.temperature = any(2),
-                                      .top_p = 1,
-                                      .repetition_penalty = any(3) ? 1 : 1.3,
-                                      .presence_penalty = any(3) ? 0 : 0.5,
-                                      .seed = (uint64_t)i};
-    item->max_tokens = any(6) ? 1 + any(40) : -1;
-    item->stop_at = any(5) ? 0 : 1 + any(20);
-    item->fail_at = any(9) ? 0 : 1 + any(20);
-    item->force_at = any(7) ? 0 : 1 + any(20);
-    for (int f = 0; f < 3; f++) item->forced[f] = any(PAGED_VOCAB);
-    if (any(6) == 0 && item->n_ids > 1) item->n_scored = 1 + any(item->n_ids - 1);
-    if (any(30) == 0) item->ids[item->n_ids - 1] = PAGED_VOCAB; /* no such token */
-  }
+  for (int i = 0; i < n; i++) make_item(&items[i], i);
   return items;
 }
 
@@ -243,6 +244,79 @@ static void an_end_in_the_middle_leaves_no_page(void **state) {
   free(items);
 }
 
+/* Records that come and go in the memory of few. */
+enum { STREAM = 10000, STREAM_SLOTS = 33, EARLY = 1000 };
+
+typedef struct {
+  Item items[STREAM_SLOTS]; /* one more than there are sequences */
+  bool used[STREAM_SLOTS];
+  int n_made, n_done, n_failed;
+  long early_pages; /* resident after EARLY records */
+  volatile int interrupted;
+} Stream;
+
+static long resident_pages(void) {
+  long all, resident;
+  FILE *file = fopen("/proc/self/statm", "r");
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%ld %ld", &all, &resident), 2);
+  assert_int_equal(fclose(file), 0);
+  return resident;
+}
+
+static Status next_of_stream(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+  Stream *stream = user;
+  int slot = 0;
+  *found = stream->n_made < STREAM;
+  if (!*found) return STATUS_OK;
+  while (stream->used[slot]) slot++;
+  stream->used[slot] = true;
+  stream->items[slot] = (Item){0};
+  make_item(&stream->items[slot], stream->n_made++);
+  Run one = {.items = &stream->items[slot], .n = 1, .at_once = true};
+  return next(&one, may_wait, request, found, err);
+}
+
+static Status done_of_stream(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  (void)err;
+  Stream *stream = user;
+  const Item *item = request->user;
+  stream->used[item - stream->items] = false;
+  stream->n_failed += result->status != STATUS_OK;
+  if (++stream->n_done == EARLY) stream->early_pages = resident_pages();
+  if (any(500) == 0) stream->interrupted = 1;
+  return STATUS_OK;
+}
+
+/* After an interruption, what was in flight counts as not made: as many other records come instead. */
+static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
+  (void)state;
+  static Stream stream;
+  const BatchOptions options = {.n_sequences = STREAM_SLOTS - 1, .n_pages = 60};
+  BackendModel loaded = {&model};
+  Batch *batch;
+  Error err = {{0}};
+  int n_interrupted = 0;
+  Status status;
+  seed = 9;
+  paged = (PagedCounts){0};
+  assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
+  do {
+    stream.interrupted = 0;
+    const BatchJob job = {next_of_stream, done_of_stream, NULL, &stream.interrupted, &stream};
+    status = batch_run(batch, &job, &err);
+    assert_int_equal(batch_pages_used(batch), 0);
+    stream.n_made = stream.n_done;
+    memset(stream.used, 0, sizeof stream.used);
+    n_interrupted += status == STATUS_INTERRUPTED;
+  } while (status == STATUS_INTERRUPTED);
+  assert_int_equal(status, STATUS_OK);
+  assert_int_equal(stream.n_done, STREAM);
+  assert_true(n_interrupted > 5 && stream.n_failed > 500 && stream.n_failed < 5000);
+  assert_in_range(resident_pages(), 1, (unsigned long)stream.early_pages + 64);
+  batch_close(batch);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   BackendModel loaded = {&model};
@@ -275,6 +349,7 @@ int main(void) {
       cmocka_unit_test(steps_are_filled_as_promised),
       cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
       cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
+      cmocka_unit_test(ten_thousand_records_leave_no_page_and_no_memory),
       cmocka_unit_test(what_does_not_fit_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
