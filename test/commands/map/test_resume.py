@@ -380,12 +380,13 @@ def test_one_process_has_the_file(start, run, stories, job, tmp_path):
     assert first.wait() == 0
 
 
-def test_errors_count_as_done_unless_they_are_wanted_again(run, stories, tmp_path):
+@pytest.mark.parametrize("together", [1, 64])
+def test_errors_count_as_done_unless_they_are_wanted_again(run, stories, tmp_path, together):
     out = tmp_path / "out"
     lines = ["Tim", "a longer one, " * 10, "Lily", "another longer one, " * 10]
     given = "".join(line + "\n" for line in lines).encode()
     for flags in (["--json"], []):
-        flags = ["-m", stories, "--raw", "-n", 4, "-s", 1, "-p", PATTERN, "--map", "-", *flags]
+        flags = ["-m", stories, "--raw", "-n", 4, "-s", 1, "-p", PATTERN, "--map", "-", "--parallel", together, *flags]
         short = run(*flags, "-c", 20, "--resume", out, input=given)
         assert short.returncode == 1 and short.stderr.count(b"the context 20") == 2
         before = out.read_bytes()
