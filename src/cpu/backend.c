@@ -376,21 +376,6 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   return STATUS_OK;
 }
 
-KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head) {
-  const LayerCache *cache = &state->kv[layer];
-  uint8_t *k = cache->heads + (size_t)kv_head * cache->head_bytes;
-  const int32_t *pages = state->pages;
-  if (pages) pages += (size_t)sequence * (size_t)state->plan.n_table;
-  return (KvHead){.type = state->options.kv,
-                  .head_dim = cache->head_dim,
-                  .v_width = cache->v_width,
-                  .k = k,
-                  .v = k + cache->k_bytes,
-                  .k_scales = (float *)(void *)(k + cache->scales),
-                  .v_scales = (float *)(void *)(k + cache->scales + cache->scales_bytes),
-                  .pages = pages};
-}
-
 static Status cpu_read_logits(BackendState *state, int row, float *out, Error *err) {
   if (row < 0 || row >= state->n_logit_rows)
     return error_set(err, STATUS_FAILED, "logits of row %d were asked for, the last step made %d", row,

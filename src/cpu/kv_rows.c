@@ -1,4 +1,5 @@
-/* kv_rows.c - copies keys and values between a session's cache and rows of tokens (backend.h, kv_read).
+/* kv_rows.c - where the cache of a KV head is; copies keys and values between a session's cache and rows
+ * of tokens (backend.h, kv_read).
  *
  * Called by: session.c through cpu_backend.
  * The cache has V in padded rows, and K transposed in blocks of KEY_BLOCK keys (kernels.h):
@@ -10,6 +11,21 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
+
+KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head) {
+  const LayerCache *cache = &state->kv[layer];
+  uint8_t *k = cache->heads + (size_t)kv_head * cache->head_bytes;
+  const int32_t *pages = state->pages;
+  if (pages) pages += (size_t)sequence * (size_t)state->plan.n_table;
+  return (KvHead){.type = state->options.kv,
+                  .head_dim = cache->head_dim,
+                  .v_width = cache->v_width,
+                  .k = k,
+                  .v = k + cache->k_bytes,
+                  .k_scales = (float *)(void *)(k + cache->scales),
+                  .v_scales = (float *)(void *)(k + cache->scales + cache->scales_bytes),
+                  .pages = pages};
+}
 
 typedef enum { CACHE_TO_ROWS, ROWS_TO_CACHE } Direction;
 
