@@ -11,11 +11,12 @@
 #include "base/hash64.h"
 #include "constrain/lang/lang_internal.h"
 
-#define MAX_EXPRESSIONS ((size_t)1 << 21)
-#define MAX_ROWS        ((size_t)1 << 17) /* of transitions, 1 KB each, kept from token to token */
-#define MAX_SEARCHED    ((size_t)1 << 15) /* expressions in a search for a string */
-#define MAX_WORD        ((size_t)1 << 12) /* bytes that are taken out one after the other */
-#define MAX_RUNS        64                /* parts of a union among which repetitions are united */
+#define MAX_EXPRESSIONS        ((size_t)1 << 21)
+#define MAX_ROWS               ((size_t)1 << 17) /* of transitions, 1 KB each, kept from token to token */
+#define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
+#define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* where it speaks of multiples */
+#define MAX_WORD               ((size_t)1 << 12) /* bytes that are taken out one after the other */
+#define MAX_RUNS               64                /* parts of a union among which repetitions are united */
 
 void langs_fail(Langs *langs, Status status, const char *message) {
   failure_set(&langs->failure, status, message);
@@ -570,6 +571,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
   bool multiple;
   if (has_witness(langs, a, &multiple)) return langs->nodes[a].alive = 1, true;
   if (multiple && lacks_exponent(langs, a)) return langs->nodes[a].alive = 2, false;
+  const size_t most = multiple || speaks_of_multiples(langs, a, 8) ? MAX_SEARCHED_MULTIPLES : MAX_SEARCHED;
   Reached *reached = NULL;
   size_t count = 0, capacity = 0;
   uint32_t round = ++langs->round;
@@ -593,10 +595,8 @@ bool lang_is_alive(Langs *langs, Lang a) {
         reached[count++] = (Reached){next, (uint32_t)at};
       }
     }
-    if (count <= MAX_SEARCHED) continue;
-    if (multiple ||
-        speaks_of_multiples(langs, a,
-                            8)) { /* Assume that a multiple is there: what is wrong is refused at the end. */
+    if (count <= most) continue;
+    if (most < MAX_SEARCHED) { /* Assume that a multiple is there: what is wrong is refused at the end. */
       found = true;
       mark_path(langs, reached, at);
     } else {
