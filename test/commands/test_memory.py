@@ -103,8 +103,8 @@ REFUSED = {
                        "conv1d.weight is missing"),
     "no decay": ("miniatures/qwen3_5-tied", lambda folder: without(folder, "0.linear_attn.A_log"), "A_log is missing"),
     "experts": ("miniatures/qwen3_5-tied", lambda folder: with_config(
-        folder, architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", num_experts=8),
-        "mixture of experts"),
+        folder, architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", num_experts=8,
+        moe_intermediate_size=8, shared_expert_intermediate_size=8), "mlp.shared_expert.gate_proj.weight is missing"),
     "FP4 without its scale": ("layouts/nvfp4-packed", lambda folder: without(folder, "q_proj.weight_global_scale"),
                               "weight_global_scale is missing"),
     "FP8 of blocks that divide nothing": ("layouts/fp8-blocks", lambda folder: fp8_blocks(folder, [48, 40]),

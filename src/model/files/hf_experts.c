@@ -75,6 +75,8 @@ static Status find_all(HfLoader *loader, AllExperts *all, bool *there) {
     *there = *there || kind != KIND_BIAS;
     hf_use(loader, tensor);
   }
+  if (all->tensors[KIND_BLOCKS] && !all->tensors[KIND_SCALES])
+    return hf_missing(loader, all->base, "_scales", ", although its _blocks are there");
   return STATUS_OK;
 }
 
