@@ -108,7 +108,7 @@ static void gelu_multiply(float *gate, const float *up, int n) {
   }
 }
 
-/* gpt-oss: transformers 5.23, gpt_oss/modeling_gpt_oss.py, _apply_gate. */
+/* ACTIVATION_CLAMPED of config.h. */
 INLINE vf clamped(vf gate, vf up) {
   const vf limit = vf_set(7);
   gate = vf_select(gate > limit, limit, gate);

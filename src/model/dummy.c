@@ -84,13 +84,17 @@ static Status place_quantised(Arena *arena, const Model *model, const QuantSchem
   return STATUS_OK;
 }
 
+static void place_dense(Arena *arena, Linear *linear) {
+  linear->kind = LINEAR_DENSE;
+  linear->dtype = DTYPE_F16;
+  linear->weight = place(arena, (size_t)linear->n_in * (size_t)linear->n_out, 2);
+}
+
 static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Error *err) {
   QuantScheme scheme;
   TRY(quantization_of(&model->config.quant, linear->name, model->files->path, &scheme, err));
   if (scheme.method != QUANT_NONE) return place_quantised(arena, model, &scheme, linear, err);
-  linear->kind = LINEAR_DENSE;
-  linear->dtype = DTYPE_F16;
-  linear->weight = place(arena, (size_t)linear->n_in * (size_t)linear->n_out, 2);
+  place_dense(arena, linear);
   return STATUS_OK;
 }
 
@@ -106,7 +110,10 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
     layer_linear_sizes(config, index, which, &n_in, &n_out);
     if (stored.first_part == which) {
       whole[which] = (Linear){.n_in = n_in, .n_out = stored.n_out, .name = linear->name};
-      TRY(place_matrix(arena, model, &whole[which], err));
+      if (which == LAYER_ROUTER || which == LAYER_SHARED_GATE) /* dense whatever the config says */
+        place_dense(arena, &whole[which]);
+      else
+        TRY(place_matrix(arena, model, &whole[which], err));
     }
     *linear = whole[stored.first_part];
     if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));

@@ -10,6 +10,7 @@
  * Activations that are said to be FP8 or FP4 are computed unquantised. Sources: transformers 5.23
  * (utils/quantization_config.py, integrations/finegrained_fp8.py), ModelOpt 0.47 (export/quant_utils.py,
  * export/convert_hf_config.py). */
+#include <stdio.h>
 #include <string.h>
 
 #include "model/config/config.h"
@@ -107,7 +108,9 @@ static Status parse_layers(const ConfigReader *r, QuantConfig *quant) {
     const char *algorithm;
     QuantScheme scheme;
     if (!json_is_object(item)) return reader_expected(&layers, json_key(item), item, "an object");
-    TRY(reader_object(&layers, json_key(item), &layer));
+    layer = layers;
+    layer.object = item;
+    snprintf(layer.name, sizeof layer.name, "%.900s: %.100s", layers.name, json_key(item));
     TRY(reader_string(&layer, "quant_algo", &algorithm));
     if (!algorithm) return reader_refuse(&layers, "%.100s has no quant_algo", json_key(item));
     TRY(algorithm_scheme(&layer, algorithm, json_key(item), &scheme));

@@ -53,7 +53,10 @@ typedef struct {
   uint32_t max_steps;    /* of PCRE2 per match */
   QuantRule *rules;      /* [n_rules], the first that matches a name counts */
   size_t n_rules, rule_capacity;
-  size_t pattern_bytes; /* size of the compiled regular expressions */
+  size_t n_named; /* rules that are whole names */
+  /* Made by quantization_limit(): the numbers of the named rules, sorted by name, and of the others. */
+  uint32_t *named, *others; /* [n_named], [n_rules - n_named] */
+  size_t pattern_bytes;     /* size of the compiled regular expressions */
 } QuantConfig;
 
 /* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json, AutoGPTQ's
@@ -66,8 +69,8 @@ void quantization_release(QuantConfig *quant);
 /* Refuses an object without quant_method, recognising MLX and old bitsandbytes by their members. */
 Status quantization_refuse_nameless(const struct ConfigReader *r);
 
-/* Limits the time to find the schemes of n layers to about a second: sets max_steps and refuses too many
- * rules. To be called before quantization_of(). `file` is for the message. */
+/* Limits the time to find the schemes of n layers to about a second: sets max_steps, sorts rules that are
+ * names, and refuses too many others. To be called before quantization_of(). `file` is for the message. */
 Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);
 
 /* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refuses a regular

@@ -11,7 +11,8 @@
 #include <pcre2.h>
 
 enum {
-  MAX_RULES = 16384,   /* a rule for every linear layer of 128 layers makes 896 */
+  MAX_RULES = 16384,   /* that are no names */
+  MAX_NAMES = 1 << 18, /* a rule for every linear layer of 64 layers of 512 experts makes 98,752 */
   MAX_PATTERN = 4096,  /* bytes; the longest known ones list ten names of modules */
   MAX_BYTES = 1 << 25, /* of all compiled patterns: 2,048 per rule; real ones take 200 */
   MAX_STEPS = 10000,   /* of PCRE2 per match; real patterns take a hundred */
@@ -53,10 +54,18 @@ static Status compile(const ConfigReader *r, QuantConfig *quant, QuantRule *rule
                        rule->pattern, why, (size_t)offset);
 }
 
+/* True if a rule is for one module, or for the modules in it: such rules are sorted by name. */
+static bool is_name(MatchKind kind, const char *pattern) {
+  return kind == MATCH_NAME || (kind == MATCH_GLOB && !strchr(pattern, '*'));
+}
+
 Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind, const char *pattern,
                       QuantScheme scheme) {
   const size_t size = strlen(pattern);
-  if (quant->n_rules == MAX_RULES) return reader_refuse(r, "more than %d rules for layers", MAX_RULES);
+  const bool named = is_name(kind, pattern);
+  const size_t most = named ? MAX_NAMES : MAX_RULES;
+  if ((named ? quant->n_named : quant->n_rules - quant->n_named) == most)
+    return reader_refuse(r, "more than %zu rules for layers", most);
   if (size > MAX_PATTERN)
     return reader_refuse(r, "\"%.*s...\" has %zu bytes, expected at most %d", SHOWN, pattern, size,
                          MAX_PATTERN);
@@ -67,6 +76,7 @@ Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind,
   rule->pattern = mem_alloc(size + 1, 1, "the name of a module", r->err);
   if (!rule->pattern) return STATUS_FAILED;
   memcpy(rule->pattern, pattern, size);
+  quant->n_named += named;
   quant->n_rules++; /* from now on quantization_release() frees it */
   return kind == MATCH_BEGIN || kind == MATCH_SEARCH ? compile(r, quant, rule) : STATUS_OK;
 }
@@ -97,18 +107,69 @@ void quantization_release(QuantConfig *quant) {
     pcre2_code_free(quant->rules[i].code);
   }
   free(quant->rules);
+  free(quant->named);
+  free(quant->others);
   *quant = (QuantConfig){0};
+}
+
+/* Compares rules by name, equal ones by number. */
+static int compare_rules(const void *a, const void *b, void *rules) {
+  const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+  const int order = strcmp(((const QuantRule *)rules)[i].pattern, ((const QuantRule *)rules)[j].pattern);
+  return order ? order : (i > j) - (i < j);
+}
+
+/* Fills `named` and `others`. */
+static Status sort_rules(QuantConfig *quant, Error *err) {
+  const size_t n_others = quant->n_rules - quant->n_named;
+  free(quant->named);
+  free(quant->others);
+  quant->others = NULL;
+  quant->named = mem_alloc(quant->n_named + 1, sizeof *quant->named, "rules of quantisation", err);
+  if (!quant->named) return STATUS_FAILED;
+  quant->others = mem_alloc(n_others + 1, sizeof *quant->others, "rules of quantisation", err);
+  if (!quant->others) return STATUS_FAILED;
+  for (size_t i = 0, n = 0, o = 0; i < quant->n_rules; i++) {
+    if (is_name(quant->rules[i].kind, quant->rules[i].pattern))
+      quant->named[n++] = (uint32_t)i;
+    else
+      quant->others[o++] = (uint32_t)i;
+  }
+  qsort_r(quant->named, quant->n_named, sizeof *quant->named, compare_rules, quant->rules);
+  return STATUS_OK;
+}
+
+/* The first rule whose pattern is the name's first `size` bytes, or `first` if that comes before. part: these
+ * bytes are a module that the name is in, which MATCH_NAME does not mean. */
+static size_t find_named(const QuantConfig *quant, const char *name, size_t size, bool part, size_t first) {
+  size_t low = 0, high = quant->n_named;
+  while (low < high) { /* the first entry that is not below; a pattern that only begins so is above */
+    const size_t middle = low + (high - low) / 2;
+    if (strncmp(quant->rules[quant->named[middle]].pattern, name, size) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  for (; low < quant->n_named; low++) {
+    const QuantRule *rule = &quant->rules[quant->named[low]];
+    if (strncmp(rule->pattern, name, size) != 0 || rule->pattern[size]) break;
+    if (part && rule->kind == MATCH_NAME) continue;
+    return quant->named[low] < first ? quant->named[low] : first;
+  }
+  return first;
 }
 
 Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err) {
   size_t n_patterns = 0;
+  TRY(sort_rules(quant, err));
   for (size_t i = 0; i < quant->n_rules; i++) n_patterns += quant->rules[i].code != NULL;
   quant->max_steps = MAX_STEPS;
   if (n_patterns > ALL_STEPS / MAX_STEPS / n_layers)
     quant->max_steps = ALL_STEPS / (uint32_t)n_patterns / (uint32_t)n_layers;
-  if (quant->n_rules <= MAX_TESTS / n_layers && quant->max_steps >= LEAST_STEPS) return STATUS_OK;
+  const size_t n_others = quant->n_rules - quant->n_named;
+  if (n_others <= MAX_TESTS / n_layers && quant->max_steps >= LEAST_STEPS) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: %zu rules of quantisation for %zu layers are too many", file,
-                   quant->n_rules, n_layers);
+                   n_others, n_layers);
 }
 
 static Status run_pattern(const QuantRule *rule, const char *name, uint32_t max_steps, const char *file,
@@ -157,10 +218,14 @@ static bool glob_fits(const char *pattern, const char *name) {
 Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
                        Error *err) {
   *scheme = quant->named_only ? (QuantScheme){.method = QUANT_NONE} : quant->scheme;
-  for (size_t i = 0; i < quant->n_rules; i++) {
-    const QuantRule *rule = &quant->rules[i];
+  const size_t n_others = quant->n_rules - quant->n_named;
+  size_t first = find_named(quant, name, strlen(name), false, quant->n_rules);
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.'))
+    first = find_named(quant, name, (size_t)(dot - name), true, first);
+  if (first < quant->n_rules) *scheme = quant->rules[first].scheme;
+  for (size_t i = 0; i < n_others && quant->others[i] < first; i++) {
+    const QuantRule *rule = &quant->rules[quant->others[i]];
     bool fits = rule->kind == MATCH_ALL;
-    if (rule->kind == MATCH_NAME) fits = strcmp(name, rule->pattern) == 0;
     if (rule->kind == MATCH_PART) fits = strstr(name, rule->pattern) != NULL;
     if (rule->kind == MATCH_GLOB) fits = glob_fits(rule->pattern, name);
     if (rule->code) TRY(run_pattern(rule, name, quant->max_steps, file, &fits, err));

@@ -245,7 +245,8 @@ def test_every_architecture_goes_without_weights(run, config):
     row = bench_dummy(run, config.parent)
     report = json.loads(run("inspect", config.parent, "--json").stdout)
     if report["embedding_dtype"] != "F32":  # all that is not quantised has two bytes, as in random weights
-        assert row["weight_bytes"] == report["weight_bytes"]
+        tables = 1024 * report["linear_layers"].get("in_fp4", 0)  # of what scales are, which files do not have
+        assert row["weight_bytes"] == report["weight_bytes"] + tables
 
 
 # What the authors publish: layers, hidden, heads and kv heads times head_dim, intermediate, vocabulary, tied head,
@@ -307,6 +308,32 @@ def expected_bytes_of_qwen3_5():
     return 48 * delta + 16 * attention + 2 * hidden + 2 * 2 * 248320 * hidden
 
 
+def expected_bytes_of_qwen3_moe():
+    """30B-A3B: 128 experts of 768, routers dense."""
+    hidden = 2048
+    layer = int4(hidden * (2 * 4096 + 2 * 512) + 128 * 3 * hidden * 768, 128) + 2 * (128 * hidden + 2 * hidden + 256)
+    return 48 * layer + 2 * hidden + 2 * 2 * 151936 * hidden
+
+
+def expected_bytes_of_qwen3_5_moe():
+    """35B-A3B: 30 layers with the gated delta rule, 10 with attention; 256 experts and one for all tokens."""
+    hidden, mlp = 2048, 257 * 3 * 2048 * 512
+    dense = 2 * (256 * hidden + hidden) + 2 * 2 * hidden
+    delta = int4(hidden * (2 * 16 * 128 + 3 * 32 * 128) + mlp, 32) + 2 * 2 * 32 * hidden + dense
+    delta += 2 * (8192 * 4 + 32) + 4 * (32 + 128)
+    attention = int4(hidden * (3 * 16 * 256 + 2 * 2 * 256) + mlp, 32) + 2 * 2 * 256 + dense
+    return 30 * delta + 10 * attention + 2 * hidden + 2 * 2 * 248320 * hidden
+
+
+def expected_bytes_of_gpt_oss():
+    """20b: 32 experts in MXFP4, each matrix with a table of what its scales are; all else fp16 with biases."""
+    hidden, experts = 2880, 32 * 3 * 2880 * 2880
+    attention = hidden * (2 * 4096 + 2 * 512) + 4096 + 2 * 512 + hidden + 64
+    layer = experts // 2 + experts // 32 + 32 * 3 * 1024
+    layer += 2 * (attention + 32 * hidden + 32 + 32 * 3 * hidden + 2 * hidden)
+    return 24 * layer + 2 * hidden + 2 * 2 * 201088 * hidden
+
+
 def expected_bytes_of_lfm2():
     """1.2B, all fp16: ten layers with a convolution of three taps, six with attention; a tied head."""
     hidden, mlp, norms = 2048, 3 * 2048 * 8192, 2 * 2048
@@ -325,6 +352,9 @@ def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
                 # with a table of what the 256 scales are for each of the seven matrices
                 "Qwen3-8B-NVFP4": expected_bytes_of_qwen3_8(lambda weights: weights // 2 + weights // 16 + 7 * 1024),
                 "Qwen3.8-27B-INT4": expected_bytes_of_qwen3_5(),
+                "Qwen3-30B-A3B-AWQ": expected_bytes_of_qwen3_moe(),
+                "Qwen3.6-35B-A3B-INT4": expected_bytes_of_qwen3_5_moe(),
+                "gpt-oss-20b": expected_bytes_of_gpt_oss(),
                 "gemma-4-31B-it-qat-w4a16-ct": expected_bytes_of_gemma_4()}
     assert [folder.name for folder in folders] == sorted(expected)
     for folder in folders:

@@ -1,5 +1,5 @@
-"""Mixtures of experts whose files or configs are wrong: one line that names the tensor or the member, what was found and
-what was expected. Their arithmetic: test/commands/measure/test_logits.py."""
+"""Mixtures of experts whose files or configs are wrong: one line that names the tensor or the member, what was found
+and what was expected. Their arithmetic: test/commands/measure/test_logits.py."""
 import json
 import shutil
 import sys
@@ -82,7 +82,7 @@ def test_tensors_of_all_experts(run, changed):
 
 def test_half_of_the_tensors_of_all_experts(run, changed):
     folder = changed("qwen3-moe-uneven", lambda tensors: tensors.pop("model.layers.1.mlp.experts.down_proj"))
-    refused(run, folder, "tensor model.layers.1.mlp.experts.down_proj is missing, although that of gate and up is there")
+    refused(run, folder, "tensor model.layers.1.mlp.experts.down_proj is missing, although that of gate and up is")
 
 
 @pytest.mark.parametrize("part, found, expected", [

@@ -56,6 +56,26 @@ def mlp_width(text):
     return -(-(2 * width // 3) // multiple) * multiple if text.get("block_auto_adjust_ff_dim") else width
 
 
+def of_experts(report):
+    """The matrices of all experts and routers, less those that are not beside them."""
+    return sum(3 * layer["n_experts"] + 1 + report["experts"]["shared_gate"] - 3 * (layer["intermediate_size"] == 0)
+               for layer in report["layers"] if layer["n_experts"])
+
+
+def one_by_one(stored):
+    """The tensors of all experts of gpt-oss as those of each."""
+    ends, apart = {"_blocks": ".weight_packed", "_scales": ".weight_scale", "_bias": ".bias"}, {}
+    for name, (dtype, shape, size) in stored.items():
+        before, end = name.rpartition("_")[0], "_" + name.rpartition("_")[2]
+        if ".experts." not in name or end not in ends:
+            apart[name] = dtype, shape, size
+            continue
+        for matrix in ("gate_proj", "up_proj") if before.endswith("gate_up_proj") else ("down_proj",):
+            for expert in range(shape[0]):
+                apart[f"{before}.{expert}.{matrix}{ends[end]}"] = dtype, shape[1:], 0
+    return apart
+
+
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
 def test_says_what_the_files_say(run, directory):
     config = json.loads((directory / "config.json").read_text())
@@ -114,7 +134,8 @@ def test_says_what_the_files_say(run, directory):
     missing = [2 if layer["kv_layer"] != index else layer["k_as_v"] for index, layer in enumerate(layers)]
     n_delta, n_conv = report["layer_kinds"].count("delta"), report["layer_kinds"].count("conv")
     assert linear["quantised"] + linear["dense"] == (
-        matrices * (len(layers) - n_conv) + 5 * n_conv + n_delta - sum(missing))
+        matrices * (len(layers) - n_conv) + 5 * n_conv + n_delta - sum(missing) + of_experts(report)
+        - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
     delta = report["delta"]
     assert (delta is None) == (n_delta == 0) and (report["short_conv"] == 0) == (n_conv == 0)
     if not delta:
@@ -128,6 +149,7 @@ def test_says_what_the_files_say(run, directory):
         channels = next(shape[0] for name, (_, shape, _) in stored.items() if "conv1d" in name)
         state = delta["n_value_heads"] * delta["key_dim"] * delta["value_dim"]
         assert report["recurrent_bytes"] == 4 * n_delta * ((delta["conv"] - 1) * channels + state)
+    stored = one_by_one(stored)
     quantised = {name.rsplit(".", 1)[0] for name in stored
                  if name.endswith((".qweight", ".weight_packed"))
                  or (name.endswith(".weight") and stored[name][0] in ("I8", "U8", "F8_E4M3"))} - {"lm_head"}
@@ -254,13 +276,31 @@ def other_sizes(report):
     """A line for each run of layers that are not as the model's own numbers say."""
     own = {"intermediate_size": report["intermediate_size"], "num_key_value_heads": report["num_key_value_heads"],
            "head_dim": report["head_dim"], "k_as_v": False, "shared": False}
-    layers = [{**{key: value for key, value in layer.items() if key != "kv_layer"},
+    layers = [{**{key: own["intermediate_size"] if key == "intermediate_size" and int(layer["n_experts"]) else value
+                  for key, value in layer.items() if key not in ("kv_layer", "n_experts")},
                "shared": int(layer["kv_layer"]) != index} for index, layer in enumerate(report["layers"])]
     for layer, first, last in runs_of(layers, lambda it: it != own):
         yield ("other sizes", f"layers {first} to {last}: {layer['num_key_value_heads']} for keys and values, head_dim "
                f"{layer['head_dim']}, intermediate {layer['intermediate_size']}"
                + (", which are those of a layer before" if layer["shared"]
                   else ", values are the keys before their norm" * layer["k_as_v"]))
+
+
+def experts_of(report):
+    experts = report["experts"]
+    if not experts:
+        return ""
+    scores = {"softmax": "softmax", "sigmoid": "sigmoid", "softmax_of_chosen": "softmax of the chosen"}
+    n_layers = sum(int(layer["n_experts"]) > 0 for layer in report["layers"])
+    return (f"{experts['n_chosen']} of {experts['n_experts']} in {n_layers} of {report['num_hidden_layers']} layers, "
+            f"intermediate {experts['intermediate_size']}; weights by {scores[experts['score']]}"
+            + ", then divided by their sum" * experts["renormalise"]
+            + f", times {experts['scale']}" * (float(experts["scale"]) != 1)
+            + "; chosen with a bias" * experts["choice_bias"]
+            + f"; from {experts['n_chosen_groups']} of {experts['n_groups']} groups" * (int(experts["n_groups"]) > 1)
+            + f"; beside them an MLP of {experts['shared_intermediate_size']}" * (
+                int(experts["shared_intermediate_size"]) > 0)
+            + ", gated" * (experts["shared_gate"] and int(experts["shared_intermediate_size"]) > 0))
 
 
 def lines_of(report):
@@ -284,6 +324,7 @@ def lines_of(report):
          f"{report['max_position_embeddings']}"),
         ("attention", f"{report['num_attention_heads']} heads, {report['num_key_value_heads']} for keys and values, "
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
+        ("experts", experts_of(report)),
         ("delta rule", delta_of(report)),
         ("convolutions", convolutions_of(report)),
         *other_sizes(report),
@@ -306,6 +347,7 @@ def lines_of(report):
          f"{generation['top_p']}, min-p {generation['min_p']}, repetition penalty {generation['repetition_penalty']}"
          if generation["do_sample"] else "greedy"),
         ("weights", with_unit(report["weight_bytes"]) + loaded),
+        ("a token reads", with_unit(report["experts"]["bytes_per_token"]) if report["experts"] else ""),
         *((f"kv cache {kind}", f"{report['kv_bytes_per_token'][kind]} bytes a token, "
            f"{with_unit(report['kv_bytes_full_context'][kind])} for the whole context")
           for kind in ("f16", "f32", "q8")),
