@@ -66,7 +66,11 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
     TRY(prepare_projections(loaded, &layer->qkv, max_tokens, err));
     TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, loaded->kernel, err));
     TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, err));
-    TRY(linear_prepare(loaded->linear, &layer->down, loaded->act, max_tokens, loaded->kernel, err));
+    if (layer->gate_up.n_parts > 0)
+      TRY(linear_prepare(loaded->linear, &layer->down, loaded->act, max_tokens, loaded->kernel, err));
+    if (layer->experts.down.n_out == 0) continue;
+    TRY(linear_prepare(loaded->linear, &layer->experts.gate_up, ACT_F16, max_tokens, NULL, err));
+    TRY(linear_prepare(loaded->linear, &layer->experts.down, ACT_F16, max_tokens, NULL, err));
   }
   TRY(prepare_inputs(loaded, max_tokens, err));
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
@@ -254,6 +258,11 @@ static float residual_eps(const ModelConfig *c) {
   return (float)(c->norm_eps / (c->residual_scale * c->residual_scale));
 }
 
+/* The epsilon of norms of what is added to x. */
+static float post_eps(const ModelConfig *c) {
+  return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
+}
+
 /* out = rmsnorm(residual) * weight; weight NULL: out = residual. The residual is residual_scale * x. */
 static Status norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -270,21 +279,26 @@ static Status norm_input(BackendState *s, const float *weight, int n_rows, Error
   return normed ? STATUS_OK : norm(s, s->x, weight, n_rows, s->h, err);
 }
 
+static LinearCall call_of(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
+                          int n_tokens, LinearOutput output, void *y, int y_stride) {
+  const BackendModel *m = s->loaded;
+  const bool is_special = weights == &m->head || weights->n_experts > 0; /* fp16 x, no forced kernel */
+  return (LinearCall){.weights = weights,
+                      .x = x,
+                      .x_stride = x_stride,
+                      .n_tokens = n_tokens,
+                      .output = output,
+                      .y = y,
+                      .y_stride = y_stride,
+                      .act = is_special ? ACT_F16 : m->act,
+                      .dependent = true,
+                      .kernel = is_special ? NULL : m->kernel};
+}
+
 static Status matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride, int n_tokens,
                      LinearOutput output, void *y, int y_stride, Error *err) {
-  const BackendModel *m = s->loaded;
-  const bool is_lm_head = weights == &m->head; /* takes fp16 activations, and no forced kernel */
-  const LinearCall call = {.weights = weights,
-                           .x = x,
-                           .x_stride = x_stride,
-                           .n_tokens = n_tokens,
-                           .output = output,
-                           .y = y,
-                           .y_stride = y_stride,
-                           .act = is_lm_head ? ACT_F16 : m->act,
-                           .dependent = true,
-                           .kernel = is_lm_head ? NULL : m->kernel};
-  return linear_run(m->linear, &call, err);
+  const LinearCall call = call_of(s, weights, x, x_stride, n_tokens, output, y, y_stride);
+  return linear_run(s->loaded->linear, &call, err);
 }
 
 /* Multiplies h by the parts from first_part on; all outputs lie side by side in rows of y_stride floats. */
@@ -400,26 +414,31 @@ typedef struct {
   const float *next;   /* of x, the input of the next operation */
 } Norms;
 
-/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post also h. */
-static Status linear_residual(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
-                              Norms norms, Error *err) {
-  const BackendModel *m = s->loaded;
-  const ModelConfig *c = &m->model->config;
-  const int stride = padded_row(weights->n_in);
-  if (!norms.post) return matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
-  TRY(matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, s->branch, c->hidden, err));
+/* x = scalar * (x + rmsnorm(branch) * norms.post), and h. */
+static Status add_branch(BackendState *s, int n_tokens, Norms norms, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
   const AddNorm add = {.y = s->branch,
                        .weight = norms.post,
                        .scalar = norms.scalar,
                        .next_weight = norms.next,
-                       .eps = (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps),
+                       .eps = post_eps(c),
                        .next_eps = residual_eps(c),
                        .n = c->hidden,
                        .x = s->x,
                        .out = s->h,
                        .out_stride = s->h_stride};
   s->normed = norms.next != NULL;
-  return ops_add_rms_norm(&add, n_tokens, m->stream, err);
+  return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
+}
+
+/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post also h. */
+static Status linear_residual(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
+                              Norms norms, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const int stride = padded_row(weights->n_in);
+  if (!norms.post) return matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
+  TRY(matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, s->branch, c->hidden, err));
+  return add_branch(s, n_tokens, norms, err);
 }
 
 /* The norm of the layer after this one, or NULL. */
@@ -541,16 +560,18 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   return linear_residual(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, l->mlp_norm}, err);
 }
 
-static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
+/* g = activation(Wgate h) * (Wup h), times factors [n_tokens] unless NULL. */
+static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
-  const int n_rows = rows_of(s, span);
   const int n = config_layer(&m->model->config, layer).intermediate;
-  TRY(norm_input(s, l->mlp_norm, n_rows, err));
-  if (l->gate_up.parts[0].interleaved) /* the epilogue computes activation(gate) * up */
-    return matmul(s, &l->gate_up.parts[0], s->h, s->h_stride, n_rows, LINEAR_SWIGLU_F16, s->g, padded_row(n),
-                  err);
-  TRY(project(s, &l->gate_up, 0, n_rows, s->gate_up, 2 * n, err));
+  if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
+    LinearCall call =
+        call_of(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g, padded_row(n));
+    call.row_factors = factors;
+    return linear_run(m->linear, &call, err);
+  }
+  TRY(project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
   const Gated gated = {.activation = m->model->config.activation,
                        .factor = 1,
                        .gate = s->gate_up,
@@ -559,25 +580,104 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
                        .up_stride = 2 * (size_t)n,
                        .n = n,
                        .out = s->g,
-                       .out_stride = padded_row(n)};
-  return ops_gated(&gated, n_rows, m->stream, err);
+                       .out_stride = padded_row(n),
+                       .row_factors = factors};
+  return ops_gated(&gated, n_tokens, m->stream, err);
+}
+
+static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
+  TRY(norm_input(s, s->loaded->layers[layer].mlp_norm, rows_of(s, span), err));
+  return multiply_gate_up(s, rows_of(s, span), layer, NULL, err);
+}
+
+static Norms mlp_norms(const BackendModel *m, int layer) {
+  const DeviceLayer *l = &m->layers[layer];
+  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end comes */
+  return (Norms){l->mlp_post_norm, is_last ? l->scalar : NULL, is_last ? next_attn_norm(m, layer) : NULL};
 }
 
 static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
-  const BackendModel *m = s->loaded;
-  const DeviceLayer *l = &m->layers[layer];
-  const int n_rows = rows_of(s, span);
-  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end comes */
-  const Norms norms = {l->mlp_post_norm, is_last ? l->scalar : NULL,
-                       is_last ? next_attn_norm(m, layer) : NULL};
-  return linear_residual(s, &l->down, s->g, n_rows, norms, err);
+  const Norms norms = mlp_norms(s->loaded, layer);
+  return linear_residual(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms, err);
 }
 
-/* cuda_check_model() refuses models with experts. */
+/* Normalises x and chooses experts; h, expert_h and choices take the results. */
+static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceExperts *e = &m->layers[layer].experts;
+  const Router router = {.config = &c->experts,
+                         .hidden = c->hidden,
+                         .eps = residual_eps(c),
+                         .x = s->x,
+                         .norm = m->layers[layer].mlp_norm,
+                         .x_factor = (float)c->residual_scale,
+                         .h = s->h,
+                         .h_stride = s->h_stride,
+                         .experts_norm = e->norm,
+                         .router_scale = e->router_scale,
+                         .experts_h = s->expert_h,
+                         .router = &e->router,
+                         .shared_gate = e->shared_gate.n_out > 0 ? &e->shared_gate : NULL,
+                         .choice_bias = e->choice_bias,
+                         .scales = e->scales,
+                         .to = s->choices};
+  s->normed = false;
+  return experts_route(&router, n_tokens, m->shared_bytes, m->stream, err);
+}
+
+/* to = the sum of the chosen experts, or with `add` to += that. */
+static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceExperts *e = &m->layers[layer].experts;
+  const ExpertChoices *choices = &s->choices;
+  const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
+                      linear_experts_as_one(m->linear, &e->down);
+  if (!as_one) TRY(experts_order(&c->experts, choices, n_tokens, m->stream, err));
+  const void *h = e->norm ? s->expert_h : s->h;
+  const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens);
+  const LinearExperts one = {.ids = choices->ids},
+                      many = {choices->ids, choices->begins, choices->choices, gathered};
+  if (gathered) {
+    TRY(experts_gather(choices, c->experts.n_chosen, h, s->h_stride, n_tokens, s->gathered, m->stream, err));
+    h = s->gathered;
+  }
+  const float *factors = as_one ? choices->weights : choices->place_weights;
+  LinearCall gate_up =
+      call_of(s, &e->gate_up, h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g, s->expert_stride);
+  gate_up.gated = c->activation;
+  LinearCall down =
+      call_of(s, &e->down, s->expert_g, s->expert_stride, n_tokens,
+              as_one && add ? LINEAR_ADD_F32 : LINEAR_TO_F32, as_one ? to : s->expert_y, c->hidden);
+  gate_up.row_factors = down.row_factors = factors;
+  gate_up.experts = down.experts = as_one ? &one : &many;
+  TRY(linear_run(m->linear, &gate_up, err));
+  TRY(linear_run(m->linear, &down, err));
+  return as_one ? STATUS_OK
+                : experts_sum(choices, c->experts.n_chosen, s->expert_y, c->hidden, n_tokens, add, to,
+                              m->stream, err);
+}
+
 static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, Error *err) {
-  (void)span;
-  return error_set(err, STATUS_FAILED, "layer %d of %s has experts", layer,
-                   s->loaded->model->config.architecture);
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const DeviceExperts *e = &l->experts;
+  const int n_tokens = rows_of(s, span);
+  const bool shared = l->gate_up.n_parts > 0, to_branch = l->mlp_post_norm;
+  TRY(route(s, n_tokens, layer, err));
+  TRY(sum_experts(s, n_tokens, layer, !to_branch, to_branch ? s->branch : s->x, err));
+  if (shared) {
+    const float *factors = e->shared_gate.n_out > 0 ? s->choices.shared_factors : NULL;
+    float *to = e->shared_post_norm ? s->shared_branch : to_branch ? s->branch : s->x;
+    TRY(multiply_gate_up(s, n_tokens, layer, factors, err));
+    TRY(matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
+               e->shared_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, to, c->hidden, err));
+  }
+  if (e->post_norm)
+    TRY(experts_add_norms(s->branch, e->post_norm, shared ? s->shared_branch : NULL, e->shared_post_norm,
+                          post_eps(c), c->hidden, n_tokens, s->loaded->stream, err));
+  return to_branch ? add_branch(s, n_tokens, mlp_norms(s->loaded, layer), err) : STATUS_OK;
 }
 
 /* With per_layer_width the layer's own input of each token; else down_residual did all. x in fp16 is divided

@@ -30,6 +30,14 @@ typedef struct {
   const float *bias; /* [hidden] or NULL */
 } DeviceConv;
 
+/* Weights of ExpertLayer (model.h); zeros in layers without experts. */
+typedef struct {
+  DeviceLinear router, shared_gate;  /* dense */
+  DeviceLinear gate_up, down;        /* all experts: gate and up interleaved, down summed (linear.h) */
+  const float *choice_bias, *scales; /* [n_experts] or NULL */
+  const float *router_scale, *norm, *post_norm, *shared_post_norm; /* [hidden] or NULL */
+} DeviceExperts;
+
 typedef struct {
   /* The factors of norms (1 + weight if config.norm_plus_one); NULL: the model has no such norm. */
   const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
@@ -40,7 +48,8 @@ typedef struct {
                           * LAYER_CONV */
   DeviceDelta delta;
   DeviceConv conv;
-  DeviceLinear o, down;
+  DeviceExperts experts;
+  DeviceLinear o, down;      /* down, gate_up: zeros if a layer has experts alone */
   DeviceProjections gate_up; /* one part: interleaved, or gate before up; two parts: gate, up */
   DeviceLinear input_gate, input_projection; /* only with config.per_layer_width */
 } DeviceLayer;

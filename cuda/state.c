@@ -69,6 +69,11 @@ static size_t most(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
+/* Numbers of a row of expert_g: what LinearCall asks of the rows of summed experts. */
+static int expert_row(const ModelConfig *c) {
+  return (c->experts.width + 127) / 128 * 128;
+}
+
 /* The largest sizes of all layers. */
 typedef struct {
   size_t heads, intermediate, workspace;
@@ -115,6 +120,14 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
   s->branch = arena_take(m, separate_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
   s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
+  const ExpertConfig *experts = &c->experts;
+  const size_t choices = experts->n_experts > 0 ? chunk * (size_t)experts->n_chosen : 0;
+  s->expert_stride = expert_row(c);
+  s->expert_g = arena_take(m, choices * (size_t)s->expert_stride, 2);
+  void *memory = arena_take(m, choices ? experts_choices_bytes(experts, o->max_chunk) : 0, 1);
+  if (m->base && choices) experts_place_choices(&s->choices, experts, o->max_chunk, memory);
+  s->expert_h = arena_take(m, experts->own_norms ? chunk * (size_t)s->h_stride : 0, 2);
+  s->shared_branch = arena_take(m, experts->own_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * sizes.heads, 2);
@@ -124,6 +137,9 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->gate_up = arena_take(&mlp, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
   s->g = arena_take(&mlp, chunk * sizes.intermediate, 2);
   s->input_gate = arena_take(&mlp, inputs, sizeof(float));
+  s->gathered =
+      mlp.base ? (char *)mlp.base + mlp.used : NULL; /* narrower than expert_y, and dead before it */
+  s->expert_y = arena_take(&mlp, choices * (size_t)c->hidden, sizeof(float));
   if (mlp.used > m->used) m->used = mlp.used;
   s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
   s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
@@ -230,13 +246,26 @@ Attention state_attention(const BackendState *s, int layer) {
   };
 }
 
+/* Zeroes the counters of the router, and what lies between experts' widths and their strides. */
+static Status clear_experts(BackendState *s, Error *err) {
+  const ExpertConfig *experts = &s->loaded->model->config.experts;
+  if (experts->n_experts == 0) return STATUS_OK;
+  const size_t rows = (size_t)s->options.max_chunk * (size_t)experts->n_chosen;
+  TRY(cuda_status(cudaMemsetAsync(s->expert_g, 0, rows * (size_t)s->expert_stride * 2, s->loaded->stream),
+                  "cannot clear memory", err));
+  return cuda_status(cudaMemsetAsync(s->choices.counters, 0, (size_t)s->options.max_chunk * sizeof(unsigned),
+                                     s->loaded->stream),
+                     "cannot clear memory", err);
+}
+
 Status state_open(BackendState *s, Error *err) {
   const BackendModel *loaded = s->loaded;
   const StateOptions *options = &s->options;
   const ModelConfig *config = &loaded->model->config;
   bool separate = false;
   for (int i = 0; i < config->n_layers; i++)
-    separate = separate || !loaded->layers[i].gate_up.parts[0].interleaved;
+    separate = separate ||
+               (loaded->layers[i].gate_up.n_parts > 0 && !loaded->layers[i].gate_up.parts[0].interleaved);
   DeviceArena arena = {0};
   place(s, config, separate, &arena);
   if (arena.used == SIZE_MAX)
@@ -260,6 +289,7 @@ Status state_open(BackendState *s, Error *err) {
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
   if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, &s->fused, err));
+  TRY(clear_experts(s, err));
   return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),
                      "cannot clear memory", err);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/device_model.h"
+#include "cuda/experts/experts.h"
 #include "cuda/fused/fused.h"
 #include "cuda/ops/sample.h"
 #include "cuda/sequences.h"
@@ -29,8 +30,14 @@ struct BackendState {
   float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
-  float *gate_up;       /* [max_chunk][2 * intermediate], unless one matmul computes g */
-  void *g;              /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
+  float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
+  void *g;               /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
+  ExpertChoices choices; /* of the last layer with experts */
+  void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
+  void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] as g; zeros past the expert's width */
+  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; lies on expert_y */
+  float *expert_y; /* [max_chunk * n_chosen][hidden] what experts give */
+  float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows */
   float *inputs;        /* [max_chunk][n_layers][per_layer_width] set by embed */
   float *input_gate;    /* [max_chunk][per_layer_width] */
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
@@ -46,8 +53,9 @@ struct BackendState {
   float *recurrent;      /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
   LayerPlace *layers;    /* [n_layers] on the host */
   FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
-  int h_stride, projection_stride; /* each layer's q and a are as wide as o's input, its g as down's */
-  bool normed; /* h is what the next operation would make of x: linear_residual() did it */
+  int h_stride, projection_stride,
+      expert_stride; /* each layer's q and a are as wide as o's input, its g as down's */
+  bool normed;       /* h is what the next operation would make of x: linear_residual() did it */
 
   DeviceSampler *sampler;
   uint64_t

@@ -3,6 +3,7 @@
 
 #include "base/half.h"
 #include "cuda/backend.h"
+#include "cuda/linear/dispatch.h"
 #include "model/layers.h"
 
 /* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the error is at most 1e-7 of the
@@ -35,7 +36,8 @@ static const char *unsupported_part(const ModelConfig *config) {
     const char *words;
   } parts[] = {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
-      {config->experts.n_experts > 0, "experts"},
+      {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
+      {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
       {config->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

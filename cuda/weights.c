@@ -34,6 +34,11 @@ static int linear_group(const Linear *linear) {
   return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
 }
 
+/* Rows from one of the layer's to the next, where weights or scales lie by outputs. */
+static size_t row_step(const Linear *linear) {
+  return 1 + (size_t)linear->row_skip;
+}
+
 /* Bytes of a row of weights that lie by outputs. */
 static size_t row_bytes(const Linear *linear) {
   const size_t n_in = (size_t)linear->n_in;
@@ -93,15 +98,23 @@ typedef struct {
 
 /* As in dummy.c: states forget about a tenth of what they hold with each token. */
 static const VectorUse vector_uses[N_LAYER_VECTORS] = {
-    [DELTA_CONV] = {0, -0.5f, 0.5f}, [DELTA_A_LOG] = {0, 0, 1},      [DELTA_DT_BIAS] = {0, -4, -2},
-    [DELTA_NORM] = {0, 1, 1},        [CONV_TAPS] = {0, -0.5f, 0.5f}, [CONV_BIAS] = {0, -0.1f, 0.1f}};
+    [DELTA_CONV] = {0, -0.5f, 0.5f},         [DELTA_A_LOG] = {0, 0, 1},
+    [DELTA_DT_BIAS] = {0, -4, -2},           [DELTA_NORM] = {0, 1, 1},
+    [CONV_TAPS] = {0, -0.5f, 0.5f},          [CONV_BIAS] = {0, -0.1f, 0.1f},
+    [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f}, [EXPERT_SCALES] = {0, 1, 1},
+    [EXPERT_ROUTER_SCALE] = {0, 1, 1}};
 
-/* Work on a vector, on a matrix of n stacked or interleaved layers, and on a table of rows by token. */
+/* Work on a vector, on a matrix of n stacked or interleaved layers, on a table of rows by token, and on
+ * experts. */
 typedef struct {
   Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
   Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                    Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
+  /* Matrices of all experts; of each the n layers in `parts` (EXPERT_GATE ..), interleaved if there are
+   * two. */
+  Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                    Error *err);
 } Pass;
 
 static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
@@ -130,18 +143,31 @@ static int input_projections(const ModelConfig *config, int layer, const ModelLa
 
 static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                             Error *err) {
-  const float **const vectors[N_LAYER_VECTORS] = {
-      [DELTA_CONV] = &to->delta.conv, [DELTA_A_LOG] = &to->delta.a_log, [DELTA_DT_BIAS] = &to->delta.dt_bias,
-      [DELTA_NORM] = &to->delta.norm, [CONV_TAPS] = &to->conv.taps,     [CONV_BIAS] = &to->conv.bias};
+  const float **const vectors[N_LAYER_VECTORS] = {[DELTA_CONV] = &to->delta.conv,
+                                                  [DELTA_A_LOG] = &to->delta.a_log,
+                                                  [DELTA_DT_BIAS] = &to->delta.dt_bias,
+                                                  [DELTA_NORM] = &to->delta.norm,
+                                                  [CONV_TAPS] = &to->conv.taps,
+                                                  [CONV_BIAS] = &to->conv.bias,
+                                                  [EXPERT_CHOICE_BIAS] = &to->experts.choice_bias,
+                                                  [EXPERT_SCALES] = &to->experts.scales,
+                                                  [EXPERT_ROUTER_SCALE] = &to->experts.router_scale};
   for (int which = 0; which < N_LAYER_VECTORS; which++)
     TRY(pass->vector(loader, vectors[which], layer_vector_of(from, which), vector_uses[which], err));
   return STATUS_OK;
 }
 
 static const float **norm_of(DeviceLayer *l, int which) {
-  const float **const norms[N_LAYER_NORMS] = {&l->attn_norm,     &l->attn_post_norm, &l->mlp_norm,
-                                              &l->mlp_post_norm, &l->q_norm,         &l->k_norm,
-                                              &l->input_norm};
+  const float **const norms[N_LAYER_NORMS] = {&l->attn_norm,
+                                              &l->attn_post_norm,
+                                              &l->mlp_norm,
+                                              &l->mlp_post_norm,
+                                              &l->q_norm,
+                                              &l->k_norm,
+                                              &l->input_norm,
+                                              &l->experts.norm,
+                                              &l->experts.post_norm,
+                                              &l->experts.shared_post_norm};
   return norms[which];
 }
 
@@ -150,11 +176,29 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
+/* The MLP, or the experts and the MLP beside them. */
+static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
+                        Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const LayerConfig own = config_layer(config, i);
+  const bool swiglu = config->activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
+  if (own.n_experts > 0) {
+    TRY(visit_matrix(loader, pass, &to->experts.router, &from->moe.router, err));
+    if (layer_linear_exists(config, i, LAYER_SHARED_GATE))
+      TRY(visit_matrix(loader, pass, &to->experts.shared_gate, &from->moe.shared_gate, err));
+    TRY(pass->experts(loader, &to->experts.gate_up, from, (const int[]){EXPERT_GATE, EXPERT_UP}, 2, err));
+    TRY(pass->experts(loader, &to->experts.down, from, (const int[]){EXPERT_DOWN}, 1, err));
+  }
+  if (own.intermediate == 0) return STATUS_OK;
+  TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
+                        err));
+  return visit_matrix(loader, pass, &to->down, &from->down, err);
+}
+
 static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ModelLayer *from = &loader->loaded->model->layers[i];
   DeviceLayer *to = &loader->loaded->layers[i];
-  const bool swiglu = config->activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1}, sinks = {0, -1, 1}, scalar = {0, 1, 1};
   for (int which = 0; which < N_LAYER_NORMS; which++)
     TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
@@ -165,9 +209,7 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const int n_inputs = input_projections(config, i, from, inputs);
   TRY(visit_projections(loader, pass, &to->qkv, inputs, n_inputs, false, err));
   TRY(visit_matrix(loader, pass, &to->o, &from->o, err));
-  TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
-                        err));
-  TRY(visit_matrix(loader, pass, &to->down, &from->down, err));
+  TRY(visit_mlp(loader, pass, i, to, from, err));
   if (config->per_layer_width == 0) return STATUS_OK;
   TRY(visit_matrix(loader, pass, &to->input_gate, &from->input_gate, err));
   return visit_matrix(loader, pass, &to->input_projection, &from->input_projection, err);
@@ -245,6 +287,44 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
   return loader->arena.base ? linear_place(to, memory, loader->loaded->stream, err) : STATUS_OK;
 }
 
+/* Refuses an expert's layer that cannot lie in one matrix with the first expert's. */
+static Status check_alike(const Linear *first, const Linear *l, Error *err) {
+  if (weight_type(first) != weight_type(l) || first->n_in != l->n_in || first->n_out != l->n_out ||
+      linear_group(first) != linear_group(l) || !first->bias.data != !l->bias.data)
+    return error_set(
+        err, STATUS_MODEL,
+        "%s has %s weights in groups of %d, %s has %s in groups of %d: GPUs need all experts alike",
+        first->name, weight_type_name(weight_type(first)), first->group, l->name,
+        weight_type_name(weight_type(l)), l->group);
+  if (weight_type(l) == WEIGHT_INT8)
+    return error_set(err, STATUS_MODEL, "%s: GPUs do not compute experts with int8 activations yet", l->name);
+  return STATUS_OK;
+}
+
+/* Layer `part` of an expert. */
+static const Linear *expert_layer(const ModelLayer *from, int expert, int part) {
+  return layer_linear(from, expert_linear(expert, part));
+}
+
+static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                            Error *err) {
+  const ExpertConfig *experts = &loader->loaded->model->config.experts;
+  const Linear *first = expert_layer(from, 0, parts[0]);
+  for (int e = 0; e < experts->n_experts; e++)
+    for (int i = 0; i < n; i++) {
+      const Linear *l = expert_layer(from, e, parts[i]);
+      TRY(check_alike(first, l, err));
+      need_slot(loader, l);
+      if (l->bias.data) need_floats(loader, l->n_out);
+    }
+  size_t bytes;
+  TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, experts->n_experts * n * first->n_out,
+                     linear_group(first), n > 1, first->bias.data != NULL, &bytes, err));
+  TRY(linear_lay_out_experts(to, experts->n_experts, experts->n_chosen, n == 1, err));
+  void *memory = arena_take(&loader->arena, bytes, 1);
+  return loader->arena.base ? linear_place(to, memory, loader->loaded->stream, err) : STATUS_OK;
+}
+
 static size_t numbers_of(const Matrix *matrix) {
   return (size_t)matrix->n_rows * (size_t)matrix->n_columns;
 }
@@ -262,7 +342,7 @@ static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
 
 /* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
 static Status lay_out(Loader *loader, Error *err) {
-  static const Pass pass = {place_vector, place_matrix, place_table};
+  static const Pass pass = {place_vector, place_matrix, place_table, place_experts};
   BackendModel *loaded = loader->loaded;
   for (int i = 0; i < N_ROPES; i++) {
     loaded->ropes[i].n_pairs = rope_config(loaded, i)->rotary_dim / 2;
@@ -411,14 +491,14 @@ static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, cons
   } else { /* whole slabs of 8 rows */
     const FillRows fill = from->kind == LINEAR_DENSE ? fill_dense_rows : fill_byte_rows;
     const size_t bytes = row_bytes(from);
-    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, bytes, bytes, 8, err));
+    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, bytes, row_step(from) * bytes, 8, err));
   }
   if (from->kind == LINEAR_INT8)
     TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));
   if (from->kind == LINEAR_FP8) TRY(fill_fp8_scales(l, to, part, from, err));
   if (from->kind == LINEAR_FP4) {
     TRY(fill_rows(l, to, part, from, fill_scale_rows, from->scales, from->n_out, scale_groups(from),
-                  scale_groups(from), 8, err));
+                  row_step(from) * scale_groups(from), 8, err));
     advance(l, 256 * sizeof *from->scale_values);
   }
   if (!from->bias.data) return STATUS_OK;
@@ -435,6 +515,17 @@ static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from
   return STATUS_OK;
 }
 
+static Status fill_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                           Error *err) {
+  for (int e = 0; e < to->n_experts; e++) {
+    DeviceLinear own = linear_expert(to, e);
+    const Linear *layers[N_EXPERT_LINEARS];
+    for (int i = 0; i < n; i++) layers[i] = expert_layer(from, e, parts[i]);
+    TRY(fill_matrix(l, &own, layers, n, n > 1, err));
+  }
+  return STATUS_OK;
+}
+
 static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *err) {
   const size_t bytes = numbers_of(from) * dtype_bytes(from->dtype);
   TRY(upload_array(&l->uploader, from->data, bytes, (void *)*to, err));
@@ -443,7 +534,7 @@ static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *
 }
 
 static Status fill_from_checkpoint(Loader *l, Error *err) {
-  static const Pass pass = {fill_vector, fill_matrix, fill_table};
+  static const Pass pass = {fill_vector, fill_matrix, fill_table, fill_experts};
   const Model *model = l->loaded->model;
   l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes;
   l->floats = mem_alloc(l->n_floats, sizeof *l->floats, "vectors", err);
@@ -471,13 +562,23 @@ static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from
   return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
 }
 
+static Status make_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                           Error *err) {
+  (void)from, (void)parts, (void)n;
+  for (int e = 0; e < to->n_experts; e++) {
+    const DeviceLinear own = linear_expert(to, e);
+    TRY(random_linear(&own, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err));
+  }
+  return STATUS_OK;
+}
+
 static Status make_table(Loader *l, const void **to, const Matrix *from, Error *err) {
   return random_numbers((void *)*to, WEIGHT_F16, numbers_of(from), -1, 1, 0, l->loaded->stream, err);
 }
 
 /* At most MAX_PROJECTIONS layers are stacked in one matrix, so the loader's slots together are enough. */
 static Status fill_at_random(Loader *l, Error *err) {
-  static const Pass pass = {make_vector, make_matrix, make_table};
+  static const Pass pass = {make_vector, make_matrix, make_table, make_experts};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);
   TRY(cuda_status(cudaMalloc(&l->staging, l->staging_bytes), "no memory for loading", err));
   Status status = visit(l, &pass, err);

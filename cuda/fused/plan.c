@@ -270,6 +270,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
 }
 
 static const char *unsupported_config(const ModelConfig *c) {
+  if (c->experts.n_experts > 0) return "experts";
   if (c->head_dim != 64 && c->head_dim != 128) return "heads of another size than 64 or 128";
   if (c->rope.rotary_dim != c->head_dim) return "a rope over a part of the head";
   if (c->norms != NORM_BEFORE) return "norms of what is added";

@@ -14,7 +14,8 @@
  *   stage: x [kK][kTokens][128 bytes], 16-byte vector c of token r at c ^ (r % 8): no bank conflicts
  *          weights, scales and zeros as in weight_stage.cuh
  *
- * Stream-K divides the work over all SMs.
+ * Stream-K divides the work over all SMs. Experts (linear.h) have tiles of tokens of their own, as many as
+ * their tokens need; the rows of x of a tile are looked up.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
  *          aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 16 kTileRows outputs. */
@@ -45,21 +46,31 @@ struct Args {
   const __half *x;
   int x_stride;
   TileArgs<float> tiles;
+  GroupedExperts experts; /* of kernels with kExperts */
 };
 
 /* Copies x of one stage to shared memory: a thread copies the same 8 inputs of every kTokenStep-th token. */
-template <class S> struct XStage {
+template <class S, bool kExperts> struct XStage {
   static constexpr int kTokenVectors = S::kK * 8, kTokenStep = S::kThreads / kTokenVectors;
   static constexpr int kThreadTokens = (S::kTokens + kTokenStep - 1) / kTokenStep;
   static_assert(kTokenStep % 8 == 0 || kThreadTokens == 1, "a thread's tokens have one swizzle");
   const __half *from;
   int n_inside, k, to;
+  int rows[kExperts ? kThreadTokens : 1]; /* of x */
 
-  __device__ __forceinline__ void start(const Args &a, int token0, int tile_in) {
+  /* end: the first token past those of the tile, or past the last of x. */
+  __device__ __forceinline__ void start(const Args &a, int token0, int end, int tile_in) {
     int token = threadIdx.x / kTokenVectors, vector = threadIdx.x % kTokenVectors;
     k = tile_in * kTileIn + vector * 8;
-    from = a.x + (size_t)(token0 + token) * a.x_stride + k;
-    n_inside = (min(a.tiles.n_tokens - token0, S::kTokens) - token + kTokenStep - 1) / kTokenStep;
+    n_inside = (min(end - token0, S::kTokens) - token + kTokenStep - 1) / kTokenStep;
+    if constexpr (kExperts) {
+      from = a.x + k;
+#pragma unroll
+      for (int i = 0; i < kThreadTokens; i++)
+        rows[i] = i < n_inside ? a.experts.row_of(token0 + token + i * kTokenStep) : 0;
+    } else {
+      from = a.x + (size_t)(token0 + token) * a.x_stride + k;
+    }
     to = (vector / 8 * S::kTokens + token) * 128 + ((vector % 8) ^ (token % 8)) * 16;
   }
 
@@ -68,7 +79,8 @@ template <class S> struct XStage {
 #pragma unroll
     for (int i = 0; i < kThreadTokens; i++) {
       bool inside = i < n_inside && valid > 0;
-      const __half *at = inside ? from + (size_t)i * kTokenStep * a.x_stride : a.x;
+      const size_t row = kExperts ? rows[kExperts ? i : 0] : i * kTokenStep;
+      const __half *at = inside ? from + row * a.x_stride : a.x;
       if (S::kTokens % kTokenStep == 0 || threadIdx.x / kTokenVectors + i * kTokenStep < S::kTokens)
         copy_async_16(stage + to + i * kTokenStep * 128, at, inside ? valid : 0);
     }
@@ -147,7 +159,7 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, typen
 template <class S, int kBlockIn>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
-  XStage<S> x;
+  XStage<S, false> x;
   typename S::template Weights<kBlockIn> weights;
   typename S::Sums acc = {};
   float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
@@ -155,7 +167,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       a.tiles.work, a.tiles.n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
       [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
         if (jumps) {
-          x.start(a, at.token_tile * S::kTokens, at.step * S::kK);
+          x.start(a, at.token_tile * S::kTokens, a.tiles.n_tokens, at.step * S::kK);
           weights.start(a.w, at.out_tile * S::kTileRows, at.step * S::kK);
         }
         x.load(a, stage);
@@ -171,7 +183,72 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       });
 }
 
+/* The same for experts: how many tiles there are is known here first. */
+template <class S, int kBlockIn>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks) experts_kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ int first_tile[LINEAR_MAX_EXPERTS + 1];
+  XStage<S, true> x;
+  typename S::template Weights<kBlockIn> weights;
+  typename S::Sums acc = {};
+  float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
+  begin_overlapping();
+  a.experts.count_tiles(S::kTokens, first_tile);
+  stream_k::Work work = a.tiles.work; /* of one tile of tokens */
+  const int n_token_tiles = first_tile[a.experts.n_experts];
+  work.n_tiles *= n_token_tiles;
+  QuantView w = a.w; /* up to the last tile row of the expert that is loaded */
+  stream_k::run<S::kStages, S::template stage_bytes<kBlockIn>(), S::kThreads>(
+      work, n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
+        if (jumps) {
+          const ExpertTile tile = a.experts.tile(at.token_tile, S::kTokens, first_tile);
+          w.n_tiles_out = tile.tile_row + a.experts.tile_rows;
+          x.start(a, tile.place, tile.end, at.step * S::kK);
+          weights.start(w, tile.tile_row + at.out_tile * S::kTileRows, at.step * S::kK);
+        }
+        x.load(a, stage);
+        weights.load(w, stage + S::kXBytes);
+      },
+      [&](const unsigned char *stage) { multiply_stage<S, kBlockIn>(stage, acc); },
+      [&](const stream_k::Cursor &at, auto whole) {
+        if (whole(flat)) {
+          const ExpertTile tile = a.experts.tile(at.token_tile, S::kTokens, first_tile);
+          S::store(expert_epilogue(a.tiles.out, tile.tile_row), at.out_tile * S::kTileRows, tile.place,
+                   tile.end, acc);
+        }
+#pragma unroll
+        for (float &sum : flat) sum = 0;
+      });
+}
+
+template <class S> Status launch_experts(const LinearArgs &args, Error *err) {
+  const QuantView w = quant_view(*args.w);
+  const GroupedExperts experts = grouped_experts(args);
+  const int n_tiles = ceil_div(experts.tile_rows, S::kTileRows), n_places = args.n_tokens * args.w->n_chosen,
+            most = n_tiles * experts.most_tiles(n_places, S::kTokens), n_steps = w.n_tiles_in / S::kK;
+  if (most > kCounters)
+    return error_set(err, STATUS_FAILED, "%s: %d tiles of %d rows, expected at most %d", args.w->name, most,
+                     n_places, kCounters);
+  const int blocks = args.device.n_sms * S::kBlocks;
+  const stream_k::Work work = {n_tiles, n_steps, blocks < most ? blocks : most};
+  Args a = {w,
+            args.x,
+            args.x_stride,
+            {work, n_places, 1, args.out, (float *)args.workspace, args.counters},
+            experts};
+  a.tiles.out.n_out = args.w->n_out / args.w->n_experts;
+  const auto run = [&](auto kernel, size_t stage_bytes) {
+    return launch(kernel, dim3((unsigned)work.n_blocks), S::kThreads, S::kStages * stage_bytes, args.stream,
+                  args.dependent, args.w->name, err, a);
+  };
+  if constexpr (S::W::kLeastBlockIn == 32)
+    if (args.w->group % 64 != 0) return run(experts_kernel<S, 32>, S::template stage_bytes<32>());
+  return run(experts_kernel<S, 64>, S::template stage_bytes<64>());
+}
+
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  if (args.experts) return launch_experts<S>(args, err);
   constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* fewer inputs in a block are all pipeline ramp */
   const QuantView w = quant_view(*args.w);
   const Args a = {

@@ -11,12 +11,15 @@
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
  *   empty  completes when the 8 consumer warps have read the stage
  *
- * Stream-K divides the work. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * Stream-K divides the work. Experts (linear.h) have tiles of tokens of their own; x comes by places, so
+ * that a tile's rows lie one after another. Rows past an expert's last one are another's, and their results
+ * are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
  *          aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include <algorithm>
 #include <iterator>
+#include <math.h>
 
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
@@ -57,6 +60,7 @@ struct Args {
   bool vectors; /* 16 bytes of a row of y are aligned */
   float *partial;
   unsigned *counters;
+  GroupedExperts experts; /* of kernels with kExperts; then work has the tiles of one tile of tokens */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -74,18 +78,44 @@ struct Barriers {
   uint64_t *full, *empty;
 };
 
+/* A block's part: steps [begin, end) of the work. first_tile: the first tile of tokens of each expert. */
+struct Block {
+  stream_k::Work work;
+  int n_token_tiles, begin, end;
+  const int *first_tile;
+};
+
+/* Where a tile of a block lies: its first token or place, those that are its own, and the tile rows of its
+ * expert, or of the matrix. */
+struct Area {
+  int token0, begin, end, first_row, end_row;
+};
+
+template <class S, bool kExperts>
+__device__ __forceinline__ Area area_of(const Args &a, const Block &block, int token_tile) {
+  if (!kExperts) {
+    const int first = first_token<S>(a, token_tile);
+    return {first, token_tile * S::kTokens - first, min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out};
+  }
+  const ExpertTile tile = a.experts.tile(token_tile, S::kTokens, block.first_tile);
+  return {tile.place, 0, tile.end - tile.place, tile.tile_row, tile.tile_row + a.experts.tile_rows};
+}
+
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. A lane loads
  * one tile row. Past the matrix the last tile row is loaded again; its results are dropped. */
-template <class S>
+template <class S, bool kExperts>
 __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                           int begin, int end) {
+                                           const Block &block) {
   int x_bytes = S::kK * a.box_tokens * 128;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
-  stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+  stream_k::Cursor at(block.work, block.n_token_tiles, block.begin);
   const uint4 *from = nullptr;
-  for (int step = begin; step < end; step++) {
-    if (step == begin || at.step == 0) {
-      int tile_row = min(at.out_tile * kTileRows + lane, a.w.n_tiles_out - 1);
+  int token0 = 0;
+  for (int step = block.begin; step < block.end; step++) {
+    if (step == block.begin || at.step == 0) {
+      const Area area = area_of<S, kExperts>(a, block, at.token_tile);
+      token0 = area.token0;
+      int tile_row = min(area.first_row + at.out_tile * kTileRows + lane, area.end_row - 1);
       from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step * S::kK) * 32 * S::W::kVectors;
     }
     unsigned char *stage = stages + slot * S::kStageBytes;
@@ -95,7 +125,7 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
 #pragma unroll
       for (int kk = 0; kk < S::kK; kk++) {
         int k = (at.step * S::kK + kk) * kTileIn;
-        copy_box(stage + kk * S::kTokens * 128, &a.x, bar.full + slot, k, first_token<S>(a, at.token_tile));
+        copy_box(stage + kk * S::kTokens * 128, &a.x, bar.full + slot, k, token0);
       }
     }
     __syncwarp();
@@ -103,30 +133,38 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
       copy_bulk(stage + S::kXBytes + lane * S::kK * S::kTileBytes, from, S::kK * S::kTileBytes,
                 bar.full + slot);
     from += S::kK * 32 * S::W::kVectors;
-    at.advance(a.work, a.n_token_tiles);
+    at.advance(block.work, block.n_token_tiles);
     if (++slot == S::kStages) slot = 0, phase ^= 1;
   }
 }
 
 /* Producer warp of scales and zeros. */
-template <class S, int kBlockIn>
+template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, const Barriers &bar,
-                                            int begin, int end) {
+                                            const Block &block) {
   typedef typename S::W W;
   constexpr int kGroups = S::kK * kTileIn / kBlockIn, kCopies = W::kMetaCopies;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
-  stream_k::Cursor at(a.work, a.n_token_tiles, begin);
-  for (int step = begin; step < end; step++) {
+  stream_k::Cursor at(block.work, block.n_token_tiles, block.begin);
+  QuantView own = a.w;
+  const QuantView &w = kExperts ? own : a.w;
+  int first_row = 0;
+  for (int step = block.begin; step < block.end; step++) {
+    if (kExperts && (step == block.begin || at.step == 0)) {
+      const Area area = area_of<S, kExperts>(a, block, at.token_tile);
+      first_row = area.first_row, own.n_tiles_out = area.end_row;
+    }
     unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
     barrier_wait(bar.empty + slot, phase);
 #pragma unroll
     for (int c = lane; c < kTileRows * kGroups * kCopies; c += 32) {
       int tile_row = c / (kGroups * kCopies), f = c / kCopies % kGroups;
-      copy_meta<W>(a.w, at.out_tile * kTileRows + tile_row, at.step * S::kK * kTileIn + f * kBlockIn,
-                   c % kCopies, stage + (tile_row * kGroups + f) * W::kMetaBytes);
+      copy_meta<W>(w, first_row + at.out_tile * kTileRows + tile_row,
+                   at.step * S::kK * kTileIn + f * kBlockIn, c % kCopies,
+                   stage + (tile_row * kGroups + f) * W::kMetaBytes);
     }
     barrier_arrive_after_copies(bar.full + slot);
-    at.advance(a.work, a.n_token_tiles);
+    at.advance(block.work, block.n_token_tiles);
     if (++slot == S::kStages) slot = 0, phase ^= 1;
   }
 }
@@ -254,8 +292,9 @@ struct Halves {
   }
 };
 
-/* SwiGLU: rows g and g + 8 of a tile row are gate and up of an output. */
-struct Gated {
+/* SwiGLU: rows g and g + 8 of a tile row are gate and up of an output. kDone: the product is in gate's
+ * place. */
+template <bool kDone> struct Gated {
   typedef __half Element;
   static constexpr int kRowBytes = 64, kRows = 16;
   static __device__ __forceinline__ int swizzle(int token, int v) { return v ^ token / 2 % 4; }
@@ -270,7 +309,7 @@ struct Gated {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const float *f = c + 4 * (n + i);
-        p[i] = pack_clamped(silu(f[0]) * f[2], silu(f[1]) * f[3]);
+        p[i] = kDone ? pack_clamped(f[0], f[1]) : pack_clamped(silu(f[0]) * f[2], silu(f[1]) * f[3]);
       }
       store_matrices_transposed(to + n * 8 * kRowBytes, p[0], p[1], p[2], p[3]);
     }
@@ -358,8 +397,19 @@ __device__ __forceinline__ void store_form(const Place &p, int first, const floa
   }
 }
 
-/* Stores the fragments of kN groups, after factors and bias. */
+/* Multiplies gate and up in the place of gate, with another activation than SiLU, or by the rows' factors. */
 template <int kN>
+__device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
+#pragma unroll
+  for (int i = 0; i < 2 * kN; i++) {
+    const int token = min(first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2, p.end - 1);
+    float *at = c + i / 2 * 4 + i % 2;
+    at[0] = gated_result(p.out, p.token0 + token, at[0], at[2]);
+  }
+}
+
+/* Stores the fragments of kN groups, after factors and bias. */
+template <int kN, bool kExperts>
 __device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
                                              unsigned char *staging) {
   const Epilogue &out = p.out;
@@ -373,55 +423,73 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
 #pragma unroll
       for (int i = 0; i < 2 * kN; i++) {
         float &v = c[i / 2 * 4 + 2 * h + i % 2];
-        v = v * by + plus;
+        if constexpr (kExperts)
+          v = v * by +
+              plus * bias_factor(out, p.token0 + min(first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2,
+                                                     p.end - 1));
+        else
+          v = v * by + plus;
       }
     }
   }
   if (out.kind == LINEAR_TO_F16)
     store_form<Halves, kN>(p, first, c, staging);
-  else if (out.kind == LINEAR_SWIGLU_F16)
-    store_form<Gated, kN>(p, first, c, staging);
+  else if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
+    multiply_gates<kN>(p, first, c);
+    store_form<Gated<true>, kN>(p, first, c, staging);
+  } else if (out.kind == LINEAR_SWIGLU_F16)
+    store_form<Gated<false>, kN>(p, first, c, staging);
   else
     store_form<Floats, kN>(p, first, c, staging);
 }
 
-/* Results of the calling warpgroup in the tile at `at`. */
-template <class S> __device__ __forceinline__ Place place_of(const Args &a, const stream_k::Cursor &at) {
-  int first = first_token<S>(a, at.token_tile);
-  int row = (at.out_tile * kTileRows + threadIdx.x / 128 * 4) * kTileOut;
-  return {
-      a.out, a.vectors, row, first, at.token_tile * S::kTokens - first, min(a.n_tokens - first, S::kTokens)};
+/* Stores the results of the calling warpgroup in the tile at `at`. */
+template <class S, bool kExperts>
+__device__ __forceinline__ void store_tile(const Args &a, const Block &block, const stream_k::Cursor &at,
+                                           float (&acc)[kSums<S>], unsigned char *staging) {
+  const Area area = area_of<S, kExperts>(a, block, at.token_tile);
+  const int row = (at.out_tile * kTileRows + threadIdx.x / 128 * 4) * kTileOut;
+  if constexpr (kExperts) {
+    const Epilogue out = expert_epilogue(a.out, area.first_row);
+    store_groups<S::kTokens / 8, true>(Place{out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc,
+                                       staging);
+  } else {
+    store_groups<S::kTokens / 8, false>(Place{a.out, a.vectors, row, area.token0, area.begin, area.end}, 0,
+                                        acc, staging);
+  }
 }
 
-template <class S, int kBlockIn>
+template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                               int begin, int end) {
+                                               const Block &block) {
   __shared__ int last;
   float acc[kSums<S>];
   Ring ring = {0, 0};
   unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
-  stream_k::Cursor at(a.work, a.n_token_tiles, begin);
-  while (begin < end) {
-    int n_steps = min(end - begin, a.work.n_steps - at.step);
+  int begin = block.begin;
+  stream_k::Cursor at(block.work, block.n_token_tiles, begin);
+  while (begin < block.end) {
+    int n_steps = min(block.end - begin, block.work.n_steps - at.step);
     multiply_steps<S, kBlockIn>(acc, stages, bar, ring, n_steps);
-    if (stream_k::combine<kSums<S>, kConsumers>(acc, a.work, blockIdx.x, at.tile, begin, begin + n_steps,
+    if (stream_k::combine<kSums<S>, kConsumers>(acc, block.work, blockIdx.x, at.tile, begin, begin + n_steps,
                                                 threadIdx.x, a.partial, a.counters, &last,
                                                 [] { named_barrier_sync<1, kConsumers>(); }))
-      store_groups<S::kTokens / 8>(place_of<S>(a, at), 0, acc, staging);
+      store_tile<S, kExperts>(a, block, at, acc, staging);
     begin += n_steps;
-    at = stream_k::Cursor(a.work, a.n_token_tiles, begin);
+    at = stream_k::Cursor(block.work, block.n_token_tiles, begin);
   }
 }
 
 #endif
 
-template <class S, int kBlockIn>
+template <class S, int kBlockIn, bool kExperts>
 __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
   unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
+  __shared__ int first_tile[kExperts ? LINEAR_MAX_EXPERTS + 1 : 1];
+  Block block = {a.work, a.n_token_tiles, 0, 0, first_tile};
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
@@ -432,16 +500,23 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   __syncthreads();
   dependents_may_start();
   wait_for_previous();
+  if constexpr (kExperts) {
+    a.experts.count_tiles(S::kTokens, first_tile);
+    block.n_token_tiles = first_tile[a.experts.n_experts];
+    block.work.n_tiles *= block.n_token_tiles;
+  }
+  block.begin = stream_k::first_step(block.work, blockIdx.x);
+  block.end = stream_k::first_step(block.work, blockIdx.x + 1);
   Barriers bar = {full, empty};
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();
     if (threadIdx.x < kConsumers + 32)
-      load_tiles<S>(a, stages, bar, begin, end);
+      load_tiles<S, kExperts>(a, stages, bar, block);
     else if (threadIdx.x < kConsumers + 64)
-      load_groups<S, kBlockIn>(a, stages, bar, begin, end);
+      load_groups<S, kBlockIn, kExperts>(a, stages, bar, block);
   } else {
     registers_up_to<kMultiplyRegisters>();
-    multiply_tiles<S, kBlockIn>(a, stages, bar, begin, end);
+    multiply_tiles<S, kBlockIn, kExperts>(a, stages, bar, block);
   }
 #endif
 }
@@ -460,7 +535,20 @@ bool whole_vectors(const Epilogue &out) {
   return (uintptr_t)out.y % 16 == 0 && out.stride * (halves ? 2 : 4) % 16 == 0;
 }
 
-template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+/* The work of experts: that of one tile of tokens. The kernel finds how many there are. */
+template <class S> Status set_experts(const LinearArgs &args, Args &a, Error *err) {
+  a.experts = grouped_experts(args);
+  a.out.n_out = args.w->n_out / args.w->n_experts;
+  a.box_tokens = S::kTokens;
+  a.work.n_tiles = ceil_div(a.experts.tile_rows, kTileRows);
+  const int n_places = args.n_tokens * args.w->n_chosen,
+            most = a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens);
+  a.work.n_blocks = std::min(most, args.device.n_sms);
+  if (most <= kCounters && a.experts.by_place) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: %d rows by places, in %d tiles", args.w->name, n_places, most);
+}
+
+template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Error *err) {
   Args a = {{},
             quant_view(*args.w),
             args.n_tokens,
@@ -470,9 +558,12 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
             args.out,
             whole_vectors(args.out),
             (float *)args.workspace,
-            args.counters};
+            args.counters,
+            {}};
+  if constexpr (kExperts) TRY(set_experts<S>(args, a, err));
+  const int n_rows = args.experts ? args.n_tokens * args.w->n_chosen : args.n_tokens;
   /* x in boxes of 64 inputs */
-  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens, 0},
+  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
                 {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
                 CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
   const auto run = [&](auto kernel) {
@@ -480,16 +571,17 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                   args.dependent, args.w->name, err, a);
   };
   if constexpr (S::W::kLeastBlockIn == 32)
-    if (args.w->group % 64 != 0) return run(kernel<S, 32>);
-  return run(kernel<S, 64>);
+    if (args.w->group % 64 != 0) return run(kernel<S, 32, kExperts>);
+  return run(kernel<S, 64, kExperts>);
 }
 
 /* The shape for the matrix's type of weights. */
-template <int kTokens, int kK, int kStages> Status launch_weights(const LinearArgs &args, Error *err) {
+template <int kTokens, int kK, int kStages, bool kExperts>
+Status launch_weights(const LinearArgs &args, Error *err) {
   switch (args.w->type) {
-  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, kK, kStages>>(args, err);
-  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, kK, kStages>>(args, err);
-  default: return launch_shape<Shape<Bits4, kTokens, kK, kStages>>(args, err);
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, kK, kStages>, kExperts>(args, err);
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, kK, kStages>, kExperts>(args, err);
+  default: return launch_shape<Shape<Bits4, kTokens, kK, kStages>, kExperts>(args, err);
   }
 }
 
@@ -499,8 +591,9 @@ struct TimedShape {
   double fixup_us, step_us; /* fix-up of cut tiles; 64 inputs of a tile */
 };
 
-template <int kTokens, int kK, int kStages> constexpr TimedShape shape(double fixup_us, double step_us) {
-  return {launch_weights<kTokens, kK, kStages>, kTokens, kK, fixup_us, step_us};
+template <int kTokens, int kK, int kStages, bool kExperts = false>
+constexpr TimedShape shape(double fixup_us, double step_us) {
+  return {launch_weights<kTokens, kK, kStages, kExperts>, kTokens, kK, fixup_us, step_us};
 }
 
 /* Times as measured on an H200 (cuda/LOG.md). */
@@ -510,24 +603,40 @@ constexpr TimedShape shapes[] = {
     shape<160, 2, 4>(10, 0.55), shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(14, 0.78),
 };
 
-/* Time of the block with the most work. */
+/* Shapes for experts: fewer, as each takes nvcc seconds. */
+constexpr TimedShape expert_shapes[] = {shape<64, 2, 7, true>(6, 0.36), shape<160, 2, 4, true>(10, 0.55)};
+
+/* Time of the block with the most work. Experts: all have as many rows as the average, a part of a tile
+ * more. */
 double expected_us(const TimedShape &s, const LinearArgs &args) {
+  if (args.experts) {
+    const DeviceLinear &w = *args.w;
+    const double rows = (double)args.n_tokens * w.n_chosen / w.n_experts;
+    const double tiles = (rows / s.tokens + 0.5 * (1 - exp(-rows / s.tokens * 2)) + 0.5 * (rows >= 1)) *
+                         w.n_experts * ceil_div(w.n_out / w.n_experts, kTileRows * kTileOut);
+    return tiles * quant_tiles_in(w) * s.step_us;
+  }
   stream_k::Work work = work_of(args, s.tokens, s.tiles);
   int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
 }
 
 /* Launches the `variant`-th shape, or the one expected to be the fastest. */
-Status launch_best_shape(const LinearArgs &args, Error *err) {
-  if (args.variant > (int)(sizeof shapes / sizeof *shapes))
+template <size_t kShapes>
+Status launch_one_of(const TimedShape (&of)[kShapes], const LinearArgs &args, Error *err) {
+  if (args.variant > (int)kShapes)
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
-  const TimedShape *best = args.variant > 0
-                               ? &shapes[args.variant - 1]
-                               : std::min_element(std::begin(shapes), std::end(shapes),
-                                                  [&](const TimedShape &a, const TimedShape &b) {
-                                                    return expected_us(a, args) < expected_us(b, args);
-                                                  });
+  const TimedShape *best =
+      args.variant > 0
+          ? &of[args.variant - 1]
+          : std::min_element(std::begin(of), std::end(of), [&](const TimedShape &a, const TimedShape &b) {
+              return expected_us(a, args) < expected_us(b, args);
+            });
   return best->launch(args, err);
+}
+
+Status launch_best_shape(const LinearArgs &args, Error *err) {
+  return args.experts ? launch_one_of(expert_shapes, args, err) : launch_one_of(shapes, args, err);
 }
 
 size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
@@ -541,7 +650,7 @@ constexpr int kGatedTokens = 2048;
 
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
   LinearArgs part = args;
-  int at_once = args.w->interleaved ? kGatedTokens : args.n_tokens;
+  int at_once = args.w->interleaved && !args.experts ? kGatedTokens : args.n_tokens;
   for (int first = 0; first < args.n_tokens; first += at_once) {
     part.n_tokens = std::min(args.n_tokens - first, at_once);
     part.x = args.x + (size_t)first * args.x_stride;

@@ -15,13 +15,14 @@ struct Args {
   const void *w;
   size_t stride;
   const __half *x;
-  int x_stride, n_tokens, n_in, n_tiles_out;
+  int x_stride, n_tokens, n_in, n_tiles_out; /* experts: rows of x; all tile rows that are chosen */
   Epilogue out;
+  ChosenExperts chosen; /* of kernels with kExperts */
 };
 
-/* Copies x of all tokens to shared memory [kTokens][padded], zero past n_in and n_tokens. */
-template <int kTokens> __device__ __forceinline__ void load_x(const Args &a, __half *x, int padded) {
-  for (int i = threadIdx.x; i < kTokens * padded / 8; i += blockDim.x) {
+/* Copies x of all tokens to shared memory [rows][padded], zero past n_in and n_tokens. */
+__device__ __forceinline__ void load_x(const Args &a, __half *x, int rows, int padded) {
+  for (int i = threadIdx.x; i < rows * padded / 8; i += blockDim.x) {
     int token = i / (padded / 8), k = i % (padded / 8) * 8;
     uint4 v = make_uint4(0, 0, 0, 0);
     const __half *from = a.x + (size_t)token * a.x_stride + k;
@@ -56,30 +57,50 @@ __device__ __forceinline__ void multiply(const Eight<T> (&v)[2], const __half *x
 }
 
 /* A warp computes rows g and g + 8 of a tile at a time, with kDeep loads of 256 inputs of each in flight. */
+/* Adds the products of a row pair, whose row g begins at `low`, with inputs x. */
 template <class T, int kTokens, int kDeep>
+__device__ __forceinline__ void multiply_rows(const Args &a, const T *low, const __half *x, int padded,
+                                              float (&sum)[kTokens][2]) {
+  const int lane = threadIdx.x % 32;
+  const T *high = low + 8 * a.stride;
+  for (int k0 = 0; k0 < padded; k0 += kWarpIn * kDeep) {
+    Eight<T> v[kDeep][2];
+#pragma unroll
+    for (int d = 0; d < kDeep; d++) {
+      int k = k0 + d * kWarpIn + lane * 8;
+      v[d][0].load(low + k, k < (int)a.stride);
+      v[d][1].load(high + k, k < (int)a.stride);
+    }
+#pragma unroll
+    for (int d = 0; d < kDeep; d++) multiply<T, kTokens>(v[d], x + k0 + d * kWarpIn + lane * 8, padded, sum);
+  }
+}
+
+template <class T, int kTokens, int kDeep, bool kExperts>
 __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) __half x[];
   int lane = threadIdx.x % 32,
       padded = (a.n_in + kWarpIn * kDeep - 1) / (kWarpIn * kDeep) * (kWarpIn * kDeep);
+  __shared__ int ids[kExperts ? kMaxChosen : 1];
   begin_overlapping();
-  load_x<kTokens>(a, x, padded);
+  if constexpr (kExperts) a.chosen.read_ids(ids);
+  load_x(a, x, kExperts ? a.n_tokens : kTokens, padded);
   __syncthreads();
   for (int row_pair = blockIdx.x + threadIdx.x / 32 * gridDim.x; row_pair < a.n_tiles_out * 8;
        row_pair += gridDim.x * kWarps) {
-    const T *low = (const T *)a.w + (size_t)(row_pair / 8 * kTileOut + row_pair % 8) * a.stride,
-            *high = low + 8 * a.stride;
+    const int tile_row = row_pair / 8, g = row_pair % 8;
     float sum[kTokens][2] = {};
-    for (int k0 = 0; k0 < padded; k0 += kWarpIn * kDeep) {
-      Eight<T> v[kDeep][2];
-#pragma unroll
-      for (int d = 0; d < kDeep; d++) {
-        int k = k0 + d * kWarpIn + lane * 8;
-        v[d][0].load(low + k, k < (int)a.stride);
-        v[d][1].load(high + k, k < (int)a.stride);
-      }
-#pragma unroll
-      for (int d = 0; d < kDeep; d++)
-        multiply<T, kTokens>(v[d], x + k0 + d * kWarpIn + lane * 8, padded, sum);
+    if constexpr (kExperts) {
+      const ChosenExperts &c = a.chosen;
+      const int slot = c.summed ? 0 : tile_row / c.tile_rows, end = c.summed ? c.n_chosen : slot + 1,
+                own_row = tile_row - slot * c.tile_rows;
+      for (int s = slot; s < end; s++)
+        multiply_rows<T, kTokens, kDeep>(
+            a, (const T *)a.w + ((size_t)(ids[s] * c.tile_rows + own_row) * kTileOut + g) * a.stride,
+            x + (c.summed ? s * padded : 0), padded, sum);
+    } else {
+      multiply_rows<T, kTokens, kDeep>(a, (const T *)a.w + (size_t)(tile_row * kTileOut + g) * a.stride, x,
+                                       padded, sum);
     }
 #pragma unroll
     for (int m = 0; m < kTokens; m++) {
@@ -88,8 +109,12 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
         sum[m][0] += __shfl_xor_sync(~0u, sum[m][0], o);
         sum[m][1] += __shfl_xor_sync(~0u, sum[m][1], o);
       }
-      if (lane == 0 && m < a.n_tokens)
-        store_row_pair(a.out, m, row_pair / 8, row_pair % 8, sum[m][0], sum[m][1]);
+      if (lane == 0 && m < a.n_tokens) {
+        if constexpr (kExperts)
+          a.chosen.store(a.out, ids, tile_row, g, sum[m][0], sum[m][1]);
+        else
+          store_row_pair(a.out, m, tile_row, g, sum[m][0], sum[m][1]);
+      }
     }
   }
 }
@@ -98,13 +123,27 @@ template <class T, int kTokens> Status launch_rows(const LinearArgs &args, Error
   constexpr int kDeep = kTokens > 2 || sizeof(T) == 4 ? 4 : 8;
   const DeviceLinear *w = args.w;
   Args a = {w->dense, w->stride, args.x, args.x_stride, args.n_tokens, w->n_in, ceil_div(w->n_out, kTileOut),
-            args.out};
+            args.out, {}};
   size_t padded = (size_t)ceil_div(w->n_in, kWarpIn * kDeep) * kWarpIn * kDeep;
-  return launch(rows_kernel<T, kTokens, kDeep>, dim3((unsigned)args.device.n_sms), kThreads,
+  return launch(rows_kernel<T, kTokens, kDeep, false>, dim3((unsigned)args.device.n_sms), kThreads,
                 padded * kTokens * sizeof(__half), args.stream, args.dependent, w->name, err, a);
 }
 
+/* One token's experts. */
+template <class T> Status launch_experts(const LinearArgs &args, Error *err) {
+  constexpr int kDeep = DENSE_EXPERT_UNIT / kWarpIn;
+  const DeviceLinear *w = args.w;
+  Args a = {w->dense, w->stride, args.x,   args.x_stride,       w->summed ? w->n_chosen : 1,
+            w->n_in,  0,         args.out, chosen_experts(args)};
+  a.n_tiles_out = a.chosen.n_tile_rows();
+  a.out.n_out = w->n_out / w->n_experts;
+  const size_t padded = align_up((size_t)w->n_in, DENSE_EXPERT_UNIT);
+  return launch(rows_kernel<T, 1, kDeep, true>, dim3((unsigned)args.device.n_sms), kThreads,
+                padded * (size_t)a.n_tokens * sizeof(__half), args.stream, args.dependent, w->name, err, a);
+}
+
 template <class T> Status launch_rows_tokens(const LinearArgs &args, Error *err) {
+  if (args.experts) return launch_experts<T>(args, err);
   return args.n_tokens == 1   ? launch_rows<T, 1>(args, err)
          : args.n_tokens == 2 ? launch_rows<T, 2>(args, err)
          : args.n_tokens <= 4 ? launch_rows<T, 4>(args, err)

@@ -59,6 +59,17 @@ static const LinearEntry entries[] = {
   {QUANT, A16, 0,  0,  0,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS_PLAIN, "awq_dequant_plain"},
   {INTS,  A8,  0,  0,  0,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
 };
+/* Matrices of experts, whose products of few tokens are bound by reading the experts that these chose. Their
+ * activations are fp16, whatever is asked for other layers. */
+static const LinearEntry expert_entries[] = {
+  {INTS,  A16,  1,  1, 1,  1,   0,  1,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
+  {FLOAT, A16,  1,  1, 1,  1,   0,  1,128,X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
+  {DENSE, A16,  1,  1, 1,  1,   0,  1, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
+  {WIDE,  A16,256,ANY,256,ANY,  0,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT | DENSE, A16, 1,ANY, 1,ANY, 0,ANY, 1, X_STAGED, FROM_75, LAUNCH_EXPERTS_PLAIN, "experts_plain"},
+};
 /* clang-format on */
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -72,9 +83,20 @@ const LinearEntry *linear_entry(int i) {
   return i < (int)COUNT(entries) ? &entries[i] : NULL;
 }
 
+const LinearEntry *linear_expert_entry(int i) {
+  return i < (int)COUNT(expert_entries) ? &expert_entries[i] : NULL;
+}
+
+/* Entry i of the table for the query's kind of matrix. */
+static const LinearEntry *entry_for(const LinearQuery *query, int i) {
+  return query->n_experts > 0 ? linear_expert_entry(i) : linear_entry(i);
+}
+
 /* True if the tokens' x fits in shared memory as fp16. dense_rows pads the inputs to a multiple of 2048. */
 static bool f16_fits(const LinearQuery *query) {
-  const size_t padded = ((size_t)query->n_in + 2047) / 2048 * 2048;
+  const size_t padded = query->n_experts > 0
+                            ? (size_t)query->n_in + (size_t)LINEAR_MAX_CHOSEN * DENSE_EXPERT_UNIT
+                            : ((size_t)query->n_in + 2047) / 2048 * 2048;
   return padded * (size_t)skinny_held_tokens(query->n_tokens) * 2 + 1024 <= query->device.shared_bytes;
 }
 
@@ -134,8 +156,8 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
 
 static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearEntry **entry,
                                Error *err) {
-  const LinearEntry *named = linear_entry(0);
-  for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = linear_entry(i);
+  const LinearEntry *named = entry_for(query, 0);
+  for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = entry_for(query, i);
   if (!named) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
   char what[64];
   snprintf(what, sizeof what, "kernel %s never", name);
@@ -146,9 +168,10 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
 
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err) {
   if (forced) return dispatch_by_name(query, forced, entry, err);
-  for (size_t i = 0; i < COUNT(entries); i++)
-    if (entry_is_meant(&entries[i], query) && linear_entry_runs(&entries[i], query)) {
-      *entry = &entries[i];
+  const LinearEntry *next;
+  for (int i = 0; (next = entry_for(query, i)); i++)
+    if (entry_is_meant(next, query) && linear_entry_runs(next, query)) {
+      *entry = next;
       return STATUS_OK;
     }
   return refuse(query, "no kernel", err);

@@ -21,6 +21,9 @@ typedef enum {
   WEIGHT_BF16,
   WEIGHT_F32
 } WeightType;
+/* Experts that a token may choose, and that a matrix may have. */
+enum { LINEAR_MAX_CHOSEN = 32, LINEAR_MAX_EXPERTS = 1024 };
+
 typedef enum {
   ACT_F16,
   ACT_INT8
@@ -70,6 +73,7 @@ typedef enum {
   LAUNCH_PLANES_WGMMA,
   LAUNCH_INT8_WGMMA,
   LAUNCH_NARROW_WGMMA,
+  LAUNCH_EXPERTS_PLAIN,
   LAUNCH_COUNT
 } LinearLaunch;
 
@@ -89,6 +93,9 @@ typedef enum {
 static inline bool dispatch_busy_enough(int busy, int n) {
   return 20 * busy >= 17 * n;
 }
+
+/* dense_rows pads x of each expert of a token to a multiple of so many inputs. */
+#define DENSE_EXPERT_UNIT 1024
 
 /* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
 typedef enum {
@@ -124,11 +131,14 @@ typedef struct {
   int n_in, n_out; /* > 0 */
   int group;       /* quantised: inputs per scale, as laid out (linear.h); dense: 0 */
   int n_tokens;    /* > 0 */
+  int n_experts;   /* 0, or the matrix is that of one token's choice among so many (linear.h) */
   DeviceLimits device;
 } LinearQuery;
 
 /* Entry i of the table in the order of choice; NULL past the last. */
 const LinearEntry *linear_entry(int i);
+/* The same of the table for matrices of experts. */
+const LinearEntry *linear_expert_entry(int i);
 
 /* True if the entry's kernel can run the shape, also outside the token range it is chosen for. */
 bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query);

@@ -16,7 +16,19 @@ struct Epilogue {
   int n_out;         /* rows of the matrix; those past it are not stored */
   LinearOutput kind;
   const float *factors; /* [n_out rounded up to 16, in slab order] or NULL: sums are multiplied by them */
+  Activation gated;     /* of LINEAR_SWIGLU_F16 */
+  /* [rows of y] or NULL. They multiply the gated product, or with other outputs the bias alone. */
+  const float *row_factors;
 };
+
+__device__ __forceinline__ float gated_result(const Epilogue &out, int row, float gate, float up) {
+  if (out.gated == ACTIVATION_SILU && !out.row_factors) return silu(gate) * up;
+  return gated_product(out.gated, gate, up) * (out.row_factors ? out.row_factors[row] : 1.0f);
+}
+
+__device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {
+  return out.row_factors && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors[row] : 1.0f;
+}
 
 __device__ __forceinline__ void store_value(const Epilogue &out, int token, int row, float v) {
   if (row >= out.n_out) return;
@@ -38,12 +50,14 @@ __device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, i
     high *= out.factors[row + 8];
   }
   if (out.bias) {
-    low += out.bias[row];
-    high += out.bias[row + 8];
+    const float by = bias_factor(out, token);
+    low += by * out.bias[row];
+    high += by * out.bias[row + 8];
   }
   if (out.kind == LINEAR_SWIGLU_F16) {
     if (row < out.n_out)
-      ((__half *)out.y)[(size_t)token * out.stride + 8 * tile + g] = clamp_half(silu(low) * high);
+      ((__half *)out.y)[(size_t)token * out.stride + 8 * tile + g] =
+          clamp_half(gated_result(out, token, low, high));
   } else {
     store_value(out, token, row, low);
     store_value(out, token, row + 8, high);
@@ -70,7 +84,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
         if (token + 8 * n + i < begin || token + 8 * n + i >= end) continue;
         __half *to = y + (8 * n + i) * out.stride;
         float a = c[4 * n + i] * by_low + bias_low, b = c[4 * n + i + 2] * by_high + bias_high;
-        *to = clamp_half(interleaved ? silu(a) * b : a);
+        *to = clamp_half(interleaved ? gated_result(out, token + 8 * n + i, a, b) : a);
         if (!interleaved && high) to[8] = clamp_half(b);
       }
     return;
@@ -84,7 +98,8 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
       int at = token + 8 * n + i % 2;
       if (at < begin || at >= end || (i >= 2 && !high)) continue;
       float *to = y + (8 * n + i % 2) * out.stride + i / 2 * 8;
-      const float v = c[4 * n + i] * (i < 2 ? by_low : by_high) + (i < 2 ? bias_low : bias_high);
+      const float bias = (i < 2 ? bias_low : bias_high) * bias_factor(out, at);
+      const float v = c[4 * n + i] * (i < 2 ? by_low : by_high) + bias;
       if (add)
         atomicAdd(to, v);
       else

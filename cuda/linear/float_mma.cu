@@ -79,7 +79,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
   static constexpr int kOwn = kTokens == 1 ? 1 : 2;  /* tokens in the lane's columns 2t and 2t + 1 */
   static constexpr int kSetBytes = 256;
   typedef ColumnScales<W, kTokens> Scales;
-  static constexpr bool kScalesAhead = true;
+  static constexpr bool kScalesAhead = true, kForExperts = true;
   float y[kOwn][2];
 
   static __device__ __forceinline__ void store_x(const LaneInputs &in, int u, int token, bool inside,
@@ -95,9 +95,9 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
     for (int m = 0; m < kOwn; m++) y[m][0] = y[m][1] = 0;
   }
 
-  template <class Fetch, class Used>
+  template <class Fetch, class Used, class OfUnit>
   __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x, const float2 *,
-                                           const Scales (&scales)[kUnits], int lane) {
+                                           const OfUnit (&scales)[kUnits], int lane) {
     Unit<W> unit[2];
 #pragma unroll
     for (int j = 0; j < kUnits; j++) {
@@ -116,6 +116,10 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
         }
         float2 s[2]; /* of columns 2t and 2t + 1: rows g and g + 8 */
         scales[j].get(set, s);
+        if constexpr (OfUnit::kFactors) {
+#pragma unroll
+          for (int c = 0; c < 2; c++) s[c] = make_float2(s[c].x * scales[j].by[0], s[c].y * scales[j].by[1]);
+        }
 #pragma unroll
         for (int c = 0; c < 2; c++) {
           y[c % kOwn][0] += s[c].x * sum[c];

@@ -20,11 +20,11 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_dot_kernel,      &awq_planes_kernel, &awq_pipelined_kernel, &awq_tensorcore_kernel,
-    &awq_wgmma_kernel,    &cublas_kernel,     &cublas_plain_kernel,  &awq_plain_kernel,
-    &int8_gemv_kernel,    &int8_mma_kernel,   &int8_dp4a_kernel,     &int8_token_kernel,
-    &dense_rows_kernel,   &float_mma_kernel,  &planes_wgmma_kernel,  &int8_wgmma_kernel,
-    &narrow_wgmma_kernel,
+    &awq_dot_kernel,      &awq_planes_kernel,    &awq_pipelined_kernel, &awq_tensorcore_kernel,
+    &awq_wgmma_kernel,    &cublas_kernel,        &cublas_plain_kernel,  &awq_plain_kernel,
+    &int8_gemv_kernel,    &int8_mma_kernel,      &int8_dp4a_kernel,     &int8_token_kernel,
+    &dense_rows_kernel,   &float_mma_kernel,     &planes_wgmma_kernel,  &int8_wgmma_kernel,
+    &narrow_wgmma_kernel, &experts_plain_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -71,6 +71,17 @@ Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act,
   return error_set(err, status, "%s: %s", w->name, inner.text);
 }
 
+bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
+  const LinearEntry *entry;
+  return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
+}
+
+bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
+  const LinearEntry *entry;
+  return linear_choice(c, w, ACT_F16, n_tokens, NULL, &entry, NULL) == STATUS_OK &&
+         entry->launch == LAUNCH_AWQ_WGMMA;
+}
+
 Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int max_tokens,
                       const char *kernel, Error *err) {
   size_t need = 0;
@@ -105,7 +116,8 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           (const __half *)call->x,
           call->x_stride,
           call->n_tokens,
-          {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output, w->factors},
+          {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output, w->factors, call->gated,
+           call->row_factors},
           c->device,
           c->workspace,
           c->counters,
@@ -113,15 +125,21 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           c->stream,
           call->dependent,
           call->variant,
-          c->mailbox};
+          c->mailbox,
+          call->experts};
 }
 
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   const LinearEntry *entry;
-  TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &entry, err));
-  const LinearKernel *k = kernels[entry->launch];
   const DeviceLinear *w = call->weights;
+  const bool ordered = call->experts && call->experts->begins; /* kernels of one token do not look */
+  const int n_asked = ordered && call->n_tokens == 1 ? 2 : call->n_tokens;
+  TRY(linear_choice(c, w, call->act, n_asked, call->kernel, &entry, err));
+  const LinearKernel *k = kernels[entry->launch];
   const LinearArgs args = args_of(c, call);
+  if ((call->experts != NULL) != (w->n_experts > 0))
+    return error_set(err, STATUS_FAILED, "%s: a choice of experts needs experts, and only they need it",
+                     w->name);
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);

@@ -24,6 +24,7 @@ extern "C" {
 
 #include "base/status.h"
 #include "cuda/linear/dispatch.h"
+#include "model/config/config.h"
 
 typedef struct {
   WeightType type;
@@ -39,6 +40,10 @@ typedef struct {
   const void *dense;    /* dense: [n_out rounded up to 16][stride], in slab order */
   const float *bias;    /* [n_out rounded up to 16] in slab order, or NULL */
   const char *name;     /* for messages; owned by the caller */
+  /* A mixture's matrix: n_experts > 0 equal matrices of n_out / n_experts outputs, a multiple of 16 each, one
+   * below the other, and a token multiplies n_chosen of them; `summed`: each by an x of its own. */
+  int n_experts, n_chosen;
+  bool summed;
 } DeviceLinear;
 
 /* One checkpoint layer within a DeviceLinear. */
@@ -99,11 +104,35 @@ Status linear_fill_fp4_scales(const DeviceLinear *linear, LinearPart part, int f
 Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const void *to, const float *staged,
                           cudaStream_t stream, Error *err);
 
+typedef struct LinearContext LinearContext;
+
+/* Adds experts to what linear_lay_out() set. */
+Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen, bool summed, Error *err);
+
+/* One expert of a matrix that has been placed, as a matrix of its own for the linear_fill_ functions. */
+DeviceLinear linear_expert(const DeviceLinear *linear, int expert);
+
+/* The choice of a call's tokens, in device memory. A `choice` is one expert of one token; choices are
+ * ordered by tokens. A `place` is the same choice in an order by experts, and by tokens within one. */
+typedef struct {
+  const int *ids;     /* [n_tokens][n_chosen] the expert of each choice */
+  const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */
+  const int *choices; /* [n_tokens * n_chosen] the choice of each place */
+  bool gathered;      /* x has a row for each place, which awq_wgmma needs */
+} LinearExperts;
+
+/* True if the chosen kernel wants x gathered by places. */
+bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *weights, int n_tokens);
+
+/* True if one token's experts may come without begins and choices (NULL): a kernel then multiplies those
+ * chosen as one matrix, and a place is the number of a choice. */
+bool linear_experts_as_one(const LinearContext *context, const DeviceLinear *weights);
+
 typedef enum {
   LINEAR_TO_F16,    /* y = v, clamped to fp16's range */
   LINEAR_TO_F32,    /* y = v */
   LINEAR_ADD_F32,   /* y += v: the residual stream */
-  LINEAR_SWIGLU_F16 /* interleaved: y = silu(gate) * up, clamped; n_out / 2 values */
+  LINEAR_SWIGLU_F16 /* interleaved: y = activation(gate) * up, clamped; n_out / 2 values */
 } LinearOutput;
 
 typedef struct {
@@ -118,9 +147,16 @@ typedef struct {
   bool dependent;     /* programmatic dependent launch: may overlap the end of the kernel before */
   const char *kernel; /* forces an entry of the table, or NULL */
   int variant;        /* forces the n-th tile shape of a kernel that has several (for measuring), or 0 */
+  Activation gated;   /* of LINEAR_SWIGLU_F16 */
+  /* [rows of y] or NULL: they multiply LINEAR_SWIGLU_F16's results; with other outputs the bias alone, for
+   * an x that is multiplied by them already. */
+  const float *row_factors;
+  /* Matrices of experts: n_tokens still counts tokens. y has a row for each place (LinearExperts), and so
+   * has x of `summed` experts; of others x has a row for each token, unless it is gathered. As one matrix
+   * summed experts give one row, their sum; then row_factors are those of x, whose rows are x_stride =
+   * n_in rounded up to 128 apart, with zeros between them. */
+  const LinearExperts *experts;
 } LinearCall;
-
-typedef struct LinearContext LinearContext;
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);

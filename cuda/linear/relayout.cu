@@ -23,24 +23,28 @@ struct Areas {
   size_t all() const { return weights + scales + zeros + factors + bias; }
 };
 
-static Areas areas_of(const DeviceLinear *w) {
+/* Bytes of the first `rows` rows, a multiple of 16, without alignment. */
+static Areas areas_of_rows(const DeviceLinear *w, size_t rows) {
   Areas a = {};
-  size_t rows = align_up((size_t)w->n_out, kTileOut);
   if (weight_is_quantised(w->type)) {
     size_t bits = (size_t)weight_bits(w->type), groups = rows * (size_t)w->n_groups;
     a.weights = rows * align_up((size_t)w->n_in, kPadIn) * bits / 8;
-    a.scales = align_up(groups * (w->type == WEIGHT_FP4 ? 1 : 2), 256);
-    if (weight_has_zeros(w->type)) a.zeros = align_up(groups * bits / 8, 256);
-    if (weight_has_factors(w->type)) a.factors = align_up(rows * 4, 256);
+    a.scales = groups * (w->type == WEIGHT_FP4 ? 1 : 2);
+    if (weight_has_zeros(w->type)) a.zeros = groups * bits / 8;
+    if (weight_has_factors(w->type)) a.factors = rows * 4;
   } else if (w->type == WEIGHT_INT8) {
     a.weights = rows * align_up((size_t)w->n_in, kPadIn);
-    a.scales = align_up(rows * 4, 256);
+    a.scales = rows * 4;
   } else {
     a.weights = rows * w->stride * element_bytes(w->type);
   }
-  a.weights = align_up(a.weights, 256);
-  a.bias = w->has_bias ? align_up(rows * 4, 256) : 0;
+  a.bias = w->has_bias ? rows * 4 : 0;
   return a;
+}
+
+static Areas areas_of(const DeviceLinear *w) {
+  const Areas a = areas_of_rows(w, align_up((size_t)w->n_out, kTileOut));
+  return {align_up(a.weights), align_up(a.scales), align_up(a.zeros), align_up(a.factors), align_up(a.bias)};
 }
 
 Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_in, int n_out, int group,
@@ -90,6 +94,36 @@ Status linear_place(DeviceLinear *w, void *memory, cudaStream_t stream, Error *e
   }
   w->bias = w->has_bias ? (const float *)(p + a.all() - a.bias) : NULL;
   return cuda_status(cudaMemsetAsync(memory, 0, a.all(), stream), w->name, err);
+}
+
+Status linear_lay_out_experts(DeviceLinear *w, int n_experts, int n_chosen, bool summed, Error *err) {
+  const int n_out = n_experts > 0 ? w->n_out / n_experts : 0;
+  if (n_experts <= 0 || n_experts > LINEAR_MAX_EXPERTS || n_chosen <= 0 || n_chosen > n_experts ||
+      n_chosen > LINEAR_MAX_CHOSEN)
+    return error_set(err, STATUS_MODEL, "%s: %d of %d experts, expected at most %d of %d", w->name, n_chosen,
+                     n_experts, LINEAR_MAX_CHOSEN, LINEAR_MAX_EXPERTS);
+  if (n_out * n_experts != w->n_out || n_out % kTileOut != 0)
+    return error_set(err, STATUS_MODEL, "%s: %d outputs of an expert are not a multiple of %d", w->name,
+                     n_out, kTileOut);
+  w->n_experts = n_experts;
+  w->n_chosen = n_chosen;
+  w->summed = summed;
+  return STATUS_OK;
+}
+
+DeviceLinear linear_expert(const DeviceLinear *all, int expert) {
+  DeviceLinear w = *all;
+  w.n_experts = 0;
+  w.n_out = all->n_out / all->n_experts;
+  const size_t first = (size_t)expert * (size_t)w.n_out;
+  const Areas skipped = areas_of_rows(all, first);
+  if (w.tiles) w.tiles = (const char *)all->tiles + skipped.weights;
+  if (w.dense) w.dense = (const char *)all->dense + skipped.weights;
+  if (w.scales) w.scales = (const char *)all->scales + skipped.scales;
+  if (w.zeros) w.zeros = (const char *)all->zeros + skipped.zeros;
+  if (w.factors) w.factors += first;
+  if (w.bias) w.bias += first;
+  return w;
 }
 
 /* Slab of the part at slab `slab` of the matrix, or -1. */

@@ -17,6 +17,9 @@
  * row, are added in a fixed order at the end; the last block to finish adds the splits, so no block waits for
  * another.
  *
+ * One token of a mixture of experts (linear.h, LinearExperts) multiplies the chosen experts as one matrix,
+ * whose tile rows (stacked) or units (summed) are looked up where they are read and stored.
+ *
  * For one or two tokens several of the four lanes t of a row would hold the same sum. Instead each keeps
  * another unit's: kShared units are multiplied before a lane scales its own one, and it reads the scales and
  * zeros of that one only.
@@ -44,7 +47,42 @@ struct Args {
   Epilogue out;
   float *partial; /* [n_tiles_out][splits][kTokens][16] */
   unsigned *counters;
+  ChosenExperts chosen; /* of kernels with kExperts */
 };
+
+/* A tile row and a unit of it, in the memory of the matrix. */
+struct Place {
+  int tile_row, unit;
+};
+
+/* Where unit `unit` of tile row `tile_row` lies: the matrix itself, or the chosen experts stacked by tile
+ * rows, or side by side along the inputs. */
+template <bool kExperts>
+__device__ __forceinline__ Place place_of(const Args &a, const int *ids, int tile_row, int unit) {
+  if (!kExperts) return {tile_row, unit};
+  const ChosenExperts &c = a.chosen;
+  const int slot = c.summed ? unit / c.units : tile_row / c.tile_rows;
+  return {ids[slot] * c.tile_rows + (c.summed ? tile_row : tile_row - slot * c.tile_rows),
+          c.summed ? unit - slot * c.units : unit};
+}
+
+/* The number of that unit in the matrix; unit0: of the first one of the tile row, if there are no experts. */
+template <bool kExperts>
+__device__ __forceinline__ int unit_at(const Args &a, const int *ids, int unit0, int tile_row, int unit) {
+  if (!kExperts) return unit0 + unit;
+  const Place place = place_of<kExperts>(a, ids, tile_row, unit);
+  return place.tile_row * a.chosen.units + place.unit;
+}
+
+/* Stores the sums of rows g and g + 8 of a tile row for one token. */
+template <bool kExperts>
+__device__ __forceinline__ void store_sums(const Args &a, const int *ids, int token, int tile_row, int g,
+                                           float low, float high) {
+  if (kExperts)
+    a.chosen.store(a.out, ids, tile_row, g, low, high);
+  else
+    store_row_pair(a.out, token, tile_row, g, low, high);
+}
 
 /* One unit in registers. */
 template <class W> struct Unit {
@@ -148,7 +186,7 @@ __device__ __forceinline__ void quantise_unit(const LaneInputs &in, int u, int t
 template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens, kShared = 1, kLaneTokens = 4;
   typedef Groups<W, kBlockIn> Scales; /* of a unit */
-  static constexpr bool kScalesAhead = false;
+  static constexpr bool kScalesAhead = false, kForExperts = false;
 
   static __device__ __forceinline__ void store_x(const LaneInputs &in, int u, int token, bool inside,
                                                  unsigned char *x, float2 *scales) {
@@ -179,10 +217,9 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
     }
   }
 
-  template <class Fetch, class Used>
+  template <class Fetch, class Used, class OfUnit>
   __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x_ints,
-                                           const float2 *scales, const Groups<W, kBlockIn> (&groups)[kUnits],
-                                           int lane) {
+                                           const float2 *scales, const OfUnit (&groups)[kUnits], int lane) {
     /* Only lane t = 0 subtracts the zero point's term, which is not 16 times too large as high sums are. */
     float once = lane % 4 == 0 ? 1.0f : 0.0f;
     Unit<W> unit[2];
@@ -231,7 +268,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
   static constexpr int kUnitBlocks = kUnitIn / kBlockIn;
   typedef Groups<W, kBlockIn> Scales; /* of a unit */
-  static constexpr bool kScalesAhead = false;
+  static constexpr bool kScalesAhead = false, kForExperts = true;
 
   static __device__ __forceinline__ void store_x(const LaneInputs &in, int u, int token, bool inside,
                                                  unsigned char *x, float2 *scales) {
@@ -267,10 +304,10 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   }
 
   /* fetch(stage, unit[2]) reads a stage of the batch, used(stage) allows refilling it. */
-  template <class Fetch, class Used>
+  template <class Fetch, class Used, class OfUnit>
   __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x_ints,
-                                           const float2 *scales,
-                                           const Groups<W, kBlockIn> (&groups)[kUnits / kShared], int lane) {
+                                           const float2 *scales, const OfUnit (&groups)[kUnits / kShared],
+                                           int lane) {
     const unsigned char *x = x_ints + lane / 4 % kColumns * kTileIn + lane % 4 * 16;
     int own = lane % 4 / kLaneTokens;
     Unit<W> unit[2];
@@ -324,7 +361,8 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
 
 /* Adds the partial sums of a tile row's splits, in their order, and stores the result; only the last block to
  * finish does so. */
-template <int kTokens> __device__ void combine_splits(const Args &a, int first_tile, int n_tiles) {
+template <int kTokens, bool kExperts>
+__device__ void combine_splits(const Args &a, const int *ids, int first_tile, int n_tiles) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -341,15 +379,15 @@ template <int kTokens> __device__ void combine_splits(const Args &a, int first_t
       low += __ldcg(from);
       high += __ldcg(from + 8);
     }
-    if (token < a.n_tokens) store_row_pair(a.out, token, tile, g, low, high);
+    if (token < a.n_tokens) store_sums<kExperts>(a, ids, token, tile, g, low, high);
   }
 }
 
 /* Adds the partial sums of the block's warps. first and last are the tile rows of the block that each warp
  * touched. */
-template <int kTokens>
-__device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const float *sums, const int *first,
-                              const int *last) {
+template <int kTokens, bool kExperts>
+__device__ void combine_warps(const Args &a, const int *ids, int first_tile, int n_tiles, const float *sums,
+                              const int *first, const int *last) {
   for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
     int g = i % 8, token = i / 8 % kTokens, tile = i / 8 / kTokens;
     float low = 0, high = 0;
@@ -362,7 +400,7 @@ __device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const 
       high += inside ? from[8] : 0.0f;
     }
     if (gridDim.y == 1) {
-      if (token < a.n_tokens) store_row_pair(a.out, token, first_tile + tile, g, low, high);
+      if (token < a.n_tokens) store_sums<kExperts>(a, ids, token, first_tile + tile, g, low, high);
     } else {
       float *to = a.partial +
                   (((size_t)(first_tile + tile) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
@@ -382,19 +420,34 @@ __device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n
       prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
 }
 
+/* Scales and zeros of a unit; those of summed experts also have the factors of the expert's outputs. */
+template <class Loop, bool kExperts> struct UnitScales : Loop::Scales {
+  static constexpr bool kFactors = false;
+};
+
+template <class Loop> struct UnitScales<Loop, true> : Loop::Scales {
+  static constexpr bool kFactors = true;
+  float by[2];
+
+  __device__ __forceinline__ void load_factors(const float *factors, int tile_row, int g) {
+    by[0] = factors ? __ldg(factors + tile_row * kTileOut + g) : 1.0f;
+    by[1] = factors ? __ldg(factors + tile_row * kTileOut + g + 8) : 1.0f;
+  }
+};
+
 /* One block on an SM. Without that number the compiler leaves room for a second one: it gives a thread 64
  * registers, and decode of NVFP4 is a quarter slower. */
-template <class W, class Loop, int kBlockIn>
+template <class W, class Loop, int kBlockIn, bool kExperts>
 __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
   constexpr int kIntBytes = Loop::kXIntBytes, kTokens = Loop::kXTokens, kShared = Loop::kShared;
   constexpr int kBatchInts = kUnits * kUnitIn * kIntBytes * kTokens,
                 kBatchScales = kUnits * (kUnitIn / kBlockIn) * kTokens;
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int first_tile[kWarps], last_tile[kWarps];
+  __shared__ int first_tile[kWarps], last_tile[kWarps], ids[kExperts ? kMaxChosen : 1];
   int warp = warp_of_block(), lane = threadIdx.x % 32;
-  int tile0 = a.first_tile + (int)((long)blockIdx.x * (a.end_tile - a.first_tile) / gridDim.x);
-  int n_tiles =
-      a.first_tile + (int)((long)(blockIdx.x + 1) * (a.end_tile - a.first_tile) / gridDim.x) - tile0;
+  long rows = a.end_tile - a.first_tile, block = blockIdx.x;
+  int tile0 = (int)(block * rows / gridDim.x), n_tiles = (int)((block + 1) * rows / gridDim.x) - tile0;
+  tile0 += a.first_tile;
   int batch0 = (int)((long)blockIdx.y * a.plan.n_batches / gridDim.y);
   int n_batches = (int)((long)(blockIdx.y + 1) * a.plan.n_batches / gridDim.y) - batch0;
   Ring<W> ring(shared, a.w);
@@ -411,25 +464,32 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   }
   /* Past the end of a tile row the last unit is read again: x is 0 there. */
   int last = a.plan.n_units - 1, own = lane % 4 / Loop::kLaneTokens, u0, unit0;
+  if constexpr (kExperts) wait_for_previous(), a.chosen.read_ids(ids); /* a result of the kernel before */
   auto move_to = [&] {
     u0 = (batch0 + batch) * kUnits;
     unit0 = (tile0 + tile) * a.plan.n_units;
   };
   auto request = [&](int stage, bool wanted) {
-    ring.request(stage, wanted, unit0 + min(u0 + 2 * stage, last), unit0 + min(u0 + 2 * stage + 1, last));
+    const int u = u0 + 2 * stage, row = tile0 + tile;
+    ring.request(stage, wanted, unit_at<kExperts>(a, ids, unit0, row, min(u, last)),
+                 unit_at<kExperts>(a, ids, unit0, row, min(u + 1, last)));
   };
-  typedef typename Loop::Scales Scales[kUnits / kShared];
+  typedef UnitScales<Loop, kExperts> Scales[kUnits / kShared];
   Scales groups;
   auto load_groups = [&](Scales &to) {
 #pragma unroll
-    for (int i = 0; i < kUnits / kShared; i++)
-      to[i].load(a.w, tile0 + tile, min(u0 + i * kShared + own, last), lane / 4);
+    for (int i = 0; i < kUnits / kShared; i++) {
+      const Place p = place_of<kExperts>(a, ids, tile0 + tile, min(u0 + i * kShared + own, last));
+      to[i].load(a.w, p.tile_row, p.unit, lane / 4);
+      if constexpr (kExperts)
+        to[i].load_factors(a.chosen.summed ? a.out.factors : nullptr, p.tile_row, lane / 4);
+    }
   };
   move_to();
   request(0, at < end);
   request(1, at < end);
   if (at < end) load_groups(groups);
-  wait_for_previous();
+  if (!kExperts) wait_for_previous();
   int n_units = n_batches * kUnits;
   const auto store_x = [&](const LaneInputs &in, int u, int token, bool inside) {
     Loop::store_x(in, u, token, inside, x_ints, scales);
@@ -439,7 +499,7 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   else
     read_units<kTokens, false>(a, batch0 * kUnits, n_units, store_x);
   __syncthreads();
-  if (warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
+  if (!kExperts && warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
 
   Loop loop;
   loop.clear();
@@ -473,8 +533,8 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
     }
   }
   __syncthreads();
-  combine_warps<kTokens>(a, tile0, n_tiles, sums, first_tile, last_tile);
-  if (gridDim.y > 1) combine_splits<kTokens>(a, tile0, n_tiles);
+  combine_warps<kTokens, kExperts>(a, ids, tile0, n_tiles, sums, first_tile, last_tile);
+  if (gridDim.y > 1) combine_splits<kTokens, kExperts>(a, ids, tile0, n_tiles);
 }
 
 inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int int_bytes, const DeviceLimits &device) {
@@ -483,31 +543,40 @@ inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int int_bytes, co
   return skinny_plan(&query, int_bytes);
 }
 
-template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn>
+template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn,
+          bool kExperts = false>
 Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
-  Args a = {quant_view(*args.w),     args.x,       args.x_stride, args.n_tokens, 0, 0, plan, args.out,
-            (float *)args.workspace, args.counters};
-  for (; a.first_tile < a.w.n_tiles_out; a.first_tile = a.end_tile) {
-    int left = a.w.n_tiles_out - a.first_tile, tiles = left < plan.launch_rows ? left : plan.launch_rows;
+  Args a = {quant_view(*args.w),     args.x,        args.x_stride,       args.n_tokens, 0, 0, plan, args.out,
+            (float *)args.workspace, args.counters, chosen_experts(args)};
+  const int n_tile_rows = kExperts ? a.chosen.n_tile_rows() : a.w.n_tiles_out;
+  if constexpr (kExperts) {
+    if (a.chosen.summed) a.w.n_in = plan.n_units * kUnitIn;
+    a.out.n_out = args.w->n_out / args.w->n_experts;
+  }
+  for (; a.first_tile < n_tile_rows; a.first_tile = a.end_tile) {
+    int left = n_tile_rows - a.first_tile, tiles = left < plan.launch_rows ? left : plan.launch_rows;
     a.end_tile = a.first_tile + tiles;
     dim3 grid((unsigned)(tiles < plan.blocks ? tiles : plan.blocks), (unsigned)plan.splits);
-    TRY(launch(kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn>, grid, kThreads, plan.shared_bytes,
-               args.stream, args.dependent, args.w->name, err, a));
+    TRY(launch(kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn, kExperts>, grid, kThreads,
+               plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
   }
   return STATUS_OK;
 }
 
-template <template <class, int, int, int> class Loop, int kIntBytes, int kTokens, class W>
+template <template <class, int, int, int> class Loop, int kIntBytes, int kTokens, class W,
+          bool kExperts = false>
 Status launch_group(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
   if constexpr (W::kLeastBlockIn == 32) {
-    if (plan.block_in == 64) return launch_block<W, Loop, kIntBytes, kTokens, 64>(args, plan, err);
-    if (plan.block_in == 32) return launch_block<W, Loop, kIntBytes, kTokens, 32>(args, plan, err);
+    if (plan.block_in == 64) return launch_block<W, Loop, kIntBytes, kTokens, 64, kExperts>(args, plan, err);
+    if (plan.block_in == 32) return launch_block<W, Loop, kIntBytes, kTokens, 32, kExperts>(args, plan, err);
   }
-  return launch_block<W, Loop, kIntBytes, kTokens, 128>(args, plan, err);
+  return launch_block<W, Loop, kIntBytes, kTokens, 128, kExperts>(args, plan, err);
 }
 
 template <template <class, int, int, int> class Loop, int kIntBytes, class W>
 Status launch_tokens(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
+  if constexpr (Loop<W, kUnitIn, kIntBytes, 1>::kForExperts)
+    if (args.experts) return launch_group<Loop, kIntBytes, 1, W, true>(args, plan, err);
   switch (plan.tokens) {
   case 1: return launch_group<Loop, kIntBytes, 1, W>(args, plan, err);
   case 2: return launch_group<Loop, kIntBytes, 2, W>(args, plan, err);

@@ -62,6 +62,12 @@ struct TileShape {
   size_t (*workspace[kTileWeights])(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
 };
 
+/* Tokens that a tile should hold: all, or of experts more than one has on average. */
+inline int tile_tokens(const LinearArgs &args) {
+  if (!args.experts) return args.n_tokens;
+  return (int)(1.5 * args.n_tokens * args.w->n_chosen / args.w->n_experts);
+}
+
 /* Launches the `variant`-th shape, or the smallest that holds all tokens, or the next smaller one that fits
  * in the chip's shared memory. */
 template <const auto &kShapes> Status launch_tiles(const LinearArgs &args, Error *err) {
@@ -69,7 +75,7 @@ template <const auto &kShapes> Status launch_tiles(const LinearArgs &args, Error
   if (args.variant > (int)(sizeof kShapes / sizeof *kShapes))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   const TileShape *s = kShapes;
-  while (args.n_tokens > s->max_tokens) s++;
+  while (tile_tokens(args) > s->max_tokens) s++;
   while (s > kShapes && s->shared_bytes[weights] > args.device.shared_bytes) s--;
   if (args.variant > 0) s = &kShapes[args.variant - 1];
   return s->launch[weights](args, err);

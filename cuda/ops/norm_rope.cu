@@ -346,10 +346,9 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   if (i >= a.n) return;
   const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
               up = a.up[blockIdx.y * a.up_stride + i];
-  float exponent = -gate;
-  if (kActivation == ACTIVATION_GELU_TANH)                     /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
-    exponent *= (1 + gate * gate * 0.044715f) * 1.5957691216f; /* 2 sqrt(2 / pi) */
-  ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] = clamp_half(gate / (1 + expf(exponent)) * up);
+  const float factor = a.row_factors ? a.row_factors[blockIdx.y] : 1.0f;
+  ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] =
+      clamp_half(gated_product(kActivation, gate, up) * factor);
 }
 
 __global__ void finish_logits_kernel(float *logits, size_t n, float divisor, float cap) {
@@ -475,8 +474,9 @@ Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t
 }
 
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err) {
-  auto kernel = call->activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU>
-                                                    : gated_kernel<ACTIVATION_GELU_TANH>;
+  auto kernel = call->activation == ACTIVATION_SILU        ? gated_kernel<ACTIVATION_SILU>
+                : call->activation == ACTIVATION_GELU_TANH ? gated_kernel<ACTIVATION_GELU_TANH>
+                                                           : gated_kernel<ACTIVATION_CLAMPED>;
   return launch(kernel, dim3((call->n + 255) / 256, n_tokens), 256, 0, stream, true, "gated product", err,
                 *call);
 }

@@ -124,6 +124,7 @@ typedef struct {
   int n;
   void *out;
   int out_stride;
+  const float *row_factors; /* [n_tokens] multiply the product, or NULL */
 } Gated;
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err);
 

@@ -14,6 +14,15 @@ template <int... kBits> __device__ __forceinline__ float lanes_max(float v) {
   return v;
 }
 
+/* Sum of the lanes up to this one. */
+template <class T> __device__ __forceinline__ T warp_sum_up_to(T v) {
+  for (int o = 1; o < 32; o *= 2) {
+    const T other = __shfl_up_sync(~0u, v, o);
+    if ((int)threadIdx.x % 32 >= o) v += other;
+  }
+  return v;
+}
+
 template <class T> __device__ __forceinline__ T warp_sum(T v) {
   return lanes_sum<16, 8, 4, 2, 1>(v);
 }

@@ -213,22 +213,12 @@ inline void place_bytes(const DeviceLinear *w, LinearPart part, const Stored *s,
                                 kStoredFactor, stream, &error));
 }
 
-/* Lays parts out as one matrix; returns the memory to free. bias: fp32 of all parts, one after another, or
- * NULL. */
-inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool interleaved, const float *bias,
-                   const char *name, cudaStream_t stream) {
-  int n_out = 0, rows = 0;
-  for (int i = 0; i < n_parts; i++) n_out += parts[i].n_out;
-  size_t bytes;
-  void *memory;
-  MUST(linear_lay_out(w, name, parts[0].type, parts[0].n_in, n_out,
-                      weight_is_quantised(parts[0].type) ? parts[0].group : 0, interleaved, bias != NULL,
-                      &bytes, &error));
-  CHECK(cudaMalloc(&memory, bytes));
-  MUST(linear_place(w, memory, stream, &error));
-  for (int i = 0; i < n_parts; i++) {
+/* Fills a matrix that has been placed. bias: fp32 of all parts, one after another, or NULL. */
+inline void fill_parts(const DeviceLinear *w, const Stored *parts, int n_parts, const float *bias,
+                       cudaStream_t stream) {
+  for (int i = 0, rows = 0; i < n_parts; rows += parts[i++].n_out) {
     const Stored *s = &parts[i];
-    LinearPart part = {s->n_out, interleaved ? i : rows / 8, interleaved ? 2 : 1};
+    LinearPart part = {s->n_out, w->interleaved ? i : rows / 8, w->interleaved ? 2 : 1};
     if (weight_has_zeros(s->type)) {
       /* In two parts if there is more than one tile, as a loader would. */
       int half = s->n_in > 128 ? s->n_in / 128 * 64 : s->n_in;
@@ -245,8 +235,22 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool inter
       MUST(linear_fill_dense(w, part, 0, s->n_out, s->weights, stream, &error));
     }
     if (bias) MUST(linear_fill_floats(w, part, w->bias, bias + rows, stream, &error));
-    rows += s->n_out;
   }
+}
+
+/* Lays parts out as one matrix; returns the memory to free. */
+inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool interleaved, const float *bias,
+                   const char *name, cudaStream_t stream) {
+  int n_out = 0;
+  for (int i = 0; i < n_parts; i++) n_out += parts[i].n_out;
+  size_t bytes;
+  void *memory;
+  MUST(linear_lay_out(w, name, parts[0].type, parts[0].n_in, n_out,
+                      weight_is_quantised(parts[0].type) ? parts[0].group : 0, interleaved, bias != NULL,
+                      &bytes, &error));
+  CHECK(cudaMalloc(&memory, bytes));
+  MUST(linear_place(w, memory, stream, &error));
+  fill_parts(w, parts, n_parts, bias, stream);
   return memory;
 }
 

@@ -509,8 +509,37 @@ static void plans_split_what_does_not_fit(void **state) {
   assert_int_equal(skinny_plan(&shape, 2).splits, 2);
 }
 
+/* Experts have a table of their own: one token's as one matrix, more tokens' in tiles. */
+static void experts_choose_by_tokens(void **state) {
+  (void)state;
+  const WeightType ints[] = {WEIGHT_AWQ4, WEIGHT_AWQ8}, floats[] = {WEIGHT_FP4, WEIGHT_FP8},
+                   dense[] = {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32};
+  LinearQuery query = h200(1), old = chip(SM(7, 5), 40, 64, 1);
+  query.n_experts = old.n_experts = 128;
+  for (int i = 0; i < 2; i++) {
+    assert_string_equal(chosen_for(query, ints[i], 32, ACT_F16), "awq_planes");
+    assert_string_equal(chosen_for(query, ints[i], 48, ACT_F16), "experts_plain");
+    assert_string_equal(chosen_for(old, ints[i], 32, ACT_F16), "awq_tensorcore_sm75");
+    assert_string_equal(chosen_for(query, floats[i], 128, ACT_F16), "float_mma");
+  }
+  for (int i = 0; i < 3; i++) assert_string_equal(chosen_for(query, dense[i], 0, ACT_F16), "dense_rows");
+  query.n_tokens = 2;
+  assert_string_equal(chosen_for(query, WEIGHT_BF16, 0, ACT_F16), "experts_plain");
+  for (query.n_tokens = 2; query.n_tokens < 256; query.n_tokens += 253)
+    for (int i = 0; i < 2; i++) {
+      assert_string_equal(chosen_for(query, ints[i], 128, ACT_F16), "awq_tensorcore");
+      assert_string_equal(chosen_for(query, floats[i], 128, ACT_F16), "awq_tensorcore");
+    }
+  query.n_tokens = 256;
+  assert_string_equal(chosen_for(query, WEIGHT_AWQ4, 32, ACT_F16), "awq_wgmma");
+  assert_string_equal(chosen_for(query, WEIGHT_FP4, 16, ACT_F16), "awq_wgmma");
+  assert_string_equal(chosen_for(query, WEIGHT_AWQ8, 128, ACT_F16), "awq_tensorcore");
+  assert_string_equal(chosen_for(query, WEIGHT_INT8, 0, ACT_INT8), "none");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(experts_choose_by_tokens),
       cmocka_unit_test(rows_of_x_choose_on_hopper),
       cmocka_unit_test(small_matrices_turn_to_the_library_earlier),
       cmocka_unit_test(small_matrices_come_back_where_tiles_are_many),

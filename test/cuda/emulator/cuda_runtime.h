@@ -234,6 +234,11 @@ template <class T> T __shfl_down_sync(unsigned mask, T value, int step) {
   return *(T *)emulator::meet(mask, &value, sizeof value, nullptr,
                               "__shfl_down_sync")[from < 32 ? from : from - step];
 }
+template <class T> T __shfl_up_sync(unsigned mask, T value, int step) {
+  const int from = (int)emulated_lane() - step;
+  return *(T *)emulator::meet(mask, &value, sizeof value, nullptr,
+                              "__shfl_up_sync")[from < 0 ? from + step : from];
+}
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   unsigned char(*values)[64] = emulator::meet(mask, &predicate, sizeof predicate, nullptr, "__ballot_sync");
   unsigned bits = 0;

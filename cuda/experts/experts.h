@@ -1,0 +1,76 @@
+/* experts.h - mixtures of experts beside their matmuls (linear.h): the choice of experts, the order of
+ * rows by expert, and the sum of results. backend.h, norm_experts_residual, has the formulas.
+ *
+ * All only enqueue; which experts were chosen stays on the device, so that a graph can hold the step. One
+ * token needs the choice alone: its matmuls read the chosen experts as one matrix. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/linear/linear.h"
+#include "model/config/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A step's choices, in device memory (LinearExperts has what choices and places are). */
+typedef struct {
+  float *logits;         /* [n_tokens][n_experts] of the router */
+  int *ids;              /* [n_tokens][n_chosen] */
+  float *weights;        /* [n_tokens][n_chosen] */
+  float *shared_factors; /* [n_tokens] sigmoid of the gate of the MLP beside the experts */
+  int *begins;           /* [n_experts + 1] */
+  int *choices;          /* [n_tokens * n_chosen] of each place */
+  int *places;           /* [n_tokens * n_chosen] of each choice */
+  float *place_weights;  /* [n_tokens * n_chosen] weights by places */
+  unsigned *counters;    /* [n_tokens] zero before and after every launch */
+} ExpertChoices;
+
+/* Device memory of ExpertChoices for n_tokens. experts_place_choices() points into `memory` of so many
+ * bytes. */
+size_t experts_choices_bytes(const ExpertConfig *config, int n_tokens);
+void experts_place_choices(ExpertChoices *choices, const ExpertConfig *config, int n_tokens, void *memory);
+
+/* Normalises x, and chooses. The router's input stays in fp32: routing must not depend on the rounding of
+ * h. */
+typedef struct {
+  const ExpertConfig *config;
+  int hidden;
+  float eps;
+  const float *x;    /* [n_tokens][hidden] */
+  const float *norm; /* [hidden] h = rmsnorm(x) * norm; NULL: h = x_factor * x */
+  float x_factor;
+  void *h; /* fp16 [n_tokens][h_stride] */
+  int h_stride;
+  /* With config.own_norms, else NULL: [hidden]. The experts' input is rmsnorm(x) * experts_norm, the router's
+   * rmsnorm(x) * router_scale / sqrt(hidden); else both read h. */
+  const float *experts_norm, *router_scale;
+  void *experts_h;                          /* fp16 [n_tokens][h_stride] */
+  const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
+  const float *choice_bias, *scales;        /* [n_experts] or NULL */
+  ExpertChoices to;
+} Router;
+Status experts_route(const Router *call, int n_tokens, size_t shared_bytes, cudaStream_t stream, Error *err);
+
+/* Orders the choices of several tokens by experts: begins, choices, places and place_weights. */
+Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_tokens, cudaStream_t stream,
+                     Error *err);
+
+/* to[place] = h of its token; fp16 [places][stride] and [n_tokens][stride]. stride % 8 == 0. */
+Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
+                      void *to, cudaStream_t stream, Error *err);
+
+/* out[token] = sum over its choices of y[place], or out += that; always in the order of choices. y fp32
+ * [places][n], out fp32 [n_tokens][n]. */
+Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
+                   float *out, cudaStream_t stream, Error *err);
+
+/* a = rmsnorm(a) * a_weight + rmsnorm(b) * b_weight for each token; b NULL: without it. fp32
+ * [n_tokens][n]. */
+Status experts_add_norms(float *a, const float *a_weight, const float *b, const float *b_weight, float eps,
+                         int n, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

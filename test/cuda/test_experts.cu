@@ -1,0 +1,531 @@
+/* test_experts.cu - mixtures of experts: matmuls of chosen experts by every kernel, the router, the order
+ * of rows, the sum. Needs a GPU.
+ *
+ *   test_experts         all shapes, some seconds
+ *   test_experts few     small shapes for the emulator
+ *
+ * Matmuls are compared with one in double of the weights as a checkpoint stores them, each expert by
+ * itself; tolerances are those of test_linear.cu, whose kernels these are. A gated result is rounded to
+ * fp16, which adds a mean square of 0.54 (2^-11)^2 / 3 = 4.3e-8; half of outputs have small gates, so
+ * single cases stray more. The router is compared with double: its sums of fp32 err by about sqrt(n) 2^-24
+ * of their terms. */
+#include <algorithm>
+#include <math.h>
+#include <random>
+#include <string.h>
+#include <vector>
+
+#include "cuda/experts/experts.h"
+#include "test/cuda/linear_reference.cuh"
+
+static int passed, failed;
+static cudaStream_t stream;
+static LinearContext *context;
+static std::mt19937 numbers(1);
+
+static float between(float low, float high) {
+  return low + (high - low) * (float)(numbers() >> 8) * 0x1p-24f;
+}
+
+template <class T> static T *to_device(const std::vector<T> &from) {
+  T *to;
+  CHECK(cudaMalloc((void **)&to, from.size() * sizeof(T) + 16));
+  CHECK(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return to;
+}
+
+template <class T> static std::vector<T> to_host(const void *from, size_t n) {
+  std::vector<T> to(n);
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaMemcpy(to.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost));
+  return to;
+}
+
+/* --- matmuls */
+
+struct Shape {
+  WeightType type;
+  int n_experts, n_chosen, n_in, n_out, group;
+  bool gated, bias; /* gated: n_out is that of gate, and of up */
+};
+
+/* Choices of n_tokens tokens: expert 1 is never chosen if there are others enough, the last one often. */
+struct Choices {
+  std::vector<int> ids, begins, choices, places;
+};
+
+static Choices random_choices(int n_experts, int n_chosen, int n_tokens) {
+  Choices c;
+  for (int m = 0; m < n_tokens; m++) {
+    std::vector<int> order;
+    for (int e = 0; e < n_experts; e++)
+      if (e != 1 || n_chosen >= n_experts - 1) order.push_back(e);
+    std::shuffle(order.begin(), order.end() - (m % 2 && n_experts > n_chosen + 2), numbers);
+    if (m % 2) std::swap(order[0], order.back());
+    c.ids.insert(c.ids.end(), order.begin(), order.begin() + n_chosen);
+  }
+  c.places.resize(c.ids.size());
+  for (int e = 0; e < n_experts; e++) {
+    c.begins.push_back((int)c.choices.size());
+    for (size_t i = 0; i < c.ids.size(); i++)
+      if (c.ids[i] == e) c.places[i] = (int)c.choices.size(), c.choices.push_back((int)i);
+  }
+  c.begins.push_back((int)c.choices.size());
+  return c;
+}
+
+/* The matrix on the device, and in double [expert][n_in][rows], where rows are gate's and then up's. */
+struct OfExperts {
+  DeviceLinear w;
+  void *memory;
+  double *expanded;
+  std::vector<float> bias; /* [expert][rows] */
+  int rows;
+};
+
+static OfExperts make_matrix(const Shape &s, bool summed) {
+  OfExperts m;
+  const int n_parts = s.gated ? 2 : 1;
+  m.rows = n_parts * s.n_out;
+  size_t bytes;
+  MUST(linear_lay_out(&m.w, "experts", s.type, s.n_in, s.n_experts * m.rows,
+                      weight_is_quantised(s.type) ? s.group : 0, s.gated, s.bias, &bytes, &error));
+  MUST(linear_lay_out_experts(&m.w, s.n_experts, s.n_chosen, summed, &error));
+  CHECK(cudaMalloc(&m.memory, bytes));
+  MUST(linear_place(&m.w, m.memory, stream, &error));
+  CHECK(cudaMalloc((void **)&m.expanded, (size_t)s.n_experts * s.n_in * m.rows * sizeof(double)));
+  for (int e = 0; e < s.n_experts * m.rows; e++) m.bias.push_back(s.bias ? between(-1, 1) : 0);
+  float *bias = to_device(m.bias);
+  for (int e = 0; e < s.n_experts; e++) {
+    Stored parts[2];
+    const DeviceLinear own = linear_expert(&m.w, e);
+    for (int i = 0; i < n_parts; i++) {
+      parts[i] = stored_random(s.type, s.n_in, s.n_out, s.group, (uint64_t)(s.n_in * 31 + 2 * e + i));
+      expand<<<64, 256, 0, stream>>>(parts[i], m.expanded + (size_t)e * s.n_in * m.rows, m.rows, i * s.n_out);
+    }
+    fill_parts(&own, parts, n_parts, s.bias ? bias + (size_t)e * m.rows : NULL, stream);
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < n_parts; i++) stored_free(&parts[i]);
+  }
+  cudaFree(bias);
+  return m;
+}
+
+static double activated(Activation activation, double gate, double up) {
+  if (activation == ACTIVATION_SILU) return gate / (1 + exp(-gate)) * up;
+  if (activation == ACTIVATION_GELU_TANH)
+    return gate / 2 * (1 + tanh(sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
+  const double c = fmin(gate, 7), u = fmax(-7, fmin(up, 7));
+  return c / (1 + exp(-1.702 * c)) * (1 + u);
+}
+
+/* Products of every row of x with every expert: [expert][row][rows of the matrix]. */
+static std::vector<double> all_products(const Shape &s, const OfExperts &m, const __half *x, int x_stride,
+                                        int n_rows) {
+  double *xd, *yd;
+  const size_t n = (size_t)n_rows * m.rows;
+  CHECK(cudaMalloc((void **)&xd, (size_t)n_rows * s.n_in * sizeof(double)));
+  CHECK(cudaMalloc((void **)&yd, n * s.n_experts * sizeof(double)));
+  expand_x<<<64, 128, 0, stream>>>(x, x_stride, xd, s.n_in, n_rows, 0);
+  for (int e = 0; e < s.n_experts; e++)
+    multiply_double<<<dim3((unsigned)(m.rows + 63) / 64, (unsigned)(n_rows + 63) / 64), 256, 0, stream>>>(
+        m.expanded + (size_t)e * s.n_in * m.rows, xd, yd + e * n, s.n_in, m.rows, n_rows);
+  std::vector<double> y = to_host<double>(yd, n * s.n_experts);
+  cudaFree(xd);
+  cudaFree(yd);
+  return y;
+}
+
+static double limit_of(const char *kernel, bool gated) {
+  const double limit = strcmp(kernel, "awq_planes") == 0 ? 1e-7
+                       : strncmp(kernel, "awq_tensorcore", 14) == 0 || strcmp(kernel, "awq_wgmma") == 0
+                           ? 2.5e-7
+                           : 1e-9;
+  return gated ? 3 * limit + 2e-7 : limit;
+}
+
+/* One call's operands and what it should give: want[row of y][n_out]. */
+struct Case {
+  const Shape *shape;
+  const OfExperts *matrix;
+  int n_tokens;
+  const Choices *choices;
+  bool as_one;
+  const __half *x;
+  int x_stride;
+  const float *row_factors; /* on the device */
+  Activation activation;
+  const int *ids, *begins, *of_places; /* on the device */
+  std::vector<double> want;
+  int n_rows;
+  bool gathered;
+};
+
+static void check_case(const Case &c, const char *kernel, int variant) {
+  const Shape &s = *c.shape;
+  const size_t y_stride = (size_t)s.n_out + 8, n = (size_t)(c.n_rows + 1) * y_stride;
+  void *y;
+  CHECK(cudaMalloc(&y, n * 4));
+  std::vector<float> got[2];
+  const LinearExperts experts = {c.ids, c.as_one ? NULL : c.begins, c.as_one ? NULL : c.of_places,
+                                 c.gathered};
+  for (int again = 0; again < 2; again++) {
+    CHECK(cudaMemsetAsync(y, 0xff, n * 4, stream));
+    LinearCall call = {&c.matrix->w,
+                       c.x,
+                       c.x_stride,
+                       c.n_tokens,
+                       s.gated ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32,
+                       y,
+                       (int)y_stride,
+                       ACT_F16,
+                       again == 1,
+                       kernel,
+                       variant,
+                       c.activation,
+                       c.row_factors,
+                       &experts};
+    const Status status = linear_run(context, &call, &error);
+    if (status == STATUS_USAGE && variant > 0) { /* there is no such tile shape */
+      cudaFree(y);
+      return;
+    }
+    MUST(status);
+    if (s.gated)
+      for (__half h : to_host<__half>(y, n)) got[again].push_back(__half2float(h));
+    else
+      got[again] = to_host<float>(y, n);
+  }
+  double error2 = 0, size2 = 0;
+  int outside = 0, differ = 0;
+  for (size_t i = 0; i < n; i++) {
+    const size_t row = i / y_stride, o = i % y_stride;
+    differ += memcmp(&got[0][i], &got[1][i], 4) != 0;
+    if (row >= (size_t)c.n_rows || o >= (size_t)s.n_out) {
+      outside += !isnan(got[0][i]);
+      continue;
+    }
+    const double want = c.want[row * s.n_out + o], d = got[0][i] - want;
+    error2 += isnan(d) ? 1e300 : d * d;
+    size2 += want * want;
+  }
+  const bool good = error2 <= limit_of(kernel, s.gated) * size2 && size2 > 0 && !outside && !differ;
+  good ? passed++ : failed++;
+  if (!good)
+    printf("FAIL %s variant %d, %s %d experts, %d chosen, %d -> %d group %d, %d tokens%s%s: NMSE %.3g, %d "
+           "differ, %d outside\n",
+           kernel, variant, weight_type_name(s.type), s.n_experts, s.n_chosen, s.n_in, s.n_out, s.group,
+           c.n_tokens, c.as_one ? " as one" : "", s.gated ? " gated" : "", error2 / size2, differ, outside);
+  cudaFree(y);
+}
+
+/* The rows of y as norm_experts_residual in backend.h defines them. */
+static std::vector<double> wanted(const Case &c, const std::vector<double> &products, const float *factors) {
+  const Shape &s = *c.shape;
+  const OfExperts &m = *c.matrix;
+  const size_t n_x = m.w.summed ? c.choices->ids.size() : (size_t)c.n_tokens;
+  std::vector<double> want((size_t)c.n_rows * s.n_out, 0);
+  for (size_t i = 0; i < c.choices->ids.size(); i++) {
+    const size_t place = c.as_one ? i : (size_t)c.choices->places[i], to = c.as_one && m.w.summed ? 0 : place;
+    const int e = c.choices->ids[i];
+    const double *row = &products[((size_t)e * n_x + (m.w.summed ? place : i / s.n_chosen)) * m.rows];
+    const float *bias = &m.bias[(size_t)e * m.rows];
+    for (int o = 0; o < s.n_out; o++)
+      want[to * s.n_out + o] += s.gated ? factors[place] * activated(c.activation, row[o] + bias[o],
+                                                                     row[s.n_out + o] + bias[s.n_out + o])
+                                        : row[o] + factors[place] * bias[o];
+  }
+  return want;
+}
+
+/* All kernels for one shape and count of tokens, as one matrix and ordered by experts. */
+static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variants) {
+  OfExperts m = make_matrix(s, summed);
+  const Choices choices = random_choices(s.n_experts, s.n_chosen, n_tokens);
+  const int n_choices = n_tokens * s.n_chosen, n_x = summed ? n_choices : n_tokens;
+  const int x_stride = (s.n_in + 127) / 128 * 128;
+  std::vector<__half> x((size_t)n_x * x_stride, __float2half_rn(0));
+  for (int r = 0; r < n_x; r++)
+    for (int k = 0; k < s.n_in; k++) x[(size_t)r * x_stride + k] = __float2half_rn(activation(7, r, k));
+  std::vector<float> factors;
+  for (int i = 0; i < n_choices; i++) factors.push_back(between(0.05f, 1));
+  Case c = {&s,
+            &m,
+            n_tokens,
+            &choices,
+            false,
+            to_device(x),
+            x_stride,
+            to_device(factors),
+            ACTIVATION_SILU,
+            to_device(choices.ids),
+            to_device(choices.begins),
+            to_device(choices.choices),
+            {},
+            n_choices};
+  if (s.gated) c.activation = (Activation)(numbers() % N_ACTIVATIONS);
+  const std::vector<double> products = all_products(s, m, c.x, x_stride, n_x);
+  MUST(linear_prepare(context, &m.w, ACT_F16, std::max(n_tokens, 2), NULL, &error));
+  std::vector<__half> by_place((size_t)n_choices * x_stride);
+  for (int p = 0; p < n_choices; p++)
+    for (int k = 0; k < x_stride; k++)
+      by_place[(size_t)p * x_stride + k] =
+          x[(size_t)(summed ? p : choices.choices[p] / s.n_chosen) * x_stride + k];
+  __half *tokens = (__half *)c.x, *gathered = to_device(by_place);
+  for (int i = 0; linear_expert_entry(i); i++) {
+    const LinearEntry *entry = linear_expert_entry(i), *chosen;
+    c.as_one = entry->max_tokens == 1;
+    if (c.as_one && n_tokens > 1) continue;
+    if (linear_choice(context, &m.w, ACT_F16, n_tokens, entry->name, &chosen, NULL) != STATUS_OK) continue;
+    c.n_rows = c.as_one && summed ? 1 : n_choices;
+    c.want = wanted(c, products, factors.data());
+    MUST(linear_prepare(context, &m.w, ACT_F16, n_tokens, entry->name, &error));
+    c.gathered = entry->launch == LAUNCH_AWQ_WGMMA;
+    c.x = c.gathered ? gathered : tokens;
+    for (int v = 0; v <= (c.as_one ? 0 : n_variants); v++) check_case(c, entry->name, v);
+  }
+  for (const void *p :
+       {(const void *)tokens, (const void *)gathered, (const void *)c.row_factors, (const void *)c.ids,
+        (const void *)c.begins, (const void *)c.of_places, (const void *)m.memory, (const void *)m.expanded})
+    cudaFree((void *)p);
+}
+
+static void check_matmuls(bool few) {
+  const int group_of[] = {64, 64, 16, 128, 0, 0, 0, 0};
+  const WeightType types[] = {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_FP4, WEIGHT_FP8,
+                              WEIGHT_F16,  WEIGHT_BF16, WEIGHT_F32};
+  for (WeightType type : types) {
+    const Shape gated = {type, 7, 3, 256, 48, group_of[type], true, true},
+                down = {type, 7, 3, 192, 80, type == WEIGHT_FP8 ? 192 : group_of[type], false, true};
+    const bool often = !few || type == WEIGHT_AWQ4 || type == WEIGHT_FP4;
+    for (int n_tokens : {5, 1}) {
+      if (n_tokens > 1 && !often) continue;
+      check_shape(gated, false, n_tokens, few ? 0 : 6);
+      check_shape(down, true, n_tokens, few ? 0 : 6);
+    }
+    if (few) continue;
+    for (int n_tokens : {2, 33, 200}) {
+      check_shape({type, 16, 4, 512, 128, group_of[type], true, false}, false, n_tokens, 6);
+      check_shape({type, 16, 4, 256, 256, group_of[type], false, false}, true, n_tokens, 6);
+    }
+  }
+  if (few) return;
+  for (int group : {32, 128}) {
+    check_shape({WEIGHT_AWQ4, 64, 8, 2048, 768, group, true, false}, false, 1, 0);
+    check_shape({WEIGHT_AWQ4, 64, 8, 768, 2048, group, false, false}, true, 1, 0);
+    check_shape({WEIGHT_AWQ4, 64, 8, 2048, 768, group, true, false}, false, 300, 6);
+    check_shape({WEIGHT_AWQ4, 64, 8, 768, 2048, group, false, false}, true, 300, 6);
+  }
+  for (int n_tokens : {1, 3, 70}) { /* gpt-oss; odd groups */
+    check_shape({WEIGHT_FP4, 32, 4, 2880, 2880, 32, true, true}, false, n_tokens, 0);
+    check_shape({WEIGHT_FP4, 32, 4, 2880, 2880, 32, false, true}, true, n_tokens, 0);
+    check_shape({WEIGHT_AWQ4, 5, 2, 240, 48, 48, true, false}, false, n_tokens, 0);
+    check_shape({WEIGHT_AWQ4, 5, 2, 240, 48, 48, false, false}, true, n_tokens, 0);
+    check_shape({WEIGHT_F16, 40, 32, 100, 16, 0, true, false}, false, n_tokens, 0);
+  }
+}
+
+/* --- the router, the order of rows, the sum */
+
+static void said(bool good, const char *what, int n_tokens) {
+  good ? passed++ : failed++;
+  if (!good) printf("FAIL %s, %d tokens\n", what, n_tokens);
+}
+
+/* The formulas of backend.h in double, for one token: fitness of all experts, and weights of these ids. */
+static std::vector<double> router_fitness(const ExpertConfig &c, const std::vector<double> &logits,
+                                          const std::vector<float> &bias, std::vector<double> *scores) {
+  double sum = 0;
+  *scores = logits;
+  if (c.score == SCORE_SOFTMAX)
+    for (double l : logits) sum += exp(l);
+  for (double &v : *scores)
+    v = c.score == SCORE_SOFTMAX ? exp(v) / sum : c.score == SCORE_SIGMOID ? 1 / (1 + exp(-v)) : v;
+  std::vector<double> fitness = *scores;
+  for (int e = 0; e < c.n_experts; e++) fitness[e] += c.choice_bias ? bias[e] : 0;
+  const int size = c.n_experts / c.n_groups;
+  std::vector<std::pair<double, int>> groups;
+  for (int g = 0; g < c.n_groups; g++) {
+    std::vector<double> own(fitness.begin() + g * size, fitness.begin() + (g + 1) * size);
+    std::sort(own.rbegin(), own.rend());
+    groups.push_back({-(own[0] + (size > 1 ? own[1] : 0)), g});
+  }
+  std::sort(groups.begin(), groups.end());
+  for (int i = c.n_chosen_groups; i < c.n_groups; i++)
+    for (int e = 0; e < size; e++) fitness[groups[i].second * size + e] = -INFINITY;
+  return fitness;
+}
+
+static std::vector<double> router_weights(const ExpertConfig &c, const std::vector<double> &scores,
+                                          const std::vector<float> &scales, const int *ids) {
+  std::vector<double> w;
+  double sum = 0;
+  for (int i = 0; i < c.n_chosen; i++) {
+    w.push_back(c.score == SCORE_CHOSEN ? exp(scores[ids[i]]) : scores[ids[i]]);
+    sum += w.back();
+  }
+  for (int i = 0; i < c.n_chosen; i++) {
+    if (c.score == SCORE_CHOSEN || c.renormalise) w[i] /= sum + c.sum_plus;
+    w[i] *= c.scale * (c.own_norms ? scales[ids[i]] : 1);
+  }
+  return w;
+}
+
+static void check_router(const ExpertConfig &c, int hidden, WeightType type, int n_tokens) {
+  std::vector<float> x, norm, by, choice_bias, scales, router_bias, matrix;
+  for (int i = 0; i < n_tokens * hidden; i++) x.push_back(between(-2, 2));
+  for (int i = 0; i < hidden; i++) norm.push_back(between(0.5f, 1.5f)), by.push_back(between(0.5f, 1.5f));
+  for (int e = 0; e < c.n_experts; e++) {
+    choice_bias.push_back(between(-0.2f, 0.2f)), scales.push_back(between(0.5f, 2));
+    router_bias.push_back(between(-1, 1));
+  }
+  Stored stored = stored_random(type, hidden, c.n_experts, 1, 5),
+         gate_stored = stored_random(type, hidden, 1, 1, 6);
+  float *bias_device = to_device(router_bias);
+  DeviceLinear router, gate;
+  void *memory = place(&router, &stored, 1, false, c.router_bias ? bias_device : NULL, "router", stream),
+       *gate_memory = place(&gate, &gate_stored, 1, false, NULL, "gate", stream);
+  double *expanded, *expanded_gate;
+  CHECK(cudaMalloc((void **)&expanded, (size_t)hidden * c.n_experts * 8));
+  CHECK(cudaMalloc((void **)&expanded_gate, (size_t)hidden * 8));
+  expand<<<64, 256, 0, stream>>>(stored, expanded, c.n_experts, 0);
+  expand<<<64, 256, 0, stream>>>(gate_stored, expanded_gate, 1, 0);
+  const std::vector<double> w = to_host<double>(expanded, (size_t)hidden * c.n_experts),
+                            wg = to_host<double>(expanded_gate, (size_t)hidden);
+  Router call = {};
+  void *of_choices;
+  const size_t bytes = experts_choices_bytes(&c, n_tokens);
+  CHECK(cudaMalloc(&of_choices, bytes));
+  CHECK(cudaMemset(of_choices, 0, bytes));
+  experts_place_choices(&call.to, &c, n_tokens, of_choices);
+  call.config = &c, call.hidden = hidden, call.eps = 1e-6f, call.x_factor = 1;
+  call.x = to_device(x), call.norm = to_device(norm), call.h_stride = hidden + 8;
+  CHECK(cudaMalloc(&call.h, (size_t)n_tokens * call.h_stride * 2));
+  CHECK(cudaMalloc(&call.experts_h, (size_t)n_tokens * call.h_stride * 2));
+  if (c.own_norms) call.experts_norm = to_device(by), call.router_scale = to_device(by);
+  call.router = &router, call.shared_gate = c.shared_gate ? &gate : NULL;
+  if (c.choice_bias) call.choice_bias = to_device(choice_bias);
+  if (c.own_norms) call.scales = to_device(scales);
+  for (int i = 0; i < 2; i++) /* the second finds its counters as the first did */
+    MUST(experts_route(&call, n_tokens, 200 << 10, stream, &error));
+  const std::vector<int> ids = to_host<int>(call.to.ids, (size_t)n_tokens * c.n_chosen);
+  const std::vector<float> weights = to_host<float>(call.to.weights, ids.size());
+  const std::vector<float> shared = to_host<float>(call.to.shared_factors, (size_t)n_tokens);
+  const std::vector<__half> h = to_host<__half>(call.h, (size_t)n_tokens * call.h_stride);
+  bool good = true;
+  for (int m = 0; m < n_tokens && good; m++) {
+    double square = 0, gate_sum = 0;
+    for (int i = 0; i < hidden; i++) square += (double)x[m * hidden + i] * x[m * hidden + i];
+    const double inverse = 1 / sqrt(square / hidden + 1e-6);
+    std::vector<double> logits((size_t)c.n_experts, 0), scores;
+    for (int i = 0; i < hidden; i++) {
+      const double v = x[m * hidden + i] * inverse, in = c.own_norms ? v * by[i] / sqrt(hidden) : v * norm[i];
+      good = good && fabs(__half2float(h[(size_t)m * call.h_stride + i]) - v * norm[i]) <=
+                         0x1p-10 * fabs(v * norm[i]) + 0x1p-25;
+      gate_sum += in * wg[i];
+      for (int e = 0; e < c.n_experts; e++) logits[e] += in * w[(size_t)i * c.n_experts + e];
+    }
+    for (int e = 0; e < c.n_experts; e++) logits[e] += c.router_bias ? router_bias[e] : 0;
+    const std::vector<double> fitness = router_fitness(c, logits, choice_bias, &scores);
+    const int *own = &ids[(size_t)m * c.n_chosen];
+    std::vector<bool> taken((size_t)c.n_experts, false);
+    double worst = INFINITY;
+    for (int i = 0; i < c.n_chosen; i++) {
+      if (own[i] < 0 || own[i] >= c.n_experts || taken[own[i]]) return said(false, "chosen twice", n_tokens);
+      taken[own[i]] = true;
+      good = good && fitness[own[i]] <= worst + 1e-5;
+      worst = fitness[own[i]];
+    }
+    for (int e = 0; e < c.n_experts; e++) good = good && (taken[e] || fitness[e] <= worst + 1e-5);
+    const std::vector<double> want = router_weights(c, scores, scales, own);
+    for (int i = 0; i < c.n_chosen; i++)
+      good = good && fabs(weights[(size_t)m * c.n_chosen + i] - want[i]) <= 1e-5 * fabs(want[i]) + 1e-7;
+    if (c.shared_gate) good = good && fabs(shared[m] - 1 / (1 + exp(-gate_sum))) < 1e-5;
+  }
+  said(good, "router", n_tokens);
+  stored_free(&stored);
+  stored_free(&gate_stored);
+  for (const void *p :
+       {(const void *)memory, (const void *)gate_memory, (const void *)expanded, (const void *)expanded_gate,
+        (const void *)of_choices, (const void *)call.x, (const void *)call.norm, (const void *)call.h,
+        (const void *)call.experts_h, (const void *)call.experts_norm, (const void *)call.router_scale,
+        (const void *)call.choice_bias, (const void *)call.scales, (const void *)bias_device})
+    cudaFree((void *)p);
+}
+
+static void check_routers(bool few) {
+  ExpertConfig qwen = {.n_experts = 128,
+                       .n_chosen = 8,
+                       .score = SCORE_SOFTMAX,
+                       .renormalise = true,
+                       .scale = 1,
+                       .n_groups = 1,
+                       .n_chosen_groups = 1};
+  ExpertConfig shared = qwen, glm = qwen, groups = qwen, gpt = qwen, gemma = qwen, all = qwen;
+  shared.n_experts = 60, shared.n_chosen = 4, shared.renormalise = false, shared.shared_gate = true;
+  glm.score = SCORE_SIGMOID, glm.choice_bias = true, glm.scale = 2.5, glm.sum_plus = 1e-20;
+  groups = glm, groups.n_groups = 8, groups.n_chosen_groups = 3;
+  gpt.n_experts = 32, gpt.n_chosen = 4, gpt.score = SCORE_CHOSEN, gpt.router_bias = true,
+  gpt.renormalise = false;
+  gemma.own_norms = true;
+  all.n_experts = 5, all.n_chosen = 5;
+  for (const ExpertConfig &c : {qwen, shared, glm, groups, gpt, gemma, all}) {
+    check_router(c, few ? 72 : 2048, WEIGHT_BF16, 1);
+    check_router(c, 2880 / (few ? 40 : 1), WEIGHT_F32, 3);
+    check_router(c, few ? 64 : 4096, WEIGHT_F16, few ? 9 : 300);
+  }
+}
+
+static void check_order(int n_experts, int n_chosen, int n_tokens) {
+  const ExpertConfig c = {.n_experts = n_experts, .n_chosen = n_chosen};
+  const Choices want = random_choices(n_experts, n_chosen, n_tokens);
+  ExpertChoices to;
+  void *memory;
+  CHECK(cudaMalloc(&memory, experts_choices_bytes(&c, n_tokens)));
+  experts_place_choices(&to, &c, n_tokens, memory);
+  std::vector<float> weights;
+  for (size_t i = 0; i < want.ids.size(); i++) weights.push_back(between(0, 1));
+  CHECK(cudaMemcpy(to.ids, want.ids.data(), want.ids.size() * 4, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(to.weights, weights.data(), weights.size() * 4, cudaMemcpyHostToDevice));
+  MUST(experts_order(&c, &to, n_tokens, stream, &error));
+  const std::vector<float> by_place = to_host<float>(to.place_weights, weights.size());
+  bool good = to_host<int>(to.begins, want.begins.size()) == want.begins &&
+              to_host<int>(to.choices, want.choices.size()) == want.choices &&
+              to_host<int>(to.places, want.places.size()) == want.places;
+  for (size_t i = 0; i < weights.size(); i++) good = good && by_place[want.places[i]] == weights[i];
+  said(good, "order of rows", n_tokens);
+  for (int n : {64, 70}) { /* the sum, which is of fp32 in the order of choices */
+    std::vector<float> y, out;
+    for (int i = 0; i < n_tokens * n_chosen * n; i++) y.push_back(between(-1, 1));
+    for (int i = 0; i < n_tokens * n; i++) out.push_back(between(-1, 1));
+    float *y_device = to_device(y), *out_device = to_device(out);
+    for (int add = 1; add >= 0; add--) {
+      MUST(experts_sum(&to, n_chosen, y_device, n, n_tokens, add, out_device, stream, &error));
+      const std::vector<float> got = to_host<float>(out_device, out.size());
+      good = true;
+      for (int m = 0; m < n_tokens; m++)
+        for (int i = 0; i < n; i++) {
+          float sum = 0;
+          for (int j = 0; j < n_chosen; j++) sum += y[(size_t)want.places[m * n_chosen + j] * n + i];
+          good = good && got[m * n + i] == (add ? out[m * n + i] : 0.0f) + sum;
+        }
+      said(good, add ? "added sum" : "sum", n_tokens);
+    }
+    cudaFree(y_device);
+    cudaFree(out_device);
+  }
+  cudaFree(memory);
+}
+
+int main(int argc, char **argv) {
+  const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+  CHECK(cudaStreamCreate(&stream));
+  MUST(linear_open(0, stream, &context, &error));
+  check_matmuls(few);
+  check_routers(few);
+  check_order(8, 2, 3);
+  check_order(128, 8, few ? 5 : 333);
+  linear_close(context);
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
