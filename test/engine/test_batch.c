@@ -44,6 +44,8 @@ typedef struct {
   bool at_once;   /* all records are there from the start */
   volatile int interrupted;
   int chunk, n_sequences, n_taken_back, most_sequences, n_mixed; /* steps with prompts and answers */
+  const Backend *backend;                                        /* NULL: paged_backend */
+  int most_rows;
   char trace[2000];
 } Run;
 
@@ -106,6 +108,7 @@ static void look(void *user, const BatchStep *step) {
   run->n_mixed += prompts && answers;
   run->n_taken_back += step->n_taken_back;
   if (step->range.n_parts > run->most_sequences) run->most_sequences = step->range.n_parts;
+  if (step->range.n_tokens > run->most_rows) run->most_rows = step->range.n_tokens;
   assert_true(step->range.n_tokens <= run->chunk && step->range.n_tokens > 0);
   assert_true(step->range.n_parts + step->n_waiting <= run->n_sequences);
 }
@@ -114,7 +117,8 @@ static Status run_items(const Model *of, Item *items, int n, BatchOptions option
   BackendModel loaded = {of};
   Batch *batch;
   Error err = {{0}};
-  if (batch_open(&paged_backend, &loaded, of, &options, &batch, &err)) fail_msg("%s", err.text);
+  const Backend *backend = run->backend ? run->backend : &paged_backend;
+  if (batch_open(backend, &loaded, of, &options, &batch, &err)) fail_msg("%s", err.text);
   run->items = items;
   run->n = n;
   run->n_sequences = options.n_sequences;
@@ -343,6 +347,41 @@ static void what_does_not_fit_is_refused(void **state) {
   free(items);
 }
 
+static Status memory_of_its_own(const Model *of, const BackendOptions *options, size_t *needed,
+                                size_t *free_bytes, Error *err) {
+  (void)of, (void)options, (void)err;
+  *needed = *free_bytes = 0;
+  return STATUS_OK;
+}
+
+/* On a device with memory of its own four prompts of 12 tokens with answers of 4 or 12 enter at the rate at
+ * which answers end: steps of 4 * (1 + 12 / 4) = 16 rows, or of 8. The tokens are those of a record alone. */
+static void prompts_of_a_gpu_are_spread_over_steps(void **state) {
+  (void)state;
+  Backend gpu = paged_backend;
+  gpu.memory = memory_of_its_own;
+  gpu.sequences = 2;
+  for (int n_answer = 4; n_answer <= 12; n_answer += 8) {
+    Item items[2][8] = {0};
+    Run runs[2] = {{.at_once = true}, {.at_once = true, .backend = &gpu}};
+    for (int i = 0; i < 2; i++) {
+      seed = 9;
+      for (int k = 0; k < 8; k++) {
+        make_ids(&items[i][k], 12, 0);
+        items[i][k].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+        items[i][k].max_tokens = n_answer;
+      }
+      paged = (PagedCounts){.turn = 1000};
+      const BatchOptions options = {.n_sequences = 4};
+      assert_int_equal(run_items(&model, items[i], 8, options, &runs[i]), STATUS_OK);
+    }
+    for (int k = 0; k < 8; k++) assert_same(&items[0][k], &items[1][k]);
+    assert_int_equal(runs[0].most_rows, 24);
+    assert_int_equal(runs[1].most_rows, n_answer == 4 ? 16 : 8);
+    assert_true(runs[1].n_mixed > runs[0].n_mixed);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_gets_what_it_gets_alone),
@@ -351,6 +390,7 @@ int main(void) {
       cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
       cmocka_unit_test(ten_thousand_records_leave_no_page_and_no_memory),
       cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(prompts_of_a_gpu_are_spread_over_steps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
