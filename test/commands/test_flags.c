@@ -246,12 +246,14 @@ static const char *const apart[][2] = {
     {"-o", " --resume "},
     {"--map", " --exit-choice "},
     {"--map-json", " --truncate "},
-    {"--choose", " --truncate --jsonl-stream --ids -x --require-stop -n --stop --ignore-eos --think "
-                 "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
-                 "--presence-penalty --frequency-penalty "},
-    {"--choice", " --truncate --jsonl-stream --ids -x --require-stop -n --stop --ignore-eos --think "
-                 "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
-                 "--presence-penalty --frequency-penalty "},
+    {"--choose",
+     " --truncate --jsonl-stream --ids --logprobs -x --require-stop -n --stop --ignore-eos --think "
+     "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
+     "--presence-penalty --frequency-penalty "},
+    {"--choice",
+     " --truncate --jsonl-stream --ids --logprobs -x --require-stop -n --stop --ignore-eos --think "
+     "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
+     "--presence-penalty --frequency-penalty "},
     {"--json-schema", " --json-object --regex --grammar -x --choose --choice --stop --ignore-eos "},
     {"--json-object", " --regex --grammar -x --choose --choice --stop --ignore-eos "},
     {"--regex", " --grammar -x --choose --choice --stop --ignore-eos "},
@@ -267,6 +269,7 @@ static const char *const apart[][2] = {
 };
 static const char *const needing[][2] = {
     {"--ids", " --json --jsonl-stream "},
+    {"--logprobs", " --json --jsonl-stream "},
     {"--map-json", " --map "},
     {"--resume", " --map "},
     {"--retry-errors", " "}, /* two: --map and --resume */
@@ -393,6 +396,7 @@ static void every_number_has_its_range(void **state) {
       {"-t", "-1", "0", "4096", "4097"},
       {"--parallel", "-1", "0", "256", "257"},
       {"--n-best", "0", "1", "256", "257"},
+      {"--logprobs", "0", "1", "100", "101"},
       {"--gpu", "-1", "0", "1023", "1024"},
       {"--rope-theta", "0.999", "1", "1e12", "1.001e12"},
       {"--norm-eps", "0.9e-12", "1e-12", "1", "1.001"},
@@ -409,12 +413,13 @@ static void every_number_has_its_range(void **state) {
     for (int k = 0; k < 4; k++) {
       static _Alignas(max_align_t) char options[4096];
       const char *operands[1];
-      char *argv[] = {(char *)"auk", (char *)"--map", (char *)"-", (char *)ranges[i].name, (char *)values[k]};
+      char *argv[] = {(char *)"auk",    (char *)"--map",        (char *)"-",
+                      (char *)"--json", (char *)ranges[i].name, (char *)values[k]};
       size_t n_operands;
       bool helped;
       Error err = {{0}};
       memset(options, 0, sizeof options);
-      Status status = flags_parse(&run_interface, options, 5, argv, operands, &n_operands, &helped, &err);
+      Status status = flags_parse(&run_interface, options, 6, argv, operands, &n_operands, &helped, &err);
       if (status != (k == 1 || k == 2 ? STATUS_OK : STATUS_USAGE))
         fail_msg("%s %s: status %d, \"%s\"", ranges[i].name, values[k], status, err.text);
     }

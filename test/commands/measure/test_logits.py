@@ -120,13 +120,16 @@ def test_equals_transformers(checkpoint, kv, bound):
 
 @over(MODELS)
 def test_a_cache_of_8_bits_is_near(checkpoint):
-    """Random weights magnify what rounding changes, most where attention is sharp (Gemma 3 and 4: 1.3e-2 at most);
+    """Random weights magnify what rounding changes, most where attention is sharp (Gemma 3 and 4: 1.3e-2 at most) and
+    where a router takes another of two experts that are nearly as likely (7.9e-2 at most, and other tokens win);
     scripts/FIGURES.md has a real model's figure. A scale of another key moves the mean KL by far more."""
     logits = checkpoint.logits("--kv", "q8")[checkpoint.rows]
     mean, largest, agreeing, decided = compare.report(checkpoint.expected, logits)
     print(f"mean KL {mean:.1e}, largest {largest:.1e}, top token {agreeing} of {decided}")
-    assert mean <= (3e-2 if checkpoint.directory.name.startswith("gemma") else 5e-3)
-    assert agreeing >= 0.95 * decided
+    name = checkpoint.directory.name
+    routed = "-moe" in name or "oss" in name or name.startswith(("mixtral", "olmoe"))
+    assert mean <= (0.15 if routed else 3e-2 if name.startswith("gemma") else 5e-3)
+    assert agreeing >= (0.8 if routed else 0.95) * decided
 
 
 @over(MODELS)
