@@ -66,8 +66,9 @@ static double float_weight(const Linear *l, int o, int k, bool rounded) {
   const int groups = (l->n_in - 1) / l->group + 1, group = k / l->group;
   const uint8_t *codes = (const uint8_t *)l->weight;
   if (l->kind == LINEAR_FP4) {
-    const int code = codes[(size_t)o * (l->n_in / 2) + k / 2] >> k % 2 * 4 & 15;
-    const uint8_t scale = ((const uint8_t *)l->scales)[(size_t)o * groups + group];
+    const size_t row = (size_t)o * (1 + l->row_skip);
+    const int code = codes[row * (l->n_in / 2) + k / 2] >> k % 2 * 4 & 15;
+    const uint8_t scale = ((const uint8_t *)l->scales)[row * groups + group];
     const double numbers[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     return (code & 8 ? -1 : 1) * numbers[code & 7] * (double)l->scale_values[scale];
   }
@@ -212,6 +213,17 @@ static void expect_norm(const float *got, const Vector &from, bool plus_one, con
   expect(got && to_host<float>(got, want.size()) == want, what, "a norm");
 }
 
+static void expect_experts(const DeviceExperts &got, const ExpertLayer &from, int n, cudaStream_t stream) {
+  if (n > 0) expect_linear(Matrix8(&got.router, stream), 0, 1, &from.router);
+  for (int e = 0; e < n; e++) {
+    const DeviceLinear gate_up = linear_expert(&got.gate_up, e), down = linear_expert(&got.down, e);
+    const Matrix8 pair(&gate_up, stream);
+    expect_linear(pair, 0, 2, &from.experts[e].gate);
+    expect_linear(pair, 1, 2, &from.experts[e].up);
+    expect_linear(Matrix8(&down, stream), 0, 1, &from.experts[e].down);
+  }
+}
+
 static void expect_layers(const BackendModel &loaded) {
   const Model *model = loaded.model;
   const bool one = model->config.norm_plus_one, silu = model->config.activation == ACTIVATION_SILU;
@@ -231,9 +243,12 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->conv.taps, from->conv.taps, false, "conv.conv.weight");
     expect_norm(to->conv.bias, from->conv.bias, false, "conv.conv.bias");
     expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
-    expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, loaded.stream);
     expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
-    expect_linear(Matrix8(&to->down, loaded.stream), 0, 1, &from->down);
+    expect_experts(to->experts, from->moe, config_layer(&model->config, i).n_experts, loaded.stream);
+    if (from->gate.n_out > 0) {
+      expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, loaded.stream);
+      expect_linear(Matrix8(&to->down, loaded.stream), 0, 1, &from->down);
+    }
     expect_norm(to->sinks, from->sinks, false, "sinks");
     expect_norm(to->scalar, from->scalar, false, "layer_scalar");
     expect_norm(to->input_norm, from->input_norm, one, "input_norm");
