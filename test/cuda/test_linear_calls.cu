@@ -77,8 +77,9 @@ static void check_calls(void) {
   CHECK(cudaMalloc((void **)&x, 40 * 128 * 2));
   CHECK(cudaMalloc((void **)&y, 48 * 128 * 2)); /* 40 tokens of results, or all weights */
   random_activations<<<8, 256, 0, stream>>>(x, 40, 128, 128, 5);
-  LinearCall call = {&stacked, x, 128, 40, LINEAR_TO_F32, y, 48, ACT_F16, false, NULL, 0};
+  LinearCall call = {&stacked, x, 128, 40, LINEAR_TO_F32, y, 48, ACT_F16, false, "awq_dequant", 0};
   expect_said(linear_run(fresh, &call, &error), "stacked: not prepared for 40 rows by ", "a first call");
+  call.kernel = NULL;
   MUST(linear_prepare(fresh, &stacked, ACT_F16, 40, NULL, &error));
   for (int n : {1, 2, 7, 8, 9, 16, 31, 32, 33, 40}) {
     call.n_tokens = n;
