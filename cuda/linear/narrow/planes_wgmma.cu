@@ -195,34 +195,12 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ Barriers<S> bar;
-  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  const int warp = warp_of_block();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; i++) {
-      barrier_init(bar.full + i, 2 + 32); /* x, weights, and copies of scales and zeros */
-      barrier_init(bar.empty + i, S::kGroupThreads / 32);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();
-  dependents_may_start();
-  if (warp < S::kConsumers / 32) {
-    if constexpr (S::kMovesRegisters) registers_up_to<S::kConsumers == 384 ? 160 : 112>();
+  unsigned char *stages = first_stage(shared);
+  constexpr int kRegisters = S::kConsumers == 384 ? 160 : 112;
+  run_block<S, Consumer<S>, kRegisters>(a, stages, bar, [&] {
     wait_for_previous();
-    Consumer<S> c(stages, bar, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
-    multiply_parts<S>(a, stages, c);
-  } else {
-    if constexpr (S::kMovesRegisters) registers_down_to<32>();
-    if (warp == S::kConsumers / 32 + 1) {
-      load_groups<S>(a, stages, bar);
-    } else if (threadIdx.x % 32 == 0) {
-      if (warp == S::kConsumers / 32) load_weights<S>(a, stages, bar);
-      if (warp == S::kConsumers / 32 + 2) {
-        wait_for_previous();
-        load_x<S>(a, stages, bar);
-      }
-    }
-  }
+    load_x<S>(a, stages, bar);
+  });
 #endif
 }
 

@@ -298,6 +298,43 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char 
   });
 }
 
+/* The work of a block. Its first warps are the consumers, which may have kRegisters registers a thread. The
+ * next three warps load weights, scales and zeros, and x: a single thread of the third calls load_x(), which
+ * waits for the kernel before this one. Weights do not depend on that kernel and are loaded at once. */
+template <class S, class Consumer, int kRegisters, class LoadX>
+__device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stages, Barriers<S> &bar,
+                                          LoadX load_x) {
+  const int warp = warp_of_block();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; i++) {
+      barrier_init(bar.full + i, 2 + 32); /* x, weights, and copies of scales and zeros */
+      barrier_init(bar.empty + i, S::kGroupThreads / 32);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  dependents_may_start();
+  if (warp < S::kConsumers / 32) {
+    if constexpr (S::kMovesRegisters) registers_up_to<kRegisters>();
+    wait_for_previous();
+    Consumer c(stages, bar, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
+    multiply_parts<S>(a, stages, c);
+  } else {
+    if constexpr (S::kMovesRegisters) registers_down_to<32>();
+    if (warp == S::kConsumers / 32 + 1) {
+      load_groups<S>(a, stages, bar);
+    } else if (threadIdx.x % 32 == 0) {
+      if (warp == S::kConsumers / 32) load_weights<S>(a, stages, bar);
+      if (warp == S::kConsumers / 32 + 2) load_x();
+    }
+  }
+}
+
+/* The stages of the ring in a block's shared memory, aligned for tensor copies. */
+__device__ __forceinline__ unsigned char *first_stage(unsigned char *shared) {
+  return shared + (1024 - shared_address(shared) % 1024) % 1024;
+}
+
 #endif
 
 /* Work of n_tiles tiles. Where the tiles are not even over the blocks, every j blocks get k tiles if it keeps
