@@ -81,7 +81,8 @@ static GenerateResult run(const Backend *backend, const SamplerSettings *setting
                              .n_forced = plan->first ? N_FORCED : 0};
   assert_int_equal(generate(session, &options, hear, heard, &result, NULL), STATUS_OK);
   assert_int_equal(result.n_generated, heard->n);
-  /* But the last, which nobody asked for, and forced ones before it. */
+  /* The session need not hold the last token, since nobody asked what follows it, nor forced tokens that end
+   * the answer together with it. */
   assert_true(session_length(session) >= N_PROMPT + heard->n - 1 - N_FORCED);
   assert_memory_equal(session_ids(session) + N_PROMPT, heard->ids,
                       (size_t)(session_length(session) - N_PROMPT) * sizeof *heard->ids);

@@ -129,7 +129,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
 /* --- what follows by force */
 
 /* Asks for the tokens that follow the text of the last n tokens. */
-static Status force_behind(Bound *b, const Tokenizer *tokenizer, int n, Error *err) {
+static Status force_after(Bound *b, const Tokenizer *tokenizer, int n, Error *err) {
   Buffer before = {0};
   Status status = STATUS_OK;
   for (int i = BOUND_LAST - n; i < BOUND_LAST && status == STATUS_OK; i++) {
@@ -150,7 +150,7 @@ Status bound_forced(Bound *b, const Tokenizer *tokenizer, const int32_t **ids, i
   const bool were_forced = b->forced.count > 0;
   b->forced.count = 0;
   if (were_forced) return STATUS_OK; /* after them several tokens may come */
-  TRY(force_behind(b, tokenizer, b->n_last, err));
+  TRY(force_after(b, tokenizer, b->n_last, err));
   if (b->forced.count == 0) return STATUS_OK;
   b->n_forced = b->forced.count;
   *ids = b->forced.ids;
