@@ -183,7 +183,8 @@ static Formula value_of_goal(void *user, const FormulaNode *atom, Formula itself
   return ((const Values *)user)->values[atom->a];
 }
 
-bool frame_allows(Machine *m, const Frame *frame, const bool *verdicts) {
+/* True if the need of the open child allows these verdicts of it. */
+static bool frame_allows(Machine *m, const Frame *frame, const bool *verdicts) {
   Values values = {verdicts};
   return formula_map(formulas_of(m), frame->child_need, ATOM_BIT(ATOM_GOAL), value_of_goal, &values) !=
          FORMULA_FALSE;

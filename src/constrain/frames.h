@@ -25,8 +25,6 @@ Lang frame_next_keys(Machine *m, const Frame *frame);
 Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind);
 /* The verdicts of null, false or true; false if it is refused. */
 bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts);
-/* True if `need` allows these verdicts of the open child. */
-bool frame_allows(Machine *m, const Frame *frame, const bool *verdicts);
 
 /* True if all keys that no keyword names have the same effect. */
 bool frame_keys_are_alike(const Machine *m, const Frame *frame);

@@ -22,11 +22,6 @@ const Json *schema_find(const Json *object, const char *key) {
   return NULL;
 }
 
-bool json_is_null(const Json *value) {
-  return value && !json_is_object(value) && !json_is_array(value) && !json_is_string(value) &&
-         !json_is_number(value) && !json_is_bool(value);
-}
-
 Status number_list_add(NumberList *list, uint32_t number, Error *err) {
   TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a schema", err));
   list->items[list->count++] = number;

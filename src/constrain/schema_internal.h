@@ -5,7 +5,6 @@
 
 /* The member of an object whatever its value, null too; NULL if absent. */
 const Json *schema_find(const Json *object, const char *key);
-bool json_is_null(const Json *value);
 
 /* Adds the number of the schema that `json` is, not compiled yet; `pointer` is its place. */
 Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, const char *pointer,

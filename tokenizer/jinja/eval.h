@@ -160,5 +160,3 @@ typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_FOLDED } CaseKind;
 /* Appends text[from, to) in a case; the text around it counts as context. */
 Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind);
 bool code_is_cased(uint32_t code); /* a letter in upper, lower or title case */
-Status iterator_make(Render *render, const char *type_name, Value source,
-                     Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out);

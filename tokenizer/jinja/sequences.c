@@ -7,8 +7,8 @@
 
 /* --- iterators */
 
-Status iterator_make(Render *render, const char *type_name, Value source,
-                     Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out) {
+static Status iterator_make(Render *render, const char *type_name, Value source,
+                            Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out) {
   Iterator iterator = {.type_name = type_name, .next = next, .cursor = {.source = source}, .state = state};
   return value_object(render, VALUE_ITERATOR, &iterator, sizeof iterator, out);
 }
