@@ -1,6 +1,6 @@
 /* cells.c - see cells.h.
  *
- * Called by: line_editor.c, line_display.c.
+ * Called by: line_editor.c, line_display.c, word_wrap.c.
  * Always true: a cell in the range of proxies is the index of its slot. */
 #include "terminal/cells.h"
 
@@ -167,6 +167,12 @@ static bool is_unseen(wchar_t cell) {
   return steers_terminal((uint32_t)cell) || (wcwidth(cell) < 0 && !is_new_picture(cell));
 }
 
+int cells_columns(uint32_t code) {
+  const int width = wcwidth((wchar_t)code);
+  if (width >= 0) return width;
+  return is_new_picture((wchar_t)code) ? 2 : 1;
+}
+
 int cells_width(const Cells *cells, wchar_t cell, int column) {
   const Proxy *proxy = proxy_of(cells, cell);
   if (proxy) return proxy->width;
@@ -174,8 +180,7 @@ int cells_width(const Cells *cells, wchar_t cell, int column) {
   if (cell == L'\t') return 8 - column % 8;
   if (cell < 0x20 || cell == 0x7F) return 2;
   if (is_unseen(cell)) return snprintf(NULL, 0, "<U+%04X>", (unsigned)cell);
-  int width = wcwidth(cell);
-  return width < 0 ? 2 : width;
+  return cells_columns((uint32_t)cell);
 }
 
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err) {

@@ -1,6 +1,6 @@
 /* console.c - see console.h.
  *
- * Called by: chat.c, line_editor.c.
+ * Called by: chat.c, line_editor.c, answer/show.c (terminal_columns).
  * Always true: the one mutable global is shared with signal handlers; handlers call only async-signal-safe
  *              functions. A handler may run in any thread, so it wakes console_wait() through a pipe. */
 #include "terminal/console.h"
@@ -179,18 +179,22 @@ ConsoleEvent console_wait(void) {
   }
 }
 
-static struct winsize window(void) {
+static struct winsize window_of(int descriptor) {
   struct winsize size = {0};
-  if (ioctl(console.screen, TIOCGWINSZ, &size)) size = (struct winsize){0};
+  if (ioctl(descriptor, TIOCGWINSZ, &size)) size = (struct winsize){0};
   return size;
 }
 
+int terminal_columns(int descriptor) {
+  return window_of(descriptor).ws_col;
+}
+
 int console_columns(void) {
-  int columns = window().ws_col;
+  int columns = terminal_columns(console.screen);
   return columns < 2 ? 80 : columns;
 }
 
 int console_rows(void) {
-  int rows = window().ws_row;
+  int rows = window_of(console.screen).ws_row;
   return rows < 1 ? 24 : rows;
 }

@@ -38,5 +38,6 @@ typedef enum {
 /* Waits for input on descriptor 0 (or its end) or a signal. */
 ConsoleEvent console_wait(void);
 
-int console_columns(void); /* of the screen; 80 if unknown */
-int console_rows(void);    /* 24 if unknown */
+int terminal_columns(int descriptor); /* of a terminal; 0 if unknown */
+int console_columns(void);            /* of the screen; 80 if unknown */
+int console_rows(void);               /* 24 if unknown */

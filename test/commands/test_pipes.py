@@ -10,6 +10,7 @@ import time
 
 import pytest
 from renamed_tokens import renamed
+from screen import Screen
 from terminals import read_all
 
 PROMPT = "Once upon a time"
@@ -280,8 +281,28 @@ def test_an_interrupted_prefill_takes_its_progress_back(start, variant, tmp_path
     seen += read_all(main)
     os.close(main)
     assert process.wait(60) == 130
-    assert seen.rsplit(b" tokens\r\x1b[K", 1)[1].startswith(b"auk: prompt "), seen
+    assert seen.rsplit(b"\r\x1b[K", 1)[1].startswith(b"auk: prompt "), seen
     assert json.loads(process.stdout.read())["finish_reason"] == "interrupted"
+
+
+def test_a_sign_turns_until_the_first_text(start, variant, tmp_path):
+    model = variant(config={"max_position_embeddings": 200000}, name="long")
+    (tmp_path / "text").write_text("The dog ran. " * 20000)
+    main, terminal = pty.openpty()
+    environment = {**os.environ, "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+    process = start("-m", str(model), "--raw", "-f", str(tmp_path / "text"), stdout=terminal, stderr=terminal,
+                    env=environment)
+    os.close(terminal)
+    seen = b""
+    while len(set(re.findall("[\u2800-\u28ff]", seen.decode(errors="replace")))) < 3:
+        seen += os.read(main, 4096)
+    process.send_signal(signal.SIGINT)
+    seen += read_all(main)
+    os.close(main)
+    assert process.wait(60) == 130
+    screen = Screen(24, 80)
+    screen.feed(seen.decode())
+    assert re.fullmatch(r"\[0 tokens, 0.0/s; context \d+ of 200000\]", "".join(screen.lines()))
 
 
 def test_a_terminal_that_takes_nothing_back_is_shown_no_progress(start, variant, sanitized, tmp_path):

@@ -432,7 +432,8 @@ def test_statistics_show_where_a_person_reads_both(start, stories, answer):
     seen = read_all(main)
     os.close(main)
     assert process.wait(60) == 0
-    assert seen.startswith(answer("-p", PROMPT, "-n", 20) + b"\r\nauk: prompt ") and b"answer 20 tokens" in seen
+    figures = rb"\r\n\x1b\[2m\[20 tokens, [0-9.]+/s; context 24 of 512\]\x1b\[22m\r\n"
+    assert re.fullmatch(re.escape(answer("-p", PROMPT, "-n", 20)) + figures, seen)
     # Beside a pipe they would stand within what its reader writes, and a short prompt has no progress to show.
     assert on_terminal(start, flags, "stderr") == (b"", answer("-p", PROMPT, "-n", 20))
 

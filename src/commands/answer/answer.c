@@ -399,6 +399,14 @@ bool answer_was_cut(const AnswerResult *result) {
          result->reason == FINISH_REPETITION;
 }
 
+AnswerFigures answer_figures(const AnswerResult *result, const Session *session) {
+  AnswerFigures figures;
+  snprintf(figures.text, sizeof figures.text, "[%d tokens, %.1f/s; context %d of %d]", result->n_generated,
+           answer_per_second(result->n_generated - 1, result->decode_ms), session_length(session),
+           session_context(session));
+  return figures;
+}
+
 void answer_print_usage(const AnswerResult *result) {
   int n_new = result->n_prompt - result->n_reused, n = result->n_generated;
   char reused[48] = "", thought[48] = "";

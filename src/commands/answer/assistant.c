@@ -43,6 +43,9 @@ const Flag answer_flags[] = {
     FLAG_STRINGS("--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
                  "ends the answer before this text; may be repeated"),
     FLAG_SWITCH("--ignore-eos", AnswerFlags, ignore_eos, "goes on behind end tokens"),
+    FLAG_SWITCH("--plain", AnswerFlags, plain,
+                "on a terminal: no colours, bold or dim text (so does NO_COLOR=1)"),
+    FLAG_SWITCH("--no-wrap", AnswerFlags, no_wrap, "on a terminal: lines are not broken between words"),
     FLAG_SWITCH("-v, --verbose", AnswerFlags, verbose, "settings and statistics to standard error"),
 };
 const Flag sampling_flags[] = {

@@ -49,6 +49,7 @@ typedef struct {
   int context;      /* -c; NOT_GIVEN: choose; 0: the model's maximum */
   StringList stops; /* --stop */
   bool ignore_eos;
+  bool plain, no_wrap; /* on a terminal: no styles; words are not wrapped */
   bool verbose;
 } AnswerFlags;
 
@@ -69,7 +70,7 @@ typedef struct {
     .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN                                               \
   }
 
-extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
+extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
 /* The eight groups, for a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
@@ -206,6 +207,12 @@ void answer_free(Answer *answer); /* NULL is fine */
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
 double answer_per_second(long long n, double ms); /* 0 if either is 0 */
+
+/* The line after an answer on a terminal: "[49 tokens, 25.9/s; context 117 of 8192]". */
+typedef struct {
+  char text[96];
+} AnswerFigures;
+AnswerFigures answer_figures(const AnswerResult *result, const Session *session);
 
 /* Prints the statistics of an answer to standard error, for -v and -u. */
 void answer_print_usage(const AnswerResult *result);

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
@@ -33,13 +32,28 @@ const Flag reply_flags[] = {
                 "only the first fenced code block, which then ends the answer; it fails where there is none"),
     FLAG_SWITCH("--no-stream", ReplyFlags, no_stream, "the answer at once, when it is complete"),
     FLAG_SWITCH("-u, --usage", ReplyFlags, usage,
-                "tokens and times to standard error (by default only where both outputs are a terminal)"),
+                "tokens and times to standard error (a short line where both outputs are a terminal)"),
     FLAG_SWITCH("--require-stop", ReplyFlags, require_stop,
                 "exit status 4 where -n or the context cut the answer"),
 };
 
 bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant) {
-  return flags->usage || assistant->answer.verbose || (progress_is_terminal() && output_is_terminal());
+  return flags->usage || assistant->answer.verbose;
+}
+
+bool reply_has_person(void) {
+  return progress_is_terminal() && output_is_terminal();
+}
+
+static void print_figures(const Reply *reply, const AnswerResult *result) {
+  const Assistant *a = reply->assistant;
+  if (reply_shows_usage(reply->flags, a->flags)) {
+    answer_print_usage(result);
+  } else if (reply_has_person()) {
+    const bool dim = terminal_has_colours(STDERR_FILENO) && !a->flags->answer.plain;
+    fprintf(stderr, "%s%s%s\n", dim ? style_begin(STYLE_DIM) : "", answer_figures(result, a->session).text,
+            dim ? style_end(STYLE_DIM) : "");
+  }
 }
 
 /* --- the JSON object */
@@ -172,9 +186,15 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
   *reply = (Reply){.flags = flags, .assistant = a, .file = -1, .scores = {.n_best = flags->logprobs}};
   TRY(open_output(flags, &reply->file, err));
   reply->show = show_to(a, reply->file >= 0 ? reply->file : STDOUT_FILENO);
+  reply->show.source |= flags->code;
   reply->show.write = write_shown;
   reply->show.user = reply;
   show_begin(&reply->show);
+  reply->spinner = (Spinner){.is_on = terminal_takes_escapes(STDERR_FILENO),
+                             .turns = reply_has_person(),
+                             .dim = terminal_has_colours(STDERR_FILENO) && !a->flags->answer.plain,
+                             .screen = STDERR_FILENO};
+  spinner_begin(&reply->spinner);
   return STATUS_OK;
 }
 
@@ -191,11 +211,16 @@ static Status take_thought(Reply *reply, const char *text, size_t size, Error *e
   const ReplyFlags *flags = reply->flags;
   if (flags->json || flags->jsonl) {
     if (reply->assistant->flags->chat.hide_thinking) return STATUS_OK;
+    if (flags->jsonl) spinner_end(&reply->spinner);
     if (flags->jsonl) TRY(put_piece(reply, "thinking", text, size, err));
     return buffer_append(&reply->thinking, text, size, err);
   }
   if (flags->code) return STATUS_OK;
   if (flags->no_stream) return buffer_append(&reply->thinking, text, size, err);
+  if (!reply->show.thoughts)
+    spinner_say(&reply->spinner, "thinking");
+  else
+    spinner_end(&reply->spinner);
   return show_text(&reply->show, TEXT_THOUGHT, text, size, err);
 }
 
@@ -204,6 +229,7 @@ static Status take_answer(Reply *reply, const char *text, size_t size, Error *er
   const ReplyFlags *flags = reply->flags;
   if (size == 0) return STATUS_OK;
   reply->last = text[size - 1];
+  if (flags->jsonl || !(flags->json || flags->no_stream)) spinner_end(&reply->spinner);
   if (flags->jsonl) TRY(put_piece(reply, "text", text, size, err));
   if (flags->json || flags->jsonl || flags->no_stream) return buffer_append(&reply->text, text, size, err);
   return show_text(&reply->show, TEXT_ANSWER, text, size, err);
@@ -232,23 +258,9 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
   return take_part(reply, err);
 }
 
-static void end_progress(Reply *reply) {
-  if (reply->progress) progress_clear();
-  reply->progress = false;
-}
-
 static void show_progress(void *user, int done, int total) {
   Reply *reply = user;
-  enum { SHORT_MS = 300 };                               /* shorter prefills show no progress */
-  if (reply->show.begun && reply->show.terminal) return; /* the answer is on that line */
-  if (reply->began_ms == 0) reply->began_ms = clock_ms();
-  if (done == total) {
-    end_progress(reply);
-    reply->began_ms = 0;
-  } else if (clock_ms() - reply->began_ms >= SHORT_MS && terminal_takes_escapes(STDERR_FILENO)) {
-    fprintf(stderr, "\rprompt: %d of %d tokens", done, total);
-    reply->progress = true;
-  }
+  if (done < total) spinner_say(&reply->spinner, "prompt: %d of %d tokens", done, total);
 }
 
 AnswerSink reply_sink(Reply *reply) {
@@ -316,11 +328,11 @@ static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err) {
   const ReplyFlags *flags = reply->flags;
-  end_progress(reply); /* of an interrupted prefill */
+  spinner_end(&reply->spinner);
   TRY(finish(reply, prompt, n_prompt, result, err));
   TRY(close_output(flags, &reply->file, err));
   report_cut(reply, result);
-  if (reply_shows_usage(flags, reply->assistant->flags)) answer_print_usage(result);
+  print_figures(reply, result);
   if (result->reason == FINISH_INTERRUPTED) return STATUS_INTERRUPTED;
   if (flags->require_stop && answer_was_cut(result))
     return error_set(err, STATUS_CUT_SHORT, "the answer was cut short by %s (--require-stop)",
@@ -331,7 +343,7 @@ Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const Ans
 }
 
 void reply_release(Reply *reply) {
-  end_progress(reply);
+  spinner_end(&reply->spinner);
   if (reply->flags && reply->file >= 0) close(reply->file);
   show_release(&reply->show);
   code_block_release(&reply->block);

@@ -10,6 +10,7 @@
 #include "commands/answer/code_block.h"
 #include "commands/answer/prompt.h"
 #include "commands/answer/show.h"
+#include "terminal/spinner.h"
 
 typedef struct {
   const char *path; /* -o, or NULL: standard output */
@@ -37,13 +38,13 @@ typedef struct {
   char last;             /* of the text so far; 0: none */
   IdList ids;            /* ids of the answer */
   ScoreList scores;
-  bool progress;   /* a progress line is on standard error */
-  double began_ms; /* start of the prefill */
+  Spinner spinner; /* on standard error, until the first text */
 } Reply;           /* starts zeroed; release with reply_release() */
 
-/* True if statistics are to be printed: on request, and if both outputs are terminals. With standard output
- * in a pipe they would garble the screen of its reader (a pager). */
-bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
+bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant); /* -u or -v asks for it */
+/* True if both outputs are terminals: a person reads both. With standard output in a pipe, figures and a
+ * spinner would garble the screen of its reader (a pager). */
+bool reply_has_person(void);
 Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
                           Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);

@@ -1,4 +1,5 @@
-/* show.c - see show.h.   Called by: reply.c, map_answer.c, chat*.c, dialogue.c.   Calls: output.c. */
+/* show.c - see show.h.   Called by: reply.c, map_answer.c, chat*.c, dialogue.c.   Calls: markdown.c,
+ * output.c. */
 #include "commands/answer/show.h"
 
 #include <stdlib.h>
@@ -7,9 +8,8 @@
 #include "base/output.h"
 #include "base/terminal_text.h"
 #include "commands/common.h"
-
-#define DIM     "\033[2m"
-#define NOT_DIM "\033[22m"
+#include "terminal/cells.h"
+#include "terminal/console.h"
 
 bool terminal_has_colours(int descriptor) {
   const char *no_colour = getenv("NO_COLOR");
@@ -19,11 +19,14 @@ bool terminal_has_colours(int descriptor) {
 /* --- an answer */
 
 Show show_to(const Assistant *assistant, int descriptor) {
-  const ChatFlags *flags = &assistant->flags->chat;
-  bool terminal = isatty(descriptor);
+  const ChatFlags *chat = &assistant->flags->chat;
+  const AnswerFlags *answer = &assistant->flags->answer;
+  const bool terminal = isatty(descriptor), counts = terminal && cells_begin();
   return (Show){.terminal = terminal,
-                .dim = terminal_has_colours(descriptor),
-                .thoughts = flags->show_thinking || (terminal && !flags->hide_thinking),
+                .screen = counts && !answer->no_wrap ? descriptor : -1,
+                .styles = terminal_has_colours(descriptor) && !answer->plain,
+                .source = assistant->form.given || assistant->tools.given,
+                .thoughts = chat->show_thinking || (terminal && !chat->hide_thinking),
                 .open = assistant->thinking.open,
                 .close = assistant->thinking.close};
 }
@@ -31,6 +34,7 @@ Show show_to(const Assistant *assistant, int descriptor) {
 void show_begin(Show *show) {
   show->kind = TEXT_ANSWER;
   show->begun = show->ends_line = false;
+  markdown_release(&show->markdown); /* an answer that failed may have left text */
 }
 
 static Status send(Show *show, Error *err) {
@@ -42,34 +46,77 @@ static Status send(Show *show, Error *err) {
   return status;
 }
 
+/* --- on a terminal */
+
+/* Moves what the terminal is to get to `out`. */
+static Status take_shown(Show *show, Error *err) {
+  Buffer *shown = &show->markdown.wrap.out;
+  Status status = shown->size ? buffer_append(&show->out, shown->data, shown->size, err) : STATUS_OK;
+  shown->size = 0;
+  return status;
+}
+
+static Status push(Show *show, const char *text, size_t size, Error *err) {
+  Markdown *m = &show->markdown;
+  const bool thought = show->kind == TEXT_THOUGHT, source = show->source && !thought;
+  m->is_plain = source || thought;
+  m->is_dim = thought && show->styles;
+  m->wrap.styles = show->styles;
+  m->wrap.columns = show->screen >= 0 && !source ? terminal_columns(show->screen) : 0;
+  show->safe.size = 0;
+  TRY(terminal_text(&show->safe, text, size, err));
+  return show->safe.size ? markdown_push(m, show->safe.data, show->safe.size, err) : STATUS_OK;
+}
+
+static Status append(Show *show, const char *text, size_t size, Error *err) {
+  if (!show->terminal) return buffer_append(&show->out, text, size, err);
+  TRY(push(show, text, size, err));
+  return take_shown(show, err);
+}
+
+/* Ends the text of a kind, and what it holds back. */
+static Status end_kind(Show *show, Error *err) {
+  if (!show->terminal) return STATUS_OK;
+  TRY(markdown_end(&show->markdown, err));
+  return take_shown(show, err);
+}
+
 /* Appends the mark between answer and thought. */
 static Status put_border(Show *show, TextKind kind, Error *err) {
-  Buffer *out = &show->out;
-  if (kind == TEXT_THOUGHT) return show->dim ? STATUS_OK : buffer_printf(out, err, "%s\n", show->open);
-  if (show->dim) return buffer_append(out, "\n\n", 2, err);
-  return buffer_printf(out, err, "\n%s\n\n", show->close);
+  Buffer mark = {0};
+  Status status = end_kind(show, err);
+  if (status == STATUS_OK && kind == TEXT_THOUGHT && !show->styles)
+    status = buffer_printf(&mark, err, "%s\n", show->open);
+  else if (status == STATUS_OK && kind == TEXT_ANSWER)
+    status = show->styles ? buffer_append_string(&mark, "\n\n", err)
+                          : buffer_printf(&mark, err, "\n%s\n\n", show->close);
+  if (status == STATUS_OK && mark.size) status = append(show, mark.data, mark.size, err);
+  if (status == STATUS_OK) status = end_kind(show, err);
+  buffer_release(&mark);
+  return status;
 }
+
+/* --- */
 
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err) {
   if (kind == TEXT_THOUGHT && !show->thoughts) return STATUS_OK;
   if (kind != show->kind) TRY(put_border(show, kind, err));
   show->kind = kind;
-  bool dim = show->dim && kind == TEXT_THOUGHT;
-  if (dim) TRY(buffer_append_string(&show->out, DIM, err));
-  TRY(show->terminal ? terminal_text(&show->out, text, size, err)
-                     : buffer_append(&show->out, text, size, err));
-  if (dim) TRY(buffer_append_string(&show->out, NOT_DIM, err));
+  TRY(append(show, text, size, err));
   if (size) show->ends_line = text[size - 1] == '\n';
   return send(show, err);
 }
 
 Status show_end(Show *show, Error *err) {
-  if (!show->terminal || show->ends_line) return STATUS_OK;
-  TRY(buffer_append(&show->out, "\n", 1, err));
+  if (!show->terminal) return STATUS_OK;
+  TRY(end_kind(show, err));
+  if (!show->ends_line) TRY(buffer_append(&show->out, "\n", 1, err));
   show->ends_line = true;
   return send(show, err);
 }
 
 void show_release(Show *show) {
+  markdown_release(&show->markdown);
+  buffer_release(&show->safe);
   buffer_release(&show->out);
 }

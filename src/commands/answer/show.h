@@ -1,10 +1,13 @@
-/* show.h - formats thought and answer for a terminal, a pipe or a file. Pipes and files get the model's text
- * unchanged, terminals get terminal_text()'s form. A thought is dim on a terminal with colours; elsewhere
- * (NO_COLOR, TERM=dumb, a pipe) it stands between the model's marks. Each write resets the dimness itself, so
- * that the terminal is in order whenever the program ends. */
+/* show.h - formats thought and answer for a terminal, a pipe or a file. Pipes and files get the model's
+ * text unchanged. On a terminal terminal_text() makes it safe, words wrap, and Markdown has styles
+ * (markdown.h); an answer in a form (JSON, a regular expression, a grammar) is left as it is, since each
+ * of its bytes means something. A thought is dim on a terminal with colours; elsewhere (NO_COLOR, --plain,
+ * TERM=dumb, a pipe) it stands between the model's marks. Each write ends its style itself, so that the
+ * terminal is in order whenever the program ends. */
 #pragma once
 
 #include "commands/answer/assistant.h"
+#include "terminal/markdown.h"
 
 /* True if the descriptor is a terminal that may get colours: NO_COLOR is unset or empty, TERM is not "dumb"
  * (https://no-color.org). */
@@ -14,15 +17,19 @@ typedef struct {
   Status (*write)(void *user, const char *bytes, size_t size, Error *err); /* NULL: standard output */
   void *user;
   bool terminal;            /* control characters become pictures; the last line is ended */
-  bool dim;                 /* thoughts are dim; PRECOND terminal */
+  int screen;               /* descriptor whose width counts; -1: no word is wrapped */
+  bool styles;              /* thoughts are dim, Markdown has styles; PRECOND terminal */
+  bool source;              /* of an answer, Markdown has none and words are not wrapped */
   bool thoughts;            /* thoughts are shown */
   const char *open, *close; /* marks around a thought that is not dim; owned by the chat */
 
-  TextKind kind;  /* kind of the previous text */
-  bool begun;     /* something was written */
-  bool ends_line; /* its last byte was a newline */
-  Buffer out;     /* buffer for one write */
-} Show;           /* set the upper part, zero the lower one; release with show_release() */
+  TextKind kind;     /* kind of the previous text */
+  bool begun;        /* something was written */
+  bool ends_line;    /* its last byte was a newline */
+  Markdown markdown; /* on a terminal */
+  Buffer safe;       /* text that is safe for it */
+  Buffer out;        /* buffer for one write */
+} Show;              /* set the upper part, zero the lower one; release with show_release() */
 
 /* Configures Show from the flags and the descriptor; the caller sets `write` and `user`. */
 Show show_to(const Assistant *assistant, int descriptor);

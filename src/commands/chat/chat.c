@@ -101,8 +101,10 @@ static Status open_terminal(Dialogue *d, Error *err) {
   d->screen = isatty(STDOUT_FILENO) ? stdout : stderr;
   d->interactive = isatty(STDIN_FILENO) && isatty(fileno(d->screen));
   d->ansi = d->interactive && terminal_takes_escapes(fileno(d->screen));
-  d->dim = d->interactive && terminal_has_colours(fileno(d->screen));
+  d->dim = d->interactive && terminal_has_colours(fileno(d->screen)) && !d->assistant.flags->answer.plain;
   d->show = show_to(&d->assistant, STDOUT_FILENO);
+  d->spinner = (Spinner){
+      .is_on = d->ansi && !d->talk->no_status, .turns = true, .dim = d->dim, .screen = fileno(d->screen)};
   chat_settings_begin(&d->settings, &d->assistant, d->show.thoughts);
   if (!d->interactive) return STATUS_OK;
   const volatile int *loading = d->assistant.interrupted;

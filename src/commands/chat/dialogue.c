@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "terminal/console.h"
@@ -232,27 +231,16 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
   Dialogue *d = user;
   (void)stop;
   TRY(buffer_append(kind == TEXT_ANSWER ? &d->text : &d->thinking, text, size, err));
+  if (kind == TEXT_THOUGHT && !d->show.thoughts)
+    spinner_say(&d->spinner, "thinking");
+  else
+    spinner_end(&d->spinner);
   return show_text(&d->show, kind, text, size, err);
-}
-
-static void clear_progress(Dialogue *d) {
-  if (!d->in_progress) return;
-  fputs("\r\033[K", d->screen);
-  fflush(d->screen);
-  d->in_progress = false;
 }
 
 static void prefilling(void *user, int done, int total) {
   Dialogue *d = user;
-  enum { SHORT_MS = 300 }; /* shorter prefills show no progress */
-  if (!d->interactive || !d->ansi || d->talk->no_status) return;
-  if (d->show.begun) return; /* the answer is on that line */
-  clear_progress(d);
-  if (done == total || clock_ms() - d->began_ms < SHORT_MS) return;
-  fprintf(d->screen, "%sprompt: %d of %d tokens%s", d->dim ? "\033[2m" : "", done, total,
-          d->dim ? "\033[22m" : "");
-  fflush(d->screen);
-  d->in_progress = true;
+  if (done < total) spinner_say(&d->spinner, "prompt: %d of %d tokens", done, total);
 }
 
 static void note_fullness(Dialogue *d) {
@@ -285,11 +273,8 @@ static void note_end(const Dialogue *d) {
 }
 
 static void note_status(const Dialogue *d) {
-  const AnswerResult *r = &d->result;
-  if (!d->interactive || d->talk->no_status) return;
-  dialogue_note(d, "[%d tokens, %.1f/s; context %d of %d]", r->n_generated,
-                answer_per_second(r->n_generated - 1, r->decode_ms), session_length(d->assistant.session),
-                session_context(d->assistant.session));
+  if (d->interactive && !d->talk->no_status)
+    dialogue_note(d, "%s", answer_figures(&d->result, d->assistant.session).text);
 }
 
 static void count(Dialogue *d) {
@@ -319,9 +304,9 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
     console_mode(CONSOLE_ANSWERING);
   }
   show_begin(&d->show);
-  d->began_ms = clock_ms();
+  spinner_begin(&d->spinner);
   Status status = assistant_answer(&d->assistant, prompt->ids, prompt->count, &sink, &d->result, err);
-  clear_progress(d);
+  spinner_end(&d->spinner);
   if (status == STATUS_OK) status = end_line(d, err);
   d->weights_changed = assistant_check_weights(&d->assistant, err) != STATUS_OK;
   if (d->weights_changed) status = STATUS_FAILED; /* may explain the failure, too */

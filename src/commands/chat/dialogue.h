@@ -8,6 +8,7 @@
 #include "commands/chat/chat_settings.h"
 #include "commands/chat/chat_words.h"
 #include "commands/chat/conversation.h"
+#include "terminal/spinner.h"
 
 typedef struct {
   int n_answers;
@@ -27,8 +28,7 @@ typedef struct {
   bool interactive;      /* the user is at a terminal */
   FILE *screen;          /* the terminal of the user; for a pipe: standard error */
   bool ansi, dim;        /* supports escape sequences; notes are dim */
-  bool in_progress;      /* a progress line is on the screen */
-  double began_ms;       /* start of the answer */
+  Spinner spinner;       /* until the first text of an answer */
   AnswerResult result;   /* of the last answer */
   Buffer text, thinking; /* its texts */
   bool has_result;

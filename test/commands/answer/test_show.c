@@ -12,12 +12,13 @@
 
 #define D "\033[2m"
 #define N "\033[22m"
+#define B "\033[1m"
 
 /* Each write by itself leaves the terminal as it was. */
 static Status collect(void *user, const char *bytes, size_t size, Error *err) {
   int depth = 0;
   for (size_t i = 0; i < size; i++) {
-    if (size - i >= 4 && memcmp(bytes + i, D, 4) == 0) depth++;
+    if (size - i >= 4 && (memcmp(bytes + i, D, 4) == 0 || memcmp(bytes + i, B, 4) == 0)) depth++;
     if (size - i >= 5 && memcmp(bytes + i, N, 5) == 0) depth--;
   }
   assert_int_equal(depth, 0);
@@ -26,7 +27,7 @@ static Status collect(void *user, const char *bytes, size_t size, Error *err) {
 }
 
 typedef struct {
-  const char *to;        /* "p"ipe or "t"erminal, "d"im, "h"idden thoughts */
+  const char *to;        /* "p"ipe or "t"erminal, "d"im, "h"idden thoughts, "s"ource */
   const char *pieces[6]; /* the first character is the kind */
   const char *shown;
 } Case;
@@ -45,10 +46,19 @@ static const Case cases[] = {
     {"th", {"thm\n"}, "\n"},
     {"th", {"thm", "aYes."}, "Yes.\n"},
     {"t", {"a\033[2J"}, "\xe2\x90\x9b[2J\n"},
-    {"td", {"thm", "t so", "aYes."}, D "hm" N D " so" N "\n\nYes.\n"},
+    {"td", {"thm", "t so", "aYes."}, D "hm" N " " D "so" N "\n\nYes.\n"},
     {"td", {"thm"}, D "hm" N "\n"},
     {"td", {"t\033[0m"}, D "\xe2\x90\x9b[0m" N "\n"},
     {"td", {"aYes.", "thm"}, "Yes." D "hm" N "\n"},
+    {"p", {"a**b**\n# c"}, "**b**\n# c"},
+    {"t", {"a**b**\n# c"}, "**b**\n# c\n"},
+    {"td", {"a**b", "a**\n", "a#", "a c"}, B "**b" N B "**" N "\n" B "# c" N "\n"},
+    {"td", {"t**b** `c`", "a`c`"}, D "**b** `c" N D "`" N "\n\n\033[36m`c\033[39m\033[36m`\033[39m\n"},
+    {"td",
+     {"t```\n#", "a# x"},
+     D "```" N "\n" D "#" N "\n\n" B "# x" N "\n"}, /* a thought's fence ends with it */
+    {"tds", {"a# **b**"}, "# **b**\n"},
+    {"tds", {"thm", "a# b"}, D "hm" N "\n\n# b\n"},
 };
 
 static void what_is_shown_is_as_its_reader_needs_it(void **state) {
@@ -59,7 +69,9 @@ static void what_is_shown_is_as_its_reader_needs_it(void **state) {
     Show show = {.write = collect,
                  .user = &got,
                  .terminal = strchr(c->to, 't'),
-                 .dim = strchr(c->to, 'd'),
+                 .screen = -1,
+                 .styles = strchr(c->to, 'd'),
+                 .source = strchr(c->to, 's'),
                  .thoughts = !strchr(c->to, 'h'),
                  .open = "<t>",
                  .close = "</t>"};

@@ -146,8 +146,9 @@ def test_a_thought_is_dim_on_a_terminal(terminal, ask):
     assert seen.endswith("\n\n" + answer + "\n")
     thought = seen[:-len(answer) - 3]
     pieces = thought.split("\033[22m")
-    assert pieces.pop() == "" and all(piece.startswith("\033[2m") for piece in pieces)  # each write ends what it began
-    assert "".join(piece[4:] for piece in pieces) == THOUGHT
+    assert pieces.pop() == ""  # each write ends what it began
+    assert all(piece.lstrip(" ").startswith("\033[2m") for piece in pieces)
+    assert "".join(piece.replace("\033[2m", "", 1) for piece in pieces) == THOUGHT
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}])

@@ -1,0 +1,46 @@
+/* markdown.h - shows a text on a terminal as it comes: words wrap, and light Markdown has styles.
+ *
+ *   fence lines (``` or ~~~)              dim
+ *   lines between them, `code`            coloured
+ *   headings (# to ######), **text**      bold
+ *
+ * The text stays as it is, marks too, so that what is copied from the screen is the source. Lines of code
+ * and of tables are not wrapped: their ends mean something. A mark that is not closed ends with its line;
+ * the text so far is all that is looked at, so nothing is ever written again. */
+#pragma once
+
+#include "terminal/word_wrap.h"
+
+typedef enum {
+  LINE_BEGINS,  /* its kind is not known yet; its characters so far are in `begun` */
+  LINE_TEXT,    /* a paragraph, or a line of a list */
+  LINE_HEADING, /* # Title */
+  LINE_TABLE,   /* | cell | */
+  LINE_CODE,    /* between fences */
+} LineKind;
+
+typedef struct {
+  WordWrap wrap; /* where the text goes; its upper part is the caller's */
+  bool is_plain; /* marks set no style */
+  bool is_dim;   /* all text is dim instead */
+
+  LineKind line;
+  Buffer begun;            /* first characters of a line, until its kind is known */
+  char fence;              /* '`' or '~' that opened the code, 0 outside of code */
+  size_t fence_length;     /* characters of the opening fence */
+  bool is_bold;            /* between ** and ** */
+  size_t n_ticks;          /* backticks that opened `code`; 0 outside of it */
+  char run;                /* '`' or '*': characters of a mark that is not complete */
+  size_t run_length;       /* their number; 0: none */
+  char before_run, before; /* first byte of the character before the mark; of the last one of all */
+  bool escaped;            /* a backslash stands before the next character */
+  char partial[4];         /* [n_partial] the first bytes of a character */
+  size_t n_partial;
+} Markdown; /* set the upper part, zero the lower one; release with markdown_release() */
+
+/* Takes text[0..size) that terminal_text() has made safe, cut anywhere, and appends to wrap.out what can be
+ * shown. */
+Status markdown_push(Markdown *markdown, const char *text, size_t size, Error *err);
+/* Appends what was held back, and begins anew, without marks, where the cursor is. */
+Status markdown_end(Markdown *markdown, Error *err);
+void markdown_release(Markdown *markdown); /* and zeroes it */

@@ -1,0 +1,27 @@
+/* spinner.h - a line on a terminal while it waits for something: a sign that turns, and perhaps a text. It
+ * appears only after a while, so that what is fast shows none, and erases itself. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+
+typedef struct {
+  bool is_on; /* false: nothing is shown */
+  bool turns; /* by a thread; else the text is drawn where it changes */
+  bool dim;
+  int screen; /* descriptor of a terminal that understands escape sequences */
+
+  bool running, has_thread, drawn;
+  double began_ms;
+  unsigned turn;
+  char text[80];
+  pthread_t thread;
+  pthread_mutex_t lock; /* of all above */
+  pthread_cond_t end;   /* `running` has become false */
+} Spinner;              /* set the upper part, zero the lower one */
+
+/* Between the two, nothing else writes to the terminal. Where no thread can be had, nothing turns. */
+void spinner_begin(Spinner *spinner);
+void spinner_end(Spinner *spinner); /* erases the line; does nothing if it does not run */
+/* Sets the text, ASCII; does nothing if it does not run. */
+void spinner_say(Spinner *spinner, const char *format, ...) __attribute__((format(printf, 2, 3)));
