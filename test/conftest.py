@@ -6,10 +6,16 @@ import os
 import pathlib
 import shlex
 import signal
+import tempfile
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# What a test keeps or reads of its own user's: in a folder of the tests, never in the home of whom they run for.
+HOMES = tempfile.TemporaryDirectory(prefix="auk-tests-")
+for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+    os.environ[variable] = os.path.join(HOMES.name, variable)
 
 # The tests may run under nohup, or behind a shell that ignores interrupts: programs they start must not.
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):

@@ -7,6 +7,7 @@
 
 #include "base/output.h"
 #include "commands/common.h"
+#include "commands/settings/settings.h"
 
 const Command commands[] = {
     {"run", &run_interface, "answer a prompt; the command where none is named"},
@@ -25,20 +26,39 @@ const Command commands[] = {
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
 
+/* Takes the command line, and what it leaves from the file of settings. */
+static Status take_flags(CommandCall *call, const Interface *interface, int argc, char **argv,
+                         const char **operands, Settings *settings, bool *helped, Error *err) {
+  FlagParse parse;
+  Status status = flags_begin(interface, call->options, &parse, err);
+  if (status == STATUS_OK) status = flags_take(&parse, argc, argv, operands, &call->n_operands, err);
+  *helped = parse.helped;
+  const bool has_settings = !parse.helped && !parse.no_config && settings_matter(interface);
+  if (status == STATUS_OK && has_settings) status = settings_read(settings, err);
+  if (status == STATUS_OK && has_settings) status = settings_apply(settings, &parse, err);
+  flags_end(&parse);
+  call->usual_model = settings_model(settings);
+  call->aliases = settings->sections;
+  call->n_aliases = settings->n_sections;
+  return status;
+}
+
 int command_call(const Interface *interface, int argc, char **argv) {
   Error err = {{0}};
-  bool helped;
+  bool helped = false;
+  Settings settings = {0};
   const char **operands = mem_alloc((size_t)argc, sizeof *operands, "arguments", &err);
   CommandCall call = {.options = mem_alloc(1, interface->options_size, "options", &err),
                       .operands = operands};
   Status status = STATUS_FAILED;
   if (call.options && operands) {
     if (interface->defaults) memcpy(call.options, interface->defaults, interface->options_size);
-    status = flags_parse(interface, call.options, argc, argv, operands, &call.n_operands, &helped, &err);
+    status = take_flags(&call, interface, argc, argv, operands, &settings, &helped, &err);
     if (status == STATUS_OK && !helped) status = interface->run(&call, &err);
     if (status == STATUS_OK && call.out.size) status = output_write(call.out.data, call.out.size, &err);
     flags_release(interface, call.options);
   }
+  settings_release(&settings);
   buffer_release(&call.out);
   free(operands);
   free(call.options);

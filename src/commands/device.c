@@ -26,7 +26,8 @@ const Flag device_flags[] = {
     FLAG_CHOICE("--kv", "f16|f32|q8", DeviceFlags, kv,
                 "how keys and values are kept (default f16); q8: CPU only, in 8 bits"),
     FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
-    FLAG_INT("--gpu", "N", DeviceFlags, gpu, 0, 1023, "which GPU (default 0)"),
+    FLAG_OF(KIND_INT, int, "--gpu", "N", DeviceFlags, gpu, "which GPU (default 0)", .low = 0, .high = 1023,
+            .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
     FLAG_CHOICE("--act", "f16|int8", DeviceFlags, act,
                 "GPU: what activations are multiplied as; int8 is less exact, and slower than f16 on Hopper"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
@@ -40,12 +41,12 @@ const Flag device_flags[] = {
 /* Refuses flags that only a GPU obeys instead of ignoring them. --gpu is allowed if the device is chosen
  * automatically. */
 static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
-  const char *flag = values->act == 1                 ? "--act int8"
-                     : values->kernel                 ? "--kernel"
-                     : values->no_graphs              ? "--no-graphs"
-                     : values->decode_step            ? "--decode-step"
-                     : values->gpu >= 0 && !automatic ? "--gpu"
-                                                      : NULL;
+  const char *flag = values->act == 1                                          ? "--act int8"
+                     : values->kernel                                          ? "--kernel"
+                     : values->no_graphs                                       ? "--no-graphs"
+                     : values->decode_step                                     ? "--decode-step"
+                     : values->gpu >= 0 && !automatic && !values->gpu_is_usual ? "--gpu"
+                                                                               : NULL;
   if (!flag) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is for GPUs, but this would compute on the CPU", flag);
 }
@@ -87,7 +88,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   return check_on_cpu(values, true, err);
 #else
-  if (values->device == DEVICE_AUTO && values->gpu >= 0)
+  if (values->device == DEVICE_AUTO && values->gpu >= 0 && !values->gpu_is_usual)
     fprintf(stderr, "auk: --gpu %d: this build has no CUDA: computing on the CPU\n", values->gpu);
   if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");

@@ -6,11 +6,12 @@
 
 /* -t, --kv, --device, --gpu, --act, --kernel, --no-graphs, --decode-step. Begin with DEVICE_NOT_GIVEN. */
 typedef struct {
-  int threads; /* 0: all cores this process may use */
-  int kv;      /* KvType */
-  int device;  /* index into "auto|cpu|cuda" */
-  int gpu;     /* -1: not given */
-  int act;     /* index into "f16|int8" */
+  int threads;       /* 0: all cores this process may use */
+  int kv;            /* KvType */
+  int device;        /* index into "auto|cpu|cuda" */
+  int gpu;           /* -1: not given */
+  bool gpu_is_usual; /* from the file of settings: it means nothing on a CPU */
+  int act;           /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */

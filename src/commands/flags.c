@@ -146,12 +146,15 @@ static bool has_name(const char *names, const char *text, size_t size) {
   return false;
 }
 
-static const Flag help_flag = {.names = "-h, --help", .help = "says all this", .kind = KIND_SWITCH};
-static const FlagGroup help_group = {.title = "Help", .flags = &help_flag, .n_flags = 1};
+static const Flag common_flags[] = {
+    {.names = "-h, --help", .help = "says all this", .kind = KIND_SWITCH},
+    {.names = "--no-config", .help = "without the file of settings", .kind = KIND_SWITCH},
+};
+static const FlagGroup common_group = FLAG_GROUP("Every command", common_flags);
 
 const FlagGroup *interface_group(const Interface *interface, size_t index) {
   if (index < interface->n_groups) return &interface->groups[index];
-  return index == interface->n_groups ? &help_group : NULL;
+  return index == interface->n_groups ? &common_group : NULL;
 }
 
 const Flag *interface_flag(const Interface *interface, size_t index, size_t *offset) {
@@ -179,8 +182,9 @@ static Found find_flag(const Interface *interface, const char *text, size_t size
 
 const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset) {
   const Found found = find_flag(interface, text, size);
+  const bool is_common = found.flag >= common_flags && found.flag < common_flags + common_group.n_flags;
   *offset = found.offset;
-  return found.flag == &help_flag ? NULL : found.flag;
+  return is_common ? NULL : found.flag;
 }
 
 static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
@@ -199,17 +203,17 @@ static Status refuse_flag(const Interface *interface, const char *text, size_t s
 }
 
 /* Parses the flag at argv[*at] and its value; *at moves to the last argument consumed. */
-static Status take_flag(const Interface *interface, void *options, int argc, char **argv, int *at,
-                        Word *given, Error *err) {
+static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error *err) {
+  const Interface *interface = parse->interface;
   const char *text = argv[*at], *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
   size_t size = equals ? (size_t)(equals - text) : strlen(text);
   const Found found = find_flag(interface, text, size);
   const Flag *flag = found.flag;
   if (!flag) return refuse_flag(interface, text, size, err);
-  if (flag->once && given[found.index].text)
+  if (flag->once && parse->given[found.index].text)
     return error_set(err, STATUS_USAGE, "%.*s is given twice, expected one", (int)size, text);
-  given[found.index] = (Word){text, size};
-  void *value = (char *)options + found.offset;
+  parse->given[found.index] = (Word){text, size};
+  void *value = (char *)parse->options + found.offset;
   char name[64];
   size_t shown = size < sizeof name ? size : sizeof name - 1;
   memcpy(name, text, shown);
@@ -225,12 +229,15 @@ static Status take_flag(const Interface *interface, void *options, int argc, cha
 
 /* --- rules */
 
-/* The first flag of `names` that was given, as the user spelled it; NULL if none was. */
-static const Word *first_given(const Interface *interface, const char *names, const Word *given) {
+/* The first flag of `names` that was given (and, with `zero`, is 0), as the user spelled it; NULL if none
+ * was. */
+static const Word *first_given(const FlagParse *parse, const char *names, bool zero) {
   Word name;
   while (flag_next_name(&names, &name)) {
-    const Found found = find_flag(interface, name.text, name.size);
-    if (found.flag && given[found.index].text) return &given[found.index];
+    const Found found = find_flag(parse->interface, name.text, name.size);
+    if (!found.flag || !parse->given[found.index].text) continue;
+    if (zero && *(const double *)((const char *)parse->options + found.offset) != 0) continue;
+    return &parse->given[found.index];
   }
   return NULL;
 }
@@ -243,17 +250,17 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
        !other && flag_next_name(&at, &name) && n + name.size + 8 < sizeof others;)
     n +=
         (size_t)snprintf(others + n, sizeof others - n, "%s%.*s", n ? " or " : "", (int)name.size, name.text);
-  return error_set(err, STATUS_USAGE, "%.*s %s %.*s%s%s%s", (int)flag.size, flag.text,
+  return error_set(err, STATUS_USAGE, "%.*s %s %.*s%s%s%s%s", (int)flag.size, flag.text,
                    other ? "does not go with" : "needs", other ? (int)other->size : (int)n,
-                   other ? other->text : others, rule->why ? " (" : "", rule->why ? rule->why : "",
-                   rule->why ? ")" : "");
+                   other ? other->text : others, rule->kind == EXCLUDES_ZERO ? " 0" : "",
+                   rule->why ? " (" : "", rule->why ? rule->why : "", rule->why ? ")" : "");
 }
 
-static Status check_rules(const Interface *interface, const Word *given, Error *err) {
-  for (size_t r = 0; r < interface->n_rules; r++) {
-    const FlagRule *rule = &interface->rules[r];
-    const Word *other = first_given(interface, rule->others, given);
-    const Word *flag = first_given(interface, rule->flags, given);
+static Status check_rules(const FlagParse *parse, Error *err) {
+  for (size_t r = 0; r < parse->interface->n_rules; r++) {
+    const FlagRule *rule = &parse->interface->rules[r];
+    const Word *other = first_given(parse, rule->others, rule->kind == EXCLUDES_ZERO);
+    const Word *flag = first_given(parse, rule->flags, false);
     if (flag && !other == (rule->kind == NEEDS)) return break_rule(rule, *flag, other, err);
   }
   return STATUS_OK;
@@ -327,6 +334,14 @@ static Status print_help(const Interface *interface, Error *err) {
   return status;
 }
 
+bool flags_model(const Interface *interface, void *options, const char ***path, const char ***usual) {
+  const Found found = find_flag(interface, "-m", 2);
+  if (!found.flag || !found.flag->usual) return false;
+  *path = (const char **)((char *)options + found.offset);
+  *usual = (const char **)((char *)options + (found.offset - found.flag->offset + found.flag->usual));
+  return true;
+}
+
 Status flags_take_model(const Interface *interface, void *options, const char *operand, Error *err) {
   const char **model = (const char **)((char *)options + find_flag(interface, "-m", 2).offset);
   if (*model) return error_set(err, STATUS_USAGE, "two models: %s and %s", *model, operand);
@@ -342,9 +357,27 @@ void flags_release(const Interface *interface, void *options) {
   }
 }
 
-/* given[i] is the spelling of flag i on the command line, zeroed at the start. */
-static Status parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
-                    size_t *n_operands, bool *helped, Word *given, Error *err) {
+/* --- a call */
+
+Status flags_begin(const Interface *interface, void *options, FlagParse *parse, Error *err) {
+  size_t n_flags = 0, offset;
+  while (interface_flag(interface, n_flags, &offset)) n_flags++;
+  *parse = (FlagParse){.interface = interface,
+                       .options = options,
+                       .given = mem_alloc(n_flags, sizeof *parse->given, "flags", err),
+                       .sources = mem_alloc(n_flags, sizeof *parse->sources, "flags", err)};
+  return parse->given && parse->sources ? STATUS_OK : STATUS_FAILED;
+}
+
+void flags_end(FlagParse *parse) {
+  free(parse->given);
+  free(parse->sources);
+  *parse = (FlagParse){0};
+}
+
+Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
+                  Error *err) {
+  const Interface *interface = parse->interface;
   size_t n = 0;
   bool ended = false;
   for (int at = 1; at < argc; at++) {
@@ -352,10 +385,12 @@ static Status parse(const Interface *interface, void *options, int argc, char **
     if (!ended && strcmp(text, "--") == 0) {
       ended = true;
     } else if (!ended && (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0)) {
-      *helped = true;
+      parse->helped = true;
       return print_help(interface, err);
+    } else if (!ended && (strcmp(text, "--no-config") == 0 || strcmp(text, "--no_config") == 0)) {
+      parse->no_config = true;
     } else if (!ended && text[0] == '-' && text[1]) {
-      TRY(take_flag(interface, options, argc, argv, &at, given, err));
+      TRY(take_flag(parse, argc, argv, &at, err));
     } else if (n < interface->max_operands) {
       operands[n++] = text;
     } else {
@@ -363,19 +398,74 @@ static Status parse(const Interface *interface, void *options, int argc, char **
     }
   }
   if (n_operands) *n_operands = n;
-  TRY(check_rules(interface, given, err));
-  return n && interface->operands == VALUE_MODEL ? flags_take_model(interface, options, operands[0], err)
-                                                 : STATUS_OK;
+  TRY(check_rules(parse, err));
+  return n && interface->operands == VALUE_MODEL
+             ? flags_take_model(interface, parse->options, operands[0], err)
+             : STATUS_OK;
 }
 
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err) {
-  size_t n_flags = 0, offset;
-  while (interface_flag(interface, n_flags, &offset)) n_flags++;
-  Word *given = mem_alloc(n_flags, sizeof *given, "flags", err);
-  *helped = false;
-  if (!given) return STATUS_FAILED;
-  Status status = parse(interface, options, argc, argv, operands, n_operands, helped, given, err);
-  free(given);
+  FlagParse parse;
+  Status status = flags_begin(interface, options, &parse, err);
+  if (status == STATUS_OK) status = flags_take(&parse, argc, argv, operands, n_operands, err);
+  *helped = parse.helped;
+  flags_end(&parse);
+  return status;
+}
+
+/* --- settings */
+
+/* The command's flag with this entry of a table; any entry for a model is that of each command. */
+static Found find_entry(const Interface *interface, const Flag *entry) {
+  Found found = {0};
+  while ((found.flag = interface_flag(interface, found.index, &found.offset)) && found.flag != entry &&
+         !(entry->usual && found.flag->usual))
+    found.index++;
+  return found;
+}
+
+bool interface_has(const Interface *interface, const Flag *flag) {
+  return find_entry(interface, flag).flag != NULL;
+}
+
+Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result, Error *err) {
+  const Found found = find_entry(parse->interface, setting->flag);
+  const Flag *flag = found.flag;
+  *result = SET_ABSENT;
+  if (!flag) return STATUS_OK;
+  Word *given = &parse->given[found.index];
+  *result = SET_OVERRIDDEN;
+  if (given->text && parse->sources[found.index] < setting->source) return STATUS_OK;
+  *result = SET_EXCLUDED;
+  const Word before = *given;
+  *given = setting->name;
+  if (check_rules(parse, NULL) != STATUS_OK) {
+    *given = before;
+    return STATUS_OK;
+  }
+  *result = SET_DONE;
+  parse->sources[found.index] = setting->source;
+  char *value = (char *)parse->options + found.offset, *members = value - flag->offset;
+  if (flag->usual && setting->weak) value = members + flag->usual;
+  if (flag->weak) *(bool *)(members + flag->weak) = setting->weak;
+  char name[64];
+  snprintf(name, sizeof name, "%.*s", (int)setting->name.size, setting->name.text);
+  return take_value(flag, value, name, setting->value, err);
+}
+
+Status flag_check_value(const Flag *flag, const char *name, const char *value, Error *err) {
+  union {
+    bool on;
+    int number;
+    double real;
+    Seed seed;
+    const char *text;
+    StringList texts;
+    IdList numbers;
+  } scratch = {.texts = {0}};
+  Status status = take_value(flag, &scratch, name, value, err);
+  if (flag->kind == KIND_STRINGS) string_list_release(&scratch.texts);
+  if (flag->kind == KIND_INTS) id_list_release(&scratch.numbers);
   return status;
 }

@@ -58,7 +58,10 @@ typedef struct {
   const char *words; /* "a|b": values allowed besides a file name; NULL: none */
   size_t offset;     /* of the value in the struct that the group refers to */
   double low, high;
-  bool once; /* a second occurrence is refused: the first would be lost */
+  bool once;    /* a second occurrence is refused: the first would be lost */
+  size_t weak;  /* offset of a bool: true if the value is from the file of settings and no section of it that
+                  this call names; 0: not kept */
+  size_t usual; /* of a model: offset of the string that such a value goes to instead; 0: for other flags */
 } Flag;
 
 /* The offset of a member of exactly this type; a member of another type does not compile. */
@@ -85,8 +88,9 @@ typedef struct {
   FLAG_PLAIN(KIND_STRING, VALUE_FILE, const char *, names_, argument_, Struct, member, help_)
 #define FLAG_DIRECTORY(names_, argument_, Struct, member, help_)                                             \
   FLAG_PLAIN(KIND_STRING, VALUE_DIRECTORY, const char *, names_, argument_, Struct, member, help_)
-#define FLAG_MODEL(names_, Struct, member, help_)                                                            \
-  FLAG_PLAIN(KIND_STRING, VALUE_MODEL, const char *, names_, "MODEL", Struct, member, help_)
+#define FLAG_MODEL(names_, Struct, member, usual_, help_)                                                    \
+  FLAG_OF(KIND_STRING, const char *, names_, "MODEL", Struct, member, help_, .hint = VALUE_MODEL,            \
+          .usual = MEMBER_OF_TYPE(Struct, usual_, const char *))
 #define FLAG_STRINGS(names_, argument_, Struct, member, help_)                                               \
   FLAG_PLAIN(KIND_STRINGS, VALUE_TEXT, StringList, names_, argument_, Struct, member, help_)
 #define FLAG_FILES(names_, argument_, Struct, member, help_)                                                 \
@@ -134,10 +138,10 @@ bool flag_next_choice(const char **at, Word *word);
 /* Refuses a flag that would have no effect beside, or without, another one. A flag is listed by any of its
  * names. Flags that ask for what happens anyway are not refused: --no-stream beside --json. */
 typedef struct {
-  const char *flags;             /* "-a, --best": each of them */
-  enum { NEEDS, EXCLUDES } kind; /* one of the others; all of them */
-  const char *others;            /* "-c, --dry" */
-  const char *why;               /* reason in the message, or NULL */
+  const char *flags;                            /* "-a, --best": each of them */
+  enum { NEEDS, EXCLUDES, EXCLUDES_ZERO } kind; /* one of the others; all of them; the other one if it is 0 */
+  const char *others;                           /* "-c, --dry"; of EXCLUDES_ZERO one of KIND_DOUBLE */
+  const char *why;                              /* reason in the message, or NULL */
 } FlagRule;
 
 /* A call of a command. */
@@ -145,7 +149,10 @@ typedef struct {
   void *options;               /* its options struct, parsed */
   const char *const *operands; /* [n_operands] */
   size_t n_operands;
-  Buffer out; /* written to standard output at the end unless the command fails */
+  Buffer out;                 /* written to standard output at the end unless the command fails */
+  const char *usual_model;    /* what the file of settings names, or NULL */
+  const char *const *aliases; /* [n_aliases] names of its sections */
+  size_t n_aliases;
 } CommandCall;
 
 typedef struct {
@@ -162,26 +169,64 @@ typedef struct {
 
   size_t options_size;  /* of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* its initial value */
+  bool lists_models; /* it needs the model and the aliases of the file of settings, whatever its flags are */
   Status (*run)(CommandCall *call, Error *err);
 } Interface;
 #define INTERFACE_GROUPS(table) .groups = table, .n_groups = sizeof(table) / sizeof *(table)
 #define INTERFACE_RULES(table)  .rules = table, .n_rules = sizeof(table) / sizeof *(table)
 #define INTERFACE_MODEL_OPERAND .max_operands = 1, .operands = VALUE_MODEL
 
-/* Returns the groups in turn, then one with --help, which every command has, then NULL. */
+/* Returns the groups in turn, then one with --help and --no-config, which every command has, then NULL. */
 const FlagGroup *interface_group(const Interface *interface, size_t index);
 /* Returns the flags of all these groups in turn, then NULL, and the offset of its value in the options. */
 const Flag *interface_flag(const Interface *interface, size_t index, size_t *offset);
-/* Finds the flag with the name text[0..size), except --help; NULL: there is none. */
+/* Finds the flag with the name text[0..size), except those of every command; NULL: there is none. */
 const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset);
 
-/* Parses argv[1 .. argc) into `options`, the struct that the groups describe, and operands[0 .. *n_operands),
- * which has room for max_operands (both may be NULL if that is 0). --help and -h print the help and set
- * *helped: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. flags_release()
- * frees the lists, also after a failure. */
+/* The flags of a call. given[i] is flag i as the user wrote it, or {NULL}. */
+typedef struct {
+  const Interface *interface;
+  void *options; /* the struct that the interface's groups describe */
+  Word *given;   /* [number of flags] */
+  int *sources;  /* [number of flags] of what is given: 0 the command line, else flags_set()'s */
+  bool helped;   /* the help was printed, and nothing else is to be done */
+  bool no_config;
+} FlagParse;
+
+/* Begins the flags of a call. Free them with flags_end() also after a failure. */
+Status flags_begin(const Interface *interface, void *options, FlagParse *parse, Error *err);
+void flags_end(FlagParse *parse);
+
+/* Parses argv[1 .. argc) into the options, and operands[0 .. *n_operands), which has room for max_operands
+ * (both may be NULL if that is 0). --help and -h print the help and set `helped`: the command then ends with
+ * STATUS_OK. Mistakes and broken rules are STATUS_USAGE. flags_release() frees the lists, also after a
+ * failure. */
+Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
+                  Error *err);
+/* The same from begin to end. */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
 void flags_release(const Interface *interface, void *options);
 
+/* A value of a flag from elsewhere than the command line. */
+typedef struct {
+  const Flag *flag;
+  Word name;         /* as it is written there */
+  const char *value; /* NULL: of a switch */
+  int source;        /* 1, 2, ...: of two sources the smaller wins */
+  bool weak;
+} FlagSetting;
+typedef enum { SET_DONE, SET_ABSENT, SET_OVERRIDDEN, SET_EXCLUDED } SetResult;
+
+/* Sets a flag, unless the command lacks it (SET_ABSENT), a smaller source gave it (SET_OVERRIDDEN), or a rule
+ * excludes it beside what is given (SET_EXCLUDED). The last value of a source counts; lists collect. */
+Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result, Error *err);
+/* True if the flag with this table entry, or a model's in its place, is among the command's. */
+bool interface_has(const Interface *interface, const Flag *flag);
+/* Refuses (STATUS_USAGE) a value that the flag does not take. */
+Status flag_check_value(const Flag *flag, const char *name, const char *value, Error *err);
+
+/* Finds where -m goes in the options, and what the file of settings names; false: the command has no -m. */
+bool flags_model(const Interface *interface, void *options, const char ***path, const char ***usual);
 /* Sets -m to an operand. Two models are STATUS_USAGE. */
 Status flags_take_model(const Interface *interface, void *options, const char *operand, Error *err);

@@ -12,7 +12,7 @@
 
 const Flag model_flags[] = {
     FLAG_MODEL(
-        "-m, --model", ModelFlags, path,
+        "-m, --model", ModelFlags, path, usual,
         "a Hugging Face directory, a packed file, or what Hugging Face's cache has under a name such as "
         "Qwen/Qwen3-8B-AWQ (default: $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", ModelFlags, overrides.tokenizer,
@@ -39,7 +39,7 @@ static Status find_name(ModelPlace *place, Error *err) {
 }
 
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err) {
-  const char *given = values->path ? values->path : getenv("AUK_MODEL");
+  const char *given = values->path ? values->path : values->usual ? values->usual : getenv("AUK_MODEL");
   if (!given || !*given)
     return error_set(err, STATUS_USAGE,
                      "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, hf "

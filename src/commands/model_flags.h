@@ -1,5 +1,5 @@
 /* model_flags.h - the model that a command's flags name: its path, opening it, its tokenizer. Environment:
- * AUK_MODEL names the model if no flag does. */
+ * AUK_MODEL names the model if neither a flag nor the file of settings does. */
 #pragma once
 
 #include "base/status.h"
@@ -10,6 +10,7 @@
 /* -m, --rope-theta, --norm-eps, --tokenizer. Zero-initialise it. */
 typedef struct {
   const char *path;
+  const char *usual; /* what the file of settings names; taken if `path` is NULL, before AUK_MODEL */
   ModelOverrides overrides;
 } ModelFlags;
 extern const Flag model_flags[4];

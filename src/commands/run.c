@@ -102,7 +102,7 @@ static Status check_several(const Options *o, Error *err) {
 static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
   const bool chat = is_chat(o);
   const MapJob job = {&o->map, &o->choose, &o->prompt, &o->reply, &o->assistant};
-  if (o->talk.overflow && !chat)
+  if (o->talk.overflow && !chat && !o->talk.overflow_is_usual)
     return error_set(err, STATUS_USAGE, "--context-overflow is for a chat, and this is none (auk chat)");
   TRY(form_check_records(&o->assistant.form, o->map.json, err));
   if (chat) return chat_run(&o->assistant, &o->talk, err);
@@ -177,8 +177,11 @@ static Status take_operand(Options *o, const char *operand, Error *err) {
 
 static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
+  Options *o = call->options;
   for (size_t i = 0; i < call->n_operands; i++) TRY(take_operand(call->options, call->operands[i], err));
-  Status status = run_as_asked(call->options, &assistant, err);
+  /* A cache answers records one after another: that is for a call to ask for. */
+  if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
+  Status status = run_as_asked(o, &assistant, err);
   assistant_release(&assistant);
   return status;
 }

@@ -265,7 +265,7 @@ static const char about[] =
     "texts are accepted: each token allowed in its turn, then the end. That needs a tokenizer.";
 
 static const Flag flags[] = {
-    FLAG_MODEL("-m, --model", Options, model.path,
+    FLAG_MODEL("-m, --model", Options, model.path, model.usual,
                "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", Options, model.overrides.tokenizer,
               "a tokenizer.json in place of the model's own"),

@@ -99,7 +99,7 @@ static const char about[] =
     "chat_template.json are read, of which none has to be there with --chat-template.";
 
 static const Flag flags[] = {
-    FLAG_MODEL("-m, --model", Options, model.path,
+    FLAG_MODEL("-m, --model", Options, model.path, model.usual,
                "a directory, or a packed file with these beside it (default: $AUK_MODEL)"),
     FLAG_FILE_OR(
         CHAT_BUILTINS, "--chat-template", "NAME|FILE", Options, choice,

@@ -173,7 +173,7 @@ static const char about[] =
     "where there was an error the exit status is 1 in the end. Ids without a token decode to nothing there.";
 
 static const Flag flags[] = {
-    FLAG_MODEL("-m, --model", Options, model.path,
+    FLAG_MODEL("-m, --model", Options, model.path, model.usual,
                "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", Options, model.overrides.tokenizer,
               "a tokenizer.json in place of the model's own"),

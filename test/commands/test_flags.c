@@ -474,8 +474,86 @@ static void what_breaks_a_rule_is_said_as_it_was_written(void **state) {
   }
 }
 
+/* --- settings */
+
+static SetResult set(FlagParse *parse, const Flag *flag, const char *name, const char *value, int source) {
+  const FlagSetting setting = {flag, {name, strlen(name)}, value, source, source > 1};
+  SetResult result;
+  Error err;
+  assert_int_equal(flags_set(parse, &setting, &result, &err), STATUS_OK);
+  return result;
+}
+
+static void a_setting_gives_way_to_the_command_line(void **state) {
+  (void)state;
+  static const FlagRule rules[] = {{"--raw", EXCLUDES, "-p", NULL}, {"--kv", EXCLUDES_ZERO, "--temp", NULL}};
+  static const Flag other = FLAG_SWITCH("--other", Values, on, "of another command");
+  Interface ruled = interface;
+  ruled.rules = rules;
+  ruled.n_rules = 2;
+  Values v = {0};
+  FlagParse parse;
+  char *argv[] = {(char *)"test", (char *)"--raw", (char *)"--no-config", (char *)"--temp", (char *)"0"};
+  assert_int_equal(flags_begin(&ruled, &v, &parse, &v.err), STATUS_OK);
+  assert_int_equal(flags_take(&parse, 5, argv, v.operands, &v.n_operands, &v.err), STATUS_OK);
+  assert_true(parse.no_config);
+  assert_int_equal(set(&parse, &other, "other", NULL, 1), SET_ABSENT);
+  assert_int_equal(set(&parse, &first[2], "temp", "1", 1), SET_OVERRIDDEN);
+  assert_int_equal(set(&parse, &second[1], "prompt", "a", 1), SET_EXCLUDED);
+  assert_int_equal(set(&parse, &second[2], "kv", "f32", 1), SET_EXCLUDED);
+  assert_null(v.inner.text);
+  assert_int_equal(set(&parse, &first[1], "n", "1", 1), SET_DONE);
+  assert_int_equal(set(&parse, &first[1], "n", "2", 1), SET_DONE); /* the last one of a source */
+  assert_int_equal(set(&parse, &first[1], "n", "3", 2), SET_OVERRIDDEN);
+  assert_int_equal(v.number, 2);
+  assert_int_equal(set(&parse, &second[3], "stop", "a", 2), SET_DONE);
+  assert_int_equal(set(&parse, &second[3], "stop", "b", 2), SET_DONE);
+  assert_int_equal(v.inner.words.count, 2);
+  flags_end(&parse);
+  release(&v);
+}
+
+/* A model of the settings is no second model beside an operand; others know where they are from. */
+static void a_setting_is_told_from_what_was_asked(void **state) {
+  (void)state;
+  static struct {
+    const char *path, *usual;
+    bool weak;
+    int context;
+  } values;
+  static const Flag flags[] = {
+      {.names = "-m", .kind = KIND_STRING, .hint = VALUE_MODEL, .usual = sizeof(char *)},
+      {.names = "-c",
+       .kind = KIND_INT,
+       .offset = offsetof(__typeof__(values), context),
+       .high = 9,
+       .weak = offsetof(__typeof__(values), weak)},
+  };
+  static const FlagGroup group = {.title = "Test", .flags = flags, .n_flags = 2};
+  static const Interface takes_model = {
+      .usage = "auk test", .about = "", .groups = &group, .n_groups = 1, INTERFACE_MODEL_OPERAND};
+  for (int n_operands = 0; n_operands < 2; n_operands++) {
+    FlagParse parse;
+    const char *operands[1];
+    size_t n;
+    Error err;
+    char *argv[] = {(char *)"test", (char *)"given"};
+    memset(&values, 0, sizeof values);
+    assert_int_equal(flags_begin(&takes_model, &values, &parse, &err), STATUS_OK);
+    assert_int_equal(flags_take(&parse, 1 + n_operands, argv, operands, &n, &err), STATUS_OK);
+    assert_int_equal(set(&parse, &flags[0], "m", "usual", 2), SET_DONE);
+    assert_int_equal(set(&parse, &flags[1], "c", "5", n_operands ? 2 : 1), SET_DONE);
+    assert_string_equal(values.usual, "usual");
+    assert_int_equal(values.path != NULL, n_operands);
+    assert_int_equal(values.weak, n_operands);
+    flags_end(&parse);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_setting_gives_way_to_the_command_line),
+      cmocka_unit_test(a_setting_is_told_from_what_was_asked),
       cmocka_unit_test(every_kind_is_read),
       cmocka_unit_test(spellings_are_the_same),
       cmocka_unit_test(operands_are_apart),

@@ -10,11 +10,15 @@
 #include "commands/input_text.h"
 #include "model/identity.h"
 
+#define SYSTEM_IS_USUAL MEMBER_OF_TYPE(ChatFlags, system_is_usual, bool)
 const Flag chat_flags[] = {
-    FLAG_STRING("-sys, --system, --system-prompt", "TEXT", ChatFlags, system,
-                "what the model is told before the prompt"),
-    FLAG_FILE("-sysf, --system-prompt-file", "FILE", ChatFlags, system_file, "the same from a file"),
-    FLAG_SWITCH("--think", ChatFlags, think, "the model thinks first, where its template leaves the choice"),
+    FLAG_OF(KIND_STRING, const char *, "-sys, --system, --system-prompt", "TEXT", ChatFlags, system,
+            "what the model is told before the prompt", .weak = SYSTEM_IS_USUAL),
+    FLAG_OF(KIND_STRING, const char *, "-sysf, --system-prompt-file", "FILE", ChatFlags, system_file,
+            "the same from a file", .hint = VALUE_FILE, .weak = SYSTEM_IS_USUAL),
+    FLAG_OF(KIND_SWITCH, bool, "--think", NULL, ChatFlags, think,
+            "the model thinks first, where its template leaves the choice",
+            .weak = MEMBER_OF_TYPE(ChatFlags, think_is_usual, bool)),
     FLAG_SWITCH("--no-think", ChatFlags, no_think,
                 "it does not: by its template, or its thought is closed as soon as it begins"),
     FLAG_INT("--think-budget, --reasoning-budget", "N", ChatFlags, think_budget, -1, INT_MAX,
@@ -37,9 +41,10 @@ const Flag answer_flags[] = {
              INT_MAX,
              "tokens to answer with at most (default -1: until the model ends, the context is full, or the "
              "answer goes in circles)"),
-    FLAG_INT("-c, --ctx-size", "N", AnswerFlags, context, 0, INT_MAX,
-             "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
-             "the free memory holds)"),
+    FLAG_OF(KIND_INT, int, "-c, --ctx-size", "N", AnswerFlags, context,
+            "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
+            "the free memory holds)",
+            .low = 0, .high = INT_MAX, .weak = MEMBER_OF_TYPE(AnswerFlags, context_is_usual, bool)),
     FLAG_STRINGS("--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
                  "ends the answer before this text; may be repeated"),
     FLAG_SWITCH("--ignore-eos", AnswerFlags, ignore_eos, "goes on behind end tokens"),
@@ -96,26 +101,22 @@ static int choosing_flags(const SamplingFlags *flags, const char *given[4]) {
   return n;
 }
 
-Status sampling_check(const SamplingFlags *flags, Error *err) {
-  const char *given[4];
-  if (flags->temperature != 0 || choosing_flags(flags, given) == 0) return STATUS_OK;
-  const bool only_seed = strcmp(given[0], "-s") == 0; /* a script may always give one */
-  if (only_seed) print_note("-s has no effect with --temp 0 (it always takes the likeliest token)");
-  if (only_seed) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s does not go with --temp 0 (it always takes the likeliest token)",
-                   given[0]);
+void sampling_note_seed(const SamplingFlags *flags) {
+  if (flags->temperature == 0 && flags->seed.given) /* a script may always give one */
+    print_note("-s has no effect with --temp 0 (it always takes the likeliest token)");
 }
 
+/* A temperature of 0 beside these flags is the model's, or that of the file of settings. */
 static void note_idle_flags(const Assistant *a) {
   const char *given[4];
   char names[64] = "";
-  const SamplingFlags *flags = &a->flags->sampling;
-  const bool was_reported = flags->temperature == 0; /* then sampling_check() has reported it */
-  int n = a->sampler.temperature == 0 && !was_reported ? choosing_flags(flags, given) : 0;
+  const bool of_settings = a->flags->sampling.temperature == 0;
+  int n = a->sampler.temperature == 0 ? choosing_flags(&a->flags->sampling, given) : 0;
+  if (n && of_settings && strcmp(given[n - 1], "-s") == 0) n--; /* sampling_note_seed() has reported it */
   for (int i = 0; i < n; i++) strcat(strcat(names, i == 0 ? "" : i + 1 < n ? ", " : " and "), given[i]);
   if (n > 0)
-    print_note("the model's temperature is 0: %s %s no effect (--temp X sets another)", names,
-               n > 1 ? "have" : "has");
+    print_note("%s temperature is 0: %s %s no effect (--temp X sets another)",
+               of_settings ? "the settings'" : "the model's", names, n > 1 ? "have" : "has");
 }
 
 static Status choose_sampler(Assistant *a, Error *err) {
@@ -179,7 +180,7 @@ static Status open_chat(Assistant *a, Error *err) {
   TRY(open_template(a, err));
   if (a->chat) {
     a->thinking = chat_thinking(a->chat, a->tokenizer);
-  } else if (flags->system || flags->system_file) {
+  } else if (!flags->system_is_usual && (flags->system || flags->system_file)) {
     return error_set(err, STATUS_USAGE,
                      "-sys needs a chat format, and %s has no chat template (--chat-template names one)",
                      a->place.path);
@@ -188,9 +189,9 @@ static Status open_chat(Assistant *a, Error *err) {
   if (missing)
     print_note("--chat-template %s: this model's vocabulary has no %s, which it reads as ordinary text",
                flags->chat_template, missing);
-  if (flags->think && !a->thinking.open)
+  if (flags->think && !a->thinking.open && !flags->think_is_usual)
     fprintf(stderr, "auk: --think: the chat template of this model knows no thinking\n");
-  return read_system(a, err);
+  return a->chat ? read_system(a, err) : STATUS_OK;
 }
 
 static Status open_tools(Assistant *a, Error *err) {
@@ -211,7 +212,7 @@ void assistant_heed(Assistant *a, const volatile int *interrupted) {
 }
 
 Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
-  TRY(sampling_check(&flags->sampling, err));
+  sampling_note_seed(&flags->sampling);
   a->flags = flags;
   a->max_tokens = flags->answer.max_tokens;
   const volatile int *interrupted = interrupt_catch();
@@ -333,7 +334,9 @@ static Status roomy_context(const Assistant *a, int *n_ctx, Error *err) {
 }
 
 Status assistant_context(const Assistant *a, size_t n_prompt, int *n_ctx, Error *err) {
-  const int asked = a->flags->answer.context, maximum = a->model->config.max_position;
+  const AnswerFlags *flags = &a->flags->answer;
+  const int maximum = a->model->config.max_position;
+  const int asked = flags->context_is_usual && flags->context > maximum ? maximum : flags->context;
   if (asked > maximum)
     return error_set(err, STATUS_USAGE, "-c is %d, more than the %d positions of %s", asked, maximum,
                      a->place.path);

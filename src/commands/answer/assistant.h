@@ -27,8 +27,8 @@ typedef struct {
 
 /* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Refuses (STATUS_USAGE) flags that have no effect at temperature 0, if the flags set that. */
-Status sampling_check(const SamplingFlags *flags, Error *err);
+/* Notes a seed that has no effect because the flags set the temperature to 0. */
+void sampling_note_seed(const SamplingFlags *flags);
 /* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
   { .temperature = NAN, .top_k = NOT_GIVEN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN }
@@ -39,15 +39,18 @@ typedef struct {
   bool parse_special;        /* special tokens in the user's text are recognised */
   const char *system;        /* -sys, or NULL */
   const char *system_file;   /* -sysf, or NULL */
+  bool system_is_usual;      /* from the file of settings: a model without a chat format goes without */
   bool think, no_think;
+  bool think_is_usual;               /* likewise */
   bool hide_thinking, show_thinking; /* hide on a terminal; show elsewhere */
   int think_budget;                  /* tokens of thought; -1: no limit */
 } ChatFlags;
 
 typedef struct {
-  int max_tokens;   /* -n; -1: no limit */
-  int context;      /* -c; NOT_GIVEN: choose; 0: the model's maximum */
-  StringList stops; /* --stop */
+  int max_tokens;        /* -n; -1: no limit */
+  int context;           /* -c; NOT_GIVEN: choose; 0: the model's maximum */
+  bool context_is_usual; /* from the file of settings: the model's maximum is enough */
+  StringList stops;      /* --stop */
   bool ignore_eos;
   bool plain, no_wrap; /* on a terminal: no styles; words are not wrapped */
   bool verbose;
@@ -81,8 +84,10 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       DEVICE_FLAG_GROUP(Struct, member.device), CACHE_FLAG_GROUP(Struct, member.cache)
 
 /* Rules among these flags, for the same command. */
+#define SAMPLING_FLAG_RULES                                                                                  \
+  { "--top-k, --top-p, --min-p", EXCLUDES_ZERO, "--temp", "it always takes the likeliest token" }
 #define ASSISTANT_FLAG_RULES                                                                                 \
-  FORM_FLAG_RULES, TOOL_FLAG_RULES, {"-sys", EXCLUDES, "-sysf", NULL},                                       \
+  FORM_FLAG_RULES, TOOL_FLAG_RULES, SAMPLING_FLAG_RULES, {"-sys", EXCLUDES, "-sysf", NULL},                  \
       {"--think", EXCLUDES, "--no-think", NULL}, {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},     \
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \

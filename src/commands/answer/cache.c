@@ -23,9 +23,10 @@
 static const uint64_t DEFAULT_LIMIT = (uint64_t)10 << 30;
 
 const Flag cache_flags[] = {
-    FLAG_SWITCH("--cache", CacheFlags, on,
-                "keeps the keys and values of prompts of 256 tokens or more on disk, so that what a later "
-                "prompt begins with in common is not prefilled again"),
+    FLAG_OF(KIND_SWITCH, bool, "--cache", NULL, CacheFlags, on,
+            "keeps the keys and values of prompts of 256 tokens or more on disk, so that what a later "
+            "prompt begins with in common is not prefilled again",
+            .weak = MEMBER_OF_TYPE(CacheFlags, on_is_usual, bool)),
     FLAG_DIRECTORY("--cache-dir", "DIR", CacheFlags, directory,
                    "likewise, there (default $XDG_CACHE_HOME/auk, or ~/.cache/auk)"),
     FLAG_STRING("--cache-limit", "SIZE", CacheFlags, limit,

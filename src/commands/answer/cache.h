@@ -9,6 +9,7 @@
 
 typedef struct {
   bool on, off;          /* --cache, --no-cache; the latter wins */
+  bool on_is_usual;      /* `on` is from the file of settings: many records are answered at once instead */
   const char *directory; /* --cache-dir, or NULL */
   const char *limit;     /* --cache-limit, or NULL */
 } CacheFlags;

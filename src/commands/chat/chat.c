@@ -16,10 +16,11 @@ const Flag talk_flags[] = {
     FLAG_SWITCH("--no-history", TalkFlags, no_history,
                 "what was entered is neither kept nor brought back (else: $XDG_STATE_HOME/auk/history)"),
     FLAG_SWITCH("--no-status", TalkFlags, no_status, "no line with tokens and speed behind an answer"),
-    FLAG_CHOICE(
-        "--context-overflow", "ask|slide|stop", TalkFlags, overflow,
+    FLAG_OF(
+        KIND_CHOICE, int, "--context-overflow", "ask|slide|stop", TalkFlags, overflow,
         "where the context is full: ask whether the oldest turns may be forgotten (the default), forget them "
-        "and say so, or refuse the message"),
+        "and say so, or refuse the message",
+        .weak = MEMBER_OF_TYPE(TalkFlags, overflow_is_usual, bool)),
 };
 
 bool chat_is_interactive(void) {

@@ -7,7 +7,8 @@ typedef enum { OVERFLOW_ASK, OVERFLOW_SLIDE, OVERFLOW_STOP } Overflow;
 
 typedef struct {
   bool no_history, no_status;
-  int overflow; /* Overflow */
+  int overflow;           /* Overflow */
+  bool overflow_is_usual; /* from the file of settings: one answer goes without */
 } TalkFlags;
 extern const Flag talk_flags[3];
 #define TALK_FLAG_GROUP(Struct, member)                                                                      \

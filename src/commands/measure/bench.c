@@ -460,7 +460,7 @@ static Status check_kernel_flags(const Options *o, Error *err) {
 }
 
 static Status check_options(Options *o, Error *err) {
-  TRY(sampling_check(&o->sampling, err));
+  sampling_note_seed(&o->sampling);
   if (o->kernels) return check_kernel_flags(o, err);
   if (o->parallel.count && o->depths.count)
     return error_set(err, STATUS_USAGE,
@@ -536,6 +536,8 @@ static const FlagGroup groups[] = {
     DEVICE_FLAG_GROUP(Options, device),
 };
 
+static const FlagRule rules[] = {SAMPLING_FLAG_RULES};
+
 const Interface bench_interface = {
     .usage = usage,
     .about = about,
@@ -543,6 +545,7 @@ const Interface bench_interface = {
                 "auk bench -m MODEL -p 0 -n 64 -d 8192,32768        # generation behind long contexts\n"
                 "auk bench -m config.json --dummy-weights -o json",
     INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .defaults =

@@ -202,7 +202,8 @@ static Words quantisation_words(const Facts *facts) {
   return out;
 }
 
-static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, const Facts *facts, Error *err) {
+static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, const Facts *facts,
+                       const char *origin, Error *err) {
   size_t start = out->size;
   TRY(append_escaped(out, checkpoint->name, err));
   int padding = width - (int)(out->size - start);
@@ -217,7 +218,7 @@ static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, con
   padding = 22 - (int)(out->size - start);
   TRY(buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, ""));
   TRY(append_escaped(out, quantisation_words(facts).text, err));
-  if (checkpoint->is_default) TRY(buffer_append_string(out, "  (default: AUK_MODEL)", err));
+  if (checkpoint->is_default) TRY(buffer_printf(out, err, "  (default: %s)", origin));
   TRY(buffer_append_string(out, "\n", err));
   return facts->status == STATUS_OK ? STATUS_OK : buffer_printf(out, err, "    %s\n", facts->reason.text);
 }
@@ -271,7 +272,8 @@ static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
   return output_printf(err, list->count ? "]\n" : "[]\n");
 }
 
-static Status write_lines(const Checkpoints *list, Buffer *out, Error *err) {
+/* `origin` says what made a model the default. */
+static Status write_lines(const Checkpoints *list, const char *origin, Buffer *out, Error *err) {
   int width = 4;
   for (size_t i = 0; i < list->count; i++) {
     size_t length = strlen(list->items[i].name);
@@ -282,7 +284,7 @@ static Status write_lines(const Checkpoints *list, Buffer *out, Error *err) {
   for (size_t i = 0; i < list->count; i++) {
     Facts facts;
     TRY(look_at(&list->items[i], &facts, err));
-    TRY(put_line(out, width, &list->items[i], &facts, err));
+    TRY(put_line(out, width, &list->items[i], &facts, origin, err));
     TRY(write_out(out, err));
   }
   return STATUS_OK;
@@ -290,40 +292,43 @@ static Status write_lines(const Checkpoints *list, Buffer *out, Error *err) {
 
 static const Flag flags[] = {
     FLAG_SWITCH("--json", Options, json, "one JSON list of objects in place of lines"),
-    FLAG_SWITCH("--names", Options, names, "only what -m takes, one a line; nothing is opened"),
+    FLAG_SWITCH("--names", Options, names, "only what -m takes, one a line; no checkpoint is opened"),
 };
 static const FlagGroup groups[] = {FLAG_GROUP("List", flags)};
 
 static const FlagRule rules[] = {{"--names", EXCLUDES, "--json", NULL}};
 
-/* Marks AUK_MODEL's model as the default, or reports why it was not found, as -m would. */
-static Status mark_default(Checkpoints *list, Error *err) {
-  static const ModelFlags none = {0};
-  const char *name = getenv("AUK_MODEL");
+/* Marks the model of the settings, else of AUK_MODEL, as the default, or reports why it was not found, as -m
+ * would. */
+static Status mark_default(Checkpoints *list, const char *usual, Error *err) {
+  const ModelFlags values = {.usual = usual};
+  const char *name = usual ? usual : getenv("AUK_MODEL");
   ModelPlace place = {0};
   Error reason;
   if (!name || !*name) return STATUS_OK;
-  Status status = model_place_find(&none, &place, &reason);
+  Status status = model_place_find(&values, &place, &reason);
   if (status == STATUS_OK) status = model_place_check(&place, &reason);
   if (status == STATUS_OK) {
     status = checkpoints_mark_default(list, place.given, place.path, err);
   } else if (status == STATUS_FAILED) { /* memory, for example, which says nothing about the model */
     error_set(err, status, "%s", reason.text);
   } else {
-    print_note("AUK_MODEL: %s", reason.text);
+    print_note("%s: %s", usual ? "the settings' model" : "AUK_MODEL", reason.text);
     status = STATUS_OK;
   }
   model_place_release(&place);
   return status;
 }
 
-static Status find(const char *const *directories, size_t count, Checkpoints *list, Error *err) {
+static Status find(const CommandCall *call, Checkpoints *list, Error *err) {
+  const char *const *directories = call->operands;
+  const size_t count = call->n_operands;
   if (count == 0)
     TRY(checkpoints_add_known(list, err));
   else
     TRY(checkpoints_add_hub(list, err));
   for (size_t i = 0; i < count; i++) TRY(checkpoints_add_below(list, directories[i], err));
-  return mark_default(list, err);
+  return mark_default(list, call->usual_model, err);
 }
 
 static Status report_none(const char *const *directories, size_t count, Error *err) {
@@ -343,9 +348,15 @@ static Status report_none(const char *const *directories, size_t count, Error *e
   return status;
 }
 
-static Status list_all(const Options *options, const char *const *directories, size_t count,
-                       Checkpoints *list, Buffer *out, Error *err) {
-  TRY(find(directories, count, list, err));
+static Status write_names(const CommandCall *call, const Checkpoints *list, Buffer *out, Error *err) {
+  for (size_t i = 0; i < list->count; i++) TRY(buffer_printf(out, err, "%s\n", list->items[i].name));
+  for (size_t i = 0; i < call->n_aliases; i++) TRY(buffer_printf(out, err, "%s\n", call->aliases[i]));
+  return write_out(out, err);
+}
+
+static Status list_all(const CommandCall *call, Checkpoints *list, Buffer *out, Error *err) {
+  const Options *options = call->options;
+  TRY(find(call, list, err));
   if (list->cut)
     fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
             CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
@@ -354,16 +365,16 @@ static Status list_all(const Options *options, const char *const *directories, s
   for (size_t i = 0; i < unreadable->count && i < SHOWN; i++) print_note("%s", unreadable->items[i]);
   if (unreadable->count > SHOWN)
     print_note("... and %zu more that cannot be looked into", unreadable->count - SHOWN);
-  for (size_t i = 0; options->names && i < list->count; i++)
-    TRY(buffer_printf(out, err, "%s\n", list->items[i].name));
-  if (options->names) return write_out(out, err);
+  if (options->names) return write_names(call, list, out, err);
   if (options->json) return write_json(list, out, err);
-  return list->count ? write_lines(list, out, err) : report_none(directories, count, err);
+  const char *origin = call->usual_model ? "settings" : "AUK_MODEL";
+  return list->count ? write_lines(list, origin, out, err)
+                     : report_none(call->operands, call->n_operands, err);
 }
 
 static Status run(CommandCall *call, Error *err) {
   Checkpoints list = {0};
-  Status status = list_all(call->options, call->operands, call->n_operands, &list, &call->out, err);
+  Status status = list_all(call, &list, &call->out, err);
   checkpoints_release(&list);
   return status;
 }
@@ -375,8 +386,8 @@ const Interface models_interface = {
         "below ./models), each with what -m takes as its name, whether it will run, the size of its\n"
         "weights, the longest context, architecture and quantisation. Under one that will not run stands\n"
         "why. No weight is read. A directory is a checkpoint where it holds a config.json and a file of\n"
-        "weights; what lies below it, and names beginning with a dot, are passed over. AUK_MODEL's model\n"
-        "is listed too, and marked as the default.",
+        "weights; what lies below it, and names beginning with a dot, are passed over. The model of\n"
+        "the file of settings, or else of AUK_MODEL, is listed too, and marked as the default.",
     .examples = "auk models                            # what is here\n"
                 "auk models ~/checkpoints /data/llms   # and there\n"
                 "auk models --json | jq -r '.[] | select(.runs) | .name'",
@@ -384,6 +395,7 @@ const Interface models_interface = {
     INTERFACE_RULES(rules),
     .max_operands = 64,
     .operands = VALUE_DIRECTORY,
+    .lists_models = true,
     .options_size = sizeof(Options),
     .run = run,
 };

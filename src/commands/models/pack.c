@@ -21,7 +21,7 @@ typedef struct {
 } Options;
 
 static const Flag flags[] = {
-    FLAG_MODEL("-m, --model", Options, model.path, "the checkpoint, in place of the operand"),
+    FLAG_MODEL("-m, --model", Options, model.path, model.usual, "the checkpoint, in place of the operand"),
     FLAG_FILE("-o, --output", "FILE", Options, output, "the file to write"),
     FLAG_SWITCH("-v, --verbose", Options, verbose, "say what was written, also where that is no terminal"),
 };

@@ -12,6 +12,40 @@ static const char models[] =
     "refused with the flags to give (--rope-theta, --norm-eps); one whose tensors fit Qwen3 runs as Qwen3, "
     "and standard error says so.";
 
+static const char settings[] =
+    "The file $XDG_CONFIG_HOME/auk/config, or ~/.config/auk/config, holds what would else be typed each "
+    "time: a flag per line, without its dashes.\n"
+    "\n"
+    "  # the model where none is named\n"
+    "  m Qwen/Qwen3-8B-AWQ\n"
+    "  temp 0.7\n"
+    "  sys Answer in one sentence.\n"
+    "\n"
+    "  # auk -m coder\n"
+    "  [coder]\n"
+    "  m ~/models/Qwen3-Coder-30B-A3B-AWQ\n"
+    "  no-think\n"
+    "  stop \"\\n\\n\"\n"
+    "\n"
+    "The value is the rest of the line; a = may stand before it, and in double quotes it is a JSON string. "
+    "The lines of a section hold where the model is called by its name: -m coder, AUK_MODEL=coder, or m "
+    "coder "
+    "at the top. A section without m is for the model whose name it has. A relative path of a file begins at "
+    "the folder of config; ~/ is your home.\n"
+    "\n"
+    "What is set gives way in this order: command line, section, file, environment, the checkpoint's own "
+    "settings. A setting that does not go with a flag of the call (n beside --choose, sys beside --raw), or "
+    "with the model, is left out. Each command takes the settings that it has flags for; bench takes only "
+    "the "
+    "model and the device, and a cache that is set is not used for --map. With -v auk says what came from "
+    "where. --no-config goes without the file.\n"
+    "\n"
+    "These can be set: m, tokenizer, rope-theta, norm-eps; sys, sysf, think, no-think, think-budget, "
+    "hide-thinking, chat-template; n, c, stop, v, u; temp, top-k, top-p, min-p and the penalties; t, kv, "
+    "device, gpu; cache, cache-limit; no-history, no-status, context-overflow. Flags that say what one call "
+    "is to do (-p, -f, -o, --json, --map) cannot. A mistake in the file is exit status 2, with file and "
+    "line.";
+
 static const char chat[] =
     "Commands in a chat:\n"
     "\n"
@@ -317,10 +351,16 @@ static const char other_programs[] =
     "  --no-history                               OLLAMA_NOHISTORY";
 
 const GuideSection guide[] = {
-    {"MODELS", models},           {"CHAT", chat},
-    {"PIPES AND SCRIPTS", pipes}, {"MANY INPUTS", map},
-    {"FORMS OF ANSWERS", forms},  {"FUNCTIONS", tools},
-    {"THINKING", thoughts},       {"PROMPT CACHE", cache},
-    {"GPU AND CPU", devices},     {"FLAGS OF OTHER PROGRAMS", other_programs},
+    {"MODELS", models},
+    {"SETTINGS", settings},
+    {"CHAT", chat},
+    {"PIPES AND SCRIPTS", pipes},
+    {"MANY INPUTS", map},
+    {"FORMS OF ANSWERS", forms},
+    {"FUNCTIONS", tools},
+    {"THINKING", thoughts},
+    {"PROMPT CACHE", cache},
+    {"GPU AND CPU", devices},
+    {"FLAGS OF OTHER PROGRAMS", other_programs},
 };
 const size_t n_guide = sizeof guide / sizeof *guide;

@@ -133,7 +133,7 @@ static Status put_synopsis(Buffer *out, Error *err) {
   return buffer_append_string(out, ".fi\n", err);
 }
 
-/* Lists the shared groups of a command, except --help, which every command has. */
+/* Lists the shared groups of a command, except that of every command. */
 static Status put_references(Buffer *out, const Interface *interface, size_t command, Error *err) {
   const char *before = "Also the flags, described below, of: ", *after = "";
   TRY(begin_paragraph(out, err));
@@ -209,11 +209,12 @@ static const Entry statuses[] = {
 };
 
 static const Entry variables[] = {
-    {"AUK_MODEL", "The model where no flag names one."},
+    {"AUK_MODEL", "The model where neither a flag nor the file of settings names one."},
     {"HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME",
      "Where Hugging Face's cache lies, in which models are found by name: the first that is set of "
      "$HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub and $XDG_CACHE_HOME/huggingface/hub, else "
      "~/.cache/huggingface/hub. $XDG_CACHE_HOME is also where --cache keeps its files."},
+    {"XDG_CONFIG_HOME", "Where the file of settings is, else ~/.config."},
     {"XDG_STATE_HOME", "Where a chat keeps what was entered, else ~/.local/state."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
@@ -236,6 +237,7 @@ static const Entry files[] = {
     {"~/.cache/huggingface/hub",
      "Checkpoints that were downloaded by name, for example by: hf download NAME"},
     {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},
+    {"~/.config/auk/config", "Settings, a flag per line."},
     {"~/.local/state/auk/history", "What was entered in chats; a symbolic link is followed."},
     {"~/.editrc", "The keys of a chat's line, as editrc(5) has them."},
 };

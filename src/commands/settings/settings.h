@@ -1,0 +1,48 @@
+/* settings.h - the file of settings: $XDG_CONFIG_HOME/auk/config, or ~/.config/auk/config.
+ *
+ *   m Qwen/Qwen3-8B-AWQ        a flag per line, without its dashes; the value is the rest of the line
+ *   temp = 0.7                 a '=' may stand between
+ *   stop "\n\n"                a value in double quotes is a JSON string
+ *   [coder]                    a section: its lines hold where the model is called "coder", by -m coder,
+ *   m ~/models/coder-awq       AUK_MODEL=coder, or "m coder" above. Its own m says which model that is;
+ *   no-think                   without one the name is the model.
+ *   # a comment                at the beginning of a line only
+ *
+ * Flags that say how a model answers can be set, not those that say what one call is to do (settable[]). A
+ * setting is taken only by commands that share the flag, and gives way to the command line: where a rule
+ * excludes it beside a flag of the call, it is dropped. From high to low: command line, section, file,
+ * environment, the checkpoint. A relative path of a file begins at the folder of the settings; ~/ is the
+ * home directory. */
+#pragma once
+
+#include "commands/flags.h"
+
+typedef struct {
+  const Flag *flag;
+  Word name;         /* as written */
+  const char *value; /* NULL: of a switch */
+  char *owned;       /* the value if it is not in the text, else NULL */
+  size_t line;       /* from 1 */
+  int section;       /* index; -1: above the first section */
+} SettingLine;
+
+typedef struct {
+  char *path; /* NULL: the environment names no place */
+  Buffer text;
+  SettingLine *lines; /* [n_lines] */
+  size_t n_lines, lines_capacity;
+  const char **sections; /* [n_sections] names */
+  size_t n_sections, sections_capacity;
+} Settings; /* starts zeroed */
+
+/* Reads the file; without one there are no settings. Mistakes are STATUS_USAGE, "FILE:LINE: ...". Release the
+ * settings also after a failure; their strings outlive the command. */
+Status settings_read(Settings *settings, Error *err);
+void settings_release(Settings *settings);
+
+/* True if the command takes any of the flags that can be set. */
+bool settings_matter(const Interface *interface);
+/* Sets the flags that the command line left. With -v each one is reported on standard error. */
+Status settings_apply(const Settings *settings, FlagParse *parse, Error *err);
+/* The model that holds where none is named, or NULL: AUK_MODEL's is not counted. */
+const char *settings_model(const Settings *settings);

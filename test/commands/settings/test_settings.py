@@ -1,0 +1,182 @@
+"""The file of settings: what a line may say, which commands take it, and what it never changes."""
+import json
+import os
+
+import pytest
+
+USAGE = 2
+
+
+@pytest.fixture
+def settings(tmp_path, run, stories):
+    """settings(text): a function that runs auk with this file. Its member `path` is the file."""
+    folder = tmp_path / "config" / "auk"
+    folder.mkdir(parents=True)
+
+    def write(text):
+        path = folder / "config"
+        if isinstance(text, str):
+            text = text.encode()
+        path.write_bytes(text.replace(b"STORIES", str(stories).encode()))
+        clean = {name: value for name, value in os.environ.items() if name != "AUK_MODEL"}
+
+        def call(*arguments, env=None, **options):
+            environment = {**clean, "XDG_CONFIG_HOME": str(tmp_path / "config"), **(env or {})}
+            return run(*arguments, env=environment, **options)
+
+        call.path = path
+        return call
+
+    return write
+
+
+def refused(process, message):
+    assert (process.returncode, process.stdout, process.stderr.decode()) == (USAGE, b"", f"auk: {message}\n")
+
+
+def answer(process):
+    assert process.returncode == 0, process.stderr
+    return process.stdout.decode()
+
+
+def test_lines_are_flags(settings, run, stories):
+    call = settings("# a comment\n\n  m = STORIES  \nn 6\r\n--temp 0\nkv=f32\nno_status\n")
+    want = answer(run("-m", stories, "--raw", "-p", "Once", "-n", 6, "--temp", 0, "--kv", "f32"))
+    assert answer(call("--raw", "-p", "Once")) == want
+    assert answer(call("--raw", "-p", "Once", "-n", 2)) != want  # the command line wins
+    assert answer(call("--raw", "-p", "Once", "-n", 6, "--no-config", "-m", stories, "--kv", "f32")) == want
+
+
+def test_a_quoted_value_is_a_json_string(settings, stories):
+    call = settings('m STORIES\nstop ","\nn 40\n')
+    assert "," not in answer(call("--raw", "-p", "Once upon a time"))
+    call = settings('m STORIES\nsys "a\\nb"\n')
+    process = call("chat", "-v", input=b"/system\n")
+    assert b"a\nb" in process.stdout + process.stderr or process.returncode == USAGE  # the model may have no template
+
+
+@pytest.mark.parametrize("line, message", [
+    ("tempp 1", "there is no setting tempp: did you mean temp?"),
+    ("bananas 1", "there is no setting bananas (a flag of auk run without its dashes)"),
+    ("temp hot", 'temp is "hot", expected a number from 0 to 1000'),
+    ("n", "n needs a value (N)"),
+    ("kv f61", 'kv is "f61", expected f16|f32|q8: did you mean f16?'),
+    ("no-history yes", 'no-history takes no value, found "yes"'),
+    ("[coder", "a section is [NAME]"),
+    ("[ ]", "a section without a name"),
+    ('stop "a', 'a value that begins with " is a JSON string, in " to its end'),
+    ('stop "a\\u0000"', 'a value that begins with " is a JSON string, in " to its end'),
+    (b"m a\0b", "a NUL"),
+    (b"m a\xff", "no valid UTF-8"),
+    *((name, f"{name} is for one call and cannot be set") for name in (
+        "o", "output", "p", "-p", "f", "json", "map", "resume", "choose", "x", "s", "seed", "show-thinking", "raw",
+        "messages", "tools", "json-schema", "parallel", "parse-special", "no-stream", "require-stop")),
+], ids=lambda value: value if isinstance(value, str) else None)
+def test_mistakes_have_file_and_line(settings, stories, line, message):
+    lines = b"m STORIES\n\n" + (line.encode() if isinstance(line, str) else line) + b"\ntemp 0\n"
+    call = settings(lines)
+    for arguments in (["-m", stories, "--raw", "-p", "Once"], ["bench", stories], ["models"], ["inspect", stories]):
+        refused(call(*arguments), f"{call.path}:3: {message} (--no-config goes without)")
+    assert answer(call("inspect", "--no-config", stories))
+    for arguments in (["man"], ["cache"], ["completions", "bash"], ["--version"], ["bench", "--help"]):
+        assert call(*arguments).returncode == 0  # they take no settings
+
+
+def test_what_is_no_file(settings, stories):
+    call = settings("")
+    call.path.unlink()
+    assert answer(call("inspect", stories))
+    call.path.mkdir()
+    assert call("inspect", stories).returncode == 1
+    call.path.rmdir()
+    os.mkfifo(call.path)
+    refused(call("inspect", stories), f"{call.path} is a fifo, expected a regular file")
+
+
+def test_sections_are_aliases_and_settings_of_a_model(settings, stories, talker):
+    other = talker()
+    call = settings(f"m STORIES\nn 3\n[mine]\nm {other}\nn 5\n[{other}]\nn 2\n[default]\nm STORIES\nn 1\n")
+
+    def name_and_tokens(*arguments, **options):
+        process = call(*arguments, "--raw", "-p", "Once", "--json", "--ignore-eos", **options)
+        result = json.loads(answer(process))
+        return result["model"], result["usage"]["completion_tokens"]
+
+    assert name_and_tokens() == (stories.name, 3)
+    assert name_and_tokens("-m", "mine") == ("talker", 5)
+    assert name_and_tokens("-m", "mine", "-n", 4) == ("talker", 4)
+    assert name_and_tokens("-m", other) == ("talker", 2)
+    assert name_and_tokens("-m", stories) == (stories.name, 3)
+    assert name_and_tokens(env={"AUK_MODEL": "mine"}) == (stories.name, 3)  # the file is before the environment
+    assert b"talker" in call("inspect", "mine").stdout
+    assert call("models", "--names").stdout.decode().split("\n")[-4:-1] == ["mine", str(other), "default"]
+    call = settings(f"[mine]\nm {other}\nn 5\n")
+    assert name_and_tokens(env={"AUK_MODEL": "mine"}) == ("talker", 5)
+    call = settings(f"m mine\n[mine]\nm {other}\nn 5\n")
+    assert name_and_tokens() == ("talker", 5)
+
+
+def test_paths_begin_at_the_file_or_the_home(settings, talker, stories, tmp_path):
+    model = talker()
+    call = settings(f"m {model}\nsysf rules.txt\nchat-template chatml\n")
+    (call.path.parent / "rules.txt").write_text("be kind\n")
+    want = answer(call("-p", "Hi", "-n", 4, "--json", "--ids", cwd=tmp_path))
+    got = answer(call("-p", "Hi", "-n", 4, "--json", "--ids", "-sys", "be kind", "--no-config", "-m", model,
+                      "--chat-template", "chatml"))
+    assert json.loads(want)["prompt_ids"] == json.loads(got)["prompt_ids"]
+    os.symlink(stories, tmp_path / "model")
+    call = settings("m ~/model\n")
+    assert answer(call("--raw", "-p", "Once", "-n", 2, env={"HOME": str(tmp_path)}))
+
+
+@pytest.mark.parametrize("lines, arguments", [
+    ("n 5", ["--raw", "-p", "Once", "--choose", "a,b"]),
+    ("temp 0.7\ntop-k 4", ["--raw", "-p", "Once", "--choose", "a,b"]),
+    ("top-k 4\ntop-p 0.5\nmin-p 0.1", ["--raw", "-p", "Once", "-n", "4", "--temp", "0"]),
+    ("sys Be kind.\nthink", ["--raw", "-p", "Once", "-n", "4"]),
+    ("sys Be kind.", ["-p", "Once", "-n", "4"]),  # it has no template
+    ("c 1000000", ["--raw", "-p", "Once", "-n", "4"]),
+    ("context-overflow slide\nno-status", ["--raw", "-p", "Once", "-n", "4"]),
+    ("cache-limit 1G", ["--raw", "-p", "Once", "-n", "4"]),
+    ("stop a", ["--raw", "-p", "Once", "-n", "4", "--regex", "[ab]*"]),
+    ("gpu 1", ["--raw", "-p", "Once", "-n", "4", "--device", "cpu"]),
+], ids=lambda value: value if isinstance(value, str) else None)
+def test_what_a_script_gives_is_what_it_gets(settings, run, stories, lines, arguments):
+    """A setting gives way to the flags of a call, and to a model that has no use for it, without a word."""
+    want = run("-m", stories, *arguments)
+    assert want.returncode == 0, want.stderr
+    got = settings(lines + "\n")("-m", stories, *arguments)
+    assert (got.returncode, got.stdout, got.stderr) == (0, want.stdout, want.stderr)
+
+
+def test_other_commands_keep_their_own_flags(settings, run, stories):
+    """-n of bench counts other tokens, and its answers are greedy; tokenize has an operand that is text."""
+    call = settings("m STORIES\nn 300\ntemp 0.9\nsys Hello\n[lily]\nm nowhere\n")
+    tables = call("bench", stories, "-p", "4", "-r", "1").stdout.decode()
+    assert "tg128" in tables and "temp" not in tables
+    assert call("tokenize", "lily").stdout == run("tokenize", "-m", stories, "lily").stdout
+    process = call("schema", "--schema", "-", input=b"{}")
+    assert b"nowhere" not in process.stderr
+
+
+def test_a_cache_that_is_set_does_not_put_records_in_line(settings, stories, tmp_path):
+    call = settings("m STORIES\ncache\n")
+    process = call("--map", "-", "--raw", "-n", 2, "-v", input=b"a\nb\n", env={"XDG_CACHE_HOME": str(tmp_path / "c")})
+    assert process.returncode == 0 and b"sequences at once" in process.stderr
+    assert not (tmp_path / "c").exists()
+
+
+def test_v_says_what_came_from_where(settings, stories):
+    call = settings("m STORIES\nn 3\ntop-k 4\n")
+    lines = call("--raw", "-p", "Once", "--temp", 0, "-v").stderr.decode().splitlines()
+    assert lines[:3] == [f"auk: {call.path}:1: m {stories}", f"auk: {call.path}:2: n 3",
+                         f"auk: {call.path}:3: top-k 4 (left out beside the flags of this call)"]
+    call = settings("v\n")
+    lines = call("--raw", "-p", "Once", "-n", 1, env={"AUK_MODEL": str(stories)}).stderr.decode().splitlines()
+    assert lines[:2] == [f"auk: AUK_MODEL: m {stories}", f"auk: {call.path}:1: v"]
+
+
+def test_models_marks_the_default(settings, stories):
+    call = settings("m STORIES\n")
+    assert b"(default: settings)" in call("models", env={"AUK_MODEL": "elsewhere"}).stdout
+    assert b"the settings' model: " in settings("m elsewhere\n")("models").stderr
