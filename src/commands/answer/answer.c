@@ -195,7 +195,7 @@ static Status take_call(Answer *answer, int32_t id, bool *is_call, TokenReply *r
   const bool was_text = calls->state == CALLS_NONE;
   *is_call = false;
   if (!calls->tools || answer->splitter.state == THINKING_INSIDE || answer->n_closing) return STATUS_OK;
-  answer->result->n_forced += answer->bound.n_forced > 0 || calls->n_closing > 0;
+  answer->result->n_forced += answer->bound.n_forced > 0 || calls->n_marks > 0;
   TRY(calls_take(calls, &answer->bound, answer->assistant->tokenizer, id, is_call, &answer->answer, &ended,
                  &reply->forced, &reply->n_forced, err));
   if (*is_call && was_text) {
@@ -238,7 +238,7 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 
 static Status finish_text(Answer *answer, Error *err) {
   if (answer->stop.stopped || answer->stopped) return STATUS_OK;
-  answer->result->in_call = answer->calls.state == CALLS_INSIDE && !answer->calls_ended;
+  answer->result->in_call = calls_is_inside(&answer->calls) && !answer->calls_ended;
   if (answer->calls.state != CALLS_NONE) return STATUS_OK;
   answer->result->in_thought = answer->splitter.state == THINKING_INSIDE;
   TRY(tokenizer_stream_end(answer->stream, &answer->text, err));

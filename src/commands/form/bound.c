@@ -12,7 +12,8 @@ Status bound_begin(Bound *b, AnswerForm *form, const IdList *ends, Error *err) {
   const size_t n_model = ((size_t)form->vocab_size + 63) / 64, n = form->vocabulary->n_words;
   *b = (Bound){.form = form, .ends = ends, .n_words = n > n_model ? n : n_model};
   b->mask = mem_alloc(b->n_words, sizeof *b->mask, "a mask", err);
-  return b->mask ? constraint_begin(&form->constraint, err) : STATUS_FAILED;
+  if (!b->mask) return STATUS_FAILED;
+  return form->is_open ? constraint_begin(&form->constraint, err) : STATUS_OK;
 }
 
 void bound_release(Bound *b) {
@@ -53,7 +54,7 @@ Status bound_mask(Bound *b, int32_t also, bool space, const uint64_t **mask, Err
   memset(b->mask + v->n_words, 0, (b->n_words - v->n_words) * sizeof *b->mask);
   TRY(constraint_mask(c, b->mask, err));
   for (uint32_t word = 0; space && word < v->n_words; word++) b->mask[word] |= v->space[word];
-  set_ends(b, constraint_may_end(c));
+  set_ends(b, constraint_may_end(c) && !b->form->is_calls);
   set_bit(b, also, true);
   if (drop_unknown(b)) return STATUS_OK;
   return error_set(err, STATUS_USAGE,

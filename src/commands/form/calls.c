@@ -1,7 +1,9 @@
 /* calls.c - see calls.h. Called by: answer.c. Calls: bound.h, tools.h.
  *
  *   text  <tool_call> \n {"name": ...}  \n</tool_call>  \n <tool_call> ...
- *   NONE  | INSIDE                      | CLOSED        | BETWEEN | INSIDE
+ *   NONE  | INSIDE                      | MARKS         | BETWEEN | INSIDE
+ *
+ * A call in parts is INSIDE in each part, and in MARKS between them where something stands there.
  */
 #include "commands/form/calls.h"
 
@@ -11,8 +13,20 @@ enum { MOST_SPACES = 2 }; /* tokens of white space between a mark and a call */
 
 void calls_release(Calls *c) {
   buffer_release(&c->call);
-  id_list_release(&c->closing);
+  id_list_release(&c->marks);
+  id_list_release(&c->exit);
+  written_call_release(&c->written);
   *c = (Calls){.tools = NULL};
+}
+
+bool calls_is_inside(const Calls *c) {
+  return c->state == CALLS_INSIDE || (c->state == CALLS_MARKS && c->after == CALLS_INSIDE);
+}
+
+/* The token that ends the part of a call where it may end, else -1. */
+static int32_t exit_of(const Calls *c, const Bound *bound) {
+  const bool may = c->exit.count > 0 && bound->begun && constraint_may_end(&bound->form->constraint);
+  return may ? c->exit.ids[0] : -1;
 }
 
 /* --- masks */
@@ -30,7 +44,9 @@ Status calls_mask(Calls *c, Bound *bound, const uint64_t **mask, Error *err) {
     }
     if (tools->required) return bound_mask(bound, tools->begin, false, mask, err);
     return bound_mask_or_text(bound, '{', mask, err);
-  case CALLS_INSIDE: return bound_mask(bound, -1, space && !bound->begun, mask, err);
+  case CALLS_INSIDE:
+    if (tools->format->marks) return bound_mask(bound, exit_of(c, bound), false, mask, err);
+    return bound_mask(bound, -1, space && !bound->begun, mask, err);
   default: bound_mask_few(bound, tools->begin, space, true, mask);
   }
   return STATUS_OK;
@@ -48,30 +64,80 @@ static char first_byte(const Bound *bound, int32_t id) {
   return '\0';
 }
 
-static Status begin_call(Calls *c, Bound *bound, Error *err) {
+/* Forces the tokens of c->marks from `first` on, after which the state is `after`. */
+static void force_marks(Calls *c, size_t first, CallsState after, const int32_t **forced, int *n_forced) {
+  c->n_marks = c->marks.count - first;
+  c->state = c->n_marks > 0 ? CALLS_MARKS : after;
+  c->after = after;
+  if (c->n_marks == 0) return;
+  *forced = c->marks.ids + first;
+  *n_forced = (int)c->n_marks;
+}
+
+static Status encode_mark(const Tokenizer *tokenizer, const char *before, const char *mark, IdList *ids,
+                          Error *err) {
+  const PromptPiece pieces[] = {{before, strlen(before), true}, {mark, strlen(mark), true}};
+  ids->count = 0;
+  return tokenizer_encode_pieces(tokenizer, pieces, 2, false, ids, err);
+}
+
+/* Begins the part of a call that the form is set to. */
+static Status begin_part(Calls *c, Bound *bound, const Tokenizer *tokenizer, Error *err) {
+  const char *after = written_call_after(&c->written);
+  c->call.size = c->exit.count = 0;
+  if (after) TRY(encode_mark(tokenizer, "", after, &c->exit, err));
+  return bound_restart(bound, err);
+}
+
+static Status begin_call(Calls *c, Bound *bound, const Tokenizer *tokenizer, const int32_t **forced,
+                         int *n_forced, Error *err) {
+  const CallMarks *marks = c->tools->format->marks;
   c->state = CALLS_INSIDE;
   c->n_spaces = 0;
   c->call.size = 0;
-  return bound_restart(bound, err);
+  if (!marks) return bound_restart(bound, err);
+  TRY(written_call_begin(&c->written, &c->tools->written, bound->form, err));
+  TRY(begin_part(c, bound, tokenizer, err));
+  TRY(encode_mark(tokenizer, "", marks->before_name, &c->marks, err));
+  force_marks(c, 0, CALLS_INSIDE, forced, n_forced);
+  return STATUS_OK;
 }
 
 /* The second mark stands on a line of its own, as templates write it. */
 static Status close_call(Calls *c, const Tokenizer *tokenizer, const int32_t **forced, int *n_forced,
                          Error *err) {
-  const char *end = c->tools->format->end;
   const bool on_line = c->call.size > 0 && c->call.data[c->call.size - 1] == '\n';
-  const PromptPiece pieces[] = {{"\n", on_line ? 0 : 1, true}, {end, strlen(end), true}};
-  c->closing.count = 0;
-  TRY(tokenizer_encode_pieces(tokenizer, pieces, 2, false, &c->closing, err));
-  c->state = CALLS_CLOSED;
-  c->n_closing = c->closing.count;
-  *forced = c->closing.ids;
-  *n_forced = (int)c->closing.count;
+  TRY(encode_mark(tokenizer, on_line ? "" : "\n", c->tools->format->end, &c->marks, err));
+  force_marks(c, 0, CALLS_BETWEEN, forced, n_forced);
   return STATUS_OK;
+}
+
+/* Ends a part of a call, n_taken tokens of what follows it were taken already. */
+static Status end_part(Calls *c, Bound *bound, const Tokenizer *tokenizer, size_t n_taken, Buffer *lines,
+                       const int32_t **forced, int *n_forced, Error *err) {
+  const IdList exit = c->exit;
+  bool done;
+  c->exit = c->marks;
+  c->marks = exit;
+  TRY(written_call_take(&c->written, bound->form, c->call.data ? c->call.data : "", c->call.size, &done,
+                        lines, err));
+  if (!done) TRY(begin_part(c, bound, tokenizer, err));
+  c->n_spaces = 0;
+  force_marks(c, n_taken, done ? CALLS_BETWEEN : CALLS_INSIDE, forced, n_forced);
+  return STATUS_OK;
+}
+
+static Status take_part(Calls *c, Bound *bound, const Tokenizer *tokenizer, int32_t id, Buffer *lines,
+                        const int32_t **forced, int *n_forced, Error *err) {
+  if (id == exit_of(c, bound)) return end_part(c, bound, tokenizer, 1, lines, forced, n_forced, err);
+  TRY(bound_take(bound, id, &c->call, err));
+  return bound->ended ? end_part(c, bound, tokenizer, 0, lines, forced, n_forced, err)
+                      : bound_forced(bound, tokenizer, forced, n_forced, err);
 }
 
 static Status take_inside(Calls *c, Bound *bound, const Tokenizer *tokenizer, int32_t id, Buffer *lines,
                           bool *ended, const int32_t **forced, int *n_forced, Error *err) {
+  if (c->tools->format->marks) return take_part(c, bound, tokenizer, id, lines, forced, n_forced, err);
   if (!bound->begun && bound_is_space(bound, id)) {
     c->n_spaces++;
     return STATUS_OK;
@@ -89,19 +155,19 @@ Status calls_take(Calls *c, Bound *bound, const Tokenizer *tokenizer, int32_t id
   *is_call = true;
   switch (c->state) {
   case CALLS_INSIDE: return take_inside(c, bound, tokenizer, id, lines, ended, forced, n_forced, err);
-  case CALLS_CLOSED:
+  case CALLS_MARKS:
     c->n_spaces = 0;
-    if (--c->n_closing == 0) c->state = CALLS_BETWEEN;
+    if (--c->n_marks == 0) c->state = c->after;
     return STATUS_OK;
   case CALLS_BETWEEN:
-    if (is_mark) return begin_call(c, bound, err);
+    if (is_mark) return begin_call(c, bound, tokenizer, forced, n_forced, err);
     c->n_spaces++;
     return STATUS_OK;
   case CALLS_NONE: break;
   }
   const char first = first_byte(bound, id);
   const bool is_bare = c->tools->format->bare && !c->begun && first == '{';
-  if (is_mark || is_bare) TRY(begin_call(c, bound, err));
+  if (is_mark || is_bare) TRY(begin_call(c, bound, tokenizer, forced, n_forced, err));
   if (is_bare) return take_inside(c, bound, tokenizer, id, lines, ended, forced, n_forced, err);
   *is_call = is_mark;
   c->begun |= first != '\0';

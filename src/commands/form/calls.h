@@ -8,21 +8,26 @@
 typedef enum {
   CALLS_NONE,   /* text so far */
   CALLS_INSIDE, /* in a call, after its mark */
-  CALLS_CLOSED, /* after a call, within the tokens of its second mark */
+  CALLS_MARKS,  /* within the tokens of a mark, after which the state is `after` */
   CALLS_BETWEEN /* after a call: another one may begin, or the answer ends */
 } CallsState;
 
 typedef struct {
   const Tools *tools; /* or NULL: the answer has no calls */
-  CallsState state;
+  CallsState state, after;
   bool begun;   /* the answer has text other than white space */
   int n_spaces; /* tokens of white space since the last mark */
-  Buffer call;  /* text of the call so far */
-  IdList closing;
-  size_t n_closing; /* tokens of it that are still to come */
-} Calls;            /* starts zeroed */
+  Buffer call;  /* text of the call, or of its part, so far */
+  IdList marks;
+  size_t n_marks; /* tokens of them that are still to come */
+  WrittenCall written;
+  IdList exit; /* what follows the part of it */
+} Calls;       /* starts zeroed */
 
 void calls_release(Calls *calls);
+
+/* True if a call has begun and not ended. */
+bool calls_is_inside(const Calls *calls);
 
 /* Sets *mask to the tokens that may be next, after a thought if there was one; NULL: all. */
 Status calls_mask(Calls *calls, Bound *bound, const uint64_t **mask, Error *err);

@@ -58,11 +58,13 @@ static Status read_file(AnswerForm *form, const char *path, Error *err) {
   return file_read(path, TEXT_LIMIT, &form->text, err);
 }
 
+SchemaOptions form_schema_options(const AnswerForm *form) {
+  return (SchemaOptions){.plain_integers = true, .ordered_keys = !form->any_order, .lenient = form->lenient};
+}
+
 static Status compile_schema(AnswerForm *form, const char *name, Error *err) {
-  const SchemaOptions options = {
-      .plain_integers = true, .ordered_keys = !form->any_order, .lenient = form->lenient};
-  TRY(constraint_open(name, form->text.size ? form->text.data : "", form->text.size, options,
-                      form->vocabulary, &form->constraint, err));
+  TRY(constraint_open(name, form->text.size ? form->text.data : "", form->text.size,
+                      form_schema_options(form), form->vocabulary, &form->constraint, err));
   form->is_open = true;
   return constraint_write_plainly(&form->constraint, err);
 }
@@ -135,8 +137,23 @@ Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Token
   TRY(vocabulary_open(tokenizer, &form->own, err));
   form->has_vocabulary = true;
   form->vocabulary = &form->own;
+  if (!schema) return STATUS_OK;
   TRY(buffer_append(&form->text, schema->data, schema->size, err));
   return compile_schema(form, form->flag, err);
+}
+
+Status form_set_part(AnswerForm *form, const char *name, Grammar *grammar, const Buffer *schema, Error *err) {
+  if (form->is_open) constraint_close(&form->constraint);
+  form->is_open = false;
+  if (grammar) {
+    TRY(constraint_open_grammar(grammar, form->vocabulary, &form->constraint, err));
+    form->is_open = true;
+    return STATUS_OK;
+  }
+  TRY(constraint_open(name, schema->data, schema->size, form_schema_options(form), form->vocabulary,
+                      &form->constraint, err));
+  form->is_open = true;
+  return constraint_write_plainly(&form->constraint, err);
 }
 
 Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err) {
@@ -155,7 +172,7 @@ Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err) {
   *form = *from;
   form->text = (Buffer){0};
   form->has_vocabulary = form->is_open = false;
-  if (!from->given || from->member) return STATUS_OK;
+  if (!from->given || from->member || (from->is_calls && from->text.size == 0)) return STATUS_OK;
   TRY(buffer_append(&form->text, from->text.data ? from->text.data : "", from->text.size, err));
   if (form->is_json || form->is_calls) return compile_schema(form, form->flag, err);
   return compile_grammar(form, form->flag, strcmp(form->flag, "--regex") == 0, err);

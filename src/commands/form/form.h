@@ -47,9 +47,16 @@ typedef struct {
  * found. The tokenizer outlives the form. */
 Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
                  Error *err);
-/* The same for parts of answers, calls of functions, that fit a schema. */
+/* The same for parts of answers, calls of functions, that fit a schema; NULL: form_set_part() says what each
+ * part is. */
 Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,
                        int vocab_size, AnswerForm *form, Error *err);
+/* Sets the form of the next part of a call: a text of the grammar, which the form closes, also after a
+ * failure, or, where that is NULL, JSON that fits the schema. `name` is for messages. PRECOND
+ * form->is_calls */
+Status form_set_part(AnswerForm *form, const char *name, Grammar *grammar, const Buffer *schema, Error *err);
+/* The options with which schemas of the form are compiled. */
+SchemaOptions form_schema_options(const AnswerForm *form);
 /* The schema of a record's answer. PRECOND form->member */
 Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err);
 /* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */

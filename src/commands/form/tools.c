@@ -28,15 +28,52 @@ typedef struct {
   const char *lacks[2];  /* what it has not; each may be NULL */
 } KnownFormat;
 
+static const CallMarks
+    /* Qwen3-Coder, Qwen3.5 to 3.8 */
+    qwen_marks = {.before_name = "\n<function=",
+                  .after_name = ">\n",
+                  .before_key = "<parameter=",
+                  .after_key = ">\n",
+                  .after_value = "\n</parameter>\n",
+                  .end = "</function>\n</tool_call>"},
+    /* GLM-4.5, GLM-4.6 */
+    glm_marks = {.before_name = "",
+                 .after_name = "\n",
+                 .before_key = "<arg_key>",
+                 .after_key = "</arg_key>\n<arg_value>",
+                 .after_value = "</arg_value>\n",
+                 .end = "</tool_call>"},
+    /* GLM-4.7 */
+    glm_tight_marks = {.before_name = "",
+                       .after_name = "",
+                       .before_key = "<arg_key>",
+                       .after_key = "</arg_key><arg_value>",
+                       .after_value = "</arg_value>",
+                       .end = "</tool_call>"},
+    /* Mistral's tokenizer v11, and from v13 on */
+    mistral_id_marks = {.before_name = "",
+                        .after_name = "",
+                        .before_id = "[CALL_ID]",
+                        .before_object = "[ARGS]"},
+    mistral_marks = {.before_name = "", .after_name = "", .before_object = "[ARGS]"};
+
+/* The first that a template has. */
 static const KnownFormat known[] = {
     /* Qwen2.5, Qwen3, SmolLM3, Hermes: <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call> for each */
-    {{"<tool_call>", "</tool_call>", "arguments", false, false},
+    {{"<tool_call>", "</tool_call>", "arguments", false, false, NULL},
      {"<tool_call>", "arguments"},
      {"<function=", "<arg_key>"}},
+    {{"<tool_call>", NULL, NULL, false, false, &qwen_marks}, {"<function=", "<parameter="}, {NULL, NULL}},
+    {{"<tool_call>", NULL, NULL, false, false, &glm_tight_marks},
+     {"<arg_key>", "</arg_key><arg_value>"},
+     {NULL, NULL}},
+    {{"<tool_call>", NULL, NULL, false, false, &glm_marks}, {"<arg_key>", "<arg_value>"}, {NULL, NULL}},
+    {{"[TOOL_CALLS]", NULL, NULL, false, false, &mistral_id_marks}, {"[CALL_ID]", "[ARGS]"}, {NULL, NULL}},
+    {{"[TOOL_CALLS]", NULL, NULL, false, false, &mistral_marks}, {"[TOOL_CALLS]", "[ARGS]"}, {NULL, NULL}},
     /* Mistral to 2024: [TOOL_CALLS][{"name": ..., "arguments": ..., "id": ...}, ...] */
-    {{"[TOOL_CALLS]", NULL, "arguments", true, false}, {"[TOOL_CALLS]", NULL}, {"[ARGS]", NULL}},
+    {{"[TOOL_CALLS]", NULL, "arguments", true, false, NULL}, {"[TOOL_CALLS]", NULL}, {NULL, NULL}},
     /* Llama 3.1 to 3.3: {"name": ..., "parameters": ...}, alone or after <|python_tag|> */
-    {{"<|python_tag|>", NULL, "parameters", false, true},
+    {{"<|python_tag|>", NULL, "parameters", false, true, NULL},
      {"{\"name\": function name, \"parameters\"", NULL},
      {NULL, NULL}},
 };
@@ -59,14 +96,20 @@ static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *token
     return error_set(
         err, STATUS_USAGE,
         "--tools: the chat template (%s) has calls in a format that is not known (known are Qwen's "
-        "<tool_call> with JSON, Mistral's [TOOL_CALLS] with a list, and Llama 3's JSON)",
+        "<tool_call> with JSON or <function=, GLM's with <arg_key>, Mistral's [TOOL_CALLS] and Llama 3's "
+        "JSON)",
         chat_source(chat));
+  const CallMarks *marks = tools->format->marks;
+  const char *tokens[] = {tools->format->begin, marks ? marks->before_id : NULL,
+                          marks ? marks->before_object : NULL};
+  tools->written.marks = marks;
   tools->begin = tokenizer_find(tokenizer, tools->format->begin);
-  if (tools->begin >= 0 || tools->format->bare) return STATUS_OK;
-  return error_set(err, STATUS_USAGE,
-                   "--tools: the tokenizer has no token %s, by which the chat template (%s) "
-                   "begins calls",
-                   tools->format->begin, chat_source(chat));
+  for (size_t i = 0; i < sizeof tokens / sizeof *tokens && !tools->format->bare; i++)
+    if (tokens[i] && tokenizer_find(tokenizer, tokens[i]) < 0)
+      return error_set(err, STATUS_USAGE,
+                       "--tools: the tokenizer has no token %s, by which the chat template (%s) writes calls",
+                       tokens[i], chat_source(chat));
+  return STATUS_OK;
 }
 
 /* --- functions */
@@ -149,18 +192,29 @@ static Status append_call(const ToolFormat *format, const Function *function, si
                        format->arguments);
 }
 
-/* True if append_call() has had a function of this name. */
-static bool has_call(const Buffer *schema, const Function *function) {
-  static const char before[] = "{\"name\": {\"const\": ";
-  const size_t n = sizeof before - 1;
-  const char *at = schema->data, *end = schema->data + schema->size;
-  while ((at = memmem(at, (size_t)(end - at), before, n))) {
-    at += n;
-    if ((size_t)(end - at) > function->name.size && at[function->name.size] == '}' &&
-        memcmp(at, function->name.text, function->name.size) == 0)
-      return true;
+/* True if the list has a function of this name. */
+static bool has_function(const Buffer *list, JsonSpan name) {
+  JsonCursor cursor = json_cursor((JsonSpan){list->data, list->size});
+  bool found = false;
+  json_cursor_enter(&cursor, '[');
+  for (bool first = true; !found && json_cursor_next(&cursor, &first);) {
+    const JsonSpan other = member_of(member_of(json_cursor_value(&cursor), "function"), "name");
+    found = other.size == name.size && memcmp(other.text, name.text, name.size) == 0;
   }
-  return false;
+  return found;
+}
+
+/* Adds the function as a part of the schema, or of the functions that are written in parts. */
+static Status add_call(const ToolFlags *flags, const Function *function, size_t number, Tools *tools,
+                       Error *err) {
+  Buffer parameters = {0};
+  if (!tools->format->marks) return append_call(tools->format, function, number, &tools->schema, err);
+  Status status = append_parameters(function, number, &parameters, err);
+  if (status == STATUS_OK)
+    status = written_functions_add(&tools->written, flags->file, function->name, function->parameters,
+                                   &parameters, err);
+  buffer_release(&parameters);
+  return status;
 }
 
 /* Refuses parameters that are no schema by the function's name and the keyword's own place. */
@@ -201,11 +255,11 @@ static Status take_functions(const ToolFlags *flags, const FormFlags *schema_fla
   for (bool first = true; json_cursor_next(&cursor, &first);) {
     Function function;
     TRY(read_function(flags->file, ++n, json_cursor_value(&cursor), &function, err));
-    if (has_call(&tools->schema, &function))
+    if (has_function(&tools->list, function.name))
       return error_set(err, STATUS_USAGE, "%s: tool %zu has the name of one before, %.*s", flags->file, n,
                        (int)function.name.size, function.name.text);
     TRY(check_parameters(flags, schema_flags, &function, err));
-    TRY(append_call(tools->format, &function, n, &tools->schema, err));
+    TRY(add_call(flags, &function, n, tools, err));
     TRY(append_listed(&function, n, &tools->list, err));
   }
   return n ? STATUS_OK : error_set(err, STATUS_USAGE, "%s: the list of tools is empty", flags->file);
@@ -237,12 +291,14 @@ Status tools_open(const ToolFlags *flags, const FormFlags *schema_flags, const C
   TRY(read_functions(flags, schema_flags, tools, err));
   tools->given = true;
   tools->required = flags->choice != 0;
-  return form_open_calls(schema_flags, &tools->schema, tokenizer, vocab_size, form, err);
+  return form_open_calls(schema_flags, tools->format->marks ? NULL : &tools->schema, tokenizer, vocab_size,
+                         form, err);
 }
 
 void tools_release(Tools *tools) {
   buffer_release(&tools->list);
   buffer_release(&tools->schema);
+  written_functions_release(&tools->written);
   *tools = (Tools){.given = false};
 }
 

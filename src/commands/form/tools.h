@@ -1,7 +1,7 @@
 /* tools.h - --tools: functions that the model may call, and the form in which its chat template has calls. */
 #pragma once
 
-#include "commands/form/form.h"
+#include "commands/form/written_calls.h"
 #include "tokenizer/chat/chat.h"
 
 typedef struct {
@@ -21,22 +21,24 @@ extern const Flag tool_flags[2];
   }
 
 /* How a template has the model write calls: {"name": NAME, ARGUMENTS: {...}}, each between two marks, or all
- * of them as a list after one, or without a mark as the whole answer. */
+ * of them as a list after one, or without a mark as the whole answer; or in parts (written_calls.h). */
 typedef struct {
-  const char *begin;     /* the token before a call; of a format without marks one that may come before */
-  const char *end;       /* the mark after a call; NULL: the answer ends there */
-  const char *arguments; /* the key of the arguments */
-  bool is_list;          /* a list of calls follows `begin` */
-  bool bare;             /* an answer that begins with { is a call */
+  const char *begin;      /* the token before a call; of a format without marks one that may come before */
+  const char *end;        /* the mark after a call; NULL: the answer ends there, but for calls in parts */
+  const char *arguments;  /* the key of the arguments */
+  bool is_list;           /* a list of calls follows `begin` */
+  bool bare;              /* an answer that begins with { is a call */
+  const CallMarks *marks; /* of calls in parts, or NULL */
 } ToolFormat;
 
 typedef struct {
   bool given, required;
   const ToolFormat *format;
-  int32_t begin; /* id of format->begin, -1: none */
-  Buffer list;   /* the functions as templates take them: a JSON array */
-  Buffer schema; /* of a call, or of the list of them */
-} Tools;         /* starts zeroed */
+  int32_t begin;            /* id of format->begin, -1: none */
+  Buffer list;              /* the functions as templates take them: a JSON array */
+  Buffer schema;            /* of a call, or of the list of them */
+  WrittenFunctions written; /* in place of the schema where calls are written in parts */
+} Tools;                    /* starts zeroed */
 
 /* Reads the functions, finds the template's format and compiles the form of calls into `form`. Refuses
  * (STATUS_USAGE) a template without tools or with a format of calls that is not known, and functions without

@@ -255,8 +255,15 @@ static const char tools[] =
     "whose results are messages {\"role\": \"tool\", \"tool_call_id\", \"content\"}. --tool-choice required "
     "leaves the model no other answer than calls. A call that -n cuts is left out, with a note.\n"
     "\n"
-    "Known are <tool_call> with JSON (Qwen2.5, Qwen3), [TOOL_CALLS] with a list (Mistral to 2024), and the "
-    "JSON of Llama 3.1 to 3.3, alone or after <|python_tag|>. Other templates are refused.";
+    "Known are <tool_call> with JSON (Qwen2.5, Qwen3) or with <function=NAME> (Qwen3-Coder, Qwen3.5 to 3.8), "
+    "GLM-4.5 to 4.7's <arg_key>, [TOOL_CALLS] with a list (Mistral to 2024) or with [ARGS] (later ones), and "
+    "the JSON of Llama 3.1 to 3.3, alone or after <|python_tag|>. Other templates are refused. Where a "
+    "format "
+    "has arguments one by one, strings stand in it as they are and others as JSON; a string that reads as "
+    "JSON "
+    "of another kind which the schema allows (null) is taken as that. Such formats refuse schemas that say "
+    "more "
+    "of arguments together than which are required.";
 
 static const char thoughts[] =
     "  auk -p \"17 * 23?\" --think              # where the template has a switch\n"

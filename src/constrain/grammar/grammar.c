@@ -378,11 +378,12 @@ uint32_t grammar_settle(Grammar *g, uint32_t state) {
   return intern(g);
 }
 
-/* An empty grammar with room for the state and the stack number 0. */
-static Status open_empty(Grammar **grammar, Error *err) {
+/* An empty grammar over a store, which it takes, with room for the state and the stack number 0. */
+static Status open_empty(Langs *langs, Grammar **grammar, Error *err) {
   Grammar *g = *grammar = mem_alloc(1, sizeof *g, "a grammar", err);
-  if (!g) return STATUS_FAILED;
-  TRY(langs_open(&g->langs, err));
+  if (!g) return langs_close(langs), STATUS_FAILED;
+  g->langs = *langs;
+  *langs = (Langs){.round = 0};
   TRY(mem_grow(&g->states, &g->states_capacity, 64, sizeof *g->states, "a grammar", err));
   TRY(mem_grow(&g->stacks, &g->stacks_capacity, 64, sizeof *g->stacks, "a grammar", err));
   g->states[0] = (State){0};
@@ -406,7 +407,9 @@ static Status finish(Grammar **grammar, const char *name, Status status, Error *
 
 Status grammar_open(const char *name, const char *text, size_t size, Grammar **grammar, Error *err) {
   GbnfTree tree = {0};
-  Status status = open_empty(grammar, err);
+  Langs langs;
+  Status opened = langs_open(&langs, err), status = open_empty(&langs, grammar, err);
+  if (opened != STATUS_OK) status = opened;
   if (status == STATUS_OK) status = gbnf_parse(&(*grammar)->langs, name, text, size, &tree, err);
   if (status == STATUS_OK)
     status = productions_make(&(*grammar)->langs, name, &tree, &(*grammar)->productions, err);
@@ -414,21 +417,30 @@ Status grammar_open(const char *name, const char *text, size_t size, Grammar **g
   return finish(grammar, name, status, err);
 }
 
-Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
-                                       Error *err) {
+Status grammar_open_lang(const char *name, Langs *langs, Lang lang, Grammar **grammar, Error *err) {
   Error inner;
-  Lang lang = LANG_NONE;
-  Status status = open_empty(grammar, err);
+  Status status = open_empty(langs, grammar, err);
   if (status == STATUS_OK) {
-    Langs *langs = &(*grammar)->langs;
-    status = regular_expression_parse(langs, text, size, true, &lang, &inner);
-    if (status == STATUS_OK) lang = lang_text(langs, lang);
-    if (status == STATUS_OK && !lang_is_alive(langs, lang)) lang = LANG_NONE;
-    if (status == STATUS_OK) status = langs_check(langs, &inner);
+    Langs *own = &(*grammar)->langs;
+    if (!lang_is_alive(own, lang)) lang = LANG_NONE;
+    status = langs_check(own, &inner);
     if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
   }
   if (status == STATUS_OK) status = productions_make_lang(lang, &(*grammar)->productions, err);
   return finish(grammar, name, status, err);
+}
+
+Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
+                                       Error *err) {
+  Error inner;
+  Langs langs;
+  Lang lang = LANG_NONE;
+  *grammar = NULL;
+  Status status = langs_open(&langs, &inner);
+  if (status == STATUS_OK) status = regular_expression_parse(&langs, text, size, true, &lang, &inner);
+  if (status == STATUS_OK) return grammar_open_lang(name, &langs, lang_text(&langs, lang), grammar, err);
+  langs_close(&langs);
+  return error_set(err, status, "%s: %s", name, inner.text);
 }
 
 void grammar_close(Grammar *g) {

@@ -6,6 +6,7 @@
  * equal states have one number; transitions are made when they are first asked for, and kept. */
 #pragma once
 
+#include "constrain/lang/lang.h"
 #include "constrain/vocabulary.h"
 
 typedef struct Grammar Grammar;
@@ -16,6 +17,9 @@ Status grammar_open(const char *name, const char *text, size_t size, Grammar **g
 /* The texts that a regular expression (ECMAScript, lang/regular_expression.h) matches from end to end. */
 Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
                                        Error *err);
+/* The strings of one language. Takes the store, also after a failure: *langs is empty afterwards. `name` is
+ * for messages. */
+Status grammar_open_lang(const char *name, Langs *langs, Lang lang, Grammar **grammar, Error *err);
 void grammar_close(Grammar *grammar); /* NULL is fine */
 
 /* The state before the first byte, and the one after another byte. */

@@ -11,14 +11,22 @@ TOOLS = [{"type": "function", "function": {
         "required": ["city", "unit"], "additionalProperties": False,
         "$defs": {"unit": {"enum": ["celsius", "kelvin"]}}}}},
          {"type": "function", "function": {"name": "now"}}]
+NAMES = "{% for t in tools or [] %}{{ t.function.name }}\n{% endfor %}"
 LIST = "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}"
 TURNS = ("{% for m in messages %}{{ m.role }}: {{ m.content }}"
          "{% for c in m.tool_calls or [] %}CALL {{ c.function.arguments | tojson }}{% endfor %}\n{% endfor %}")
 FORMATS = {"qwen": LIST + '{{ "<tool_call>\\n{\\"name\\": <name>, \\"arguments\\": <args>}\\n</tool_call>" }}' + TURNS,
            "mistral": LIST + '{{ "[TOOL_CALLS]" }}' + TURNS,
+           "coder": NAMES + '{{ "<tool_call>\n<function=f>\n<parameter=p>\nvalue\n</parameter>" }}' + TURNS,
+           "glm": NAMES + '{{ "<tool_call>f\n<arg_key>k</arg_key>\n<arg_value>v</arg_value>\n" }}' + TURNS,
+           "glm-tight": NAMES + '{{ "<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>" }}' + TURNS,
+           "mistral-args": NAMES + '{{ "[TOOL_CALLS]f[ARGS]{}" }}' + TURNS,
+           "mistral-ids": NAMES + '{{ "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}" }}' + TURNS,
            "llama": LIST + "{{ 'as {\"name\": function name, \"parameters\": dictionary}' }}" + TURNS}
-BEGINS = {"qwen": "<tool_call>", "mistral": "[TOOL_CALLS]", "llama": "<|python_tag|>"}
-MARKS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"]
+BEGINS = {name: "<|python_tag|>" if name == "llama" else "[TOOL_CALLS]" if "mistral" in name else "<tool_call>"
+          for name in FORMATS}
+MARKS = ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+         "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>"]
 NOISE = ["--temp", 100, "-n", 300]
 
 
@@ -30,7 +38,7 @@ def with_marks(tokenizer):
     model["merges"] = [merge for merge in model["merges"]
                        if "".join(merge.split(" ") if isinstance(merge, str) else merge) in model["vocab"]]
     for i, content in enumerate(MARKS):
-        tokenizer["added_tokens"].append({"id": first + i, "content": content, "special": i > 1, "single_word": False,
+        tokenizer["added_tokens"].append({"id": first + i, "content": content, "special": i > 5, "single_word": False,
                                           "lstrip": False, "rstrip": False, "normalized": False})
     return tokenizer
 
@@ -91,6 +99,53 @@ def test_text_is_free_before_calls(talk, format):
         assert BEGINS[format] not in result["text"]
         assert all(fits(call["function"]) for call in result.get("tool_calls", []))
     assert texts > 5
+
+
+ARGUMENTS = {"type": "object", "required": ["text", "n", "maybe", "list"], "additionalProperties": False,
+             "properties": {
+    "text": {"type": "string", "maxLength": 12, "pattern": "^[^q]*$"}, "n": {"type": "integer", "minimum": 7},
+    "mode": {"enum": ["fast", "<b>"]}, "maybe": {"type": ["null", "string"], "maxLength": 4}, "never": False,
+    "list": {"type": "array", "maxItems": 2, "items": {"$ref": "#/$defs/point"}}, "on/~ %": {"type": "boolean"}},
+    "$defs": {"point": {"type": "object", "required": ["x"], "additionalProperties": False,
+                        "properties": {"x": {"type": "boolean"}}}}}
+
+
+@pytest.mark.parametrize("format", ["coder", "glm", "glm-tight", "mistral-args", "mistral-ids"])
+@pytest.mark.parametrize("order", ["schema", "any"])
+def test_arguments_in_parts_fit_their_schemas(talk, tmp_path, format, order):
+    """Arguments one by one: strings as they are, others as JSON. The rules are written out here once more."""
+    (tmp_path / "f.json").write_text(json.dumps([{"name": "f", "parameters": ARGUMENTS}]))
+    calls = []
+    for seed in range(14):
+        done = talk(format, "--tools", tmp_path / "f.json", "--tool-choice", "required", "--key-order", order, *NOISE,
+                    "-s", seed, "--json")
+        calls += json.loads(done.stdout).get("tool_calls", [])
+    assert len(calls) >= 5
+    orders = set()
+    for call in calls:
+        it = call["function"]["arguments"]
+        orders.add(tuple(it))
+        assert len(it["text"]) <= 12 and "q" not in it["text"] and it["n"] >= 7 and isinstance(it["n"], int)
+        assert it.get("mode", "fast") in ("fast", "<b>") and it.get("on/~ %", True) in (True, False)
+        assert it["maybe"] is None or len(it["maybe"]) <= 4
+        assert len(it["list"]) <= 2 and all(list(p) == ["x"] and isinstance(p["x"], bool) for p in it["list"])
+        assert set(it) <= set(ARGUMENTS["properties"]) - {"never"}
+        keys = [key for key in ARGUMENTS["properties"] if key in it]
+        assert order == "any" or list(it) == keys
+    assert len(orders) > 1 + (order == "any")
+
+
+def test_what_cannot_be_written_in_parts_is_refused(talk, tmp_path):
+    def refused(parameters, message, name="f"):
+        (tmp_path / "f.json").write_text(json.dumps([{"name": name, "parameters": parameters}]))
+        assert message in talk("coder", "--tools", tmp_path / "f.json", status=2).stderr.decode()
+        if parameters:
+            talk("mistral-args", "--tools", tmp_path / "f.json", "-n", 1)
+
+    refused({"minProperties": 1}, 'parameters of "f": #/minProperties: this model writes arguments one by one')
+    refused({"properties": {"a>b": {}}}, "the name of an argument is empty or has <, > or a line end")
+    refused({"required": ["a"]}, "#/required has an argument that `properties` has not")
+    refused({}, "the name of tool 1 has <, > or a line end", name="a<b")
 
 
 def test_records_call_at_once_as_alone(talk):
@@ -155,8 +210,12 @@ def test_what_is_no_conversation_is_refused(talk, tmp_path, messages, message):
 
 def test_templates_without_known_calls_are_refused(run, talk, variant, tmp_path):
     assert b"takes no tools" in talk("qwen", "--chat-template", "chatml", status=2).stderr
-    (tmp_path / "xml.jinja").write_text(LIST + '{{ "<tool_call><function=f>\\"arguments\\"" }}' + TURNS)
+    (tmp_path / "xml.jinja").write_text(LIST + "{{ '<call><f arguments>' }}" + TURNS)
     assert b"in a format that is not known" in talk("qwen", "--chat-template", tmp_path / "xml.jinja", status=2).stderr
     bare = variant(name="bare", files={"tokenizer_config.json": "{}", "chat_template.jinja": FORMATS["qwen"]})
+    tokens = variant(name="tokens", files={"tokenizer_config.json": "{}",
+                                           "chat_template.jinja": FORMATS["mistral-args"]})
+    done = run("-m", tokens, "-p", "Once", "--tools", tmp_path / "tools.json")
+    assert done.returncode == 2 and b"the tokenizer has no token [TOOL_CALLS]" in done.stderr
     done = run("-m", bare, "-p", "Once", "--tools", tmp_path / "tools.json")
     assert done.returncode == 2 and b"the tokenizer has no token <tool_call>" in done.stderr

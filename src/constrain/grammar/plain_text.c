@@ -1,0 +1,39 @@
+/* plain_text.c - see plain_text.h. Called by: commands/form/. Calls: schema.h, grammar.h. */
+#include "constrain/grammar/plain_text.h"
+
+#include <string.h>
+
+Status grammar_open_words(const char *name, LangWord *words, size_t n, Grammar **grammar, Error *err) {
+  Langs langs;
+  *grammar = NULL;
+  Status status = langs_open(&langs, err);
+  if (status == STATUS_OK) return grammar_open_lang(name, &langs, lang_words(&langs, words, n), grammar, err);
+  langs_close(&langs);
+  return status;
+}
+
+/* Strings of `a`, then `end`, in which `end` does not come earlier. */
+static Lang ended_by(Langs *langs, Lang a, const char *end) {
+  const Lang mark = lang_literal(langs, end, strlen(end));
+  const Lang more = lang_then(langs, lang_bytes(langs, 0, 255), LANG_ALL);
+  const Lang early = lang_then(langs, LANG_ALL, lang_then(langs, mark, more));
+  return lang_and(langs, lang_then(langs, lang_text(langs, a), mark), lang_not(langs, early));
+}
+
+Status grammar_open_string(const char *name, const char *text, size_t size, SchemaOptions options,
+                           const char *end, Grammar **grammar, Error *err) {
+  SchemaSet set;
+  *grammar = NULL;
+  TRY(schema_open(name, text, size, options, &set, err));
+  Langs *langs = &set.langs;
+  langs_begin_work(langs);
+  const Lang strings = schema_strings(&set, set.root);
+  const bool has_strings = lang_is_alive(langs, lang_text(langs, strings));
+  Error inner;
+  Status status = langs_check(langs, &inner);
+  if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
+  if (status == STATUS_OK && has_strings)
+    status = grammar_open_lang(name, langs, ended_by(langs, strings, end), grammar, err);
+  schema_close(&set);
+  return status;
+}
