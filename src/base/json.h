@@ -91,6 +91,8 @@ bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first c
 Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Error *err);
 bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer there; the cursor stays */
 JsonSpan json_cursor_value(JsonCursor *cursor);           /* skips any value and gives its text */
+/* The value of an object's first member with this key, NULL as text without one. */
+JsonSpan json_span_member(JsonSpan object, const char *key);
 /* json_describe() of the value at the cursor, but of an array the first 40 bytes of its text. */
 const char *json_cursor_describe(JsonCursor cursor, char text[64]);
 

@@ -107,3 +107,19 @@ const char *json_cursor_describe(JsonCursor cursor, char text[64]) {
   snprintf(text, 64, "%.*s%s", cut ? 40 : (int)value.size, value.text, cut ? "..." : "");
   return text;
 }
+
+JsonSpan json_span_member(JsonSpan object, const char *key) {
+  JsonCursor cursor = json_cursor(object);
+  JsonSpan found = {0};
+  Buffer name = {0};
+  bool first = true, is_key;
+  if (!json_cursor_enter(&cursor, '{')) return found;
+  while (!found.text && json_cursor_next(&cursor, &first)) {
+    name.size = 0;
+    if (json_cursor_string(&cursor, &name, &is_key, NULL) != STATUS_OK) break;
+    const JsonSpan value = json_cursor_value(&cursor);
+    if (name.size == strlen(key) && memcmp(name.data, key, name.size) == 0) found = value;
+  }
+  buffer_release(&name);
+  return found;
+}

@@ -105,6 +105,9 @@ static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
   if (o->talk.overflow && !chat && !o->talk.overflow_is_usual)
     return error_set(err, STATUS_USAGE, "--context-overflow is for a chat, and this is none (auk chat)");
   TRY(form_check_records(&o->assistant.form, o->map.json, err));
+  if (o->talk.tool_command && !chat)
+    return error_set(err, STATUS_USAGE,
+                     "--tool-command is for a chat, and this is none (auk chat); the calls are the output");
   if (chat) return chat_run(&o->assistant, &o->talk, err);
   TRY(check_several(o, err));
   if (map_is_asked(&o->map, &o->prompt)) return map_run(&job, assistant, err);
@@ -165,6 +168,7 @@ static const FlagRule rules[] = {
      "it scores answers without a thought"},
     {ALL_OF_SAMPLING, EXCLUDES, "--choose, --choice", "it draws no token"},
     ASSISTANT_FLAG_RULES,
+    TALK_FLAG_RULES,
 };
 
 /* An operand may be a model, as for other commands, or "-" for -f -. Others are refused with advice. */

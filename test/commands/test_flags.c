@@ -278,6 +278,7 @@ static const char *const needing[][2] = {
     {"--key-order", " --json-schema --tools "},
     {"--schema-lenient", " --json-schema --tools "},
     {"--tool-choice", " --tools "},
+    {"--tool-command", " --tools "},
     {"--exit-choice", " --choose --choice "},
     {"--cache-limit", " --cache --cache-dir "},
 };

@@ -21,6 +21,9 @@ const Flag talk_flags[] = {
         "where the context is full: ask whether the oldest turns may be forgotten (the default), forget them "
         "and say so, or refuse the message",
         .weak = MEMBER_OF_TYPE(TalkFlags, overflow_is_usual, bool)),
+    FLAG_STRING("--tool-command", "COMMAND", TalkFlags, tool_command,
+                "runs in a shell for each call of a function: the call, {\"name\", \"arguments\"}, is its "
+                "standard input, the name also in $AUK_TOOL, and its standard output is the result"),
 };
 
 bool chat_is_interactive(void) {
@@ -85,8 +88,6 @@ static Status talk(Dialogue *d, Error *err) {
 static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *err) {
   Assistant *a = &d->assistant;
   if (flags->chat.raw) return error_set(err, STATUS_USAGE, "a chat needs a chat format, --raw has none");
-  if (flags->tools.file)
-    return error_set(err, STATUS_USAGE, "--tools is for one prompt, --messages or --map, and this is a chat");
   TRY(form_check_records(&flags->form, false, err));
   TRY(assistant_open(flags, a, err));
   if (!a->chat)
@@ -136,7 +137,7 @@ typedef struct {
 
 static const FlagGroup groups[] = {TALK_FLAG_GROUP(Options, talk), ASSISTANT_FLAG_GROUPS(Options, assistant)};
 
-static const FlagRule rules[] = {ASSISTANT_FLAG_RULES};
+static const FlagRule rules[] = {ASSISTANT_FLAG_RULES, TALK_FLAG_RULES};
 
 static Status run(CommandCall *call, Error *err) {
   const Options *o = call->options;

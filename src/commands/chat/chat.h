@@ -7,12 +7,17 @@ typedef enum { OVERFLOW_ASK, OVERFLOW_SLIDE, OVERFLOW_STOP } Overflow;
 
 typedef struct {
   bool no_history, no_status;
-  int overflow;           /* Overflow */
-  bool overflow_is_usual; /* from the file of settings: one answer goes without */
+  int overflow;             /* Overflow */
+  bool overflow_is_usual;   /* from the file of settings: one answer goes without */
+  const char *tool_command; /* or NULL */
 } TalkFlags;
-extern const Flag talk_flags[3];
+extern const Flag talk_flags[4];
 #define TALK_FLAG_GROUP(Struct, member)                                                                      \
   FLAG_GROUP_IN("Chat on a terminal", talk_flags, Struct, member, TalkFlags)
+
+/* Rules for the same command. */
+#define TALK_FLAG_RULES                                                                                      \
+  { "--tool-command", NEEDS, "--tools", NULL }
 
 /* True if standard input and standard output are both terminals. */
 bool chat_is_interactive(void);

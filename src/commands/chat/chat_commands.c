@@ -54,11 +54,12 @@ static Status list_tokens(const Dialogue *d, Buffer *out, size_t *n_texts, Error
   for (size_t i = 0; i < d->conversation.count; i++) {
     const Message *m = &d->conversation.messages[i];
     size_t n, n_thought;
-    TRY(dialogue_count(d, &m->text, &n, err));
+    const Buffer *text = m->text.size || m->role != ROLE_ASSISTANT ? &m->text : &m->members;
+    TRY(dialogue_count(d, text, &n, err));
     TRY(dialogue_count(d, &m->thinking, &n_thought, err));
     *n_texts += n;
     TRY(buffer_printf(out, err, "%7zu  %-9s  ", n, role_name(m->role)));
-    TRY(dialogue_excerpt(m->text.data ? m->text.data : "", m->text.size, 50, out, err));
+    TRY(dialogue_excerpt(text->data ? text->data : "", text->size, 50, out, err));
     if (n_thought) TRY(buffer_printf(out, err, "  (and %zu of thought)", n_thought));
     TRY(buffer_append_string(out, "\n", err));
   }
@@ -195,6 +196,11 @@ static Status change_system(Dialogue *d, const ChatLine *line, Buffer *out, Erro
   return STATUS_OK;
 }
 
+static Status tool(Dialogue *d, const ChatLine *line, Buffer *out, Error *err) {
+  if (line->size == 0) return dialogue_list_calls(d, out, err);
+  return dialogue_give_result(d, line->argument, is_quotes(line) ? 0 : line->size, err);
+}
+
 /* --- files */
 
 static Status drop_attached(Dialogue *d, Error *err) {
@@ -309,6 +315,7 @@ static Status dispatch(Dialogue *d, const ChatLine *line, Buffer *out, Error *er
   case WORD_STATS: return stats(d);
   case WORD_SYSTEM: return change_system(d, line, out, err);
   case WORD_TOKENS: return tokens(d, out, err);
+  case WORD_TOOL: return tool(d, line, out, err);
   case WORD_UNDO: return d->attached.size ? drop_attached(d, err) : undo(d, err);
   case WORD_TEXT:
   case WORD_UNKNOWN: break;

@@ -20,6 +20,7 @@ const ChatCommand chat_commands[] = {
     [WORD_STATS] = {"stats", "", NULL, "how fast it was", false},
     [WORD_SYSTEM] = {"system", "", "[TEXT]", "the system message; \"\" for none; alone: what it is", false},
     [WORD_TOKENS] = {"tokens", "", NULL, "the tokens of each message, and of the context", false},
+    [WORD_TOOL] = {"tool", "", "[RESULT]", "result of a call; \"\" for none; alone: calls that wait", false},
     [WORD_UNDO] = {"undo", "", NULL, "drops what /read took, else your last message", false},
 };
 
@@ -69,7 +70,7 @@ ChatLine chat_parse(const char *line, size_t size) {
   }
   size_t start = end;
   while (start < size && is_blank(line[start])) start++;
-  if (word != WORD_SYSTEM && memchr(line + end, '\n', size - end))
+  if (word != WORD_SYSTEM && word != WORD_TOOL && memchr(line + end, '\n', size - end))
     return parsed; /* commands are single lines */
   parsed.word = word;
   parsed.argument = line + start;

@@ -17,6 +17,7 @@ typedef enum {
   WORD_STATS,
   WORD_SYSTEM,
   WORD_TOKENS,
+  WORD_TOOL,
   WORD_UNDO,
   WORD_TEXT,    /* a message */
   WORD_UNKNOWN, /* resembles a command */
@@ -38,7 +39,7 @@ typedef struct {
   const char *nearest; /* for WORD_UNKNOWN: the command that was probably meant */
 } ChatLine;
 
-/* A command is a slash, a known name, and the argument if it takes one, on one line (/system takes several).
- * Other lines are text: "/usr/bin/env is what?", " /help", "/foo bar". A single word that resembles a command
- * is WORD_UNKNOWN. */
+/* A command is a slash, a known name, and the argument if it takes one, on one line (/system and /tool take
+ * several). Other lines are text: "/usr/bin/env is what?", " /help", "/foo bar". A single word that
+ * resembles a command is WORD_UNKNOWN. */
 ChatLine chat_parse(const char *line, size_t size);

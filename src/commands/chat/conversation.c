@@ -51,6 +51,7 @@ void conversation_drop(Conversation *c, size_t first, size_t n) {
   for (size_t i = first; i < first + n; i++) {
     buffer_release(&c->messages[i].text);
     buffer_release(&c->messages[i].thinking);
+    buffer_release(&c->messages[i].members);
   }
   size_t after = c->count - first - n;
   if (after) memmove(c->messages + first, c->messages + first + n, after * sizeof *c->messages);
@@ -65,8 +66,9 @@ Status conversation_copy(Conversation *c, const Conversation *from, size_t count
   for (size_t i = 0; i < count; i++) {
     const Message *m = &from->messages[i];
     TRY(conversation_add(c, m->role, m->text.data, m->text.size, err));
-    if (m->thinking.size)
-      TRY(buffer_append(&c->messages[c->count - 1].thinking, m->thinking.data, m->thinking.size, err));
+    Message *copy = &c->messages[c->count - 1];
+    if (m->thinking.size) TRY(buffer_append(&copy->thinking, m->thinking.data, m->thinking.size, err));
+    if (m->members.size) TRY(buffer_append(&copy->members, m->members.data, m->members.size, err));
   }
   return STATUS_OK;
 }
@@ -110,6 +112,8 @@ Status conversation_view(const Conversation *c, size_t first, ChatMessage **view
         .size = m->text.size,
         .thinking = m->thinking.size ? m->thinking.data : NULL,
         .thinking_size = m->thinking.size,
+        .members = m->members.size ? m->members.data : NULL,
+        .members_size = m->members.size,
     };
   }
   return STATUS_OK;

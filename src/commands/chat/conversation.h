@@ -14,6 +14,7 @@ typedef struct {
   Role role;
   Buffer text;
   Buffer thinking; /* thought of the assistant; size 0: none */
+  Buffer members;  /* ChatMessage.members: calls of functions, or the call that it is the result of */
 } Message;
 
 /* A turn is a user message and all that follows up to the next one. Messages before the first turn (a system

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "commands/common.h"
+#include "commands/form/tools.h"
 #include "commands/input_text.h"
 
 /* --- reading */
@@ -34,10 +35,19 @@ static Status read_content(const char *path, size_t i, const Json *content, Buff
   return STATUS_OK;
 }
 
-static Status read_message(const char *path, size_t i, const Json *object, Message *message, Error *err) {
+/* Takes the calls of a message, or the call that it is the result of. `text` is the object's. */
+static Status read_members(const char *path, size_t i, JsonSpan text, Message *message, Error *err) {
+  Error inner;
+  Status status = tools_append_members(text, i, &message->members, &inner);
+  if (status == STATUS_USAGE) return error_set(err, status, "%s: %s", path, inner.text);
+  if (status != STATUS_OK && err) *err = inner;
+  return status;
+}
+
+static Status read_message(const char *path, size_t i, const Json *object, JsonSpan text, Message *message,
+                           Error *err) {
   if (!json_is_object(object)) return refuse(path, i, "is no object", err);
   const Json *role = json_member(object, "role"), *thinking = json_member(object, "reasoning_content");
-  const Json *calls = json_member(object, "tool_calls");
   if (!role || !json_is_string(role)) return refuse(path, i, "has no role", err);
   size_t size;
   const char *name = json_string(role, &size);
@@ -45,7 +55,7 @@ static Status read_message(const char *path, size_t i, const Json *object, Messa
     return error_set(err, STATUS_USAGE,
                      "%s: message %zu has the role \"%.*s\", expected system, user, assistant or tool", path,
                      i, (int)(size < 40 ? size : 40), name);
-  if (calls && json_count(calls) > 0) return refuse(path, i, "has tool_calls, which are not kept here", err);
+  TRY(read_members(path, i, text, message, err));
   if (thinking && !json_is_string(thinking))
     return refuse(path, i, "has a reasoning_content that is no string", err);
   TRY(read_content(path, i, json_member(object, "content"), &message->text, err));
@@ -54,22 +64,23 @@ static Status read_message(const char *path, size_t i, const Json *object, Messa
   return buffer_append(&message->thinking, bytes, size, err);
 }
 
-static Status read_messages(const char *path, const Json *list, Conversation *out, Error *err) {
+static Status read_messages(const char *path, const Json *list, JsonSpan text, Conversation *out,
+                            Error *err) {
   size_t i = 0;
+  JsonCursor cursor = json_cursor(text);
+  bool first = true;
+  json_cursor_enter(&cursor, '[');
   for (const Json *object = json_first(list); object; object = json_next(object), i++) {
+    if (!json_cursor_next(&cursor, &first)) break;
     TRY(conversation_add(out, ROLE_USER, "", 0, err));
-    TRY(read_message(path, i, object, &out->messages[out->count - 1], err));
+    TRY(read_message(path, i, object, json_cursor_value(&cursor), &out->messages[out->count - 1], err));
   }
   return STATUS_OK;
 }
 
-static Status parse(const char *path, Json **tree, const Json **list, Error *err) {
-  Buffer text = {0};
-  Status status = file_read(path, TEXT_LIMIT, &text, err);
-  if (status == STATUS_OK)
-    status = json_parse(path, STATUS_USAGE, text.data ? text.data : "", text.size, NULL, 0, tree, err);
-  buffer_release(&text);
-  TRY(status);
+static Status parse(const char *path, Buffer *text, Json **tree, const Json **list, Error *err) {
+  TRY(file_read(path, TEXT_LIMIT, text, err));
+  TRY(json_parse(path, STATUS_USAGE, text->data ? text->data : "", text->size, NULL, 0, tree, err));
   *list = json_is_array(*tree) ? *tree : json_member(*tree, "messages");
   if (*list && json_is_array(*list)) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s holds no conversation: expected {\"messages\": [...]}", path);
@@ -78,9 +89,14 @@ static Status parse(const char *path, Json **tree, const Json **list, Error *err
 Status conversation_load(const char *path, Conversation *conversation, Error *err) {
   Json *tree = NULL;
   const Json *list;
-  Status status = parse(path, &tree, &list, err);
-  if (status == STATUS_OK) status = read_messages(path, list, conversation, err);
+  Buffer text = {0};
+  Status status = parse(path, &text, &tree, &list, err);
+  const JsonSpan whole = {text.data, text.size};
+  if (status == STATUS_OK)
+    status = read_messages(path, list, list == tree ? whole : json_span_member(whole, "messages"),
+                           conversation, err);
   json_free(tree);
+  buffer_release(&text);
   return status;
 }
 
@@ -96,6 +112,8 @@ static Status put_message(Buffer *out, const Message *m, Error *err) {
   }
   TRY(buffer_append_string(out, ", ", err));
   TRY(append_json_member(out, "content", m->text.data, m->text.size, err));
+  if (m->members.size) TRY(buffer_append_string(out, ", ", err));
+  if (m->members.size) TRY(buffer_append(out, m->members.data, m->members.size, err));
   return buffer_append_string(out, "}", err);
 }
 
@@ -116,8 +134,10 @@ static Status may_replace(const char *path, Error *err) {
   Json *tree = NULL;
   const Json *list;
   Error ignored;
-  Status status = file_is_directory(path) ? STATUS_USAGE : parse(path, &tree, &list, &ignored);
+  Buffer text = {0};
+  Status status = file_is_directory(path) ? STATUS_USAGE : parse(path, &text, &tree, &list, &ignored);
   json_free(tree);
+  buffer_release(&text);
   if (status == STATUS_OK) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is there already and holds no conversation: it is left as it is",
                    path);

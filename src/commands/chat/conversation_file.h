@@ -10,5 +10,5 @@ Status conversation_save(const Conversation *conversation, const char *model, co
 
 /* Reads such a file, or its array of messages alone, into an empty conversation. Roles are system, user,
  * assistant and tool; content is a string or a list of parts of type "text". Content that cannot be kept
- * (tool calls, images) is refused by name (STATUS_USAGE). */
+ * (images) is refused by name (STATUS_USAGE). */
 Status conversation_load(const char *path, Conversation *conversation, Error *err);

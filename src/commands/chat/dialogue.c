@@ -34,6 +34,7 @@ void dialogue_release(Dialogue *d) {
   buffer_release(&d->attached);
   buffer_release(&d->text);
   buffer_release(&d->thinking);
+  buffer_release(&d->calls);
   assistant_release(&d->assistant);
 }
 
@@ -227,9 +228,17 @@ static void forget(Dialogue *d, const Forgotten *forgotten) {
 
 /* --- an answer */
 
+/* Calls are lines after the text. */
+static Status take_calls(Dialogue *d, const char *lines, size_t size, Error *err) {
+  TRY(buffer_append(&d->calls, lines, size, err));
+  if (d->show.begun && !d->show.ends_line) TRY(show_text(&d->show, TEXT_ANSWER, "\n", 1, err));
+  return show_text(&d->show, TEXT_ANSWER, lines, size, err);
+}
+
 static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
   Dialogue *d = user;
   (void)stop;
+  if (kind == TEXT_CALL) return take_calls(d, text, size, err);
   TRY(buffer_append(kind == TEXT_ANSWER ? &d->text : &d->thinking, text, size, err));
   if (kind == TEXT_THOUGHT && !d->show.thoughts)
     spinner_say(&d->spinner, "thinking");
@@ -295,7 +304,7 @@ static Status end_line(Dialogue *d, Error *err) {
 
 static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   const AnswerSink sink = {.text = take_text, .ids = &d->held, .prefilling = prefilling, .user = d};
-  d->held.count = d->text.size = d->thinking.size = 0;
+  d->held.count = d->text.size = d->thinking.size = d->calls.size = 0;
   for (size_t i = 0; i < prompt->count; i++) TRY(id_list_append(&d->held, prompt->ids[i], err));
   TRY(chat_settings_seed(&d->settings, err));
   d->show.thoughts = d->settings.show_thinking;
@@ -324,7 +333,17 @@ static Status note_changed_weights(const Dialogue *d, const char *why) {
   return STATUS_OK;
 }
 
-Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
+/* Adds the answer to the conversation. */
+static Status keep_answer(Dialogue *d, Error *err) {
+  TRY(conversation_add(&d->conversation, ROLE_ASSISTANT, d->text.data, d->text.size, err));
+  Message *message = &d->conversation.messages[d->conversation.count - 1];
+  if (d->thinking.size) TRY(buffer_append(&message->thinking, d->thinking.data, d->thinking.size, err));
+  if (d->calls.size == 0) return STATUS_OK;
+  TRY(buffer_append_string(&message->members, "\"tool_calls\":", err));
+  return tools_write_calls(&d->calls, &message->members, err);
+}
+
+static Status answer_once(Dialogue *d, bool *answered, Error *err) {
   IdList prompt = {0};
   Forgotten forgotten = {0};
   *answered = false;
@@ -339,18 +358,33 @@ Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   count(d);
   bool interrupted = d->result.reason == FINISH_INTERRUPTED;
   if (interrupted && !d->interactive) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  if (interrupted && d->text.size + d->thinking.size == 0) {
+  if (interrupted && d->text.size + d->thinking.size + d->calls.size == 0) {
     dialogue_note(d, "interrupted before anything came: the message is taken back");
     return STATUS_OK;
   }
   *answered = true;
-  TRY(conversation_add(&d->conversation, ROLE_ASSISTANT, d->text.data, d->text.size, err));
-  Buffer *thinking = &d->conversation.messages[d->conversation.count - 1].thinking;
-  if (d->thinking.size) TRY(buffer_append(thinking, d->thinking.data, d->thinking.size, err));
+  TRY(keep_answer(d, err));
   forget(d, &forgotten);
   note_end(d);
   note_status(d);
   note_fullness(d);
+  return STATUS_OK;
+}
+
+/* Results that have no answer are taken back with it. */
+Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
+  enum { MOST_ROUNDS = 64 };
+  bool again = false;
+  TRY(answer_once(d, answered, err));
+  for (int i = 0; *answered; i++) {
+    const size_t before = d->conversation.count;
+    bool went_on = false;
+    TRY(dialogue_run_tools(d, i < MOST_ROUNDS, &again, err));
+    if (!again) break;
+    Status status = answer_once(d, &went_on, err);
+    if (!went_on) conversation_truncate(&d->conversation, before);
+    if (status != STATUS_OK || !went_on) return status;
+  }
   return STATUS_OK;
 }
 

@@ -31,6 +31,7 @@ typedef struct {
   Spinner spinner;       /* until the first text of an answer */
   AnswerResult result;   /* of the last answer */
   Buffer text, thinking; /* its texts */
+  Buffer calls;          /* its calls of functions, tools_read_calls() */
   bool has_result;
   Totals totals;
   int reported_percent; /* highest fullness of the context reported, in percent */
@@ -64,11 +65,20 @@ ContextHint dialogue_context_hint(const Dialogue *dialogue);
 Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversation, size_t first, IdList *ids,
                        Error *err);
 
-/* Answers the conversation, which ends with a message of the user or a tool. *answered is false if there was
- * no room or no output: the conversation is then unchanged. */
+/* Answers the conversation, runs --tool-command for the calls of the answer, and goes on until one has no
+ * call. The conversation ends with a message of the user or a tool. *answered is false if there was no room
+ * or no output: the conversation is then unchanged. */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
 /* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
+
+/* Takes the result of the first call that has none, and answers once no call waits for one. */
+Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, Error *err);
+/* Appends a line for each call that waits for a result. */
+Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
+/* Runs --tool-command for each call that waits, if it is given and may run, else says how to give results.
+ * *answer: none waits any more, and the results are to be answered. */
+Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
 
 Status chat_command(Dialogue *dialogue, const ChatLine *line, Error *err);

@@ -1,8 +1,6 @@
 /* text_editor.c - see text_editor.h.   Called by: chat_commands.c. */
 #include "commands/chat/text_editor.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -10,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
+#include "commands/chat/shell_command.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 
@@ -19,29 +18,15 @@ static const char *editor_command(void) {
   return editor && *editor ? editor : "vi";
 }
 
-/* Runs the command with the file appended, in a shell; meanwhile only the editor gets interrupts. */
+/* Runs the command with the file appended. */
 static Status run_editor(const char *command, const char *path, Error *err) {
   Buffer line = {0};
-  Status status = buffer_printf(&line, err, "%s \"$1\"", command);
-  if (status) return status;
-  struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;
-  sigemptyset(&ignore.sa_mask);
-  sigaction(SIGINT, &ignore, &interrupt);
-  sigaction(SIGQUIT, &ignore, &quit);
-  pid_t child = fork();
-  if (child == 0) {
-    signal(SIGINT, SIG_DFL);
-    signal(SIGQUIT, SIG_DFL);
-    signal(SIGPIPE, SIG_DFL);
-    execl("/bin/sh", "sh", "-c", line.data, "sh", path, (char *)NULL);
-    _exit(127);
-  }
   int how = 0;
-  while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR) continue;
-  sigaction(SIGINT, &interrupt, NULL);
-  sigaction(SIGQUIT, &quit, NULL);
+  Status status = buffer_printf(&line, err, "%s \"$1\"", command);
+  const ShellOptions options = {.argument = path};
+  if (status == STATUS_OK) status = shell_command(line.data, &options, &how, err);
   buffer_release(&line);
-  if (child < 0) return error_set(err, STATUS_FAILED, "cannot start %s: %s", command, strerror(errno));
+  TRY(status);
   if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s did not end well: nothing is changed", command);
 }

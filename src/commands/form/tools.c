@@ -128,27 +128,11 @@ static bool is_object(JsonSpan value) {
   return value.text && value.text[0] == '{';
 }
 
-static JsonSpan member_of(JsonSpan object, const char *key) {
-  JsonCursor cursor = json_cursor(object);
-  JsonSpan found = {0};
-  Buffer name = {0};
-  bool first = true, is_key;
-  if (!json_cursor_enter(&cursor, '{')) return found;
-  while (!found.text && json_cursor_next(&cursor, &first)) {
-    name.size = 0;
-    if (json_cursor_string(&cursor, &name, &is_key, NULL) != STATUS_OK) break;
-    const JsonSpan value = json_cursor_value(&cursor);
-    if (name.size == strlen(key) && memcmp(name.data, key, name.size) == 0) found = value;
-  }
-  buffer_release(&name);
-  return found;
-}
-
 static Status read_function(const char *file, size_t number, JsonSpan item, Function *function, Error *err) {
-  const JsonSpan inner = member_of(item, "function");
+  const JsonSpan inner = json_span_member(item, "function");
   *function = (Function){.whole = is_object(inner) ? inner : item};
-  function->name = member_of(function->whole, "name");
-  function->parameters = member_of(function->whole, "parameters");
+  function->name = json_span_member(function->whole, "name");
+  function->parameters = json_span_member(function->whole, "parameters");
   if (!is_object(item))
     return error_set(err, STATUS_USAGE,
                      "%s: tool %zu is no object, expected {\"type\": \"function\", "
@@ -170,7 +154,7 @@ static Status append_parameters(const Function *function, size_t number, Buffer 
   const JsonSpan schema = function->parameters;
   if (!schema.text)
     return buffer_append_string(out, "{\"type\": \"object\", \"additionalProperties\": false}", err);
-  if (member_of(schema, "$id").text) return buffer_append(out, schema.text, schema.size, err);
+  if (json_span_member(schema, "$id").text) return buffer_append(out, schema.text, schema.size, err);
   JsonCursor cursor = json_cursor(schema);
   bool first = true;
   const bool is_empty = !json_cursor_enter(&cursor, '{') || !json_cursor_next(&cursor, &first);
@@ -198,7 +182,7 @@ static bool has_function(const Buffer *list, JsonSpan name) {
   bool found = false;
   json_cursor_enter(&cursor, '[');
   for (bool first = true; !found && json_cursor_next(&cursor, &first);) {
-    const JsonSpan other = member_of(member_of(json_cursor_value(&cursor), "function"), "name");
+    const JsonSpan other = json_span_member(json_span_member(json_cursor_value(&cursor), "function"), "name");
     found = other.size == name.size && memcmp(other.text, name.text, name.size) == 0;
   }
   return found;
@@ -305,7 +289,8 @@ void tools_release(Tools *tools) {
 /* --- calls */
 
 static Status read_call(const Tools *tools, JsonSpan call, Buffer *calls, Error *err) {
-  const JsonSpan name = member_of(call, "name"), arguments = member_of(call, tools->format->arguments);
+  const JsonSpan name = json_span_member(call, "name"),
+                 arguments = json_span_member(call, tools->format->arguments);
   TRY(buffer_printf(calls, err, "{\"name\": %.*s, \"arguments\": ", (int)name.size, name.text));
   TRY(form_compact(arguments.text, arguments.size, calls, err));
   return buffer_append(calls, "}\n", 2, err);
@@ -326,6 +311,25 @@ static void make_id(const char *line, size_t size, size_t number, char id[10]) {
   uint64_t hash = hash64(line, size, number);
   for (int i = 0; i < 9; i++, hash /= 36) id[i] = digits[hash % 36];
   id[9] = '\0';
+}
+
+Status tools_append_members(JsonSpan message, size_t index, Buffer *out, Error *err) {
+  static const struct {
+    const char *name;
+    char begins;
+  } members[] = {{"tool_calls", '['}, {"tool_call_id", '"'}, {"name", '"'}};
+  const size_t start = out->size;
+  for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+    const char *name = members[i].name;
+    const JsonSpan value = json_span_member(message, name);
+    if (!value.text || value.text[0] == 'n') continue; /* null */
+    if (value.text[0] != members[i].begins)
+      return error_set(err, STATUS_USAGE, "message %zu has %s that is no %s", index, name,
+                       members[i].begins == '[' ? "list" : "string");
+    TRY(buffer_printf(out, err, "%s\"%s\":", out->size > start ? "," : "", name));
+    TRY(buffer_append(out, value.text, value.size, err));
+  }
+  return STATUS_OK;
 }
 
 Status tools_write_calls(const Buffer *calls, Buffer *out, Error *err) {

@@ -52,3 +52,6 @@ void tools_release(Tools *tools);
 Status tools_read_calls(const Tools *tools, const char *text, size_t size, Buffer *calls, Error *err);
 /* Appends the lines of calls as the value of "tool_calls" of a message, as chat templates take it. */
 Status tools_write_calls(const Buffer *calls, Buffer *out, Error *err);
+/* Appends what a message has of calls of functions, "tool_calls", "tool_call_id" and "name", as JSON members
+ * without braces, as ChatMessage has them. */
+Status tools_append_members(JsonSpan message, size_t index, Buffer *out, Error *err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/size_text.h"
+#include "commands/form/tools.h"
 #include "commands/input_text.h"
 
 /* --- patterns */
@@ -153,27 +154,6 @@ static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err)
   return error_set(err, STATUS_USAGE, "message %zu has a role that is no name", index);
 }
 
-/* Appends what a message has of calls of functions, as JSON members without braces. */
-static Status append_members(JsonSpan message, size_t index, Buffer *text, Error *err) {
-  static const struct {
-    const char *name;
-    char begins;
-  } members[] = {{"tool_calls", '['}, {"tool_call_id", '"'}, {"name", '"'}};
-  const size_t start = text->size;
-  for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-    JsonSpan value;
-    const char *name = members[i].name;
-    TRY(find_member(message, name, strlen(name), &value, err));
-    if (!value.text) continue;
-    if (value.text[0] != members[i].begins)
-      return error_set(err, STATUS_USAGE, "message %zu has %s that is no %s", index, name,
-                       members[i].begins == '[' ? "list" : "string");
-    TRY(buffer_printf(text, err, "%s\"%s\":", text->size > start ? "," : "", name));
-    TRY(buffer_append(text, value.text, value.size, err));
-  }
-  return STATUS_OK;
-}
-
 static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
   JsonSpan role, content, thinking, calls;
   size_t index = prompt->n_messages;
@@ -189,7 +169,7 @@ static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
   const size_t size = prompt->text.size - start;
   if (is_string(thinking)) TRY(append_value(thinking, &prompt->text, err));
   const size_t thinking_size = prompt->text.size - start - size;
-  TRY(append_members(message, index, &prompt->text, err));
+  TRY(tools_append_members(message, index, &prompt->text, err));
   prompt->messages[prompt->n_messages++] =
       (ChatMessage){.size = size,
                     .thinking_size = thinking_size,

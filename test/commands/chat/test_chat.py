@@ -303,7 +303,7 @@ def test_a_message_that_fits_nowhere_is_refused_with_both_counts(chat, saved):
 
 def test_help_names_every_command(chat):
     told = chat().say("/help")
-    for name in "help exit clear regen undo edit system set read save load tokens stats".split():
+    for name in "help exit clear regen undo edit system set read save load tokens tool stats".split():
         assert re.search(rf"^  /{name} ", told, re.MULTILINE), name
     assert all(len(line) <= 80 for line in told.splitlines())
 
@@ -517,7 +517,7 @@ HOSTILE = {
     "an unknown role": ('[{"role": "user", "content": "a"}, {"role": "root", "content": "x"}]', 'the role "root"'),
     "a content of another kind": ('[{"role": "user", "content": 7}]', "neither a string nor a list"),
     "an image": ('[{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]', "another type"),
-    "calls of tools": ('[{"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]}]', "tool_calls"),
+    "calls that are no list": ('[{"role": "assistant", "tool_calls": 1}]', "tool_calls that is no list"),
     "a thought of another kind": ('[{"role": "assistant", "reasoning_content": 1}]', "reasoning_content"),
     "a key twice": ('{"messages": [], "messages": []}', "messages"),
     "deep nesting": ("[" * 100000, "open.json"),

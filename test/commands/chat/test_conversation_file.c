@@ -67,12 +67,13 @@ static void what_is_saved_comes_back(void **state) {
       "  {\"role\": \"system\", \"content\": \"Be\\nkind.\"},\n"
       "  {\"role\": \"user\", \"content\": \"\"},\n"
       "  {\"role\": \"assistant\", \"reasoning_content\": \"hm\", \"content\": \"Yes\"},\n"
-      "  {\"role\": \"tool\", \"content\": \"\xc3\xa9\"}\n"
+      "  {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\":[{\"id\": \"a\", \"function\": {}}]},\n"
+      "  {\"role\": \"tool\", \"content\": \"\xc3\xa9\", \"tool_call_id\":\"a\",\"name\":\"f\"}\n"
       "]}\n";
   Conversation c = {0};
   put(text);
   assert_int_equal(conversation_load(path, &c, NULL), STATUS_OK);
-  assert_talk(&c, "system:Be\nkind.|user:|assistant:(hm)Yes|tool:\xc3\xa9|");
+  assert_talk(&c, "system:Be\nkind.|user:|assistant:(hm)Yes|assistant:|tool:\xc3\xa9|");
   put("[]");
   assert_int_equal(conversation_save(&c, "a \"m\"", path, NULL), STATUS_OK);
   assert_file(text);
@@ -116,8 +117,8 @@ static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
        "message 1 has a part of another type than \"text\" in its content"},
       {"[" GOOD "{\"role\": \"user\", \"content\": [\"a\"]}]",
        "message 1 has a part of another type than \"text\" in its content"},
-      {"[" GOOD "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]",
-       "message 1 has tool_calls, which are not kept here"},
+      {"[" GOOD "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": 1}]",
+       "message 1 has tool_calls that is no list"},
       {"[" GOOD "{\"role\": \"user\", \"content\": \"\", \"reasoning_content\": []}]",
        "message 1 has a reasoning_content that is no string"},
   };

@@ -49,12 +49,13 @@ def talk(run, variant, tmp_path):
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
     models = {}
 
-    def go(name, *flags, status=0, prompt=("-p", "Once"), **options):
+    def go(name, *flags, status=0, prompt=("-p", "Once"), command=(), **options):
         if name not in models:
             models[name] = variant(tokenizer=with_marks, name=name,
                                    files={"tokenizer_config.json": "{}", "chat_template.jinja": FORMATS[name]})
-        done = run("-m", models[name], "-t", 1, "--tools", tmp_path / "tools.json", *prompt, *flags, **options)
-        assert done.returncode == status, done.stderr
+        done = run(*command, "-m", models[name], "-t", 1, "--tools", tmp_path / "tools.json", *prompt, *flags,
+                   **options)
+        assert status is None or done.returncode == status, done.stderr
         return done
 
     return go
@@ -219,3 +220,76 @@ def test_templates_without_known_calls_are_refused(run, talk, variant, tmp_path)
     assert done.returncode == 2 and b"the tokenizer has no token [TOOL_CALLS]" in done.stderr
     done = run("-m", bare, "-p", "Once", "--tools", tmp_path / "tools.json")
     assert done.returncode == 2 and b"the tokenizer has no token <tool_call>" in done.stderr
+
+
+# --- in a chat
+
+
+def in_chat(talk, tmp_path, lines, *flags, status=0, format="qwen"):
+    """The finished process, and the messages that were saved at its end."""
+    path = tmp_path / "talk.json"
+    path.unlink(missing_ok=True)
+    text = "".join(line + "\n" for line in [*lines, f"/save {path}"])
+    done = talk(format, *NOISE, "-n", 150, *flags, command=("chat",), prompt=(), input=text.encode(), status=status)
+    return done, json.loads(path.read_text())["messages"] if path.exists() else None
+
+
+def test_results_of_calls_are_given_in_a_chat(talk, tmp_path):
+    """The model answers once each call has its result; a saved chat goes on with what still waits."""
+    for seed in range(20):
+        done, messages = in_chat(talk, tmp_path, ["Now?", "/tool"], "--tool-choice", "required", "-s", seed)
+        calls = messages[-1].get("tool_calls", [])
+        if len(calls) > 1:
+            break
+    lines = done.stdout.decode().splitlines()
+    assert [json.loads(line) for line in lines] == [call["function"] for call in calls]
+    assert all(fits(call["function"]) for call in calls)
+    (tmp_path / "before.json").write_text(json.dumps(messages))
+    results = [f"/tool result {i}" for i in range(len(calls))]
+    _, messages = in_chat(talk, tmp_path, [f"/load {tmp_path}/before.json", *results])
+    assert [m["role"] for m in messages] == ["user", "assistant", *["tool"] * len(calls), "assistant"]
+    told = [(m["content"], m["tool_call_id"], m["name"]) for m in messages if m["role"] == "tool"]
+    assert told == [(f"result {i}", call["id"], call["function"]["name"]) for i, call in enumerate(calls)]
+    done, messages = in_chat(talk, tmp_path, [f"/load {tmp_path}/before.json", '/tool ""', "/tool"])
+    assert [m["role"] for m in messages] == ["user", "assistant", "tool"] and messages[2]["content"] == ""
+    done, _ = in_chat(talk, tmp_path, ["/tool 3"], status=2)
+    assert b"no call of a function waits for a result" in done.stderr
+
+
+def test_a_command_gives_results_in_a_chat(talk, tmp_path):
+    command = 'printf "%s got " "$AUK_TOOL"; cat; test "$AUK_TOOL" != now || exit 3'
+    seen = set()
+    for seed in range(30):
+        _, messages = in_chat(talk, tmp_path, ["Now?"], "--tool-command", command, "-s", seed, format="coder")
+        waiting = []
+        for message in messages[1:]:
+            if message["role"] == "tool":
+                call = waiting.pop(0)["function"]
+                found = re.fullmatch(r"(\w+) got (.*?)(\n\(exit status 3\))?", message["content"])
+                assert found[1] == call["name"] and json.loads(found[2]) == call
+                assert bool(found[3]) == (call["name"] == "now")
+                seen.add(call["name"])
+            else:
+                assert message["role"] == "assistant" and not waiting
+                waiting = message.get("tool_calls", [])
+        assert not waiting and "tool_calls" not in messages[-1]
+        if len(seen) == 2:
+            return
+    pytest.fail(f"no calls of both functions: {seen}")
+
+
+@pytest.mark.parametrize("command, message", [("kill -9 $$", "ended by signal 9"),
+                                              ("printf '\\377'", "not valid UTF-8"),
+                                              ("cat /dev/zero | head -c 3000000", "writes over 1048576 bytes")])
+def test_a_command_that_gives_no_result_ends_a_script(talk, tmp_path, command, message):
+    for seed in range(20):
+        done, _ = in_chat(talk, tmp_path, ["Now?"], "--tool-choice", "required", "--tool-command", command, "-s", seed,
+                          status=None)
+        if done.returncode:
+            break
+    assert done.returncode == 1 and message in done.stderr.decode()
+
+
+def test_a_command_needs_tools_and_a_chat(talk, run, stories):
+    assert b"--tool-command is for a chat" in talk("qwen", "--tool-command", "true", status=2).stderr
+    assert run("chat", "-m", stories, "--tool-command", "true").returncode == 2
