@@ -231,6 +231,7 @@ static void forget(Dialogue *d, const Forgotten *forgotten) {
 /* Calls are lines after the text. */
 static Status take_calls(Dialogue *d, const char *lines, size_t size, Error *err) {
   TRY(buffer_append(&d->calls, lines, size, err));
+  spinner_end(&d->spinner);
   if (d->show.begun && !d->show.ends_line) TRY(show_text(&d->show, TEXT_ANSWER, "\n", 1, err));
   return show_text(&d->show, TEXT_ANSWER, lines, size, err);
 }
