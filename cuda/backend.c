@@ -724,10 +724,6 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
                            m->stream, err);
 }
 
-static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err) {
-  return tokens_sample(s, sampler, id, err);
-}
-
 /* --- properties of the model and the device */
 
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
@@ -767,6 +763,7 @@ static const BackendProbe cuda_probe = {.memory_now = cuda_memory_now,
 const Backend cuda_backend = {.name = "cuda",
                               .probe = &cuda_probe,
                               .chunk = CHUNK,
+                              .row_cost = 0.05,
                               .check_model = cuda_check_model,
                               .load = cuda_load,
                               .unload = cuda_unload,
@@ -793,6 +790,8 @@ const Backend cuda_backend = {.name = "cuda",
                               .sequences = SEQUENCES,
                               .set_pages = state_set_pages,
                               .copy_page = state_copy_page,
+                              .keep_tap = state_keep_tap,
+                              .read_taps = state_read_taps,
                               .sample_rows = tokens_sample_rows,
 #define ENTRY(name, arguments) .name = cuda_##name,
                               BACKEND_OPERATIONS(ENTRY)

@@ -143,6 +143,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   if (mlp.used > m->used) m->used = mlp.used;
   s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
   s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
+  s->taps = arena_take(m, chunk * (size_t)o->taps.n * (size_t)c->hidden, sizeof(float));
   const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
                local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
   s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
@@ -388,6 +389,30 @@ Status state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
 
 Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
   return copy_kept(s, slot, layer, (void *)from, false, err);
+}
+
+/* --- hidden states for a drafter: as the residual stream, not divided by residual_scale */
+
+Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err) {
+  const size_t row = (size_t)s->loaded->model->config.hidden * sizeof(float);
+  return cuda_status(cudaMemcpy2DAsync((char *)s->taps + (size_t)index * row, (size_t)s->options.taps.n * row,
+                                       s->x, row, row, (size_t)span.n_tokens, cudaMemcpyDeviceToDevice,
+                                       s->loaded->stream),
+                     "cannot copy hidden states", err);
+}
+
+Status state_read_taps(BackendState *s, int row, int n, float *out, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const size_t width = (size_t)s->options.taps.n * (size_t)c->hidden;
+  if (width == 0 || row < 0 || n < 1 || n > s->options.max_chunk - row)
+    return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
+                     width ? s->options.max_chunk : 0);
+  TRY(cuda_status(cudaMemcpyAsync(out, s->taps + (size_t)row * width, (size_t)n * width * sizeof *out,
+                                  cudaMemcpyDeviceToHost, s->loaded->stream),
+                  "cannot copy hidden states", err));
+  TRY(state_wait(s, err));
+  for (size_t i = 0; c->residual_scale != 1 && i < (size_t)n * width; i++) out[i] *= (float)c->residual_scale;
+  return STATUS_OK;
 }
 
 /* --- pages */

@@ -42,6 +42,7 @@ struct BackendState {
   float *input_gate;    /* [max_chunk][per_layer_width] */
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
   float *logits;        /* [max_logit_rows][vocab_size] */
+  float *taps;          /* [max_chunk][taps.n][hidden] x after those layers */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] rows of x whose logits are asked for, of several sequences */
@@ -115,6 +116,10 @@ Attention state_attention(const BackendState *s, int layer);
  * state_floats(). */
 float *state_recurrent(const BackendState *s, int layer);
 size_t state_floats(const ModelConfig *config);
+
+/* The backend's keep_tap and read_taps. */
+Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err);
+Status state_read_taps(BackendState *s, int row, int n, float *out, Error *err);
 
 /* The backend's set_pages and copy_page. */
 Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err);

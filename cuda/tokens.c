@@ -65,13 +65,14 @@ Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
   return check_pick(&picked, err);
 }
 
-Status tokens_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err) {
+Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
+  if (row < 0 || row >= s->n_logit_rows)
+    return error_set(err, STATUS_FAILED, "a token was asked for before its logits");
   if (s->n_enqueued - s->n_taken >= STATE_RING)
     return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", STATE_RING);
   TRY(sync_notes(s, sampler, err));
   TRY(sync_mask(s, sampler, err));
-  const float *logits =
-      s->logits + (size_t)(s->n_logit_rows - 1) * (size_t)s->loaded->model->config.vocab_size;
+  const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;
   TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits,
                           s->rows.ids, &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
   s->n_enqueued++;

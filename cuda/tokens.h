@@ -4,7 +4,7 @@
 #include "engine/backend.h"
 
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
-Status tokens_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err);
+Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
 Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);

@@ -335,6 +335,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
   state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
   state->logits = take(&arena, product_of((size_t)options->max_logit_rows, vocab), sizeof(float));
+  state->taps = take(&arena, product_of(rows * (size_t)options->taps.n, (size_t)config->hidden), sizeof(float));
   state->kv = take(&arena, (size_t)config->n_layers, sizeof *state->kv);
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
@@ -758,11 +759,11 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_r
   return STATUS_OK;
 }
 
-static Status cpu_sample(BackendState *state, Sampler *sampler, int32_t *id, Error *err) {
-  if (state->n_logit_rows < 1)
-    return error_set(err, STATUS_FAILED, "a token was asked for before any logits");
+static Status cpu_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
+  if (row < 0 || row >= state->n_logit_rows)
+    return error_set(err, STATUS_FAILED, "a token was asked for before its logits");
   size_t n = (size_t)state->loaded->model->config.vocab_size;
-  TRY(sampler_pick(sampler, state->logits + (size_t)(state->n_logit_rows - 1) * n, &state->last_id, err));
+  TRY(sampler_pick(sampler, state->logits + (size_t)row * n, &state->last_id, err));
   if (id) *id = state->last_id;
   return STATUS_OK;
 }
@@ -773,6 +774,8 @@ static const BackendProbe cpu_probe = {.measure_machine = cpu_measure_machine};
 const Backend cpu_backend = {.name = "cpu",
                              .probe = &cpu_probe,
                              .chunk = 256,
+                             .row_cost = 0.2,
+                             .guesses = 15,
                              .load = cpu_load,
                              .unload = cpu_unload,
                              .state_bytes = cpu_state_bytes,
@@ -788,6 +791,8 @@ const Backend cpu_backend = {.name = "cpu",
                              .state_read = cpu_state_read,
                              .state_write = cpu_state_write,
                              .layer_end = cpu_layer_end,
+                             .keep_tap = cpu_keep_tap,
+                             .read_taps = cpu_read_taps,
                              .page_tokens = PAGE_TOKENS,
                              .sequences = SEQUENCES,
                              .set_pages = cpu_set_pages,

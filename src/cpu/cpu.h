@@ -165,6 +165,7 @@ struct BackendState {
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */
+  float *taps;            /* [max_chunk][taps.n][hidden] */
   LayerCache *kv;         /* [n_layers] */
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
@@ -248,6 +249,10 @@ void cpu_short_conv(BackendState *state, TokenRange range, int layer, const floa
 
 /* The operation `attention`: replaces the queries in state->q by its output. */
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);
+
+/* Backend's functions for hidden states (taps.c). */
+Status cpu_keep_tap(BackendState *state, TokenRange range, int index, Error *err);
+Status cpu_read_taps(BackendState *state, int row, int n, float *out, Error *err);
 
 /* Backend's functions for several sequences (pages.c). */
 Status cpu_set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);

@@ -59,6 +59,13 @@ static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType
   return numbers ? numbers / 2 / (size_t)dim * (kv_key_bytes(kv, dim) + kv_value_bytes(kv, dim)) : 0;
 }
 
+/* Layers after which a step keeps the residual stream of its rows, for a drafter (draft.h). */
+enum { MAX_TAPS = 8 };
+typedef struct {
+  int n;                /* 0: none */
+  int layers[MAX_TAPS]; /* [n] ascending, each within the model */
+} TapList;
+
 /* Rows of a step that belong to one sequence: consecutive positions. */
 typedef struct {
   int sequence; /* 0 .. n_sequences - 1 */
@@ -80,6 +87,7 @@ typedef struct {
   const SequenceRows *parts; /* [n_parts] or NULL */
   int n_parts;
   const int32_t *logit_rows; /* with parts: the rows that norm_logits() takes, ascending */
+  const TapList *taps;       /* the state's, if the step is to keep them; or NULL */
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
@@ -110,6 +118,7 @@ typedef struct {
    * cache of n_ctx, and each has a page table and, where the model has one, a recurrent state. 0: one
    * sequence, whose positions lie one after another. */
   int n_sequences, n_pages;
+  TapList taps; /* of one sequence */
 } StateOptions;
 
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
@@ -162,13 +171,15 @@ typedef struct {
   /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */    \
   /* first_row on, or for range.logit_rows; cap as above, with logit_cap */                                  \
   X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))            \
-  /* *id = the sampler's pick from the last row of logits; id NULL: it stays on the device */                \
-  X(sample, (BackendState * state, Sampler * sampler, int32_t * id, Error * err))
+  /* *id = the sampler's pick from a row of logits; id NULL: it stays on the device */                       \
+  X(sample, (BackendState * state, Sampler * sampler, int row, int32_t * id, Error * err))
 
 typedef struct Backend {
   const char *name;          /* "cpu", "cuda" */
   const BackendProbe *probe; /* for bench and inspect: probe.h */
   int chunk;                 /* default number of tokens of a prefill step */
+  double row_cost;           /* what a row more takes in a step of few rows, in steps of one row */
+  int guesses;               /* tokens that a step guesses by default (guessing.h), at most */
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
    * it supports all models. */
   Status (*check_model)(const Model *model, Error *err);
@@ -243,6 +254,10 @@ typedef struct Backend {
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
+  /* Taps: keep_tap() copies x after taps->layers[index], read_taps() gives those of the last step's rows
+   * row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
+  Status (*keep_tap)(BackendState *state, TokenRange range, int index, Error *err);
+  Status (*read_taps)(BackendState *state, int row, int n, float *out, Error *err);
 #define BACKEND_DECLARE(name, arguments) Status(*name) arguments;
   BACKEND_OPERATIONS(BACKEND_DECLARE)
 #undef BACKEND_DECLARE

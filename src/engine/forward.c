@@ -6,6 +6,7 @@
 
 static Status run_operations(const Backend *backend, BackendState *state, const ModelConfig *config,
                              TokenRange range, const int32_t *ids, int n_logit_rows, Error *err) {
+  int tap = 0;
   TRY(backend->embed(state, range, ids, err));
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerKind kind = config_layer(config, layer).kind;
@@ -22,6 +23,8 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
     }
     if (config->layer_scalar || config->per_layer_width > 0)
       TRY(backend->layer_end(state, range, layer, err));
+    if (range.taps && tap < range.taps->n && range.taps->layers[tap] == layer)
+      TRY(backend->keep_tap(state, range, tap++, err));
   }
   if (n_logit_rows == 0) return STATUS_OK;
   return backend->norm_logits(state, range, range.n_tokens - n_logit_rows, n_logit_rows, err);
@@ -30,7 +33,7 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                const int32_t *ids, int n_logit_rows, Error *err) {
   bool done = false, replayed = false;
-  if (backend->fused_step) TRY(backend->fused_step(state, range, ids, n_logit_rows, &done, err));
+  if (backend->fused_step && !range.taps) TRY(backend->fused_step(state, range, ids, n_logit_rows, &done, err));
   if (done) return STATUS_OK;
   if (backend->begin_step) TRY(backend->begin_step(state, range, ids, n_logit_rows, &replayed, err));
   if (replayed) return STATUS_OK;

@@ -108,7 +108,8 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
     if (!decoded && !session_hold(session, id)) break;
     result->reason = FINISH_LENGTH;
     if ((generation.n_forced > 0 && !options->score) || session_held(session) == 0) continue;
-    Status status = session_decode_held(session, err);
+    left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated - 1;
+    Status status = session_decode_held(session, left, err);
     result->reason = FINISH_INTERRUPTED;
     if (status == STATUS_INTERRUPTED) break; /* session_watch() */
     TRY(status);

@@ -140,6 +140,14 @@ uint64_t sampler_take_draw(Sampler *s) {
   return s->n_draws++;
 }
 
+uint64_t sampler_draws(const Sampler *s) {
+  return s->n_draws;
+}
+
+void sampler_set_draws(Sampler *s, uint64_t n) {
+  s->n_draws = n;
+}
+
 void sampler_return_draws(Sampler *s, uint64_t n) {
   s->n_draws -= n;
 }

@@ -52,6 +52,8 @@ Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *e
 /* For a device that picks by itself: the settings, the number of its next draw, and the seen tokens. */
 const SamplerSettings *sampler_settings(const Sampler *sampler);
 bool sampler_has_penalties(const Sampler *sampler);
+uint64_t sampler_draws(const Sampler *sampler);          /* the number of the next draw */
+void sampler_set_draws(Sampler *sampler, uint64_t n);    /* makes it n */
 uint64_t sampler_take_draw(Sampler *sampler);            /* counts one draw and returns its number */
 void sampler_return_draws(Sampler *sampler, uint64_t n); /* uncounts the last n, of dropped tokens */
 uint64_t sampler_version(const Sampler *sampler);        /* changes whenever the seen-token counts change */

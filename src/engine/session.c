@@ -6,11 +6,14 @@
  *              or -1 if the state has none; if has_last is set, `last` holds them too; nothing here allocates
  *              after session_open(). A step that fails leaves n_past as it was, and before n_past wrote to
  *              the cache only what is there. The backend's recurrent state may be that of another position:
- *              settle() makes it that of n_past before a step. */
+ *              settle() makes it that of n_past before a step. guesses.ids[n_right .. guesses.n) are guesses: the
+ *              cache has them after the session's tokens, and the rows of logits after logits_row are theirs. */
 #include "engine/session.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/clock.h"
 #include "engine/forward.h"
 
 struct Session {
@@ -34,9 +37,17 @@ struct Session {
    * of ids, or of tokens that were forgotten if it exceeds n_past; -1 after a failure. */
   KeptStates kept;
   int state_pos;
+  int before_guesses;    /* the slot after the kept ones has the state after so many of ids; 0: none */
   int branch;            /* where another text differed: prefill keeps a state there */
   SessionProgress watch; /* recompute_rope()'s, or NULL */
   void *watch_user;
+  Drafter *drafter; /* NULL: no guesses */
+  Guessing guessing;
+  Guesses guesses;
+  int n_right;
+  int n_same;            /* ids[0 .. n_same) are as they were when the drafter saw them last */
+  int step_pos, n_tapped; /* the taps have n_tapped rows, from this position on */
+  int n_told;            /* the drafter knows the hidden states of so many of ids */
 };
 
 static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
@@ -50,9 +61,12 @@ StateOptions session_sizes(const SessionOptions *options, const Backend *backend
   StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position, .kv = options->kv};
   sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
   if (sizes.max_chunk > sizes.n_ctx) sizes.max_chunk = sizes.n_ctx;
-  sizes.max_logit_rows = options->max_logit_rows ? options->max_logit_rows : 1;
+  const int n_guesses = options->drafter ? options->n_guesses : 0;
+  sizes.max_logit_rows = options->max_logit_rows > n_guesses + 1 ? options->max_logit_rows : n_guesses + 1;
   if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
   sizes.n_slots = kept_states_slots(recurrent_bytes(backend, config));
+  if (sizes.n_slots > 0 && n_guesses > 0) sizes.n_slots++;
+  if (n_guesses > 0) sizes.taps = options->drafter->taps;
   return sizes;
 }
 
@@ -65,13 +79,21 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   if (options->chunk < 0 || options->max_logit_rows < 0)
     return error_set(err, STATUS_USAGE, "chunk of %d tokens and %d rows of logits, expected none below 0",
                      options->chunk, options->max_logit_rows);
+  if (options->n_guesses < 0 || options->n_guesses > DRAFT_MOST)
+    return error_set(err, STATUS_USAGE, "%d guesses in a step, expected 0 to %d", options->n_guesses,
+                     DRAFT_MOST);
   Session *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
   s->backend = backend;
   s->config = &model->config;
   s->sizes = session_sizes(options, backend, &model->config);
   s->logits_row = -1;
-  s->kept.n_slots = s->sizes.n_slots;
+  if (options->drafter && options->n_guesses > 0) {
+    s->drafter = options->drafter;
+    guessing_begin(&s->guessing, options->n_guesses, s->drafter, backend->row_cost, !backend->wait_token);
+    s->guessing.always = options->guess_always;
+  }
+  s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->drafter);
   Status status = STATUS_FAILED;
   if (!(s->kv_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->kv_bytes, "session", err)))
     goto failed;
@@ -134,16 +156,25 @@ static Status compute_again(Session *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes the backend's recurrent state that after the session's tokens: from the last kept one on, or from the
- * current one where that is nearer. */
+/* Makes the backend's recurrent state that of the last position up to n_past for which it is at hand: the
+ * current one, or one that was saved. */
+static Status restore_nearest(Session *s, Error *err) {
+  int slot = kept_states_find(&s->kept, s->n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
+  if (s->before_guesses > from && s->before_guesses <= s->n_past) {
+    slot = s->kept.n_slots;
+    from = s->before_guesses;
+  }
+  if (s->state_pos >= from && s->state_pos <= s->n_past) return STATUS_OK;
+  s->state_pos = -1;
+  if (slot >= 0) TRY(s->backend->state_restore(s->state, slot, err));
+  s->state_pos = from;
+  return STATUS_OK;
+}
+
+/* Makes the backend's recurrent state that after the session's tokens. */
 static Status settle(Session *s, Error *err) {
   if (!s->kept.n_slots || s->state_pos == s->n_past) return STATUS_OK;
-  const int slot = kept_states_find(&s->kept, s->n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
-  if (s->state_pos < from || s->state_pos > s->n_past) {
-    s->state_pos = -1;
-    if (slot >= 0) TRY(s->backend->state_restore(s->state, slot, err));
-    s->state_pos = from;
-  }
+  TRY(restore_nearest(s, err));
   while (s->state_pos < s->n_past) {
     if (!goes_on(s->watch, s->watch_user, s->state_pos, s->n_past, err)) return STATUS_INTERRUPTED;
     const int left = s->n_past - s->state_pos;
@@ -178,13 +209,36 @@ static int reachable(const Session *s, int n) {
 
 /* --- steps */
 
+/* Passes the hidden states of tokens that stay on to the drafter. */
+static Status tell_drafter(Session *s, Error *err) {
+  const int n = s->n_past - s->n_told;
+  if (s->sizes.taps.n == 0 || n <= 0) return STATUS_OK;
+  if (s->n_told < s->step_pos || s->n_past > s->step_pos + s->n_tapped)
+    return error_set(err, STATUS_FAILED, "the drafter %s lacks hidden states of the tokens from %d on",
+                     s->drafter->name, s->n_told);
+  const DraftRows rows = {s->state, s->ids + s->n_told, s->n_told, s->n_told - s->step_pos, n};
+  TRY(s->drafter->take(s->drafter->self, &rows, err));
+  s->n_told = s->n_past;
+  return STATUS_OK;
+}
+
+static void forget_guesses(Session *s) {
+  s->guesses.n = s->n_right = 0;
+}
+
 /* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
   TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
+  if (s->sizes.taps.n > 0) range.taps = &s->sizes.taps;
   s->logits_row = -1;
   s->has_last = false;
+  forget_guesses(s);
+  TRY(tell_drafter(s, err));
   TRY(settle(s, err));
   s->state_pos = -1;
+  s->step_pos = s->n_past;
+  s->n_tapped = n;
+  if (s->n_same > s->n_past) s->n_same = s->n_past;
   TRY(forward(s->backend, s->state, s->config, range, ids, n_logit_rows, err));
   s->state_pos = s->n_past + n;
   for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
@@ -207,6 +261,10 @@ void session_keep(Session *s, int n) {
   s->n_held = 0;
   s->logits_row = -1;
   s->has_last = false;
+  forget_guesses(s);
+  if (s->n_same > n) s->n_same = n;
+  if (s->n_told > n) s->n_told = n;
+  if (s->before_guesses > n) s->before_guesses = 0;
   kept_states_cut(&s->kept, n);
 }
 
@@ -294,7 +352,8 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
 }
 
 const size_t *session_kv_bytes(const Session *s) {
-  return s->backend->kv_read && s->backend->kv_write ? s->kv_bytes : NULL;
+  /* A drafter that reads hidden states has to see those of each token. */
+  return s->backend->kv_read && s->backend->kv_write && s->sizes.taps.n == 0 ? s->kv_bytes : NULL;
 }
 
 const size_t *session_state_bytes(const Session *s) {
@@ -426,12 +485,14 @@ void session_allow(Session *s, const uint64_t *mask) {
 
 Status session_sample(Session *s, int32_t *id, Error *err) {
   TRY(need_logits(s, err));
-  return s->backend->sample(s->state, s->sampler, id, err);
+  return s->backend->sample(s->state, s->sampler, s->logits_row, id, err);
 }
 
 bool session_hold(Session *s, int32_t id) {
   if (s->n_past + s->n_held == s->sizes.n_ctx) return false;
-  s->ids[s->n_past + s->n_held++] = id;
+  const int at = s->n_past + s->n_held++;
+  if (s->n_same > at) s->n_same = at;
+  s->ids[at] = id;
   return true;
 }
 
@@ -439,30 +500,103 @@ int session_held(const Session *s) {
   return s->n_held;
 }
 
-Status session_decode_held(Session *s, Error *err) {
+/* Takes held tokens that were guessed: they are computed. The first that was not forgets the other guesses. */
+static void take_right_guesses(Session *s) {
+  while (s->n_held > 0 && s->n_right < s->guesses.n) {
+    const bool right = s->ids[s->n_past] == s->guesses.ids[s->n_right];
+    guessing_judge(&s->guessing, right);
+    if (!right) {
+      forget_guesses(s);
+      return;
+    }
+    sampler_count_token(s->sampler, s->ids[s->n_past], true);
+    s->n_past++;
+    s->n_held--;
+    s->n_right++;
+    s->logits_row++;
+  }
+}
+
+/* Asks the drafter for guesses after ids[0 .. n), of which n_past are computed, where they fit the step. */
+static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, Error *err) {
+  int most = s->drafter ? s->guessing.most : 0;
+  if (n_more >= 0 && most > n_more) most = n_more;
+  if (most > s->sizes.max_chunk - (n - s->n_past)) most = s->sizes.max_chunk - (n - s->n_past);
+  if (most > s->sizes.n_ctx - n) most = s->sizes.n_ctx - n;
+  if (most > 0 && s->drafter->cost > 0) most = guessing_length(&s->guessing, 0, most);
+  if (most < 1 || is_long(s, n + most) != s->long_rope) return STATUS_OK;
+  TRY(tell_drafter(s, err));
+  const DraftText text = {s->ids, n, s->n_past, s->n_same, s->sampler};
+  TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));
+  s->n_same = n;
+  if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->class, guesses->n);
+  return STATUS_OK;
+}
+
+/* Saves the recurrent state after the session's tokens, which a step with guesses leaves behind. */
+static Status save_before_guesses(Session *s, Error *err) {
+  if (!s->kept.n_slots || s->before_guesses == s->n_past) return STATUS_OK;
+  s->before_guesses = 0;
+  TRY(s->backend->state_save(s->state, s->kept.n_slots, err));
+  s->before_guesses = s->n_past;
+  return STATUS_OK;
+}
+
+/* Appends ids[n_past .. n) in one step with guesses after them. Where guesses were wrong, the recurrent state is
+ * that before them: the step then computes the tokens from there again, and takes no guesses. */
+static Status decode_step(Session *s, int n, int n_more, Error *err) {
+  const int n_past = s->n_past;
+  const double start = clock_ms();
+  Guesses guesses = {.n = 0};
+  if (s->kept.n_slots) TRY(restore_nearest(s, err));
+  if (s->kept.n_slots && s->state_pos < n_past && n - s->state_pos <= s->sizes.max_chunk) {
+    s->n_past = s->state_pos;
+  } else {
+    TRY(settle(s, err));
+    TRY(keep_some_states(s, n_past, err));
+    TRY(make_guesses(s, n, n_more, &guesses, err));
+    if (guesses.n > 0) TRY(save_before_guesses(s, err));
+  }
+  const double drafted = clock_ms();
+  memcpy(s->ids + n, guesses.ids, (size_t)guesses.n * sizeof *s->ids);
+  const int n_rows = n + guesses.n - s->n_past;
+  Status status = step(s, s->ids + s->n_past, n_rows, guesses.n + 1, err);
+  s->n_past = status ? n_past : n;
+  TRY(status);
+  s->logits_row = 0;
+  s->guesses = guesses;
+  for (int i = n_past; i < n; i++) sampler_count_token(s->sampler, s->ids[i], true);
+  if (s->drafter)
+    guessing_note_step(&s->guessing, n_rows, guesses.n, guesses.class, clock_ms() - drafted, drafted - start);
+  return STATUS_OK;
+}
+
+Status session_decode_held(Session *s, int n_more, Error *err) {
+  take_right_guesses(s);
   const int n = s->n_past + s->n_held;
   s->n_held = 0;
+  if (n == s->n_past && s->logits_row >= 0) return STATUS_OK;
   TRY(check_ids(s, s->ids + s->n_past, n - s->n_past, err));
   TRY(recompute_rope(s, n, err));
-  while (s->n_past < n) {
-    const int left = n - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+  while (n - s->n_past > s->sizes.max_chunk) {
+    const int size = s->sizes.max_chunk;
     TRY(settle(s, err));
     TRY(keep_some_states(s, s->n_past, err));
-    TRY(step(s, s->ids + s->n_past, size, s->n_past + size == n, err));
+    TRY(step(s, s->ids + s->n_past, size, 0, err));
     for (int i = s->n_past - size; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], true);
   }
-  return STATUS_OK;
+  return decode_step(s, n, n_more, err);
 }
 
 Status session_decode(Session *s, int32_t id, Error *err) {
   s->n_held = 0;
-  if (session_hold(s, id)) return session_decode_held(s, err);
+  if (session_hold(s, id)) return session_decode_held(s, 0, err);
   return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
 }
 
 /* False while recompute_rope() may have to prefill all again, on the way to LongRoPE's original context. */
 bool session_decodes_async(const Session *s) {
-  return s->backend->wait_token && (s->long_rope || !is_long(s, s->sizes.n_ctx));
+  return s->backend->wait_token && !s->drafter && (s->long_rope || !is_long(s, s->sizes.n_ctx));
 }
 
 int session_in_flight(const Session *s) {
@@ -476,7 +610,7 @@ Status session_decode_async(Session *s, Error *err) {
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
   if (s->n_in_flight == 0) TRY(settle(s, err));
   TRY(keep_some_states(s, range.pos, err));
-  TRY(s->backend->sample(s->state, s->sampler, NULL, err));
+  TRY(s->backend->sample(s->state, s->sampler, s->n_in_flight > 0 ? 0 : s->logits_row, NULL, err));
   s->n_in_flight++;
   s->state_pos = -1;
   TRY(forward(s->backend, s->state, s->config, range, NULL, 1, err));
@@ -500,6 +634,15 @@ Status session_drain(Session *s, Error *err) {
   s->n_in_flight = 0;
   kept_states_cut(&s->kept, s->n_past);
   return s->backend->drain(s->state, err);
+}
+
+GuessCounts session_guesses(const Session *s) {
+  return s->guessing.counts;
+}
+
+int session_guessed(const Session *s, const int32_t **ids) {
+  *ids = s->guesses.ids + s->n_right;
+  return s->guesses.n - s->n_right;
 }
 
 Status session_logits(Session *s, float *out, Error *err) {

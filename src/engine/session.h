@@ -8,7 +8,7 @@
  * the last kept state is computed again, by session_sync() or when the next step needs the state. */
 #pragma once
 
-#include "engine/backend.h"
+#include "engine/guessing.h"
 #include "engine/kept_states.h"
 
 typedef struct Session Session;
@@ -19,6 +19,11 @@ typedef struct {
   KvType kv;
   int max_logit_rows; /* 0: 1; eval keeps more */
   SamplerSettings sampler;
+  /* Guesses what comes next (draft.h), so that session_decode_held() computes several tokens in a step; NULL:
+   * nothing does. It stays the caller's and outlives the session. */
+  Drafter *drafter;
+  int n_guesses;     /* of a step, at most DRAFT_MOST; 0: none */
+  bool guess_always; /* whether they pay or not */
 } SessionOptions;
 
 /* The sizes that session_open() will ask of the backend, for its state_bytes(). */
@@ -106,10 +111,16 @@ Status session_decode(Session *session, int32_t id, Error *err); /* appends one 
 
 /* Several tokens that are known: session_hold() takes them one by one and false where the context is full;
  * session_decode_held() appends them in one step and makes the logits of the last one. Without it they are
- * forgotten. No other function that appends may be called between. */
+ * forgotten. No other function that appends may be called between. A session with a drafter computes guesses
+ * in the same step, at most n_more (-1: any number), which is how many tokens may be appended after these; a
+ * later call for tokens that were guessed then has no step to compute. */
 bool session_hold(Session *session, int32_t id);
 int session_held(const Session *session);
-Status session_decode_held(Session *session, Error *err);
+Status session_decode_held(Session *session, int n_more, Error *err);
+/* The guesses that are computed after the session's tokens, and how many there are. */
+int session_guessed(const Session *session, const int32_t **ids);
+/* What guesses there were since session_open(). */
+GuessCounts session_guesses(const Session *session);
 
 /* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the
  * last logits and decoding it; session_wait_token() waits for the oldest token in flight, which the session

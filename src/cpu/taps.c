@@ -1,0 +1,24 @@
+/* taps.c - hidden states that a step keeps for a drafter (backend.h, TapList).
+ *
+ * Called by: forward.c and the drafters through cpu_backend. */
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+Status cpu_keep_tap(BackendState *state, TokenRange range, int index, Error *err) {
+  (void)err;
+  const size_t hidden = (size_t)state->loaded->model->config.hidden, n = (size_t)state->options.taps.n;
+  for (size_t r = 0; r < (size_t)range.n_tokens; r++)
+    memcpy(state->taps + (r * n + (size_t)index) * hidden, state->x + r * (size_t)state->plan.hidden,
+           hidden * sizeof *state->taps);
+  return STATUS_OK;
+}
+
+Status cpu_read_taps(BackendState *state, int row, int n, float *out, Error *err) {
+  const size_t width = (size_t)state->options.taps.n * (size_t)state->loaded->model->config.hidden;
+  if (width == 0 || row < 0 || n < 1 || n > state->options.max_chunk - row)
+    return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
+                     width ? state->options.max_chunk : 0);
+  memcpy(out, state->taps + (size_t)row * width, (size_t)n * width * sizeof *out);
+  return STATUS_OK;
+}

@@ -1,0 +1,58 @@
+/* draft.h - drafters: what guesses the tokens that come next, so that one step computes several of them.
+ *
+ * A step that computes the last token and n guesses after it makes n + 1 rows of logits. The session picks
+ * from row after row as it would without guesses; while the pick is the guess, the next row is valid and costs
+ * nothing. So a drafter changes no token, whatever it guesses; guessing.h decides how many guesses a step
+ * takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the random numbers that
+ * the target is going to draw with: where both have the same probabilities they pick the same token.
+ *
+ * A drafter follows one text. It may read hidden states of the target (taps): take() gets those of all rows
+ * that are computed and stay, before the next guesses are asked for. */
+#pragma once
+
+#include "engine/backend.h"
+
+enum {
+  DRAFT_MOST = 15,   /* guesses of a step */
+  DRAFT_CLASSES = 4, /* kinds of guesses whose success is measured apart */
+};
+
+/* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() of the target gives them as
+ * rows row .. row + n - 1, until its next step. What the drafter had of positions from pos on is forgotten: the
+ * text was cut there. */
+typedef struct {
+  BackendState *target;
+  const int32_t *ids; /* [n] the tokens at these positions */
+  int pos, row, n;
+} DraftRows;
+
+/* A text to be continued. */
+typedef struct {
+  const int32_t *ids; /* [n] */
+  int n;
+  int n_computed;         /* < n: the target has computed so many of them, and take() got their states */
+  int n_same;             /* ids[0 .. n_same) are what they were at the last call of propose() */
+  const Sampler *sampler; /* the target's: its settings, and sampler_draws(), the number of its next draw */
+} DraftText;
+
+typedef struct {
+  int32_t ids[DRAFT_MOST];
+  int n; /* 0: no guess */
+  int class; /* of DRAFT_CLASSES: guesses of a higher class are more likely right */
+} Guesses;
+
+typedef struct Drafter {
+  const char *name; /* for messages and statistics: "text", "model", "eagle3" */
+  TapList taps;     /* n 0: take() is not called and may be NULL */
+  double cost;      /* of a guess, in steps of the target; 0: guesses cost nothing */
+  void *self;
+  Status (*take)(void *self, const DraftRows *rows, Error *err);
+  /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. *guesses is zeros before. */
+  Status (*propose)(void *self, const DraftText *text, int most, Guesses *guesses, Error *err);
+  void (*close)(void *self);
+} Drafter;
+
+static inline void drafter_close(Drafter *drafter) {
+  if (drafter->close) drafter->close(drafter->self);
+  *drafter = (Drafter){.name = NULL};
+}

@@ -1,0 +1,109 @@
+/* draft_text.c - see draft_text.h.
+ *
+ * Called by: the commands, batch.c.
+ * Always true: position p of the text, p >= SHORTEST - 1, is in the chain of the hash of the SHORTEST tokens
+ *              that end there; a chain goes from later to earlier positions:
+ *                heads[hash] -> p -> before[p] -> ... -> 0      (positions plus one; 0: none)
+ *              so that a text that is cut is forgotten from its end. */
+#include "engine/draft_text.h"
+
+#include <stdlib.h>
+
+enum {
+  SHORTEST = 3,  /* tokens of the shortest passage that counts */
+  LONGEST = 32,  /* tokens that are compared at most */
+  MOST_SEEN = 64 /* places of a chain that are looked at */
+};
+
+typedef struct {
+  int n_ctx, n;
+  unsigned mask;    /* of heads: their number less one */
+  int32_t *ids;     /* [n_ctx] n of them in use */
+  int32_t *before;  /* [n_ctx] */
+  int32_t *heads;   /* [mask + 1] */
+} TextDrafter;
+
+static int32_t *head_of(const TextDrafter *d, int end) {
+  uint64_t hash = 0;
+  for (int i = end - SHORTEST; i < end; i++)
+    hash = (hash ^ (uint32_t)d->ids[i]) * UINT64_C(0x9e3779b97f4a7c15);
+  return &d->heads[hash >> 32 & d->mask];
+}
+
+static void push(TextDrafter *d, int32_t id) {
+  d->ids[d->n++] = id;
+  if (d->n < SHORTEST) return;
+  int32_t *head = head_of(d, d->n);
+  d->before[d->n - 1] = *head;
+  *head = d->n;
+}
+
+static void pop(TextDrafter *d) {
+  if (d->n >= SHORTEST) *head_of(d, d->n) = d->before[d->n - 1];
+  d->n--;
+}
+
+/* How many tokens before `end` are the same as at the text's end. */
+static int match(const TextDrafter *d, int end) {
+  int n = 0;
+  while (n < LONGEST && n < end && d->ids[end - 1 - n] == d->ids[d->n - 1 - n]) n++;
+  return n;
+}
+
+/* The end of the longest earlier passage that ends like the text, of equals the last one; 0: none. */
+static int find(const TextDrafter *d, int *length) {
+  int best = 0, seen = 0;
+  *length = SHORTEST - 1;
+  if (d->n < SHORTEST) return 0;
+  for (int end = d->before[d->n - 1]; end > 0 && seen < MOST_SEEN; end = d->before[end - 1], seen++) {
+    const int n = match(d, end);
+    if (n <= *length) continue;
+    *length = n;
+    best = end;
+    if (n == LONGEST) break;
+  }
+  return best;
+}
+
+static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  TextDrafter *d = self;
+  (void)err;
+  while (d->n > text->n_same) pop(d);
+  while (d->n < text->n && d->n < d->n_ctx) push(d, text->ids[d->n]);
+  if (d->n < text->n) return STATUS_OK;
+  int length;
+  const int end = find(d, &length);
+  if (end == 0) return STATUS_OK;
+  guesses->class = length < 5 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
+  while (guesses->n < most && end + guesses->n < d->n) {
+    guesses->ids[guesses->n] = d->ids[end + guesses->n];
+    guesses->n++;
+  }
+  return STATUS_OK;
+}
+
+static void close_text(void *self) {
+  TextDrafter *d = self;
+  free(d->ids);
+  free(d->before);
+  free(d->heads);
+  free(d);
+}
+
+Status draft_text_open(int n_ctx, Drafter *drafter, Error *err) {
+  *drafter = (Drafter){.name = NULL};
+  TextDrafter *d = mem_alloc(1, sizeof *d, "guesses", err);
+  if (!d) return STATUS_FAILED;
+  unsigned n_heads = 256;
+  while (n_heads < (unsigned)n_ctx && n_heads < 1u << 24) n_heads *= 2;
+  d->n_ctx = n_ctx;
+  d->mask = n_heads - 1;
+  if (!(d->ids = mem_alloc((size_t)n_ctx, sizeof *d->ids, "guesses", err)) ||
+      !(d->before = mem_alloc((size_t)n_ctx, sizeof *d->before, "guesses", err)) ||
+      !(d->heads = mem_alloc(n_heads, sizeof *d->heads, "guesses", err))) {
+    close_text(d);
+    return STATUS_FAILED;
+  }
+  *drafter = (Drafter){.name = "text", .self = d, .propose = propose, .close = close_text};
+  return STATUS_OK;
+}

@@ -1,0 +1,75 @@
+/* guessing.c - see guessing.h. Called by: session.c, batch.c. */
+#include "engine/guessing.h"
+
+/* Prior counts of right and wrong guesses of each class. */
+static const struct {
+  double right, wrong;
+} priors[DRAFT_CLASSES] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
+
+static const double MEMORY = 0.97,    /* weight of an earlier guess, for each later one of its class */
+    FORGOTTEN = 0.998,                /* the same for each step, so that a class is tried again */
+    RECENT = 0.1,                     /* weight of the newest time */
+    LEAST_COST = 0.01, MOST_COST = 2; /* of a row: what lies outside is a disturbed measurement */
+
+void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed) {
+  *g = (Guessing){.most = most, .row_cost = row_cost, .guess_cost = drafter->cost, .timed = timed};
+}
+
+static double cost_of(const Guessing *g, int n) {
+  return n * (g->row_cost + g->guess_cost);
+}
+
+int guessing_length(const Guessing *g, int class, int n) {
+  if (n > g->most) n = g->most;
+  if (g->always) return n;
+  const double right = g->classes[class].right + priors[class].right,
+               chance = right / (right + g->classes[class].wrong + priors[class].wrong);
+  const double credit = 1 + (double)g->counts.n_steps / GUESS_CREDIT + g->balance;
+  double tokens = 1, all_right = 1, best = 1;
+  int length = 0;
+  for (int i = 1; i <= n && cost_of(g, i) <= credit; i++) {
+    all_right *= chance;
+    tokens += all_right;
+    const double rate = tokens / (1 + cost_of(g, i));
+    if (rate <= best) continue;
+    best = rate;
+    length = i;
+  }
+  return length;
+}
+
+static void approach(double *mean, double newest) {
+  *mean += RECENT * (newest - *mean);
+}
+
+/* Learns what a step of one row takes, and a row more. */
+static void note_time(Guessing *g, int n_rows, double ms) {
+  if (n_rows == 1) {
+    if (g->step_ms == 0) g->step_ms = ms;
+    approach(&g->step_ms, ms);
+  } else if (g->step_ms > 0 && n_rows <= DRAFT_MOST + 1) {
+    const double cost = (ms / g->step_ms - 1) / (n_rows - 1);
+    approach(&g->row_cost, cost < LEAST_COST ? LEAST_COST : cost > MOST_COST ? MOST_COST : cost);
+  }
+}
+
+void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, double step_ms, double draft_ms) {
+  g->counts.n_steps++;
+  g->counts.n_guessed += n_guesses;
+  g->class = class;
+  for (int i = 0; i < DRAFT_CLASSES; i++) {
+    g->classes[i].right *= FORGOTTEN;
+    g->classes[i].wrong *= FORGOTTEN;
+  }
+  if (g->timed) note_time(g, n_rows, step_ms);
+  if (g->timed && g->guess_cost > 0 && n_guesses > 0 && g->step_ms > 0)
+    approach(&g->guess_cost, draft_ms / n_guesses / g->step_ms);
+  g->balance -= cost_of(g, n_guesses);
+}
+
+void guessing_judge(Guessing *g, bool right) {
+  g->classes[g->class].right = MEMORY * g->classes[g->class].right + right;
+  g->classes[g->class].wrong = MEMORY * g->classes[g->class].wrong + !right;
+  g->counts.n_accepted += right;
+  g->balance += right;
+}

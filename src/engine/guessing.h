@@ -1,0 +1,42 @@
+/* guessing.h - how many guesses of a drafter a step takes: as many as its success so far makes worth their
+ * rows, and none where guesses do not pay.
+ *
+ * Costs are in steps of one row. A guess costs row_cost and what the drafter takes for it; a guess that is
+ * right saves a step. What wrong guesses cost is never more than what right ones have saved, plus one step,
+ * plus one part in GUESS_CREDIT of all steps: so an answer takes at most that much longer than without. */
+#pragma once
+
+#include "engine/draft.h"
+
+enum { GUESS_CREDIT = 128 };
+
+typedef struct {
+  long long n_steps;    /* that generated */
+  long long n_guessed;  /* tokens */
+  long long n_accepted; /* of them */
+} GuessCounts;
+
+typedef struct {
+  int most;        /* guesses of a step; 0: none */
+  bool always;     /* takes all guesses, whether they pay or not: for tests and measurements */
+  double row_cost; /* measured if `timed`: of a row more in a step */
+  double guess_cost;
+  bool timed;
+  double step_ms; /* of one row; 0: not known yet */
+  double balance; /* what guesses saved less what they cost */
+  struct {
+    double right, wrong;
+  } classes[DRAFT_CLASSES]; /* recent guesses */
+  int class;                /* of the guesses that are open */
+  GuessCounts counts;
+} Guessing;
+
+/* row_cost is what a backend is known to take; a backend whose steps end when forward() does is timed. */
+void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed);
+/* The number of guesses of a class that pay, at most n. */
+int guessing_length(const Guessing *g, int class, int n);
+/* A step of n_rows rows, of which the last n_guesses, of a class, are guesses, took so long; draft_ms: the
+ * drafter. */
+void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, double step_ms, double draft_ms);
+/* One guess was right, or wrong, and with it all after it. */
+void guessing_judge(Guessing *g, bool right);
