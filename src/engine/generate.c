@@ -121,12 +121,17 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err) {
   double start = clock_ms(), first = 0;
+  const GuessCounts before = session_guesses(session);
   *result = (GenerateResult){.reason = FINISH_LENGTH};
   Status status = run(session, options, sink, user, result, &first, err);
   if (first > 0) {
     result->first_token_ms = first - start;
     result->decode_ms = clock_ms() - first;
   }
+  result->guesses = session_guesses(session);
+  result->guesses.n_steps -= before.n_steps;
+  result->guesses.n_guessed -= before.n_guessed;
+  result->guesses.n_accepted -= before.n_accepted;
   Status drained = session_drain(session, status ? NULL : err);
   session_allow(session, NULL);
   return status ? status : drained;

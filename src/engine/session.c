@@ -479,6 +479,10 @@ Status session_set_sampler(Session *s, const SamplerSettings *settings, Error *e
   return sampler_set(s->sampler, settings, err);
 }
 
+void session_set_draws(Session *s, uint64_t n) {
+  sampler_set_draws(s->sampler, n);
+}
+
 void session_allow(Session *s, const uint64_t *mask) {
   sampler_allow(s->sampler, mask);
 }

@@ -103,6 +103,9 @@ Status session_score(Session *session, const int32_t *ids, int n, double *log_p,
  * STATUS_USAGE and change nothing. */
 Status session_set_sampler(Session *session, const SamplerSettings *settings, Error *err);
 
+/* The number of the next draw, 0 at first. */
+void session_set_draws(Session *session, uint64_t n);
+
 /* sampler_allow() for the tokens that are sampled from now on. */
 void session_allow(Session *session, const uint64_t *mask);
 Status session_sample(Session *session, int32_t *id,

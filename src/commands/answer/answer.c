@@ -312,6 +312,7 @@ static void set_result(Answer *answer, const GenerateResult *generated) {
   answer->result->is_json =
       answer->bound.form && answer->bound.form->is_json && answer->result->reason == FINISH_EOS;
   answer->result->n_generated = generated->n_generated;
+  answer->result->guesses = generated->guesses;
   answer->result->first_token_ms = generated->first_token_ms;
   answer->result->decode_ms = generated->decode_ms;
 }
@@ -394,6 +395,11 @@ double answer_per_second(long long n, double ms) {
   return n > 0 && ms > 0 ? (double)n * 1e3 / ms : 0;
 }
 
+double answer_per_step(const AnswerResult *result) {
+  const GuessCounts *g = &result->guesses;
+  return g->n_steps > 0 ? (double)(g->n_steps + g->n_accepted) / (double)g->n_steps : 0;
+}
+
 bool answer_was_cut(const AnswerResult *result) {
   return result->reason == FINISH_LENGTH || result->reason == FINISH_CONTEXT ||
          result->reason == FINISH_REPETITION;
@@ -411,10 +417,15 @@ void answer_print_usage(const AnswerResult *result) {
   int n_new = result->n_prompt - result->n_reused, n = result->n_generated;
   char reused[48] = "", thought[48] = "";
   if (result->n_reused) snprintf(reused, sizeof reused, " (%d known)", result->n_reused);
+  const GuessCounts *g = &result->guesses;
+  char guessed[96] = "";
+  if (g->n_guessed)
+    snprintf(guessed, sizeof guessed, "; %lld tokens guessed, %lld right, %.2f a step", g->n_guessed,
+             g->n_accepted, answer_per_step(result));
   if (result->thought) snprintf(thought, sizeof thought, " (%d of thought)", result->n_thought);
   fprintf(stderr,
-          "auk: prompt %d tokens%s, %.1f ms (%.1f/s); answer %d tokens%s, %.1f ms (%.1f/s); end: %s\n",
+          "auk: prompt %d tokens%s, %.1f ms (%.1f/s); answer %d tokens%s, %.1f ms (%.1f/s)%s; end: %s\n",
           result->n_prompt, reused, result->prefill_ms, answer_per_second(n_new, result->prefill_ms), n,
-          thought, result->first_token_ms + result->decode_ms, answer_per_second(n - 1, result->decode_ms),
+          thought, result->first_token_ms + result->decode_ms, answer_per_second(n - 1, result->decode_ms), guessed,
           finish_name(result->reason));
 }

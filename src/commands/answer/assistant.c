@@ -222,6 +222,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(model_place_open_known(&a->place, &flags->model, &a->model, err));
   TRY(device_fit(&a->device, a->model, err));
   TRY(model_tokenizer_open(a->model, a->place.path, &a->tokenizer, err));
+  TRY(guesser_open(&flags->guess, a->model, a->tokenizer, &a->device, &a->guesser, err));
   TRY(form_open(&flags->form, a->tokenizer, a->model->config.vocab_size, &a->form, err));
   TRY(open_chat(a, err));
   TRY(open_tools(a, err));
@@ -247,6 +248,7 @@ Status assistant_check_output(const Assistant *a, const WrittenFile *output, Err
 void assistant_release(Assistant *a) {
   cache_close(a->cache, a->session);
   session_close(a->session);
+  guesser_release(&a->guesser);
   batch_close(a->batch);
   device_release(&a->device);
   id_list_release(&a->ends);
@@ -481,6 +483,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
 /* --- starting */
 
 static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
+  guesser_choose(&a->guesser, a->device.backend, &a->session_options);
   TRY(choose_context(a, n_prompt, err));
   return choose_batch(a, n, err);
 }
@@ -493,7 +496,10 @@ static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
   if (a->device.backend != chosen) TRY(choose_sizes(a, n_prompt, n, err)); /* loading switched to the CPU */
   if (a->flags->answer.verbose) print_settings(a);
   a->session_options.sampler = a->sampler;
-  if (a->batch_options.n_sequences == 1) return open_session(a, err);
+  if (a->batch_options.n_sequences == 1) {
+    TRY(guesser_start(&a->guesser, a->model, &a->session_options, err));
+    return open_session(a, err);
+  }
   return batch_open(a->device.backend, a->device.loaded, a->model, &a->batch_options, &a->batch, err);
 }
 

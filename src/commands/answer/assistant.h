@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "commands/answer/cache.h"
+#include "commands/answer/guess.h"
 #include "commands/device.h"
 #include "commands/form/form.h"
 #include "commands/form/tools.h"
@@ -63,6 +64,7 @@ typedef struct {
   AnswerFlags answer;
   SamplingFlags sampling;
   DeviceFlags device;
+  GuessFlags guess;
   CacheFlags cache;
   FormFlags form;
   ToolFlags tools;
@@ -70,18 +72,19 @@ typedef struct {
 #define ASSISTANT_DEFAULTS                                                                                   \
   {                                                                                                          \
     .chat = {.think_budget = -1}, .answer = {.max_tokens = -1, .context = NOT_GIVEN},                        \
-    .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN                                               \
+    .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN, .guess = GUESS_NOT_GIVEN                     \
   }
 
 extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* The eight groups, for a command whose options hold an AssistantFlags as `member`. */
+/* The nine groups, for a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
       FORM_FLAG_GROUP(Struct, member.form), TOOL_FLAG_GROUP(Struct, member.tools),                           \
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
-      DEVICE_FLAG_GROUP(Struct, member.device), CACHE_FLAG_GROUP(Struct, member.cache)
+      DEVICE_FLAG_GROUP(Struct, member.device), GUESS_FLAG_GROUP(Struct, member.guess),                      \
+      CACHE_FLAG_GROUP(Struct, member.cache)
 
 /* Rules among these flags, for the same command. */
 #define SAMPLING_FLAG_RULES                                                                                  \
@@ -113,6 +116,7 @@ typedef struct {
   AnswerForm form;         /* of answers, or of the calls in them */
   Tools tools;
   Device device;
+  Guesser guesser;
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
   BatchOptions batch_options;
@@ -177,11 +181,12 @@ typedef struct {
 
 typedef struct {
   FinishReason reason;
-  int n_prompt;                                 /* tokens */
-  int n_reused;                                 /* tokens of the prompt already in the session */
-  int n_generated;                              /* thought, marks and answer, without the end token */
-  int n_thought;                                /* how many were within a thought */
-  int n_forced;                                 /* how many followed by the answer's form, not by choice */
+  int n_prompt;    /* tokens */
+  int n_reused;    /* tokens of the prompt already in the session */
+  int n_generated; /* thought, marks and answer, without the end token */
+  int n_thought;   /* how many were within a thought */
+  int n_forced;    /* how many followed by the answer's form, not by choice */
+  GuessCounts guesses;
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within it: no answer */
   bool in_call;                                 /* the end came within a call of a function */
@@ -218,6 +223,7 @@ typedef struct {
   char text[96];
 } AnswerFigures;
 AnswerFigures answer_figures(const AnswerResult *result, const Session *session);
+double answer_per_step(const AnswerResult *result); /* tokens; 0 if guesses were off */
 
 /* Prints the statistics of an answer to standard error, for -v and -u. */
 void answer_print_usage(const AnswerResult *result);

@@ -117,6 +117,10 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
                     ", \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"completion_tokens\": %d, "
                     "\"thinking_tokens\": %d",
                     result->n_prompt, result->n_reused, result->n_generated, result->n_thought));
+  if (result->guesses.n_steps > 0)
+    TRY(buffer_printf(out, err,
+                      ", \"guessed_tokens\": %lld, \"accepted_tokens\": %lld, \"tokens_per_step\": %.3f",
+                      result->guesses.n_guessed, result->guesses.n_accepted, answer_per_step(result)));
   if (result->n_forced) TRY(buffer_printf(out, err, ", \"forced_tokens\": %d", result->n_forced));
   TRY(buffer_printf(out, err,
                     "}, \"timings\": {\"prompt_ms\": %.3f, \"first_token_ms\": %.3f, \"decode_ms\": %.3f, "

@@ -42,6 +42,9 @@ static Status stats(Dialogue *d) {
   dialogue_say(d, "answer: %d tokens (%.1f/s), the first after %.0f ms; end: %s", r->n_generated,
                answer_per_second(r->n_generated - 1, r->decode_ms), r->prefill_ms + r->first_token_ms,
                finish_name(r->reason));
+  if (r->guesses.n_guessed)
+    dialogue_say(d, "guesses: %lld tokens, %lld of them right; %.2f tokens a step", r->guesses.n_guessed,
+                 r->guesses.n_accepted, answer_per_step(r));
   dialogue_say(d, "all %d: %lld prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)", t->n_answers,
                t->n_prefilled, answer_per_second(t->n_prefilled, t->prefill_ms), t->n_reused, t->n_generated,
                answer_per_second(t->n_generated, t->decode_ms));

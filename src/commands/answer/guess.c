@@ -1,0 +1,88 @@
+/* guess.c - see guess.h. Called by: assistant.c, bench.c.   Calls: engine/draft_model.c, draft_text.c. */
+#include "commands/answer/guess.h"
+
+#include <string.h>
+
+#include "engine/draft_model.h"
+#include "engine/draft_text.h"
+#include "engine/step_cost.h"
+
+const Flag guess_flags[] = {
+    FLAG_INT("--guess, --draft-max", "N", GuessFlags, most, 0, DRAFT_MOST,
+             "tokens that a step guesses at most, to compute several at once; they change no answer. 0: none "
+             "(default: 15 on a CPU and 7 with --draft, as far as guesses turn out right; else 0)"),
+    FLAG_MODEL("--draft, --model-draft, -md", GuessFlags, draft,
+               "a smaller model with the same vocabulary makes the guesses; without it they are how the text "
+               "went on where it was the same before"),
+};
+
+/* Refuses a draft model without one of the target's tokens. */
+static Status check_vocabulary(const Guesser *g, const Model *target, const Tokenizer *tokenizer,
+                               const Tokenizer *draft, Error *err) {
+  for (int32_t id = 0; id < target->config.vocab_size; id++) {
+    size_t size, draft_size;
+    const char *token = tokenizer_content(tokenizer, id, &size), *other;
+    if (!token) continue;
+    other = id < g->model->config.vocab_size ? tokenizer_content(draft, id, &draft_size) : NULL;
+    if (!other)
+      return error_set(err, STATUS_MODEL, "--draft %s has another vocabulary: it lacks token %d, \"%.*s\"",
+                       g->place.name, (int)id, (int)size, token);
+    if (size != draft_size || memcmp(token, other, size) != 0)
+      return error_set(err, STATUS_MODEL,
+                       "--draft %s has another vocabulary: its token %d is \"%.*s\", expected \"%.*s\"",
+                       g->place.name, (int)id, (int)draft_size, other, (int)size, token);
+  }
+  return STATUS_OK;
+}
+
+Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenizer *tokenizer,
+                    const Device *device, Guesser *g, Error *err) {
+  g->flags = flags;
+  if (!flags->draft) return STATUS_OK;
+  g->place_flags.path = flags->draft;
+  TRY(model_place_find(&g->place_flags, &g->place, err));
+  TRY(model_place_open_known(&g->place, &g->place_flags, &g->model, err));
+  g->device = *device;
+  g->device.loaded = NULL;
+  TRY(device_fit(&g->device, g->model, err));
+  Tokenizer *draft = NULL;
+  Status status = model_tokenizer_open(g->model, g->place.path, &draft, err);
+  if (status == STATUS_OK) status = check_vocabulary(g, target, tokenizer, draft, err);
+  tokenizer_close(draft);
+  return status;
+}
+
+void guesser_choose(Guesser *g, const Backend *backend, SessionOptions *options) {
+  enum { MODEL_GUESSES = 7 };
+  options->n_guesses = g->flags->most >= 0 ? g->flags->most : g->model ? MODEL_GUESSES : backend->guesses;
+  options->drafter = options->n_guesses > 0 ? &g->drafter : NULL;
+}
+
+/* What a token of the draft model takes, in steps of the target: by what both read. */
+static double cost_of(const Guesser *g, const Model *target, KvType kv) {
+  const double own = step_cost(g->model, kv, 0, 1, 1).bytes, all = step_cost(target, kv, 0, 1, 1).bytes;
+  return own / all;
+}
+
+Status guesser_start(Guesser *g, const Model *target, const SessionOptions *target_options, Error *err) {
+  if (!target_options->drafter) return STATUS_OK;
+  if (!g->model) return draft_text_open(target_options->n_ctx, &g->drafter, err);
+  SessionOptions options = {
+      .n_ctx = target_options->n_ctx, .kv = target_options->kv, .sampler = target_options->sampler};
+  if (options.n_ctx > g->model->config.max_position) options.n_ctx = g->model->config.max_position;
+  const StateOptions sizes = session_sizes(&options, g->device.backend, &g->model->config);
+  TRY(device_check_memory(&g->device, g->model, &sizes, err));
+  TRY(device_load(&g->device, g->model, err));
+  Session *session;
+  TRY(session_open(g->device.backend, g->device.loaded, g->model, &options, &session, err));
+  return draft_model_open(session, target->config.vocab_size, cost_of(g, target, options.kv), &g->drafter,
+                          err);
+}
+
+void guesser_release(Guesser *g) {
+  drafter_close(&g->drafter);
+  device_release(&g->device);
+  model_close(g->model);
+  model_place_release(&g->place);
+  *g = (Guesser){.flags = NULL};
+}

@@ -1,0 +1,43 @@
+/* draft_model.c - see draft_model.h.   Called by: the commands.   Calls: session.c. */
+#include "engine/draft_model.h"
+
+#include <stdlib.h>
+
+typedef struct {
+  Session *session;
+  int vocab_size;
+} ModelDrafter;
+
+static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  const ModelDrafter *d = self;
+  if (text->n > session_context(d->session)) return STATUS_OK;
+  TRY(session_sync(d->session, text->ids, text->n, NULL, NULL, err));
+  TRY(session_set_sampler(d->session, sampler_settings(text->sampler), err));
+  session_set_draws(d->session, sampler_draws(text->sampler));
+  for (;;) {
+    int32_t id;
+    TRY(session_sample(d->session, &id, err));
+    if (id >= d->vocab_size) return STATUS_OK;
+    guesses->ids[guesses->n++] = id;
+    if (guesses->n == most || session_length(d->session) == session_context(d->session)) return STATUS_OK;
+    TRY(session_decode(d->session, id, err));
+  }
+}
+
+static void close_model(void *self) {
+  ModelDrafter *d = self;
+  session_close(d->session);
+  free(d);
+}
+
+Status draft_model_open(Session *session, int vocab_size, double cost, Drafter *drafter, Error *err) {
+  *drafter = (Drafter){.name = NULL};
+  ModelDrafter *d = mem_alloc(1, sizeof *d, "the draft model", err);
+  if (!d) {
+    session_close(session);
+    return STATUS_FAILED;
+  }
+  *d = (ModelDrafter){session, vocab_size};
+  *drafter = (Drafter){.name = "model", .cost = cost, .self = d, .propose = propose, .close = close_model};
+  return STATUS_OK;
+}
