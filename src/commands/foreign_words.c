@@ -44,7 +44,6 @@ static const Foreign other_flags[] = {
     {"--stream", "an answer streams unless --no-stream is given"},
     {"--context-shift", "--context-overflow slide forgets the oldest turns of a chat"},
     {"--prompt-cache, --prompt-cache-file", "--cache keeps what prompts begin with"},
-    {"-md, --model-draft, --draft-model", "there are no draft models"},
     {"--image, --mmproj, --audio", "prompts are text"},
     {"--lora, --adapter-path", "adapters are to be merged into the model beforehand"},
     {"-e, --escape, --no-escape", "a prompt is taken as it is; a shell's $'a\\nb' has a newline in it"},

@@ -166,7 +166,7 @@ static const FlagRule rules[] = {
      "--choose, --choice", "it writes one of the given answers"},
     {"--think, --think-budget, --show-thinking", EXCLUDES, "--choose, --choice",
      "it scores answers without a thought"},
-    {ALL_OF_SAMPLING, EXCLUDES, "--choose, --choice", "it draws no token"},
+    {ALL_OF_SAMPLING ", --guess, --draft", EXCLUDES, "--choose, --choice", "it draws no token"},
     ASSISTANT_FLAG_RULES,
     TALK_FLAG_RULES,
 };

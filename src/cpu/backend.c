@@ -335,7 +335,8 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
   state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
   state->logits = take(&arena, product_of((size_t)options->max_logit_rows, vocab), sizeof(float));
-  state->taps = take(&arena, product_of(rows * (size_t)options->taps.n, (size_t)config->hidden), sizeof(float));
+  state->taps =
+      take(&arena, product_of(rows * (size_t)options->taps.n, (size_t)config->hidden), sizeof(float));
   state->kv = take(&arena, (size_t)config->n_layers, sizeof *state->kv);
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
@@ -374,15 +375,6 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   uint8_t *start = state->memory;
   lay_out(state, config, start + (LINE - (uintptr_t)start % LINE) % LINE);
   *out = state;
-  return STATUS_OK;
-}
-
-static Status cpu_read_logits(BackendState *state, int row, float *out, Error *err) {
-  if (row < 0 || row >= state->n_logit_rows)
-    return error_set(err, STATUS_FAILED, "logits of row %d were asked for, the last step made %d", row,
-                     state->n_logit_rows);
-  size_t n = (size_t)state->loaded->model->config.vocab_size;
-  memcpy(out, state->logits + (size_t)row * n, n * sizeof *out);
   return STATUS_OK;
 }
 
@@ -756,15 +748,6 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_r
   run_matmuls(state->loaded, &state->scratch, state->h, (size_t)state->plan.hidden, n_rows, &matmul, 1);
   finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;
-  return STATUS_OK;
-}
-
-static Status cpu_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
-  if (row < 0 || row >= state->n_logit_rows)
-    return error_set(err, STATUS_FAILED, "a token was asked for before its logits");
-  size_t n = (size_t)state->loaded->model->config.vocab_size;
-  TRY(sampler_pick(sampler, state->logits + (size_t)row * n, &state->last_id, err));
-  if (id) *id = state->last_id;
   return STATUS_OK;
 }
 

@@ -254,10 +254,14 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
 Status cpu_keep_tap(BackendState *state, TokenRange range, int index, Error *err);
 Status cpu_read_taps(BackendState *state, int row, int n, float *out, Error *err);
 
+/* From logits to tokens (tokens.c). */
+Status cpu_read_logits(BackendState *state, int row, float *out, Error *err);
+Status cpu_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err);
+Status cpu_sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
+
 /* Backend's functions for several sequences (pages.c). */
 Status cpu_set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
 Status cpu_copy_page(BackendState *state, int from, int to, Error *err);
-Status cpu_sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 
 /* Backend's kv_read() and kv_write(). */
 Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err);

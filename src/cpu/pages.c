@@ -1,4 +1,4 @@
-/* pages.c - several sequences of one cache: their page tables, copies of pages, a pick for each.
+/* pages.c - several sequences of one cache: their page tables, copies of pages.
  *
  * Called by: batch.c through cpu_backend.
  * Always true: the places of a page are PAGE_TOKENS consecutive ones of every KV head (kernels.h, KvHead), so
@@ -39,24 +39,4 @@ Status cpu_copy_page(BackendState *state, int from, int to, Error *err) {
     }
   }
   return STATUS_OK;
-}
-
-Status cpu_sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
-  const size_t vocab = (size_t)state->loaded->model->config.vocab_size;
-  int failed = n; /* the first row that failed */
-  if (n > state->n_logit_rows)
-    return error_set(err, STATUS_FAILED, "tokens of %d rows were asked for, the last step made logits of %d",
-                     n, state->n_logit_rows);
-#pragma omp parallel for schedule(dynamic) num_threads(state->loaded->n_threads)
-  for (int i = 0; i < n; i++) {
-    Error own = {{0}};
-    if (!samplers[i] || !sampler_pick(samplers[i], state->logits + (size_t)i * vocab, &ids[i], &own))
-      continue;
-#pragma omp critical
-    if (i < failed) {
-      failed = i;
-      if (err) *err = own;
-    }
-  }
-  return failed < n ? STATUS_FAILED : STATUS_OK;
 }

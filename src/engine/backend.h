@@ -59,7 +59,7 @@ static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType
   return numbers ? numbers / 2 / (size_t)dim * (kv_key_bytes(kv, dim) + kv_value_bytes(kv, dim)) : 0;
 }
 
-/* Layers after which a step keeps the residual stream of its rows, for a drafter (draft.h). */
+/* Layers after which a step keeps the residual stream of its rows, for a drafter (draft/drafter.h). */
 enum { MAX_TAPS = 8 };
 typedef struct {
   int n;                /* 0: none */
@@ -172,7 +172,7 @@ typedef struct {
   /* first_row on, or for range.logit_rows; cap as above, with logit_cap */                                  \
   X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))            \
   /* *id = the sampler's pick from a row of logits; id NULL: it stays on the device */                       \
-  X(sample, (BackendState * state, Sampler * sampler, int row, int32_t * id, Error * err))
+  X(sample, (BackendState * state, Sampler * sampler, int row, int32_t *id, Error *err))
 
 typedef struct Backend {
   const char *name;          /* "cpu", "cuda" */

@@ -33,7 +33,8 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                const int32_t *ids, int n_logit_rows, Error *err) {
   bool done = false, replayed = false;
-  if (backend->fused_step && !range.taps) TRY(backend->fused_step(state, range, ids, n_logit_rows, &done, err));
+  if (backend->fused_step && !range.taps)
+    TRY(backend->fused_step(state, range, ids, n_logit_rows, &done, err));
   if (done) return STATUS_OK;
   if (backend->begin_step) TRY(backend->begin_step(state, range, ids, n_logit_rows, &replayed, err));
   if (replayed) return STATUS_OK;

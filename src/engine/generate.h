@@ -45,7 +45,7 @@ typedef struct {
 
 typedef struct {
   FinishReason reason;
-  int n_generated;                  /* tokens that the sink got */
+  int n_generated; /* tokens that the sink got */
   GuessCounts guesses;
   double first_token_ms, decode_ms; /* from the call to the first token; from then to the end */
 } GenerateResult;

@@ -6,8 +6,8 @@
  *              or -1 if the state has none; if has_last is set, `last` holds them too; nothing here allocates
  *              after session_open(). A step that fails leaves n_past as it was, and before n_past wrote to
  *              the cache only what is there. The backend's recurrent state may be that of another position:
- *              settle() makes it that of n_past before a step. guesses.ids[n_right .. guesses.n) are guesses: the
- *              cache has them after the session's tokens, and the rows of logits after logits_row are theirs. */
+ *              settle() makes it that of n_past before a step. guesses.ids[n_right .. guesses.n) are computed
+ *              after the session's tokens: the rows of logits after logits_row are theirs. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -45,9 +45,9 @@ struct Session {
   Guessing guessing;
   Guesses guesses;
   int n_right;
-  int n_same;            /* ids[0 .. n_same) are as they were when the drafter saw them last */
+  int n_same;             /* ids[0 .. n_same) are as they were when the drafter saw them last */
   int step_pos, n_tapped; /* the taps have n_tapped rows, from this position on */
-  int n_told;            /* the drafter knows the hidden states of so many of ids */
+  int n_told;             /* the drafter knows the hidden states of so many of ids */
 };
 
 static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
@@ -504,7 +504,7 @@ int session_held(const Session *s) {
   return s->n_held;
 }
 
-/* Takes held tokens that were guessed: they are computed. The first that was not forgets the other guesses. */
+/* Takes held tokens that were guessed: they are computed. A wrong guess makes all after it wrong. */
 static void take_right_guesses(Session *s) {
   while (s->n_held > 0 && s->n_right < s->guesses.n) {
     const bool right = s->ids[s->n_past] == s->guesses.ids[s->n_right];
@@ -521,7 +521,7 @@ static void take_right_guesses(Session *s) {
   }
 }
 
-/* Asks the drafter for guesses after ids[0 .. n), of which n_past are computed, where they fit the step. */
+/* Asks the drafter for guesses after ids[0 .. n), as many as fit the step. */
 static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, Error *err) {
   int most = s->drafter ? s->guessing.most : 0;
   if (n_more >= 0 && most > n_more) most = n_more;
@@ -537,7 +537,7 @@ static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, Erro
   return STATUS_OK;
 }
 
-/* Saves the recurrent state after the session's tokens, which a step with guesses leaves behind. */
+/* Saves the recurrent state after the session's tokens: a step with guesses changes it beyond them. */
 static Status save_before_guesses(Session *s, Error *err) {
   if (!s->kept.n_slots || s->before_guesses == s->n_past) return STATUS_OK;
   s->before_guesses = 0;
@@ -546,7 +546,7 @@ static Status save_before_guesses(Session *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Appends ids[n_past .. n) in one step with guesses after them. Where guesses were wrong, the recurrent state is
+/* Appends ids[n_past .. n) in one step with guesses after them. After wrong guesses the recurrent state is
  * that before them: the step then computes the tokens from there again, and takes no guesses. */
 static Status decode_step(Session *s, int n, int n_more, Error *err) {
   const int n_past = s->n_past;

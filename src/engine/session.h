@@ -8,7 +8,7 @@
  * the last kept state is computed again, by session_sync() or when the next step needs the state. */
 #pragma once
 
-#include "engine/guessing.h"
+#include "engine/draft/guessing.h"
 #include "engine/kept_states.h"
 
 typedef struct Session Session;
@@ -19,8 +19,8 @@ typedef struct {
   KvType kv;
   int max_logit_rows; /* 0: 1; eval keeps more */
   SamplerSettings sampler;
-  /* Guesses what comes next (draft.h), so that session_decode_held() computes several tokens in a step; NULL:
-   * nothing does. It stays the caller's and outlives the session. */
+  /* Guesses what comes next (draft/drafter.h), so that session_decode_held() computes several tokens in a
+   * step; NULL: nothing does. It stays the caller's and outlives the session. */
   Drafter *drafter;
   int n_guesses;     /* of a step, at most DRAFT_MOST; 0: none */
   bool guess_always; /* whether they pay or not */
@@ -122,7 +122,7 @@ int session_held(const Session *session);
 Status session_decode_held(Session *session, int n_more, Error *err);
 /* The guesses that are computed after the session's tokens, and how many there are. */
 int session_guessed(const Session *session, const int32_t **ids);
-/* What guesses there were since session_open(). */
+/* Counts of guesses since session_open(). */
 GuessCounts session_guesses(const Session *session);
 
 /* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the

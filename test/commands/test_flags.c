@@ -249,11 +249,11 @@ static const char *const apart[][2] = {
     {"--choose",
      " --truncate --jsonl-stream --ids --logprobs -x --require-stop -n --stop --ignore-eos --think "
      "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
-     "--presence-penalty --frequency-penalty "},
+     "--presence-penalty --frequency-penalty --guess --draft "},
     {"--choice",
      " --truncate --jsonl-stream --ids --logprobs -x --require-stop -n --stop --ignore-eos --think "
      "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
-     "--presence-penalty --frequency-penalty "},
+     "--presence-penalty --frequency-penalty --guess --draft "},
     {"--json-schema", " --json-object --regex --grammar -x --choose --choice --stop --ignore-eos "},
     {"--json-object", " --regex --grammar -x --choose --choice --stop --ignore-eos "},
     {"--regex", " --grammar -x --choose --choice --stop --ignore-eos "},
@@ -399,6 +399,7 @@ static void every_number_has_its_range(void **state) {
       {"--n-best", "0", "1", "256", "257"},
       {"--logprobs", "0", "1", "100", "101"},
       {"--gpu", "-1", "0", "1023", "1024"},
+      {"--guess", "-1", "0", "15", "16"},
       {"--rope-theta", "0.999", "1", "1e12", "1.001e12"},
       {"--norm-eps", "0.9e-12", "1e-12", "1", "1.001"},
   };

@@ -648,7 +648,7 @@ static void refusals(void **state) {
   assert_int_equal(cpu_backend.load(&t->model, &(BackendOptions){0}, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &wanted, &session, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, logits, &err), STATUS_FAILED);
-  assert_int_equal(cpu_backend.sample(session, NULL, &id, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.sample(session, NULL, 0, &id, &err), STATUS_FAILED);
   assert_int_equal(cpu_backend.embed(session, (TokenRange){.pos = 3, .n_tokens = 2}, bad, &err),
                    STATUS_FAILED);
   assert_string_equal(err.text, "token 61 at position 4 is outside the vocabulary of 61");
@@ -686,7 +686,7 @@ static void the_sampled_token_stays(void **state) {
   assert_int_equal(cpu_backend.read_logits(session, 1, given, &err), STATUS_OK);
   int32_t best = 0, id;
   for (int32_t i = 1; i < VOCAB; i++) best = given[i] > given[best] ? i : best;
-  assert_int_equal(cpu_backend.sample(session, sampler, NULL, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.sample(session, sampler, 1, NULL, &err), STATUS_OK);
   assert_int_equal(
       forward(&cpu_backend, session, config, (TokenRange){.pos = 3, .n_tokens = 1}, NULL, 1, &err),
       STATUS_OK);
@@ -696,7 +696,7 @@ static void the_sampled_token_stays(void **state) {
       STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, given, &err), STATUS_OK);
   assert_memory_equal(stayed, given, sizeof given);
-  assert_int_equal(cpu_backend.sample(session, sampler, &id, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.sample(session, sampler, 0, &id, &err), STATUS_OK);
   sampler_close(sampler);
   cpu_backend.close(session);
   cpu_backend.unload(loaded);

@@ -251,8 +251,9 @@ static Status fake_read_logits(BackendState *state, int row, float *out, Error *
   return STATUS_OK;
 }
 
-static Status fake_sample(BackendState *state, Sampler *sampler, int32_t *id, Error *err) {
-  const float *logits = state->logits + (state->n_kept - 1) * FAKE_VOCAB;
+static Status fake_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
+  assert_true(row >= 0 && row < state->n_kept);
+  const float *logits = state->logits + row * FAKE_VOCAB;
   if (id) return sampler_pick(sampler, logits, id, err);
   assert_true(state->n_picked < FAKE_POSITIONS);
   return sampler_pick(sampler, logits, &state->picks[state->n_picked++], err);

@@ -168,8 +168,8 @@ static Status paged_read_logits(BackendState *s, int row, float *out, Error *err
   return STATUS_OK;
 }
 
-static Status paged_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err) {
-  return sampler_pick(sampler, s->logits + (s->n_rows - 1) * PAGED_VOCAB, id, err);
+static Status paged_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
+  return sampler_pick(sampler, s->logits + row * PAGED_VOCAB, id, err);
 }
 
 static Status paged_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {

@@ -418,11 +418,11 @@ static Status look_at_the_clock(void *user, int32_t id, TokenReply *reply, Error
 }
 
 /* Each pick takes some time. */
-static Status slow_sample(BackendState *state, Sampler *sampler, int32_t *id, Error *err) {
+static Status slow_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
   const double now = clock_ms();
   while (clock_ms() < now + 1) {
   }
-  return fake_sample(state, sampler, id, err);
+  return fake_sample(state, sampler, row, id, err);
 }
 
 /* The first token's time ends before it is handed out; what follows is the other. However slow the machine,

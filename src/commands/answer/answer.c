@@ -426,6 +426,6 @@ void answer_print_usage(const AnswerResult *result) {
   fprintf(stderr,
           "auk: prompt %d tokens%s, %.1f ms (%.1f/s); answer %d tokens%s, %.1f ms (%.1f/s)%s; end: %s\n",
           result->n_prompt, reused, result->prefill_ms, answer_per_second(n_new, result->prefill_ms), n,
-          thought, result->first_token_ms + result->decode_ms, answer_per_second(n - 1, result->decode_ms), guessed,
-          finish_name(result->reason));
+          thought, result->first_token_ms + result->decode_ms, answer_per_second(n - 1, result->decode_ms),
+          guessed, finish_name(result->reason));
 }

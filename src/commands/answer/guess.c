@@ -1,17 +1,18 @@
-/* guess.c - see guess.h. Called by: assistant.c, bench.c.   Calls: engine/draft_model.c, draft_text.c. */
+/* guess.c - see guess.h. Called by: assistant.c, bench.c.   Calls: engine/draft/draft_model.c,
+ * draft_text.c. */
 #include "commands/answer/guess.h"
 
 #include <string.h>
 
-#include "engine/draft_model.h"
-#include "engine/draft_text.h"
+#include "engine/draft/draft_model.h"
+#include "engine/draft/draft_text.h"
 #include "engine/step_cost.h"
 
 const Flag guess_flags[] = {
     FLAG_INT("--guess, --draft-max", "N", GuessFlags, most, 0, DRAFT_MOST,
              "tokens that a step guesses at most, to compute several at once; they change no answer. 0: none "
              "(default: 15 on a CPU and 7 with --draft, as far as guesses turn out right; else 0)"),
-    FLAG_MODEL("--draft, --model-draft, -md", GuessFlags, draft,
+    FLAG_MODEL("--draft, --draft-model, --model-draft, -md", GuessFlags, draft,
                "a smaller model with the same vocabulary makes the guesses; without it they are how the text "
                "went on where it was the same before"),
 };
@@ -39,6 +40,7 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
                     const Device *device, Guesser *g, Error *err) {
   g->flags = flags;
   if (!flags->draft) return STATUS_OK;
+  if (flags->most == 0) return error_set(err, STATUS_USAGE, "--draft does not go with --guess 0");
   g->place_flags.path = flags->draft;
   TRY(model_place_find(&g->place_flags, &g->place, err));
   TRY(model_place_open_known(&g->place, &g->place_flags, &g->model, err));
@@ -58,7 +60,7 @@ void guesser_choose(Guesser *g, const Backend *backend, SessionOptions *options)
   options->drafter = options->n_guesses > 0 ? &g->drafter : NULL;
 }
 
-/* What a token of the draft model takes, in steps of the target: by what both read. */
+/* The time of a token of the draft model, in steps of the target: by the bytes that both read. */
 static double cost_of(const Guesser *g, const Model *target, KvType kv) {
   const double own = step_cost(g->model, kv, 0, 1, 1).bytes, all = step_cost(target, kv, 0, 1, 1).bytes;
   return own / all;

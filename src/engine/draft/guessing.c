@@ -1,10 +1,8 @@
 /* guessing.c - see guessing.h. Called by: session.c, batch.c. */
-#include "engine/guessing.h"
+#include "engine/draft/guessing.h"
 
 /* Prior counts of right and wrong guesses of each class. */
-static const struct {
-  double right, wrong;
-} priors[DRAFT_CLASSES] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
+static const struct { double right, wrong; } priors[DRAFT_CLASSES] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
 
 static const double MEMORY = 0.97,    /* weight of an earlier guess, for each later one of its class */
     FORGOTTEN = 0.998,                /* the same for each step, so that a class is tried again */

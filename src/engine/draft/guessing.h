@@ -1,12 +1,12 @@
 /* guessing.h - how many guesses of a drafter a step takes: as many as its success so far makes worth their
  * rows, and none where guesses do not pay.
  *
- * Costs are in steps of one row. A guess costs row_cost and what the drafter takes for it; a guess that is
- * right saves a step. What wrong guesses cost is never more than what right ones have saved, plus one step,
- * plus one part in GUESS_CREDIT of all steps: so an answer takes at most that much longer than without. */
+ * Costs are in steps of one row. A guess costs a row and the drafter's time; a guess that is right saves a
+ * step. Wrong guesses never cost more than right ones have saved, plus one step, plus one part in
+ * GUESS_CREDIT of all steps: so an answer takes at most that much longer than without. */
 #pragma once
 
-#include "engine/draft.h"
+#include "engine/draft/drafter.h"
 
 enum { GUESS_CREDIT = 128 };
 
@@ -31,12 +31,12 @@ typedef struct {
   GuessCounts counts;
 } Guessing;
 
-/* row_cost is what a backend is known to take; a backend whose steps end when forward() does is timed. */
+/* row_cost: a backend's usual one. A backend whose steps end when forward() does is timed. */
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed);
 /* The number of guesses of a class that pay, at most n. */
 int guessing_length(const Guessing *g, int class, int n);
-/* A step of n_rows rows, of which the last n_guesses, of a class, are guesses, took so long; draft_ms: the
- * drafter. */
+/* A step of n_rows rows took step_ms; the last n_guesses are guesses of this class, for which the drafter
+ * took draft_ms. */
 void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, double step_ms, double draft_ms);
 /* One guess was right, or wrong, and with it all after it. */
 void guessing_judge(Guessing *g, bool right);

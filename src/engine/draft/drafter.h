@@ -1,10 +1,11 @@
-/* draft.h - drafters: what guesses the tokens that come next, so that one step computes several of them.
+/* drafter.h - guesses of the tokens that come next, so that one step computes several of them.
  *
  * A step that computes the last token and n guesses after it makes n + 1 rows of logits. The session picks
- * from row after row as it would without guesses; while the pick is the guess, the next row is valid and costs
- * nothing. So a drafter changes no token, whatever it guesses; guessing.h decides how many guesses a step
- * takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the random numbers that
- * the target is going to draw with: where both have the same probabilities they pick the same token.
+ * from row after row as it would without guesses; while the pick is the guess, the next row is valid and
+ * costs nothing. So a drafter changes no token, whatever it guesses; guessing.h decides how many guesses a
+ * step takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the random
+ * numbers that the target is going to draw with: where both have the same probabilities they pick the same
+ * token.
  *
  * A drafter follows one text. It may read hidden states of the target (taps): take() gets those of all rows
  * that are computed and stay, before the next guesses are asked for. */
@@ -17,9 +18,9 @@ enum {
   DRAFT_CLASSES = 4, /* kinds of guesses whose success is measured apart */
 };
 
-/* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() of the target gives them as
- * rows row .. row + n - 1, until its next step. What the drafter had of positions from pos on is forgotten: the
- * text was cut there. */
+/* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() of the target gives them
+ * as rows row .. row + n - 1, until its next step. The text may have been cut at pos: the drafter forgets
+ * what it had of later positions. */
 typedef struct {
   BackendState *target;
   const int32_t *ids; /* [n] the tokens at these positions */
@@ -37,7 +38,7 @@ typedef struct {
 
 typedef struct {
   int32_t ids[DRAFT_MOST];
-  int n; /* 0: no guess */
+  int n;     /* 0: no guess */
   int class; /* of DRAFT_CLASSES: guesses of a higher class are more likely right */
 } Guesses;
 

@@ -5,7 +5,7 @@
  *              that end there; a chain goes from later to earlier positions:
  *                heads[hash] -> p -> before[p] -> ... -> 0      (positions plus one; 0: none)
  *              so that a text that is cut is forgotten from its end. */
-#include "engine/draft_text.h"
+#include "engine/draft/draft_text.h"
 
 #include <stdlib.h>
 
@@ -17,10 +17,10 @@ enum {
 
 typedef struct {
   int n_ctx, n;
-  unsigned mask;    /* of heads: their number less one */
-  int32_t *ids;     /* [n_ctx] n of them in use */
-  int32_t *before;  /* [n_ctx] */
-  int32_t *heads;   /* [mask + 1] */
+  unsigned mask;   /* of heads: their number less one */
+  int32_t *ids;    /* [n_ctx] n of them in use */
+  int32_t *before; /* [n_ctx] */
+  int32_t *heads;  /* [mask + 1] */
 } TextDrafter;
 
 static int32_t *head_of(const TextDrafter *d, int end) {
