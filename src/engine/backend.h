@@ -59,7 +59,7 @@ static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType
   return numbers ? numbers / 2 / (size_t)dim * (kv_key_bytes(kv, dim) + kv_value_bytes(kv, dim)) : 0;
 }
 
-/* Layers after which a step keeps the residual stream of its rows, for a drafter (draft/drafter.h). */
+/* Layers after which a step keeps the residual stream of its rows, for a drafter (drafters/drafter.h). */
 enum { MAX_TAPS = 8 };
 typedef struct {
   int n;                /* 0: none */

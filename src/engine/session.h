@@ -8,7 +8,7 @@
  * the last kept state is computed again, by session_sync() or when the next step needs the state. */
 #pragma once
 
-#include "engine/draft/guessing.h"
+#include "engine/drafters/guessing.h"
 #include "engine/kept_states.h"
 
 typedef struct Session Session;
@@ -19,7 +19,7 @@ typedef struct {
   KvType kv;
   int max_logit_rows; /* 0: 1; eval keeps more */
   SamplerSettings sampler;
-  /* Guesses what comes next (draft/drafter.h), so that session_decode_held() computes several tokens in a
+  /* Guesses what comes next (drafters/drafter.h), so that session_decode_held() computes several tokens in a
    * step; NULL: nothing does. It stays the caller's and outlives the session. */
   Drafter *drafter;
   int n_guesses;     /* of a step, at most DRAFT_MOST; 0: none */

@@ -3,7 +3,7 @@
  * that is a hash of its cache (fake_backend.h); and what guesses cost stays within its bound. */
 #include "session_test.h"
 
-#include "engine/draft/draft_text.h"
+#include "engine/drafters/draft_text.h"
 #include "engine/generate.h"
 
 enum { N_PROMPTS = 300, LONGEST_PROMPT = 30, N_FORCED = 4, ANSWER = 60 };

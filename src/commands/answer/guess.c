@@ -1,11 +1,11 @@
-/* guess.c - see guess.h. Called by: assistant.c, bench.c.   Calls: engine/draft/draft_model.c,
+/* guess.c - see guess.h. Called by: assistant.c, bench.c.   Calls: engine/drafters/draft_model.c,
  * draft_text.c. */
 #include "commands/answer/guess.h"
 
 #include <string.h>
 
-#include "engine/draft/draft_model.h"
-#include "engine/draft/draft_text.h"
+#include "engine/drafters/draft_model.h"
+#include "engine/drafters/draft_text.h"
 #include "engine/step_cost.h"
 
 const Flag guess_flags[] = {

@@ -6,7 +6,7 @@
  * GUESS_CREDIT of all steps: so an answer takes at most that much longer than without. */
 #pragma once
 
-#include "engine/draft/drafter.h"
+#include "engine/drafters/drafter.h"
 
 enum { GUESS_CREDIT = 128 };
 

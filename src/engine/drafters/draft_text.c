@@ -5,7 +5,7 @@
  *              that end there; a chain goes from later to earlier positions:
  *                heads[hash] -> p -> before[p] -> ... -> 0      (positions plus one; 0: none)
  *              so that a text that is cut is forgotten from its end. */
-#include "engine/draft/draft_text.h"
+#include "engine/drafters/draft_text.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * earlier passage that ends like it. For edits, summaries, code, JSON. */
 #pragma once
 
-#include "engine/draft/drafter.h"
+#include "engine/drafters/drafter.h"
 
 /* For texts of at most n_ctx tokens; takes 12 bytes a token, and about a microsecond for each new one.
  * *drafter is zeros after a failure; drafter_close(). */

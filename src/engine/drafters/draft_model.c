@@ -1,5 +1,5 @@
 /* draft_model.c - see draft_model.h.   Called by: the commands.   Calls: session.c. */
-#include "engine/draft/draft_model.h"
+#include "engine/drafters/draft_model.h"
 
 #include <stdlib.h>
 

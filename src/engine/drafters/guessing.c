@@ -1,5 +1,5 @@
 /* guessing.c - see guessing.h. Called by: session.c, batch.c. */
-#include "engine/draft/guessing.h"
+#include "engine/drafters/guessing.h"
 
 /* Prior counts of right and wrong guesses of each class. */
 static const struct { double right, wrong; } priors[DRAFT_CLASSES] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
