@@ -75,9 +75,10 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
   const int end = find(d, &length);
   if (end == 0) return STATUS_OK;
   guesses->class = length < 5 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
-  while (guesses->n < most && end + guesses->n < d->n) {
-    guesses->ids[guesses->n] = d->ids[end + guesses->n];
-    guesses->n++;
+  /* The passage may go on into the guesses: then the text repeats itself. */
+  for (; guesses->n < most; guesses->n++) {
+    const int at = end + guesses->n;
+    guesses->ids[guesses->n] = at < d->n ? d->ids[at] : guesses->ids[at - d->n];
   }
   return STATUS_OK;
 }

@@ -1,0 +1,70 @@
+"""--guess and --draft: the same answers in fewer steps; draft models that do not fit are refused by name."""
+import json
+
+import pytest
+
+LIST = "one two three one two three one two three one two three one two"
+
+
+@pytest.fixture
+def answer(run):
+    """answer(model, *flags): the object of --json."""
+
+    def make(model, *flags):
+        done = run("-m", model, "--raw", "-t", 1, "--json", "--ids", "-n", 60, "-p", LIST, *flags)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return make
+
+
+def same(found, want):
+    return found["ids"] == want["ids"] and found["finish_reason"] == want["finish_reason"]
+
+
+@pytest.mark.parametrize("name", ["stories260K-awq", "miniatures/qwen3_5-awq", "miniatures/lfm2-bf16",
+                                  "miniatures/gpt-oss-bf16", "miniatures/gemma3-awq"])
+@pytest.mark.parametrize("flags", [["--temp", 0], ["--temp", 0.3, "-s", 5, "--repeat-penalty", 1.01],
+                                   ["--temp", 1.5, "-s", 6, "--frequency-penalty", 0.1, "--logprobs", 2]])
+def test_answers_are_those_without_guesses(answer, root, name, flags):
+    model = root / "test" / "data" / name
+    plain = answer(model, *flags, "--guess", 0)
+    assert "guessed_tokens" not in plain["usage"]
+    guessed = answer(model, *flags)
+    assert same(guessed, plain) and guessed.get("logprobs") == plain.get("logprobs")
+    assert guessed["usage"]["accepted_tokens"] <= guessed["usage"]["guessed_tokens"]
+    drafted = answer(model, *flags, "--draft", model)
+    assert same(drafted, plain) and drafted["usage"]["tokens_per_step"] >= 1
+
+
+def test_a_text_that_repeats_takes_fewer_steps(answer, stories, run):
+    flags = ["--temp", 0, "--frequency-penalty", -100]  # the model repeats itself
+    usage = answer(stories, *flags)["usage"]
+    assert usage["accepted_tokens"] > 40 and usage["tokens_per_step"] > 3
+    shown = run("-m", stories, "--raw", "-t", 1, "-n", 60, "-p", LIST, "-u", *flags).stderr.decode()
+    assert " tokens guessed, " in shown and " a step; end: " in shown
+    shown = run("-m", stories, "--raw", "-t", 1, "-n", 60, "-p", LIST, "-u", *flags, "--guess", 0).stderr.decode()
+    assert "guessed" not in shown
+
+
+def test_a_draft_model_has_to_fit(run, root, stories, variant):
+    def refused(*flags):
+        done = run("-m", stories, "--raw", "-p", "Once", "-n", 4, *flags)
+        assert done.stdout == b""
+        return done.returncode, done.stderr.decode()
+
+    other = root / "test" / "data" / "miniatures" / "qwen3_5-awq"
+    status, message = refused("--draft", other)
+    assert status == 3 and "auk: --draft qwen3_5-awq has another vocabulary: " in message
+
+    def renamed(tokenizer):
+        vocab = tokenizer["model"]["vocab"]
+        first, second = list(vocab)[300:302]
+        vocab[first], vocab[second] = vocab[second], vocab[first]
+        return tokenizer
+
+    status, message = refused("--draft", variant(tokenizer=renamed))
+    assert status == 3 and "--draft variant has another vocabulary: its token " in message
+    assert refused("--draft", "nowhere/at-all")[0] != 0
+    assert refused("--draft", stories, "--guess", 0) == (2, "auk: --draft does not go with --guess 0\n")
+    assert refused("--guess", 16)[0] == 2
