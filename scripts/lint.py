@@ -52,6 +52,7 @@ KNOWS = {
     "commands/answer": {"commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/chat": {"commands/chat", "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/map": {"commands/map", "commands/answer", "commands/form"} | BELOW_COMMANDS,
+    "commands/merge": {"commands/merge", "commands/map", "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/measure": {"commands/measure", "commands/answer"} | BELOW_COMMANDS,
     "commands/models": {"commands/models"} | BELOW_COMMANDS,
     "commands/settings": {"commands/settings", "commands/chat", "commands/answer", "commands/form"} | BELOW_COMMANDS,

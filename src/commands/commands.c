@@ -17,6 +17,7 @@ const Command commands[] = {
     {"tokenize", &tokenize_interface, "text to token ids and back"},
     {"template", &template_interface, "render conversations by a chat template"},
     {"schema", &schema_interface, "check a JSON Schema, and texts against it"},
+    {"merge", &merge_interface, "put the results of many processes together"},
     {"inspect", &inspect_interface, "say what is in a checkpoint and what it will take"},
     {"models", &models_interface, "list the checkpoints that are here and whether they will run"},
     {"pack", &pack_interface, "write the weights of a checkpoint as one packed file"},

@@ -243,7 +243,8 @@ static void tables_are_well_formed(void **state) {
 static const char *const apart[][2] = {
     {"--jsonl-stream", " --json --no-stream --map "},
     {"-x", " --show-thinking "},
-    {"-o", " --resume "},
+    {"-o", " --resume --claim "},
+    {"--claim", " --shard --resume --unordered "},
     {"--map", " --exit-choice "},
     {"--map-json", " --truncate "},
     {"--choose",
@@ -273,7 +274,10 @@ static const char *const needing[][2] = {
     {"--map-json", " --map "},
     {"--resume", " --map "},
     {"--retry-errors", " "}, /* two: --map and --resume */
-    {"--unordered", " "},    /* two: --map and --json */
+    {"--shard", " "},        /* two: --map and --resume */
+    {"--claim", " --map "},
+    {"--lease", " "},     /* two: --map and --claim */
+    {"--unordered", " "}, /* two: --map and --json */
     {"--choose-by", " --choose --choice "},
     {"--key-order", " --json-schema --tools "},
     {"--schema-lenient", " --json-schema --tools "},
@@ -397,6 +401,7 @@ static void every_number_has_its_range(void **state) {
       {"-t", "-1", "0", "4096", "4097"},
       {"--parallel", "-1", "0", "256", "257"},
       {"--n-best", "0", "1", "256", "257"},
+      {"--lease", "0", "1", "86400", "86401"},
       {"--logprobs", "0", "1", "100", "101"},
       {"--gpu", "-1", "0", "1023", "1024"},
       {"--guess", "-1", "0", "15", "16"},
@@ -415,13 +420,14 @@ static void every_number_has_its_range(void **state) {
     for (int k = 0; k < 4; k++) {
       static _Alignas(max_align_t) char options[4096];
       const char *operands[1];
-      char *argv[] = {(char *)"auk",    (char *)"--map",        (char *)"-",
-                      (char *)"--json", (char *)ranges[i].name, (char *)values[k]};
+      char *argv[] = {(char *)"auk",          (char *)"--map",   (char *)"-",
+                      (char *)"--json",       (char *)"--claim", (char *)"d",
+                      (char *)ranges[i].name, (char *)values[k]};
       size_t n_operands;
       bool helped;
       Error err = {{0}};
       memset(options, 0, sizeof options);
-      Status status = flags_parse(&run_interface, options, 6, argv, operands, &n_operands, &helped, &err);
+      Status status = flags_parse(&run_interface, options, 8, argv, operands, &n_operands, &helped, &err);
       if (status != (k == 1 || k == 2 ? STATUS_OK : STATUS_USAGE))
         fail_msg("%s %s: status %d, \"%s\"", ranges[i].name, values[k], status, err.text);
     }

@@ -28,9 +28,10 @@ NOT_TYPED = {
     r"^hf download ": "downloads",
     r"-p 512,2048|-d 8192,32768": "takes a large model, or minutes",
     r"^auk completions fish": "is typed in fish",
+    r"^(srun|mpirun|parallel) |> all\.txt": "is typed by map/test_clusters.py",
     r"/data/llms": "is a folder outside of this test's",
 }
-TYPED = re.compile(r"(auk|printf|echo|git|find|export|source|answer=\$\(auk) ")
+TYPED = re.compile(r"(auk|printf|echo|git|find|for|export|source|answer=\$\(auk) ")
 CHATS = re.compile(r"auk chat |auk -m \S+$")  # messages are entered there
 
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}a: "
@@ -168,6 +169,7 @@ EXPECTED = [
     (r"--map reviews\.txt .*--regex", (0,), matching("([1-5]\n){3}"), None),
     (r"--json-schema .form", (0,), json_with("id", "value"), None),
     (r"-x (-n \d+ )?>", (0, 1), nothing, NO_CODE),
+    (r"^auk merge|--shard|--claim", (0,), nothing, None),
     (r"-o (answer|when)\.txt|>decisions\.txt|--resume|completions zsh", (0,), nothing, None),
     (r"--exit-choice > answer", (0,), each_of("10", "11"), None),
     (r"--exit-choice$", (10, 11), each_of("yes", "no"), None),

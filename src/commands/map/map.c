@@ -39,6 +39,16 @@ const Flag map_flags[] = {
                 "each result as soon as it is there; \"index\" says of which record it is"),
     FLAG_INT("--n-best", "N", MapFlags, n_best, 1, MAX_PARALLEL,
              "N answers to each prompt, with the seeds S, S + 1, ... of -s S"),
+    FLAG_STRING(
+        "--shard", "I/N", MapFlags, shard,
+        "with --resume OUT: every N-th record from the I-th on, to OUT.I-of-N; auto: what srun or mpirun "
+        "says (auk merge puts the files together)"),
+    FLAG_DIRECTORY("--claim", "DIR", MapFlags, claim,
+                   "the records that no other process with this directory has taken; results go there too "
+                   "(auk merge DIR)"),
+    FLAG_INT("--lease", "S", MapFlags, lease, 1, 86400,
+             "with --claim: seconds without a sign of life after which a process's records are taken over "
+             "(default 60)"),
 };
 
 /* Refuses combinations of flags with the job; run.c has the rules among flags alone. */
@@ -57,6 +67,13 @@ static Status check(const MapJob *job, Error *err) {
   return STATUS_OK;
 }
 
+static Status choose_shard(Map *map, Error *err) {
+  const MapFlags *flags = map->mapping.job->map;
+  if (!flags->shard) return STATUS_OK;
+  TRY(shard_choose(flags->shard, &map->shard, err));
+  return shard_path(&map->shard, flags->resume, &map->shard_path, err);
+}
+
 /* --- opening */
 
 static Status read_files(Map *map, const StringList *files, Error *err) {
@@ -69,19 +86,23 @@ static Status read_files(Map *map, const StringList *files, Error *err) {
   return prompt_pattern_begin(&map->mapping.pattern, map->before.data, map->before.size, err);
 }
 
-static const char *output_path(const MapJob *job) {
-  const char *path = job->map->resume ? job->map->resume : job->reply->path;
+static const char *output_path(const Map *map) {
+  const MapJob *job = map->mapping.job;
+  const char *path = map->shard.count   ? map->shard_path.data
+                     : job->map->resume ? job->map->resume
+                                        : job->reply->path;
   return path && (job->map->resume || strcmp(path, "-") != 0) ? path : NULL;
 }
 
 /* Results must not overwrite an input. Standard output is only compared with the records: results appended to
  * them would be read as records, without end. */
-static Status check_output(const MapJob *job, const Assistant *a, Error *err) {
-  const WrittenFile output = output_path(job)
-                                 ? written_file(job->map->resume ? "--resume" : "-o", output_path(job))
-                                 : written_standard_output();
-  if (output_path(job)) TRY(prompt_check_output(job->prompt, &output, err));
-  if (output_path(job)) TRY(assistant_check_output(a, &output, err));
+static Status check_output(const Map *map, const Assistant *a, Error *err) {
+  const MapJob *job = map->mapping.job;
+  const char *path = output_path(map);
+  const WrittenFile output =
+      path ? written_file(job->map->resume ? "--resume" : "-o", path) : written_standard_output();
+  if (path) TRY(prompt_check_output(job->prompt, &output, err));
+  if (path) TRY(assistant_check_output(a, &output, err));
   if (!job->map->input) return STATUS_OK;
   return written_file_is_not(&output, "--map", job->map->input, err);
 }
@@ -96,6 +117,42 @@ static Status open_prompts(Map *map, const MapJob *job, Error *err) {
   return status;
 }
 
+static Status open_records(Map *map, RecordRules rules, Error *err) {
+  const MapJob *job = map->mapping.job;
+  if (!job->map->input) return open_prompts(map, job, err);
+  return record_reader_open(job->map->input, rules, map->mapping.assistant->interrupted, &map->reader, err);
+}
+
+/* Looks at the whole input, and adds to the settings which part of it has its results in this file or
+ * directory. */
+static Status open_part(Map *map, const RecordRules *rules, const char *text, Error *err) {
+  const MapFlags *flags = map->mapping.job->map;
+  MapSettings *settings = &map->mapping.settings;
+  Buffer what = {0};
+  TRY(survey_records(flags->input, rules, flags->claim ? "--claim" : "--shard",
+                     map->mapping.assistant->interrupted, &map->survey, err));
+  TRY(survey_settings(&map->survey, rules->hash, text, settings, err));
+  if (flags->claim) return blocks_settings(&map->survey, settings, err);
+  Status status = shard_write(&map->shard, &what, err);
+  if (status == STATUS_OK) status = map_settings_add(settings, "shard", what.data, what.size, NULL, err);
+  buffer_release(&what);
+  return status;
+}
+
+static Status open_blocks(Map *map, Error *err) {
+  const MapFlags *flags = map->mapping.job->map;
+  const BlocksOptions options = {.claim = {.directory = flags->claim,
+                                           .lease_s = flags->lease ? flags->lease : LEASE_S,
+                                           .format = map->mapping.format,
+                                           .settings = &map->mapping.settings,
+                                           .n_blocks = map->survey.n_blocks,
+                                           .interrupted = map->mapping.assistant->interrupted},
+                                 .survey = &map->survey,
+                                 .n_copies = flags->n_best,
+                                 .reader = &map->reader};
+  return blocks_open(&options, &map->blocks, err);
+}
+
 static Status open_streams(Map *map, const MapJob *job, Error *err) {
   /* Seed of the record hashes: the same record in another prompt has another hash. Other inputs of a result
    * are in the settings. */
@@ -106,27 +163,26 @@ static Status open_streams(Map *map, const MapJob *job, Error *err) {
                              .passes_blank = job->map->json,
                              .limit = RECORD_LIMIT,
                              .hash = record_hash(hash, map->before.data, map->before.size),
-                             .n_copies = job->map->n_best};
-  const volatile int *interrupted = map->mapping.assistant->interrupted;
-  if (job->map->input)
-    TRY(record_reader_open(job->map->input, rules, interrupted, &map->reader, err));
-  else
-    TRY(open_prompts(map, job, err));
-  const ResultsOptions options = {.path = output_path(job),
+                             .n_copies = job->map->n_best,
+                             .share = shard_share(&map->shard)};
+  const ResultsOptions options = {.path = output_path(map),
                                   .format = map->mapping.format,
                                   .resume = job->map->resume != NULL,
                                   .retry = job->map->retry_errors,
-                                  .settings = &map->mapping.settings};
-  if (options.resume || (options.format == RESULTS_JSON && job->map->input))
+                                  .settings = &map->mapping.settings,
+                                  .share = rules.share,
+                                  .n_copies = rules.n_copies};
+  if (options.resume || job->map->claim || (options.format == RESULTS_JSON && job->map->input))
     TRY(map_job_settings(job, map->mapping.assistant, &map->mapping.choices, &map->mapping.settings, err));
+  if (map->shard.count || job->map->claim) TRY(open_part(map, &rules, text, err));
+  TRY(open_records(map, rules, err));
   map->resuming = options.resume;
-  map->mapping.to_terminal = !options.path && output_is_terminal();
-  return results_open(&options, &map->results, err);
+  map->mapping.to_terminal = !options.path && !job->map->claim && output_is_terminal();
+  return job->map->claim ? open_blocks(map, err) : results_open(&options, &map->results, err);
 }
 
 static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   Mapping *m = &map->mapping;
-  m->job = job;
   m->assistant = a;
   m->pattern.json = job->map->json;
   m->format = job->reply->json  ? RESULTS_JSON
@@ -135,7 +191,7 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
                                 : RESULTS_TEXTS;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
   TRY(assistant_open(job->assistant, a, err));
-  TRY(check_output(job, a, err));
+  TRY(check_output(map, a, err));
   if (m->choices.n) choices_prepare(a);
   cache_expect_many(a->cache);
   m->seed = a->sampler.seed;
@@ -224,13 +280,26 @@ void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]
     snprintf(what, 128, "the answer is cut: it goes in circles (-n N lets it)");
 }
 
+static Status add_to_block(Map *map, const Buffer *result, Error *err) {
+  size_t block = 0;
+  bool lost;
+  TRY(blocks_add(map->blocks, result, &block, &lost, err));
+  if (!lost) return STATUS_OK;
+  clear_progress(map);
+  print_note(
+      "--claim: block %zu was taken over by another process, whose results count: this one gave no sign "
+      "of life for too long (--lease)",
+      block);
+  return STATUS_OK;
+}
+
 Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
                       Error *err) {
   if (*note) {
     clear_progress(map);
     print_note("%s:%zu: %s", map->reader.name, line, note);
   }
-  TRY(results_add(&map->results, input, result, err));
+  TRY(map->blocks ? add_to_block(map, result, err) : results_add(&map->results, input, result, err));
   map->n_done++;
   show_progress(map);
   return STATUS_OK;
@@ -294,12 +363,28 @@ Status map_look_for_result(Map *map, bool found, bool *stays, Error *err) {
   return STATUS_OK;
 }
 
+/* Where all records were answered before, the file may have been cut or have grown meanwhile. */
+static Status check_survey(const Map *map, Error *err) {
+  if (map->shard.count == 0 || map->reader.hash == map->survey.hash) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s has changed since this run began", map->reader.name);
+}
+
+Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error *err) {
+  if (map->blocks) return blocks_read(map->blocks, may_wait, &map->record, found, at_end, err);
+  *found = *at_end = false;
+  if (!may_wait && !record_reader_is_ready(&map->reader)) return STATUS_OK;
+  TRY(record_reader_next(&map->reader, &map->record, found, err));
+  *at_end = !*found;
+  return *at_end ? check_survey(map, err) : STATUS_OK;
+}
+
 static Status run_records(Map *map, Error *err) {
-  bool found, stays = false;
-  if (!map->resuming) TRY(start(map, err));
+  bool found, at_end, stays = false;
+  /* With --claim there may be nothing left to do, for which the weights are not needed. */
+  if (!map->resuming && !map->blocks) TRY(start(map, err));
   if (map->mapping.assistant->batch) return map_many(map, false, err);
   do {
-    TRY(record_reader_next(&map->reader, &map->record, &found, err));
+    TRY(map_read_record(map, true, &found, &at_end, err));
     if (map->resuming) TRY(map_look_for_result(map, found, &stays, err));
     if (found && stays) TRY(map_keep_result(map, err));
     if (found && !stays) {
@@ -315,7 +400,7 @@ static Status run_records(Map *map, Error *err) {
 static Status finish(Map *map, Error *err) {
   TRY(results_close(&map->results, err));
   if (map->n_errors)
-    return error_set(err, STATUS_FAILED, "%zu of %zu %s are errors", map->n_errors, map->reader.n_records,
+    return error_set(err, STATUS_FAILED, "%zu of %zu %s are errors", map->n_errors, map->n_done,
                      map->mapping.job->map->input ? "records" : "answers");
   if (map->mapping.n_cut && map->mapping.job->reply->require_stop)
     return error_set(err, STATUS_CUT_SHORT, "%zu answers were cut short (--require-stop)",
@@ -329,7 +414,9 @@ bool map_is_asked(const MapFlags *map, const PromptFlags *prompt) {
 
 Status map_run(const MapJob *job, Assistant *assistant, Error *err) {
   Map map = {0};
+  map.mapping.job = job;
   TRY(check(job, err));
+  TRY(choose_shard(&map, err));
   Status status = open_map(&map, job, assistant, err);
   if (status == STATUS_OK) {
     status = run_records(&map, err);
@@ -338,6 +425,9 @@ Status map_run(const MapJob *job, Assistant *assistant, Error *err) {
   }
   if (status == STATUS_OK) status = finish(&map, err);
   results_close(&map.results, NULL);
+  blocks_close(map.blocks);
+  survey_release(&map.survey);
+  buffer_release(&map.shard_path);
   record_reader_close(&map.reader);
   mapping_release(&map.mapping);
   buffer_release(&map.before);

@@ -12,12 +12,15 @@ typedef struct {
   int parallel;       /* --parallel: records at once; 0: choose */
   bool unordered;     /* results as they come */
   bool retry_errors;
-  int n_best; /* answers to each prompt; 0: one */
-} MapFlags;   /* zero-initialise it */
+  int n_best;        /* answers to each prompt; 0: one */
+  const char *shard; /* --shard I/N|auto, or NULL */
+  const char *claim; /* --claim DIR, or NULL */
+  int lease;         /* --lease: seconds; 0: LEASE_S */
+} MapFlags;          /* zero-initialise it */
 
-enum { MAX_PARALLEL = 256 };
+enum { MAX_PARALLEL = 256, LEASE_S = 60 };
 
-extern const Flag map_flags[8];
+extern const Flag map_flags[11];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)
 
 /* The flags of `auk run` that --map uses. */

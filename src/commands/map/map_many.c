@@ -132,9 +132,8 @@ static Status begin_record(Many *many, BatchRequest *request, bool *found, Error
 static Status read_record(Many *many, bool may_wait, Error *err) {
   Map *map = many->map;
   if (many->at_end || (map->resuming && many->n > 0)) return STATUS_OK;
-  if (!may_wait && !record_reader_is_ready(&map->reader)) return STATUS_OK;
-  TRY(record_reader_next(&map->reader, &map->record, &many->has_record, err));
-  many->at_end = !many->has_record;
+  TRY(map_read_record(map, may_wait, &many->has_record, &many->at_end, err));
+  if (!many->has_record && !many->at_end) return STATUS_OK;
   if (map->resuming) TRY(map_look_for_result(map, many->has_record, &many->stays, err));
   return STATUS_OK;
 }

@@ -25,7 +25,7 @@ uint64_t record_hash(uint64_t hash, const void *bytes, size_t size) {
 Status record_reader_attach(int descriptor, const char *name, RecordRules rules, RecordReader *reader,
                             Error *err) {
   struct stat info;
-  *reader = (RecordReader){.name = name, .rules = rules, .descriptor = descriptor};
+  *reader = (RecordReader){.name = name, .rules = rules, .descriptor = descriptor, .hash = RECORD_HASH_START};
   if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
     reader->n_total = (uint64_t)info.st_size;
   reader->bytes = mem_alloc(READ_AHEAD, 1, "records", err);
@@ -143,6 +143,40 @@ bool record_reader_is_ready(const RecordReader *reader) {
   return poll(&input, 1, 0) != 0;
 }
 
+size_t record_index(const RecordShare *share, int n_copies, size_t nth) {
+  const size_t n = n_copies > 1 ? (size_t)n_copies : 1, step = share->step ? share->step : 1;
+  return (share->first + nth / n * step) * n + nth % n;
+}
+
+static size_t copies(const RecordReader *reader) {
+  return reader->rules.n_copies > 1 ? (size_t)reader->rules.n_copies : 1;
+}
+
+static bool is_shared(const RecordReader *reader) {
+  const RecordShare *share = &reader->rules.share;
+  const size_t number = reader->n_records / copies(reader);
+  return share->step == 0 || (number >= share->first && (number - share->first) % share->step == 0);
+}
+
+RecordPlace record_reader_place(const RecordReader *reader) {
+  return (RecordPlace){.offset = reader->n_consumed,
+                       .number = reader->n_records / copies(reader),
+                       .line = reader->n_lines,
+                       .hash = reader->hash};
+}
+
+Status record_reader_return(RecordReader *reader, const RecordPlace *place, Error *err) {
+  if (lseek(reader->descriptor, (off_t)place->offset, SEEK_SET) < 0)
+    return system_error(reader->name, "find a place in it", err);
+  reader->at = reader->size = 0;
+  reader->n_copies_left = 0;
+  reader->n_consumed = place->offset;
+  reader->n_records = place->number * copies(reader);
+  reader->n_lines = place->line;
+  reader->hash = place->hash;
+  return STATUS_OK;
+}
+
 /* Gives the last record once more. */
 static void repeat(RecordReader *reader, Record *record) {
   reader->n_copies_left--;
@@ -151,10 +185,8 @@ static void repeat(RecordReader *reader, Record *record) {
   *record = reader->last;
 }
 
-Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err) {
-  *found = reader->n_copies_left > 0;
-  if (*found) repeat(reader, record);
-  if (*found) return STATUS_OK;
+/* Reads the next record that is not to be skipped, with its numbers. */
+static Status read_counted(RecordReader *reader, Record *record, bool *found, Error *err) {
   do {
     TRY(read_record(reader, record, found, err));
     if (!*found) return STATUS_OK;
@@ -162,8 +194,21 @@ Status record_reader_next(RecordReader *reader, Record *record, bool *found, Err
     record->line = ++reader->n_lines;
     set_text(reader, record);
   } while (reader->rules.passes_blank && !record->cut && text_is_blank(record->text, record->size));
+  reader->hash = record_hash(reader->hash, &record->hash, sizeof record->hash);
+  return STATUS_OK;
+}
+
+Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err) {
+  *found = reader->n_copies_left > 0;
+  if (*found) repeat(reader, record);
+  if (*found) return STATUS_OK;
+  do {
+    TRY(read_counted(reader, record, found, err));
+    if (*found && !is_shared(reader)) reader->n_records += copies(reader);
+  } while (*found && record->index < reader->n_records);
+  if (!*found) return STATUS_OK;
   reader->n_records++;
   reader->last = *record;
-  reader->n_copies_left = reader->rules.n_copies > 1 ? reader->rules.n_copies - 1 : 0;
+  reader->n_copies_left = (int)copies(reader) - 1;
   return STATUS_OK;
 }

@@ -10,6 +10,11 @@
 /* A text of more bytes fits no context. */
 #define RECORD_LIMIT ((size_t)16 << 20)
 
+/* Some of the records: number first, first + step, first + 2 step, ... A zeroed one has all. */
+typedef struct {
+  size_t first, step;
+} RecordShare;
+
 /* Rules for records. A line loses the CR before its LF, the first line a byte order mark. The bytes after the
  * last end are a record unless there are none; an empty line is a record. */
 typedef struct {
@@ -18,6 +23,7 @@ typedef struct {
   bool verbatim;     /* CR and byte order mark are kept */
   size_t limit;      /* bytes that are kept of a record */
   int n_copies;      /* each record comes so many times; 0: once */
+  RecordShare share; /* the other records are passed over */
   uint64_t hash;     /* initial value of the record hashes */
 } RecordRules;
 
@@ -44,8 +50,12 @@ typedef struct {
   Record last; /* n_copies_left copies of it are to come */
   int n_copies_left;
   size_t n_records, n_lines;
+  uint64_t hash;                /* of the hashes of all records so far, each once, those passed over too */
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
+
+/* The index of the `nth` result to the records of this share. Each record has n_copies results. */
+size_t record_index(const RecordShare *share, int n_copies, size_t nth);
 
 /* FNV-1a, 64 bits: detects changed records, not forged ones. */
 #define RECORD_HASH_START 0xcbf29ce484222325u
@@ -61,6 +71,18 @@ Status record_reader_open_texts(const Buffer *texts, const char *name, RecordRul
 Status record_reader_attach(int descriptor, const char *name, RecordRules rules, RecordReader *reader,
                             Error *err);
 void record_reader_close(RecordReader *reader);
+
+/* Where a record begins. */
+typedef struct {
+  uint64_t offset;
+  size_t number; /* of records before it, each counted once */
+  size_t line;   /* lines before it */
+  uint64_t hash; /* of the hashes of all records before it */
+} RecordPlace;
+/* The place of the next record, and the reader's return to it. PRECOND the input is a regular file that was
+ * opened by its name, and no copies of a record are to come. */
+RecordPlace record_reader_place(const RecordReader *reader);
+Status record_reader_return(RecordReader *reader, const RecordPlace *place, Error *err);
 
 /* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
  * wait (STATUS_INTERRUPTED). */

@@ -25,6 +25,10 @@ static Status refuse(const char *path, const char *why, Error *err) {
   return error_set(err, STATUS_USAGE, "%s: %s", path, why);
 }
 
+static bool is_only_read(const ResultsOptions *options) {
+  return options->merged_with || options->is_block;
+}
+
 /* --- checks for other programs */
 
 static bool same_file(int descriptor, const struct stat *info) {
@@ -47,9 +51,9 @@ Status results_check_file(int descriptor, const char *path, uint64_t size, Error
 /* --- opening */
 
 /* Locks the file, which must still have its name: a process that rewrites the file replaces it. */
-static Status lock(const char *path, int descriptor, Error *err) {
+static Status lock(const char *path, int descriptor, bool shared, Error *err) {
   struct stat named;
-  bool locked = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  bool locked = flock(descriptor, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0;
   if (!locked && errno != EWOULDBLOCK) return system_error(path, "lock", err);
   if (locked && stat(path, &named) == 0 && same_file(descriptor, &named)) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s: another process is writing it", path);
@@ -63,8 +67,14 @@ static Status open_earlier(Results *results, bool has_results, Error *err) {
                              .limit = result_limit,
                              .hash = RECORD_HASH_START};
   const bool retry = options->retry;
-  TRY(map_resume_open(options->path, options->format, options->settings, has_results, retry, &results->resume,
-                      err));
+  const int among_others = CONTEXT_MAY_DIFFER | SHARD_MAY_DIFFER;
+  const ResumeRules agreed = {.format = options->format,
+                              .settings = options->settings,
+                              .tolerance = options->merged_with ? among_others
+                                           : retry              ? CONTEXT_MAY_DIFFER
+                                                                : 0,
+                              .other = options->merged_with};
+  if (!options->is_block) TRY(map_resume_open(options->path, &agreed, has_results, &results->resume, err));
   TRY(record_reader_attach(results->descriptor, options->path, rules, &results->earlier, err));
   results->reading = true;
   if (!retry || !has_results) return STATUS_OK;
@@ -80,15 +90,14 @@ static Status open_file(Results *results, Error *err) {
   bool special = stat(options->path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
   if (special && options->resume)
     return refuse(options->path, "only a regular file can be gone on with", err);
-  int mode = special ? O_WRONLY : O_RDWR | O_CREAT;
+  int mode = is_only_read(options) ? O_RDONLY : special ? O_WRONLY : O_RDWR | O_CREAT;
   results->descriptor = open(options->path, mode | O_CLOEXEC | O_NOCTTY, 0666);
   if (results->descriptor < 0 && errno == EINTR) /* a fifo without a reader */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", options->path);
   if (results->descriptor < 0 || fstat(results->descriptor, &info) != 0)
     return system_error(options->path, "open", err);
   if (special) return STATUS_OK;
-  results->is_regular = true;
-  TRY(lock(options->path, results->descriptor, err));
+  TRY(lock(options->path, results->descriptor, is_only_read(options), err));
   if (fstat(results->descriptor, &info) != 0) return system_error(options->path, "examine", err);
   results->opened_size = (uint64_t)info.st_size; /* another process may have appended before the lock */
   if (options->resume) return open_earlier(results, info.st_size > 0, err);
@@ -121,9 +130,15 @@ static const char *other_settings(const Json *tree, uint64_t expected) {
                                                             : "was made with another model or other settings";
 }
 
+/* The index of the record's result, as a run over all records counts. */
+static size_t index_of(const ResultsOptions *options, const Record *line) {
+  return record_index(&options->share, options->n_copies, line->index);
+}
+
 /* Reads an existing object: the hash of its record, whose index must match, whether it is an error, and why
  * its settings are refused (NULL: they are not). */
-static bool read_object(const Record *line, uint64_t settings, EarlierResult *earlier, const char **wrong) {
+static bool read_object(const Record *line, const ResultsOptions *options, EarlierResult *earlier,
+                        const char **wrong) {
   Json *tree;
   size_t size = 0;
   int64_t index = -1;
@@ -131,11 +146,11 @@ static bool read_object(const Record *line, uint64_t settings, EarlierResult *ea
   if (json_parse("", STATUS_USAGE, line->text, line->size, NULL, 0, &tree, NULL) != STATUS_OK) return false;
   const Json *input = json_member(tree, "input"), *number = json_member(tree, "index");
   const char *hash = input && json_is_string(input) ? json_string(input, &size) : "";
-  if (number && json_int64(number, &index) && index == (int64_t)line->index && size == HASH_SIZE &&
-      strspn(hash, "0123456789abcdef") == size)
+  if (number && json_int64(number, &index) && index == (int64_t)index_of(options, line) &&
+      size == HASH_SIZE && strspn(hash, "0123456789abcdef") == size)
     ours = sscanf(hash, "%" SCNx64, &earlier->input) == 1;
   earlier->is_error = json_member(tree, "error") != NULL;
-  *wrong = other_settings(tree, settings);
+  *wrong = other_settings(tree, options->settings->hash);
   json_free(tree);
   return ours;
 }
@@ -146,9 +161,9 @@ static Status begin_object(size_t index, Buffer *out, Error *err) {
 }
 
 /* True if an incomplete line can be the beginning of our next object. */
-static bool begins_object(const Record *line, Error *err) {
+static bool begins_object(const Record *line, const ResultsOptions *options, Error *err) {
   Buffer object = {0};
-  bool ours = begin_object(line->index, &object, err) == STATUS_OK;
+  bool ours = begin_object(index_of(options, line), &object, err) == STATUS_OK;
   ours = ours && memcmp(line->text, object.data, line->size < object.size ? line->size : object.size) == 0;
   buffer_release(&object);
   return ours;
@@ -157,8 +172,8 @@ static bool begins_object(const Record *line, Error *err) {
 static Status read_earlier_object(const Results *results, EarlierResult *earlier, Error *err) {
   const Record *line = &results->last;
   const char *path = results->options.path, *wrong = NULL;
-  bool ours = line->ended ? read_object(line, results->options.settings->hash, earlier, &wrong)
-                          : begins_object(line, err);
+  bool ours = line->ended ? read_object(line, &results->options, earlier, &wrong)
+                          : begins_object(line, &results->options, err);
   if (!ours)
     return error_set(err, STATUS_USAGE, "%s: line %zu is not what --map --json has written there", path,
                      line->index + 1);
@@ -172,6 +187,7 @@ static Status read_earlier(Results *results, EarlierResult *earlier, Error *err)
   if (results->options.format == RESULTS_JSON) return read_earlier_object(results, earlier, err);
   earlier->is_error = line->size >= 2 && memcmp(line->text, "\\!", 2) == 0;
   if (!line->ended) return STATUS_OK;
+  if (results->resume.descriptor < 0) return STATUS_OK; /* a block of --claim */
   return map_resume_read(&results->resume, line->index, line->hash, &earlier->input, err);
 }
 
@@ -193,6 +209,7 @@ static Status end_earlier(Results *results, Error *err) {
   const char *path = results->options.path;
   results->reading = false;
   record_reader_close(&results->earlier);
+  if (is_only_read(&results->options)) return STATUS_OK;
   TRY(results_check_file(results->descriptor, path, results->opened_size, err));
   if (results->rewritten.path) TRY(take_rewritten(results, err));
   if (ftruncate(results->descriptor, (off_t)results->end) != 0 ||
@@ -260,7 +277,7 @@ Status results_add(Results *results, uint64_t input, const Buffer *result, Error
 static Status close_file(Results *results, Error *err) {
   const char *path = results->options.path;
   Status status = check_written(results, err);
-  if (results->is_regular && fsync(results->descriptor) != 0 && status == STATUS_OK)
+  if (results->adds && fsync(results->descriptor) != 0 && status == STATUS_OK)
     status = system_error(path, "write to disk", err);
   /* close() reports what a network file system could not store. On Linux the file is closed after EINTR. */
   if (close(results->descriptor) != 0 && errno != EINTR && status == STATUS_OK)

@@ -15,6 +15,10 @@ typedef struct {
   bool resume;                 /* keep the content of the file; otherwise it is emptied */
   bool retry;                  /* with resume: errors in it are answered again */
   const MapSettings *settings; /* NULL only for text without resume */
+  RecordShare share;           /* the records that have results here */
+  int n_copies;                /* results to each of them; 0: one */
+  const char *merged_with;     /* the file is only read, and its settings are compared with this file's */
+  bool is_block;               /* only read: a block of --claim, beside which there is no OUT.resume */
 } ResultsOptions;
 
 typedef struct {
@@ -26,7 +30,6 @@ typedef struct {
   bool is_open;
   ResultsOptions options;
   int descriptor;       /* of the file; -1: standard output */
-  bool is_regular;      /* a regular file, not a fifo or a device */
   bool adds;            /* a regular file that ends at the next result */
   uint64_t opened_size; /* its size when it was locked */
   MapResume resume;     /* OUT.resume */

@@ -13,7 +13,7 @@
 #include "commands/common.h"
 #include "commands/map/map_results.h"
 
-enum { HASH_SIZE = 16, LINE_SIZE = 2 * HASH_SIZE + 2, HEAD_LIMIT = 1 << 16 };
+enum { HASH_SIZE = 16, LINE_SIZE = 2 * HASH_SIZE + 2 };
 static const char any_hash[] = "----------------", digits[] = "0123456789abcdef";
 static const char *const first_lines[] = {[RESULTS_LINES] = "auk --map lines 2:\n",
                                           [RESULTS_NUL] = "auk --map texts 2:\n",
@@ -67,8 +67,8 @@ static void measure(MapResume *r, const char *text, size_t size) {
   r->n_listed = (size_t)((uint64_t)info.st_size - r->head) / LINE_SIZE;
 }
 
-static Status check_head(MapResume *r, const char *text, size_t size, bool has_results, bool retry,
-                         Error *err) {
+static Status check_head(MapResume *r, const char *text, size_t size, const ResumeRules *rules,
+                         bool has_results, Error *err) {
   const char *first = first_lines[r->format];
   bool old = begins_with(text, size, old_first_lines[0]) || begins_with(text, size, old_first_lines[1]);
   measure(r, text, size);
@@ -85,36 +85,71 @@ static Status check_head(MapResume *r, const char *text, size_t size, bool has_r
   if (!has_results) return STATUS_OK;
   const char *lines = text + strlen(first);
   const size_t n_lines = (size_t)r->head - 1 - strlen(first);
-  TRY(map_settings_compare(r->settings, lines, n_lines, retry, r->results_path, err));
+  TRY(map_settings_compare(r->settings, lines, n_lines, rules->tolerance, r->results_path, rules->other,
+                           err));
   const Buffer *now = &r->settings->lines;
-  r->has_other_context = retry && (now->size != n_lines || memcmp(now->data, lines, n_lines) != 0);
+  r->has_other_context = rules->tolerance && (now->size != n_lines || memcmp(now->data, lines, n_lines) != 0);
   return STATUS_OK;
 }
 
-static Status read_head(MapResume *r, bool has_results, bool retry, Error *err) {
+static Status read_head(MapResume *r, const ResumeRules *rules, bool has_results, Error *err) {
   char *text = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
   if (!text) return STATUS_FAILED;
   ssize_t n = pread(r->descriptor, text, HEAD_LIMIT, 0);
   Status status =
-      n < 0 ? system_error(r->path, "read", err) : check_head(r, text, (size_t)n, has_results, retry, err);
+      n < 0 ? system_error(r->path, "read", err) : check_head(r, text, (size_t)n, rules, has_results, err);
   free(text);
   return status;
 }
 
-Status map_resume_open(const char *results_path, ResultsFormat format, const MapSettings *settings,
-                       bool has_results, bool retry, MapResume *r, Error *err) {
+Status map_resume_open(const char *results_path, const ResumeRules *rules, bool has_results, MapResume *r,
+                       Error *err) {
   Buffer path = {0};
-  *r = (MapResume){.format = format, .settings = settings, .results_path = results_path, .descriptor = -1};
+  *r = (MapResume){
+      .format = rules->format, .settings = rules->settings, .results_path = results_path, .descriptor = -1};
   TRY(buffer_printf(&path, err, "%s.resume", results_path));
   r->path = path.data;
-  r->descriptor = open(r->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
-  if (r->descriptor >= 0) return read_head(r, has_results, retry, err);
+  r->descriptor = open(r->path, (rules->other ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY);
+  if (r->descriptor >= 0) return read_head(r, rules, has_results, err);
   if (errno != ENOENT) return system_error(r->path, "open", err);
-  if (!has_results || format == RESULTS_JSON) return STATUS_OK;
+  if (!has_results || rules->format == RESULTS_JSON) return STATUS_OK;
   return error_set(err, STATUS_USAGE,
                    "%s: there is no %s beside it that says of which input it is (results of --json say so "
                    "themselves)",
                    results_path, r->path);
+}
+
+/* --- heads */
+
+Status map_resume_head(const char *text, size_t size, ResultsFormat *format, MapSettings *settings,
+                       bool *valid, Error *err) {
+  const char *end = memmem(text, size, "\n\n", 2);
+  *valid = false;
+  for (size_t i = 0; end && i < sizeof first_lines / sizeof *first_lines; i++) {
+    const size_t n = strlen(first_lines[i]);
+    if (!begins_with(text, size, first_lines[i]) || (size_t)(end + 1 - text) < n) continue;
+    *format = (ResultsFormat)i;
+    return map_settings_read(text + n, (size_t)(end + 1 - text) - n, settings, valid, err);
+  }
+  return STATUS_OK;
+}
+
+Status map_resume_read_head(const char *path, Buffer *text, Error *err) {
+  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  if (descriptor < 0) return system_error(path, "open", err);
+  char *bytes = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
+  const ssize_t n = bytes ? pread(descriptor, bytes, HEAD_LIMIT, 0) : 0;
+  Status status = !bytes ? STATUS_FAILED : n < 0 ? system_error(path, "read", err) : STATUS_OK;
+  if (status == STATUS_OK) status = buffer_append(text, bytes, (size_t)n, err);
+  free(bytes);
+  close(descriptor);
+  return status;
+}
+
+Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, Buffer *out, Error *err) {
+  TRY(buffer_append_string(out, first_lines[format], err));
+  TRY(buffer_append(out, settings->lines.data, settings->lines.size, err));
+  return buffer_append(out, "\n", 1, err);
 }
 
 void map_resume_close(MapResume *r) {
@@ -164,11 +199,11 @@ static Status copy_lines(const MapResume *r, size_t n, AtomicFile *file, Error *
 }
 
 static Status write_again(const MapResume *r, size_t n, AtomicFile *file, Error *err) {
-  const char *first = first_lines[r->format];
-  TRY(atomic_file_write(file, first, strlen(first), err));
-  TRY(atomic_file_write(file, r->settings->lines.data, r->settings->lines.size, err));
-  TRY(atomic_file_write(file, "\n", 1, err));
-  return copy_lines(r, n, file, err);
+  Buffer head = {0};
+  Status status = map_resume_write_head(r->format, r->settings, &head, err);
+  if (status == STATUS_OK) status = atomic_file_write(file, head.data, head.size, err);
+  buffer_release(&head);
+  return status ? status : copy_lines(r, n, file, err);
 }
 
 /* Rewrites the file, which lists n results, with this run's -c in its head. */
@@ -187,19 +222,21 @@ static Status replace_head(MapResume *r, size_t n, Error *err) {
   return STATUS_OK;
 }
 
+static Status begin_file(MapResume *r, Error *err) {
+  Buffer head = {0};
+  if (ftruncate(r->descriptor, 0) != 0) return system_error(r->path, "write", err);
+  Status status = map_resume_write_head(r->format, r->settings, &head, err);
+  r->head = head.size;
+  if (status == STATUS_OK) status = write_at(r, head.data, head.size, 0, err);
+  buffer_release(&head);
+  return status;
+}
+
 Status map_resume_cut(MapResume *r, size_t n, Error *err) {
   if (!r->settings) return STATUS_OK;
   if (r->descriptor < 0) r->descriptor = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   if (r->descriptor < 0) return system_error(r->path, "open", err);
-  if (!r->keeps_head) {
-    const Buffer *lines = &r->settings->lines;
-    const char *first = first_lines[r->format];
-    r->head = strlen(first) + lines->size + 1;
-    if (ftruncate(r->descriptor, 0) != 0) return system_error(r->path, "write", err);
-    TRY(write_at(r, first, strlen(first), 0, err));
-    TRY(write_at(r, lines->data, lines->size, strlen(first), err));
-    TRY(write_at(r, "\n", 1, r->head - 1, err));
-  }
+  if (!r->keeps_head) TRY(begin_file(r, err));
   if (r->has_other_context && r->has_remade) TRY(replace_head(r, n, err));
   bool cut = ftruncate(r->descriptor, (off_t)place_of(r, has_lines(r) ? n : 0)) == 0;
   return cut ? STATUS_OK : system_error(r->path, "write", err);

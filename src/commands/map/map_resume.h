@@ -12,6 +12,7 @@
  * its line is written while OUT still holds the error that it replaces, and must be valid for both. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "commands/map/map_settings.h"
@@ -36,11 +37,29 @@ typedef struct {
   size_t n_listed;        /* results listed in the file when it was opened */
 } MapResume;              /* zeroed but for descriptor -1 */
 
-/* Opens an existing file without changing it. Refuses (STATUS_USAGE) another format, other settings (-c may
- * differ with `retry`), and a missing file beside text results. Close it also after a failure. */
-Status map_resume_open(const char *results_path, ResultsFormat format, const MapSettings *settings,
-                       bool has_results, bool retry, MapResume *resume, Error *err);
+/* The form and settings that the file must agree with. */
+typedef struct {
+  ResultsFormat format;
+  const MapSettings *settings;
+  int tolerance;     /* SettingsTolerance */
+  const char *other; /* the file of results that the settings are of; NULL: they are this run's */
+} ResumeRules;
+
+/* Opens an existing file without changing it. Refuses (STATUS_USAGE) another format, other settings, and a
+ * missing file beside text results. Close it also after a failure. */
+Status map_resume_open(const char *results_path, const ResumeRules *rules, bool has_results,
+                       MapResume *resume, Error *err);
 void map_resume_close(MapResume *resume);
+
+/* Reads which format and settings the head at the beginning of text[0..size) names; *valid is false if it is
+ * no head. HEAD_LIMIT bytes of a file hold every head. */
+enum { HEAD_LIMIT = 1 << 16 };
+Status map_resume_head(const char *text, size_t size, ResultsFormat *format, MapSettings *settings,
+                       bool *valid, Error *err);
+/* Appends the beginning of a file that a head fits in. */
+Status map_resume_read_head(const char *path, Buffer *text, Error *err);
+/* Appends a head. */
+Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, Buffer *out, Error *err);
 
 /* Reads the record hash of a result. Refuses (STATUS_USAGE) a result whose hash has changed since it was
  * written. */

@@ -2,11 +2,17 @@
 #pragma once
 
 #include "commands/map/map_answer.h"
+#include "commands/map/map_blocks.h"
+#include "commands/map/map_shard.h"
 
 typedef struct {
   Mapping mapping;
   Buffer before; /* texts of -f, in front of every prompt */
   RecordReader reader;
+  Shard shard;       /* --shard */
+  Buffer shard_path; /* where its results go */
+  Survey survey;     /* of the whole input, with --shard or --claim */
+  Blocks *blocks;    /* --claim: where results go, or NULL */
   Results results;
   Record record;
   Buffer line;
@@ -17,6 +23,8 @@ typedef struct {
   uint64_t start_bytes; /* input bytes consumed at the first answer */
 } Map;
 
+/* Reads map->record; *at_end: there is no other. may_wait: waits for it. */
+Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error *err);
 /* Looks for an earlier result of the current record (`found` is false at the end of the records) that can
  * stay; the caller then keeps it. */
 Status map_look_for_result(Map *map, bool found, bool *stays, Error *err);

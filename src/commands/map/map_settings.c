@@ -10,8 +10,10 @@
 #include "base/hash64.h"
 #include "base/utf8.h"
 
-enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes */ };
-static const char context_name[] = "-c";
+enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes; with "..." less than SETTING_LIMIT */ };
+static const char context_name[] = "-c", shard_name[] = "shard";
+/* Names of lines that are not hashed: results are the same whatever these say. */
+static const char *const apart[] = {context_name, "prompt", "input", shard_name, "blocks"};
 
 /* --- writing */
 
@@ -29,11 +31,17 @@ static Status put_what(Buffer *out, const char *what, size_t size, Error *err) {
   return buffer_append_string(out, shown < size ? "...\n" : "\n", err);
 }
 
+static bool is_hashed(const char *name, size_t size) {
+  for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+    if (size == strlen(apart[i]) && memcmp(name, apart[i], size) == 0) return false;
+  return true;
+}
+
 Status map_settings_add(MapSettings *s, const char *name, const void *value, size_t size, const char *what,
                         Error *err) {
   uint64_t hash = hash64(value, size, 0);
   TRY(buffer_printf(&s->lines, err, "%016" PRIx64 " %s ", hash, name));
-  if (strcmp(name, context_name) != 0) s->hash = hash64(name, strlen(name), s->hash ^ hash);
+  if (is_hashed(name, strlen(name))) s->hash = hash64(name, strlen(name), s->hash ^ hash);
   return put_what(&s->lines, what ? what : value, what ? strlen(what) : size, err);
 }
 
@@ -68,17 +76,24 @@ static bool same(const char *a, size_t n_a, const char *b, size_t n_b) {
   return n_a == n_b && memcmp(a, b, n_a) == 0;
 }
 
-static Status refuse(const char *path, const Line *was, const Line *is, Error *err) {
-  const int n_name = (int)is->name_size;
+static Status refuse(const char *path, const char *other, const Line *was, const Line *is, Error *err) {
+  const int n_name = (int)is->name_size, n_was = (int)was->what_size, n_is = (int)is->what_size;
   if (same(was->what, was->what_size, is->what, is->what_size))
-    return error_set(err, STATUS_USAGE, "%s: its results were made with another %.*s than this one (%.*s)",
-                     path, n_name, is->name, (int)is->what_size, is->what);
+    return error_set(err, STATUS_USAGE, "%s: its results were made with another %.*s than %s (%.*s)", path,
+                     n_name, is->name, other ? other : "this one", n_is, is->what);
+  if (other)
+    return error_set(err, STATUS_USAGE, "%s: its results were made with %.*s %.*s, those of %s with %.*s",
+                     path, n_name, is->name, n_was, was->what, other, n_is, is->what);
   return error_set(err, STATUS_USAGE, "%s: its results were made with %.*s %.*s, now it is %.*s", path,
-                   n_name, is->name, (int)was->what_size, was->what, (int)is->what_size, is->what);
+                   n_name, is->name, n_was, was->what, n_is, is->what);
 }
 
-Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size,
-                            bool context_may_differ, const char *path, Error *err) {
+static bool is_named(const Line *line, const char *name) {
+  return same(line->name, line->name_size, name, strlen(name));
+}
+
+Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
+                            const char *path, const char *other, Error *err) {
   const char *now = settings->lines.data;
   size_t n_now = settings->lines.size;
   Line was, is;
@@ -86,8 +101,40 @@ Status map_settings_compare(const MapSettings *settings, const char *lines, size
     if (!take_line(&lines, &size, &was) || !same(was.name, was.name_size, is.name, is.name_size))
       return error_set(err, STATUS_USAGE, "%s.resume does not say which %.*s its results were made with",
                        path, (int)is.name_size, is.name);
-    bool may_differ = context_may_differ && same(is.name, is.name_size, context_name, strlen(context_name));
-    if (memcmp(was.hash, is.hash, HASH_SIZE) != 0 && !may_differ) return refuse(path, &was, &is, err);
+    const bool may_differ = (tolerance & CONTEXT_MAY_DIFFER && is_named(&is, context_name)) ||
+                            (tolerance & SHARD_MAY_DIFFER && is_named(&is, shard_name));
+    if (memcmp(was.hash, is.hash, HASH_SIZE) != 0 && !may_differ) return refuse(path, other, &was, &is, err);
   }
   return STATUS_OK;
+}
+
+/* --- reading */
+
+Status map_settings_read(const char *lines, size_t size, MapSettings *s, bool *valid, Error *err) {
+  Line line;
+  TRY(buffer_append(&s->lines, lines, size, err));
+  while (take_line(&lines, &size, &line)) {
+    uint64_t hash = 0;
+    if (!is_hashed(line.name, line.name_size)) continue;
+    for (size_t i = 0; i < HASH_SIZE; i++) {
+      const char c = line.hash[i];
+      hash = hash << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    s->hash = hash64(line.name, line.name_size, s->hash ^ hash);
+  }
+  *valid = size == 0;
+  return STATUS_OK;
+}
+
+bool map_settings_find(const MapSettings *s, const char *name, char what[SETTING_LIMIT]) {
+  const char *lines = s->lines.data;
+  size_t size = s->lines.size;
+  Line line;
+  while (take_line(&lines, &size, &line)) {
+    if (!is_named(&line, name) || line.what_size >= SETTING_LIMIT) continue;
+    memcpy(what, line.what, line.what_size);
+    what[line.what_size] = 0;
+    return true;
+  }
+  return false;
 }

@@ -1,5 +1,7 @@
 /* map_settings.h - the inputs of --map results besides the records, so that all results in a file come from
  * one model and one set of settings. OUT.resume lists them in its head; each JSON result has their hash.
+ * Results of a part of the records (--shard, --claim) say in further lines of the head which part: "prompt",
+ * "input" and "shard" or "blocks". These are not hashed, so that the results are those of a run over all.
  *
  * A line holds the hash of the exact value, the name of the flag, and the value as messages show it:
  *
@@ -12,7 +14,7 @@
 
 typedef struct {
   Buffer lines;
-  uint64_t hash; /* hash of the hashes and names of all lines except -c's */
+  uint64_t hash; /* hash of the hashes and names of all lines except -c's and those of a part */
 } MapSettings;   /* starts zeroed */
 
 /* Adds a line. `what` (NULL: the value itself) is shortened to one short line. */
@@ -20,7 +22,16 @@ Status map_settings_add(MapSettings *settings, const char *name, const void *val
                         const char *what, Error *err);
 void map_settings_release(MapSettings *settings);
 
+typedef enum { CONTEXT_MAY_DIFFER = 1, SHARD_MAY_DIFFER = 2 } SettingsTolerance;
+
 /* Refuses (STATUS_USAGE) settings whose hashes differ from those in lines[0..size), and reports the first
- * difference. `path` is the file of results. -c may differ if `context_may_differ`. */
-Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size,
-                            bool context_may_differ, const char *path, Error *err);
+ * difference. `path` is the file of results; the settings are of `other`, or of this run if that is NULL.
+ * `tolerance`: the sum of what may differ. */
+Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
+                            const char *path, const char *other, Error *err);
+
+/* Takes settings from the lines of a file; false if they do not have this form. */
+Status map_settings_read(const char *lines, size_t size, MapSettings *settings, bool *valid, Error *err);
+enum { SETTING_LIMIT = 64 };
+/* Copies what the line `name` says; false: there is no such line. */
+bool map_settings_find(const MapSettings *settings, const char *name, char what[SETTING_LIMIT]);

@@ -95,14 +95,16 @@ static void lines_that_are_missing_or_none_are_refused_by_name(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Error err = {{0}};
     const char *lines = cases[i].lines;
-    assert_int_equal(map_settings_compare(&settings, lines, strlen(lines), true, "out", &err), STATUS_USAGE);
+    assert_int_equal(
+        map_settings_compare(&settings, lines, strlen(lines), CONTEXT_MAY_DIFFER, "out", NULL, &err),
+        STATUS_USAGE);
     assert_string_equal(err.text, cases[i].error);
   }
   const Buffer *all = &settings.lines;
   Error err = {{0}};
   size_t first = (size_t)((char *)memchr(all->data, '\n', all->size) + 1 - all->data);
-  assert_int_equal(map_settings_compare(&settings, all->data, all->size, false, "out", NULL), STATUS_OK);
-  assert_int_equal(map_settings_compare(&settings, all->data, first, false, "out", &err), STATUS_USAGE);
+  assert_int_equal(map_settings_compare(&settings, all->data, all->size, 0, "out", NULL, NULL), STATUS_OK);
+  assert_int_equal(map_settings_compare(&settings, all->data, first, 0, "out", NULL, &err), STATUS_USAGE);
   assert_string_equal(err.text, "out.resume does not say which -s its results were made with");
   map_settings_release(&settings);
 }

@@ -1,0 +1,360 @@
+/* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge.c.   Calls: map_claim_life.c, map_resume.c.
+ *
+ * Always true: the results of a block appear whole and once, whatever processes do; that two processes answer
+ *              the same block is possible (one was slow to prove that it lives), but costs time alone. */
+#include "commands/map/map_claim.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "commands/common.h"
+#include "commands/map/map_claim_life.h"
+
+typedef enum { BLOCK_OPEN, BLOCK_MINE, BLOCK_DONE } BlockState;
+
+struct Claims {
+  ClaimOptions options;
+  char owner[OWNER_SIZE];
+  Life *life;
+  Watch *watch;
+  unsigned char *states; /* [n_blocks] BlockState, as far as this process knows */
+  size_t cursor;         /* blocks before it were looked at once */
+  size_t n_open;
+  double looked_ms; /* when all open blocks were last looked at */
+};
+
+/* --- names */
+
+typedef struct {
+  char text[PATH_MAX + 256]; /* room for a name of the longest directory, see claims_open() */
+} Path;
+
+static Path path_of(const char *directory, const char *folder, const char *name) {
+  Path path;
+  const int size = snprintf(path.text, sizeof path.text, "%s/%s%s", directory, folder, name);
+  if (size < 0 || (size_t)size >= sizeof path.text) *path.text = 0; /* names no file */
+  return path;
+}
+
+static Path block_path(const char *directory, const char *folder, size_t block, const char *owner) {
+  char name[OWNER_SIZE + 32];
+  snprintf(name, sizeof name, "%08zu%s%s", block, *owner ? "/" : "", owner);
+  return path_of(directory, folder, name);
+}
+
+static Path own_directory(const Claims *c) {
+  return path_of(c->options.directory, "ready.", c->owner);
+}
+
+static bool exists(const Path *path) {
+  return access(path->text, F_OK) == 0;
+}
+
+static Status make_directory(const char *path, Error *err) {
+  if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_is_directory(path))) return STATUS_OK;
+  return system_error(path, "make the directory", err);
+}
+
+Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err) {
+  TRY(buffer_printf(path, err, "%s/done/%08zu", directory, block));
+  return buffer_append(path, "", 1, err);
+}
+
+static bool is_hidden(const struct dirent *entry) {
+  return entry->d_name[0] == '.';
+}
+
+void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]) {
+  const Path path = block_path(directory, "taken/", block, "");
+  DIR *entries = opendir(path.text);
+  *owner = 0;
+  if (!entries) return;
+  for (struct dirent *entry; !*owner && (entry = readdir(entries));)
+    if (!is_hidden(entry) && strlen(entry->d_name) < OWNER_SIZE) strcpy(owner, entry->d_name);
+  closedir(entries);
+}
+
+/* --- the job */
+
+/* Refuses a directory with files of other programs. Another process may be making its "job.OWNER" there. */
+static Status check_unused(const char *directory, Error *err) {
+  DIR *entries = opendir(directory);
+  bool used = false;
+  if (!entries) return system_error(directory, "open", err);
+  for (struct dirent *entry; !used && (entry = readdir(entries));)
+    used = !is_hidden(entry) && strncmp(entry->d_name, "job", 3) != 0;
+  closedir(entries);
+  if (!used) return STATUS_OK;
+  return error_set(
+      err, STATUS_USAGE,
+      "--claim %s: the directory has other files in it: name one that is empty, or not there yet", directory);
+}
+
+Status claims_settings(const char *directory, ResultsFormat *format, MapSettings *settings, Error *err) {
+  const Path path = path_of(directory, "job/", "settings");
+  Buffer text = {0};
+  bool valid = false;
+  if (!exists(&path))
+    return error_set(err, STATUS_USAGE, "%s: this is no directory of --claim: it has no job/settings",
+                     directory);
+  Status status = map_resume_read_head(path.text, &text, err);
+  if (status == STATUS_OK)
+    status = map_resume_head(text.data ? text.data : "", text.size, format, settings, &valid, err);
+  buffer_release(&text);
+  if (status == STATUS_OK && !valid)
+    return error_set(err, STATUS_USAGE, "%s: this is not what --claim writes there", path.text);
+  return status;
+}
+
+static Status write_job(const Path *directory, const ClaimOptions *options, Error *err) {
+  const Path path = path_of(directory->text, "", "settings");
+  AtomicFile file = {0};
+  Buffer head = {0};
+  Status status = map_resume_write_head(options->format, options->settings, &head, err);
+  if (status == STATUS_OK) status = atomic_file_open(path.text, &file, err);
+  if (status == STATUS_OK) status = atomic_file_write(&file, head.data, head.size, err);
+  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
+  atomic_file_abort(&file);
+  buffer_release(&head);
+  return status;
+}
+
+/* Removes a directory with one file in it. */
+static void remove_directory(const Path *directory, const char *file) {
+  const Path path = path_of(directory->text, "", file);
+  unlink(path.text);
+  rmdir(directory->text);
+}
+
+/* Makes the job, unless another process is faster: the rename then fails. */
+static Status make_job(const Claims *c, Error *err) {
+  const char *root = c->options.directory;
+  const Path job = path_of(root, "job", ""), own = path_of(root, "job.", c->owner);
+  if (exists(&job)) return STATUS_OK;
+  TRY(check_unused(root, err));
+  TRY(make_directory(own.text, err));
+  Status status = write_job(&own, &c->options, err);
+  if (status == STATUS_OK && rename(own.text, job.text) == 0) return STATUS_OK;
+  if (status == STATUS_OK && !exists(&job)) status = system_error(job.text, "rename a directory to it", err);
+  remove_directory(&own, "settings");
+  return status;
+}
+
+static Status check_job(const ClaimOptions *options, Error *err) {
+  MapSettings settings = {0};
+  ResultsFormat format;
+  Status status = claims_settings(options->directory, &format, &settings, err);
+  if (status == STATUS_OK && format != options->format)
+    status = error_set(err, STATUS_USAGE, "--claim %s: its results are of another form (--json, -0)",
+                       options->directory);
+  if (status == STATUS_OK)
+    status = map_settings_compare(options->settings, settings.lines.data, settings.lines.size, 0,
+                                  options->directory, NULL, err);
+  map_settings_release(&settings);
+  return status;
+}
+
+/* --- opening */
+
+/* A name that no other process has, even of another machine with the same name. */
+static Status choose_owner(char owner[OWNER_SIZE], Error *err) {
+  char host[41] = {0};
+  uint64_t number;
+  TRY(random_seed(&number, err));
+  if (gethostname(host, sizeof host - 1) != 0 || !*host) strcpy(host, "host");
+  for (char *at = host; *at; at++) {
+    const bool plain = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z');
+    if (!plain && *at != '-') *at = '-';
+  }
+  snprintf(owner, OWNER_SIZE, "%s-%ld-%08llx", host, (long)getpid(),
+           (unsigned long long)number & 0xffffffffu);
+  return STATUS_OK;
+}
+
+static Status open_directory(Claims *c, Error *err) {
+  static const char *const folders[] = {"taken", "done", "alive"};
+  const char *root = c->options.directory;
+  TRY(choose_owner(c->owner, err));
+  TRY(make_directory(root, err));
+  TRY(make_job(c, err));
+  TRY(check_job(&c->options, err));
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    TRY(make_directory(path_of(root, folders[i], "").text, err));
+  TRY(watch_open(c->options.lease_s, &c->watch, err));
+  const Path alive = path_of(root, "alive/", c->owner);
+  return life_begin(alive.text, c->options.lease_s, &c->life, err);
+}
+
+Status claims_open(const ClaimOptions *options, Claims **out, Error *err) {
+  *out = NULL;
+  if (!*options->directory)
+    return error_set(err, STATUS_USAGE, "--claim: the name of the directory is empty");
+  if (strlen(options->directory) > PATH_MAX - 256)
+    return error_set(err, STATUS_USAGE, "--claim: the name of the directory is too long");
+  Claims *c = mem_alloc(1, sizeof *c, "claims", err);
+  if (!c) return STATUS_FAILED;
+  *c = (Claims){.options = *options, .n_open = options->n_blocks};
+  c->states = mem_alloc(options->n_blocks, 1, "claims", err);
+  Status status = c->states ? open_directory(c, err) : STATUS_FAILED;
+  if (status == STATUS_OK)
+    *out = c;
+  else
+    claims_close(c);
+  return status;
+}
+
+/* --- taking */
+
+static void set_state(Claims *c, size_t block, BlockState state) {
+  c->n_open -= c->states[block] == BLOCK_OPEN;
+  c->states[block] = (unsigned char)state;
+  c->n_open += state == BLOCK_OPEN;
+}
+
+static void let_go(const Claims *c, size_t block) {
+  const Path directory = block_path(c->options.directory, "taken/", block, "");
+  remove_directory(&directory, c->owner);
+}
+
+/* Notes a block as this process's, unless it was done before it was taken. */
+static void note_taken(Claims *c, size_t block) {
+  const Path done = block_path(c->options.directory, "done/", block, "");
+  const bool is_done = exists(&done);
+  if (is_done) let_go(c, block);
+  set_state(c, block, is_done ? BLOCK_DONE : BLOCK_MINE);
+}
+
+/* Makes the directory that becomes the claim of a block. */
+static Status make_ready(const Claims *c, Error *err) {
+  const Path own = own_directory(c), file = path_of(own.text, "", c->owner);
+  TRY(make_directory(own.text, err));
+  const int descriptor = open(file.text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) return system_error(file.text, "create", err);
+  close(descriptor);
+  return STATUS_OK;
+}
+
+/* True if the renaming has given this process the block. A server that answers twice reports that there is
+ * nothing to rename: the first time it was done. */
+static bool was_renamed(const Claims *c, const char *from, const char *to, size_t block) {
+  if (rename(from, to) == 0) return true;
+  const Path mine = block_path(c->options.directory, "taken/", block, c->owner);
+  return errno == ENOENT && exists(&mine);
+}
+
+static Status take_free(Claims *c, size_t block, Error *err) {
+  const Path own = own_directory(c), file = path_of(own.text, "", c->owner),
+             taken = block_path(c->options.directory, "taken/", block, "");
+  if (!exists(&file)) TRY(make_ready(c, err));
+  if (was_renamed(c, own.text, taken.text, block))
+    note_taken(c, block);
+  else if (errno != ENOTEMPTY && errno != EEXIST)
+    return system_error(taken.text, "rename a directory to it", err);
+  return STATUS_OK;
+}
+
+/* Takes the block over if the process that has it is dead. */
+static Status take_from(Claims *c, size_t block, const char *owner, Error *err) {
+  const char *root = c->options.directory;
+  const Path alive = path_of(root, "alive/", owner);
+  bool dead;
+  TRY(watch_look(c->watch, owner, alive.text, &dead, err));
+  if (!dead) return STATUS_OK;
+  const Path theirs = block_path(root, "taken/", block, owner),
+             mine = block_path(root, "taken/", block, c->owner);
+  if (was_renamed(c, theirs.text, mine.text, block)) note_taken(c, block);
+  return STATUS_OK;
+}
+
+/* Looks at an open block: it may be done by now, free, or of a dead process. */
+static Status look(Claims *c, size_t block, Error *err) {
+  char owner[OWNER_SIZE];
+  const Path done = block_path(c->options.directory, "done/", block, "");
+  if (exists(&done)) {
+    set_state(c, block, BLOCK_DONE);
+    return STATUS_OK;
+  }
+  claims_owner(c->options.directory, block, owner);
+  if (strcmp(owner, c->owner) == 0) {
+    note_taken(c, block);
+    return STATUS_OK;
+  }
+  return *owner ? take_from(c, block, owner, err) : take_free(c, block, err);
+}
+
+static double look_every_ms(const Claims *c) {
+  const double ms = c->options.lease_s * 1e3 / 8;
+  return ms < 500 ? ms : 500;
+}
+
+/* Takes a block that was not looked at yet, or else, from time to time, any. */
+static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
+  *found = false;
+  for (; c->cursor < c->options.n_blocks && !*found; c->cursor++) {
+    TRY(look(c, *block = c->cursor, err));
+    *found = c->states[c->cursor] == BLOCK_MINE;
+  }
+  if (*found || (c->looked_ms > 0 && clock_ms() - c->looked_ms < look_every_ms(c))) return STATUS_OK;
+  for (size_t i = 0; i < c->options.n_blocks && !*found; i++) {
+    if (c->states[i] != BLOCK_OPEN) continue;
+    TRY(look(c, *block = i, err));
+    *found = c->states[i] == BLOCK_MINE;
+  }
+  if (!*found) c->looked_ms = clock_ms();
+  return STATUS_OK;
+}
+
+Status claims_next(Claims *c, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err) {
+  for (;;) {
+    if (*c->options.interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    TRY(try_next(c, block, found, err));
+    *at_end = !*found && c->n_open == 0;
+    if (*found || *at_end || !may_wait) return STATUS_OK;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  }
+}
+
+/* --- giving */
+
+static Status place(const Path *path, const void *bytes, size_t size, bool *placed, Error *err) {
+  AtomicFile file;
+  TRY(atomic_file_open(path->text, &file, err));
+  Status status = atomic_file_write(&file, bytes, size, err);
+  if (status == STATUS_OK) status = atomic_file_place(&file, placed, err);
+  atomic_file_abort(&file);
+  return status;
+}
+
+Status claims_give(Claims *c, size_t block, const void *bytes, size_t size, bool *given, Error *err) {
+  const char *root = c->options.directory;
+  const Path mine = block_path(root, "taken/", block, c->owner), done = block_path(root, "done/", block, "");
+  *given = exists(&mine);
+  if (*given) TRY(place(&done, bytes, size, given, err));
+  let_go(c, block);
+  set_state(c, block, *given ? BLOCK_DONE : BLOCK_OPEN);
+  return STATUS_OK;
+}
+
+void claims_close(Claims *c) {
+  if (!c) return;
+  for (size_t i = 0; c->states && i < c->options.n_blocks; i++)
+    if (c->states[i] == BLOCK_MINE) let_go(c, i);
+  if (*c->owner) {
+    const Path own = own_directory(c);
+    remove_directory(&own, c->owner);
+  }
+  life_end(c->life);
+  watch_close(c->watch);
+  free(c->states);
+  free(c);
+}

@@ -1,0 +1,47 @@
+/* map_claim.h - `--claim DIR`: processes, also of several machines, share blocks of records by a directory
+ * that all of them see. Each takes a block that is free, answers it, and gives its results; blocks of a
+ * process that has died are taken over.
+ *
+ *     DIR/job/settings             as the head of OUT.resume: every process must find its own like it
+ *     DIR/taken/00000012/OWNER     block 12 is OWNER's, which is the machine, the process and a random number
+ *     DIR/done/00000012            the results of block 12, whole
+ *     DIR/alive/OWNER              a number that OWNER changes while it lives
+ *
+ * A directory that is not empty cannot be replaced by rename(): so one process alone moves its own directory
+ * to taken/00000012, and one process alone renames OWNER in it to its own name. Clocks are not compared: a
+ * process is dead if its number has not changed for a lease of the observer's time, or if it removed its
+ * file. Should it live after all (it was stopped, or its network was), it finds its block taken over, and
+ * drops the results: done/00000012 is never replaced. */
+#pragma once
+
+#include "commands/map/map_resume.h"
+
+typedef struct Claims Claims;
+
+typedef struct {
+  const char *directory;
+  int lease_s;
+  ResultsFormat format;
+  const MapSettings *settings;
+  size_t n_blocks;
+  const volatile int *interrupted;
+} ClaimOptions;
+
+/* Opens the directory, or makes it. Refuses (STATUS_USAGE) one of other settings, and one that has other
+ * things in it. From here on a thread changes this process's number. */
+Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
+/* Takes a block. *at_end: all blocks are done, or taken by this process. may_wait: waits until there is a
+ * block or the end; else *found may be false though this is not the end. */
+Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err);
+/* Gives the results of a block that was taken. *given is false if another process has taken it over. */
+Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
+/* Lets others take what was not given. NULL is fine. */
+void claims_close(Claims *claims);
+
+/* Appends the name of a block's results, "DIR/done/00000012", and a NUL. */
+Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err);
+/* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */
+enum { OWNER_SIZE = 96 };
+void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]);
+/* Reads DIR/job/settings; STATUS_USAGE if it is no directory of --claim. */
+Status claims_settings(const char *directory, ResultsFormat *format, MapSettings *settings, Error *err);

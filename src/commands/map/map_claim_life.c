@@ -1,0 +1,177 @@
+/* map_claim_life.c - see map_claim_life.h.   Called by: map_claim.c.
+ *
+ * Only the observer's clock counts, and only between two of its own looks: a number that is found changed is
+ * alive from then on, however long the observer itself was stopped. A file is opened for each look, which
+ * makes NFS ask the server. */
+#include "commands/map/map_claim_life.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "commands/common.h"
+
+enum { NUMBER_SIZE = 24, BEATS = 4 };
+
+/* --- this process */
+
+struct Life {
+  char *path;
+  double every_ms;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t ending;
+  bool ends; /* under the lock */
+};
+
+static Status write_number(const char *path, unsigned long long number, Error *err) {
+  char text[NUMBER_SIZE];
+  const int size = snprintf(text, sizeof text, "%020llu\n", number);
+  const int descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  if (descriptor < 0) return system_error(path, "open", err);
+  const bool written = pwrite(descriptor, text, (size_t)size, 0) == size;
+  if (close(descriptor) == 0 && written) return STATUS_OK; /* close() sends it to the server of an NFS */
+  return system_error(path, "write", err);
+}
+
+/* A failed write is no matter here: if no other follows, the lease ends, and others do the work. */
+static void *live(void *given) {
+  Life *life = given;
+  unsigned long long number = 1;
+  pthread_mutex_lock(&life->lock);
+  while (!life->ends) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const long long ns = until.tv_nsec + (long long)(life->every_ms * 1e6);
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait(&life->ending, &life->lock, &until);
+    if (!life->ends) write_number(life->path, ++number, NULL);
+  }
+  pthread_mutex_unlock(&life->lock);
+  return NULL;
+}
+
+/* Starts the thread with all signals blocked: they are for the thread that reads input. */
+static int start_thread(Life *life) {
+  pthread_condattr_t attributes;
+  sigset_t all, before;
+  int failed = pthread_condattr_init(&attributes);
+  if (failed) return failed;
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  failed = pthread_cond_init(&life->ending, &attributes);
+  pthread_condattr_destroy(&attributes);
+  if (failed) return failed;
+  pthread_mutex_init(&life->lock, NULL);
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  failed = pthread_create(&life->thread, NULL, live, life);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!failed) return 0;
+  pthread_mutex_destroy(&life->lock);
+  pthread_cond_destroy(&life->ending);
+  return failed;
+}
+
+Status life_begin(const char *path, int lease_s, Life **out, Error *err) {
+  *out = NULL;
+  Life *life = mem_alloc(1, sizeof *life, "a lease", err);
+  if (!life) return STATUS_FAILED;
+  life->every_ms = lease_s * 1e3 / BEATS;
+  life->path = mem_alloc(strlen(path) + 1, 1, "a lease", err);
+  Status status = life->path ? STATUS_OK : STATUS_FAILED;
+  if (status == STATUS_OK) status = write_number(strcpy(life->path, path), 1, err);
+  const int failed = status == STATUS_OK ? start_thread(life) : 0;
+  if (failed) {
+    unlink(path);
+    status = error_set(err, STATUS_FAILED, "--claim: cannot start a thread: %s", strerror(failed));
+  }
+  if (status == STATUS_OK) {
+    *out = life;
+  } else {
+    free(life->path);
+    free(life);
+  }
+  return status;
+}
+
+void life_end(Life *life) {
+  if (!life) return;
+  pthread_mutex_lock(&life->lock);
+  life->ends = true;
+  pthread_cond_signal(&life->ending);
+  pthread_mutex_unlock(&life->lock);
+  pthread_join(life->thread, NULL);
+  pthread_mutex_destroy(&life->lock);
+  pthread_cond_destroy(&life->ending);
+  unlink(life->path);
+  free(life->path);
+  free(life);
+}
+
+/* --- the others */
+
+typedef struct {
+  char *owner, number[NUMBER_SIZE];
+  double since_ms; /* when this number was first seen */
+} Other;
+
+struct Watch {
+  double lease_ms;
+  Other *others; /* [n] */
+  size_t n, capacity;
+};
+
+Status watch_open(int lease_s, Watch **out, Error *err) {
+  *out = mem_alloc(1, sizeof **out, "other processes", err);
+  if (!*out) return STATUS_FAILED;
+  (*out)->lease_ms = lease_s * 1e3;
+  return STATUS_OK;
+}
+
+void watch_close(Watch *watch) {
+  for (size_t i = 0; watch && i < watch->n; i++) free(watch->others[i].owner);
+  if (watch) free(watch->others);
+  free(watch);
+}
+
+/* Finds the owner; one that was not seen before gets an empty number. */
+static Status find(Watch *w, const char *owner, Other **other, Error *err) {
+  for (size_t i = 0; i < w->n; i++)
+    if (strcmp((*other = &w->others[i])->owner, owner) == 0) return STATUS_OK;
+  TRY(mem_grow(&w->others, &w->capacity, w->n + 1, sizeof *w->others, "other processes", err));
+  *other = &w->others[w->n];
+  **other = (Other){.owner = mem_alloc(strlen(owner) + 1, 1, "other processes", err)};
+  if (!(*other)->owner) return STATUS_FAILED;
+  strcpy((*other)->owner, owner);
+  (*other)->since_ms = clock_ms();
+  w->n++;
+  return STATUS_OK;
+}
+
+Status watch_look(Watch *w, const char *owner, const char *path, bool *dead, Error *err) {
+  char number[NUMBER_SIZE] = {0};
+  Other *other;
+  *dead = false;
+  TRY(find(w, owner, &other, err));
+  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  if (descriptor < 0) {
+    *dead = errno == ENOENT || clock_ms() - other->since_ms >= w->lease_ms;
+    return STATUS_OK;
+  }
+  if (read(descriptor, number, sizeof number - 1) < 0) *number = 0;
+  close(descriptor);
+  if (memcmp(number, other->number, sizeof number) != 0) {
+    memcpy(other->number, number, sizeof number);
+    other->since_ms = clock_ms();
+  }
+  *dead = clock_ms() - other->since_ms >= w->lease_ms;
+  return STATUS_OK;
+}

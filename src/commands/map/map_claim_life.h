@@ -1,0 +1,20 @@
+/* map_claim_life.h - which processes of a --claim directory live: each changes the number in a file of its
+ * own as long as it lives, and watches the numbers of the others. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+/* This process's number: a thread changes it four times in a lease. */
+typedef struct Life Life;
+Status life_begin(const char *path, int lease_s, Life **life, Error *err);
+/* Removes the file, by which others see at once that this process has ended. NULL is fine. */
+void life_end(Life *life);
+
+/* The numbers of other processes. */
+typedef struct Watch Watch;
+Status watch_open(int lease_s, Watch **watch, Error *err);
+void watch_close(Watch *watch);
+/* *dead: the owner's file at `path` is gone, or has not changed for a lease since it was first looked at. */
+Status watch_look(Watch *watch, const char *owner, const char *path, bool *dead, Error *err);

@@ -1,0 +1,27 @@
+/* map_part.h - what a process has to know of the whole input if it answers a part of the records (--shard,
+ * --claim): their number and a hash, which every process must find alike, and where blocks of them begin. */
+#pragma once
+
+#include "commands/map/map_records.h"
+#include "commands/map/map_settings.h"
+
+/* Records in blocks: a block is what one process claims at once. */
+typedef struct {
+  size_t n_records;
+  uint64_t hash;       /* of the hashes of all records */
+  size_t block;        /* records of a block; the last one may have fewer */
+  RecordPlace *places; /* [n_blocks] where each block begins */
+  size_t n_blocks, capacity;
+} Survey; /* starts zeroed */
+
+/* Reads all records of the input, which must be a regular file: other processes read the same. `flag` is for
+ * messages. */
+Status survey_records(const char *path, const RecordRules *rules, const char *flag,
+                      const volatile int *interrupted, Survey *survey, Error *err);
+void survey_release(Survey *survey);
+
+/* Adds the lines "prompt" (`hash`: of what stands around each record; `text` is -p's or NULL) and "input". */
+Status survey_settings(const Survey *survey, uint64_t hash, const char *text, MapSettings *settings,
+                       Error *err);
+/* Reads the number of records from the line "input". */
+bool survey_read(const MapSettings *settings, size_t *n_records);

@@ -1,0 +1,23 @@
+/* map_shard.h - `--shard I/N`: of all records, this process answers every N-th from the I-th on, so that N
+ * processes answer each record once. Its results go to OUT.I-of-N, which `auk merge` puts together. */
+#pragma once
+
+#include "commands/map/map_records.h"
+
+typedef struct {
+  size_t number, count; /* 1 <= number <= count <= SHARDS_MAX; both 0: all records are this process's */
+} Shard;
+enum { SHARDS_MAX = 65536 };
+
+/* Reads "I/N". "auto" takes both numbers from the variables of the program that started this process: Open
+ * MPI's, those of PMI, or Slurm's. */
+Status shard_choose(const char *text, Shard *shard, Error *err);
+/* The records of a shard, and how many of n they are. */
+RecordShare shard_share(const Shard *shard);
+size_t shard_size(const Shard *shard, size_t n_records);
+
+/* Appends "I of N", and reads it again. */
+Status shard_write(const Shard *shard, Buffer *out, Error *err);
+bool shard_read(const char *text, Shard *shard);
+/* Appends "PATH.I-of-N" and a NUL. */
+Status shard_path(const Shard *shard, const char *path, Buffer *out, Error *err);
