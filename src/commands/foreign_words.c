@@ -1,5 +1,5 @@
-/* foreign_words.c - see foreign_words.h.   Called by: main.c, flags.c. The words are from llama.cpp, ollama,
- * mlx_lm, vLLM and llm in 2026. */
+/* foreign_words.c - see foreign_words.h.   Called by: main.c, flags.c, chat.c. The words are from llama.cpp,
+ * ollama, mlx_lm, vLLM and llm in 2026. */
 #include "commands/foreign_words.h"
 
 #include "commands/flags.h"
@@ -50,6 +50,20 @@ static const Foreign other_flags[] = {
     {"--color, -co", "a terminal gets colours, unless NO_COLOR is set"},
 };
 
+static const Foreign other_chat_words[] = {
+    {"model, models, use, switch", "another model is another chat: auk chat -m MODEL"},
+    {"history, messages, context", "/tokens lists the messages"},
+    {"show, info, config, settings", "/set lists settings, /tokens the messages, /stats the speed"},
+    {"multiline, multi, paste", "Alt-Enter puts a newline in, and so do lines between \"\"\" and \"\"\""},
+    {"file, open, attach, add", "/read FILE puts a file in front of your next message"},
+    {"write, export", "/save FILE writes the conversation"},
+    {"redo, again", "/regen gives another answer"},
+    {"think, nothink, no-think", "/set think on or off"},
+    {"temp, temperature, seed, parameter", "/set NAME VALUE, such as /set temp 0.8"},
+    {"copy", "what your terminal copies is the answer's own text"},
+    {"prompt, role", "/system TEXT sets the system message"},
+};
+
 static const char *find(const Foreign *list, size_t n, const char *word, size_t size) {
   for (size_t i = 0; i < n; i++) {
     Word name;
@@ -61,6 +75,10 @@ static const char *find(const Foreign *list, size_t n, const char *word, size_t 
 
 const char *foreign_command(const char *word) {
   return find(other_commands, sizeof other_commands / sizeof *other_commands, word, strlen(word));
+}
+
+const char *foreign_chat_word(const char *word, size_t size) {
+  return find(other_chat_words, sizeof other_chat_words / sizeof *other_chat_words, word, size);
 }
 
 const char *foreign_flag(const char *flag, size_t size) {

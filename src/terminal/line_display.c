@@ -51,7 +51,11 @@ static Status put(LineDisplay *d, const char *text, Error *err) {
 }
 
 static Status send(LineDisplay *d) {
-  if (d->out.size) fwrite(d->out.data, 1, d->out.size, d->screen);
+  if (d->out.size) {
+    fputs(style_begin(d->style), d->screen);
+    fwrite(d->out.data, 1, d->out.size, d->screen);
+    fputs(style_end(d->style), d->screen);
+  }
   fflush(d->screen);
   d->out.size = 0;
   return STATUS_OK;

@@ -8,11 +8,13 @@
 #include <stdio.h>
 
 #include "terminal/cells.h"
+#include "terminal/word_wrap.h"
 
 typedef struct {
   const Cells *cells;
   FILE *screen;
   bool ansi;          /* it understands escape sequences */
+  TextStyle style;    /* of prompt and line; PRECOND ansi, else STYLE_NONE */
   const char *prompt; /* ASCII */
   int columns, rows;  /* of the screen */
 

@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "terminal/console.h"
 #include "terminal/line_display.h"
@@ -198,19 +199,67 @@ static unsigned char on_arrow(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
+/* Columns of a name that terminal_text() makes safe: one for each character that steers a terminal. */
+static int name_width(const char *name) {
+  const size_t size = strlen(name);
+  int width = 0;
+  for (size_t at = 0; at < size;) {
+    uint32_t code;
+    const int length = utf8_decode(name + at, size - at, &code);
+    width += length <= 0 || steers_terminal(code) ? 1 : cells_columns(code);
+    at += length > 0 ? (size_t)length : 1;
+  }
+  return width;
+}
+
+/* Appends the candidates in columns. */
+static Status put_list(const Buffer *list, int columns, Buffer *out, Error *err) {
+  enum { MOST = 100, BETWEEN = 2 };
+  const char *const end = list->data + list->size;
+  int n = 0, width = 0, column = 0, padding = 0;
+  for (const char *name = list->data; name < end; name += strlen(name) + 1)
+    if (name_width(name) + BETWEEN > width) width = name_width(name) + BETWEEN;
+  for (const char *name = list->data; name < end && n < MOST; n++) {
+    const bool fits = column + width <= columns;
+    if (column) TRY(fits ? buffer_printf(out, err, "%*s", padding, "") : buffer_append(out, "\n", 1, err));
+    TRY(terminal_text(out, name, strlen(name), err));
+    column = fits ? column + width : width;
+    padding = width - name_width(name);
+    name += strlen(name) + 1;
+  }
+  return buffer_append_string(out, n == MOST ? "\n...\n" : "\n", err);
+}
+
+/* Shows candidates below the line, and the line again below them. */
+static Status show_list(LineEditor *e, const Buffer *list, Error *err) {
+  LineDisplay *d = &e->display;
+  Buffer shown = {0};
+  Status status = line_display_end(d, "", err);
+  if (status == STATUS_OK) status = put_list(list, d->columns, &shown, err);
+  if (status == STATUS_OK) fwrite(shown.data, 1, shown.size, d->screen);
+  if (status == STATUS_OK)
+    status = line_display_redraw(d, REDRAW_HERE, console_columns(), console_rows(), err);
+  buffer_release(&shown);
+  return status;
+}
+
 static unsigned char on_tab(EditLine *line, wint_t key) {
   (void)key;
   LineEditor *e = editor_of(line);
   const LineInfoW *info = el_wline(line);
-  Buffer text = {0}, rest = {0};
+  Buffer text = {0}, rest = {0}, list = {0};
   CellString cells = {0};
   Status status = cells_text(&e->cells, info->buffer, (size_t)(info->cursor - info->buffer), &text, e->err);
   if (status == STATUS_OK && e->complete)
-    status = e->complete(e->user, text.data ? text.data : "", text.size, &rest, e->err);
+    status = e->complete(e->user, text.data ? text.data : "", text.size, &rest, &list, e->err);
   if (status == STATUS_OK && rest.size)
     status = cells_of_text(&e->cells, rest.data, rest.size, &cells, e->err);
-  bool found = !failed(e, status) && cells.size && el_winsertstr(line, cells.data) == 0;
+  const bool listed = status == STATUS_OK && rest.size == 0 && list.size;
+  if (listed) show_line(e); /* keys that came together are not drawn yet */
+  if (listed) status = show_list(e, &list, e->err);
+  bool found = !failed(e, status) && (listed || (cells.size && el_winsertstr(line, cells.data) == 0));
   cell_string_release(&cells);
+  buffer_release(&list);
   buffer_release(&rest);
   buffer_release(&text);
   return found ? CC_REFRESH : CC_REFRESH_BEEP;
@@ -337,15 +386,16 @@ static void bind_keys(EditLine *line) {
   for (wchar_t c = 0xA0; c <= 0xFF; c++) el_wset(line, EL_BIND, (wchar_t[]){c, 0}, L"ed-insert", NULL);
 }
 
-Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *user, LineEditor **editor,
-                        Error *err) {
+Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
+                        LineEditor **editor, Error *err) {
   *editor = NULL;
   LineEditor *e = mem_alloc(1, sizeof *e, "the line editor", err);
   if (!e) return STATUS_FAILED;
   e->complete = complete;
   e->user = user;
   cells_begin();
-  e->display = (LineDisplay){.cells = &e->cells, .screen = screen, .ansi = ansi, .prompt = ""};
+  e->display =
+      (LineDisplay){.cells = &e->cells, .screen = screen, .ansi = ansi, .style = style, .prompt = ""};
   e->display.columns = console_columns();
   e->display.rows = console_rows();
   e->drawn = fopencookie(e, "w", (cookie_io_functions_t){.write = hear_bell});

@@ -9,16 +9,20 @@
 #include <stdio.h>
 
 #include "base/buffer.h"
+#include "terminal/word_wrap.h"
 
 typedef struct LineEditor LineEditor;
 
 /* Completes the word at the end of line[0..size): appends to `rest` the missing end of the only candidate, or
- * the missing part that all candidates share. */
-typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Error *err);
+ * the missing part that all candidates share. Where they share none, it appends them to `list`, each with a
+ * NUL at its end, to be shown. */
+typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Buffer *list,
+                                Error *err);
 
-/* `screen` is the terminal's stream for drawing. PRECOND console_begin() */
-Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *user, LineEditor **editor,
-                        Error *err);
+/* `screen` is the terminal's stream for drawing; the line has a style if it is `ansi`. PRECOND
+ * console_begin() */
+Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
+                        LineEditor **editor, Error *err);
 void line_editor_close(LineEditor *editor); /* NULL is fine */
 
 typedef enum {

@@ -12,6 +12,7 @@ pexpect = pytest.importorskip("pexpect", reason="needs pexpect")
 
 LIMIT_S = 30
 PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
+MINE, NOT_MINE = "\x1b[32m", "\x1b[39m"  # the style of what is typed
 READY = PASTE_ON + "> "  # where the editor begins to read
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}"
             "{% if add_generation_prompt %}a: {% endif %}")
@@ -20,7 +21,7 @@ TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfo
 class Terminal:
     """A chat on a terminal. What it writes is text here, escape sequences included."""
 
-    def __init__(self, command, environment, rows=24, columns=80):
+    def __init__(self, command, environment, rows=24, columns=250):  # wide: no message is broken
         self.child = pexpect.spawn(command[0], command[1:], env=environment, dimensions=(rows, columns),
                                    timeout=LIMIT_S, encoding="utf-8", codec_errors="replace")
         self.child.delaybeforesend = self.child.delayafterread = None
@@ -34,7 +35,7 @@ class Terminal:
         return self.child.before
 
     def ready(self):
-        return self.wait(READY)
+        return self.wait(READY, PASTE_ON + MINE + "> ")
 
     def type(self, keys):
         self.child.send(keys)
@@ -42,7 +43,8 @@ class Terminal:
     def say(self, line):
         """Enters a line: what is written until the next one can be, without the line's own echo."""
         self.type(line + "\r")
-        return self.ready().replace(PASTE_OFF, "").split("\r\n", 1)[-1].replace("\r\n", "\n")
+        written = self.ready().replace(PASTE_OFF, "").split("\r\n", 1)[-1].replace("\r\n", "\n")
+        return written.removeprefix(NOT_MINE)
 
     def echoes(self):
         return bool(termios.tcgetattr(self.child.child_fd)[3] & termios.ECHO)

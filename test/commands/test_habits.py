@@ -1,6 +1,7 @@
 """What people type who come from other programs, or from a script whose variable is unset: it works, or a line says
 what to type instead; nothing that was given is dropped without a word."""
 import json
+import re
 
 import pytest
 
@@ -156,6 +157,13 @@ def test_flags_of_other_programs_have_their_word_here(run, flag, instead):
 def test_no_word_of_others_is_one_of_ours(root, run):
     """The table would hide it."""
     text = (root / "src" / "commands" / "foreign_words.c").read_text()
+    before, rest = text.split("other_chat_words[] = {")
+    of_chats, after = rest.split("};", 1)
+    text = before + after
+    words_of_chats = {word for entry in of_chats.split('{"')[1:] for word in entry.split('"')[0].split(", ")}
+    ours = set(re.findall(r"/(\w+)", run("chat", "-m", root / "test/data/stories260K-awq", "--chat-template", "chatml",
+                                        input=b"/help\n").stderr.decode()))
+    assert "regen" in ours and len(words_of_chats) > 20 and not words_of_chats & ours
     words = {word for entry in text.split('{"')[1:] for word in entry.split('"')[0].split(", ")}
     commands = run("--help").stdout.decode().split("Commands:\n")[1].split("\n\n")[0]
     names = {line.split()[0] for line in commands.splitlines()}

@@ -9,6 +9,7 @@
 #include "commands/chat/dialogue.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/foreign_words.h"
 #include "commands/input_text.h"
 #include "terminal/console.h"
 
@@ -39,6 +40,16 @@ static Status report_and_go_on(const Dialogue *d, Status status, const Error *er
   return STATUS_OK;
 }
 
+static Status refuse_word(const ChatLine *line, Error *err) {
+  const char *instead = foreign_chat_word(line->name, line->name_size);
+  const int size = line->name_size < 40 ? (int)line->name_size : 40;
+  char nearest[64] = "/help lists them";
+  if (!instead && line->nearest) snprintf(nearest, sizeof nearest, "is it /%s?", line->nearest);
+  return error_set(err, STATUS_USAGE,
+                   "there is no command /%.*s: %s (a line that begins with a blank is text)", size,
+                   line->name, instead ? instead : nearest);
+}
+
 static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error *err) {
   if (text_is_blank(text->data, text->size)) return STATUS_OK;
   ChatLine line = {.word = WORD_TEXT};
@@ -48,11 +59,8 @@ static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error 
     return status == STATUS_USAGE ? report_and_go_on(d, status, err)
                                   : status; /* a failed device does not recover */
   }
-  if (line.word != WORD_UNKNOWN) return report_and_go_on(d, chat_command(d, &line, err), err);
-  Status status =
-      error_set(err, STATUS_USAGE, "there is no command %.*s: is it /%s? (Behind a blank it is text.)",
-                (int)(text->size < 40 ? text->size : 40), text->data, line.nearest);
-  return report_and_go_on(d, status, err);
+  return report_and_go_on(
+      d, line.word == WORD_UNKNOWN ? refuse_word(&line, err) : chat_command(d, &line, err), err);
 }
 
 /* An interruption while the user's text is encoded sends nothing, and the chat continues. */
@@ -74,6 +82,7 @@ static Status talk(Dialogue *d, Error *err) {
     n_none = kind == INPUT_NONE ? n_none + 1 : 0;
     if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
     if (kind != INPUT_NONE) status = survive_interruption(d, take_input(d, &text, kind, err));
+    dialogue_end_turn(d);
     if (d->interactive && console_leaving()) break;
   }
   buffer_release(&text);
@@ -99,6 +108,24 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
   return assistant_start(a, a->system.size, err); /* a token has at least one byte */
 }
 
+/* The model's name, how its weights are stored, where it runs, and how long a conversation can be. */
+static void print_banner(Dialogue *d) {
+  const Assistant *a = &d->assistant;
+  const QuantScheme *scheme = &a->model->config.quant.scheme;
+  char weights[64] = "not quantised", device[DEVICE_NAME_SIZE];
+  if (scheme->method != QUANT_NONE)
+    snprintf(weights, sizeof weights, "%d bits (%s)", scheme->bits, quant_method_name(scheme->method));
+  if (a->device.backend == &cpu_backend)
+    snprintf(device, sizeof device, "CPU, %d thread%s", a->device.options.n_threads,
+             a->device.options.n_threads == 1 ? "" : "s");
+  else
+    device_describe(&a->device, device);
+  dialogue_note(d, "%s: %s; %s; context %d", a->place.name, weights, device, session_context(a->session));
+  dialogue_note(d, "/help lists commands, Ctrl-D leaves");
+  d->turn_ends = true;
+  dialogue_end_turn(d);
+}
+
 static Status open_terminal(Dialogue *d, Error *err) {
   d->screen = isatty(STDOUT_FILENO) ? stdout : stderr;
   d->interactive = isatty(STDIN_FILENO) && isatty(fileno(d->screen));
@@ -112,10 +139,10 @@ static Status open_terminal(Dialogue *d, Error *err) {
   const volatile int *loading = d->assistant.interrupted;
   TRY(console_begin(fileno(d->screen), d->ansi, err));
   assistant_heed(&d->assistant, console_interrupted());
-  TRY(chat_input_open(&d->input, d->screen, d->ansi, !d->talk->no_history, err));
+  const TextStyle style = d->dim ? STYLE_MINE : STYLE_NONE;
+  TRY(chat_input_open(&d->input, d->screen, d->ansi, style, !d->talk->no_history, err));
   if (*loading || *console_interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  dialogue_note(d, "%s, context %d; /help lists commands, Ctrl-D leaves",
-                d->assistant.model->config.architecture, session_context(d->assistant.session));
+  print_banner(d);
   return STATUS_OK;
 }
 

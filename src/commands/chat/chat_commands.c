@@ -169,6 +169,7 @@ static Status edit(Dialogue *d, Error *err) {
     dialogue_note(d, text.size ? "nothing was changed" : "the text is empty: nothing is sent");
   } else if (status == STATUS_OK) {
     status = chat_input_remember(&d->input, text.data, text.size, err);
+    if (status == STATUS_OK) status = chat_input_show(&d->input, text.data, text.size, err);
     if (status == STATUS_OK)
       status = is_new ? dialogue_send(d, text.data, text.size, err) : answer_anew(d, turn, &text, err);
   }
@@ -253,6 +254,23 @@ static Status save(Dialogue *d, const char *path, Error *err) {
   return STATUS_OK;
 }
 
+/* Shows the last message and its answer: the user sees which conversation goes on. */
+static Status show_last_turn(Dialogue *d, Error *err) {
+  const Conversation *c = &d->conversation;
+  const size_t turn = conversation_last_turn(c);
+  if (!d->interactive || turn == c->count) return STATUS_OK;
+  const Buffer *asked = &c->messages[turn].text;
+  Buffer excerpt = {0};
+  Status status = dialogue_excerpt(asked->data ? asked->data : "", asked->size, 400, &excerpt, err);
+  if (status == STATUS_OK)
+    status = chat_input_show(&d->input, excerpt.data ? excerpt.data : "", excerpt.size, err);
+  buffer_release(&excerpt);
+  for (size_t i = turn + 1; i < c->count && status == STATUS_OK; i++)
+    status = dialogue_recall(d, &c->messages[i].text, err);
+  d->turn_ends = true;
+  return status;
+}
+
 static Status load(Dialogue *d, const char *path, Error *err) {
   Conversation before = d->conversation;
   IdList ids = {0};
@@ -270,6 +288,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
     bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;
     dialogue_note(d, "%zu message%s, %zu tokens%s", n, plural((long long)n), ids.count,
                   open ? "; the last one has no answer: /regen" : "");
+    status = show_last_turn(d, err);
   }
   id_list_release(&ids);
   return status;

@@ -2,6 +2,7 @@
 #include "commands/chat/chat_complete.h"
 
 #include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -9,19 +10,32 @@
 #include "commands/chat/chat_settings.h"
 #include "commands/chat/chat_words.h"
 #include "commands/chat/user_path.h"
+#include "commands/flags.h"
 
-/* The longest common continuation of all matching words, after the `size` bytes typed so far. */
+/* All words that match, and their longest common continuation after the `size` bytes typed so far. */
 typedef struct {
   const char *typed;
   size_t size;
   Buffer *rest;
-  size_t n;
+  StringList words; /* in new memory, for the list */
 } Candidates;
+
+static Status remember(Candidates *c, const char *word, const char *ending, Error *err) {
+  const size_t length = strlen(word), end = strlen(ending);
+  char *copy = mem_alloc(length + end + 1, 1, "a list", err);
+  if (!copy) return STATUS_FAILED;
+  memcpy(copy, word, length);
+  memcpy(copy + length, ending, end);
+  Status status = string_list_add(&c->words, copy, err);
+  if (status) free(copy);
+  return status;
+}
 
 static Status consider(Candidates *c, const char *word, const char *ending, Error *err) {
   size_t length = strlen(word);
   if (length < c->size || memcmp(word, c->typed, c->size) != 0) return STATUS_OK;
-  if (c->n++ == 0) {
+  TRY(remember(c, word, *ending == ' ' ? "" : ending, err));
+  if (c->words.count == 1) {
     TRY(buffer_append(c->rest, word + c->size, length - c->size, err));
     return buffer_append_string(c->rest, ending, err);
   }
@@ -33,40 +47,61 @@ static Status consider(Candidates *c, const char *word, const char *ending, Erro
   return STATUS_OK;
 }
 
-static Status consider_files(const char *typed, size_t size, Buffer *rest, Error *err) {
-  size_t slash = size;
+static int compare(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Appends the words in order, if there is nothing else to be done with several. Frees them. */
+static Status finish(Candidates *c, Status status, Buffer *list, Error *err) {
+  StringList *words = &c->words;
+  const bool listed = status == STATUS_OK && words->count > 1 && c->rest->size == 0;
+  if (listed) qsort(words->items, words->count, sizeof *words->items, compare);
+  for (size_t i = 0; listed && i < words->count && status == STATUS_OK; i++)
+    status = buffer_append(list, words->items[i], strlen(words->items[i]) + 1, err);
+  for (size_t i = 0; i < words->count; i++) free((char *)words->items[i]);
+  string_list_release(words);
+  return status;
+}
+
+static Status consider_files(Candidates *c, Error *err) {
+  const char *typed = c->typed;
+  size_t slash = c->size;
   while (slash && typed[slash - 1] != '/') slash--;
   char *directory;
   TRY(user_path(slash ? typed : ".", slash ? slash : 1, &directory, err));
-  Candidates c = {.typed = typed + slash, .size = size - slash, .rest = rest};
-  DIR *list = opendir(directory);
+  c->typed += slash;
+  c->size -= slash;
+  DIR *entries = opendir(directory);
   Status status = STATUS_OK;
-  for (struct dirent *entry; list && status == STATUS_OK && (entry = readdir(list));) {
+  for (struct dirent *entry; entries && status == STATUS_OK && (entry = readdir(entries));) {
     const char *name = entry->d_name;
-    if (name[0] == '.' && (c.size == 0 || c.typed[0] != '.')) continue;
+    if (name[0] == '.' && (c->size == 0 || c->typed[0] != '.')) continue;
     if (utf8_valid_prefix(name, strlen(name)) != strlen(name)) continue;
     char *path = path_join(directory, name, err);
     if (!path) status = STATUS_FAILED;
-    if (path) status = consider(&c, name, file_is_directory(path) ? "/" : "", err);
+    if (path) status = consider(c, name, file_is_directory(path) ? "/" : "", err);
     free(path);
   }
-  if (list) closedir(list);
+  if (entries) closedir(entries);
   free(directory);
   return status;
 }
 
-Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Error *err) {
+static Status consider_all(Candidates *c, const char *line, const char *blank, Error *err) {
+  for (int i = 0; !blank && i < WORD_TEXT; i++)
+    TRY(consider(c, chat_commands[i].name, chat_commands[i].argument ? " " : "", err));
+  if (!blank) return STATUS_OK;
+  ChatLine parsed = chat_parse(line, (size_t)(blank - line));
+  if (parsed.word == WORD_SET && !memchr(c->typed, ' ', c->size))
+    for (size_t i = 0; i < chat_n_settings; i++) TRY(consider(c, chat_setting_names[i], " ", err));
+  if (parsed.word < WORD_TEXT && chat_commands[parsed.word].is_file) return consider_files(c, err);
+  return STATUS_OK;
+}
+
+Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Buffer *list, Error *err) {
   (void)user;
   if (size == 0 || line[0] != '/') return STATUS_OK;
   const char *blank = memchr(line, ' ', size), *typed = blank ? blank + 1 : line + 1;
   Candidates c = {.typed = typed, .size = (size_t)(line + size - typed), .rest = rest};
-  for (int i = 0; !blank && i < WORD_TEXT; i++)
-    TRY(consider(&c, chat_commands[i].name, chat_commands[i].argument ? " " : "", err));
-  if (!blank) return STATUS_OK;
-  ChatLine parsed = chat_parse(line, (size_t)(blank - line));
-  if (parsed.word == WORD_SET && !memchr(typed, ' ', c.size))
-    for (size_t i = 0; i < chat_n_settings; i++) TRY(consider(&c, chat_setting_names[i], " ", err));
-  if (parsed.word < WORD_TEXT && chat_commands[parsed.word].is_file)
-    return consider_files(typed, c.size, rest, err);
-  return STATUS_OK;
+  return finish(&c, consider_all(&c, line, blank, err), list, err);
 }

@@ -4,4 +4,4 @@
 #include "base/buffer.h"
 
 /* A LineCompleter (line_editor.h); `user` is ignored. */
-Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Error *err);
+Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Buffer *list, Error *err);

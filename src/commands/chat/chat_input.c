@@ -27,9 +27,11 @@ static void note_no_history(ChatInput *input, const Error *err) {
   input->history_fails = true;
 }
 
-Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, bool with_history, Error *err) {
+Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
+                       Error *err) {
   input->screen = screen;
-  TRY(line_editor_open(screen, ansi, chat_complete, NULL, &input->editor, err));
+  input->style = style;
+  TRY(line_editor_open(screen, ansi, style, chat_complete, NULL, &input->editor, err));
   if (!with_history) return STATUS_OK;
   Error why = {{0}};
   Status status = history_path(&input->history, &why);
@@ -61,19 +63,32 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
 
 /* --- lines */
 
-/* Takes the first saved line and shows it as if it were typed now. */
-static Status take_kept(ChatInput *input, const char *prompt, Error *err) {
+static Status show_after(const ChatInput *input, const char *prompt, const char *text, size_t size,
+                         Error *err) {
   Buffer shown = {0};
+  Status status = terminal_text(&shown, text, size, err);
+  if (status == STATUS_OK)
+    fprintf(input->screen, "%s%s%.*s%s\n", style_begin(input->style), prompt, (int)shown.size,
+            shown.data ? shown.data : "", style_end(input->style));
+  fflush(input->screen);
+  buffer_release(&shown);
+  return status;
+}
+
+static const char usual_prompt[] = "> ";
+
+Status chat_input_show(const ChatInput *input, const char *text, size_t size, Error *err) {
+  return show_after(input, usual_prompt, text, size, err);
+}
+
+/* Takes the first saved line and shows it. */
+static Status take_kept(ChatInput *input, const char *prompt, Error *err) {
   size_t size = strlen(input->kept.data);
   input->line.size = 0;
   TRY(buffer_append(&input->line, input->kept.data, size, err));
   input->kept.size -= size + 1;
   memmove(input->kept.data, input->kept.data + size + 1, input->kept.size);
-  Status status = terminal_text(&shown, input->line.data, size, err);
-  if (status == STATUS_OK) fprintf(input->screen, "%s%.*s\n", prompt, (int)shown.size, shown.data);
-  fflush(input->screen);
-  buffer_release(&shown);
-  return status;
+  return show_after(input, prompt, input->line.data ? input->line.data : "", size, err);
 }
 
 static Status read_line(ChatInput *input, const char *prompt, LineResult *result, Error *err) {
@@ -143,7 +158,7 @@ static Status remember_block(ChatInput *input, const Buffer *text, Error *err) {
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err) {
   LineResult result;
   text->size = 0;
-  TRY(read_line(input, "> ", &result, err));
+  TRY(read_line(input, usual_prompt, &result, err));
   *kind = result == LINE_INTERRUPTED ? INPUT_NONE : result == LINE_END ? INPUT_END : INPUT_LINE;
   if (*kind != INPUT_LINE) return STATUS_OK;
   if (begins_block(&input->line)) {

@@ -11,14 +11,17 @@
 typedef struct {
   LineEditor *editor; /* NULL: lines of standard input */
   FILE *screen;       /* output of the editor */
+  TextStyle style;    /* of the user's lines */
   char *history;      /* path of the history file, or NULL */
   bool history_fails; /* its failure was reported */
   Buffer line, last;  /* the current line; the last one in the history */
   Buffer kept;        /* lines typed before a question appeared, each with a NUL; they are read next */
 } ChatInput;          /* starts zeroed */
 
-/* For a terminal: PRECOND console_begin(). Without this call, input is the lines of standard input. */
-Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, bool with_history, Error *err);
+/* For a terminal: PRECOND console_begin(). The user's lines have a style if it is `ansi`. Without this call,
+ * input is the lines of standard input. */
+Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
+                       Error *err);
 void chat_input_close(ChatInput *input);
 
 typedef enum {
@@ -32,6 +35,9 @@ Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *e
 /* Adds an entry to the arrow keys' history and to the file. The first failure to write the file is reported
  * on standard error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
+
+/* Shows a message on the terminal as if it were typed now. */
+Status chat_input_show(const ChatInput *input, const char *text, size_t size, Error *err);
 
 /* Asks a yes/no question. Ctrl-C, Ctrl-D and input from a pipe mean no. After any other line the question is
  * repeated; a line typed before the question appeared is saved and read next. */

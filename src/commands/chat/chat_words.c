@@ -7,7 +7,8 @@
 #include "commands/did_you_mean.h"
 
 const ChatCommand chat_commands[] = {
-    [WORD_CLEAR] = {"clear", " new ", NULL, "forgets the conversation; the system message stays", false},
+    [WORD_CLEAR] = {"clear", " new reset ", NULL, "forgets the conversation; the system message stays",
+                    false},
     [WORD_EDIT] = {"edit", "", NULL, "your last message in $EDITOR; it is answered anew", false},
     [WORD_EXIT] = {"exit", " quit bye ", NULL, "leaves (so does Ctrl-D)", false},
     [WORD_HELP] = {"help", " ? ", NULL, "this", false},
@@ -46,11 +47,17 @@ static ChatWord find_word(const char *text, size_t size) {
   return WORD_TEXT;
 }
 
+/* True if it has only letters, and dashes between them: paths and numbers have more. */
+static bool is_like_a_command(const char *text, size_t size) {
+  for (size_t i = 0; i < size; i++) {
+    const bool letter = (text[i] | 32) >= 'a' && (text[i] | 32) <= 'z';
+    if (!letter && !(i && (text[i] == '-' || text[i] == '_'))) return false;
+  }
+  return size > 0;
+}
+
 static const char *nearest_command(const char *text, size_t size) {
   Suggestion nearest = suggestion_begin(text, size);
-  for (size_t i = 0; i < size; i++)
-    if ((text[i] | 32) < 'a' || (text[i] | 32) > 'z') return NULL;
-  if (size == 0) return NULL;
   for (int i = 0; i < WORD_TEXT; i++)
     suggestion_consider(&nearest, chat_commands[i].name, strlen(chat_commands[i].name));
   return nearest.word;
@@ -63,15 +70,18 @@ ChatLine chat_parse(const char *line, size_t size) {
   size_t end = 1;
   while (end < size && !is_blank(line[end])) end++;
   ChatWord word = find_word(line + 1, end - 1);
+  if (word != WORD_SYSTEM && word != WORD_TOOL && memchr(line + end, '\n', size - end))
+    return parsed; /* commands are single lines */
   if (word == WORD_TEXT) {
-    if (end == size) parsed.nearest = nearest_command(line + 1, end - 1);
-    if (parsed.nearest) parsed.word = WORD_UNKNOWN;
+    if (!is_like_a_command(line + 1, end - 1)) return parsed;
+    parsed.word = WORD_UNKNOWN;
+    parsed.name = line + 1;
+    parsed.name_size = end - 1;
+    parsed.nearest = nearest_command(line + 1, end - 1);
     return parsed;
   }
   size_t start = end;
   while (start < size && is_blank(line[start])) start++;
-  if (word != WORD_SYSTEM && word != WORD_TOOL && memchr(line + end, '\n', size - end))
-    return parsed; /* commands are single lines */
   parsed.word = word;
   parsed.argument = line + start;
   parsed.size = size - start;

@@ -20,7 +20,7 @@ typedef enum {
   WORD_TOOL,
   WORD_UNDO,
   WORD_TEXT,    /* a message */
-  WORD_UNKNOWN, /* resembles a command */
+  WORD_UNKNOWN, /* no command, but no text either */
 } ChatWord;
 
 typedef struct {
@@ -36,10 +36,12 @@ typedef struct {
   ChatWord word;
   const char *argument; /* [size] argument of a command, trimmed */
   size_t size;
-  const char *nearest; /* for WORD_UNKNOWN: the command that was probably meant */
+  const char *name; /* [name_size] for WORD_UNKNOWN: the word, without the slash */
+  size_t name_size;
+  const char *nearest; /* and the command that was probably meant, or NULL */
 } ChatLine;
 
 /* A command is a slash, a known name, and the argument if it takes one, on one line (/system and /tool take
- * several). Other lines are text: "/usr/bin/env is what?", " /help", "/foo bar". A single word that
- * resembles a command is WORD_UNKNOWN. */
+ * several). A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN.
+ * Others are text: "/usr/bin/env is what?", " /help", "/2 apples". */
 ChatLine chat_parse(const char *line, size_t size);

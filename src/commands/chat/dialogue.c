@@ -38,22 +38,47 @@ void dialogue_release(Dialogue *d) {
   assistant_release(&d->assistant);
 }
 
+/* Writes a text and ends its last line; words wrap. PRECOND d->interactive */
+static Status put_wrapped(const Dialogue *d, bool dim, const char *text, size_t size, Error *err) {
+  const bool wraps = !d->assistant.flags->answer.no_wrap;
+  Markdown m = {.wrap = {.styles = d->dim, .columns = wraps ? terminal_columns(fileno(d->screen)) : 0},
+                .is_plain = true,
+                .is_dim = dim && d->dim};
+  Buffer safe = {0};
+  Status status = terminal_text(&safe, text, size, err);
+  if (status == STATUS_OK) status = buffer_append(&safe, "\n", 1, err);
+  if (status == STATUS_OK) status = markdown_push(&m, safe.data, safe.size, err);
+  if (status == STATUS_OK) status = markdown_end(&m, err);
+  if (status == STATUS_OK && m.wrap.out.size) fwrite(m.wrap.out.data, 1, m.wrap.out.size, d->screen);
+  fflush(d->screen);
+  buffer_release(&safe);
+  markdown_release(&m);
+  return status;
+}
+
 void dialogue_line(const Dialogue *d, bool is_note, const char *format, ...) {
   char line[2048];
   va_list args;
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
-  const bool dim = is_note && d->dim && d->interactive;
-  put_shown(d,
-            !d->interactive ? "auk: "
-            : dim           ? "\033[2m"
-                            : "",
-            line, strlen(line), dim ? "\033[22m\n" : "\n");
+  if (d->interactive)
+    put_wrapped(d, is_note, line, strlen(line), NULL);
+  else
+    put_shown(d, "auk: ", line, strlen(line), "\n");
+}
+
+Status dialogue_recall(const Dialogue *d, const Buffer *text, Error *err) {
+  return text->size ? put_wrapped(d, true, text->data, text->size, err) : STATUS_OK;
 }
 
 void dialogue_print(const Dialogue *d, const Buffer *lines) {
   put_shown(d, "", lines->data ? lines->data : "", lines->size, "");
+}
+
+void dialogue_end_turn(Dialogue *d) {
+  if (d->turn_ends && d->interactive) put_shown(d, "", "\n", 1, "");
+  d->turn_ends = false;
 }
 
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err) {
@@ -364,6 +389,7 @@ static Status answer_once(Dialogue *d, bool *answered, Error *err) {
     return STATUS_OK;
   }
   *answered = true;
+  d->turn_ends = true;
   TRY(keep_answer(d, err));
   forget(d, &forgotten);
   note_end(d);

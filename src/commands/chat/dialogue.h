@@ -36,6 +36,7 @@ typedef struct {
   Totals totals;
   int reported_percent; /* highest fullness of the context reported, in percent */
   bool weights_changed; /* the weight files were written to: no more answers */
+  bool turn_ends;       /* an answer came, and no empty line after it yet */
   bool leaves;
 } Dialogue; /* starts zeroed */
 
@@ -47,6 +48,10 @@ void dialogue_release(Dialogue *dialogue);
 #define dialogue_note(dialogue, ...) dialogue_line(dialogue, true, __VA_ARGS__)
 void dialogue_line(const Dialogue *dialogue, bool is_note, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Writes an empty line after an answer and its notes, on a terminal. */
+void dialogue_end_turn(Dialogue *dialogue);
+/* Shows a text of an earlier answer on a terminal: dim, words wrapped. */
+Status dialogue_recall(const Dialogue *dialogue, const Buffer *text, Error *err);
 void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
 /* Appends the beginning of a text as one line of at most `most` characters, safe for a terminal. */
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);

@@ -13,12 +13,39 @@
 #include "commands/chat/user_path.h"
 #include "test/directory.h"
 
-static void assert_rest(const char *line, const char *want) {
-  Buffer rest = {0};
-  assert_int_equal(chat_complete(NULL, line, strlen(line), &rest, NULL), STATUS_OK);
+/* Asserts what is put in, and the list that is shown instead, its words joined by blanks. */
+static void assert_completed(const char *line, const char *want, const char *want_list) {
+  Buffer rest = {0}, list = {0};
+  assert_int_equal(chat_complete(NULL, line, strlen(line), &rest, &list, NULL), STATUS_OK);
+  for (size_t i = 0; i < list.size; i++)
+    if (list.data[i] == 0) list.data[i] = i + 1 < list.size ? ' ' : 0;
+  if (want_list && strcmp(list.size ? list.data : "", want_list) != 0)
+    fail_msg("\"%s\" shows \"%s\", expected \"%s\"", line, list.size ? list.data : "", want_list);
+  buffer_release(&list);
   if (rest.size != strlen(want) || (rest.size && memcmp(rest.data, want, rest.size) != 0))
     fail_msg("\"%s\" is completed by \"%.*s\", expected \"%s\"", line, (int)rest.size, rest.data, want);
   buffer_release(&rest);
+}
+
+static void assert_rest(const char *line, const char *want) {
+  assert_completed(line, want, *want ? "" : NULL);
+}
+
+static void several_candidates_are_shown(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"/s", "save set stats system"},
+      {"/", "clear edit exit help load read regen save set stats system tokens undo"},
+      {"/re", "read regen"},
+      {"/x", ""},
+      {"/clear", ""},
+      {"/set top-", "top-k top-p"},
+      {"/set th", ""}, /* "ink" is put in */
+      {"/set think", "think think-budget"},
+      {"x", ""},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_completed(cases[i][0], strcmp(cases[i][0], "/set th") == 0 ? "ink" : "", cases[i][1]);
 }
 
 static void commands_are_completed_to_where_they_differ(void **state) {
@@ -95,6 +122,7 @@ static void files_are_completed_where_a_command_takes_one(void **state) {
   char here[300];
   assert_non_null(getcwd(here, sizeof here));
   assert_int_equal(chdir(own_directory), 0);
+  assert_completed("/read ", "", "a file.txt folder/ letters/ mail one mail two \xc3\xa4h \xc3\xb6l");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char line[400];
     const char *place = strstr(cases[i][0], "DIR");
@@ -146,6 +174,7 @@ static void a_person_names_a_file_as_in_a_shell(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(several_candidates_are_shown),
       cmocka_unit_test(commands_are_completed_to_where_they_differ),
       cmocka_unit_test(settings_are_completed_behind_their_command),
       cmocka_unit_test(files_are_completed_where_a_command_takes_one),

@@ -177,10 +177,15 @@ def test_a_block_is_one_message(chat, saved):
 
 def test_text_and_commands_are_told_apart(chat, saved):
     terminal = chat("-n", 2)
-    texts = ["/usr/bin/env is what?", "/tmp", " /help", "/foo bar", "//"]
+    texts = ["/usr/bin/env is what?", " /tmp", " /help", "/2 apples", "//"]
     for text in texts:
         terminal.say(text)
-    assert "is it /help?" in terminal.say("/hlep")
+    hint = "(a line that begins with a blank is text)\n"
+    assert terminal.say("/hlep") == f"there is no command /hlep: is it /help? {hint}"
+    assert terminal.say("/tmp") == f"there is no command /tmp: /help lists them {hint}"
+    assert terminal.say("/foo bar") == f"there is no command /foo: /help lists them {hint}"
+    instead = "another model is another chat: auk chat -m MODEL"
+    assert terminal.say("/model qwen3") == f"there is no command /model: {instead} {hint}"
     assert "stands alone" in terminal.say("/clear the table")
     terminal.say("")
     terminal.say("   ")
@@ -315,7 +320,7 @@ def test_a_terminal_that_knows_no_sequences_gets_none(chat):
     terminal = chat("-n", 5, environment={"TERM": "dumb"}, wait=False)
     terminal.wait("\r\n> ")
     terminal.type("Hello\r")
-    terminal.wait("of 512]\r\n> ")
+    terminal.wait("of 512]\r\n\r\n> ")
     terminal.type("\x04")
     assert terminal.end() == 0
     assert "\x1b" not in terminal.seen
@@ -333,8 +338,8 @@ def test_notes_are_dim_where_there_are_colours(chat):
 
 def typed_below_an_answer(chat, line, columns):
     """A terminal with the line being typed, its view, and the rows above the line."""
-    terminal = chat("-n", 4, "--no-history", rows=12, columns=columns)
-    view = View(terminal, 12, columns)
+    terminal = chat("-n", 4, "--no-history", rows=20, columns=columns)
+    view = View(terminal, 20, columns)
     terminal.type("above\r")
     view.look(lambda lines: "> above" in lines and ">" in lines)
     terminal.type(line)
@@ -350,7 +355,7 @@ LONG_LINE = "one two three four five six seven eight"
 def test_a_window_that_narrows_while_a_line_is_typed_leaves_what_stands_above_it(chat):
     """The line then covers more rows than it did, of which this terminal has made none."""
     _, view, above = typed_below_an_answer(chat, LONG_LINE, 60)
-    view.resize(12, 25)
+    view.resize(20, 25)
     want = ["> " + LONG_LINE[:23], LONG_LINE[23:]]
     assert view.look(lambda lines: want[1] in lines) == [row[:25].rstrip() for row in above] + want
 
@@ -358,9 +363,9 @@ def test_a_window_that_narrows_while_a_line_is_typed_leaves_what_stands_above_it
 def test_a_window_that_widens_while_a_line_is_typed_leaves_what_stands_above_it(chat):
     """The line then covers fewer rows than it did, which this terminal has joined."""
     terminal, view, above = typed_below_an_answer(chat, LONG_LINE, 25)
-    view.screen = Screen(12, 60)
+    view.screen = Screen(20, 60)
     view.screen.feed("\r\n".join([*above, "> " + LONG_LINE]))
-    terminal.child.setwinsize(12, 60)
+    terminal.child.setwinsize(20, 60)
     terminal.type("!")  # comes after the line was drawn anew
     want = "> " + LONG_LINE + "!"
     assert view.look(lambda lines: want in lines) == [*above, want]
