@@ -29,9 +29,15 @@ typedef struct {
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
   bool long_rope;
-  bool again;     /* its pages were taken back once */
-  int n_rows;     /* in this step */
-  int n_expected; /* tokens of the answer, while it is not known */
+  bool again;      /* its pages were taken back once */
+  int n_rows;      /* in this step */
+  Drafter drafter; /* name NULL: none */
+  Guessing guessing;
+  Guesses guesses;     /* of this step: rows after the sequence's own */
+  int n_right, n_same; /* guesses that are in ids; ids that the drafter has seen */
+  int logits_row;      /* of its last own row in this step; -1: it has none */
+  bool picks;          /* it gets a token from the row of a guess */
+  int n_expected;      /* tokens of the answer, while it is not known */
   double start_ms;
 } Sequence;
 
@@ -42,6 +48,9 @@ struct Batch {
   StateOptions sizes;
   int n_table; /* pages of n_ctx tokens */
   bool shares; /* sequences share pages: the model has no recurrent state */
+  int n_guesses;
+  bool guess_always;
+  Status (*open_drafter)(int n_ctx, Drafter *drafter, Error *err);
   PagePool *pool;
   Sequence *slots;   /* [n_sequences] */
   Sequence **active; /* [n_active] of n_sequences, the oldest first */
@@ -116,6 +125,7 @@ static Status open_sequences(Batch *b, Error *err) {
         !(s->pages = mem_alloc((size_t)b->n_table, sizeof *s->pages, "page tables", err)))
       return STATUS_FAILED;
     TRY(sampler_open(&greedy, b->config->vocab_size, &s->sampler, err));
+    if (b->n_guesses > 0) TRY(b->open_drafter(b->sizes.n_ctx, &s->drafter, err));
   }
   return STATUS_OK;
 }
@@ -142,6 +152,9 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
                .sizes = sizes,
                .n_table = pages_of(backend, sizes.n_ctx),
                .shares = recurrent_bytes(backend, &model->config) == 0};
+  b->n_guesses = b->shares && options->open_drafter ? options->n_guesses : 0;
+  b->guess_always = options->guess_always;
+  b->open_drafter = options->open_drafter;
   Status status = open_sequences(b, err);
   if (status == STATUS_OK) status = open_rows(b, err);
   if (status == STATUS_OK) status = page_pool_open(sizes.n_pages, backend->page_tokens, &b->pool, err);
@@ -159,6 +172,7 @@ void batch_close(Batch *b) {
   page_pool_close(b->pool);
   for (int i = 0; b->slots && i < b->sizes.n_sequences; i++) {
     sampler_close(b->slots[i].sampler);
+    drafter_close(&b->slots[i].drafter);
     free(b->slots[i].ids);
     free(b->slots[i].pages);
   }
@@ -228,6 +242,7 @@ static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *er
   sampler_allow(s->sampler, NULL);
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
   b->n_answer += s->result.generated.n_generated - s->n_expected;
+  s->result.generated.guesses = s->guessing.counts;
   leave(b, index);
   return job->done(job->user, &s->request, &s->result, err);
 }
@@ -288,6 +303,9 @@ static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, 
   b->n_prompt += s->n_ids;
   b->n_answer += s->n_expected;
   s->long_rope = s->again = false;
+  s->n_same = 0;
+  if (b->n_guesses > 0) guessing_begin(&s->guessing, b->n_guesses, &s->drafter, b->backend->row_cost, false);
+  s->guessing.always = b->guess_always;
   sampler_forget(s->sampler);
   for (int i = 0; !is_scored(s) && i < s->n_ids; i++) sampler_count_token(s->sampler, s->ids[i], false);
   s->start_ms = clock_ms();
@@ -433,6 +451,48 @@ static int paced_rows(const Batch *b) {
   return rows > least ? (int)rows : least < most ? least : most;
 }
 
+/* True if the step gives the sequence a token. */
+static bool gets_token(const Sequence *s) {
+  return s->n_rows > 0 && !is_scored(s) && s->n_past + s->n_rows == s->n_ids;
+}
+
+/* The guesses that a sequence may have: they have to fit its last page, the context and the answer. */
+static int room_for_guesses(const Batch *b, const Sequence *s) {
+  const GenerateOptions *generate = &s->request.generate;
+  const int original = rope_original_context(b->config);
+  int room = s->n_pages * b->backend->page_tokens - s->n_ids;
+  if (room > b->sizes.n_ctx - s->n_ids) room = b->sizes.n_ctx - s->n_ids;
+  if (!s->long_rope && room > original - s->n_ids) room = original - s->n_ids;
+  const int left = generate->max_tokens - s->result.generated.n_generated - s->generation.n_forced - 1;
+  return generate->max_tokens > 0 && room > left ? left : room;
+}
+
+/* Gives the rows that are left to guesses, the oldest sequence's first. */
+static Status plan_guesses(Batch *b, int n_logits, Error *err) {
+  int n_generating = 0;
+  for (int i = 0; i < b->n_active; i++) n_generating += gets_token(b->active[i]);
+  for (int i = 0; i < b->n_active; i++) {
+    Sequence *s = b->active[i];
+    s->guesses.n = s->n_right = 0;
+    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0) continue;
+    const int rows = b->sizes.max_chunk - b->n_rows, room = room_for_guesses(b, s);
+    int most = rows < n_logits ? rows : n_logits;
+    if (most > room) most = room;
+    if (most > b->n_guesses) most = b->n_guesses;
+    guessing_share(&s->guessing, n_generating);
+    if (most > 0) {
+      const DraftText text = {s->ids, s->n_ids, s->n_past, s->n_same, s->sampler};
+      TRY(s->drafter.propose(s->drafter.self, &text, most, &s->guesses, err));
+      s->n_same = s->n_ids;
+      s->guesses.n = guessing_length(&s->guessing, s->guesses.class, s->guesses.n);
+    }
+    guessing_note_step(&s->guessing, 1 + s->guesses.n, s->guesses.n, s->guesses.class, 0, 0);
+    b->n_rows += s->guesses.n;
+    n_logits -= s->guesses.n;
+  }
+  return STATUS_OK;
+}
+
 /* Chooses the rows of a step: those of each sequence that generates (several where tokens are forced), then
  * those of prompts. A sequence whose pages are taken back loses its rows. */
 static Status plan_step(Batch *b, Error *err) {
@@ -452,7 +512,7 @@ static Status plan_step(Batch *b, Error *err) {
       TRY(plan_sequence(b, s, most - b->n_rows, &n_logits, err));
     }
   }
-  return STATUS_OK;
+  return plan_guesses(b, n_logits, err);
 }
 
 /* Lists the rows of the step in the sequences' order of age. */
@@ -460,14 +520,20 @@ static TokenRange list_rows(Batch *b, int *n_logit_rows) {
   TokenRange range = {.parts = b->parts, .logit_rows = b->rows};
   *n_logit_rows = 0;
   for (int i = 0; i < b->n_active; i++) {
-    const Sequence *s = b->active[i];
+    Sequence *s = b->active[i];
+    const int end = s->n_past + s->n_rows;
+    s->logits_row = -1;
     if (s->n_rows == 0) continue;
-    b->parts[range.n_parts++] = (SequenceRows){
-        .sequence = s->slot, .pos = s->n_past, .n_tokens = s->n_rows, .long_rope = s->long_rope};
-    for (int pos = s->n_past; pos < s->n_past + s->n_rows; pos++, range.n_tokens++) {
-      b->ids[range.n_tokens] = s->ids[pos];
+    b->parts[range.n_parts++] = (SequenceRows){.sequence = s->slot,
+                                               .pos = s->n_past,
+                                               .n_tokens = s->n_rows + s->guesses.n,
+                                               .long_rope = s->long_rope};
+    for (int pos = s->n_past; pos < end + s->guesses.n; pos++, range.n_tokens++) {
+      b->ids[range.n_tokens] = pos < end ? s->ids[pos] : s->guesses.ids[pos - end];
       if (pos < first_logits(s)) continue;
-      b->samplers[*n_logit_rows] = is_scored(s) || s->generation.n_forced > 0 ? NULL : s->sampler;
+      const bool picks = pos == s->n_ids - 1 && gets_token(s);
+      if (picks) s->logits_row = *n_logit_rows;
+      b->samplers[*n_logit_rows] = picks && s->generation.n_forced == 0 ? s->sampler : NULL;
       b->rows[(*n_logit_rows)++] = range.n_tokens;
     }
   }
@@ -491,17 +557,17 @@ static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Asks each sequence that gets a token from this step which ones may be next. A failure is the request's. */
+/* Asks which tokens may be next. A failure is the request's. */
+static void restrict_next(Sequence *s) {
+  const uint64_t *mask = NULL;
+  if (!s->request.generate.allow || s->generation.n_forced > 0) return;
+  s->result.status = s->request.generate.allow(s->request.user, &mask, &s->result.error);
+  sampler_allow(s->sampler, s->result.status ? NULL : mask);
+}
+
 static void restrict_rows(Batch *b) {
-  for (int i = 0; i < b->n_active; i++) {
-    Sequence *s = b->active[i];
-    const uint64_t *mask = NULL;
-    if (s->n_rows == 0 || is_scored(s) || !s->request.generate.allow || s->n_past + s->n_rows < s->n_ids ||
-        s->generation.n_forced > 0)
-      continue;
-    s->result.status = s->request.generate.allow(s->request.user, &mask, &s->result.error);
-    sampler_allow(s->sampler, s->result.status ? NULL : mask);
-  }
+  for (int i = 0; i < b->n_active; i++)
+    if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
 }
 
 /* Takes the results of a step; sequences that end leave. */
@@ -520,13 +586,58 @@ static Status take_step(Batch *b, const BatchJob *job, Error *err) {
     } else if (n > 0) {
       goes_on = !s->result.status && take_next(b, s, row);
     }
-    row += n;
+    row += n + s->guesses.n;
     if (goes_on)
       i++;
     else
       TRY(end_sequence(b, job, s, err));
   }
   return STATUS_OK;
+}
+
+/* Takes those of the sequence's next tokens that were guessed: they are computed. True if all of them are, so
+ * that another row of logits is that of its last token. */
+static bool take_right_guesses(Batch *b, Sequence *s) {
+  const int before = s->n_right, page_tokens = b->backend->page_tokens;
+  while (s->n_past < s->n_ids && s->n_right < s->guesses.n) {
+    const bool right = s->ids[s->n_past] == s->guesses.ids[s->n_right];
+    guessing_judge(&s->guessing, right);
+    if (!right) {
+      s->guesses.n = 0;
+      return false;
+    }
+    const int page = s->pages[s->n_past / page_tokens];
+    page_pool_add(b->pool, page, s->ids + s->n_past, 1);
+    page_pool_computed(b->pool, page);
+    s->n_past++;
+    s->n_right++;
+  }
+  return s->n_right > before && s->n_past == s->n_ids;
+}
+
+/* Picks tokens from the rows of guesses that turned out right, for all sequences one by one. */
+static Status take_guessed(Batch *b, const BatchJob *job, int n_logit_rows, Error *err) {
+  for (;;) {
+    int n_picks = 0;
+    memset(b->samplers, 0, (size_t)n_logit_rows * sizeof *b->samplers);
+    for (int i = 0; i < b->n_active; i++) {
+      Sequence *s = b->active[i];
+      s->picks = s->guesses.n > 0 && take_right_guesses(b, s);
+      if (!s->picks) continue;
+      restrict_next(s);
+      if (s->generation.n_forced == 0) b->samplers[s->logits_row + s->n_right] = s->sampler;
+      n_picks++;
+    }
+    if (n_picks == 0) return STATUS_OK;
+    TRY(b->backend->sample_rows(b->state, b->samplers, n_logit_rows, b->picks, err));
+    for (int i = 0; i < b->n_active;) {
+      Sequence *s = b->active[i];
+      if (!s->picks || (!s->result.status && take_next(b, s, s->logits_row + s->n_right)))
+        i++;
+      else
+        TRY(end_sequence(b, job, s, err));
+    }
+  }
 }
 
 static Status run_step(Batch *b, const BatchJob *job, Error *err) {
@@ -541,7 +652,8 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   restrict_rows(b);
   if (step.n_logit_rows > 0)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.n_logit_rows, b->picks, err));
-  return take_step(b, job, err);
+  TRY(take_step(b, job, err));
+  return b->n_guesses > 0 ? take_guessed(b, job, step.n_logit_rows, err) : STATUS_OK;
 }
 
 static Status run(Batch *b, const BatchJob *job, Error *err) {

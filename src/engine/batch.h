@@ -16,10 +16,14 @@
 typedef struct Batch Batch;
 
 typedef struct {
-  int n_sequences; /* at once; >= 1 */
-  int n_ctx;       /* most tokens of a sequence; 0: the model's max_position */
-  int n_pages;     /* of the backend's page_tokens; 0: enough for n_sequences of n_ctx */
-  int chunk;       /* most rows of a step; 0: the backend's default; at least n_sequences */
+  int n_sequences;   /* at once; >= 1 */
+  int n_ctx;         /* most tokens of a sequence; 0: the model's max_position */
+  int n_pages;       /* of the backend's page_tokens; 0: enough for n_sequences of n_ctx */
+  int n_guesses;     /* that a sequence brings along in a step, at most; 0: none */
+  bool guess_always; /* whether they pay or not */
+  /* Opens the drafter of each sequence, which has no taps: draft_text_open(). */
+  Status (*open_drafter)(int n_ctx, Drafter *drafter, Error *err);
+  int chunk; /* most rows of a step; 0: the backend's default; at least n_sequences */
   KvType kv;
 } BatchOptions;
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
+#include "engine/drafters/draft_text.h"
 #include "model/identity.h"
 
 #define SYSTEM_IS_USUAL MEMBER_OF_TYPE(ChatFlags, system_is_usual, bool)
@@ -448,7 +449,8 @@ static int sequences_that_fit(Assistant *a, int n, size_t bytes) {
 /* True if records are answered one after another where no number is asked for: a batch does not use the
  * prefix cache, and its sequences share no beginnings where a model has recurrent states. */
 static bool prefers_one(const Assistant *a) {
-  return a->device.backend->page_tokens == 0 || a->cache || config_has_states(&a->model->config);
+  return a->device.backend->page_tokens == 0 || a->cache || a->flags->guess.draft ||
+         config_has_states(&a->model->config);
 }
 
 /* Sets the number of sequences and their pages. */
@@ -457,6 +459,9 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   DeviceMemory memory;
   a->batch_options.n_sequences = 1;
   if (n == 1 || (n == 0 && prefers_one(a))) return STATUS_OK;
+  if (a->flags->guess.draft)
+    return error_set(err, STATUS_USAGE, "--parallel %d: --draft is for one answer at a time (--parallel 1)",
+                     n);
   if (backend->page_tokens == 0)
     return error_set(err, STATUS_USAGE,
                      "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
@@ -464,8 +469,11 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   TRY(device_memory(&a->device, a->model, &memory, err));
   const size_t left = memory.free_bytes > memory.weights ? memory.free_bytes - memory.weights : 0,
                share = batch_share(a, left);
-  a->batch_options = (BatchOptions){
-      .n_ctx = a->session_options.n_ctx, .chunk = a->session_options.chunk, .kv = a->session_options.kv};
+  a->batch_options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
+                                    .n_guesses = a->session_options.n_guesses,
+                                    .open_drafter = draft_text_open,
+                                    .chunk = a->session_options.chunk,
+                                    .kv = a->session_options.kv};
   const int most = sequences_that_fit(a, n ? n : backend->sequences, n ? left : share);
   if (n > most) {
     const size_t needed = least_bytes(a, n);

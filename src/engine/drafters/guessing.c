@@ -10,7 +10,8 @@ static const double MEMORY = 0.97,    /* weight of an earlier guess, for each la
     LEAST_COST = 0.01, MOST_COST = 2; /* of a row: what lies outside is a disturbed measurement */
 
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed) {
-  *g = (Guessing){.most = most, .row_cost = row_cost, .guess_cost = drafter->cost, .timed = timed};
+  *g =
+      (Guessing){.most = most, .row_cost = row_cost, .guess_cost = drafter->cost, .share = 1, .timed = timed};
 }
 
 static double cost_of(const Guessing *g, int n) {
@@ -22,18 +23,22 @@ int guessing_length(const Guessing *g, int class, int n) {
   if (g->always) return n;
   const double right = g->classes[class].right + priors[class].right,
                chance = right / (right + g->classes[class].wrong + priors[class].wrong);
-  const double credit = 1 + (double)g->counts.n_steps / GUESS_CREDIT + g->balance;
-  double tokens = 1, all_right = 1, best = 1;
+  const double credit = g->share * (1 + (double)g->counts.n_steps / GUESS_CREDIT) + g->balance;
+  double tokens = 1, all_right = 1, best = 1 / g->share;
   int length = 0;
   for (int i = 1; i <= n && cost_of(g, i) <= credit; i++) {
     all_right *= chance;
     tokens += all_right;
-    const double rate = tokens / (1 + cost_of(g, i));
+    const double rate = tokens / (g->share + cost_of(g, i));
     if (rate <= best) continue;
     best = rate;
     length = i;
   }
   return length;
+}
+
+void guessing_share(Guessing *g, int n) {
+  g->share = g->row_cost + (1 - g->row_cost) / n;
 }
 
 static void approach(double *mean, double newest) {
@@ -69,5 +74,5 @@ void guessing_judge(Guessing *g, bool right) {
   g->classes[g->class].right = MEMORY * g->classes[g->class].right + right;
   g->classes[g->class].wrong = MEMORY * g->classes[g->class].wrong + !right;
   g->counts.n_accepted += right;
-  g->balance += right;
+  g->balance += right ? g->share : 0;
 }

@@ -22,6 +22,7 @@ typedef struct {
   double row_cost; /* measured if `timed`: of a row more in a step */
   double guess_cost;
   bool timed;
+  double share;   /* of a step that a sequence bears: a right guess saves it; 1 where it is alone */
   double step_ms; /* of one row; 0: not known yet */
   double balance; /* what guesses saved less what they cost */
   struct {
@@ -38,5 +39,7 @@ int guessing_length(const Guessing *g, int class, int n);
 /* A step of n_rows rows took step_ms; the last n_guesses are guesses of this class, for which the drafter
  * took draft_ms. */
 void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, double step_ms, double draft_ms);
+/* The sequence is one of n that generate in a step. */
+void guessing_share(Guessing *g, int n);
 /* One guess was right, or wrong, and with it all after it. */
 void guessing_judge(Guessing *g, bool right);

@@ -47,6 +47,22 @@ def test_a_text_that_repeats_takes_fewer_steps(answer, stories, run):
     assert "guessed" not in shown
 
 
+def test_many_at_once_bring_their_guesses_along(run, stories):
+    def answers(*flags):
+        done = run("-m", stories, "--raw", "-t", 1, "--json", "--ids", "-n", 60, "--temp", 0, "--frequency-penalty", -100,
+                   "--map", "-", *flags, input=b"Once upon a time\nOne day\nThe dog and the cat\nA girl\n")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+    plain = answers("--guess", 0)
+    for flags in (["--parallel", 3], ["--parallel", 1], ["--parallel", 2, "--guess", 4], ["--draft", stories]):
+        found = answers(*flags)
+        assert [one["ids"] for one in found] == [one["ids"] for one in plain]
+        assert all(one["usage"]["guessed_tokens"] > 10 for one in found) or "--draft" in flags
+    refused = run("-m", stories, "--raw", "--map", "-", "--parallel", 2, "--draft", stories, input=b"A\n")
+    assert refused.returncode == 2 and b"--draft is for one answer at a time" in refused.stderr
+
+
 def test_a_draft_model_has_to_fit(run, root, stories, variant):
     def refused(*flags):
         done = run("-m", stories, "--raw", "-p", "Once", "-n", 4, *flags)
