@@ -132,6 +132,7 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
   result->guesses.n_steps -= before.n_steps;
   result->guesses.n_guessed -= before.n_guessed;
   result->guesses.n_accepted -= before.n_accepted;
+  result->guesses.draft_ms -= before.draft_ms;
   Status drained = session_drain(session, status ? NULL : err);
   session_allow(session, NULL);
   return status ? status : drained;

@@ -522,7 +522,7 @@ static void take_right_guesses(Session *s) {
 }
 
 /* Asks the drafter for guesses after ids[0 .. n), as many as fit the step. */
-static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, Error *err) {
+static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, double *draft_ms, Error *err) {
   int most = s->drafter ? s->guessing.most : 0;
   if (n_more >= 0 && most > n_more) most = n_more;
   if (most > s->sizes.max_chunk - (n - s->n_past)) most = s->sizes.max_chunk - (n - s->n_past);
@@ -531,7 +531,9 @@ static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, Erro
   if (most < 1 || is_long(s, n + most) != s->long_rope) return STATUS_OK;
   TRY(tell_drafter(s, err));
   const DraftText text = {s->ids, n, s->n_past, s->n_same, s->sampler};
+  const double start = clock_ms();
   TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));
+  *draft_ms = clock_ms() - start;
   s->n_same = n;
   if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->class, guesses->n);
   return STATUS_OK;
@@ -550,7 +552,7 @@ static Status save_before_guesses(Session *s, Error *err) {
  * that before them: the step then computes the tokens from there again, and takes no guesses. */
 static Status decode_step(Session *s, int n, int n_more, Error *err) {
   const int n_past = s->n_past;
-  const double start = clock_ms();
+  double draft_ms = 0;
   Guesses guesses = {.n = 0};
   if (s->kept.n_slots) TRY(restore_nearest(s, err));
   if (s->kept.n_slots && s->state_pos < n_past && n - s->state_pos <= s->sizes.max_chunk) {
@@ -558,10 +560,10 @@ static Status decode_step(Session *s, int n, int n_more, Error *err) {
   } else {
     TRY(settle(s, err));
     TRY(keep_some_states(s, n_past, err));
-    TRY(make_guesses(s, n, n_more, &guesses, err));
+    TRY(make_guesses(s, n, n_more, &guesses, &draft_ms, err));
     if (guesses.n > 0) TRY(save_before_guesses(s, err));
   }
-  const double drafted = clock_ms();
+  const double start = clock_ms();
   memcpy(s->ids + n, guesses.ids, (size_t)guesses.n * sizeof *s->ids);
   const int n_rows = n + guesses.n - s->n_past;
   Status status = step(s, s->ids + s->n_past, n_rows, guesses.n + 1, err);
@@ -571,7 +573,7 @@ static Status decode_step(Session *s, int n, int n_more, Error *err) {
   s->guesses = guesses;
   for (int i = n_past; i < n; i++) sampler_count_token(s->sampler, s->ids[i], true);
   if (s->drafter)
-    guessing_note_step(&s->guessing, n_rows, guesses.n, guesses.class, clock_ms() - drafted, drafted - start);
+    guessing_note_step(&s->guessing, n_rows, guesses.n, guesses.class, clock_ms() - start, draft_ms);
   return STATUS_OK;
 }
 

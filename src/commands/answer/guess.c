@@ -48,6 +48,7 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
   g->device = *device;
   g->device.loaded = NULL;
   TRY(device_fit(&g->device, g->model, err));
+  if (!tokenizer) return STATUS_OK;
   Tokenizer *draft = NULL;
   Status status = model_tokenizer_open(g->model, g->place.path, &draft, err);
   if (status == STATUS_OK) status = check_vocabulary(g, target, tokenizer, draft, err);

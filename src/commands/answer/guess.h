@@ -23,7 +23,8 @@ typedef struct {
   Drafter drafter;
 } Guesser; /* starts zeroed */
 
-/* Opens the draft model, if there is one, and refuses one whose tokens are not the target's. */
+/* Opens the draft model, if there is one, and refuses one whose tokens are not the target's (tokenizer NULL:
+ * any). */
 Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenizer *tokenizer,
                     const Device *device, Guesser *guesser, Error *err);
 /* Sets the session's drafter and its number of guesses, before the session's sizes are known. */

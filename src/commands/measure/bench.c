@@ -18,6 +18,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
+#include "commands/measure/bench_guesses.h"
 #include "commands/measure/bench_kernels.h"
 #include "commands/measure/bench_parallel.h"
 #include "commands/measure/bench_roofline.h"
@@ -32,7 +33,10 @@ typedef struct {
   SamplingFlags sampling;
   IdList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
   IdList parallel;                 /* counts of sequences; none: one at a time */
-  int repetitions, form;           /* form: TableForm */
+  IdList guesses;                  /* of a step */
+  double accept;                   /* the chance of a guess; NAN: no guesses */
+  const char *draft;
+  int repetitions, form; /* form: TableForm */
   bool dummy_weights, kernels, verbose;
 } Options;
 
@@ -435,6 +439,28 @@ static Status run_parallel(Bench *bench, Error *err) {
   return bench_parallel(&tests, (TableForm)o->form, err);
 }
 
+static Status run_guesses(Bench *bench, Error *err) {
+  const Options *o = bench->options;
+  static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
+  bench->sampler = sampling_settings(&o->sampling, &greedy);
+  const GuessTests tests = {.device = &bench->device,
+                            .model = bench->model,
+                            .model_name = bench->model_name,
+                            .draft = o->draft,
+                            .guesses = &o->guesses,
+                            .depths = &o->depths,
+                            .answers = &o->answers,
+                            .accept = o->accept,
+                            .sampler = &bench->sampler,
+                            .kv = (KvType)o->device.kv,
+                            .repetitions = o->repetitions,
+                            .interrupted = bench->interrupted};
+  TRY(bench_guesses_check(&tests, err));
+  if (bench->model->dummy && !bench->device.backend->memory) TRY(model_fill_dummy(bench->model, err));
+  TRY(device_load(&bench->device, bench->model, err));
+  return bench_guesses(&tests, (TableForm)o->form, err);
+}
+
 static Status run_bench(Bench *bench, Error *err) {
   const Options *o = bench->options;
   bench->interrupted = interrupt_catch();
@@ -443,6 +469,7 @@ static Status run_bench(Bench *bench, Error *err) {
   TRY(open_model(bench, err));
   TRY(device_fit(&bench->device, bench->model, err));
   if (o->parallel.count) return run_parallel(bench, err);
+  if (!isnan(o->accept)) return run_guesses(bench, err);
   return o->kernels ? run_kernels(bench, err) : run_tests_of_model(bench, err);
 }
 
@@ -465,6 +492,7 @@ static Status check_options(Options *o, Error *err) {
   if (o->parallel.count && o->depths.count)
     return error_set(err, STATUS_USAGE,
                      "-d does not go with --parallel, whose tests begin with their prompts");
+  if (o->guesses.count == 0) TRY(id_list_append(&o->guesses, 3, err));
   if (o->prompts.count == 0) TRY(id_list_append(&o->prompts, 512, err));
   if (o->answers.count == 0) TRY(id_list_append(&o->answers, 128, err));
   if (o->depths.count == 0) TRY(id_list_append(&o->depths, 0, err));
@@ -487,9 +515,11 @@ static Status run(CommandCall *call, Error *err) {
   return status;
 }
 
-static const char usage[] = "auk bench -m MODEL [-p N,N,...] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
-                            "auk bench -m MODEL --parallel N,N,... [-p N,N,...] [-n N,N,...] [FLAGS]\n"
-                            "auk bench -m MODEL --kernels [-p N,N,...] [FLAGS]";
+static const char usage[] =
+    "auk bench -m MODEL [-p N,N,...] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
+    "auk bench -m MODEL --parallel N,N,... [-p N,N,...] [-n N,N,...] [FLAGS]\n"
+    "auk bench -m MODEL --accept P [--guess N,N,...] [--draft MODEL] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
+    "auk bench -m MODEL --kernels [-p N,N,...] [FLAGS]";
 
 static const char about[] =
     "Measures tokens per second: ppN is the prefill of N tokens, tgN the generation of N, \"@ dN\" behind N\n"
@@ -504,6 +534,9 @@ static const char about[] =
     "load time is that of making them.\n"
     "With --parallel N sequences begin at once. prompt t/s counts until the last one has its first token,\n"
     "answer t/s from then on, total t/s all tokens over the whole time.\n"
+    "With --accept P a step guesses N tokens (--guess), each of which counts as right with a chance of P\n"
+    "where those before it are right, whatever the model says: so random weights will do. draft ms is the\n"
+    "drafter's time in a step, verify ms all other time.\n"
     "With --kernels every kernel of the GPU that can multiply a matrix of the model is timed by itself,\n"
     "for each count of rows in -p (default 1, 2, 4 .. 4096): the median of the repetitions, bytes of\n"
     "the matrix and operations per second, and what fraction that is of what the machine did just before\n"
@@ -520,6 +553,12 @@ static const Flag flags[] = {
               "tokens that are there before (default 0)"),
     FLAG_INTS("--parallel, -npl", "N,...", Options, parallel, 1, 256,
               "sequences at once, each with a prompt (-p) and an answer (-n) of its own"),
+    FLAG_DOUBLE("--accept", "P", Options, accept, 0, 1,
+                "times steps with guesses, of which this part is right"),
+    FLAG_INTS("--guess, --draft-max", "N,...", Options, guesses, 0, DRAFT_MOST,
+              "tokens that a step guesses (default 3; 0: none, to compare)"),
+    FLAG_PLAIN(KIND_STRING, VALUE_MODEL, const char *, "--draft, --draft-model, --model-draft, -md", "MODEL",
+               Options, draft, "the model that makes the guesses; without it they cost nothing"),
     FLAG_INT("-r, --repetitions", "N", Options, repetitions, 1, 1000000,
              "timed runs of each test (default 5)"),
     FLAG_CHOICE("-o, --output", "md|csv|json", Options, form, "how to print it (default md)"),
@@ -536,7 +575,11 @@ static const FlagGroup groups[] = {
     DEVICE_FLAG_GROUP(Options, device),
 };
 
-static const FlagRule rules[] = {SAMPLING_FLAG_RULES};
+static const FlagRule rules[] = {
+    {"--guess, --draft", NEEDS, "--accept", NULL},
+    {"--accept", EXCLUDES, "--parallel, --kernels, -p", "it times generation"},
+    SAMPLING_FLAG_RULES,
+};
 
 const Interface bench_interface = {
     .usage = usage,
@@ -549,6 +592,7 @@ const Interface bench_interface = {
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .defaults =
-        &(const Options){.repetitions = 5, .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN},
+        &(const Options){
+            .repetitions = 5, .accept = NAN, .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN},
     .run = run,
 };

@@ -59,6 +59,7 @@ static void note_time(Guessing *g, int n_rows, double ms) {
 void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, double step_ms, double draft_ms) {
   g->counts.n_steps++;
   g->counts.n_guessed += n_guesses;
+  g->counts.draft_ms += draft_ms;
   g->class = class;
   for (int i = 0; i < DRAFT_CLASSES; i++) {
     g->classes[i].right *= FORGOTTEN;

@@ -14,6 +14,7 @@ typedef struct {
   long long n_steps;    /* that generated */
   long long n_guessed;  /* tokens */
   long long n_accepted; /* of them */
+  double draft_ms;      /* that the drafter took */
 } GuessCounts;
 
 typedef struct {
