@@ -238,7 +238,6 @@ static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Erro
   s->state_pos = -1;
   s->step_pos = s->n_past;
   s->n_tapped = n;
-  if (s->n_same > s->n_past) s->n_same = s->n_past;
   TRY(forward(s->backend, s->state, s->config, range, ids, n_logit_rows, err));
   s->state_pos = s->n_past + n;
   for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
@@ -494,9 +493,7 @@ Status session_sample(Session *s, int32_t *id, Error *err) {
 
 bool session_hold(Session *s, int32_t id) {
   if (s->n_past + s->n_held == s->sizes.n_ctx) return false;
-  const int at = s->n_past + s->n_held++;
-  if (s->n_same > at) s->n_same = at;
-  s->ids[at] = id;
+  s->ids[s->n_past + s->n_held++] = id;
   return true;
 }
 
@@ -534,7 +531,7 @@ static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, doub
   const double start = clock_ms();
   TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));
   *draft_ms = clock_ms() - start;
-  s->n_same = n;
+  s->n_same = s->n_past;
   if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->class, guesses->n);
   return STATUS_OK;
 }

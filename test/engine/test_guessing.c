@@ -3,6 +3,8 @@
  * that is a hash of its cache (fake_backend.h); and what guesses cost stays within its bound. */
 #include "session_test.h"
 
+#include <math.h>
+
 #include "engine/drafters/draft_text.h"
 #include "engine/generate.h"
 
@@ -184,9 +186,208 @@ static void guesses_change_no_token(void **state) {
   assert_true(accepted[HALF_RIGHT] > 1000 && accepted[HALF_RIGHT] < guessed[HALF_RIGHT] / 2);
 }
 
+/* --- the distribution */
+
+#ifdef __SANITIZE_ADDRESS__
+enum { N_DRAWS = 50000 };
+#else
+enum { N_DRAWS = 200000 };
+#endif
+enum { FIRST_PROMPT = 4 };
+
+typedef enum { LIKELIEST, UNLIKELY, DRAWN, N_GUESSERS } Guesser;
+
+/* Guesses by what it is: the likeliest token, one of little weight, or one drawn with other random numbers. */
+static Status propose_by_logits(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  const Guesser kind = *(const Guesser *)self;
+  static uint32_t seed = 1;
+  int32_t ids[FAKE_POSITIONS];
+  float logits[FAKE_VOCAB];
+  (void)err;
+  memcpy(ids, text->ids, (size_t)text->n * sizeof *ids);
+  for (int n = text->n; guesses->n < most && guesses->n < 2; n++) {
+    int32_t best = 0;
+    whole_logits(ids, n, logits);
+    for (int32_t v = 1; v < FAKE_VOCAB; v++) best = logits[v] > logits[best] ? v : best;
+    if (kind == UNLIKELY) best = (best + 1) % FAKE_VOCAB;
+    if (kind == DRAWN) best = (int32_t)(number(&seed) % FAKE_VOCAB);
+    ids[n] = guesses->ids[guesses->n++] = best;
+  }
+  return STATUS_OK;
+}
+
+/* The chi-square of counts against softmax(logits / temperature), cells of few expected draws together, as a
+ * standard normal number (Wilson and Hilferty, 1931). */
+static double chi_square(const long *counts, const float *logits, double temperature) {
+  double sum = 0, all = 0, square = 0, few = 0, few_expected = 0;
+  int n_cells = 0;
+  for (int v = 0; v < FAKE_VOCAB; v++) all += (double)counts[v];
+  for (int v = 0; v < FAKE_VOCAB; v++) sum += exp((double)logits[v] / temperature);
+  for (int v = 0; v < FAKE_VOCAB; v++) {
+    const double expected = all * exp((double)logits[v] / temperature) / sum;
+    few += (double)counts[v];
+    few_expected += expected;
+    if (few_expected < 10) continue;
+    square += (few - few_expected) * (few - few_expected) / few_expected;
+    few = few_expected = 0;
+    n_cells++;
+  }
+  const double k = n_cells - 1, part = 2 / (9 * k);
+  return (cbrt(square / k) - (1 - part)) / sqrt(part);
+}
+
+/* The first token, and the second after the first that came most often. With `wrong_rule` the guess is kept
+ * with its probability, and if it is not, any token is drawn: it comes too often. */
+static double worst_of(Guesser kind, bool wrong_rule) {
+  enum { LONG_ENOUGH = 3000 };
+  static long first[FAKE_VOCAB], second[FAKE_VOCAB][FAKE_VOCAB];
+  memset(first, 0, sizeof first);
+  memset(second, 0, sizeof second);
+  BackendModel loaded = {&model};
+  Session *session;
+  Drafter drafter = {.name = "by logits", .self = &kind, .propose = propose_by_logits};
+  int32_t prompt[FIRST_PROMPT + 2], id;
+  const SessionOptions options = {
+      .n_ctx = 20, .sampler = warm, .drafter = &drafter, .n_guesses = 2, .guess_always = true};
+  fake = (FakeCounts){.end_at = -1};
+  assert_int_equal(session_open(&fake_backend, &loaded, &model, &options, &session, NULL), STATUS_OK);
+  make_ids(prompt, FIRST_PROMPT, 7);
+  sync_ok(session, prompt, FIRST_PROMPT - 1);
+  for (int i = 0; i < N_DRAWS; i++) {
+    const SamplerSettings settings = {
+        .temperature = 2, .top_p = 1, .repetition_penalty = 1, .seed = (uint64_t)i};
+    const int32_t *guesses;
+    session_keep(session, FIRST_PROMPT - 1);
+    assert_int_equal(session_set_sampler(session, &settings, NULL), STATUS_OK);
+    assert_true(session_hold(session, prompt[FIRST_PROMPT - 1]));
+    assert_int_equal(session_decode_held(session, -1, NULL), STATUS_OK);
+    assert_int_equal(session_guessed(session, &guesses), 2);
+    const int32_t guess = guesses[0];
+    assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
+    if (wrong_rule && id != guess) { /* another draw */
+      session_set_draws(session, 1000);
+      assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
+    }
+    first[id]++;
+    assert_true(session_hold(session, id));
+    assert_int_equal(session_decode_held(session, -1, NULL), STATUS_OK);
+    assert_int_equal(session_guessed(session, &guesses), id == guess ? 1 : 2);
+    assert_int_equal(session_sample(session, &prompt[FIRST_PROMPT], NULL), STATUS_OK);
+    second[id][prompt[FIRST_PROMPT]]++;
+  }
+  session_close(session);
+  float logits[FAKE_VOCAB];
+  whole_logits(prompt, FIRST_PROMPT, logits);
+  double worst = chi_square(first, logits, 2);
+  for (int32_t v = 0; v < FAKE_VOCAB; v++) {
+    if (first[v] < LONG_ENOUGH) continue;
+    prompt[FIRST_PROMPT] = v;
+    whole_logits(prompt, FIRST_PROMPT + 1, logits);
+    const double other = chi_square(second[v], logits, 2);
+    worst = other > worst ? other : worst;
+  }
+  return worst;
+}
+
+static void tokens_are_distributed_as_without_guesses(void **state) {
+  (void)state;
+  const double most = 4.1; /* p = 0.00002, for about 30 comparisons of each kind: together above 0.001 */
+  for (int kind = 0; kind < N_GUESSERS; kind++) {
+    const double worst = worst_of((Guesser)kind, false);
+    if (worst > most) fail_msg("guesses of kind %d: %.1f standard deviations", kind, worst);
+  }
+  assert_true(worst_of(LIKELIEST, true) > 2 * most);
+}
+
+/* --- how many guesses */
+
+static void wrong_guesses_cost_at_most_their_bound(void **state) {
+  (void)state;
+  const Drafter drafter = {.name = "none"};
+  Guessing g;
+  double cost = 0;
+  int n_steps = 0;
+  guessing_begin(&g, DRAFT_MOST, &drafter, 0.2, false);
+  for (; n_steps < 20000; n_steps++) {
+    const int class = n_steps % DRAFT_CLASSES, n = guessing_length(&g, class, DRAFT_MOST);
+    guessing_note_step(&g, 1 + n, n, class, 0, 0);
+    cost += 0.2 * n;
+    if (n > 0) guessing_judge(&g, false);
+    assert_true(cost <= 1 + (double)(n_steps + 1) / GUESS_CREDIT + 1e-9);
+  }
+  assert_true(cost > 10); /* it tries again */
+  /* Where they turn right, it soon takes all of them. */
+  int n = 0;
+  for (n_steps = 0; n_steps < 1000 && n < DRAFT_MOST; n_steps++) {
+    n = guessing_length(&g, 3, DRAFT_MOST);
+    guessing_note_step(&g, 1 + n, n, 3, 0, 0);
+    for (int i = 0; i < n; i++) guessing_judge(&g, true);
+  }
+  assert_in_range(n_steps, 1, 300);
+}
+
+/* A row costs what is measured. */
+static void a_dear_row_allows_no_guess(void **state) {
+  (void)state;
+  const Drafter drafter = {.name = "none"};
+  Guessing g;
+  guessing_begin(&g, 7, &drafter, 0.1, true);
+  for (int i = 0; i < 50; i++) {
+    guessing_note_step(&g, 1, 0, 3, 10, 0);
+    guessing_note_step(&g, 5, 0, 3, 50, 0); /* as much as five steps */
+  }
+  assert_true(g.row_cost > 0.9 && guessing_length(&g, 3, 7) == 0);
+  for (int i = 0; i < 50; i++) guessing_note_step(&g, 5, 0, 3, 12, 0);
+  assert_true(g.row_cost < 0.1 && guessing_length(&g, 3, 7) > 0);
+}
+
+/* --- guesses from the text */
+
+/* The end of the longest passage that ends like ids[0 .. n), of 3 to 32 tokens, the last of equal ones. */
+static int longest_before(const int32_t *ids, int n) {
+  int best = 0, length = 2;
+  for (int end = n - 1; end >= 3; end--) {
+    int same = 0;
+    while (same < 32 && same < end && ids[end - 1 - same] == ids[n - 1 - same]) same++;
+    if (same > length) best = end, length = same;
+  }
+  return best;
+}
+
+static void the_text_goes_on_as_after_its_longest_match(void **state) {
+  (void)state;
+  enum { N = 190, ROUNDS = 400 };
+  Drafter drafter;
+  int32_t ids[N + 10];
+  uint32_t seed = 3;
+  int n = 0, n_same = 0, n_found = 0;
+  assert_int_equal(draft_text_open(N, &drafter, NULL), STATUS_OK);
+  for (int round = 0; round < ROUNDS; round++) {
+    if (number(&seed) % 4 == 0) n = (int)(number(&seed) % (uint32_t)(n + 1)); /* cut */
+    if (n_same > n) n_same = n;
+    for (int more = 1 + (int)(number(&seed) % 12); more > 0 && n < N; more--, n++)
+      ids[n] = n > 12 && number(&seed) % 8 ? ids[n - 12] : (int32_t)(number(&seed) % 9);
+    const DraftText text = {.ids = ids, .n = n, .n_computed = n - 1, .n_same = n_same};
+    Guesses guesses = {.n = 0};
+    assert_int_equal(drafter.propose(drafter.self, &text, 6, &guesses, NULL), STATUS_OK);
+    n_same = n;
+    const int end = longest_before(ids, n);
+    assert_int_equal(guesses.n, end ? 6 : 0);
+    n_found += end > 0;
+    for (int i = 0; i < guesses.n; i++)
+      assert_int_equal(guesses.ids[i], end + i < n ? ids[end + i] : guesses.ids[end + i - n]);
+  }
+  assert_true(n_found > ROUNDS / 2 && n_found < ROUNDS);
+  drafter_close(&drafter);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(guesses_change_no_token),
+      cmocka_unit_test(tokens_are_distributed_as_without_guesses),
+      cmocka_unit_test(wrong_guesses_cost_at_most_their_bound),
+      cmocka_unit_test(a_dear_row_allows_no_guess),
+      cmocka_unit_test(the_text_goes_on_as_after_its_longest_match),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,6 +138,25 @@ static void suit(Record *r, int n) {
   r->last = false;
 }
 
+/* A drafter of which half of the guesses are made right: the next token then is the guess. */
+static bool guesses;
+
+static Status propose(void *self, const DraftText *text, int most, Guesses *out, Error *err) {
+  uint32_t *random = self;
+  (void)text, (void)err;
+  *random = *random * 1664525u + 1013904223u;
+  for (int n = (int)(*random >> 20) % (most + 1); out->n < n; out->n++)
+    out->ids[out->n] = (int32_t)(*random >> 8) % (FAKE_VOCAB - out->n);
+  return STATUS_OK;
+}
+
+static Status decode_with_guesses(Record *r, int32_t *id, Error *err) {
+  const int32_t *guessed;
+  if (session_guessed(r->session, &guessed) > 0 && number(r, 4)) *id = guessed[0];
+  if (!session_hold(r->session, *id)) return session_decode(r->session, *id, err);
+  return session_decode_held(r->session, -1, err);
+}
+
 static void decode(Record *r, int32_t id) {
   Error err = {{0}};
   if (r->n == r->n_ctx) {
@@ -147,7 +166,8 @@ static void decode(Record *r, int32_t id) {
     assert_string_equal(err.text, message);
     return;
   }
-  assert_int_equal(session_decode(r->session, id, &err), STATUS_OK);
+  assert_int_equal(guesses ? decode_with_guesses(r, &id, &err) : session_decode(r->session, id, &err),
+                   STATUS_OK);
   suit(r, r->n + 1);
   r->generated[r->n] = true;
   r->ids[r->n++] = id;
@@ -159,8 +179,10 @@ static void decode(Record *r, int32_t id) {
 static void call_failed_step(Record *r) {
   if (r->n == r->n_ctx || is_long(r, r->n + 1) != r->long_rope) return;
   Error err = {{0}};
+  const int32_t *guessed; /* which take no step */
+  const int32_t id = session_guessed(r->session, &guessed) > 0 && guessed[0] == 3 ? 4 : 3;
   fake.fail_at = fake.n_steps + 1;
-  assert_int_equal(session_decode(r->session, 3, &err), STATUS_FAILED);
+  assert_int_equal(session_decode(r->session, id, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
   fake.fail_at = 0;
   r->logits = r->last = false;
@@ -335,7 +357,15 @@ static void call(Record *r, Call which) {
 static void walk(const Model *model_of_it, int n_slots, int n_ctx, int chunk, int rows, uint64_t seed) {
   enum { STEPS = 600 };
   Record r = {.model = model_of_it, .n_ctx = n_ctx, .chunk = chunk, .settings = greedy, .seed = seed};
-  const SessionOptions options = {.n_ctx = n_ctx, .chunk = chunk, .max_logit_rows = rows, .sampler = greedy};
+  uint32_t random = (uint32_t)seed;
+  Drafter drafter = {.name = "random", .self = &random, .propose = propose};
+  const SessionOptions options = {.n_ctx = n_ctx,
+                                  .chunk = chunk,
+                                  .max_logit_rows = rows,
+                                  .sampler = greedy,
+                                  .drafter = guesses ? &drafter : NULL,
+                                  .n_guesses = guesses ? 1 + rows % DRAFT_MOST : 0,
+                                  .guess_always = true};
   BackendModel loaded = {model_of_it};
   fake = (FakeCounts){.end_at = -1, .turn = LONG_TURN, .n_slots = n_slots};
   assert_int_equal(session_open(backend, &loaded, model_of_it, &options, &r.session, NULL), STATUS_OK);
@@ -378,6 +408,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_session_is_what_its_calls_make_it),
                                      cmocka_unit_test(a_recurrent_state_is_that_of_the_text)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  guesses = true;
+  failed += cmocka_run_group_tests_name("with guesses", tests, NULL, NULL);
+  guesses = false;
   backend = &fake_ahead_backend;
   return failed + cmocka_run_group_tests_name("running ahead", tests, NULL, NULL);
 }
