@@ -50,6 +50,14 @@ static FileStamp stamp_of(const struct stat *info) {
                      .status_changed_ns = nanoseconds(info->st_ctim)};
 }
 
+Status file_stamp(const char *path, FileStamp *stamp, Error *err) {
+  struct stat info;
+  if (stat(path, &info) != 0)
+    return error_set(err, STATUS_FAILED, "%s: cannot examine: %s", path, strerror(errno));
+  *stamp = stamp_of(&info);
+  return STATUS_OK;
+}
+
 bool file_has_stamp(const char *path, const FileStamp *stamp) {
   struct stat info;
   if (stat(path, &info) != 0) return false;

@@ -26,6 +26,8 @@ typedef struct {
  * of failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
+/* The stamp of the file at `path`. */
+Status file_stamp(const char *path, FileStamp *stamp, Error *err);
 /* True if the file at `path` now has this stamp. */
 bool file_has_stamp(const char *path, const FileStamp *stamp);
 /* True if the file was written to in place since it had this stamp, so that a mapping of it holds other

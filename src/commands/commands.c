@@ -12,6 +12,7 @@
 const Command commands[] = {
     {"run", &run_interface, "answer a prompt; the command where none is named"},
     {"chat", &chat_interface, "talk with a model on a terminal"},
+    {"chats", &chats_interface, "list, show or remove the chats that were kept"},
     {"eval", &eval_interface, "logits and perplexity of given tokens"},
     {"bench", &bench_interface, "measure speed"},
     {"tokenize", &tokenize_interface, "text to token ids and back"},

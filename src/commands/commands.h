@@ -16,6 +16,7 @@ int command_call(const Interface *interface, int argc, char **argv);
 
 extern const Interface run_interface;
 extern const Interface chat_interface;
+extern const Interface chats_interface;
 extern const Interface eval_interface;
 extern const Interface bench_interface;
 extern const Interface tokenize_interface;

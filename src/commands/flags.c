@@ -107,6 +107,7 @@ static Status take_value(const Flag *flag, void *value, const char *name, const 
   case KIND_CHOICE: return read_choice(name, text, flag, value, err);
   case KIND_STRINGS: return string_list_add(value, text, err);
   case KIND_INTS: return add_ints(name, text, flag, value, err);
+  case KIND_OPTIONAL: *(OptionalText *)value = (OptionalText){true, text}; return STATUS_OK;
   }
   *(bool *)value = true;
   return STATUS_OK;
@@ -223,6 +224,8 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
     return take_value(flag, value, name, NULL, err);
   }
   if (equals) return take_value(flag, value, name, equals + 1, err);
+  if (flag->kind == KIND_OPTIONAL && (*at + 1 >= argc || argv[*at + 1][0] == '-'))
+    return take_value(flag, value, name, NULL, err);
   if (*at + 1 >= argc) return error_set(err, STATUS_USAGE, "%s needs a value (%s)", name, flag->argument);
   return take_value(flag, value, name, argv[++*at], err);
 }

@@ -35,6 +35,11 @@ typedef struct {
   uint64_t value;
 } Seed;
 
+typedef struct {
+  bool given;
+  const char *text; /* NULL: without a value */
+} OptionalText;
+
 typedef enum {
   KIND_SWITCH,  /* bool: becomes true */
   KIND_INT,     /* int in low .. high */
@@ -43,11 +48,19 @@ typedef enum {
   KIND_STRING,  /* const char *: points into argv */
   KIND_CHOICE,  /* int: the word's index */
   KIND_STRINGS, /* StringList: every occurrence adds one */
-  KIND_INTS     /* IdList: every occurrence adds its comma-separated numbers in low .. high */
+  KIND_INTS,    /* IdList: every occurrence adds its comma-separated numbers in low .. high */
+  KIND_OPTIONAL /* OptionalText: perhaps a value, the next argument that begins without '-' */
 } FlagKind;
 
 /* The meaning of a string value, for completions. */
-typedef enum { VALUE_TEXT, VALUE_FILE, VALUE_DIRECTORY, VALUE_MODEL } ValueHint;
+typedef enum {
+  VALUE_TEXT,
+  VALUE_FILE,
+  VALUE_DIRECTORY,
+  VALUE_MODEL,
+  VALUE_CHAT,  /* the name of a kept chat */
+  VALUE_PROMPT /* the name of a prompt */
+} ValueHint;
 
 typedef struct {
   const char *names;    /* all spellings, "-n, --n-predict" */

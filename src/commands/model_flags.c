@@ -55,6 +55,11 @@ void model_place_release(ModelPlace *place) {
   free(place->name);
 }
 
+char *model_place_lasting(const ModelPlace *place, Error *err) {
+  char *whole = strcmp(place->given, place->path) == 0 ? realpath(place->path, NULL) : NULL;
+  return whole ? whole : path_join("", place->given, err);
+}
+
 bool model_is_there(const char *name) {
   const ModelFlags values = {.path = name};
   ModelPlace place = {0};

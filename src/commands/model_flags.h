@@ -27,6 +27,8 @@ typedef struct {
  * is named. Release the place also after a failure. */
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err);
 void model_place_release(ModelPlace *place);
+/* The name of the same model in any folder: that in the cache, else the whole path. In new memory. */
+char *model_place_lasting(const ModelPlace *place, Error *err);
 /* Refuses a place with nothing there, and says where the name was looked for. */
 Status model_place_check(const ModelPlace *place, Error *err);
 /* Opens the model, or refuses as model_place_check() does. model_close() it. */

@@ -4,8 +4,10 @@
  *              answers, chat.c on a terminal without a prompt.
  * Always true: standard output carries only the answer; every refusal that is possible before loading weights
  *              comes before that, and before an output file is created. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/output.h"
 #include "commands/answer/assistant.h"
 #include "commands/answer/choose.h"
 #include "commands/answer/prompt.h"
@@ -13,6 +15,7 @@
 #include "commands/chat/chat.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/conversation/continued.h"
 #include "commands/input_text.h"
 #include "commands/map/map.h"
 #include "commands/map/map_prompt.h"
@@ -28,13 +31,57 @@ typedef struct {
 
 /* --- the answer */
 
-static Status answer(const Options *o, Assistant *assistant, const IdList *ids, Reply *reply, Error *err) {
-  TRY(reply_begin(&o->reply, assistant, reply, err));
-  const AnswerSink sink = reply_sink(reply);
+/* One prompt, perhaps as a turn of a chat. */
+typedef struct {
+  const Options *options;
+  Assistant *assistant;
+  Continued continued;
+  Conversation conversation; /* if it is kept: all messages, the prompt last */
+  Reply reply;
+  AnswerSink sink;       /* of the reply */
+  Buffer text, thinking; /* of the answer, if it is kept */
+} OneShot;
+
+static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
+  OneShot *shot = user;
+  if (shot->continued.keeps && kind != TEXT_CALL)
+    TRY(buffer_append(kind == TEXT_ANSWER ? &shot->text : &shot->thinking, text, size, err));
+  return shot->sink.text(shot->sink.user, kind, text, size, stop, err);
+}
+
+static void prefilling(void *user, int done, int total) {
+  const OneShot *shot = user;
+  shot->sink.prefilling(shot->sink.user, done, total);
+}
+
+/* Keeps the turn. A single answer that cannot be kept is no news, unless its chat was asked for. */
+static Status keep(OneShot *shot, Error *err) {
+  Error note;
+  if (!shot->continued.keeps || shot->text.size + shot->thinking.size == 0) return STATUS_OK;
+  TRY(continued_add_answer(&shot->continued, &shot->conversation, &shot->text, &shot->thinking, err));
+  continued_keep(&shot->continued, shot->assistant, &shot->conversation, &note);
+  if (*note.text && shot->continued.goes_on) print_note("%s", note.text);
+  return STATUS_OK;
+}
+
+static Status answer(OneShot *shot, const IdList *ids, Error *err) {
+  Reply *reply = &shot->reply;
+  TRY(reply_begin(&shot->options->reply, shot->assistant, reply, err));
+  shot->sink = reply_sink(reply);
+  AnswerSink sink = shot->sink;
+  sink.text = take_text;
+  sink.prefilling = prefilling;
+  sink.user = shot;
   AnswerResult result;
-  Status status = assistant_answer(assistant, ids->ids, ids->count, &sink, &result, err);
-  TRY(assistant_check_weights(assistant, err)); /* may explain the failure, too */
-  return status ? status : reply_end(reply, ids->ids, ids->count, &result, err);
+  Status status = assistant_answer(shot->assistant, ids->ids, ids->count, &sink, &result, err);
+  TRY(assistant_check_weights(shot->assistant, err)); /* may explain the failure, too */
+  TRY(status);
+  status = reply_end(reply, ids->ids, ids->count, &result, err);
+  if (status == STATUS_OK || status == STATUS_INTERRUPTED || status == STATUS_CUT_SHORT) {
+    Error reason;
+    if (keep(shot, &reason) != STATUS_OK) return error_set(err, STATUS_FAILED, "%s", reason.text);
+  }
+  return status;
 }
 
 /* Encodes the conversation of --messages. */
@@ -51,25 +98,83 @@ static Status encode_messages(const char *path, const Assistant *assistant, IdLi
   return status;
 }
 
-static Status encode_prompt(const Options *o, const Assistant *assistant, IdList *ids, Error *err) {
+/* Adds the prompt to the conversation, and encodes all of it if a chat goes on. */
+static Status add_turn(OneShot *shot, const Prompt *prompt, IdList *ids, Error *err) {
+  Conversation *c = &shot->conversation;
+  Buffer text = {0};
+  ChatMessage *view = NULL;
+  size_t n;
+  Status status =
+      prompt_join(prompt, prompt->input.data ? prompt->input.data : "", prompt->input.size, &text, err);
+  if (status == STATUS_OK) status = conversation_add(c, ROLE_USER, text.data, text.size, err);
+  if (status == STATUS_OK && shot->continued.goes_on) status = conversation_view(c, 0, &view, &n, err);
+  if (view) status = assistant_encode(shot->assistant, view, n, ids, err);
+  free(view);
+  buffer_release(&text);
+  return status;
+}
+
+static Status encode_prompt(OneShot *shot, IdList *ids, Error *err) {
+  const Options *o = shot->options;
   Prompt prompt = {0};
-  if (o->prompt.messages) return encode_messages(o->prompt.messages, assistant, ids, err);
+  if (o->prompt.messages) return encode_messages(o->prompt.messages, shot->assistant, ids, err);
   Status status = prompt_read(&o->prompt, &prompt, err);
-  if (status == STATUS_OK)
-    status = prompt_encode(&prompt, assistant, (Truncation)o->prompt.truncate, ids, err);
+  if (status == STATUS_OK && (shot->continued.goes_on || shot->continued.keeps))
+    status = add_turn(shot, &prompt, ids, err);
+  if (status == STATUS_OK && !shot->continued.goes_on)
+    status = prompt_encode(&prompt, shot->assistant, (Truncation)o->prompt.truncate, ids, err);
   prompt_release(&prompt);
   return status;
 }
 
+/* True if the answer is kept as a chat: one that goes on, or text that is written to a terminal. */
+static bool keeps_answer(const Options *o) {
+  const ReplyFlags *reply = &o->reply;
+  const bool formed = reply->path || reply->json || reply->jsonl || reply->code;
+  if (o->talk.no_history) return false;
+  return o->talk.resume.given || (!formed && !o->prompt.messages && !o->prompt.truncate &&
+                                  !o->assistant.tools.file && output_is_terminal());
+}
+
+static Status open_one(OneShot *shot, Error *err) {
+  const Options *o = shot->options;
+  Continued *c = &shot->continued;
+  Error note;
+  if (o->talk.resume.given && o->assistant.tools.file)
+    return error_set(err, STATUS_USAGE, "--tools beside --continue is for a chat (auk chat --continue)");
+  TRY(continued_open(c, &o->talk.resume, &o->assistant, &shot->conversation, err));
+  TRY(continued_refuse(c, assistant_open(&c->flags, shot->assistant, err), err));
+  TRY(reply_check_output(&o->reply, &o->prompt, shot->assistant, err));
+  if (c->goes_on && !shot->assistant->chat)
+    return error_set(err, STATUS_USAGE, "--continue needs a chat format, and %s has no chat template",
+                     shot->assistant->place.path);
+  c->keeps = shot->assistant->chat && keeps_answer(o);
+  TRY(continued_begin(c, shot->assistant, &shot->conversation, &note, err));
+  if (*note.text) print_note("%s", note.text);
+  return STATUS_OK;
+}
+
+/* Starts the assistant; a prompt that is too long because of the chat before it has a way out. */
+static Status start(const OneShot *shot, size_t n_prompt, Error *err) {
+  Status status = assistant_start(shot->assistant, n_prompt, err);
+  if (status != STATUS_USAGE || !shot->continued.goes_on) return status;
+  const Error reason = *err;
+  return error_set(err, status, "%s; auk chat --continue can forget the oldest turns", reason.text);
+}
+
 static Status run_one(const Options *o, Assistant *assistant, Error *err) {
-  TRY(assistant_open(&o->assistant, assistant, err));
-  TRY(reply_check_output(&o->reply, &o->prompt, assistant, err));
+  OneShot shot = {.options = o, .assistant = assistant};
   IdList ids = {0};
-  Reply reply = {0};
-  Status status = encode_prompt(o, assistant, &ids, err);
-  if (status == STATUS_OK) status = assistant_start(assistant, ids.count, err);
-  if (status == STATUS_OK) status = answer(o, assistant, &ids, &reply, err);
-  reply_release(&reply);
+  Status status = open_one(&shot, err);
+  if (status == STATUS_OK) status = encode_prompt(&shot, &ids, err);
+  if (status == STATUS_OK) status = start(&shot, ids.count, err);
+  if (status == STATUS_OK) status = answer(&shot, &ids, err);
+  reply_release(&shot.reply);
+  assistant_release(assistant); /* before the flags that it refers to */
+  conversation_release(&shot.conversation);
+  continued_release(&shot.continued);
+  buffer_release(&shot.text);
+  buffer_release(&shot.thinking);
   id_list_release(&ids);
   return status;
 }
@@ -94,6 +199,9 @@ static Status check_several(const Options *o, Error *err) {
   if (several && o->reply.jsonl)
     return error_set(err, STATUS_USAGE, "--jsonl-stream does not go with %s (--json is an object each)",
                      what);
+  if (several && o->talk.resume.given)
+    return error_set(err, STATUS_USAGE, "--continue does not go with %s: a chat has one turn at a time",
+                     what);
   if (several && o->choose.exit_choice)
     return error_set(err, STATUS_USAGE, "--exit-choice does not go with %s", what);
   return STATUS_OK;
@@ -108,7 +216,7 @@ static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
   if (o->talk.tool_command && !chat)
     return error_set(err, STATUS_USAGE,
                      "--tool-command is for a chat, and this is none (auk chat); the calls are the output");
-  if (chat) return chat_run(&o->assistant, &o->talk, err);
+  if (chat) return chat_run(&o->assistant, &o->talk, NULL, err);
   TRY(check_several(o, err));
   if (map_is_asked(&o->map, &o->prompt)) return map_run(&job, assistant, err);
   if (choose_is_given(&o->choose))
@@ -148,6 +256,8 @@ static const FlagRule rules[] = {
     {"--messages", EXCLUDES, "-p, -f, --truncate, --map, --n-best, --choose, --choice, -sys, -sysf, --raw",
      "the conversation is all of the prompt"},
     {"--tools", EXCLUDES, "-x, --choose, --choice", "a call is no text"},
+    {"--continue", EXCLUDES, "--map, --n-best, --choose, --choice, --messages, --raw, --truncate",
+     "it is one more turn of a chat"},
     {"--json, --no-stream", EXCLUDES, "--jsonl-stream", NULL},
     {"--ids, --logprobs", NEEDS, "--json, --jsonl-stream", NULL},
     {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},

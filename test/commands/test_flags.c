@@ -219,7 +219,8 @@ static void check_flag(const Command *command, const Flag *flag) {
     count_name(command->interface, name, &count);
     if (count != 1) fail_msg("%s: %.*s stands %d times", command->name, (int)name.size, name.text, count);
     bool spelled = name.size >= 2 && name.text[0] == '-';
-    for (size_t i = 1; i < name.size; i++)
+    const bool is_capital = name.size == 2 && name.text[1] >= 'A' && name.text[1] <= 'Z';
+    for (size_t i = 1; i < name.size && !is_capital; i++)
       spelled = spelled && strchr("abcdefghijklmnopqrstuvwxyz0123456789-", name.text[i]);
     if (!spelled) fail_msg("%s: %s", command->name, flag->names);
   }
@@ -266,6 +267,7 @@ static const char *const apart[][2] = {
     {"--messages", " -p -f --truncate --map --n-best --choose --choice -sys -sysf --raw "},
     {"--tools", " -x --choose --choice --json-schema --json-object --regex --grammar --raw --ignore-eos "},
     {"--think", " --no-think "},
+    {"--continue", " --map --n-best --choose --choice --messages --raw --truncate "},
     {"--hide-thinking", " --show-thinking "},
 };
 static const char *const needing[][2] = {

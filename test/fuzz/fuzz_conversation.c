@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
-#include "commands/chat/conversation_file.h"
+#include "commands/conversation/conversation_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,14 +18,21 @@ static void check_saving(const Conversation *first) {
   Error err = {{0}};
   char path[512];
   snprintf(path, sizeof path, "%s", memory_path("written"));
-  require(conversation_save(first, "a \"model\"\n", path, &err) == STATUS_OK);
-  require(conversation_load(path, &second, &err) == STATUS_OK && first->count == second.count);
+  const ConversationHead head = {.model = (char *)"a \"model\"\n", .began = (char *)"now", .n_forgotten = 1};
+  ConversationHead read = {0}, alone = {0};
+  require(conversation_save(first, &head, path, &err) == STATUS_OK);
+  require(conversation_load(path, &second, &read, &err) == STATUS_OK && first->count == second.count);
   for (size_t i = 0; i < first->count; i++) {
     require(first->messages[i].role == second.messages[i].role);
     same_text(&first->messages[i].text, &second.messages[i].text);
     same_text(&first->messages[i].thinking, &second.messages[i].thinking);
   }
+  require(conversation_load_head(path, &alone, &err) == STATUS_OK);
+  require(strcmp(read.model, head.model) == 0 && strcmp(alone.model, head.model) == 0);
+  require(strcmp(read.title, alone.title) == 0 && read.n_turns == alone.n_turns && alone.n_forgotten == 1);
   unlink(path);
+  conversation_head_release(&read);
+  conversation_head_release(&alone);
   conversation_release(&second);
 }
 
@@ -33,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Conversation conversation = {0};
   Error err = {{0}};
   memory_file(0, "conversation", data, size);
-  Status status = conversation_load(memory_path("conversation"), &conversation, &err);
+  Status status = conversation_load(memory_path("conversation"), &conversation, NULL, &err);
   require(status == STATUS_OK || (status == STATUS_USAGE && err.text[0]));
   if (status == STATUS_OK) check_saving(&conversation);
   conversation_release(&conversation);

@@ -9,13 +9,20 @@
 #include "commands/chat/dialogue.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/conversation/continued.h"
 #include "commands/foreign_words.h"
 #include "commands/input_text.h"
 #include "terminal/console.h"
 
 const Flag talk_flags[] = {
+    FLAG_OF(
+        KIND_OPTIONAL, OptionalText, "--continue, -C", "[NAME]", TalkFlags, resume,
+        "goes on with the last chat, or with the one of this name (auk chats lists them); beside a prompt "
+        "its one answer is kept in that chat",
+        .hint = VALUE_CHAT),
     FLAG_SWITCH("--no-history", TalkFlags, no_history,
-                "what was entered is neither kept nor brought back (else: $XDG_STATE_HOME/auk/history)"),
+                "neither the chat nor what was entered is kept or brought back (else: in "
+                "$XDG_STATE_HOME/auk)"),
     FLAG_SWITCH("--no-status", TalkFlags, no_status, "no line with tokens and speed behind an answer"),
     FLAG_OF(
         KIND_CHOICE, int, "--context-overflow", "ask|slide|stop", TalkFlags, overflow,
@@ -82,6 +89,7 @@ static Status talk(Dialogue *d, Error *err) {
     n_none = kind == INPUT_NONE ? n_none + 1 : 0;
     if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
     if (kind != INPUT_NONE) status = survive_interruption(d, take_input(d, &text, kind, err));
+    dialogue_keep(d);
     dialogue_end_turn(d);
     if (d->interactive && console_leaving()) break;
   }
@@ -96,15 +104,17 @@ static Status talk(Dialogue *d, Error *err) {
 
 static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *err) {
   Assistant *a = &d->assistant;
+  TRY(continued_open(&d->continued, &d->talk->resume, flags, &d->conversation, err));
+  flags = &d->continued.flags;
   if (flags->chat.raw) return error_set(err, STATUS_USAGE, "a chat needs a chat format, --raw has none");
   TRY(form_check_records(&flags->form, false, err));
-  TRY(assistant_open(flags, a, err));
+  TRY(continued_refuse(&d->continued, assistant_open(flags, a, err), err));
   if (!a->chat)
     return error_set(
         err, STATUS_USAGE,
         "%s has no chat template: --chat-template NAME|FILE gives it one (auk run continues a text)",
         a->place.path);
-  if (a->has_system) TRY(conversation_set_system(&d->conversation, a->system.data, a->system.size, err));
+  TRY(continued_begin(&d->continued, a, &d->conversation, &d->begin_note, err));
   return assistant_start(a, a->system.size, err); /* a token has at least one byte */
 }
 
@@ -146,10 +156,39 @@ static Status open_terminal(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-Status chat_run(const AssistantFlags *flags, const TalkFlags *talk_values, Error *err) {
+/* Says what goes on; the template decides whether the messages are in a valid order. */
+static Status show_continued(Dialogue *d, Error *err) {
+  const Conversation *c = &d->conversation;
+  char title[CONVERSATION_TITLE];
+  IdList ids = {0};
+  d->continued.keeps = !d->talk->no_history && (d->interactive || d->continued.goes_on);
+  d->continued.failed = d->input.history_fails; /* it is the same folder: one note is enough */
+  if (!d->continued.goes_on) return STATUS_OK;
+  Status status = c->count ? dialogue_encode(d, c, 0, &ids, err) : STATUS_OK;
+  conversation_title(d->continued.kept.forgotten.count ? &d->continued.kept.forgotten : c, title);
+  if (status == STATUS_OK)
+    dialogue_note(d, "goes on: %s (%zu message%s, %zu tokens)", title, c->count, c->count == 1 ? "" : "s",
+                  ids.count);
+  if (status == STATUS_OK && *d->begin_note.text) dialogue_note(d, "%s", d->begin_note.text);
+  id_list_release(&ids);
+  return status ? status : dialogue_show_last_turn(d, err);
+}
+
+static Status attach_files(Dialogue *d, const StringList *files, Error *err) {
+  for (size_t i = 0; files && i < files->count; i++) {
+    TRY(file_name_check("-f", files->items[i], err));
+    TRY(dialogue_attach_file(d, files->items[i], err));
+  }
+  return STATUS_OK;
+}
+
+Status chat_run(const AssistantFlags *flags, const TalkFlags *talk_values, const StringList *files,
+                Error *err) {
   Dialogue d = {.talk = talk_values};
   Status status = open_assistant(&d, flags, err);
   if (status == STATUS_OK) status = open_terminal(&d, err);
+  if (status == STATUS_OK) status = show_continued(&d, err);
+  if (status == STATUS_OK) status = attach_files(&d, files, err);
   if (status == STATUS_OK) status = talk(&d, err);
   chat_input_close(&d.input);
   console_end();
@@ -160,15 +199,22 @@ Status chat_run(const AssistantFlags *flags, const TalkFlags *talk_values, Error
 typedef struct {
   AssistantFlags assistant;
   TalkFlags talk;
+  StringList files;
 } Options;
 
-static const FlagGroup groups[] = {TALK_FLAG_GROUP(Options, talk), ASSISTANT_FLAG_GROUPS(Options, assistant)};
+static const Flag file_flags[] = {
+    FLAG_FILES("-f, --file", "FILE", Options, files,
+               "a file to talk about: its text comes in front of the first message, as with /read; may be "
+               "repeated"),
+};
+static const FlagGroup groups[] = {FLAG_GROUP("Text", file_flags), TALK_FLAG_GROUP(Options, talk),
+                                   ASSISTANT_FLAG_GROUPS(Options, assistant)};
 
 static const FlagRule rules[] = {ASSISTANT_FLAG_RULES, TALK_FLAG_RULES};
 
 static Status run(CommandCall *call, Error *err) {
   const Options *o = call->options;
-  return chat_run(&o->assistant, &o->talk, err);
+  return chat_run(&o->assistant, &o->talk, &o->files, err);
 }
 
 const Interface chat_interface = {
@@ -179,10 +225,14 @@ const Interface chat_interface = {
         "\"\"\". Ctrl-C stops an answer and keeps what came, Ctrl-D leaves, /help lists what can be done.\n"
         "A line that begins with a blank is text, whatever follows. Where standard input is no terminal,\n"
         "each of its lines is a message or a command, answers go to standard output, and the first error\n"
-        "ends the chat: text of strangers is for auk run. Exit status: 0 done, 1 failed, 2 usage, 3 model\n"
+        "ends the chat: text of strangers is for auk run. A chat on a terminal keeps itself; --continue "
+        "goes\n"
+        "on with it, auk chats lists them. Exit status: 0 done, 1 failed, 2 usage, 3 model\n"
         "refused, 130 interrupted, 141 the reader of the output went away.",
     .examples = "auk chat -m MODEL -sys \"Answer in one sentence.\"\n"
                 "auk chat -m MODEL --context-overflow slide        # forgets the oldest turns, and says so\n"
+                "auk chat -f notes.txt -m MODEL                    # about a file\n"
+                "auk chat --continue                               # the last one, with its own model\n"
                 "auk chat -m MODEL < lines.txt                     # each line a message",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),

@@ -7,11 +7,12 @@ typedef enum { OVERFLOW_ASK, OVERFLOW_SLIDE, OVERFLOW_STOP } Overflow;
 
 typedef struct {
   bool no_history, no_status;
+  OptionalText resume;      /* --continue */
   int overflow;             /* Overflow */
   bool overflow_is_usual;   /* from the file of settings: one answer goes without */
   const char *tool_command; /* or NULL */
 } TalkFlags;
-extern const Flag talk_flags[4];
+extern const Flag talk_flags[5];
 #define TALK_FLAG_GROUP(Struct, member)                                                                      \
   FLAG_GROUP_IN("Chat on a terminal", talk_flags, Struct, member, TalkFlags)
 
@@ -23,5 +24,6 @@ extern const Flag talk_flags[4];
 bool chat_is_interactive(void);
 
 /* Runs a chat until the user leaves or standard input ends. Unless chat_is_interactive(), lines of standard
- * input are messages and commands, and standard output gets only the answers. */
-Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, Error *err);
+ * input are messages and commands, and standard output gets only the answers. The files (NULL: none) come in
+ * front of the first message. */
+Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, const StringList *files, Error *err);

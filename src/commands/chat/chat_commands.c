@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/chat/conversation_file.h"
 #include "commands/chat/dialogue.h"
 #include "commands/chat/text_editor.h"
 #include "commands/chat/user_path.h"
 #include "commands/common.h"
+#include "commands/conversation/conversation_file.h"
 #include "commands/input_text.h"
 
 static const char *plural(long long n) {
@@ -100,6 +100,7 @@ static void clear(Dialogue *d) {
   d->attached.size = 0;
   d->reported_percent = 0;
   d->held.count = 0;
+  kept_leave(&d->continued.kept);
   dialogue_note(d, "the conversation is forgotten");
 }
 
@@ -118,6 +119,7 @@ static Status undo(Dialogue *d, Error *err) {
   if (status == STATUS_OK) status = buffer_append(&text, "", 1, err);
   if (status == STATUS_OK) {
     conversation_truncate(&d->conversation, turn);
+    d->unsaved = true;
     dialogue_note(d, "taken back: %s", text.data);
   }
   buffer_release(&text);
@@ -129,7 +131,7 @@ static Status undo(Dialogue *d, Error *err) {
 static Status answer_anew(Dialogue *d, size_t keep, const Buffer *text, Error *err) {
   Conversation old = d->conversation, fresh = {0};
   bool answered = false;
-  Status status = conversation_copy(&fresh, &old, keep, err);
+  Status status = conversation_append(&fresh, &old, 0, keep, err);
   if (status == STATUS_OK && text) status = conversation_add(&fresh, ROLE_USER, text->data, text->size, err);
   if (status == STATUS_OK) {
     d->conversation = fresh;
@@ -195,6 +197,7 @@ static Status change_system(Dialogue *d, const ChatLine *line, Buffer *out, Erro
   if (line->size == 0) return show_system(d, out, err);
   bool none = is_quotes(line);
   TRY(conversation_set_system(&d->conversation, line->argument, none ? 0 : line->size, err));
+  d->unsaved = true;
   dialogue_note(d, none ? "there is no system message any more"
                         : "the system message is changed, for answers to come");
   return STATUS_OK;
@@ -236,7 +239,7 @@ static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *e
                    path, n, waiting, n_message, n_ctx, dialogue_context_hint(d).text);
 }
 
-static Status read_file(Dialogue *d, const char *path, Error *err) {
+Status dialogue_attach_file(Dialogue *d, const char *path, Error *err) {
   Buffer text = {0};
   const size_t before = d->attached.size;
   Status status = text_read(path, &text, err);
@@ -249,13 +252,15 @@ static Status read_file(Dialogue *d, const char *path, Error *err) {
 static Status save(Dialogue *d, const char *path, Error *err) {
   const WrittenFile output = written_file("/save", path);
   TRY(assistant_check_output(&d->assistant, &output, err));
-  TRY(conversation_save(&d->conversation, d->assistant.place.path, path, err));
+  const ConversationHead head = {.model = d->continued.head.model,
+                                 .chat_template = d->continued.head.chat_template,
+                                 .think = d->assistant.think};
+  TRY(conversation_save(&d->conversation, &head, path, err));
   dialogue_note(d, "%zu message%s saved", d->conversation.count, plural((long long)d->conversation.count));
   return STATUS_OK;
 }
 
-/* Shows the last message and its answer: the user sees which conversation goes on. */
-static Status show_last_turn(Dialogue *d, Error *err) {
+Status dialogue_show_last_turn(Dialogue *d, Error *err) {
   const Conversation *c = &d->conversation;
   const size_t turn = conversation_last_turn(c);
   if (!d->interactive || turn == c->count) return STATUS_OK;
@@ -275,7 +280,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
   Conversation before = d->conversation;
   IdList ids = {0};
   d->conversation = (Conversation){0};
-  Status status = conversation_load(path, &d->conversation, err);
+  Status status = conversation_load(path, &d->conversation, NULL, err);
   if (status == STATUS_OK &&
       d->conversation.count) /* the template decides which order of messages is valid */
     status = dialogue_encode(d, &d->conversation, 0, &ids, err);
@@ -284,11 +289,13 @@ static Status load(Dialogue *d, const char *path, Error *err) {
     d->conversation = before;
   } else {
     conversation_release(&before);
+    kept_leave(&d->continued.kept); /* it is a chat of its own from here on */
+    d->unsaved = true;
     size_t n = d->conversation.count;
     bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;
     dialogue_note(d, "%zu message%s, %zu tokens%s", n, plural((long long)n), ids.count,
                   open ? "; the last one has no answer: /regen" : "");
-    status = show_last_turn(d, err);
+    status = dialogue_show_last_turn(d, err);
   }
   id_list_release(&ids);
   return status;
@@ -330,14 +337,15 @@ static Status dispatch(Dialogue *d, const ChatLine *line, Buffer *out, Error *er
   case WORD_EXIT: d->leaves = true; break;
   case WORD_HELP: return help(out, err);
   case WORD_LOAD: return with_file(d, line, load, err);
-  case WORD_READ: return is_quotes(line) ? drop_attached(d, err) : with_file(d, line, read_file, err);
+  case WORD_READ:
+    return is_quotes(line) ? drop_attached(d, err) : with_file(d, line, dialogue_attach_file, err);
   case WORD_REGEN: return regen(d, err);
   case WORD_SAVE: return with_file(d, line, save, err);
   case WORD_SET: return chat_settings_take(&d->settings, line->argument, line->size, out, err);
   case WORD_STATS: return stats(d);
   case WORD_SYSTEM: return change_system(d, line, out, err);
   case WORD_TOKENS: return tokens(d, out, err);
-  case WORD_TOOL: return tool(d, line, out, err);
+  case WORD_TOOL: d->unsaved = true; return tool(d, line, out, err);
   case WORD_UNDO: return d->attached.size ? drop_attached(d, err) : undo(d, err);
   case WORD_TEXT:
   case WORD_UNKNOWN: break;

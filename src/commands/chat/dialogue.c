@@ -30,6 +30,7 @@ static void put_shown(const Dialogue *d, const char *before, const char *text, s
 void dialogue_release(Dialogue *d) {
   show_release(&d->show);
   conversation_release(&d->conversation);
+  continued_release(&d->continued);
   id_list_release(&d->held);
   buffer_release(&d->attached);
   buffer_release(&d->text);
@@ -121,7 +122,7 @@ Status dialogue_measure(const Dialogue *d, const Buffer *text, size_t *n, Error 
   const Conversation *c = &d->conversation;
   Conversation alone = {0};
   IdList ids = {0};
-  Status status = conversation_copy(&alone, c, conversation_next_turn(c, 0), err);
+  Status status = conversation_append(&alone, c, 0, conversation_next_turn(c, 0), err);
   if (status == STATUS_OK) status = conversation_add(&alone, ROLE_USER, text->data, text->size, err);
   if (status == STATUS_OK) status = dialogue_encode(d, &alone, 0, &ids, err);
   *n = ids.count;
@@ -242,13 +243,26 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   return STATUS_OK;
 }
 
-static void forget(Dialogue *d, const Forgotten *forgotten) {
+/* The turns stay in the file of the chat. */
+static Status forget(Dialogue *d, const Forgotten *forgotten, Error *err) {
   const int n = forgotten->n_turns;
-  if (forgotten->n_messages == 0) return;
-  conversation_drop(&d->conversation, conversation_next_turn(&d->conversation, 0), forgotten->n_messages);
+  const size_t first = conversation_next_turn(&d->conversation, 0);
+  if (forgotten->n_messages == 0) return STATUS_OK;
+  TRY(conversation_append(&d->continued.kept.forgotten, &d->conversation, first,
+                          first + forgotten->n_messages, err));
+  conversation_drop(&d->conversation, first, forgotten->n_messages);
   dialogue_note(d, "the oldest %d turn%s forgotten, %zu tokens: the context has %d", n,
                 n == 1 ? " is" : "s are", forgotten->n_tokens, session_context(d->assistant.session));
   d->reported_percent = 0;
+  return STATUS_OK;
+}
+
+void dialogue_keep(Dialogue *d) {
+  Error note;
+  if (!d->unsaved) return;
+  d->unsaved = false;
+  continued_keep(&d->continued, &d->assistant, &d->conversation, &note);
+  if (*note.text) dialogue_note(d, "%s", note.text);
 }
 
 /* --- an answer */
@@ -361,9 +375,8 @@ static Status note_changed_weights(const Dialogue *d, const char *why) {
 
 /* Adds the answer to the conversation. */
 static Status keep_answer(Dialogue *d, Error *err) {
-  TRY(conversation_add(&d->conversation, ROLE_ASSISTANT, d->text.data, d->text.size, err));
+  TRY(continued_add_answer(&d->continued, &d->conversation, &d->text, &d->thinking, err));
   Message *message = &d->conversation.messages[d->conversation.count - 1];
-  if (d->thinking.size) TRY(buffer_append(&message->thinking, d->thinking.data, d->thinking.size, err));
   if (d->calls.size == 0) return STATUS_OK;
   TRY(buffer_append_string(&message->members, "\"tool_calls\":", err));
   return tools_write_calls(&d->calls, &message->members, err);
@@ -388,10 +401,9 @@ static Status answer_once(Dialogue *d, bool *answered, Error *err) {
     dialogue_note(d, "interrupted before anything came: the message is taken back");
     return STATUS_OK;
   }
-  *answered = true;
-  d->turn_ends = true;
+  *answered = d->unsaved = d->turn_ends = true;
   TRY(keep_answer(d, err));
-  forget(d, &forgotten);
+  TRY(forget(d, &forgotten, err));
   note_end(d);
   note_status(d);
   note_fullness(d);

@@ -7,7 +7,7 @@
 #include "commands/chat/chat_input.h"
 #include "commands/chat/chat_settings.h"
 #include "commands/chat/chat_words.h"
-#include "commands/chat/conversation.h"
+#include "commands/conversation/continued.h"
 #include "terminal/spinner.h"
 
 typedef struct {
@@ -22,6 +22,9 @@ typedef struct {
   ChatSettings settings;
   ChatInput input;
   Conversation conversation;
+  Continued continued;   /* the kept chat that the conversation is */
+  Error begin_note;      /* what continued_begin() has to say */
+  bool unsaved;          /* the conversation has changed since it was kept */
   IdList held;           /* ids of the last prompt and its answer */
   Buffer attached;       /* text from /read for the next message */
   Show show;             /* output of answers */
@@ -85,5 +88,14 @@ Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
 /* Runs --tool-command for each call that waits, if it is given and may run, else says how to give results.
  * *answer: none waits any more, and the results are to be answered. */
 Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
+/* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */
+void dialogue_keep(Dialogue *dialogue);
+
+/* Shows the last message and its answer: the user sees which conversation goes on (chat_commands.c). */
+Status dialogue_show_last_turn(Dialogue *dialogue, Error *err);
+
+/* Puts the text of a file in front of the next message. Refuses a file that would overflow the context with
+ * any message (chat_commands.c). */
+Status dialogue_attach_file(Dialogue *dialogue, const char *path, Error *err);
 
 Status chat_command(Dialogue *dialogue, const ChatLine *line, Error *err);

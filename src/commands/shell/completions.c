@@ -8,22 +8,21 @@
 #include "commands/common.h"
 
 ShellValue flag_shell_value(const Flag *flag) {
-  static const ShellValue of_hint[] = {[VALUE_TEXT] = SHELL_TEXT,
-                                       [VALUE_FILE] = SHELL_FILE,
-                                       [VALUE_DIRECTORY] = SHELL_DIRECTORY,
-                                       [VALUE_MODEL] = SHELL_MODEL};
+  static const ShellValue of_hint[] = {
+      [VALUE_TEXT] = SHELL_TEXT,   [VALUE_FILE] = SHELL_FILE, [VALUE_DIRECTORY] = SHELL_DIRECTORY,
+      [VALUE_MODEL] = SHELL_MODEL, [VALUE_CHAT] = SHELL_CHAT, [VALUE_PROMPT] = SHELL_PROMPT};
   if (flag->kind == KIND_SWITCH) return SHELL_NOTHING;
   if (flag->words) return SHELL_WORD_OR_FILE;
   return flag->kind == KIND_CHOICE ? SHELL_WORDS : of_hint[flag->hint];
 }
 
 const char *flag_shell_words(const Flag *flag) {
-  return flag->words ? flag->words : flag->argument;
+  return flag->words ? flag->words : flag->kind == KIND_CHOICE ? flag->argument : NULL;
 }
 
 ShellValue interface_shell_operand(const Interface *interface) {
-  const Flag operand = {.kind = interface->operand_words ? KIND_CHOICE : KIND_STRING,
-                        .hint = interface->operands};
+  const bool is_choice = interface->operand_words && interface->operands == VALUE_TEXT;
+  const Flag operand = {.kind = is_choice ? KIND_CHOICE : KIND_STRING, .hint = interface->operands};
   return interface->max_operands ? flag_shell_value(&operand) : SHELL_NOTHING;
 }
 

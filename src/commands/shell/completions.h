@@ -14,12 +14,14 @@ typedef enum {
   SHELL_FILE,
   SHELL_DIRECTORY,
   SHELL_MODEL,
+  SHELL_CHAT,
+  SHELL_PROMPT,
   SHELL_WORDS,
   SHELL_WORD_OR_FILE
 } ShellValue;
 
 ShellValue flag_shell_value(const Flag *flag);                  /* SHELL_NOTHING: a switch */
-const char *flag_shell_words(const Flag *flag);                 /* the words of the last two kinds */
+const char *flag_shell_words(const Flag *flag);                 /* the words of the last two kinds, or NULL */
 ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING: no operands */
 
 Status completions_put_words(Buffer *out, const char *choice, Error *err);

@@ -32,6 +32,10 @@ static const char end[] =
     "        < <(\"${program/#\\~\\//$HOME/}\" models --names 2>/dev/null)\n"
     "    )\n"
     "    ;;\n"
+    "  chat) mapfile -t COMPREPLY < <(compgen -W \"$words $(\"${program/#\\~\\//$HOME/}\" chats --names "
+    "2>/dev/null)\" -- \"$current\") ;;\n"
+    "  prompt) mapfile -t COMPREPLY < <(compgen -W \"$(\"${program/#\\~\\//$HOME/}\" prompts --names "
+    "2>/dev/null)\" -- \"$current\"; [[ $current == */* ]] && compgen -f -- \"$current\") ;;\n"
     "  file) mapfile -t COMPREPLY < <(compgen -f -- \"$current\") ;;\n"
     "  directory) mapfile -t COMPREPLY < <(compgen -d -- \"$current\") ;;\n"
     "  word_or_file) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"; "
@@ -48,6 +52,8 @@ static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_FILE] = "file",
                                      [SHELL_DIRECTORY] = "directory",
                                      [SHELL_MODEL] = "model",
+                                     [SHELL_CHAT] = "chat",
+                                     [SHELL_PROMPT] = "prompt",
                                      [SHELL_WORDS] = "words",
                                      [SHELL_WORD_OR_FILE] = "word_or_file"};
 

@@ -17,16 +17,26 @@ static const char beginning[] =
     "    set -l words (commandline -opc)\n"
     "    $words[1] models --names 2>/dev/null\n"
     "end\n"
+    "function __auk_chats\n"
+    "    set -l words (commandline -opc)\n"
+    "    $words[1] chats --names 2>/dev/null\n"
+    "end\n"
+    "function __auk_prompts\n"
+    "    set -l words (commandline -opc)\n"
+    "    $words[1] prompts --names 2>/dev/null\n"
+    "end\n"
     "complete -c auk -e\n"
     "complete -c auk -f\n"
     "complete -c auk -n 'test (count (commandline -opc)) -eq 1' -l version -d 'say which auk this is'\n";
 
-/* Options for the values of flags, and for operands; the last two are followed by the words. */
+/* Options for the values of flags, and for operands; words follow the last two and the names of chats. */
 static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_TEXT] = " -x",
                                      [SHELL_FILE] = " -r -F",
                                      [SHELL_DIRECTORY] = " -x -a '(__fish_complete_directories)'",
                                      [SHELL_MODEL] = " -r -F -a '(__auk_models)'",
+                                     [SHELL_CHAT] = " -a '(__auk_chats) ",
+                                     [SHELL_PROMPT] = " -r -F -a '(__auk_prompts)'",
                                      [SHELL_WORDS] = " -x -a '",
                                      [SHELL_WORD_OR_FILE] = " -r -F -a '"};
 static const char *const operands[] = {[SHELL_NOTHING] = NULL,
@@ -34,12 +44,14 @@ static const char *const operands[] = {[SHELL_NOTHING] = NULL,
                                        [SHELL_FILE] = " -F",
                                        [SHELL_DIRECTORY] = " -a '(__fish_complete_directories)'",
                                        [SHELL_MODEL] = " -F -a '(__auk_models)'",
+                                       [SHELL_CHAT] = " -a '(__auk_chats) ",
+                                       [SHELL_PROMPT] = NULL,
                                        [SHELL_WORDS] = " -a '"};
 
 static Status put_value(Buffer *out, const char *value, ShellValue kind, const char *words, Error *err) {
   TRY(buffer_append_string(out, value, err));
-  if (kind < SHELL_WORDS) return STATUS_OK;
-  TRY(completions_put_words(out, words, err));
+  if (kind < SHELL_WORDS && kind != SHELL_CHAT) return STATUS_OK;
+  if (words) TRY(completions_put_words(out, words, err));
   return buffer_append_string(out, "'", err);
 }
 

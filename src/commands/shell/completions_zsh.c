@@ -12,9 +12,16 @@ static Status put_value(Buffer *out, ShellValue value, const char *message, cons
                                         [SHELL_TEXT] = " ",
                                         [SHELL_FILE] = "_files",
                                         [SHELL_DIRECTORY] = "_files -/",
-                                        [SHELL_MODEL] = "_auk_checkpoints"};
+                                        [SHELL_MODEL] = "_auk_checkpoints",
+                                        [SHELL_CHAT] = "_auk_chat_names",
+                                        [SHELL_PROMPT] = "_auk_prompt_names"};
   TRY(buffer_printf(out, err, ":%s:", value == SHELL_WORDS ? "value" : message));
-  if (value < SHELL_WORDS) return buffer_append_string(out, actions[value], err);
+  if (value < SHELL_WORDS) TRY(buffer_append_string(out, actions[value], err));
+  if (value == SHELL_CHAT && words) {
+    TRY(buffer_append_string(out, " ", err));
+    return completions_put_words(out, words, err);
+  }
+  if (value < SHELL_WORDS) return STATUS_OK;
   TRY(buffer_append_string(out, value == SHELL_WORDS ? "(" : " _auk_word_or_file ", err));
   TRY(completions_put_words(out, words, err));
   return value == SHELL_WORDS ? buffer_append_string(out, ")", err) : STATUS_OK;
@@ -39,6 +46,7 @@ static Status put_spelling(Buffer *out, const Flag *flag, Word name, Error *err)
   for (size_t i = start; i < out->size; i++)
     if (out->data[i] == '\'') out->data[i] = '`'; /* for the shell's single quotes */
   TRY(buffer_append_string(out, "]", err));
+  if (flag->kind == KIND_OPTIONAL) TRY(buffer_append_string(out, ":", err));
   if (flag->kind != KIND_SWITCH)
     TRY(put_value(out, flag_shell_value(flag), flag->argument, flag_shell_words(flag), err));
   return buffer_append_string(out, "'", err);
@@ -49,7 +57,11 @@ static Status put_operand(Buffer *out, const Interface *interface, Error *err) {
   if (value == SHELL_NOTHING || value == SHELL_TEXT) return STATUS_OK;
   TRY(buffer_append_string(out, " \\\n    '", err));
   if (interface->max_operands > 1) TRY(buffer_append_string(out, "*", err));
-  TRY(put_value(out, value, value == SHELL_DIRECTORY ? "directory" : "model", interface->operand_words, err));
+  TRY(put_value(out, value,
+                value == SHELL_DIRECTORY ? "directory"
+                : value == SHELL_CHAT    ? "chat"
+                                         : "model",
+                interface->operand_words, err));
   return buffer_append_string(out, "'", err);
 }
 
@@ -68,6 +80,16 @@ static const char helpers[] =
     "  local -a names\n"
     "  names=(${(f)\"$(_call_program models ${(q)_auk_program} models --names 2>/dev/null)\"})\n"
     "  _alternative 'models:model:compadd -a names' 'files:file:_files'\n"
+    "}\n"
+    "_auk_chat_names() {\n"
+    "  local -a names\n"
+    "  names=($* ${(f)\"$(_call_program chats ${(q)_auk_program} chats --names 2>/dev/null)\"})\n"
+    "  compadd -a names\n"
+    "}\n"
+    "_auk_prompt_names() {\n"
+    "  local -a names\n"
+    "  names=(${(f)\"$(_call_program prompts ${(q)_auk_program} prompts --names 2>/dev/null)\"})\n"
+    "  _alternative 'prompts:prompt:compadd -a names' 'files:file:_files'\n"
     "}\n"
     "_auk_word_or_file() {\n"
     "  local -a choices=(\"$@\")\n"

@@ -77,12 +77,27 @@ static const char chat[] =
     "it is sent afterwards.) A message that is longer than the context is refused with both lengths; the "
     "arrow key brings it back.\n"
     "\n"
+    "A chat on a terminal keeps itself, after each answer, in a file that only you can read; so does the "
+    "answer to one prompt that is written to a terminal as text. auk chat --continue goes on with the last "
+    "one, --continue=sky with the one that has sky in its name; beside -p, --continue adds one more turn, in "
+    "a pipe too. auk chats lists them, auk chats show NAME reads one, auk chats rm NAME removes it. Two "
+    "terminals that go on with the same chat get a file each. Turns that the context has no room for stay "
+    "in the file. /clear begins another chat. Other pipes are not kept, and with --no-history nothing is.\n"
+    "\n"
+    "A chat goes on with its own model, chat template and --think, whatever AUK_MODEL and the settings say. "
+    "-m goes on with another model: standard error says so, and the file says which answers are whose.\n"
+    "\n"
+    "  auk chat -f notes.txt                        # about a file, as with /read\n"
+    "  auk -p \"Why is the sky blue?\"\n"
+    "  auk --continue -p \"And at night?\"\n"
+    "  auk chats --json | jq -r '.[].title'\n"
+    "\n"
     "All chats share the history of lines, which only its owner can read. /save writes a file that only "
     "you can read; it overwrites a saved conversation, but no other file. /load refuses conversations with "
     "images, and names what it found.\n"
     "\n"
     "  printf '%s\\n' \"Name a fruit.\" \"Another.\" | auk chat -m MODEL\n"
-    "  auk chat -m MODEL --no-history --no-status   # keeps no line, shows no figures";
+    "  auk chat -m MODEL --no-history --no-status   # keeps nothing, shows no figures";
 
 static const char pipes[] =
     "To a pipe or a file an answer goes as the model wrote it: no colours, and no newline added at the end "

@@ -215,7 +215,7 @@ static const Entry variables[] = {
      "$HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub and $XDG_CACHE_HOME/huggingface/hub, else "
      "~/.cache/huggingface/hub. $XDG_CACHE_HOME is also where --cache keeps its files."},
     {"XDG_CONFIG_HOME", "Where the file of settings is, else ~/.config."},
-    {"XDG_STATE_HOME", "Where a chat keeps what was entered, else ~/.local/state."},
+    {"XDG_STATE_HOME", "Where chats and what was entered in them are kept, else ~/.local/state."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
     {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "
@@ -238,6 +238,7 @@ static const Entry files[] = {
      "Checkpoints that were downloaded by name, for example by: hf download NAME"},
     {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},
     {"~/.config/auk/config", "Settings, a flag per line."},
+    {"~/.local/state/auk/chats", "Chats that kept themselves; auk chats lists them."},
     {"~/.local/state/auk/history", "What was entered in chats; a symbolic link is followed."},
     {"~/.editrc", "The keys of a chat's line, as editrc(5) has them."},
 };

@@ -146,19 +146,22 @@ def values_in_bash(text, command):
 
 
 def values_in_zsh(text, command):
-    actions = {" ": "text", "_files": "file", "_files -/": "directory", "_auk_checkpoints": "model"}
+    actions = {" ": "text", "_files": "file", "_files -/": "directory", "_auk_checkpoints": "model",
+               "_auk_chat_names": "chat", "_auk_prompt_names": "prompt"}
     body = re.search(rf"^_auk_{command}\(\) {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
     values, operand = {}, ("", "")
 
     def kind_of(action):
         if action.startswith("("):
             return "words", action[1:-1]
+        if action.startswith("_auk_chat_names "):
+            return "chat", action.removeprefix("_auk_chat_names ")
         if action.startswith(" _auk_word_or_file "):
             return "word_or_file", action.removeprefix(" _auk_word_or_file ")
         return actions[action], ""
 
     for line in re.findall(r"^    '(.*)'(?: \\)?$", body, re.MULTILINE):
-        flag = re.match(r"(?:\*|\([^)]*\))?(-[\w-]+)(=?)\[(?:\\.|[^\]\\])*\](?::([^:]*):(.*))?$", line)
+        flag = re.match(r"(?:\*|\([^)]*\))?(-[\w-]+)(=?)\[(?:\\.|[^\]\\])*\](?:::?([^:]*):(.*))?$", line)
         if flag and flag[3] is not None:
             values[flag[1]] = kind_of(flag[4])
         assert not flag or (flag[2] == "=") == (flag[3] is not None and flag[1].startswith("--"))
@@ -175,13 +178,15 @@ def values_in_fish(text, command):
             continue
         how, _, _ = found[2].partition(" -d '")
         models, folders = "-a '(__auk_models)'", "-a '(__fish_complete_directories)'"
-        words = re.search(r" -a '([^'(]*)'", how)
-        kind = ("model" if models in how else "directory" if folders in how
+        words = re.search(r" -a '([^'(]*)'", how) or re.search(r" -a '\(__auk_chats\) ([^']*)'", how)
+        kind = ("chat" if "__auk_chats" in how else "prompt" if "__auk_prompts" in how
+                else "model" if models in how else "directory" if folders in how
                 else "word_or_file" if words and "-F" in how else "words" if words else "file" if "-F" in how
                 else "text" if "-x" in how else "")
         names = ["--" + name if dash == "l" else "-" + name
                  for dash, name in re.findall(r" -([slo]) ([\w-]+)", found[1])]
-        assert not names or not kind or ("-r" in how or "-x" in how)  # it takes a value
+        if names and kind:
+            assert ("-r" in how or "-x" in how) == (kind != "chat")  # it takes a value; a chat's name may be absent
         for name in names:
             if kind:
                 values[name] = (kind, words[1] if words else "")
@@ -209,6 +214,7 @@ def test_the_shells_complete_the_same_values(scripts, helps):
                 assert kind == "text"
     operands = {command: values_in_bash(bash, command)[1] for command in helps}
     assert operands["inspect"] == operands["pack"] == ("model", "") and operands["models"] == ("directory", "")
+    assert operands["chats"] == ("chat", "show rm")
     assert operands["completions"] == ("words", "bash zsh fish") and operands["man"] == operands["cache"] == ("", "")
 
 

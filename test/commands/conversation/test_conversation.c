@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "commands/chat/conversation.h"
+#include "commands/conversation/conversation.h"
 
 static void add(Conversation *c, Role role, const char *text) {
   assert_int_equal(conversation_add(c, role, text, strlen(text), NULL), STATUS_OK);
@@ -88,7 +88,7 @@ static void there_is_one_system_message_at_most(void **state) {
   assert_int_equal(conversation_set_system(&c, "", 0, NULL), STATUS_OK);
   assert_roles(&c, "u");
   Conversation copy = {0};
-  assert_int_equal(conversation_copy(&copy, &c, 1, NULL), STATUS_OK);
+  assert_int_equal(conversation_append(&copy, &c, 0, 1, NULL), STATUS_OK);
   assert_roles(&copy, "u");
   assert_ptr_not_equal(copy.messages[0].text.data, c.messages[0].text.data);
   conversation_release(&copy);
@@ -103,7 +103,7 @@ static void a_thought_stays_with_its_message(void **state) {
   add(&c, ROLE_ASSISTANT, "a");
   assert_int_equal(buffer_append(&c.messages[1].thinking, "hm so", 5, NULL), STATUS_OK);
   add(&c, ROLE_USER, "");
-  assert_int_equal(conversation_copy(&copy, &c, 3, NULL), STATUS_OK);
+  assert_int_equal(conversation_append(&copy, &c, 0, 3, NULL), STATUS_OK);
   conversation_release(&c);
   ChatMessage *view;
   size_t n;

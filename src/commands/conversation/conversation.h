@@ -15,6 +15,7 @@ typedef struct {
   Buffer text;
   Buffer thinking; /* thought of the assistant; size 0: none */
   Buffer members;  /* ChatMessage.members: calls of functions, or the call that it is the result of */
+  Buffer model;    /* what wrote it, if it is the assistant's; size 0: not said */
 } Message;
 
 /* A turn is a user message and all that follows up to the next one. Messages before the first turn (a system
@@ -30,7 +31,9 @@ Status conversation_set_system(Conversation *conversation, const char *text, siz
 const Message *conversation_system(const Conversation *conversation); /* or NULL */
 void conversation_truncate(Conversation *conversation, size_t count);
 void conversation_drop(Conversation *conversation, size_t first, size_t n); /* [first, first + n) */
-Status conversation_copy(Conversation *conversation, const Conversation *from, size_t count, Error *err);
+/* Appends copies of the messages [first, end) of another conversation. */
+Status conversation_append(Conversation *conversation, const Conversation *from, size_t first, size_t end,
+                           Error *err);
 void conversation_release(Conversation *conversation);
 
 /* Index of the first user message from `from` on, or of the last one of all; the number of messages if there

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "commands/chat/conversation_file.h"
+#include "commands/conversation/conversation_file.h"
 #include "test/directory.h"
 
 static char path[300];
@@ -55,10 +55,12 @@ static void load(const char *text, const char *want) {
   Conversation c = {0};
   Error err = {{0}};
   put(text);
-  if (conversation_load(path, &c, &err) != STATUS_OK) fail_msg("%s: %s", text, err.text);
+  if (conversation_load(path, &c, NULL, &err) != STATUS_OK) fail_msg("%s: %s", text, err.text);
   assert_talk(&c, want);
   conversation_release(&c);
 }
+
+static const ConversationHead of_m = {.model = (char *)"m"};
 
 static void what_is_saved_comes_back(void **state) {
   (void)state;
@@ -70,17 +72,85 @@ static void what_is_saved_comes_back(void **state) {
       "  {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\":[{\"id\": \"a\", \"function\": {}}]},\n"
       "  {\"role\": \"tool\", \"content\": \"\xc3\xa9\", \"tool_call_id\":\"a\",\"name\":\"f\"}\n"
       "]}\n";
+  const ConversationHead head = {.model = (char *)"a \"m\""};
   Conversation c = {0};
   put(text);
-  assert_int_equal(conversation_load(path, &c, NULL), STATUS_OK);
+  assert_int_equal(conversation_load(path, &c, NULL, NULL), STATUS_OK);
   assert_talk(&c, "system:Be\nkind.|user:|assistant:(hm)Yes|assistant:|tool:\xc3\xa9|");
   put("[]");
-  assert_int_equal(conversation_save(&c, "a \"m\"", path, NULL), STATUS_OK);
+  assert_int_equal(conversation_save(&c, &head, path, NULL), STATUS_OK);
   assert_file(text);
   conversation_truncate(&c, 0);
   assert_int_equal(unlink(path), 0);
-  assert_int_equal(conversation_save(&c, "m", path, NULL), STATUS_OK);
+  assert_int_equal(conversation_save(&c, &of_m, path, NULL), STATUS_OK);
   assert_file("{\"model\": \"m\", \"messages\": [\n]}\n");
+  conversation_release(&c);
+}
+
+static void a_kept_chat_says_what_it_is(void **state) {
+  (void)state;
+  static const char text[] =
+      "{\"title\": \"a b\", \"began\": \"then\", \"turns\": 1, \"model\": \"m\", \"chat_template\": "
+      "\"chatml\", \"think\": false, \"forgotten\": 2, \"messages\": [\n"
+      "  {\"role\": \"user\", \"content\": \" a\\n\\n b\"},\n"
+      "  {\"role\": \"assistant\", \"model\": \"other\", \"content\": \"c\"},\n"
+      "  {\"role\": \"assistant\", \"content\": \"d\"}\n"
+      "]}\n";
+  Conversation c = {0};
+  ConversationHead head = {0}, alone = {0};
+  put(text);
+  assert_int_equal(conversation_load(path, &c, &head, NULL), STATUS_OK);
+  assert_int_equal(c.messages[1].model.size, 5);
+  assert_int_equal(c.messages[2].model.size, 1); /* the head's */
+  assert_int_equal(conversation_load_head(path, &alone, NULL), STATUS_OK);
+  for (int i = 0; i < 2; i++) {
+    const ConversationHead *h = i ? &alone : &head;
+    assert_string_equal(h->model, "m");
+    assert_string_equal(h->chat_template, "chatml");
+    assert_string_equal(h->title, "a b");
+    assert_string_equal(h->began, "then");
+    assert_true(h->think == THINK_NO && h->n_turns == 1 && h->n_forgotten == 2);
+  }
+  assert_int_equal(conversation_save(&c, &head, path, NULL), STATUS_OK);
+  assert_file(text);
+  conversation_head_release(&head);
+  conversation_head_release(&alone);
+  conversation_release(&c);
+}
+
+/* A head may have any order, or none at all. */
+static void the_head_of_another_programs_file_is_found(void **state) {
+  (void)state;
+  static const char *const texts[] = {
+      "[{\"role\": \"user\", \"content\": \"hi\"}]",
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"x\": 1}",
+      "{\"messages\":[{\"role\": \"user\", \"content\": \"hi\"}]}",
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    ConversationHead head = {0};
+    put(texts[i]);
+    assert_int_equal(conversation_load_head(path, &head, NULL), STATUS_OK);
+    assert_string_equal(head.title, "hi");
+    assert_int_equal(head.n_turns, 1);
+    conversation_head_release(&head);
+  }
+  ConversationHead head = {0};
+  put("{\"messages\": [");
+  assert_int_equal(conversation_load_head(path, &head, NULL), STATUS_USAGE);
+  conversation_head_release(&head);
+}
+
+static void a_title_is_a_line(void **state) {
+  (void)state;
+  char title[CONVERSATION_TITLE], long_text[500];
+  Conversation c = {0};
+  conversation_title(&c, title);
+  assert_string_equal(title, "");
+  for (int i = 0; i < 100; i++) memcpy(long_text + 4 * i, "\xf0\x9f\x98\x80", 4);
+  assert_int_equal(conversation_add(&c, ROLE_USER, long_text, 400, NULL), STATUS_OK);
+  conversation_title(&c, title);
+  assert_int_equal(strlen(title), 60 * 4 + 3);
+  assert_string_equal(title + 240, "...");
   conversation_release(&c);
 }
 
@@ -127,7 +197,7 @@ static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
     Error err = {{0}};
     char want[700];
     put(cases[i][0]);
-    assert_int_equal(conversation_load(path, &c, &err), STATUS_USAGE);
+    assert_int_equal(conversation_load(path, &c, NULL, &err), STATUS_USAGE);
     snprintf(want, sizeof want, "%s: %s", path, cases[i][1]);
     assert_string_equal(err.text, want);
     conversation_release(&c);
@@ -141,16 +211,19 @@ static void files_of_others_are_left_as_they_are(void **state) {
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     Error err = {{0}};
     put(texts[i]);
-    assert_int_equal(conversation_save(&c, "m", path, &err), STATUS_USAGE);
+    assert_int_equal(conversation_save(&c, &of_m, path, &err), STATUS_USAGE);
     assert_non_null(strstr(err.text, "is there already and holds no conversation: it is left as it is"));
     assert_file(texts[i]);
   }
-  assert_int_equal(conversation_save(&c, "m", own_directory, NULL), STATUS_USAGE);
+  assert_int_equal(conversation_save(&c, &of_m, own_directory, NULL), STATUS_USAGE);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_saved_comes_back),
+      cmocka_unit_test(a_kept_chat_says_what_it_is),
+      cmocka_unit_test(the_head_of_another_programs_file_is_found),
+      cmocka_unit_test(a_title_is_a_line),
       cmocka_unit_test(every_form_of_a_message_is_read),
       cmocka_unit_test(what_cannot_be_kept_is_refused_with_its_number),
       cmocka_unit_test(files_of_others_are_left_as_they_are),

@@ -1,5 +1,5 @@
 /* conversation.c - see conversation.h.   Called by: chat.c, chat_commands.c, conversation_file.c. */
-#include "commands/chat/conversation.h"
+#include "commands/conversation/conversation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +52,7 @@ void conversation_drop(Conversation *c, size_t first, size_t n) {
     buffer_release(&c->messages[i].text);
     buffer_release(&c->messages[i].thinking);
     buffer_release(&c->messages[i].members);
+    buffer_release(&c->messages[i].model);
   }
   size_t after = c->count - first - n;
   if (after) memmove(c->messages + first, c->messages + first + n, after * sizeof *c->messages);
@@ -62,13 +63,14 @@ void conversation_truncate(Conversation *c, size_t count) {
   if (count < c->count) conversation_drop(c, count, c->count - count);
 }
 
-Status conversation_copy(Conversation *c, const Conversation *from, size_t count, Error *err) {
-  for (size_t i = 0; i < count; i++) {
+Status conversation_append(Conversation *c, const Conversation *from, size_t first, size_t end, Error *err) {
+  for (size_t i = first; i < end; i++) {
     const Message *m = &from->messages[i];
     TRY(conversation_add(c, m->role, m->text.data, m->text.size, err));
     Message *copy = &c->messages[c->count - 1];
     if (m->thinking.size) TRY(buffer_append(&copy->thinking, m->thinking.data, m->thinking.size, err));
     if (m->members.size) TRY(buffer_append(&copy->members, m->members.data, m->members.size, err));
+    if (m->model.size) TRY(buffer_append(&copy->model, m->model.data, m->model.size, err));
   }
   return STATUS_OK;
 }

@@ -1,0 +1,316 @@
+/* conversation_file.c - see conversation_file.h.   Called by: chat_commands.c, kept_chat.c, chats.c.
+ * Calls: base's JSON. */
+#include "commands/conversation/conversation_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "commands/common.h"
+#include "commands/form/tools.h"
+#include "commands/input_text.h"
+
+/* --- reading */
+
+static Status refuse(const char *path, size_t i, const char *what, Error *err) {
+  return error_set(err, STATUS_USAGE, "%s: message %zu %s", path, i, what);
+}
+
+/* Appends "content": a string, null, or a list of text parts. */
+static Status read_content(const char *path, size_t i, const Json *content, Buffer *text, Error *err) {
+  size_t size;
+  if (!content) return STATUS_OK;
+  if (json_is_string(content)) {
+    const char *bytes = json_string(content, &size);
+    return buffer_append(text, bytes, size, err);
+  }
+  if (!json_is_array(content))
+    return refuse(path, i, "has a content that is neither a string nor a list", err);
+  for (const Json *part = json_first(content); part; part = json_next(part)) {
+    const Json *type = json_member(part, "type"), *words = json_member(part, "text");
+    if (!type || !json_is_string(type) || !json_string_is(type, "text") || !words || !json_is_string(words))
+      return refuse(path, i, "has a part of another type than \"text\" in its content", err);
+    const char *bytes = json_string(words, &size);
+    TRY(buffer_append(text, bytes, size, err));
+  }
+  return STATUS_OK;
+}
+
+/* Takes the calls of a message, or the call that it is the result of. `text` is the object's. */
+static Status read_members(const char *path, size_t i, JsonSpan text, Message *message, Error *err) {
+  Error inner;
+  Status status = tools_append_members(text, i, &message->members, &inner);
+  if (status == STATUS_USAGE) return error_set(err, status, "%s: %s", path, inner.text);
+  if (status != STATUS_OK && err) *err = inner;
+  return status;
+}
+
+static Status read_message(const char *path, size_t i, const Json *object, JsonSpan text, Message *message,
+                           Error *err) {
+  if (!json_is_object(object)) return refuse(path, i, "is no object", err);
+  const Json *role = json_member(object, "role"), *thinking = json_member(object, "reasoning_content");
+  if (!role || !json_is_string(role)) return refuse(path, i, "has no role", err);
+  size_t size;
+  const char *name = json_string(role, &size);
+  const Json *model = json_member(object, "model");
+  if (!role_find(name, size, &message->role))
+    return error_set(err, STATUS_USAGE,
+                     "%s: message %zu has the role \"%.*s\", expected system, user, assistant or tool", path,
+                     i, (int)(size < 40 ? size : 40), name);
+  TRY(read_members(path, i, text, message, err));
+  if (thinking && !json_is_string(thinking))
+    return refuse(path, i, "has a reasoning_content that is no string", err);
+  TRY(read_content(path, i, json_member(object, "content"), &message->text, err));
+  if (model && json_is_string(model) && message->role == ROLE_ASSISTANT) {
+    name = json_string(model, &size);
+    TRY(buffer_append(&message->model, name, size, err));
+  }
+  if (!thinking || message->role != ROLE_ASSISTANT) return STATUS_OK;
+  const char *bytes = json_string(thinking, &size);
+  return buffer_append(&message->thinking, bytes, size, err);
+}
+
+static Status read_messages(const char *path, const Json *list, JsonSpan text, Conversation *out,
+                            Error *err) {
+  size_t i = 0;
+  JsonCursor cursor = json_cursor(text);
+  bool first = true;
+  json_cursor_enter(&cursor, '[');
+  for (const Json *object = json_first(list); object; object = json_next(object), i++) {
+    if (!json_cursor_next(&cursor, &first)) break;
+    TRY(conversation_add(out, ROLE_USER, "", 0, err));
+    TRY(read_message(path, i, object, json_cursor_value(&cursor), &out->messages[out->count - 1], err));
+  }
+  return STATUS_OK;
+}
+
+static Status parse(const char *path, Buffer *text, Json **tree, const Json **list, Error *err) {
+  TRY(file_read(path, TEXT_LIMIT, text, err));
+  TRY(json_parse(path, STATUS_USAGE, text->data ? text->data : "", text->size, NULL, 0, tree, err));
+  *list = json_is_array(*tree) ? *tree : json_member(*tree, "messages");
+  if (*list && json_is_array(*list)) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s holds no conversation: expected {\"messages\": [...]}", path);
+}
+
+/* *out: a copy of the member, if it is a string without NULs. */
+static Status copy_string(const Json *object, const char *key, char **out, Error *err) {
+  const Json *value = json_member(object, key);
+  size_t size;
+  *out = NULL;
+  if (!value || !json_is_string(value)) return STATUS_OK;
+  const char *text = json_string(value, &size);
+  if (memchr(text, 0, size)) return STATUS_OK;
+  *out = path_join("", text, err);
+  return *out ? STATUS_OK : STATUS_FAILED;
+}
+
+static size_t count_member(const Json *object, const char *key) {
+  int64_t count;
+  return json_int64(json_member(object, key), &count) && count > 0 ? (size_t)count : 0;
+}
+
+static Status read_head(const Json *object, ConversationHead *head, Error *err) {
+  bool think;
+  if (!json_is_object(object)) return STATUS_OK;
+  TRY(copy_string(object, "model", &head->model, err));
+  TRY(copy_string(object, "chat_template", &head->chat_template, err));
+  TRY(copy_string(object, "began", &head->began, err));
+  TRY(copy_string(object, "title", &head->title, err));
+  if (json_bool(json_member(object, "think"), &think)) head->think = think ? THINK_YES : THINK_NO;
+  head->n_turns = count_member(object, "turns");
+  head->n_forgotten = count_member(object, "forgotten");
+  return STATUS_OK;
+}
+
+void conversation_head_release(ConversationHead *head) {
+  free(head->model);
+  free(head->chat_template);
+  free(head->began);
+  free(head->title);
+  *head = (ConversationHead){0};
+}
+
+static Status name_models(Conversation *c, const char *model, Error *err) {
+  for (size_t i = 0; model && i < c->count; i++) {
+    Message *m = &c->messages[i];
+    if (m->role == ROLE_ASSISTANT && m->model.size == 0) TRY(buffer_append_string(&m->model, model, err));
+  }
+  return STATUS_OK;
+}
+
+Status conversation_load(const char *path, Conversation *conversation, ConversationHead *head, Error *err) {
+  Json *tree = NULL;
+  const Json *list;
+  Buffer text = {0};
+  Status status = parse(path, &text, &tree, &list, err);
+  const JsonSpan whole = {text.data, text.size};
+  if (status == STATUS_OK)
+    status = read_messages(path, list, list == tree ? whole : json_span_member(whole, "messages"),
+                           conversation, err);
+  ConversationHead own = {0};
+  if (status == STATUS_OK) status = read_head(tree, head ? head : &own, err);
+  if (status == STATUS_OK) status = name_models(conversation, head ? head->model : own.model, err);
+  conversation_head_release(&own);
+  json_free(tree);
+  buffer_release(&text);
+  return status;
+}
+
+/* --- the head alone */
+
+static const char before_messages[] =
+    "\"messages\": ["; /* as conversation_write() does it; no string contains it */
+
+/* Appends the first bytes of the file. */
+static Status read_beginning(const char *path, Buffer *text, Error *err) {
+  char bytes[16384];
+  FILE *file = fopen(path, "re");
+  if (!file) return system_error(path, "open", err);
+  const size_t n = fread(bytes, 1, sizeof bytes, file);
+  Status status = ferror(file) ? system_error(path, "read", err) : buffer_append(text, bytes, n, err);
+  fclose(file);
+  return status;
+}
+
+/* A file that this program did not write may have its members elsewhere. */
+static Status load_whole_head(const char *path, ConversationHead *head, Error *err) {
+  Conversation c = {0};
+  char title[CONVERSATION_TITLE];
+  conversation_head_release(head);
+  Status status = conversation_load(path, &c, head, err);
+  head->n_turns = conversation_n_turns(&c);
+  conversation_title(&c, title);
+  if (status == STATUS_OK && !head->title && !(head->title = path_join("", title, err)))
+    status = STATUS_FAILED;
+  conversation_release(&c);
+  return status;
+}
+
+Status conversation_load_head(const char *path, ConversationHead *head, Error *err) {
+  static const char end[] = "\"messages\": []}";
+  Buffer text = {0};
+  Json *tree = NULL;
+  Status status = read_beginning(path, &text, err);
+  if (status == STATUS_OK) status = buffer_append(&text, "", 1, err);
+  char *messages = status ? NULL : strstr(text.data, before_messages);
+  if (messages) {
+    text.size = (size_t)(messages - text.data);
+    status = buffer_append_string(&text, end, err);
+    if (status == STATUS_OK && json_parse(path, STATUS_USAGE, text.data, text.size, NULL, 0, &tree, NULL))
+      tree = NULL;
+    if (tree) status = read_head(tree, head, err);
+  }
+  buffer_release(&text);
+  json_free(tree);
+  if (status || (head->title && head->n_turns)) return status;
+  return load_whole_head(path, head, err);
+}
+
+/* --- writing */
+
+static Status put_member(Buffer *out, const char *key, const char *text, size_t size, Error *err) {
+  TRY(append_json_member(out, key, text, size, err));
+  return buffer_append_string(out, ", ", err);
+}
+
+static bool is_from(const Message *m, const char *model) {
+  return model && strlen(model) == m->model.size && memcmp(m->model.data, model, m->model.size) == 0;
+}
+
+static Status put_message(Buffer *out, const Message *m, const char *model, Error *err) {
+  const char *role = role_name(m->role);
+  TRY(buffer_append_string(out, "  {", err));
+  TRY(put_member(out, "role", role, strlen(role), err));
+  if (m->model.size && !is_from(m, model)) TRY(put_member(out, "model", m->model.data, m->model.size, err));
+  if (m->thinking.size) TRY(put_member(out, "reasoning_content", m->thinking.data, m->thinking.size, err));
+  TRY(append_json_member(out, "content", m->text.data, m->text.size, err));
+  if (m->members.size) TRY(buffer_append_string(out, ", ", err));
+  if (m->members.size) TRY(buffer_append(out, m->members.data, m->members.size, err));
+  return buffer_append_string(out, "}", err);
+}
+
+void conversation_title(const Conversation *c, char title[CONVERSATION_TITLE]) {
+  enum { MOST = 60 }; /* characters */
+  const size_t first = conversation_next_turn(c, 0);
+  const Buffer *text = first < c->count ? &c->messages[first].text : NULL;
+  size_t n = 0, at = 0, n_characters = 0;
+  for (; text && at < text->size && n_characters < MOST; n_characters++) {
+    uint32_t code = 0;
+    const int length = utf8_decode(text->data + at, text->size - at, &code);
+    const size_t size = length > 0 ? (size_t)length : 1;
+    const bool blank = code <= ' ' || length <= 0;
+    if (!blank) memcpy(title + n, text->data + at, size);
+    if (blank && n && title[n - 1] != ' ') title[n++] = ' ';
+    if (!blank) n += size;
+    at += size;
+  }
+  while (n && title[n - 1] == ' ') n--;
+  title[n] = 0;
+  if (text && at < text->size && !text_is_blank(text->data + at, text->size - at)) strcpy(title + n, "...");
+}
+
+static Status put_head(Buffer *out, const Conversation *c, const ConversationHead *head, Error *err) {
+  char title[CONVERSATION_TITLE];
+  conversation_title(c, title);
+  if (head->began) {
+    TRY(put_member(out, "title", title, strlen(title), err));
+    TRY(put_member(out, "began", head->began, strlen(head->began), err));
+    TRY(buffer_printf(out, err, "\"turns\": %zu, ", conversation_n_turns(c)));
+  }
+  if (head->model) TRY(put_member(out, "model", head->model, strlen(head->model), err));
+  if (head->chat_template)
+    TRY(put_member(out, "chat_template", head->chat_template, strlen(head->chat_template), err));
+  if (head->think)
+    TRY(buffer_printf(out, err, "\"think\": %s, ", head->think == THINK_YES ? "true" : "false"));
+  return head->n_forgotten ? buffer_printf(out, err, "\"forgotten\": %zu, ", head->n_forgotten) : STATUS_OK;
+}
+
+Status conversation_write(const Conversation *c, const ConversationHead *head, Buffer *out, Error *err) {
+  TRY(buffer_append_string(out, "{", err));
+  TRY(put_head(out, c, head, err));
+  TRY(buffer_printf(out, err, "%s\n", before_messages));
+  for (size_t i = 0; i < c->count; i++) {
+    TRY(put_message(out, &c->messages[i], head->model, err));
+    TRY(buffer_append_string(out, i + 1 < c->count ? ",\n" : "\n", err));
+  }
+  return buffer_append_string(out, "]}\n", err);
+}
+
+/* Refuses to overwrite a file that is not a conversation: the name may be mistyped. */
+static Status may_replace(const char *path, Error *err) {
+  if (!file_exists(path)) return STATUS_OK;
+  Json *tree = NULL;
+  const Json *list;
+  Error ignored;
+  Buffer text = {0};
+  Status status = file_is_directory(path) ? STATUS_USAGE : parse(path, &text, &tree, &list, &ignored);
+  json_free(tree);
+  buffer_release(&text);
+  if (status == STATUS_OK) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is there already and holds no conversation: it is left as it is",
+                   path);
+}
+
+Status conversation_save(const Conversation *conversation, const ConversationHead *head, const char *path,
+                         Error *err) {
+  TRY(may_replace(path, err));
+  Buffer out = {0};
+  AtomicFile file = {0};
+  const bool is_new = !file_exists(path); /* an existing file keeps its mode */
+  Status status = conversation_write(conversation, head, &out, err);
+  if (status == STATUS_OK) status = atomic_file_open(path, &file, err);
+  if (status == STATUS_OK) {
+    if (is_new) status = atomic_file_hide(&file, err);
+    if (status == STATUS_OK) status = atomic_file_write(&file, out.data, out.size, err);
+    if (status == STATUS_OK) {
+      status = atomic_file_commit(&file, err);
+    } else {
+      atomic_file_abort(&file);
+    }
+  }
+  buffer_release(&out);
+  return status;
+}

@@ -1,0 +1,41 @@
+/* conversation_file.h - conversations as JSON files: {"model": ..., "messages": [{"role": ..., "content":
+ * ...}, ...]}, the format of tools for OpenAI's API. A kept chat (kept_chat.h) has more members before
+ * "messages"; all of them are optional. */
+#pragma once
+
+#include "commands/conversation/conversation.h"
+
+/* The members of a file beside the messages. All strings are owned; NULL: not said. */
+typedef struct {
+  char *model;         /* its name in Hugging Face's cache, or its path */
+  char *chat_template; /* --chat-template */
+  ThinkChoice think;   /* --think, --no-think */
+  char *began;         /* of a kept chat: "2026-11-22T15:10:00Z" */
+  char *title;         /* of a kept chat: conversation_title() */
+  size_t n_turns;      /* of a kept chat */
+  size_t n_forgotten;  /* messages from the first turn on that the model does not get any more */
+} ConversationHead;    /* starts zeroed */
+void conversation_head_release(ConversationHead *head);
+
+/* The beginning of the first message of the user, on one line; empty if there is none. */
+enum { CONVERSATION_TITLE = 256 };
+void conversation_title(const Conversation *conversation, char title[CONVERSATION_TITLE]);
+
+/* Appends the file's text. An answer whose model is not the head's has a member "model"; a thought is
+ * "reasoning_content". Title and turns are those of the conversation, and only written beside `began`. */
+Status conversation_write(const Conversation *conversation, const ConversationHead *head, Buffer *out,
+                          Error *err);
+
+/* Writes the file completely or not at all. Replaces only files that hold a conversation (else
+ * STATUS_USAGE). */
+Status conversation_save(const Conversation *conversation, const ConversationHead *head, const char *path,
+                         Error *err);
+
+/* Reads such a file, or its array of messages alone, into an empty conversation, and what it says beside into
+ * a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string or a list
+ * of parts of type "text". Content that cannot be kept (images) is refused by name (STATUS_USAGE). An
+ * answer that names no model has the head's. */
+Status conversation_load(const char *path, Conversation *conversation, ConversationHead *head, Error *err);
+
+/* Reads what the file of a kept chat says beside its messages, from its beginning. */
+Status conversation_load_head(const char *path, ConversationHead *head, Error *err);

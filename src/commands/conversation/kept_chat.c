@@ -1,0 +1,312 @@
+/* kept_chat.c - see kept_chat.h.   Called by: chat.c, continued.c, chats.c.   Calls: conversation_file.c.
+ * Always true: a file is created or replaced under the lock of its folder, and replaced only while it is as
+ *              this process left it. */
+#include "commands/conversation/kept_chat.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/private_file.h"
+#include "commands/auk_directory.h"
+#include "commands/common.h"
+
+static const char ending[] = ".json";
+enum { N_ENDING = sizeof ending - 1, SLUG = 24 };
+
+Status kept_directory(char **directory, Error *err) {
+  char *own;
+  *directory = NULL;
+  TRY(auk_directory("XDG_STATE_HOME", ".local/state", &own, err));
+  if (!own) return STATUS_OK;
+  *directory = path_join(own, "chats", err);
+  free(own);
+  return *directory ? STATUS_OK : STATUS_FAILED;
+}
+
+static Status need_directory(char **directory, Error *err) {
+  TRY(kept_directory(directory, err));
+  if (*directory) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "neither XDG_STATE_HOME nor HOME names a place for chats");
+}
+
+/* --- names */
+
+/* Appends the first words of the title in letters, digits and '-'. */
+static Status put_slug(Buffer *out, const char *title, Error *err) {
+  char slug[SLUG + 1] = "";
+  size_t n = 0, border = 0; /* the end of the last whole word */
+  for (const char *at = title; n < SLUG; at++) {
+    const char c = *at >= 'A' && *at <= 'Z' ? (char)(*at + 32) : *at;
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    if (!is_letter && n && slug[n - 1] != '-') {
+      border = n;
+      slug[n++] = '-';
+    }
+    if (is_letter) slug[n++] = c;
+    if (!*at) break;
+  }
+  if (border == 0 && n && n == SLUG) border = n; /* a single long word */
+  return border ? buffer_printf(out, err, "-%.*s", (int)border, slug) : STATUS_OK;
+}
+
+/* The path of a new chat: its number distinguishes chats of the same minute and words. */
+static Status make_path(const char *directory, const char *title, int number, Buffer *path, Error *err) {
+  char when[32];
+  const time_t now = time(NULL);
+  struct tm parts;
+  path->size = 0;
+  if (!localtime_r(&now, &parts) || !strftime(when, sizeof when, "%Y-%m-%d-%H%M", &parts))
+    return error_set(err, STATUS_FAILED, "the time is unknown");
+  TRY(buffer_printf(path, err, "%s/%s", directory, when));
+  TRY(put_slug(path, title, err));
+  if (number > 1) TRY(buffer_printf(path, err, "-%d", number));
+  return buffer_append(path, ending, sizeof ending, err);
+}
+
+static void note_began(char began[24]) {
+  const time_t now = time(NULL);
+  struct tm parts;
+  if (!gmtime_r(&now, &parts) || !strftime(began, 24, "%Y-%m-%dT%H:%M:%SZ", &parts)) *began = 0;
+}
+
+/* --- writing */
+
+/* Returns a descriptor of the folder's lock, or -1 where the file system has none. */
+static int lock(const char *directory) {
+  char *path = path_join(directory, ".lock", NULL);
+  const int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+  while (file >= 0 && flock(file, LOCK_EX) != 0 && errno == EINTR) continue;
+  free(path);
+  return file;
+}
+
+/* Writes the text to `path`. *placed is false, and nothing is written, if `is_new` and the file is there. */
+static Status write_file(const char *path, const Buffer *text, bool is_new, bool *placed, Error *err) {
+  AtomicFile file;
+  *placed = false;
+  if (is_new && file_is_named(path)) return STATUS_OK;
+  TRY(private_file_create(path, &file, err));
+  file.fleeting = false;
+  Status status = atomic_file_write(&file, text->data, text->size, err);
+  if (status) {
+    atomic_file_abort(&file);
+    return status;
+  }
+  *placed = true;
+  return is_new ? atomic_file_place(&file, placed, err) : atomic_file_commit(&file, err);
+}
+
+static Status write_new(KeptChat *kept, const char *directory, const char *title, const Buffer *text,
+                        Error *err) {
+  Buffer path = {0};
+  bool placed = false;
+  Status status = STATUS_OK;
+  for (int number = 1; status == STATUS_OK && !placed; number++) {
+    status = make_path(directory, title, number, &path, err);
+    if (status == STATUS_OK) status = write_file(path.data, text, true, &placed, err);
+  }
+  if (status == STATUS_OK) {
+    free(kept->path);
+    kept->path = path.data;
+  } else {
+    buffer_release(&path);
+  }
+  return status;
+}
+
+static Status write_locked(KeptChat *kept, const char *directory, const char *title, const Buffer *text,
+                           bool *moved, Error *err) {
+  bool placed = false;
+  if (kept->path && !file_is_named(kept->path)) /* the user has removed it */
+    TRY(write_file(kept->path, text, true, &placed, err));
+  else if (kept->path && file_has_stamp(kept->path, &kept->stamp))
+    TRY(write_file(kept->path, text, false, &placed, err));
+  if (!placed) {
+    *moved = kept->path != NULL;
+    TRY(write_new(kept, directory, title, text, err));
+  }
+  return file_stamp(kept->path, &kept->stamp, err);
+}
+
+/* Joins what comes before the first turn, what was forgotten, and the rest. */
+static Status join(const KeptChat *kept, const Conversation *c, Conversation *all, Error *err) {
+  const size_t leading = conversation_next_turn(c, 0);
+  TRY(conversation_append(all, c, 0, leading, err));
+  TRY(conversation_append(all, &kept->forgotten, 0, kept->forgotten.count, err));
+  return conversation_append(all, c, leading, c->count, err);
+}
+
+static Status save(KeptChat *kept, const Conversation *c, ConversationHead head, bool *moved, Error *err) {
+  Buffer text = {0};
+  char *directory, title[CONVERSATION_TITLE];
+  TRY(need_directory(&directory, err));
+  Status status = private_directory(directory, err);
+  if (!*kept->began) note_began(kept->began);
+  head.began = kept->began;
+  head.n_forgotten = kept->forgotten.count;
+  conversation_title(c, title);
+  if (status == STATUS_OK) status = conversation_write(c, &head, &text, err);
+  if (status == STATUS_OK) {
+    const int locked = lock(directory);
+    status = write_locked(kept, directory, title, &text, moved, err);
+    if (locked >= 0) close(locked);
+  }
+  buffer_release(&text);
+  free(directory);
+  return status;
+}
+
+Status kept_save(KeptChat *kept, const Conversation *c, ConversationHead head, bool *moved, Error *err) {
+  *moved = false;
+  if (conversation_n_turns(c) + conversation_n_turns(&kept->forgotten) == 0) {
+    if (kept->path && file_has_stamp(kept->path, &kept->stamp)) unlink(kept->path);
+    kept_leave(kept);
+    return STATUS_OK;
+  }
+  Conversation all = {0};
+  Status status = kept->forgotten.count ? join(kept, c, &all, err) : STATUS_OK;
+  if (status == STATUS_OK) status = save(kept, kept->forgotten.count ? &all : c, head, moved, err);
+  conversation_release(&all);
+  return status;
+}
+
+void kept_leave(KeptChat *kept) {
+  free(kept->path);
+  conversation_release(&kept->forgotten);
+  *kept = (KeptChat){0};
+}
+
+void kept_release(KeptChat *kept) {
+  kept_leave(kept);
+}
+
+/* --- the list */
+
+static int compare(const void *a, const void *b) {
+  const KeptEntry *one = a, *other = b;
+  if (one->changed_ns != other->changed_ns) return one->changed_ns < other->changed_ns ? 1 : -1;
+  return strcmp(other->name, one->name);
+}
+
+static Status add(KeptList *list, const char *directory, const char *file, const struct stat *info,
+                  Error *err) {
+  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a list of chats", err));
+  KeptEntry entry = {.path = path_join(directory, file, err), .name = path_join("", file, err)};
+  entry.changed_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+  if (!entry.path || !entry.name) {
+    free(entry.path);
+    free(entry.name);
+    return STATUS_FAILED;
+  }
+  entry.name[strlen(entry.name) - N_ENDING] = 0;
+  list->items[list->count++] = entry;
+  return STATUS_OK;
+}
+
+Status kept_list(KeptList *list, Error *err) {
+  char *directory;
+  TRY(kept_directory(&directory, err));
+  if (!directory) return STATUS_OK;
+  DIR *listing = opendir(directory);
+  Status status = STATUS_OK;
+  if (!listing && errno != ENOENT) status = system_error(directory, "read it", err);
+  for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));) {
+    struct stat info;
+    const size_t size = strlen(entry->d_name);
+    const bool named = size > N_ENDING && strcmp(entry->d_name + size - N_ENDING, ending) == 0;
+    if (!named || entry->d_name[0] == '.') continue;
+    if (fstatat(dirfd(listing), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (S_ISREG(info.st_mode)) status = add(list, directory, entry->d_name, &info, err);
+  }
+  if (listing) closedir(listing);
+  free(directory);
+  if (list->count) qsort(list->items, list->count, sizeof *list->items, compare);
+  return status;
+}
+
+void kept_list_release(KeptList *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    free(list->items[i].name);
+    free(list->items[i].path);
+  }
+  free(list->items);
+  *list = (KeptList){0};
+}
+
+/* --- one of them */
+
+static Status refuse_several(const KeptList *list, const char *name, Error *err) {
+  Buffer names = {0};
+  size_t n = 0;
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < list->count && status == STATUS_OK; i++) {
+    if (!strstr(list->items[i].name, name)) continue;
+    if (n++ < 3) status = buffer_printf(&names, err, "%s%s", n > 1 ? ", " : "", list->items[i].name);
+  }
+  if (status == STATUS_OK)
+    status = error_set(err, STATUS_USAGE, "\"%s\" is part of the names of %zu chats: %.*s%s", name, n,
+                       (int)names.size, names.data, n > 3 ? ", ..." : "");
+  buffer_release(&names);
+  return status;
+}
+
+/* *found: the entry with this name, or NULL. */
+static Status choose(const KeptList *list, const char *name, bool whole, const KeptEntry **found,
+                     Error *err) {
+  size_t n = 0;
+  *found = NULL;
+  for (size_t i = 0; i < list->count; i++) {
+    const KeptEntry *entry = &list->items[i];
+    if (!name || strcmp(entry->name, name) == 0) {
+      *found = entry;
+      return STATUS_OK;
+    }
+    if (!*name || !strstr(entry->name, name)) continue;
+    if (n++ == 0) *found = entry;
+  }
+  if (!name) return error_set(err, STATUS_USAGE, "there is no chat to go on with: auk chat begins one");
+  if (n == 0)
+    return error_set(err, STATUS_USAGE, "there is no chat named \"%s\" (auk chats lists them)", name);
+  if (whole)
+    return error_set(err, STATUS_USAGE, "there is no chat named \"%s\": did you mean %s?", name,
+                     (*found)->name);
+  return n > 1 ? refuse_several(list, name, err) : STATUS_OK;
+}
+
+Status kept_find(const char *name, bool whole, char **path, Error *err) {
+  KeptList list = {0};
+  const KeptEntry *found = NULL;
+  *path = NULL;
+  Status status = kept_list(&list, err);
+  if (status == STATUS_OK) status = choose(&list, name, whole, &found, err);
+  if (status == STATUS_OK) {
+    *path = path_join("", found->path, err);
+    if (!*path) status = STATUS_FAILED;
+  }
+  kept_list_release(&list);
+  return status;
+}
+
+/* Moves the messages that the file says are forgotten from the conversation to `kept`. */
+static Status split(KeptChat *kept, Conversation *c, size_t n_forgotten, Error *err) {
+  const size_t first = conversation_next_turn(c, 0);
+  if (n_forgotten > c->count - first) n_forgotten = c->count - first;
+  TRY(conversation_append(&kept->forgotten, c, first, first + n_forgotten, err));
+  conversation_drop(c, first, n_forgotten);
+  return STATUS_OK;
+}
+
+Status kept_open(const char *name, KeptChat *kept, Conversation *c, ConversationHead *head, Error *err) {
+  TRY(kept_find(name, false, &kept->path, err));
+  TRY(file_stamp(kept->path, &kept->stamp, err)); /* before reading: a later change makes it another's */
+  TRY(conversation_load(kept->path, c, head, err));
+  if (head->began && strlen(head->began) < sizeof kept->began) strcpy(kept->began, head->began);
+  return split(kept, c, head->n_forgotten, err);
+}

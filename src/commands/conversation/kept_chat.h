@@ -1,0 +1,50 @@
+/* kept_chat.h - chats that keep themselves: a file each in $XDG_STATE_HOME/auk/chats, or
+ * ~/.local/state/auk/chats. The folder has mode 0700, the files have 0600 and the format of /save
+ * (conversation_file.h). A name is the time when the chat began and the first words of its title,
+ * "2026-11-22-1510-why-is-the-sky-blue"; the time of the file is that of the last answer.
+ *
+ * A chat is written anew after each turn, completely or not at all. If its file was written by another
+ * process since, the chat goes on under a name of its own, so that two terminals never overwrite one
+ * another. */
+#pragma once
+
+#include "base/file.h"
+#include "commands/conversation/conversation_file.h"
+
+/* The folder, in new memory; NULL if the environment names no place. Creates nothing. */
+Status kept_directory(char **directory, Error *err);
+
+typedef struct {
+  char *path;             /* NULL: not written yet */
+  FileStamp stamp;        /* of the file as this process read or wrote it */
+  Conversation forgotten; /* turns that the context has no room for any more; they stay in the file */
+  char began[24];         /* "2026-11-22T15:10:00Z", or empty: now */
+} KeptChat;               /* starts zeroed */
+
+/* Writes the conversation, with what its head says beside. A conversation without a message of the user has
+ * no file; one that is there is removed. `moved` becomes true if another process has written to the file: the
+ * chat has another name now. */
+Status kept_save(KeptChat *kept, const Conversation *conversation, ConversationHead head, bool *moved,
+                 Error *err);
+/* The next conversation gets a file of its own. */
+void kept_leave(KeptChat *kept);
+void kept_release(KeptChat *kept);
+
+/* Reads a kept chat, NULL: the one that was written last, into an empty conversation and a zeroed KeptChat.
+ * The name may be a part that only one chat has. Unknown names are STATUS_USAGE. */
+Status kept_open(const char *name, KeptChat *kept, Conversation *conversation, ConversationHead *head,
+                 Error *err);
+/* The path of that chat, in new memory. `whole`: the name must be complete. */
+Status kept_find(const char *name, bool whole, char **path, Error *err);
+
+typedef struct {
+  char *name, *path;
+  int64_t changed_ns; /* since 1970 */
+} KeptEntry;
+typedef struct {
+  KeptEntry *items; /* [count] the last written first */
+  size_t count, capacity;
+} KeptList; /* starts zeroed */
+/* Lists the chats without reading them; release the list also after a failure. */
+Status kept_list(KeptList *list, Error *err);
+void kept_list_release(KeptList *list);

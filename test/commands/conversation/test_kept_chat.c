@@ -1,0 +1,219 @@
+/* test_kept_chat.c - chats in their folder: names, two writers, removal, what cannot be written. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands/conversation/kept_chat.h"
+#include "test/directory.h"
+
+static const ConversationHead of_m = {.model = (char *)"m"};
+
+static int make_place(void **state) {
+  make_own_directory(state);
+  return setenv("XDG_STATE_HOME", own_directory, 1);
+}
+
+static void begin(Conversation *c, const char *text) {
+  conversation_release(c);
+  assert_int_equal(conversation_add(c, ROLE_USER, text, strlen(text), NULL), STATUS_OK);
+  assert_int_equal(conversation_add(c, ROLE_ASSISTANT, "yes", 3, NULL), STATUS_OK);
+}
+
+static bool keep(KeptChat *kept, const Conversation *c) {
+  Error err = {{0}};
+  bool moved;
+  if (kept_save(kept, c, of_m, &moved, &err) != STATUS_OK) fail_msg("%s", err.text);
+  return moved;
+}
+
+/* The name after the time. */
+static const char *words_of(const KeptChat *kept) {
+  const char *name = strrchr(kept->path, '/') + 1;
+  assert_true(strlen(name) >= 15);
+  return name + 15;
+}
+
+static size_t count_chats(void) {
+  KeptList list = {0};
+  assert_int_equal(kept_list(&list, NULL), STATUS_OK);
+  const size_t n = list.count;
+  kept_list_release(&list);
+  return n;
+}
+
+static size_t count_messages(const char *name) {
+  KeptChat kept = {0};
+  Conversation c = {0};
+  ConversationHead head = {0};
+  Error err = {{0}};
+  if (kept_open(name, &kept, &c, &head, &err) != STATUS_OK) fail_msg("%s", err.text);
+  const size_t n = c.count;
+  conversation_head_release(&head);
+  conversation_release(&c);
+  kept_release(&kept);
+  return n;
+}
+
+static void names_are_times_and_words(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"Why is the sky blue?", "-why-is-the-sky-blue.json"},
+      {"  **Bold** & more: what is it, and why?", "-bold-more-what-is-it.json"},
+      {"\xe7\x8c\xab", ".json"},
+      {"../../etc/passwd", "-etc-passwd.json"},
+      {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa b", "-aaaaaaaaaaaaaaaaaaaaaaaa.json"},
+  };
+  Conversation c = {0};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    KeptChat kept = {0};
+    struct stat info;
+    begin(&c, cases[i][0]);
+    assert_false(keep(&kept, &c));
+    assert_string_equal(words_of(&kept), cases[i][1]);
+    assert_int_equal(stat(kept.path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    kept_release(&kept);
+  }
+  conversation_release(&c);
+}
+
+static void two_writers_have_a_file_each(void **state) {
+  (void)state;
+  KeptChat one = {0}, other = {0};
+  Conversation c = {0}, again = {0};
+  ConversationHead head = {0};
+  begin(&c, "twice");
+  assert_false(keep(&one, &c));
+  assert_int_equal(kept_open("twice", &other, &again, &head, NULL), STATUS_OK);
+  assert_string_equal(other.path, one.path);
+  assert_int_equal(conversation_add(&again, ROLE_USER, "more", 4, NULL), STATUS_OK);
+  assert_false(keep(&other, &again));
+  assert_true(keep(&one, &c)); /* the other one was faster */
+  assert_string_not_equal(other.path, one.path);
+  assert_string_equal(words_of(&one), "-twice-2.json");
+  assert_false(keep(&one, &c));
+  assert_false(keep(&other, &again));
+  assert_int_equal(count_messages("twice-2"), 2);
+  KeptChat third = {0};
+  assert_false(keep(&third, &c)); /* a new chat of the same words and minute */
+  assert_true(strncmp(words_of(&third), "-twice", 6) == 0);
+  assert_string_not_equal(third.path, one.path);
+  kept_release(&one);
+  kept_release(&other);
+  kept_release(&third);
+  conversation_head_release(&head);
+  conversation_release(&c);
+  conversation_release(&again);
+}
+
+static void a_removed_chat_comes_back_with_its_next_turn(void **state) {
+  (void)state;
+  KeptChat kept = {0};
+  Conversation c = {0};
+  const size_t before = count_chats();
+  begin(&c, "removed");
+  keep(&kept, &c);
+  assert_int_equal(unlink(kept.path), 0);
+  assert_false(keep(&kept, &c));
+  assert_int_equal(count_chats(), before + 1);
+  conversation_truncate(&c, 0); /* /undo of all there is */
+  assert_false(keep(&kept, &c));
+  assert_null(kept.path);
+  assert_int_equal(count_chats(), before);
+  kept_release(&kept);
+  conversation_release(&c);
+}
+
+static void forgotten_turns_stay_in_the_file(void **state) {
+  (void)state;
+  KeptChat kept = {0}, again = {0};
+  Conversation c = {0}, read = {0};
+  ConversationHead head = {0};
+  begin(&c, "the old turn");
+  assert_int_equal(conversation_set_system(&c, "Be kind.", 8, NULL), STATUS_OK);
+  assert_int_equal(conversation_append(&kept.forgotten, &c, 1, 3, NULL), STATUS_OK);
+  conversation_drop(&c, 1, 2);
+  assert_int_equal(conversation_add(&c, ROLE_USER, "new", 3, NULL), STATUS_OK);
+  keep(&kept, &c);
+  assert_string_equal(words_of(&kept), "-the-old-turn.json");
+  assert_int_equal(kept_open("the-old-turn", &again, &read, &head, NULL), STATUS_OK);
+  assert_int_equal(again.forgotten.count, 2);
+  assert_int_equal(read.count, 2);
+  assert_int_equal(head.n_turns, 2);
+  assert_memory_equal(read.messages[1].text.data, "new", 3);
+  kept_release(&kept);
+  kept_release(&again);
+  conversation_head_release(&head);
+  conversation_release(&c);
+  conversation_release(&read);
+}
+
+static void parts_of_names_must_be_unique(void **state) {
+  (void)state;
+  Conversation c = {0};
+  KeptChat a = {0}, b = {0};
+  Error err;
+  char *path;
+  begin(&c, "apples red");
+  keep(&a, &c);
+  begin(&c, "apples green");
+  keep(&b, &c);
+  assert_int_equal(kept_find("red", false, &path, &err), STATUS_OK);
+  assert_string_equal(path, a.path);
+  free(path);
+  assert_int_equal(kept_find(NULL, false, &path, &err), STATUS_OK); /* the last one */
+  assert_string_equal(path, b.path);
+  free(path);
+  assert_int_equal(kept_find("apples", false, &path, &err), STATUS_USAGE);
+  assert_non_null(strstr(err.text, "\"apples\" is part of the names of 2 chats: "));
+  assert_int_equal(kept_find("red", true, &path, &err), STATUS_USAGE);
+  assert_non_null(strstr(err.text, "did you mean "));
+  assert_int_equal(kept_find("", false, &path, &err), STATUS_USAGE);
+  assert_int_equal(kept_find("../history", false, &path, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "there is no chat named \"../history\" (auk chats lists them)");
+  kept_release(&a);
+  kept_release(&b);
+  conversation_release(&c);
+}
+
+static void no_place_is_a_line(void **state) {
+  (void)state;
+  Conversation c = {0};
+  KeptChat kept = {0};
+  Error err;
+  bool moved;
+  char *path;
+  begin(&c, "nowhere");
+  assert_int_equal(setenv("XDG_STATE_HOME", "/dev/null", 1), 0);
+  assert_int_equal(kept_save(&kept, &c, of_m, &moved, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "/dev/null/auk/chats: cannot make the directory: File exists");
+  assert_int_equal(unsetenv("XDG_STATE_HOME"), 0);
+  assert_int_equal(unsetenv("HOME"), 0);
+  assert_int_equal(kept_save(&kept, &c, of_m, &moved, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "neither XDG_STATE_HOME nor HOME names a place for chats");
+  assert_int_equal(kept_find(NULL, false, &path, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "there is no chat to go on with: auk chat begins one");
+  assert_int_equal(setenv("XDG_STATE_HOME", own_directory, 1), 0);
+  kept_release(&kept);
+  conversation_release(&c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(names_are_times_and_words),
+      cmocka_unit_test(two_writers_have_a_file_each),
+      cmocka_unit_test(a_removed_chat_comes_back_with_its_next_turn),
+      cmocka_unit_test(forgotten_turns_stay_in_the_file),
+      cmocka_unit_test(parts_of_names_must_be_unique),
+      cmocka_unit_test(no_place_is_a_line),
+  };
+  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
+}
