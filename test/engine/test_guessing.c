@@ -197,7 +197,7 @@ enum { FIRST_PROMPT = 4 };
 
 typedef enum { LIKELIEST, UNLIKELY, DRAWN, N_GUESSERS } Guesser;
 
-/* Guesses by what it is: the likeliest token, one of little weight, or one drawn with other random numbers. */
+/* Guesses by its kind: the likeliest token, one of little weight, or one drawn with other random numbers. */
 static Status propose_by_logits(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const Guesser kind = *(const Guesser *)self;
   static uint32_t seed = 1;

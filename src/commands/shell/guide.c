@@ -284,6 +284,41 @@ static const char forms[] =
     "status "
     "2, with the place, what is expected and what is found.";
 
+static const char guesses[] =
+    "  auk -f notes.txt -p \"Correct the spelling; change nothing else.\" -u    # says how many were right\n"
+    "  auk -m LARGE --draft SMALL -p \"Why is the sky blue?\"\n"
+    "  auk -p \"A story.\" --guess 0                 # one token a step\n"
+    "\n"
+    "A step that computes several tokens reads the weights once, so it takes little longer than a step of "
+    "one. "
+    "auk guesses the tokens that come next, computes them in the same step, and keeps those that the model "
+    "picks "
+    "itself; the first wrong one and all after it are dropped. On a CPU the answer is the one without "
+    "guesses, "
+    "token by token, also with a temperature, a seed, penalties, --json-schema and thoughts.\n"
+    "\n"
+    "Without --draft the guess is that the text goes on as it did after the longest earlier passage, of "
+    "prompt or "
+    "answer, that ends like it. That pays where an answer repeats: corrections, edits of code, JSON, lists, "
+    "quotations. It hardly ever pays for a story. auk counts how often guesses were right and measures what "
+    "a row "
+    "more costs, and guesses only as far as it pays; wrong guesses together cost less than one step in 128, "
+    "and one "
+    "step.\n"
+    "\n"
+    "With --draft MODEL a smaller model with the same vocabulary makes the guesses, on the same device, for "
+    "one "
+    "answer at a time. It pays where its tokens are often right and cost a small part of the model's own.\n"
+    "\n"
+    "-u, -v, --json (guessed_tokens, accepted_tokens, tokens_per_step) and /stats of a chat say what came of "
+    "it. "
+    "By default a step guesses up to 15 tokens on a CPU, and none on a GPU without --draft: there --guess 7 "
+    "asks for "
+    "them, and a step of several rows may round otherwise than one of one, so that another token may come "
+    "where two "
+    "are nearly as likely. Several records at once (--map) bring their guesses along where the model has no "
+    "recurrent states. auk bench --accept P measures steps with guesses.";
+
 static const char tools[] =
     "  auk -p \"How warm is it in Paris?\" --tools tools.json\n"
     "  auk -p \"How warm is it in Paris?\" --tools tools.json --json | jq -c '.tool_calls[]?'\n"
@@ -415,16 +450,9 @@ static const char other_programs[] =
     "  --no-history                               OLLAMA_NOHISTORY";
 
 const GuideSection guide[] = {
-    {"MODELS", models},
-    {"SETTINGS", settings},
-    {"CHAT", chat},
-    {"PIPES AND SCRIPTS", pipes},
-    {"MANY INPUTS", map},
-    {"FORMS OF ANSWERS", forms},
-    {"FUNCTIONS", tools},
-    {"THINKING", thoughts},
-    {"PROMPT CACHE", cache},
-    {"GPU AND CPU", devices},
-    {"FLAGS OF OTHER PROGRAMS", other_programs},
+    {"MODELS", models},           {"SETTINGS", settings},   {"CHAT", chat},
+    {"PIPES AND SCRIPTS", pipes}, {"MANY INPUTS", map},     {"FORMS OF ANSWERS", forms},
+    {"FUNCTIONS", tools},         {"THINKING", thoughts},   {"GUESSED TOKENS", guesses},
+    {"PROMPT CACHE", cache},      {"GPU AND CPU", devices}, {"FLAGS OF OTHER PROGRAMS", other_programs},
 };
 const size_t n_guide = sizeof guide / sizeof *guide;

@@ -49,8 +49,9 @@ def test_a_text_that_repeats_takes_fewer_steps(answer, stories, run):
 
 def test_many_at_once_bring_their_guesses_along(run, stories):
     def answers(*flags):
-        done = run("-m", stories, "--raw", "-t", 1, "--json", "--ids", "-n", 60, "--temp", 0, "--frequency-penalty", -100,
-                   "--map", "-", *flags, input=b"Once upon a time\nOne day\nThe dog and the cat\nA girl\n")
+        repeats = ["--temp", 0, "--frequency-penalty", -100]
+        done = run("-m", stories, "--raw", "-t", 1, "--json", "--ids", "-n", 60, *repeats, "--map", "-", *flags,
+                   input=b"Once upon a time\nOne day\nThe dog and the cat\nA girl\n")
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
