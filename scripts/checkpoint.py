@@ -14,7 +14,8 @@ import numpy as np
 # Column 8c + ORDER[k] of a row sits in bits 4k .. 4k+3 of word c (AutoAWQ, pack order of its gemm version).
 ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"), "I32": np.dtype("<i4"),
-          "I8": np.dtype("<i1"), "I64": np.dtype("<i8"), "U8": np.dtype("<u1"), "F8_E4M3": np.dtype("<u1")}
+          "I8": np.dtype("<i1"), "I64": np.dtype("<i8"), "U8": np.dtype("<u1"), "BOOL": np.dtype("?"),
+          "F8_E4M3": np.dtype("<u1")}
 
 
 class Bf16(np.ndarray):

@@ -188,15 +188,21 @@ Status device_memory(const Device *device, const Model *model, DeviceMemory *mem
 
 Status device_check_memory(const Device *device, const Model *model, const StateOptions *options,
                            Error *err) {
+  return device_check_memory_bytes(device, model, device->backend->state_bytes(&model->config, options),
+                                   options->n_ctx, err);
+}
+
+Status device_check_memory_bytes(const Device *device, const Model *model, size_t state, int n_ctx,
+                                 Error *err) {
   DeviceMemory memory;
+  size_t needed;
   TRY(device_memory(device, model, &memory, err));
-  size_t state = device->backend->state_bytes(&model->config, options), needed;
   if (__builtin_add_overflow(state, memory.weights, &needed)) needed = SIZE_MAX;
   if (needed <= memory.free_bytes) return STATUS_OK;
   return error_set(err, STATUS_FAILED,
                    "not enough memory: %zu bytes needed (weights %zu, context of %d tokens %zu), %zu free; a "
                    "smaller -c needs less",
-                   needed, memory.weights, options->n_ctx, state, memory.free_bytes);
+                   needed, memory.weights, n_ctx, state, memory.free_bytes);
 }
 
 /* --- loading */

@@ -50,6 +50,10 @@ Status device_memory(const Device *device, const Model *model, DeviceMemory *mem
  * weights. */
 Status device_check_memory(const Device *device, const Model *model, const StateOptions *options, Error *err);
 
+/* The same for a session of so many bytes. */
+Status device_check_memory_bytes(const Device *device, const Model *model, size_t state, int n_ctx,
+                                 Error *err);
+
 /* Loads the weights, with a progress bar if standard error is a terminal. */
 Status device_load(Device *device, Model *model, Error *err);
 void device_release(Device *device); /* after its sessions are closed; a zeroed device is fine */

@@ -20,10 +20,24 @@ typedef struct {
   int head_dim, v_width;
   float cap;          /* of scores; 0: none */
   const float *sinks; /* [n_heads] or NULL */
+  DraftKind draft;
 } AttentionWork;
 
 static int lowest(const AttentionWork *work, int position) {
   return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
+}
+
+/* The first and last position that a row sees. Each row of a DFlash block sees all of the block; a row of a
+ * Gemma 4 assistant sees what the target has computed, before its own position, and of a window as many
+ * positions more as transformers counts. */
+static void span_of(const AttentionWork *work, int row, int *low, int *high) {
+  const int position = work->part.pos + row;
+  *high = position;
+  *low = lowest(work, position);
+  if (work->draft == DRAFT_DFLASH) *high = work->part.pos + work->part.n_tokens - 1;
+  if (work->draft != DRAFT_GEMMA4) return;
+  *high = position - 1;
+  *low = work->window > 0 && *high > work->window ? *high - work->window : 0;
 }
 
 static float *value_of(const AttentionWork *work, int kv_head, int query) {
@@ -36,8 +50,7 @@ static float *value_of(const AttentionWork *work, int kv_head, int query) {
 static QueryTile tile_of(const AttentionWork *work, int first, int n) {
   QueryTile tile = {.n = n, .cap = work->cap};
   for (int i = 0; i < n; i++) {
-    tile.high[i] = work->part.pos + (first + i) / work->group;
-    tile.low[i] = lowest(work, tile.high[i]);
+    span_of(work, (first + i) / work->group, &tile.low[i], &tile.high[i]);
   }
   return tile;
 }
@@ -108,8 +121,9 @@ static void attend_rows(const AttentionWork *all, TokenRange range, int n_kv_hea
 static void attend_row(const AttentionWork *work, int n_kv_heads) {
   BackendState *state = work->state;
   const Kernels *kernels = state->loaded->kernels;
-  int position = work->part.pos, first_segment = lowest(work, position) / SEGMENT;
-  int n_segments = position / SEGMENT - first_segment + 1;
+  int lowest_seen, highest_seen;
+  span_of(work, 0, &lowest_seen, &highest_seen);
+  const int first_segment = lowest_seen / SEGMENT, n_segments = highest_seen / SEGMENT - first_segment + 1;
   int n_tiles = (work->group + MAX_QUERIES - 1) / MAX_QUERIES;
   size_t width = (size_t)work->v_width;
 #pragma omp parallel num_threads(state->loaded->n_threads)
@@ -154,6 +168,7 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
                               .head_dim = own.head_dim,
                               .v_width = state->kv[layer].v_width,
                               .cap = (float)config->attention_cap,
+                              .draft = config->draft.kind,
                               .sinks = state->loaded->layers[layer].sinks};
   if (range.n_tokens == 1)
     attend_row(&work, own.n_kv_heads);

@@ -77,6 +77,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
   loaded->input_projection = cpu_take_linear(&model->input_projection, place, &next);
   loaded->input_norm = cpu_take_vector(&model->input_norm, plus, place, &next);
   loaded->head = cpu_take_linear(&model->head, place, &next);
+  loaded->draft = cpu_take_draft(model, plus, place, &next);
   loaded->final_norm =
       cpu_take_vector(&model->final_norm, model->config.final_norm_plain ? 0 : plus, place, &next);
   return next;
@@ -182,6 +183,8 @@ static size_t widest_input(const StatePlan *plan) {
   int widest = plan->hidden > plan->heads ? plan->hidden : plan->heads;
   if (widest < plan->intermediate) widest = plan->intermediate;
   if (widest < plan->expert_width) widest = plan->expert_width;
+  if (widest < plan->states) widest = plan->states;
+  if (widest < plan->pairs) widest = plan->pairs;
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
@@ -227,6 +230,11 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.queries, (int64_t)plan.channels + plan.delta_width + 2 * (int64_t)plan.delta_heads);
   raise_to(&plan.intermediate, config->per_layer_width); /* layer_end's scratch is that of the MLP */
   raise_to(&plan.inputs, (int64_t)config->n_layers * config->per_layer_width);
+  if (config->draft.kind) {
+    raise_to(&plan.states, (int64_t)config->draft.n_states * config->draft.target_hidden);
+    raise_to(&plan.pairs, 2 * (int64_t)config->hidden);
+    raise_to(&plan.pairs, 2 * (int64_t)config->draft.target_hidden);
+  }
   raise_to(&plan.routes, config->experts.n_experts);
   raise_to(&plan.expert_width, config->experts.width);
   if (plan.n_ropes > 1 && config->local_rope.rotary_dim > config->rope.rotary_dim)
@@ -257,7 +265,8 @@ static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions
 /* The most sums of one run_matmuls(): outputs times splits of their inputs times rows. A dense lm_head needs
  * none. */
 static size_t n_parts(const ModelConfig *config, const StateOptions *options, const StatePlan *plan) {
-  const size_t splits = (size_t)matmul_splits_of(config->hidden), vocab = (size_t)config->vocab_size,
+  const size_t splits = config->draft.kind ? MAX_SPLITS : (size_t)matmul_splits_of(config->hidden),
+               vocab = (size_t)config->vocab_size,
                rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
                logit_rows = (size_t)options->max_logit_rows < rows ? (size_t)options->max_logit_rows : rows;
   size_t widest = /* of outputs whose inputs are a row of x */
@@ -273,6 +282,8 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
   others = product_of(chosen, 2 * (size_t)plan->expert_width * splits);
   if (sums < others) sums = others;
   others = product_of(chosen, (size_t)plan->hidden * MAX_SPLITS);
+  if (sums < others) sums = others;
+  others = product_of((size_t)config->draft.target_hidden, MAX_SPLITS * rows);
   if (sums < others) sums = others;
   others = config->quant.head ? product_of(vocab, splits * logit_rows) : 0;
   return sums < others ? others : sums;
@@ -319,6 +330,8 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->sequences = take(&arena, rows, sizeof *state->sequences);
   state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
   state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
+  state->states = take(&arena, product_of(rows, (size_t)plan->states), sizeof(float));
+  state->pairs = take(&arena, product_of(rows, (size_t)plan->pairs), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
   state->sines = take(&arena, angles, sizeof(float));
   state->scratch.n_parts = n_parts(config, options, plan);
@@ -342,7 +355,8 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
     const LayerConfig own = config_layer(config, layer);
     const bool cached = config_kv_numbers(config, layer) > 0;
     const LayerCache cache = cached ? take_cache(&arena, own, options) : (LayerCache){0};
-    if (start) state->kv[layer] = own.shares_kv ? state->kv[own.kv_layer] : cache;
+    const LayerCache *shared = options->target ? options->target->kv : state->kv;
+    if (start) state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
   }
   /* One line more, so that cpu_open() can align the start. */
   return arena.used > SIZE_MAX - LINE ? SIZE_MAX : arena.used + LINE;
@@ -380,41 +394,6 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
 
 /* --- the operations --- */
 
-/* The offset of a row's angles in state->cosines and state->sines. */
-static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
-  size_t rows = (size_t)rope * (size_t)state->options.max_chunk + (size_t)row;
-  return rows * (size_t)state->plan.angles;
-}
-
-/* The angles of transformers: position times frequency in fp32, then cos and sin of it, then the attention
- * factor of YaRN and LongRoPE. */
-static void set_angles(BackendState *state, LayerRope which, bool long_rope, int row) {
-  const BackendModel *loaded = state->loaded;
-  const CpuRope *rope = long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
-  float *cosines = state->cosines + angles_at(state, which, row),
-        *sines = state->sines + angles_at(state, which, row);
-  for (int i = 0; i < rope->n_pairs; i++) {
-    float angle = (float)state->positions[row] * rope->frequencies[i];
-    cosines[i] = (float)cos((double)angle) * rope->attention_factor;
-    sines[i] = (float)sin((double)angle) * rope->attention_factor;
-  }
-}
-
-/* Sets the rows' sequences, positions and angles. */
-static void place_rows(BackendState *state, TokenRange range) {
-  SequenceRows only;
-  int n_parts, row = 0;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
-  for (int i = 0; i < n_parts; i++) {
-    for (int r = 0; r < parts[i].n_tokens; r++, row++) {
-      state->sequences[row] = parts[i].sequence;
-      state->positions[row] = parts[i].pos + r;
-      for (int rope = 0; rope < state->plan.n_ropes; rope++)
-        set_angles(state, (LayerRope)rope, parts[i].long_rope, row);
-    }
-  }
-}
-
 /* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the token's in the table. */
 static void add_table_row(const Matrix *table, int32_t id, int first, int width, float *p) {
   enum { BLOCK = 256 };
@@ -448,11 +427,17 @@ static void make_layer_inputs(BackendState *state, TokenRange range, const int32
   }
 }
 
+void cpu_read_embedding(const BackendState *state, int32_t id, float *x) {
+  const Matrix *embedding = &state->loaded->model->embedding;
+  floats_read(embedding->data, embedding->dtype, (size_t)id * (size_t)embedding->n_columns,
+              (size_t)embedding->n_columns, x);
+}
+
 static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
   if (!ids) ids = &state->last_id;
-  place_rows(state, range);
+  cpu_place_rows(state, range);
   for (int r = 0; r < range.n_tokens; r++) {
     if (ids[r] < 0 || ids[r] >= embedding->n_rows)
       return error_set(err, STATUS_FAILED, "token %d at position %d is outside the vocabulary of %d",
@@ -461,8 +446,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *id
   const float scale = (float)model->config.embedding_scale;
   for (int r = 0; r < range.n_tokens; r++) {
     float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
-    floats_read(embedding->data, embedding->dtype, (size_t)ids[r] * (size_t)embedding->n_columns,
-                (size_t)embedding->n_columns, x);
+    cpu_read_embedding(state, ids[r], x);
     if (model->config.embedding_norm)
       state->loaded->kernels->rms_norm(x, state->loaded->ones, embedding->n_columns, model->config.norm_eps,
                                        x);
@@ -508,65 +492,6 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
   }
 }
 
-/* Applies the model's q or k norm, if any, and RoPE to the heads of a row. */
-static void norm_rope_heads(const BackendState *state, const LayerConfig *layer, const float *norm, int row,
-                            int n_heads, float scale, float *heads) {
-  const ModelConfig *config = &state->loaded->model->config;
-  const Kernels *kernels = state->loaded->kernels;
-  const bool none = layer->rope == ROPE_NONE;
-  const int dim = layer->head_dim, half = none ? 0 : state->loaded->ropes[layer->rope].n_pairs;
-  const bool neighbours = !none && state->loaded->ropes[layer->rope].neighbours;
-  size_t at = half ? angles_at(state, layer->rope, row) : 0;
-  const bool after = norm && config->qk_norm_after_rope;
-  if (norm && config->qk_norm == QK_NORM_WHOLE)
-    kernels->rms_norm(heads, norm, n_heads * dim, config->norm_eps, heads);
-  for (int i = 0; i < n_heads; i++) {
-    float *head = heads + (size_t)i * (size_t)dim;
-    if (norm && config->qk_norm == QK_NORM_HEADS && !after)
-      kernels->rms_norm(head, norm, dim, config->norm_eps, head);
-    (neighbours ? kernels->rotate_neighbours : kernels->rotate)(head, state->cosines + at, state->sines + at,
-                                                                half, dim, after ? 1 : scale);
-    if (after) kernels->rms_norm(head, norm, dim, config->norm_eps, head);
-    for (int d = 0; after && d < dim; d++) head[d] *= scale;
-  }
-}
-
-/* The factor of a query at this position, in fp32 as transformers computes it. */
-static float query_scale(const ModelConfig *config, int position) {
-  const float scale = (float)config->attention_scale;
-  if (config->query_scale_beta == 0) return scale;
-  const float steps = floorf((float)position / (float)config->query_scale_step);
-  return scale * (1 + (float)config->query_scale_beta * (float)log((double)(1 + steps)));
-}
-
-static void norm_values(const BackendModel *loaded, const LayerConfig *layer, float *v) {
-  for (int i = 0; i < layer->n_kv_heads; i++, v += layer->head_dim)
-    loaded->kernels->rms_norm(v, loaded->ones, layer->head_dim, loaded->model->config.norm_eps, v);
-}
-
-static void rotate_append(BackendState *state, TokenRange range, int layer) {
-  const ModelConfig *config = &state->loaded->model->config;
-  const CpuLayer *weights = &state->loaded->layers[layer];
-  const LayerConfig own = config_layer(config, layer);
-  size_t dim = (size_t)own.head_dim;
-#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
-  for (int r = 0; r < range.n_tokens; r++) {
-    float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
-    float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
-    norm_rope_heads(state, &own, weights->q_norm, r, config->n_heads,
-                    query_scale(config, state->positions[r]),
-                    state->q + (size_t)r * (size_t)state->plan.heads);
-    if (own.shares_kv) continue;
-    if (own.k_as_v) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
-    if (config->v_norm) norm_values(state->loaded, &own, v);
-    norm_rope_heads(state, &own, weights->k_norm, r, own.n_kv_heads, 1, k);
-    for (size_t i = 0; i < (size_t)own.n_kv_heads; i++) {
-      KvHead kv = state_kv_head(state, state->sequences[r], layer, (int)i);
-      state->loaded->kernels->append(&kv, state->positions[r], k + i * dim, v + i * dim);
-    }
-  }
-}
-
 /* Moves the queries and gates of q's matrix to their places. */
 static void split_queries(BackendState *state, int n_rows, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
@@ -584,8 +509,9 @@ static void split_queries(BackendState *state, int n_rows, int layer) {
 
 static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
+  const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const bool gate_in_q = state->loaded->model->config.attn_gate == ATTN_GATE_IN_Q;
+  const bool gate_in_q = config->attn_gate == ATTN_GATE_IN_Q;
   /* A layer may lack some of them. */
   const Matmul all[] = {
       {.w = weights->q,
@@ -596,14 +522,16 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
       {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)state->plan.gates},
   };
   Matmul matmuls[sizeof all / sizeof *all];
-  const float *from = cpu_normalised(state, range.n_tokens, weights->attn_norm);
+  const bool pairs = config->draft.kind == DRAFT_EAGLE3 && layer == 0;
+  const float *from = pairs ? state->pairs : cpu_normalised(state, range.n_tokens, weights->attn_norm);
   int n_matmuls = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].w.linear) matmuls[n_matmuls++] = all[i];
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls,
-              n_matmuls);
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)(pairs ? state->plan.pairs : state->plan.hidden),
+              range.n_tokens, matmuls, n_matmuls);
   if (gate_in_q) split_queries(state, range.n_tokens, layer);
-  rotate_append(state, range, layer);
+  cpu_rotate_queries(state, range, layer);
+  if (!config_layer(config, layer).shares_kv) cpu_append(state, range, layer);
   return STATUS_OK;
 }
 
@@ -774,6 +702,8 @@ const Backend cpu_backend = {.name = "cpu",
                              .state_read = cpu_state_read,
                              .state_write = cpu_state_write,
                              .layer_end = cpu_layer_end,
+                             .draft_embed = cpu_draft_embed,
+                             .draft_context = cpu_draft_context,
                              .keep_tap = cpu_keep_tap,
                              .read_taps = cpu_read_taps,
                              .page_tokens = PAGE_TOKENS,

@@ -60,6 +60,12 @@ typedef struct {
   float attention_factor;
 } CpuRope;
 
+/* The parts of a drafter beside its layers (model.h, DraftParts); linear or norm NULL: it has none. */
+typedef struct {
+  CpuLinear states, join, out;
+  const float *embedding_norm, *state_norm, *states_norm[MAX_DRAFT_STATES];
+} CpuDraft;
+
 /* Matrices stay in the Model's memory; norms and biases are copied as fp32. */
 struct BackendModel {
   const Model *model;
@@ -68,6 +74,7 @@ struct BackendModel {
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
   CpuLinear head, input_projection;
+  CpuDraft draft;
   const float *input_norm;     /* [per_layer_width] or NULL */
   const float *final_norm;     /* [hidden] */
   const float *ones;           /* weights of norms without weights; NULL: the model has no such norm */
@@ -79,11 +86,12 @@ struct BackendModel {
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
   int inputs;                                                /* the inputs of all layers together; likewise */
-  int queries, channels, delta_heads, delta_width;           /* likewise; 0 where the model has none */
-  int routes, expert_width;        /* outputs of the router, width of an expert; likewise */
-  size_t recurrent_bytes;          /* the states of all layers together */
-  int n_segments, n_ropes, angles; /* angles: of a row of one rope */
-  int n_sequences, n_table;        /* n_table: entries of a page table */
+  int states, pairs; /* of a drafter: the target's states of a token; an embedding and a state; likewise */
+  int queries, channels, delta_heads, delta_width; /* likewise; 0 where the model has none */
+  int routes, expert_width;                        /* outputs of the router, width of an expert; likewise */
+  size_t recurrent_bytes;                          /* the states of all layers together */
+  int n_segments, n_ropes, angles;                 /* angles: of a row of one rope */
+  int n_sequences, n_table;                        /* n_table: entries of a page table */
 } StatePlan;
 
 /* The cache of one layer; layers that share one have the same. */
@@ -160,6 +168,8 @@ struct BackendState {
   float *recurrent;      /* [n_sequences + n_slots][plan.recurrent_bytes], first the current states */
   float *g;              /* [max_chunk][plan.intermediate] */
   float *inputs;         /* [max_chunk][plan.inputs] of all layers, set by embed */
+  float *states;         /* [max_chunk][plan.states] a drafter's: the target's states */
+  float *pairs;          /* [max_chunk][plan.pairs] an embedding and a state, set by draft_embed */
   ExpertMemory experts;
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
@@ -190,6 +200,13 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 /* Computes matmuls of other rows each. PRECOND all rows together fit the scratch's rounded rows. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
+
+/* Positions of rows (rope.c). cpu_place_rows(): sets the rows' sequences, positions and angles.
+ * cpu_rotate_queries(): norm, rope and scale of state->q. cpu_append(): norm and rope of state->k, which goes
+ * to the cache with state->v. */
+void cpu_place_rows(BackendState *state, TokenRange range);
+void cpu_rotate_queries(BackendState *state, TokenRange range, int layer);
+void cpu_append(BackendState *state, TokenRange range, int layer);
 
 /* The input of a matmul: h = rmsnorm(x) * weight, in state->h, or state->x if weight is NULL. */
 const float *cpu_normalised(BackendState *state, int n_rows, const float *weight);
@@ -249,6 +266,14 @@ void cpu_short_conv(BackendState *state, TokenRange range, int layer, const floa
 
 /* The operation `attention`: replaces the queries in state->q by its output. */
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);
+
+/* The drafter's part of the model, and Backend's draft_embed() and draft_context() (draft.c). */
+CpuDraft cpu_take_draft(const Model *model, float plus, float *place, size_t *next);
+Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, const float *states,
+                       Error *err);
+Status cpu_draft_context(BackendState *state, TokenRange range, const float *states, Error *err);
+/* Sets x to the embedding of a token without its scale. */
+void cpu_read_embedding(const BackendState *state, int32_t id, float *x);
 
 /* Backend's functions for hidden states (taps.c). */
 Status cpu_keep_tap(BackendState *state, TokenRange range, int index, Error *err);

@@ -119,6 +119,9 @@ typedef struct {
    * sequence, whose positions lie one after another. */
   int n_sequences, n_pages;
   TapList taps; /* of one sequence */
+  /* The target's state for a drafter whose layers use its keys and values (DRAFT_GEMMA4): it has one sequence
+   * and the same kv, and outlives this one. NULL: any other model. */
+  const BackendState *target;
 } StateOptions;
 
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
@@ -254,6 +257,15 @@ typedef struct Backend {
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
+  /* Drafters (config.h, DraftKind). draft_embed() comes in place of embed(): it makes x, and what else the
+   * first layer takes, from the embeddings of ids and `states` [n_tokens][n_states][target_hidden]. With
+   * states NULL it takes one row, and the drafter's own state after its last step, which had one row and
+   * made its logits.
+   * draft_context() appends the keys and values of all layers that DRAFT_DFLASH makes of states. In a step of
+   * DRAFT_DFLASH each row attends to all of them. NULL: not supported. */
+  Status (*draft_embed)(BackendState *state, TokenRange range, const int32_t *ids, const float *states,
+                        Error *err);
+  Status (*draft_context)(BackendState *state, TokenRange range, const float *states, Error *err);
   /* Taps: keep_tap() copies x after taps->layers[index], read_taps() gives those of the last step's rows
    * row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
   Status (*keep_tap)(BackendState *state, TokenRange range, int index, Error *err);

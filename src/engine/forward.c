@@ -4,10 +4,10 @@
  *   x = x + attention(norm(x)); x = x + mlp(norm(x)) */
 #include "engine/forward.h"
 
-static Status run_operations(const Backend *backend, BackendState *state, const ModelConfig *config,
-                             TokenRange range, const int32_t *ids, int n_logit_rows, Error *err) {
+/* All layers, and the logits of the last rows. */
+static Status run_layers(const Backend *backend, BackendState *state, const ModelConfig *config,
+                         TokenRange range, int n_logit_rows, Error *err) {
   int tap = 0;
-  TRY(backend->embed(state, range, ids, err));
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerKind kind = config_layer(config, layer).kind;
     if (kind == LAYER_DELTA) TRY(backend->norm_delta_rule(state, range, layer, err));
@@ -28,6 +28,18 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
   }
   if (n_logit_rows == 0) return STATUS_OK;
   return backend->norm_logits(state, range, range.n_tokens - n_logit_rows, n_logit_rows, err);
+}
+
+static Status run_operations(const Backend *backend, BackendState *state, const ModelConfig *config,
+                             TokenRange range, const int32_t *ids, int n_logit_rows, Error *err) {
+  TRY(backend->embed(state, range, ids, err));
+  return run_layers(backend, state, config, range, n_logit_rows, err);
+}
+
+Status forward_draft(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
+                     const int32_t *ids, const float *states, int n_logit_rows, Error *err) {
+  TRY(backend->draft_embed(state, range, ids, states, err));
+  return run_layers(backend, state, config, range, n_logit_rows, err);
 }
 
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,

@@ -7,3 +7,7 @@
  * n_logit_rows rows of the step (0: none) become rows 0 .. n_logit_rows - 1 of the state's logits. */
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                const int32_t *ids, int n_logit_rows, Error *err);
+
+/* The same for a drafter, whose rows have states beside ids (Backend.draft_embed()). */
+Status forward_draft(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
+                     const int32_t *ids, const float *states, int n_logit_rows, Error *err);

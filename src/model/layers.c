@@ -142,6 +142,7 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
     return;
   }
   *n_in = width_of(config, layer, linears[which].in);
+  if (config->draft.kind == DRAFT_EAGLE3 && layer == 0 && which <= LAYER_V) *n_in *= 2;
   *n_out = width_of(config, layer, linears[which].out);
 }
 

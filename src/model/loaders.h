@@ -66,6 +66,7 @@ Status model_make(const char *path, Model **model, Error *err);
 
 /* Both fill a Model of model_make(); model_close() releases it, also after a failure. */
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
+Status hf_draft_open(const char *path, const Model *target, Model *draft, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 
 /* Allocates model->layers and names their Linears. PRECOND the config is set. */

@@ -153,6 +153,19 @@ typedef struct {
   Vector scalar; /* [1] multiplies what leaves the layer; data NULL unless config.layer_scalar */
 } ModelLayer;
 
+/* The parts of a drafter beside its layers (config.h, DraftKind). W: width of an embedding and of the
+ * target's states. The norm of EAGLE-3's embeddings is the first layer's attn_norm. */
+typedef struct {
+  Linear states;                        /* n_states * W -> hidden; n_out 0 unless EAGLE-3 or DFlash */
+  Linear join;                          /* 2 W -> hidden; n_out 0 unless MTP or Gemma 4 */
+  Linear out;                           /* hidden -> W; n_out 0 unless Gemma 4 */
+  Vector embedding_norm;                /* [W]; data NULL unless MTP */
+  Vector state_norm;                    /* [hidden], of MTP [W]; data NULL with Gemma 4 */
+  Vector states_norm[MAX_DRAFT_STATES]; /* [n_states * W], or [W] each; data NULL: none */
+  bool target_head;    /* the head is the target's: it is copied again when that is prepared */
+  int32_t *target_ids; /* [vocab_size] the target's ids of the drafter's tokens; NULL: the same */
+} DraftParts;
+
 typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, private to src/model */
 
 typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
@@ -161,12 +174,13 @@ typedef struct {
   ModelConfig config;
   ModelLayout layout;
   bool dummy;       /* made by model_open_dummy() */
-  Matrix embedding; /* [vocab_size][hidden] */
+  Matrix embedding; /* [vocab_size][hidden]; of a drafter [target_vocab][W], perhaps its target's own */
   /* Only with config.per_layer_width: what makes each layer's own input of a token. */
   Matrix input_table;      /* [per_layer_vocab][n_layers * per_layer_width] */
   Linear input_projection; /* hidden -> n_layers * per_layer_width */
   Vector input_norm;       /* [per_layer_width] */
   ModelLayer *layers;      /* [n_layers] */
+  DraftParts draft;        /* only with config.draft.kind */
   Vector final_norm;       /* [hidden] */
   Linear head;           /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
@@ -192,6 +206,13 @@ typedef struct {
  * after a failure (NULL is fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
+
+/* Opens a drafter for a target: a directory of its own, or the target's path for the layer that predicts
+ * several tokens inside its checkpoint (Qwen3.5 to 3.8, Qwen3-Next). It uses embedding and head of the
+ * target, which outlives it, where it has none. A drafter that does not fit is refused by name. */
+Status model_open_draft(const char *path, const Model *target, Model **draft, Error *err);
+/* True if a checkpoint has such a layer, which is no part of the model. */
+bool model_predicts_several(const Model *model);
 
 /* To be called before anything is computed: refuses (STATUS_MODEL) a model with assumed rope_theta or epsilon
  * and without q and k norms. With them it may be Qwen3: it passes, and the command reports the assumption. */

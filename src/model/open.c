@@ -32,6 +32,11 @@ Status model_open(const char *path, const ModelOverrides *overrides, Model **mod
   return ak48_open(path, overrides, *model, err);
 }
 
+Status model_open_draft(const char *path, const Model *target, Model **draft, Error *err) {
+  TRY(model_make(path, draft, err));
+  return hf_draft_open(path, target, *draft, err);
+}
+
 Status model_check_known(const Model *model, Error *err) {
   if (!model->assumed || model->config.qk_norm) return STATUS_OK;
   return error_set(err, STATUS_MODEL,
@@ -61,6 +66,7 @@ void model_close(Model *model) {
   }
   config_release(&model->config);
   free(model->layers);
+  free(model->draft.target_ids);
   free(model->tokenizer_path);
   free(model);
 }

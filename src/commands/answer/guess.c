@@ -6,6 +6,7 @@
 
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
+#include "engine/drafters/published.h"
 #include "engine/step_cost.h"
 
 const Flag guess_flags[] = {
@@ -37,13 +38,63 @@ static Status check_vocabulary(const Guesser *g, const Model *target, const Toke
   return STATUS_OK;
 }
 
+/* --- drafters that are trained for the target (engine/drafters/published.h) */
+
+/* Finds what --draft names: the layer inside the target's checkpoint, a drafter, or (*is_trained false) a
+ * model. */
+static Status find_trained(Guesser *g, const Model *target, const char **path, bool *is_trained, Error *err) {
+  *path = model_path(target);
+  *is_trained = strcmp(g->flags->draft, "mtp") == 0;
+  if (*is_trained) return STATUS_OK;
+  TRY(model_place_find(&g->place_flags, &g->place, err));
+  TRY(model_place_check(&g->place, err));
+  *path = g->place.path;
+  return file_is_directory(*path) ? config_is_draft(*path, is_trained, err) : STATUS_OK;
+}
+
+static Status open_trained(Guesser *g, const char *path, const Model *target, const Device *device,
+                           Error *err) {
+  g->device = *device;
+  g->device.loaded = NULL;
+  TRY(model_open_draft(path, target, &g->model, err));
+  return published_check(device->backend, g->model, err);
+}
+
+/* The time of a guess in steps of the target, by the bytes that both read; a block of guesses takes one
+ * pass. */
+static double cost_of_trained(const Model *model, const Model *target) {
+  const DraftConfig *draft = &model->config.draft;
+  const double head = model->draft.target_head || draft->kind == DRAFT_GEMMA4 ? 0.2 : 0;
+  const double pass = (double)model->weight_bytes / (double)target->weight_bytes + head;
+  return draft->kind == DRAFT_DFLASH ? pass / (draft->block - 1) : pass;
+}
+
+static Status start_trained(Guesser *g, const Model *target, const SessionOptions *target_options,
+                            Error *err) {
+  const PublishedOptions options = {.backend = g->device.backend,
+                                    .backend_options = &g->device.options,
+                                    .target = target,
+                                    .model = g->model,
+                                    .n_ctx = target_options->n_ctx,
+                                    .kv = target_options->kv,
+                                    .cost = cost_of_trained(g->model, target)};
+  TRY(device_check_memory_bytes(&g->device, g->model, published_bytes(&options), options.n_ctx, err));
+  TRY(model_prepare(g->model, g->device.options.n_threads, err));
+  return published_open(&options, &g->drafter, err);
+}
+
+/* --- all kinds */
+
 Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenizer *tokenizer,
                     const Device *device, Guesser *g, Error *err) {
   g->flags = flags;
   if (!flags->draft) return STATUS_OK;
+  const char *path;
+  bool is_trained;
   if (flags->most == 0) return error_set(err, STATUS_USAGE, "--draft does not go with --guess 0");
   g->place_flags.path = flags->draft;
-  TRY(model_place_find(&g->place_flags, &g->place, err));
+  TRY(find_trained(g, target, &path, &is_trained, err));
+  if (is_trained) return open_trained(g, path, target, device, err);
   TRY(model_place_open_known(&g->place, &g->place_flags, &g->model, err));
   g->device = *device;
   g->device.loaded = NULL;
@@ -58,7 +109,12 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
 
 void guesser_choose(Guesser *g, const Backend *backend, SessionOptions *options) {
   enum { MODEL_GUESSES = 7 };
-  options->n_guesses = g->flags->most >= 0 ? g->flags->most : g->model ? MODEL_GUESSES : backend->guesses;
+  const int block = g->model ? g->model->config.draft.block : 0;
+  options->n_guesses = g->flags->most >= 0 ? g->flags->most
+                       : block > 0         ? block - 1
+                       : g->model          ? MODEL_GUESSES
+                                           : backend->guesses;
+  if (options->n_guesses > DRAFT_MOST) options->n_guesses = DRAFT_MOST;
   options->drafter = options->n_guesses > 0 ? &g->drafter : NULL;
 }
 
@@ -71,6 +127,7 @@ static double cost_of(const Guesser *g, const Model *target, KvType kv) {
 Status guesser_start(Guesser *g, const Model *target, const SessionOptions *target_options, Error *err) {
   if (!target_options->drafter) return STATUS_OK;
   if (!g->model) return draft_text_open(target_options->n_ctx, &g->drafter, err);
+  if (g->model->config.draft.kind) return start_trained(g, target, target_options, err);
   SessionOptions options = {
       .n_ctx = target_options->n_ctx, .kv = target_options->kv, .sampler = target_options->sampler};
   if (options.n_ctx > g->model->config.max_position) options.n_ctx = g->model->config.max_position;

@@ -11,6 +11,7 @@
 #include "commands/common.h"
 #include "commands/model_flags.h"
 #include "commands/models/decimal.h"
+#include "commands/models/drafts.h"
 #include "engine/step_cost.h"
 
 /* --- facts for both forms */
@@ -357,6 +358,10 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   TRY(print_memory(out, inspection, err));
   TRY(inspect_print_devices(out, model, err));
   TRY(print_unused(out, model, err));
+  if (model_predicts_several(model)) {
+    TRY(inspect_begin_line(out, "guesses", err));
+    TRY(buffer_append_string(out, "it has a layer that predicts several tokens: --draft mtp", err));
+  }
   Error doubt; /* values of Qwen3 assumed for a model that cannot be Qwen3 */
   if (model_check_known(model, &doubt) != STATUS_OK) {
     TRY(inspect_begin_line(out, "note", err));
@@ -383,6 +388,13 @@ static Status run(CommandCall *call, Error *err) {
   ModelPlace place = {0};
   Model *model = NULL;
   Status status = model_place_find(&options->model, &place, err);
+  if (status == STATUS_OK && drafts_is_drafter(place.path)) {
+    status = options->tensors
+                 ? error_set(err, STATUS_USAGE, "%s is a drafter: --tensors is for models", place.path)
+                 : drafts_inspect(place.path, options->json, &call->out, err);
+    model_place_release(&place);
+    return status;
+  }
   if (status == STATUS_OK) status = model_place_open(&place, &options->model, &model, err);
   if (status == STATUS_OK) {
     Inspection inspection = inspect(model, place.path);
@@ -396,7 +408,9 @@ static Status run(CommandCall *call, Error *err) {
 
 const Interface inspect_interface = {
     .usage = "auk inspect MODEL [FLAGS]",
-    .about = "Says what is in a checkpoint and what it will take in memory. No weight is read.",
+    .about =
+        "Says what is in a checkpoint and what it will take in memory. No weight is read. Of a drafter (for\n"
+        "--draft) it says of what kind it is, and for which models.",
     .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
                 "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
     INTERFACE_GROUPS(groups),

@@ -15,6 +15,7 @@
 #include "commands/common.h"
 #include "commands/model_flags.h"
 #include "commands/models/checkpoints.h"
+#include "commands/models/drafts.h"
 #include "commands/models/hub.h"
 #include "commands/models/names.h"
 
@@ -29,6 +30,8 @@ typedef struct {
   uint64_t bytes;               /* bytes of the weights */
   Status status;                /* STATUS_OK: it runs */
   Error reason;
+  bool is_drafter; /* then `reason` says what it is for if targets are none */
+  Names targets;   /* checkpoints in the list that the drafter fits */
 } Facts;
 
 /* --- facts from config.json */
@@ -166,10 +169,33 @@ static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts 
   return STATUS_OK;
 }
 
+/* A drafter is for --draft, so it does not run by itself. */
+static Status look_at_drafter(const Checkpoint *checkpoint, const Checkpoints *list, Facts *facts,
+                              Error *err) {
+  ModelConfig config;
+  Buffer what = {0};
+  facts->is_drafter = true;
+  facts->status = drafts_read(checkpoint->path, &config, &facts->reason);
+  Status status = STATUS_OK;
+  if (facts->status == STATUS_OK) {
+    status = drafts_describe(&config, &what, err);
+    if (status == STATUS_OK) status = drafts_targets(checkpoint->path, list, &facts->targets, err);
+    facts->status = error_set(&facts->reason, STATUS_MODEL, "a drafter (--draft) for %.*s", (int)what.size,
+                              what.data ? what.data : "");
+  }
+  buffer_release(&what);
+  config_release(&config);
+  return status;
+}
+
 /* Collects the facts. A refusal of the checkpoint is a fact; other failures (memory) end the command. */
-static Status look_at(const Checkpoint *checkpoint, Facts *facts, Error *err) {
+static Status look_at(const Checkpoint *checkpoint, const Checkpoints *list, Facts *facts, Error *err) {
   *facts = (Facts){0};
   Model *model = NULL;
+  if (drafts_is_drafter(checkpoint->path)) {
+    TRY(look_at_drafter(checkpoint, list, facts, err));
+    return look_into(checkpoint, NULL, facts, err);
+  }
   facts->status = open_all(checkpoint, &model, &facts->reason);
   Status status = look_into(checkpoint, model, facts, err);
   model_close(model);
@@ -220,7 +246,12 @@ static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, con
   TRY(append_escaped(out, quantisation_words(facts).text, err));
   if (checkpoint->is_default) TRY(buffer_printf(out, err, "  (default: %s)", origin));
   TRY(buffer_append_string(out, "\n", err));
-  return facts->status == STATUS_OK ? STATUS_OK : buffer_printf(out, err, "    %s\n", facts->reason.text);
+  if (facts->status != STATUS_OK) TRY(buffer_printf(out, err, "    %s\n", facts->reason.text));
+  for (size_t i = 0; i < facts->targets.count; i++) {
+    TRY(buffer_append_string(out, i ? ", " : "    fits ", err));
+    TRY(append_escaped(out, facts->targets.items[i], err));
+  }
+  return facts->targets.count ? buffer_append_string(out, "\n", err) : STATUS_OK;
 }
 
 /* --- as JSON */
@@ -250,6 +281,12 @@ static Status put_object(Buffer *out, const Checkpoint *checkpoint, const Facts 
   TRY(put_text(out, "dtype", facts->dtype, err));
   TRY(put_number(out, "context", facts->context, err));
   TRY(put_number(out, "bytes", (int64_t)facts->bytes, err));
+  TRY(buffer_printf(out, err, ", \"drafter\": %s, \"drafts_for\": [", facts->is_drafter ? "true" : "false"));
+  for (size_t i = 0; i < facts->targets.count; i++) {
+    if (i) TRY(buffer_append_string(out, ", ", err));
+    TRY(json_write_string(out, facts->targets.items[i], strlen(facts->targets.items[i]), err));
+  }
+  TRY(buffer_append(out, "]", 1, err));
   return buffer_append_string(out, "}", err);
 }
 
@@ -264,9 +301,11 @@ static Status write_out(Buffer *out, Error *err) {
 static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
   for (size_t i = 0; i < list->count; i++) {
     Facts facts;
-    TRY(look_at(&list->items[i], &facts, err));
-    TRY(buffer_append_string(out, i ? ",\n " : "[", err));
-    TRY(put_object(out, &list->items[i], &facts, err));
+    Status status = look_at(&list->items[i], list, &facts, err);
+    if (status == STATUS_OK) status = buffer_append_string(out, i ? ",\n " : "[", err);
+    if (status == STATUS_OK) status = put_object(out, &list->items[i], &facts, err);
+    names_release(&facts.targets);
+    TRY(status);
     TRY(write_out(out, err));
   }
   return output_printf(err, list->count ? "]\n" : "[]\n");
@@ -283,8 +322,10 @@ static Status write_lines(const Checkpoints *list, const char *origin, Buffer *o
                     "ARCHITECTURE", "QUANTISATION"));
   for (size_t i = 0; i < list->count; i++) {
     Facts facts;
-    TRY(look_at(&list->items[i], &facts, err));
-    TRY(put_line(out, width, &list->items[i], &facts, origin, err));
+    Status status = look_at(&list->items[i], list, &facts, err);
+    if (status == STATUS_OK) status = put_line(out, width, &list->items[i], &facts, origin, err);
+    names_release(&facts.targets);
+    TRY(status);
     TRY(write_out(out, err));
   }
   return STATUS_OK;
@@ -385,7 +426,8 @@ const Interface models_interface = {
         "Lists the checkpoints in the Hugging Face cache and below the directories (where none is given:\n"
         "below ./models), each with what -m takes as its name, whether it will run, the size of its\n"
         "weights, the longest context, architecture and quantisation. Under one that will not run stands\n"
-        "why. No weight is read. A directory is a checkpoint where it holds a config.json and a file of\n"
+        "why; under a drafter (for --draft), which of these models it fits. No weight is read.\n"
+        "A directory is a checkpoint where it holds a config.json and a file of\n"
         "weights; what lies below it, and names beginning with a dot, are passed over. The model of\n"
         "the file of settings, or else of AUK_MODEL, is listed too, and marked as the default.",
     .examples = "auk models                            # what is here\n"

@@ -176,3 +176,16 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
 
 /* Fills rope, local_rope, and the windows and ropes of layers (positions.c). PRECOND sizes are filled. */
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
+
+/* Fills sizes, arithmetic, positions and experts from the object of a text model (config.c), and how weights
+ * are quantised, which may stand in the file's own object or in that one. */
+Status config_parse_text(const ConfigReader *text, const Architecture *arch, ModelConfig *config);
+Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
+/* The rules of quantization are not more than linear layers. */
+Status config_limit_rules(const char *file, ModelConfig *config, Error *err);
+
+/* Fills all that a drafter's config.json says (draft.c); *is_draft is false, and nothing is filled, if it is
+ * that of another model. */
+Status config_parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft);
+/* Refuses a drafter that does not fit the target, and fills what depends on it (draft.c). */
+Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig *config, Error *err);

@@ -280,16 +280,26 @@ static Status find_quantization(const ConfigReader *r, const ConfigReader *text,
   return quantization_refuse_nameless(quant);
 }
 
+Status config_parse_text(const ConfigReader *text, const Architecture *arch, ModelConfig *config) {
+  TRY(parse_sizes(text, arch, config));
+  TRY(parse_arithmetic(text, arch, config));
+  TRY(config_parse_positions(text, arch, config));
+  return config_parse_experts(text, arch, config);
+}
+
+Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config) {
+  ConfigReader quant;
+  TRY(find_quantization(r, text, &quant));
+  return quant.object ? quantization_parse(&quant, NULL, &config->quant) : STATUS_OK;
+}
+
 static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   const Architecture *arch = NULL;
-  ConfigReader text, quant;
+  ConfigReader text;
   config->generation =
       (GenerationDefaults){.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repetition_penalty = 1};
   TRY(choose_architecture(r, &text, &arch, config));
-  TRY(parse_sizes(&text, arch, config));
-  TRY(parse_arithmetic(&text, arch, config));
-  TRY(config_parse_positions(&text, arch, config));
-  TRY(config_parse_experts(&text, arch, config));
+  TRY(config_parse_text(&text, arch, config));
   TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));
   if (arch->members & HAS_SHORT_CONV && !(arch->members & HAS_SANDWICH)) /* takes precedence */
     TRY(reader_bool(&text, "tie_embedding", config->tied_embeddings, &config->tied_embeddings));
@@ -298,13 +308,12 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
     TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
     TRY(parse_tokens(r, config));
   }
-  TRY(find_quantization(r, &text, &quant));
-  return quant.object ? quantization_parse(&quant, NULL, &config->quant) : STATUS_OK;
+  return config_parse_quantization(r, &text, config);
 }
 
 /* Counts the linear layers of each layer, its experts, lm_head and, of per-layer embeddings, what makes the
  * inputs. */
-static Status limit_rules(const char *file, ModelConfig *config, Error *err) {
+Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
   const bool gate = config->attn_gate != ATTN_GATE_NONE, inputs = config->per_layer_width > 0;
   const size_t linears = 7 + (size_t)gate + 2 * (size_t)inputs + 3 * (size_t)config->experts.n_experts;
   return quantization_limit(&config->quant, linears * (size_t)config->n_layers + 1 + (size_t)inputs, file,
@@ -318,7 +327,7 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
   Status status = reader_open(name, text, size, &tree, &r, err);
   if (status == STATUS_OK) status = parse_config(&r, config);
   json_free(tree);
-  return status == STATUS_OK ? limit_rules(name, config, err) : status;
+  return status == STATUS_OK ? config_limit_rules(name, config, err) : status;
 }
 
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
@@ -366,7 +375,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
     free(path);
     TRY(status);
   }
-  return limit_rules(directory, config, err);
+  return config_limit_rules(directory, config, err);
 }
 
 void config_release(ModelConfig *config) {

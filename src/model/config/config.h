@@ -164,6 +164,40 @@ typedef struct {
 
 const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh", "clamped silu" */
 
+/* Drafters: small models that guess the next tokens of a larger one, their target, from its hidden states.
+ * Each row of a step has a token's embedding e and a state c (models.md, "Drafters"):
+ * DRAFT_EAGLE3: q, k and v of the first layer take [rmsnorm(e), rmsnorm(c)], its residual stream begins as c
+ *   or rmsnorm(c); c = W_states [some states of the target], or for guesses after the first what left the
+ *   drafter's last layer.
+ * DRAFT_MTP, DRAFT_GEMMA4: x = W_join [e, c]; for MTP both are normalised. c is the target's state after its
+ *   final norm, or the drafter's own after its final norm (Gemma 4: W_out of that). The layers of Gemma 4's
+ *   have no keys and values: they use those of the target's last layer with the same attention.
+ * DRAFT_DFLASH: keys and values are those of c = rmsnorm(W_states [states]) in every layer, one for each
+ *   token that the target has computed. A step computes the newest token and block - 1 masks; each row
+ *   attends to the whole block. */
+typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_GEMMA4 } DraftKind;
+
+/* RMSNorm of the target's states before W_states: none, of all of them as one row, or of each. */
+typedef enum { STATES_AS_THEY_ARE, STATES_NORM_WHOLE, STATES_NORM_EACH } StatesNorm;
+
+enum { MAX_DRAFT_STATES = 8, MAX_DRAFT_BLOCK = 64 };
+
+typedef struct {
+  DraftKind kind;                  /* DRAFT_NONE: an ordinary model; nothing else here counts */
+  int target_hidden, target_vocab; /* sizes of the target: width of a state, number of tokens */
+  int target_layers;               /* 0: not said */
+  int n_states;                    /* of the target for a token */
+  int states[MAX_DRAFT_STATES];    /* [n_states] x after so many layers of the target; 1 or more */
+  bool usual_states;               /* EAGLE-3: not said, so 2, L / 2 and L - 3 */
+  StatesNorm states_norm;          /* EAGLE-3 */
+  bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
+  bool norm_output;                /* EAGLE-3: guesses after the first take the state after the final norm */
+  int block, mask_id;              /* DFlash */
+  char target[128];                /* the target's name, "" if the config does not say it */
+} DraftConfig;
+
+const char *draft_kind_name(DraftKind kind); /* "EAGLE-3" */
+
 #define MAX_EOS 64
 
 /* Sampling defaults of generation_config.json; absent ones are neutral. */
@@ -201,6 +235,7 @@ typedef struct {
   DeltaConfig delta;
   ConvConfig conv;
   ExpertConfig experts;
+  DraftConfig draft; /* vocab_size is then the number of tokens that it can guess */
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 4) */
   bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
@@ -241,6 +276,10 @@ typedef struct {
 Status config_load(const char *directory, ModelConfig *config, Error *err);
 /* The same from the text of a config.json alone; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
+/* The config of a drafter in a directory of its own. With a target, what does not fit it is refused; NULL: it
+ * is only looked at. config_is_draft(): *is_draft is false if config.json is that of another model. */
+Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err);
+Status config_is_draft(const char *directory, bool *is_draft, Error *err);
 void config_release(ModelConfig *config);
 
 /* The kind, sizes, window and rope of a layer. */

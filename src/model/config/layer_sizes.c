@@ -85,6 +85,10 @@ static Status check_kinds(const ConfigReader *r, const ModelConfig *config) {
 static Status parse_shared(const ConfigReader *r, ModelConfig *config) {
   int n_shared;
   bool wide;
+  if (config->draft.kind) { /* all layers share; config_fit_draft() finds the target's */
+    for (int i = 0; i < config->n_layers; i++) config->layers[i].shares_kv = true;
+    return STATUS_OK;
+  }
   TRY(reader_int(r, "num_kv_shared_layers", 0, config->n_layers - 1, 0, &n_shared));
   TRY(reader_bool(r, "use_double_wide_mlp", false, &wide));
   for (int i = config->n_layers - n_shared; i < config->n_layers; i++) {
@@ -126,5 +130,6 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
   TRY(by_layer.object ? parse_per_layer(&by_layer, config) : parse_global_heads(r, arch, k_as_v, config));
   TRY(check_kinds(r, config));
   TRY(parse_shared(r, config));
+  if (config->draft.kind) return STATUS_OK;
   return arch->per_layer_width > 0 ? parse_layer_inputs(r, arch, config) : STATUS_OK;
 }

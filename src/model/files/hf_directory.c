@@ -25,7 +25,7 @@ Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, in
 }
 
 /* The same, and refuses numbers that are not finite. */
-static Status take_norm(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   TRY(hf_vector_take(loader, base, suffix, n, out));
   const StoredTensor *tensor = hf_find(loader, base, suffix);
   return check_finite(out->data, out->dtype, (size_t)n, 1, tensor->file, tensor->name, loader->err);
@@ -81,7 +81,7 @@ static Status take_layer_vectors(HfLoader *loader, int index, ModelLayer *layer)
   return STATUS_OK;
 }
 
-static Status take_layer(HfLoader *loader, int index) {
+Status hf_layer_take(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   ModelLayer *layer = &loader->model->layers[index];
   char base[NAME_SIZE];
@@ -89,21 +89,21 @@ static Status take_layer(HfLoader *loader, int index) {
   TRY(hf_experts_take(loader, index));
   TRY(take_layer_vectors(loader, index, layer));
   snprintf(base, sizeof base, "%slayers.%d.self_attn", loader->body, index);
-  if (config->attn_sinks) TRY(take_norm(loader, base, ".sinks", config->n_heads, &layer->sinks));
+  if (config->attn_sinks) TRY(hf_norm_take(loader, base, ".sinks", config->n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
     const char *name = layer_norm_name(config, index, which, &width);
     if (!name) continue;
     snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, name);
-    TRY(take_norm(loader, base, ".weight", width, layer_norm_of(layer, which)));
+    TRY(hf_norm_take(loader, base, ".weight", width, layer_norm_of(layer, which)));
   }
   snprintf(base, sizeof base, "%slayers.%d.layer_scalar", loader->body, index);
-  return config->layer_scalar ? take_norm(loader, base, "", 1, &layer->scalar) : STATUS_OK;
+  return config->layer_scalar ? hf_norm_take(loader, base, "", 1, &layer->scalar) : STATUS_OK;
 }
 
-static Status take_table(HfLoader *loader, const char *suffix, int n_rows, int n_columns, Matrix *table) {
+Status hf_table_take(HfLoader *loader, const char *part, int n_rows, int n_columns, Matrix *table) {
   char name[NAME_SIZE];
-  snprintf(name, sizeof name, "%s%s", loader->body, suffix);
+  snprintf(name, sizeof name, "%s%s", loader->body, part);
   const int64_t shape[] = {n_rows, n_columns};
   StoredTensor *tensor = hf_find(loader, name, ".weight");
   if (!tensor && (hf_find(loader, name, ".qweight") || hf_find(loader, name, ".weight_packed")))
@@ -124,17 +124,17 @@ static Status take_layer_inputs(HfLoader *loader) {
   if (config->per_layer_width == 0) return STATUS_OK;
   projection->n_in = config->hidden;
   projection->n_out = config->n_layers * config->per_layer_width;
-  TRY(take_table(loader, "embed_tokens_per_layer", config->per_layer_vocab, projection->n_out,
-                 &model->input_table));
+  TRY(hf_table_take(loader, "embed_tokens_per_layer", config->per_layer_vocab, projection->n_out,
+                    &model->input_table));
   TRY(hf_weights_take(loader, projection->n_out, 0, projection));
   snprintf(name, sizeof name, "%sper_layer_projection_norm", loader->body);
-  return take_norm(loader, name, ".weight", config->per_layer_width, &model->input_norm);
+  return hf_norm_take(loader, name, ".weight", config->per_layer_width, &model->input_norm);
 }
 
-static bool has_head(const HfLoader *loader) {
+bool hf_has_linear(const HfLoader *loader, const char *name) {
   static const char *const parts[] = {".weight", ".qweight", ".weight_packed"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-    if (hf_find(loader, loader->head, parts[i])) return true;
+    if (hf_find(loader, name, parts[i])) return true;
   return false;
 }
 
@@ -144,7 +144,7 @@ static bool has_head(const HfLoader *loader) {
 static Status take_head(HfLoader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
-  if (model->config.text_part) model->config.tied_embeddings = !has_head(loader);
+  if (model->config.text_part) model->config.tied_embeddings = !hf_has_linear(loader, loader->head);
   model_set_head(model, loader->head, NULL, DTYPE_F32);
   if (model->config.tied_embeddings) return STATUS_OK;
   const StoredTensor *bias = hf_find(loader, head->name, ".bias");
@@ -158,13 +158,14 @@ static Status take_head(HfLoader *loader) {
 
 static Status take_everything(HfLoader *loader) {
   Model *model = loader->model;
-  TRY(take_table(loader, "embed_tokens", model->config.vocab_size, model->config.hidden, &model->embedding));
+  TRY(hf_table_take(loader, "embed_tokens", model->config.vocab_size, model->config.hidden,
+                    &model->embedding));
   TRY(take_layer_inputs(loader));
-  for (int i = 0; i < model->config.n_layers; i++) TRY(take_layer(loader, i));
+  for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
   char name[NAME_SIZE];
   const char *final_norm = model->config.names.final_norm;
   snprintf(name, sizeof name, "%s%s.weight", loader->body, final_norm ? final_norm : "norm");
-  TRY(take_norm(loader, name, "", model->config.hidden, &model->final_norm));
+  TRY(hf_norm_take(loader, name, "", model->config.hidden, &model->final_norm));
   return take_head(loader);
 }
 

@@ -3,10 +3,18 @@
 
 #include <string.h>
 
+/* The name that the file has for a tensor. */
+static void stored_name(const HfLoader *loader, const char *base, const char *suffix, char name[NAME_SIZE]) {
+  static const char first[] = "layers.0.";
+  const bool renamed = loader->midlayer && strncmp(base, first, sizeof first - 1) == 0;
+  snprintf(name, NAME_SIZE, "%s%s%s", renamed ? "midlayer." : "", renamed ? base + sizeof first - 1 : base,
+           suffix);
+}
+
 StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suffix) {
   char name[NAME_SIZE];
   if (loader->views) return hf_view(loader, suffix);
-  snprintf(name, sizeof name, "%s%s", base, suffix);
+  stored_name(loader, base, suffix, name);
   return weight_files_find(loader->files, name);
 }
 
@@ -20,8 +28,9 @@ const void *hf_use(HfLoader *loader, StoredTensor *tensor) {
 }
 
 Status hf_missing(const HfLoader *loader, const char *base, const char *suffix, const char *why) {
-  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s%s is missing%s", loader->files->path, base,
-                   suffix, why);
+  char name[NAME_SIZE];
+  stored_name(loader, base, suffix, name);
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is missing%s", loader->files->path, name, why);
 }
 
 Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,

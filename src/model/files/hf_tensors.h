@@ -9,6 +9,7 @@ typedef struct {
   const WeightFiles *files;
   const char *config_path; /* for messages */
   const char *body, *head; /* prefixes of tensor names: "model.", and of lm_head: "lm_head" */
+  bool midlayer;           /* the file calls "layers.0." "midlayer." (EAGLE-3) */
   /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() finds that, whatever
    * the base is. NULL: none. */
   StoredTensor *views;
@@ -32,6 +33,14 @@ Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 
 /* The part of an expert that ends so, or NULL (hf_experts.c). PRECOND loader->views */
 StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
+/* Takes a vector, whose numbers have to be finite; a layer with all that it has (its Linears are named); a
+ * table of embeddings, named without the body's prefix; and refuses the checkpoint without them.
+ * hf_has_linear(): a linear layer of this name is there, dense or quantised. */
+Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
+Status hf_layer_take(HfLoader *loader, int index);
+Status hf_table_take(HfLoader *loader, const char *name, int n_rows, int n_columns, Matrix *table);
+bool hf_has_linear(const HfLoader *loader, const char *name);
+
 /* Takes all experts of a layer, if it has experts (hf_experts.c). */
 Status hf_experts_take(HfLoader *loader, int layer);
 

@@ -1,0 +1,160 @@
+/* draft.c - what a drafter's step begins with: tokens' embeddings and hidden states (config.h, DraftKind).
+ *
+ * Called by: forward.c through cpu_backend.
+ * Always true: a row's state is the target's, or with one row the drafter's own after its last step of one
+ *              row, whose x and normalised x still lie in row 0 of state->x and state->h. */
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+CpuDraft cpu_take_draft(const Model *model, float plus, float *place, size_t *next) {
+  const DraftParts *from = &model->draft;
+  if (!model->config.draft.kind) return (CpuDraft){0};
+  CpuDraft draft = {.states = cpu_take_linear(&from->states, place, next),
+                    .join = cpu_take_linear(&from->join, place, next),
+                    .out = cpu_take_linear(&from->out, place, next),
+                    .embedding_norm = cpu_take_vector(&from->embedding_norm, plus, place, next),
+                    .state_norm = cpu_take_vector(&from->state_norm, plus, place, next)};
+  for (int i = 0; i < MAX_DRAFT_STATES; i++)
+    draft.states_norm[i] = cpu_take_vector(&from->states_norm[i], plus, place, next);
+  return draft;
+}
+
+/* The width of an embedding, and of a state in the pairs. */
+static int embedding_width(const BackendState *state) {
+  return state->loaded->model->embedding.n_columns;
+}
+
+static int state_width(const BackendState *state) {
+  const BackendModel *loaded = state->loaded;
+  return loaded->draft.states.linear ? loaded->model->config.hidden
+                                     : loaded->model->config.draft.target_hidden;
+}
+
+/* Copies a row of the target's states to state->states, normalised if the drafter does so. */
+static void place_states(BackendState *state, int row, const float *from) {
+  const BackendModel *loaded = state->loaded;
+  const DraftConfig *draft = &loaded->model->config.draft;
+  const float *const *norms = loaded->draft.states_norm;
+  const int width = draft->target_hidden, n = draft->n_states * width;
+  const double eps = loaded->model->config.norm_eps;
+  float *to = state->states + (size_t)row * (size_t)state->plan.states;
+  if (draft->states_norm == STATES_AS_THEY_ARE) memcpy(to, from, (size_t)n * sizeof *to);
+  if (draft->states_norm == STATES_NORM_WHOLE) loaded->kernels->rms_norm(from, norms[0], n, eps, to);
+  for (int i = 0; draft->states_norm == STATES_NORM_EACH && i < draft->n_states; i++)
+    loaded->kernels->rms_norm(from + i * width, norms[i], width, eps, to + i * width);
+}
+
+static void run_matmul(const BackendState *state, CpuLinear w, const float *x, int x_stride, int n_rows,
+                       float *y, int y_stride) {
+  const Matmul matmul = {.w = w, .y = y, .y_stride = (size_t)y_stride};
+  run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
+}
+
+/* One row of state of each token, in x: of the target's states, or the drafter's own of the last step.
+ * Returns where they are, [n_tokens][*stride]. */
+static const float *make_states(BackendState *state, int n_rows, const float *from, int *stride) {
+  const BackendModel *loaded = state->loaded;
+  const DraftConfig *draft = &loaded->model->config.draft;
+  const int n = draft->n_states * draft->target_hidden;
+  *stride = state->plan.hidden;
+  if (!from && loaded->draft.out.linear) {
+    run_matmul(state, loaded->draft.out, state->h, *stride, 1, state->states, state->plan.states);
+    *stride = state->plan.states;
+    return state->states;
+  }
+  if (!from) return draft->kind == DRAFT_EAGLE3 && !draft->norm_output ? state->x : state->h;
+  for (int r = 0; r < n_rows; r++) place_states(state, r, from + (size_t)r * (size_t)n);
+  if (loaded->draft.states.linear) {
+    run_matmul(state, loaded->draft.states, state->states, state->plan.states, n_rows, state->x, *stride);
+    return state->x;
+  }
+  *stride = state->plan.states;
+  return state->states;
+}
+
+/* The embedding of a token, and its state, each normalised where the drafter does so. */
+static void make_pair(BackendState *state, int row, int32_t id, const float *from) {
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  const CpuDraft *draft = &loaded->draft;
+  const float *norm =
+      config->draft.kind == DRAFT_EAGLE3 ? loaded->layers[0].attn_norm : draft->embedding_norm;
+  const int width = embedding_width(state), n = state_width(state);
+  const float scale = (float)config->embedding_scale;
+  float *e = state->pairs + (size_t)row * (size_t)state->plan.pairs, *c = e + width;
+  cpu_read_embedding(state, id, e);
+  for (int i = 0; scale != 1 && i < width; i++) e[i] *= scale;
+  if (norm) loaded->kernels->rms_norm(e, norm, width, config->norm_eps, e);
+  if (draft->state_norm)
+    loaded->kernels->rms_norm(from, draft->state_norm, n, config->norm_eps, c);
+  else
+    memcpy(c, from, (size_t)n * sizeof *c);
+}
+
+static Status check_ids(const BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
+  const int n = state->loaded->model->embedding.n_rows;
+  for (int r = 0; r < range.n_tokens; r++)
+    if (ids[r] < 0 || ids[r] >= n)
+      return error_set(err, STATUS_FAILED, "token %d is outside the drafter's vocabulary of %d", (int)ids[r],
+                       n);
+  return STATUS_OK;
+}
+
+/* x of DFlash's block: plain embeddings. */
+static void embed_block(BackendState *state, TokenRange range, const int32_t *ids) {
+  const float scale = (float)state->loaded->model->config.embedding_scale;
+  for (int r = 0; r < range.n_tokens; r++) {
+    float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
+    cpu_read_embedding(state, ids[r], x);
+    for (int i = 0; scale != 1 && i < embedding_width(state); i++) x[i] *= scale;
+  }
+}
+
+Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, const float *states,
+                       Error *err) {
+  const BackendModel *loaded = state->loaded;
+  const DraftConfig *draft = &loaded->model->config.draft;
+  const int hidden = loaded->model->config.hidden, stride = state->plan.hidden;
+  TRY(check_ids(state, range, ids, err));
+  cpu_place_rows(state, range);
+  if (draft->kind == DRAFT_DFLASH) {
+    embed_block(state, range, ids);
+    return STATUS_OK;
+  }
+  int from_stride;
+  const float *from = make_states(state, range.n_tokens, states, &from_stride);
+  for (int r = 0; r < range.n_tokens; r++)
+    make_pair(state, r, ids[r], from + (size_t)r * (size_t)from_stride);
+  if (loaded->draft.join.linear) {
+    run_matmul(state, loaded->draft.join, state->pairs, state->plan.pairs, range.n_tokens, state->x, stride);
+    return STATUS_OK;
+  }
+  for (int r = 0; r < range.n_tokens; r++) {
+    const float *pair = state->pairs + (size_t)r * (size_t)state->plan.pairs + embedding_width(state);
+    const float *begin = draft->norm_before_residual ? pair : from + (size_t)r * (size_t)from_stride;
+    float *x = state->x + (size_t)r * (size_t)stride;
+    if (x != begin) memcpy(x, begin, (size_t)hidden * sizeof *x);
+  }
+  return STATUS_OK;
+}
+
+Status cpu_draft_context(BackendState *state, TokenRange range, const float *states, Error *err) {
+  (void)err;
+  const BackendModel *loaded = state->loaded;
+  const ModelConfig *config = &loaded->model->config;
+  int stride;
+  cpu_place_rows(state, range);
+  const float *from = make_states(state, range.n_tokens, states, &stride);
+  for (int r = 0; r < range.n_tokens; r++)
+    loaded->kernels->rms_norm(from + (size_t)r * (size_t)stride, loaded->draft.state_norm, config->hidden,
+                              config->norm_eps, state->h + (size_t)r * (size_t)state->plan.hidden);
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const CpuLayer *weights = &loaded->layers[layer];
+    const Matmul matmuls[] = {{.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},
+                              {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads}};
+    run_matmuls(loaded, &state->scratch, state->h, (size_t)state->plan.hidden, range.n_tokens, matmuls, 2);
+    cpu_append(state, range, layer);
+  }
+  return STATUS_OK;
+}

@@ -1,0 +1,106 @@
+/* rope.c - the positions of a step's rows: their angles, their rotated queries, their places in the cache.
+ *
+ * Called by: backend.c, draft.c. Always true: a row gets the same bits with any other rows and any number of
+ *            threads. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+/* The offset of a row's angles in state->cosines and state->sines. */
+static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
+  size_t rows = (size_t)rope * (size_t)state->options.max_chunk + (size_t)row;
+  return rows * (size_t)state->plan.angles;
+}
+
+/* The angles of transformers: position times frequency in fp32, then cos and sin of it, then the attention
+ * factor of YaRN and LongRoPE. */
+static void set_angles(BackendState *state, LayerRope which, bool long_rope, int row) {
+  const BackendModel *loaded = state->loaded;
+  const CpuRope *rope = long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
+  float *cosines = state->cosines + angles_at(state, which, row),
+        *sines = state->sines + angles_at(state, which, row);
+  for (int i = 0; i < rope->n_pairs; i++) {
+    float angle = (float)state->positions[row] * rope->frequencies[i];
+    cosines[i] = (float)cos((double)angle) * rope->attention_factor;
+    sines[i] = (float)sin((double)angle) * rope->attention_factor;
+  }
+}
+
+void cpu_place_rows(BackendState *state, TokenRange range) {
+  SequenceRows only;
+  int n_parts, row = 0;
+  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
+  for (int i = 0; i < n_parts; i++) {
+    for (int r = 0; r < parts[i].n_tokens; r++, row++) {
+      state->sequences[row] = parts[i].sequence;
+      state->positions[row] = parts[i].pos + r;
+      for (int rope = 0; rope < state->plan.n_ropes; rope++)
+        set_angles(state, (LayerRope)rope, parts[i].long_rope, row);
+    }
+  }
+}
+
+/* Applies the model's q or k norm, if any, and RoPE to the heads of a row. */
+static void norm_rope_heads(const BackendState *state, const LayerConfig *layer, const float *norm, int row,
+                            int n_heads, float scale, float *heads) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const Kernels *kernels = state->loaded->kernels;
+  const bool none = layer->rope == ROPE_NONE;
+  const int dim = layer->head_dim, half = none ? 0 : state->loaded->ropes[layer->rope].n_pairs;
+  const bool neighbours = !none && state->loaded->ropes[layer->rope].neighbours;
+  size_t at = half ? angles_at(state, layer->rope, row) : 0;
+  const bool after = norm && config->qk_norm_after_rope;
+  if (norm && config->qk_norm == QK_NORM_WHOLE)
+    kernels->rms_norm(heads, norm, n_heads * dim, config->norm_eps, heads);
+  for (int i = 0; i < n_heads; i++) {
+    float *head = heads + (size_t)i * (size_t)dim;
+    if (norm && config->qk_norm == QK_NORM_HEADS && !after)
+      kernels->rms_norm(head, norm, dim, config->norm_eps, head);
+    (neighbours ? kernels->rotate_neighbours : kernels->rotate)(head, state->cosines + at, state->sines + at,
+                                                                half, dim, after ? 1 : scale);
+    if (after) kernels->rms_norm(head, norm, dim, config->norm_eps, head);
+    for (int d = 0; after && d < dim; d++) head[d] *= scale;
+  }
+}
+
+/* The factor of a query at this position, in fp32 as transformers computes it. */
+static float query_scale(const ModelConfig *config, int position) {
+  const float scale = (float)config->attention_scale;
+  if (config->query_scale_beta == 0) return scale;
+  const float steps = floorf((float)position / (float)config->query_scale_step);
+  return scale * (1 + (float)config->query_scale_beta * (float)log((double)(1 + steps)));
+}
+
+static void norm_values(const BackendModel *loaded, const LayerConfig *layer, float *v) {
+  for (int i = 0; i < layer->n_kv_heads; i++, v += layer->head_dim)
+    loaded->kernels->rms_norm(v, loaded->ones, layer->head_dim, loaded->model->config.norm_eps, v);
+}
+
+void cpu_rotate_queries(BackendState *state, TokenRange range, int layer) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const LayerConfig own = config_layer(config, layer);
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++)
+    norm_rope_heads(state, &own, state->loaded->layers[layer].q_norm, r, config->n_heads,
+                    query_scale(config, state->positions[r]),
+                    state->q + (size_t)r * (size_t)state->plan.heads);
+}
+
+void cpu_append(BackendState *state, TokenRange range, int layer) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const LayerConfig own = config_layer(config, layer);
+  const size_t dim = (size_t)own.head_dim;
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) {
+    float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
+    float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
+    if (own.k_as_v) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
+    if (config->v_norm) norm_values(state->loaded, &own, v);
+    norm_rope_heads(state, &own, state->loaded->layers[layer].k_norm, r, own.n_kv_heads, 1, k);
+    for (size_t i = 0; i < (size_t)own.n_kv_heads; i++) {
+      KvHead kv = state_kv_head(state, state->sequences[r], layer, (int)i);
+      state->loaded->kernels->append(&kv, state->positions[r], k + i * dim, v + i * dim);
+    }
+  }
+}

@@ -1,0 +1,328 @@
+/* published.c - see published.h.
+ *
+ * Called by: commands/answer/guess.c.   Calls: forward.c, the backend, sampler.c.
+ * Always true: the cache has n_rows rows that are of the text, at positions 0 .. n_rows - 1, of the tokens
+ *              from position `first` of the text on: tokens before it were not seen, and only distances
+ *              count in a rope. EAGLE-3 and layers for several tokens: row i has the state of token first +
+ *              i and the embedding of the token after it; `last` waits for that token if has_last. DFlash:
+ *              row i has the state of token first + i. Gemma 4: no rows of its own; `last` is the state of
+ *              token first.
+ *              Nothing allocates after the first take(). */
+#include "engine/drafters/published.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/forward.h"
+
+enum { CHUNK = 64 }; /* rows of a step that only fills the cache */
+
+typedef struct {
+  const Backend *backend;
+  const Model *target, *model;
+  DraftConfig draft;
+  StateOptions sizes;
+  BackendModel *loaded;
+  BackendState *state;
+  const BackendState *target_state; /* that state was opened for (Gemma 4) */
+  Sampler *sampler;
+  TapList taps;
+  int tap_of[MAX_DRAFT_STATES]; /* [n_states] */
+  float *tapped;                /* [CHUNK][taps.n][target_hidden] */
+  float *states;                /* [CHUNK][n_states * target_hidden] */
+  float *last;                  /* [n_states * target_hidden] */
+  float *final_norm;            /* [target_hidden] the target's, for states after it; NULL: not used */
+  float *logits, *all_logits;   /* [vocab_size], [target_vocab] */
+  int first, n_rows;
+  bool has_last, started;
+  int logits_row; /* of the last guess */
+} Published;
+
+/* --- hidden states of the target */
+
+static size_t state_floats(const Published *p) {
+  return (size_t)p->draft.n_states * (size_t)p->draft.target_hidden;
+}
+
+/* x = rmsnorm(x) * the target's final norm. */
+static void apply_final_norm(const Published *p, float *x) {
+  const int n = p->draft.target_hidden;
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+  const float scale = (float)(1 / sqrt(sum / n + p->target->config.norm_eps));
+  for (int i = 0; i < n; i++) x[i] = x[i] * scale * p->final_norm[i];
+}
+
+/* Reads the states of n <= CHUNK rows, in the drafter's order. */
+static Status read_states(Published *p, BackendState *target, int row, int n, Error *err) {
+  const size_t width = (size_t)p->draft.target_hidden;
+  TRY(p->backend->read_taps(target, row, n, p->tapped, err));
+  for (int r = 0; r < n; r++) {
+    for (int i = 0; i < p->draft.n_states; i++) {
+      float *to = p->states + (size_t)r * state_floats(p) + (size_t)i * width;
+      memcpy(to, p->tapped + ((size_t)r * (size_t)p->taps.n + (size_t)p->tap_of[i]) * width,
+             width * sizeof *to);
+      if (p->final_norm) apply_final_norm(p, to);
+    }
+  }
+  return STATUS_OK;
+}
+
+/* --- rows of the text */
+
+static bool is_shifted(const Published *p) {
+  return p->draft.kind == DRAFT_EAGLE3 || p->draft.kind == DRAFT_MTP;
+}
+
+/* Forgets what is not of the text before position pos. A row whose next token has changed stays: it is one of
+ * many that guesses attend to. */
+static void cut(Published *p, int pos) {
+  const int next = p->first + p->n_rows + p->has_last;
+  if (p->started && pos == next) return;
+  if (!p->started || pos < p->first || pos > next || p->draft.kind == DRAFT_GEMMA4) {
+    p->first = pos;
+    p->n_rows = 0;
+  } else {
+    p->n_rows = pos - p->first;
+  }
+  p->has_last = false;
+  p->started = true;
+}
+
+static Status add_rows(Published *p, const int32_t *ids, const float *states, int n, Error *err) {
+  const TokenRange range = {.pos = p->n_rows, .n_tokens = n};
+  if (p->draft.kind == DRAFT_DFLASH)
+    TRY(p->backend->draft_context(p->state, range, states, err));
+  else
+    TRY(forward_draft(p->backend, p->state, &p->model->config, range, ids, states, 0, err));
+  p->n_rows += n;
+  return STATUS_OK;
+}
+
+/* Takes n <= CHUNK states of p->states: the first belongs to token ids[0]. */
+static Status take_shifted(Published *p, const int32_t *ids, int n, Error *err) {
+  if (p->has_last) TRY(add_rows(p, ids, p->last, 1, err));
+  if (n > 1) TRY(add_rows(p, ids + 1, p->states, n - 1, err));
+  memcpy(p->last, p->states + (size_t)(n - 1) * state_floats(p), state_floats(p) * sizeof *p->last);
+  p->has_last = true;
+  return STATUS_OK;
+}
+
+static Status take_some(Published *p, const DraftRows *rows, int done, int n, Error *err) {
+  TRY(read_states(p, rows->target, rows->row + done, n, err));
+  if (is_shifted(p)) return take_shifted(p, rows->ids + done, n, err);
+  if (p->draft.kind == DRAFT_DFLASH) return add_rows(p, rows->ids + done, p->states, n, err);
+  memcpy(p->last, p->states + (size_t)(n - 1) * state_floats(p), state_floats(p) * sizeof *p->last);
+  p->first = rows->pos + done + n - 1;
+  p->has_last = true;
+  return STATUS_OK;
+}
+
+/* Opens the state of a drafter that uses the target's keys and values. */
+static Status follow_target(Published *p, const BackendState *target, Error *err) {
+  if (p->draft.kind != DRAFT_GEMMA4 || p->target_state == target) return STATUS_OK;
+  if (p->state) p->backend->close(p->state);
+  p->state = NULL;
+  p->target_state = NULL;
+  p->sizes.target = target;
+  TRY(p->backend->open(p->loaded, &p->sizes, &p->state, err));
+  p->target_state = target;
+  return STATUS_OK;
+}
+
+static Status take(void *self, const DraftRows *rows, Error *err) {
+  Published *p = self;
+  TRY(follow_target(p, rows->target, err));
+  cut(p, rows->pos);
+  for (int done = 0; done < rows->n;) {
+    const int n = rows->n - done < CHUNK ? rows->n - done : CHUNK;
+    Status status = take_some(p, rows, done, n, err);
+    if (status) p->started = false;
+    TRY(status);
+    done += n;
+  }
+  return STATUS_OK;
+}
+
+/* --- guesses */
+
+/* Picks a token of the target from a row of logits, with the draw that the target will make there. */
+static Status pick(Published *p, const DraftText *text, int row, int index, int32_t *id, Error *err) {
+  const int32_t *ids = p->model->draft.target_ids;
+  const int n = p->model->config.vocab_size;
+  SamplerSettings settings = *sampler_settings(text->sampler);
+  settings.repetition_penalty = 1;
+  settings.presence_penalty = settings.frequency_penalty = 0;
+  TRY(p->backend->read_logits(p->state, row, p->logits, err));
+  p->logits_row = row;
+  if (ids) {
+    for (int i = 0; i < p->draft.target_vocab; i++) p->all_logits[i] = -INFINITY;
+    for (int i = 0; i < n; i++) p->all_logits[ids[i]] = p->logits[i];
+  }
+  TRY(sampler_set(p->sampler, &settings, err));
+  sampler_set_draws(p->sampler, sampler_draws(text->sampler) + (uint64_t)index);
+  return sampler_pick(p->sampler, ids ? p->all_logits : p->logits, id, err);
+}
+
+/* One guess after another, each from the one before and the drafter's own state. */
+static Status propose_chain(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  const bool moves = p->draft.kind != DRAFT_GEMMA4;
+  const int n_known = text->n - text->n_computed;
+  int32_t id = text->ids[text->n_computed];
+  for (int i = 0; i < n_known + most - 1; i++) {
+    TokenRange range = {.pos = moves ? p->n_rows + i : text->n_computed, .n_tokens = 1};
+    if (range.pos >= p->sizes.n_ctx) return STATUS_OK;
+    TRY(forward_draft(p->backend, p->state, &p->model->config, range, &id, i == 0 ? p->last : NULL, 1, err));
+    if (i + 1 < n_known) {
+      id = text->ids[text->n_computed + i + 1];
+      continue;
+    }
+    TRY(pick(p, text, 0, guesses->n, &id, err));
+    guesses->ids[guesses->n++] = id;
+  }
+  return STATUS_OK;
+}
+
+/* A block at once: the tokens that are known, then masks. Each mask becomes a guess. */
+static Status propose_block(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  const int n_known = text->n - text->n_computed, block = p->draft.block;
+  int32_t ids[MAX_DRAFT_BLOCK];
+  const TokenRange range = {.pos = p->n_rows, .n_tokens = block};
+  if (n_known >= block || range.pos + block > p->sizes.n_ctx) return STATUS_OK;
+  for (int i = 0; i < block; i++) ids[i] = i < n_known ? text->ids[text->n_computed + i] : p->draft.mask_id;
+  TRY(forward_draft(p->backend, p->state, &p->model->config, range, ids, NULL, 0, err));
+  const int n = block - n_known < most ? block - n_known : most;
+  TRY(p->backend->norm_logits(p->state, range, n_known, n, err));
+  for (int i = 0; i < n; i++) TRY(pick(p, text, i, i, &guesses->ids[i], err));
+  guesses->n = n;
+  return STATUS_OK;
+}
+
+static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
+  Published *p = self;
+  if (!p->started || p->first + p->n_rows + p->has_last != text->n_computed) return STATUS_OK;
+  if (p->draft.kind == DRAFT_DFLASH) return propose_block(p, text, most, guesses, err);
+  return p->has_last ? propose_chain(p, text, most, guesses, err) : STATUS_OK;
+}
+
+Status published_logits(void *self, float *out, Error *err) {
+  Published *p = self;
+  return p->backend->read_logits(p->state, p->logits_row, out, err);
+}
+
+/* --- life */
+
+Status published_check(const Backend *backend, const Model *model, Error *err) {
+  if (backend->draft_embed && backend->read_taps) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s: drafters of the kind %s run on the CPU alone (--device cpu)",
+                   model_path(model), draft_kind_name(model->config.draft.kind));
+}
+
+static StateOptions sizes_of(const PublishedOptions *options) {
+  const DraftConfig *draft = &options->model->config.draft;
+  const int block = draft->kind == DRAFT_DFLASH ? draft->block : DRAFT_MOST + 1;
+  StateOptions sizes = {.n_ctx = options->n_ctx + block, .max_chunk = CHUNK, .kv = options->kv};
+  sizes.max_logit_rows = draft->kind == DRAFT_DFLASH ? block : 1;
+  return sizes;
+}
+
+size_t published_bytes(const PublishedOptions *options) {
+  const StateOptions sizes = sizes_of(options);
+  return options->backend->state_bytes(&options->model->config, &sizes);
+}
+
+/* The layers after which the target's states are kept, ascending, and which of them each state is. */
+static void set_taps(Published *p) {
+  for (int i = 0; i < p->draft.n_states; i++) {
+    const int layer = p->draft.states[i] - 1;
+    int at = 0;
+    while (at < p->taps.n && p->taps.layers[at] < layer) at++;
+    if (at < p->taps.n && p->taps.layers[at] == layer) continue;
+    memmove(p->taps.layers + at + 1, p->taps.layers + at, (size_t)(p->taps.n - at) * sizeof *p->taps.layers);
+    p->taps.layers[at] = layer;
+    p->taps.n++;
+  }
+  for (int i = 0; i < p->draft.n_states; i++)
+    for (int at = 0; at < p->taps.n; at++)
+      if (p->taps.layers[at] == p->draft.states[i] - 1) p->tap_of[i] = at;
+}
+
+static void close_published(void *self) {
+  Published *p = self;
+  if (!p) return;
+  if (p->state) p->backend->close(p->state);
+  if (p->loaded) p->backend->unload(p->loaded);
+  sampler_close(p->sampler);
+  free(p->tapped);
+  free(p->states);
+  free(p->last);
+  free(p->final_norm);
+  free(p->logits);
+  free(p->all_logits);
+  free(p);
+}
+
+static float *take_floats(size_t n, Error *err) {
+  return mem_alloc(n, sizeof(float), "the drafter", err);
+}
+
+/* MTP and Gemma 4 take the state after the target's final norm. */
+static Status take_final_norm(Published *p, Error *err) {
+  const Vector *norm = &p->target->final_norm;
+  const ModelConfig *config = &p->target->config;
+  if (p->draft.kind != DRAFT_MTP && p->draft.kind != DRAFT_GEMMA4) return STATUS_OK;
+  if (!(p->final_norm = take_floats((size_t)norm->n, err))) return STATUS_FAILED;
+  floats_read(norm->data, norm->dtype, 0, (size_t)norm->n, p->final_norm);
+  for (int i = 0; config->norm_plus_one && !config->final_norm_plain && i < norm->n; i++)
+    p->final_norm[i] += 1;
+  return STATUS_OK;
+}
+
+static Status open_all(Published *p, const PublishedOptions *options, Error *err) {
+  const size_t rows = CHUNK, width = (size_t)p->draft.target_hidden;
+  const SamplerSettings settings = {.top_p = 1, .repetition_penalty = 1};
+  set_taps(p);
+  if (!(p->tapped = take_floats(rows * (size_t)p->taps.n * width, err))) return STATUS_FAILED;
+  if (!(p->states = take_floats(rows * state_floats(p), err))) return STATUS_FAILED;
+  if (!(p->last = take_floats(state_floats(p), err))) return STATUS_FAILED;
+  if (!(p->logits = take_floats((size_t)p->model->config.vocab_size, err))) return STATUS_FAILED;
+  if (!(p->all_logits = take_floats((size_t)p->draft.target_vocab, err))) return STATUS_FAILED;
+  TRY(take_final_norm(p, err));
+  TRY(sampler_open(&settings,
+                   p->model->draft.target_ids ? p->draft.target_vocab : p->model->config.vocab_size,
+                   &p->sampler, err));
+  TRY(p->backend->load(p->model, options->backend_options, &p->loaded, err));
+  if (p->draft.kind == DRAFT_GEMMA4) return STATUS_OK; /* follow_target() opens its state */
+  return p->backend->open(p->loaded, &p->sizes, &p->state, err);
+}
+
+Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err) {
+  static const char *const names[] = {[DRAFT_EAGLE3] = "eagle3",
+                                      [DRAFT_DFLASH] = "dflash",
+                                      [DRAFT_MTP] = "mtp",
+                                      [DRAFT_GEMMA4] = "assistant"};
+  *drafter = (Drafter){.name = NULL};
+  TRY(published_check(options->backend, options->model, err));
+  Published *p = mem_alloc(1, sizeof *p, "the drafter", err);
+  if (!p) return STATUS_FAILED;
+  p->backend = options->backend;
+  p->target = options->target;
+  p->model = options->model;
+  p->draft = options->model->config.draft;
+  p->sizes = sizes_of(options);
+  if (p->model->draft.target_head) options->model->head = p->target->head;
+  Status status = open_all(p, options, err);
+  if (status) {
+    close_published(p);
+    return status;
+  }
+  *drafter = (Drafter){.name = names[p->draft.kind],
+                       .taps = p->taps,
+                       .cost = options->cost,
+                       .self = p,
+                       .take = take,
+                       .propose = propose,
+                       .close = close_published};
+  return STATUS_OK;
+}

@@ -1,0 +1,24 @@
+/* published.h - drafters that are trained for a target and read its hidden states (config.h, DraftKind):
+ * EAGLE-3, DFlash, layers for several tokens, Gemma 4's assistants. */
+#pragma once
+
+#include "engine/drafters/drafter.h"
+
+typedef struct {
+  const Backend *backend; /* that of the target, which has draft_embed() */
+  const BackendOptions *backend_options;
+  const Model *target; /* prepared; outlives the drafter */
+  Model *model;        /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
+  int n_ctx;           /* of the target's session */
+  KvType kv;
+  double cost; /* of a guess, in steps of the target */
+} PublishedOptions;
+
+/* Refuses a backend that cannot compute the drafter. */
+Status published_check(const Backend *backend, const Model *model, Error *err);
+/* The bytes of memory that published_open() takes. */
+size_t published_bytes(const PublishedOptions *options);
+Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err);
+
+/* For tests: the logits [config.vocab_size] that the last guess of the last propose() was picked from. */
+Status published_logits(void *self, float *out, Error *err);

@@ -1,0 +1,311 @@
+/* draft.c - config.json of drafters as they are published: EAGLE-3, DFlash, Gemma 4's assistants.
+ *
+ * Called by: hf_draft.c, commands/models.   Calls: config.c, architectures.c, reader.c.
+ * Sources: SafeAILab/EAGLE eagle/model/cnets.py and configs of EAGLE-3 checkpoints; vllm-project/speculators
+ * models/eagle3 and models/dflash/config.py; z-lab/dflash dflash/model.py; transformers 5.23
+ * gemma4_assistant/configuration_gemma4_assistant.py.
+ * Always true: after config_fit_draft() every state is one that the target has, 1 .. its number of layers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "model/config/architectures.h"
+
+const char *draft_kind_name(DraftKind kind) {
+  static const char *const names[] = {[DRAFT_NONE] = "no drafter",
+                                      [DRAFT_EAGLE3] = "EAGLE-3",
+                                      [DRAFT_DFLASH] = "DFlash",
+                                      [DRAFT_MTP] = "multi-token prediction",
+                                      [DRAFT_GEMMA4] = "Gemma 4 assistant"};
+  return names[kind];
+}
+
+/* --- which kind it is */
+
+/* speculators saves the sizes of the layers in a member of their own, and calls its kinds by these names. */
+static Status kind_of_speculators(const ConfigReader *r, const char *name, DraftKind *kind) {
+  *kind = strcmp(name, "eagle3") == 0   ? DRAFT_EAGLE3
+          : strcmp(name, "dflash") == 0 ? DRAFT_DFLASH
+                                        : DRAFT_NONE;
+  if (*kind) return STATUS_OK;
+  return reader_refuse(r, "speculators_model_type %.60s is not supported, expected eagle3 or dflash", name);
+}
+
+static Status find_kind(const ConfigReader *r, DraftKind *kind) {
+  const char *speculators, *type;
+  TRY(reader_string(r, "speculators_model_type", &speculators));
+  TRY(reader_string(r, "model_type", &type));
+  if (speculators) return kind_of_speculators(r, speculators, kind);
+  *kind = DRAFT_NONE;
+  if (json_member(r->object, "draft_vocab_size")) *kind = DRAFT_EAGLE3;
+  if (json_member(r->object, "dflash_config")) *kind = DRAFT_DFLASH;
+  if (type && (strcmp(type, "gemma4_assistant") == 0 || strcmp(type, "gemma4_unified_assistant") == 0))
+    *kind = DRAFT_GEMMA4;
+  return STATUS_OK;
+}
+
+/* --- members */
+
+/* Reads a list of states of the target: `plus` 1 where it has numbers of layers, 0 where it counts layers. */
+static Status parse_states(const ConfigReader *r, const char *key, int plus, DraftConfig *draft) {
+  const Json *list = json_member(r->object, key);
+  if (!list) return STATUS_OK;
+  if (!json_is_array(list) || json_count(list) < 1 || json_count(list) > MAX_DRAFT_STATES)
+    return reader_expected(r, key, list, "a list of 1 to 8 numbers of layers");
+  draft->n_states = 0;
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    int64_t id;
+    if (!json_int64(item, &id) || id < 0 || id > MAX_LAYERS || id + plus < 1)
+      return reader_expected(r, key, item, "numbers of the target's layers");
+    draft->states[draft->n_states++] = (int)id + plus;
+  }
+  return STATUS_OK;
+}
+
+/* The target's name where speculators has written it. */
+static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
+  ConfigReader speculators, verifier;
+  const char *name;
+  TRY(reader_object(r, "speculators_config", &speculators));
+  TRY(reader_object(&speculators, "verifier", &verifier));
+  TRY(reader_string(&verifier, "name_or_path", &name));
+  if (name) snprintf(draft->target, sizeof draft->target, "%.100s", name);
+  return STATUS_OK;
+}
+
+/* The object with the sizes of the layers, and in *arch their architecture. */
+static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
+                           const Architecture **arch) {
+  const char *type;
+  bool text_part;
+  TRY(reader_object(r, key, layers));
+  if (!layers->object) *layers = *r;
+  TRY(reader_string(layers, "model_type", &type));
+  *arch = type ? architecture_find(NULL, type, &text_part) : NULL;
+  return STATUS_OK;
+}
+
+/* The layers of EAGLE-3 and DFlash are Llama's or Qwen3's. */
+static Status enter_plain_layers(const ConfigReader *r, ConfigReader *layers, const Architecture **arch) {
+  TRY(enter_layers(r, "transformer_layer_config", layers, arch));
+  if (*arch && (strcmp((*arch)->model_type, "llama") == 0 || strcmp((*arch)->model_type, "qwen3") == 0))
+    return STATUS_OK;
+  return reader_expected(layers, "model_type", json_member(layers->object, "model_type"),
+                         "llama or qwen3: layers of other drafters are not supported");
+}
+
+static Status parse_eagle3(const ConfigReader *r, ModelConfig *config) {
+  static const char states[] = "eagle_aux_hidden_state_layer_ids";
+  DraftConfig *draft = &config->draft;
+  const Architecture *arch;
+  ConfigReader layers, inner;
+  bool whole, each;
+  TRY(enter_plain_layers(r, &layers, &arch));
+  TRY(config_parse_text(&layers, arch, config));
+  draft->target_vocab = config->vocab_size;
+  TRY(reader_int(r, "draft_vocab_size", 1, config->vocab_size, config->vocab_size, &config->vocab_size));
+  TRY(reader_int(r, "target_hidden_size", 1, MAX_HIDDEN, config->hidden, &draft->target_hidden));
+  TRY(reader_object(r, "eagle_config", &inner));
+  TRY(parse_states(&inner, states, 0, draft));
+  TRY(parse_states(r, states, 0, draft));
+  draft->usual_states = draft->n_states == 0;
+  TRY(reader_bool(r, "norm_before_residual", false, &draft->norm_before_residual));
+  TRY(reader_bool(r, "norm_output", false, &draft->norm_output));
+  TRY(reader_bool(r, "norm_before_fc", false, &whole));
+  TRY(reader_bool(r, "fc_norm", false, &each));
+  if (whole && each)
+    return reader_refuse(r, "norm_before_fc and fc_norm are both true, expected at most one of them");
+  draft->states_norm = whole ? STATES_NORM_WHOLE : each ? STATES_NORM_EACH : STATES_AS_THEY_ARE;
+  return config_parse_quantization(r, &layers, config);
+}
+
+static Status parse_block(const ConfigReader *r, const ConfigReader *inner, DraftConfig *draft) {
+  const ConfigReader *with_block = json_member(r->object, "block_size") ? r : inner,
+                     *with_mask = json_member(inner->object, "mask_token_id") ? inner : r;
+  TRY(reader_int(with_block, "block_size", 2, MAX_DRAFT_BLOCK, 0, &draft->block));
+  if (draft->block == 0) return reader_refuse(r, "block_size is missing, expected 2 to %d", MAX_DRAFT_BLOCK);
+  TRY(reader_int(with_mask, "mask_token_id", 0, INT32_MAX, -1, &draft->mask_id));
+  return draft->mask_id >= 0 ? STATUS_OK : reader_refuse(r, "mask_token_id is missing, expected a token id");
+}
+
+static Status parse_dflash(const ConfigReader *r, ModelConfig *config) {
+  DraftConfig *draft = &config->draft;
+  const Architecture *arch;
+  ConfigReader layers, inner;
+  bool from_anchor;
+  TRY(enter_plain_layers(r, &layers, &arch));
+  TRY(config_parse_text(&layers, arch, config));
+  if (config->qk_norm != QK_NORM_HEADS)
+    return reader_expected(&layers, "model_type", json_member(layers.object, "model_type"), "qwen3");
+  for (int i = 0; i < config->n_layers; i++)
+    if (config_layer(config, i).window > 0)
+      return reader_refuse(&layers, "layer %d has a sliding window, which is not supported in DFlash", i);
+  draft->target_hidden = config->hidden;
+  draft->target_vocab = config->vocab_size;
+  TRY(reader_int(r, "draft_vocab_size", 1, config->vocab_size, config->vocab_size, &config->vocab_size));
+  TRY(reader_int(r, "target_hidden_size", 1, MAX_HIDDEN, config->hidden, &draft->target_hidden));
+  TRY(reader_object(r, "dflash_config", &inner));
+  TRY(reader_bool(r, "sample_from_anchor", false, &from_anchor));
+  if (from_anchor) return reader_refuse(r, "sample_from_anchor is not supported");
+  TRY(parse_block(r, &inner, draft));
+  TRY(parse_states(&inner, "target_layer_ids", 1, draft));
+  TRY(parse_states(r, "aux_hidden_state_layer_ids", 0, draft));
+  if (draft->n_states == 0)
+    return reader_refuse(r, "target_layer_ids of dflash_config are missing, expected numbers of layers");
+  TRY(reader_int(r, "num_target_layers", 1, MAX_LAYERS, 0, &draft->target_layers));
+  return config_parse_quantization(r, &layers, config);
+}
+
+static Status parse_assistant(const ConfigReader *r, ModelConfig *config) {
+  DraftConfig *draft = &config->draft;
+  const Architecture *arch;
+  ConfigReader text;
+  bool ordered;
+  TRY(reader_object(r, "text_config", &text));
+  if (!text.object) return reader_refuse(r, "text_config is missing, expected the config of its layers");
+  TRY(enter_layers(r, "text_config", &text, &arch));
+  if (!arch || strncmp(arch->model_type, "gemma4", 6) != 0)
+    return reader_expected(&text, "model_type", json_member(text.object, "model_type"),
+                           "gemma4_text or gemma4_unified_text");
+  TRY(reader_bool(r, "use_ordered_embeddings", false, &ordered));
+  if (ordered)
+    return reader_refuse(r, "use_ordered_embeddings is not supported: its logits are those of some clusters "
+                            "of tokens alone");
+  TRY(config_parse_text(&text, arch, config));
+  if (config->experts.n_experts > 0) return reader_refuse(&text, "experts are not supported in an assistant");
+  draft->target_vocab = config->vocab_size;
+  TRY(reader_int(r, "backbone_hidden_size", 1, MAX_HIDDEN, 1536, &draft->target_hidden));
+  draft->n_states = 1;
+  return config_parse_quantization(r, &text, config);
+}
+
+Status config_parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft) {
+  DraftConfig *draft = &config->draft;
+  TRY(find_kind(r, &draft->kind));
+  *is_draft = draft->kind != DRAFT_NONE;
+  if (!*is_draft) return STATUS_OK;
+  snprintf(config->architecture, sizeof config->architecture, "%s", draft_kind_name(draft->kind));
+  TRY(parse_target_name(r, draft));
+  if (draft->kind == DRAFT_EAGLE3) return parse_eagle3(r, config);
+  return draft->kind == DRAFT_DFLASH ? parse_dflash(r, config) : parse_assistant(r, config);
+}
+
+/* --- whether it fits a target */
+
+static Status fit_number(const char *file, const char *what, int found, int expected, Error *err) {
+  if (found == expected) return STATUS_OK;
+  return error_set(err, STATUS_MODEL,
+                   "%s: it drafts for another model: one with %s %d, while this one has %d", file, what,
+                   found, expected);
+}
+
+/* Sets whose keys and values each layer of an assistant uses: those of the target's last layer that has its
+ * own, with the same attention. */
+static Status fit_layers(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
+  for (int i = 0; i < config->n_layers; i++) {
+    LayerConfig *layer = &config->layers[i];
+    const LayerConfig own = config_layer(config, i);
+    int from = target->n_layers - 1;
+    LayerConfig other = {0};
+    for (; from >= 0; from--) {
+      other = config_layer(target, from);
+      if (!other.shares_kv && other.kind == LAYER_ATTENTION && (other.window > 0) == (own.window > 0)) break;
+    }
+    if (from < 0 || other.head_dim != own.head_dim || config->n_heads % other.n_kv_heads != 0 ||
+        other.window != own.window)
+      return error_set(err, STATUS_MODEL,
+                       "%s: it drafts for another model: its layer %d attends with heads of %d numbers and a "
+                       "window of %d to keys of the target, which has no such layer",
+                       file, i, own.head_dim, own.window);
+    layer->kv_layer = from;
+    layer->n_kv_heads = other.n_kv_heads;
+  }
+  return STATUS_OK;
+}
+
+static bool is_of_last_state(const DraftConfig *draft) {
+  return draft->kind == DRAFT_GEMMA4 || draft->kind == DRAFT_MTP;
+}
+
+Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
+  DraftConfig *draft = &config->draft;
+  TRY(fit_number(file, "a hidden_size of", draft->target_hidden, target->hidden, err));
+  TRY(fit_number(file, "a vocab_size of", draft->target_vocab, target->vocab_size, err));
+  if (draft->target_layers) TRY(fit_number(file, "layers:", draft->target_layers, target->n_layers, err));
+  const int n = target->n_layers;
+  if (draft->usual_states && n < 7) /* these three would not be three */
+    return error_set(
+        err, STATUS_MODEL,
+        "%s: it drafts for another model: it takes the states after 2, L / 2 and L - 3 layers, while "
+        "this one has %d layers in all",
+        file, n);
+  if (draft->usual_states) {
+    draft->n_states = 3;
+    draft->states[0] = 2;
+    draft->states[1] = n / 2;
+    draft->states[2] = n - 3;
+  }
+  /* The last layer's state is taken before the final norm by some, after it by others: by no drafter here. */
+  for (int i = 0; i < draft->n_states && !is_of_last_state(draft); i++)
+    if (draft->states[i] < 1 || draft->states[i] >= n)
+      return error_set(err, STATUS_MODEL,
+                       "%s: it drafts for another model: it takes the state after %d layers, while this one "
+                       "has %d layers in all",
+                       file, draft->states[i], n);
+  if (is_of_last_state(draft)) draft->states[0] = n;
+  if (draft->kind == DRAFT_DFLASH && draft->mask_id >= target->vocab_size)
+    return error_set(err, STATUS_MODEL, "%s: mask_token_id is %d, expected at most %d", file, draft->mask_id,
+                     target->vocab_size - 1);
+  return draft->kind == DRAFT_GEMMA4 ? fit_layers(file, target, config, err) : STATUS_OK;
+}
+
+/* --- files */
+
+static Status read_file(const char *directory, const ModelConfig *target, ModelConfig *config, bool *is_draft,
+                        Error *err) {
+  MappedFile file;
+  Json *tree = NULL;
+  ConfigReader r;
+  char *path = path_join(directory, "config.json", err);
+  if (!path) return STATUS_FAILED;
+  Status status = file_map(path, STATUS_MODEL, &file, err);
+  if (status == STATUS_OK) {
+    status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
+    if (status == STATUS_OK) status = config_parse_draft(&r, config, is_draft);
+    if (status == STATUS_OK && *is_draft) status = config_limit_rules(path, config, err);
+    if (status == STATUS_OK && *is_draft && target) status = config_fit_draft(path, target, config, err);
+    json_free(tree);
+    file_unmap(&file);
+  }
+  free(path);
+  return status;
+}
+
+Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err) {
+  bool is_draft = false;
+  *config = (ModelConfig){0};
+  TRY(read_file(directory, target, config, &is_draft, err));
+  if (is_draft) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: config.json is not that of an EAGLE-3, DFlash or Gemma 4 drafter",
+                   directory);
+}
+
+Status config_is_draft(const char *directory, bool *is_draft, Error *err) {
+  MappedFile file;
+  Json *tree = NULL;
+  ConfigReader r;
+  DraftKind kind = DRAFT_NONE;
+  char *path = path_join(directory, "config.json", err);
+  if (!path) return STATUS_FAILED;
+  Status status = file_map(path, STATUS_MODEL, &file, err);
+  if (status == STATUS_OK) {
+    status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
+    if (status == STATUS_OK) status = find_kind(&r, &kind);
+    json_free(tree);
+    file_unmap(&file);
+  }
+  free(path);
+  *is_draft = kind != DRAFT_NONE;
+  return status;
+}

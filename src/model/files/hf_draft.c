@@ -1,0 +1,237 @@
+/* hf_draft.c - opens a drafter: a directory of its own, or the layer for several tokens in a checkpoint.
+ *
+ * Called by: open.c.   Calls: config/draft.c, hf_directory.c (layers and tables), hf_tensors.c.
+ * Layouts: models.md, "Drafters". Always true: every tensor of a directory is used or known to be of no use,
+ * since one that is not known changes what a drafter computes. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/config/architectures.h"
+#include "model/files/hf_tensors.h"
+
+/* --- linear layers beside the layers */
+
+static Status take_linear(HfLoader *loader, const char *name, int n_in, int n_out, Linear *linear) {
+  linear->name = name;
+  linear->n_in = n_in;
+  linear->n_out = n_out;
+  return hf_weights_take(loader, n_out, 0, linear);
+}
+
+/* Takes what makes one row of the target's states. */
+static Status take_states(HfLoader *loader, int width) {
+  Model *model = loader->model;
+  const DraftConfig *draft = &model->config.draft;
+  const int n_in = draft->n_states * width;
+  char name[NAME_SIZE];
+  TRY(take_linear(loader, "fc", n_in, model->config.hidden, &model->draft.states));
+  if (draft->states_norm == STATES_NORM_WHOLE)
+    TRY(hf_norm_take(loader, "input_norm", ".weight", n_in, &model->draft.states_norm[0]));
+  for (int i = 0; draft->states_norm == STATES_NORM_EACH && i < draft->n_states; i++) {
+    snprintf(name, sizeof name, "fc_norm.%d", i);
+    TRY(hf_norm_take(loader, name, ".weight", width, &model->draft.states_norm[i]));
+  }
+  const bool eagle = draft->kind == DRAFT_EAGLE3;
+  return hf_norm_take(loader, eagle ? "layers.0.hidden_norm" : "hidden_norm", ".weight", model->config.hidden,
+                      &model->draft.state_norm);
+}
+
+/* --- vocabulary */
+
+/* Takes d2t: what is to be added to each of the drafter's ids. */
+static Status take_ids(HfLoader *loader) {
+  Model *model = loader->model;
+  const int n = model->config.vocab_size, n_target = model->config.draft.target_vocab;
+  StoredTensor *tensor = hf_find(loader, "d2t", "");
+  if (!tensor && n == n_target) return STATUS_OK;
+  if (!tensor) return hf_missing(loader, "d2t", "", ": it says which tokens the drafter knows");
+  TRY(hf_check_shape(loader, tensor, 1, (int64_t[]){n}, ""));
+  if (tensor->dtype != DTYPE_I64)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor d2t is %s, expected I64", tensor->file,
+                     tensor->dtype_name);
+  const unsigned char *data = hf_use(loader, tensor);
+  int32_t *ids = mem_alloc((size_t)n, sizeof *ids, "ids of the drafter", loader->err);
+  if (!(model->draft.target_ids = ids)) return STATUS_FAILED;
+  for (int i = 0; i < n; i++) {
+    int64_t more;
+    memcpy(&more, data + (size_t)i * sizeof more, sizeof more);
+    if (more < -i || more >= n_target - i)
+      return error_set(loader->err, STATUS_MODEL,
+                       "%s: tensor d2t: element %d is %" PRId64 ", expected a token of the target, %d to %d",
+                       tensor->file, i, more, -i, n_target - 1 - i);
+    ids[i] = i + (int32_t)more;
+  }
+  return STATUS_OK;
+}
+
+/* Takes the embedding of EAGLE-3 and DFlash, as wide as their layers, or the target's. */
+static Status take_embedding(HfLoader *loader, const Model *target) {
+  Model *model = loader->model;
+  const ModelConfig *config = &model->config;
+  if (hf_find(loader, "embed_tokens.weight", ""))
+    return hf_table_take(loader, "embed_tokens", config->draft.target_vocab, config->hidden,
+                         &model->embedding);
+  if (config->hidden != target->embedding.n_columns)
+    return hf_missing(loader, "embed_tokens", ".weight",
+                      ", and the target's embedding has another width than the drafter");
+  model->embedding = target->embedding;
+  model->config.embedding_scale = target->config.embedding_scale;
+  return STATUS_OK;
+}
+
+static Status take_head(HfLoader *loader, const Model *target) {
+  Model *model = loader->model;
+  ModelConfig *config = &model->config;
+  if (hf_has_linear(loader, "lm_head")) {
+    TRY(take_linear(loader, "lm_head", config->hidden, config->vocab_size, &model->head));
+  } else if (config->vocab_size == target->head.n_out && config->hidden == target->head.n_in) {
+    model->head = target->head;
+    model->draft.target_head = true;
+    config->logit_divisor = target->config.logit_divisor;
+    config->logit_cap = target->config.logit_cap;
+  } else {
+    return hf_missing(loader, "lm_head", ".weight", ", and the target's has other sizes");
+  }
+  config->quant.head = model->head.kind != LINEAR_DENSE;
+  return STATUS_OK;
+}
+
+/* --- the kinds */
+
+static Status take_layers(HfLoader *loader) {
+  Model *model = loader->model;
+  char name[NAME_SIZE];
+  for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
+  snprintf(name, sizeof name, "%snorm", loader->body);
+  return hf_norm_take(loader, name, ".weight", model->config.hidden, &model->final_norm);
+}
+
+/* EAGLE-3 and DFlash. */
+static Status take_plain(HfLoader *loader, const Model *target) {
+  TRY(take_states(loader, target->config.hidden));
+  TRY(take_layers(loader));
+  TRY(take_embedding(loader, target));
+  TRY(take_ids(loader));
+  return take_head(loader, target);
+}
+
+static Status take_assistant(HfLoader *loader, const Model *target) {
+  Model *model = loader->model;
+  const ModelConfig *config = &model->config;
+  Matrix tokens;
+  const int width = config->draft.target_hidden;
+  TRY(take_linear(loader, "pre_projection", 2 * width, config->hidden, &model->draft.join));
+  TRY(take_linear(loader, "post_projection", config->hidden, width, &model->draft.out));
+  TRY(take_layers(loader));
+  TRY(hf_table_take(loader, "embed_tokens", config->vocab_size, config->hidden, &tokens));
+  model->head = (Linear){.kind = LINEAR_DENSE,
+                         .n_in = config->hidden,
+                         .n_out = config->vocab_size,
+                         .weight = tokens.data,
+                         .dtype = tokens.dtype,
+                         .name = "model.embed_tokens"};
+  model->embedding = target->embedding;
+  model->config.embedding_scale = target->config.embedding_scale;
+  return STATUS_OK;
+}
+
+static Status take_multi_token(HfLoader *loader, const Model *target) {
+  Model *model = loader->model;
+  const int hidden = model->config.hidden;
+  static const char *const others[] = {"mtp.embed_tokens.weight", "mtp.lm_head.weight",
+                                       "mtp.layers.1.input_layernorm.weight"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (hf_find(loader, others[i], ""))
+      return error_set(loader->err, STATUS_MODEL,
+                       "%s: tensor %s is not supported: expected one layer for several tokens, with the "
+                       "model's own embedding and head",
+                       loader->files->path, others[i]);
+  TRY(take_linear(loader, "mtp.fc", 2 * hidden, hidden, &model->draft.join));
+  TRY(hf_norm_take(loader, "mtp.pre_fc_norm_embedding", ".weight", hidden, &model->draft.embedding_norm));
+  TRY(hf_norm_take(loader, "mtp.pre_fc_norm_hidden", ".weight", hidden, &model->draft.state_norm));
+  TRY(take_layers(loader));
+  model->embedding = target->embedding;
+  return take_head(loader, target);
+}
+
+/* Makes the config of the layer for several tokens of the model's: one layer with attention. */
+static Status load_multi_token(const char *path, const ModelConfig *target, ModelConfig *config, Error *err) {
+  TRY(config_load(path, config, err));
+  config->n_layers = 1;
+  config->layers[0] = (LayerConfig){.kind = LAYER_ATTENTION};
+  config->delta = (DeltaConfig){0};
+  config->draft = (DraftConfig){
+      .kind = DRAFT_MTP, .target_hidden = config->hidden, .target_vocab = config->vocab_size, .n_states = 1};
+  return config_fit_draft(path, target, config, err);
+}
+
+/* --- opening */
+
+static bool ends_with(const char *name, const char *end) {
+  const size_t n = strlen(name), m = strlen(end);
+  return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* t2d repeats what d2t says; the verifier's are the target's own, for training. */
+static bool is_of_no_use(const StoredTensor *tensor) {
+  return strcmp(tensor->name, "t2d") == 0 || strncmp(tensor->name, "verifier_", 9) == 0 ||
+         strcmp(tensor->name, "lm_head.weight") == 0 || ends_with(tensor->name, "rotary_emb.inv_freq") ||
+         ends_with(tensor->name, "_scale") || ends_with(tensor->name, ".weight_shape");
+}
+
+static Status refuse_unknown(const Model *model, Error *err) {
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    const StoredTensor *tensor = model_tensor(model, i);
+    if (!tensor->used && !is_of_no_use(tensor))
+      return error_set(
+          err, STATUS_MODEL,
+          "%s: tensor %s is not known in a drafter of the kind %s, so it computes something that "
+          "auk does not",
+          tensor->file, tensor->name, draft_kind_name(model->config.draft.kind));
+  }
+  return STATUS_OK;
+}
+
+static Status take_all(HfLoader *loader, const Model *target) {
+  Model *model = loader->model;
+  switch (model->config.draft.kind) {
+  case DRAFT_MTP: return take_multi_token(loader, target);
+  case DRAFT_GEMMA4: TRY(take_assistant(loader, target)); break;
+  default: TRY(take_plain(loader, target));
+  }
+  return refuse_unknown(model, loader->err);
+}
+
+bool model_predicts_several(const Model *model) {
+  return model->layout == LAYOUT_HF_DIRECTORY && !model->dummy &&
+         weight_files_find(&model->files->weights, "mtp.layers.0.input_layernorm.weight");
+}
+
+Status hf_draft_open(const char *path, const Model *target, Model *model, Error *err) {
+  const bool own = strcmp(path, model_path(target)) == 0;
+  model->layout = LAYOUT_HF_DIRECTORY;
+  model->theta_source = model->eps_source = "config.json";
+  if (own && !model_predicts_several(target))
+    return error_set(err, STATUS_MODEL, "%s has no layer that predicts several tokens (mtp.layers.0)", path);
+  TRY(own ? load_multi_token(path, &target->config, &model->config, err)
+          : config_load_draft(path, &target->config, &model->config, err));
+  char *config_path = path_join(path, "config.json", err);
+  if (!config_path) return STATUS_FAILED;
+  const DraftKind kind = model->config.draft.kind;
+  HfLoader loader = {.model = model,
+                     .files = &model->files->weights,
+                     .config_path = config_path,
+                     .body = kind == DRAFT_MTP      ? "mtp."
+                             : kind == DRAFT_GEMMA4 ? "model."
+                                                    : "",
+                     .head = "lm_head",
+                     .err = err};
+  Status status = weight_files_open(path, &model->files->weights, err);
+  model->unused_tensors = status == STATUS_OK ? model_tensor_count(model) : 0;
+  loader.midlayer = status == STATUS_OK && hf_find(&loader, "midlayer.input_layernorm.weight", "");
+  if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
+  if (status == STATUS_OK) status = take_all(&loader, target);
+  free(config_path);
+  return status;
+}

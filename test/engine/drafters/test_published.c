@@ -1,0 +1,285 @@
+/* test_published.c - drafters as they are published guess what their public implementations guess: logits of
+ * test/data/drafters (scripts/make_drafters.py) by speculators, the DFlash authors' code and transformers. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/drafters/published.h"
+#include "engine/forward.h"
+#include "engine/session.h"
+#include "model/files/safetensors.h"
+
+#define DRAFTERS "test/data/drafters/"
+enum { N_CTX = 64, CHUNK = 9 };
+
+typedef struct {
+  Model *target, *model;
+  BackendModel *loaded;
+  BackendState *state;
+  Drafter drafter;
+  Sampler *sampler;
+  int n; /* tokens that the target has computed */
+} Pair;
+
+static void must(Status status, const Error *err) {
+  if (status) fail_msg("%s", err->text);
+}
+
+static void open_pair(const char *drafter, const char *target, Pair *pair) {
+  static const BackendOptions one_thread = {.n_threads = 1};
+  const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
+  Error err = {{0}};
+  *pair = (Pair){.n = 0};
+  must(model_open(target, NULL, &pair->target, &err), &err);
+  must(model_prepare(pair->target, 1, &err), &err);
+  must(model_open_draft(drafter, pair->target, &pair->model, &err), &err);
+  must(model_prepare(pair->model, 1, &err), &err);
+  const PublishedOptions options = {.backend = &cpu_backend,
+                                    .backend_options = &one_thread,
+                                    .target = pair->target,
+                                    .model = pair->model,
+                                    .n_ctx = N_CTX,
+                                    .kv = KV_F32,
+                                    .cost = 0.1};
+  must(published_open(&options, &pair->drafter, &err), &err);
+  must(cpu_backend.load(pair->target, &one_thread, &pair->loaded, &err), &err);
+  const StateOptions sizes = {
+      .n_ctx = N_CTX, .max_chunk = CHUNK, .max_logit_rows = 1, .kv = KV_F32, .taps = pair->drafter.taps};
+  must(cpu_backend.open(pair->loaded, &sizes, &pair->state, &err), &err);
+  must(sampler_open(&greedy, pair->target->config.vocab_size, &pair->sampler, &err), &err);
+}
+
+static void close_pair(Pair *pair) {
+  drafter_close(&pair->drafter);
+  cpu_backend.close(pair->state);
+  cpu_backend.unload(pair->loaded);
+  sampler_close(pair->sampler);
+  model_close(pair->model);
+  model_close(pair->target);
+}
+
+/* Computes the tokens up to ids[n), from position `from` on, in steps of at most CHUNK. */
+static void compute(Pair *pair, const int32_t *ids, int from, int n) {
+  Error err = {{0}};
+  for (int pos = from; pos < n;) {
+    const int size = n - pos < CHUNK ? n - pos : CHUNK;
+    const TokenRange range = {.pos = pos, .n_tokens = size, .taps = &pair->drafter.taps};
+    must(forward(&cpu_backend, pair->state, &pair->target->config, range, ids + pos, 0, &err), &err);
+    const DraftRows rows = {pair->state, ids + pos, pos, 0, size};
+    must(pair->drafter.take(pair->drafter.self, &rows, &err), &err);
+    pos += size;
+  }
+  pair->n = n;
+}
+
+static Guesses propose(Pair *pair, const int32_t *ids, int n, int most) {
+  Error err = {{0}};
+  Guesses guesses = {.n = 0};
+  const DraftText text = {ids, n, pair->n, pair->n, pair->sampler};
+  must(pair->drafter.propose(pair->drafter.self, &text, most, &guesses, &err), &err);
+  return guesses;
+}
+
+static double kl(const float *want, const float *got, int n) {
+  double most_want = want[0], most_got = got[0], sum_want = 0, sum_got = 0, sum = 0;
+  for (int i = 1; i < n; i++) most_want = fmax(most_want, want[i]), most_got = fmax(most_got, got[i]);
+  for (int i = 0; i < n; i++) sum_want += exp(want[i] - most_want), sum_got += exp(got[i] - most_got);
+  for (int i = 0; i < n; i++) {
+    const double p = want[i] - most_want - log(sum_want), q = got[i] - most_got - log(sum_got);
+    sum += exp(p) * (p - q);
+  }
+  return sum;
+}
+
+static int largest(const float *logits, int n) {
+  int best = 0;
+  for (int i = 1; i < n; i++)
+    if (logits[i] > logits[best]) best = i;
+  return best;
+}
+
+typedef struct {
+  const char *name, *target;
+} Case;
+
+static const Case cases[] = {
+    {"eagle3", DRAFTERS "target"},
+    {"eagle3-speculators", DRAFTERS "target"},
+    {"eagle3-norm-before-fc", DRAFTERS "target"},
+    {"dflash", DRAFTERS "target"},
+    {"dflash-speculators", DRAFTERS "target"},
+    {"gemma4-assistant", "test/data/miniatures/gemma4-bf16"},
+    {"qwen3_5-mtp", DRAFTERS "qwen3_5-mtp"},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+/* The reference is of rounds: so many tokens computed, then guesses, of which the next round keeps none. */
+typedef struct {
+  Safetensors file;
+  const int32_t *ids, *rounds;
+  const float *logits;
+  int n_rounds, n_guesses, n_vocab;
+} Reference;
+
+static void open_reference(const char *name, Reference *r) {
+  char path[256];
+  Error err = {{0}};
+  snprintf(path, sizeof path, DRAFTERS "%s/reference.safetensors", name);
+  must(safetensors_open(path, &r->file, &err), &err);
+  const StoredTensor *logits = safetensors_find(&r->file, "logits");
+  r->ids = (const void *)safetensors_find(&r->file, "ids")->data;
+  r->rounds = (const void *)safetensors_find(&r->file, "rounds")->data;
+  r->logits = (const void *)logits->data;
+  r->n_rounds = (int)logits->shape[0];
+  r->n_guesses = (int)logits->shape[1];
+  r->n_vocab = (int)logits->shape[2];
+}
+
+/* Both compute in fp32 from the same numbers, so logits differ by rounding alone: 1e-5 is far above that, and
+ * far below what a wrong norm, state, position or mask gives. */
+static void guesses_are_those_of_the_public_implementations(void **state) {
+  (void)state;
+  for (int c = 0; c < N_CASES; c++) {
+    Pair pair;
+    Reference r;
+    char path[256];
+    snprintf(path, sizeof path, DRAFTERS "%s", cases[c].name);
+    open_pair(path, cases[c].target, &pair);
+    open_reference(cases[c].name, &r);
+    assert_int_equal(r.n_vocab, pair.model->config.vocab_size);
+    float *got = calloc((size_t)r.n_vocab, sizeof *got);
+    double sum = 0;
+    for (int round = 0; round < r.n_rounds; round++) {
+      const int n = r.rounds[round];
+      compute(&pair, r.ids, pair.n, n);
+      for (int k = 0; k < r.n_guesses; k++) {
+        Error err = {{0}};
+        const float *want = r.logits + (size_t)(round * r.n_guesses + k) * (size_t)r.n_vocab;
+        const Guesses guesses = propose(&pair, r.ids, n + 1, k + 1);
+        assert_int_equal(guesses.n, k + 1);
+        must(published_logits(pair.drafter.self, got, &err), &err);
+        const double distance = kl(want, got, r.n_vocab);
+        sum += distance;
+        if (!(distance < 1e-5)) fail_msg("%s: round %d, guess %d: KL %g", cases[c].name, round, k, distance);
+        const int32_t *ids = pair.model->draft.target_ids;
+        const int best = largest(want, r.n_vocab);
+        assert_int_equal(guesses.ids[k], ids ? ids[best] : best);
+      }
+    }
+    print_message("%s: mean KL %.1e\n", cases[c].name, sum / r.n_rounds / r.n_guesses);
+    free(got);
+    safetensors_close(&r.file);
+    close_pair(&pair);
+  }
+}
+
+/* --- a session with and without a drafter */
+
+enum { TEXT = 44, PROMPT = 11 };
+
+/* The text that a session makes, and how many guesses it took. */
+static GuessCounts answer(Pair *pair, Drafter *drafter, double temperature, int32_t *ids) {
+  const SessionOptions options = {
+      .n_ctx = N_CTX,
+      .chunk = CHUNK + 8,
+      .kv = KV_F32,
+      .sampler = {.temperature = temperature, .top_p = 1, .repetition_penalty = 1, .seed = 3},
+      .drafter = drafter,
+      .n_guesses = drafter ? 4 : 0,
+      .guess_always = true};
+  Session *session;
+  Error err = {{0}};
+  must(session_open(&cpu_backend, pair->loaded, pair->target, &options, &session, &err), &err);
+  must(session_sync(session, ids, PROMPT, NULL, NULL, &err), &err);
+  for (int n = PROMPT; n < TEXT; n++) {
+    must(session_sample(session, &ids[n], &err), &err);
+    assert_true(session_hold(session, ids[n]));
+    must(session_decode_held(session, TEXT - n, &err), &err);
+  }
+  const GuessCounts counts = session_guesses(session);
+  session_close(session);
+  return counts;
+}
+
+static void a_text_is_the_same_with_each_drafter(void **state) {
+  (void)state;
+  for (int c = 0; c < 2 * N_CASES; c++) {
+    const Case *one = &cases[c / 2];
+    Pair pair;
+    char path[256];
+    int32_t plain[TEXT], guessed[TEXT];
+    snprintf(path, sizeof path, DRAFTERS "%s", one->name);
+    open_pair(path, one->target, &pair);
+    for (int i = 0; i < PROMPT; i++) plain[i] = guessed[i] = (i * 7 + c) % 90;
+    answer(&pair, NULL, c % 2, plain);
+    const GuessCounts counts = answer(&pair, &pair.drafter, c % 2, guessed);
+    assert_memory_equal(plain, guessed, sizeof plain);
+    assert_true(counts.n_guessed > TEXT);
+    close_pair(&pair);
+  }
+}
+
+/* A text that begins anew is guessed as at first, and one that is cut in the middle goes on. */
+static void what_was_before_is_forgotten(void **state) {
+  (void)state;
+  int32_t ids[40], other[40];
+  for (int c = 0; c < N_CASES; c++) {
+    Pair pair;
+    char path[256];
+    snprintf(path, sizeof path, DRAFTERS "%s", cases[c].name);
+    open_pair(path, cases[c].target, &pair);
+    for (int i = 0; i < 40; i++) ids[i] = (i * 5 + c) % 90, other[i] = (i * 11 + 3) % 90;
+    compute(&pair, ids, 0, 20);
+    const Guesses first = propose(&pair, ids, 21, 4);
+    compute(&pair, other, 0, 30);
+    propose(&pair, other, 31, 4);
+    compute(&pair, ids, 0, 20);
+    const Guesses again = propose(&pair, ids, 21, 4);
+    assert_int_equal(first.n, 4);
+    assert_memory_equal(first.ids, again.ids, 4 * sizeof *first.ids);
+    /* cut in the middle, as by an undone turn */
+    compute(&pair, other, 12, 30);
+    assert_int_equal(propose(&pair, other, 31, 4).n, 4);
+    close_pair(&pair);
+  }
+}
+
+/* Several tokens that are known and not computed, as a form or a tool makes them. */
+static void known_tokens_come_before_guesses(void **state) {
+  (void)state;
+  int32_t ids[40];
+  for (int c = 0; c < N_CASES; c++) {
+    Pair pair;
+    char path[256];
+    snprintf(path, sizeof path, DRAFTERS "%s", cases[c].name);
+    open_pair(path, cases[c].target, &pair);
+    for (int i = 0; i < 40; i++) ids[i] = (i * 5 + c) % 90;
+    compute(&pair, ids, 0, 20);
+    const Guesses guesses = propose(&pair, ids, 23, 2);
+    assert_int_equal(guesses.n, 2);
+    Guesses one = propose(&pair, ids, 21, 4);
+    /* With the drafter's own guesses as known tokens, the guess after them is its own. */
+    ids[21] = one.ids[0];
+    ids[22] = one.ids[1];
+    const Guesses own = propose(&pair, ids, 23, 1);
+    if (pair.model->config.draft.kind != DRAFT_DFLASH) assert_int_equal(own.ids[0], one.ids[2]);
+    close_pair(&pair);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(guesses_are_those_of_the_public_implementations),
+      cmocka_unit_test(a_text_is_the_same_with_each_drafter),
+      cmocka_unit_test(what_was_before_is_forgotten),
+      cmocka_unit_test(known_tokens_come_before_guesses),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
