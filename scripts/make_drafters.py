@@ -5,12 +5,12 @@ test/engine/drafters/test_published.c.
     python3 scripts/make_drafters.py test/data/drafters [NAME...]
 
 Each directory is a drafter as it is published (config.json, model.safetensors; of multi-token prediction the whole
-checkpoint) and reference.safetensors: `ids` [N], `rounds` [R], and `logits` fp32 [R][K][draft vocabulary]. In a round
-with n the target has computed ids[0..n), ids[n] is the newest token, and the drafter guesses K tokens after it, each
-the likeliest after those before it. `target` is what most of them draft for, qwen3_5-mtp drafts for itself. The logits
-are those of the public implementations in fp32: layers of speculators 0.9 (EAGLE-3, multi-token prediction), the
-DFlash authors' model.py (github.com/z-lab/dflash), transformers 5.23 (Gemma 4's assistants). Needs numpy, torch and
-these packages.
+checkpoint), and references/NAME.safetensors has `ids` [N], `rounds` [R], and `logits` fp32 [R][K][draft vocabulary].
+In a round with n the target has computed ids[0..n), ids[n] is the newest token, and the drafter guesses K tokens after
+it, each the likeliest after those before it. `target` is what most of them draft for, qwen3_5-mtp drafts for itself.
+The logits are those of the public implementations in fp32: layers of speculators 0.9 (EAGLE-3, multi-token
+prediction), the DFlash authors' model.py (github.com/z-lab/dflash), transformers 5.23 (Gemma 4's assistants). Needs
+numpy, torch and these packages.
 """
 
 import os
@@ -379,7 +379,8 @@ def make(out, name):
     ids = [int(i) for i in rng.integers(0, 96, N_TOKENS)]
     with torch.no_grad():
         logits = np.array([logits_of(directory, config, tensors, target, ids, n) for n in ROUNDS], np.float32)
-    checkpoint.write_safetensors(os.path.join(directory, "reference.safetensors"), {
+    os.makedirs(os.path.join(out, "references"), exist_ok=True)
+    checkpoint.write_safetensors(os.path.join(out, "references", name + ".safetensors"), {
         "ids": np.array(ids, np.int32), "rounds": np.array(ROUNDS, np.int32), "logits": logits})
     print(f"{name}: logits {logits.shape} of standard deviation {logits.std():.1f}")
 

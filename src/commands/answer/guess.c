@@ -15,7 +15,8 @@ const Flag guess_flags[] = {
              "(default: 15 on a CPU and 7 with --draft, as far as guesses turn out right; else 0)"),
     FLAG_PLAIN(KIND_STRING, VALUE_MODEL, const char *, "--draft, --draft-model, --model-draft, -md", "MODEL",
                GuessFlags, draft,
-               "a smaller model with the same vocabulary makes the guesses; without it they are how the text "
+               "what guesses: a smaller model with the same vocabulary, a drafter trained for this one, or "
+               "mtp, its own layer for several tokens (auk inspect); without it guesses are how the text "
                "went on where it was the same before"),
 };
 

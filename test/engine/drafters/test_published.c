@@ -131,7 +131,7 @@ typedef struct {
 static void open_reference(const char *name, Reference *r) {
   char path[256];
   Error err = {{0}};
-  snprintf(path, sizeof path, DRAFTERS "%s/reference.safetensors", name);
+  snprintf(path, sizeof path, DRAFTERS "references/%s.safetensors", name);
   must(safetensors_open(path, &r->file, &err), &err);
   const StoredTensor *logits = safetensors_find(&r->file, "logits");
   r->ids = (const void *)safetensors_find(&r->file, "ids")->data;
