@@ -22,6 +22,7 @@
 #include "cuda/fused/fused.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
+#include "cuda/products.h"
 #include "cuda/state.h"
 #include "cuda/tokens.h"
 #include "cuda/weights.h"
@@ -33,6 +34,7 @@ enum { CHUNK = 2048, SEQUENCES = 256 };
 static void cuda_unload(BackendModel *loaded) {
   if (!loaded) return;
   linear_close(loaded->linear);
+  cpu_products_close(loaded->cpu);
   weights_release(loaded);
   if (loaded->stream) cudaStreamDestroy(loaded->stream);
   free(loaded);
@@ -92,7 +94,12 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
                   err));
   TRY(choose_decode_step(loaded, options->decode_step, err));
   TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
-  return weights_load(loaded, options, err);
+  TRY(weights_load(loaded, options, err));
+  if (loaded->n_host == 0) return STATUS_OK;
+  if (options->decode_step == DECODE_FUSED)
+    return error_set(err, STATUS_FAILED, "--decode-step cluster needs all weights on the GPU");
+  loaded->decode_step = DECODE_KERNELS;
+  return cpu_products_open(loaded->model, options->n_threads, products_cpu_rows(loaded), &loaded->cpu, err);
 }
 
 static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
@@ -227,15 +234,19 @@ static Status replay_many(BackendState *s, int n_logit_rows, bool *replayed, Err
   return step_graphs_begin(&s->graphs, &key, m->stream, replayed, err);
 }
 
+static bool can_replay(const BackendState *s, int n_rows) {
+  return s->loaded->graphs && !products_stream(s->loaded, n_rows);
+}
+
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
-    return s->loaded->graphs ? replay_many(s, n_logit_rows, replayed, err) : STATUS_OK;
+    return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, replayed, err) : STATUS_OK;
   }
   TRY(set_step(s, span, ids, err));
-  return s->loaded->graphs ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
+  return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
@@ -279,36 +290,6 @@ static Status norm_input(BackendState *s, const float *weight, int n_rows, Error
   return normed ? STATUS_OK : norm(s, s->x, weight, n_rows, s->h, err);
 }
 
-static LinearCall call_of(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
-                          int n_tokens, LinearOutput output, void *y, int y_stride) {
-  const BackendModel *m = s->loaded;
-  const bool is_special = weights == &m->head || weights->n_experts > 0; /* fp16 x, no forced kernel */
-  return (LinearCall){.weights = weights,
-                      .x = x,
-                      .x_stride = x_stride,
-                      .n_tokens = n_tokens,
-                      .output = output,
-                      .y = y,
-                      .y_stride = y_stride,
-                      .act = is_special ? ACT_F16 : m->act,
-                      .dependent = true,
-                      .kernel = is_special ? NULL : m->kernel};
-}
-
-static Status matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride, int n_tokens,
-                     LinearOutput output, void *y, int y_stride, Error *err) {
-  const LinearCall call = call_of(s, weights, x, x_stride, n_tokens, output, y, y_stride);
-  return linear_run(s->loaded->linear, &call, err);
-}
-
-/* Multiplies h by the parts from first_part on; all outputs lie side by side in rows of y_stride floats. */
-static Status project(BackendState *s, const DeviceProjections *p, int first_part, int n_tokens, float *y,
-                      int y_stride, Error *err) {
-  for (int i = first_part; i < p->n_parts; i++)
-    TRY(matmul(s, &p->parts[i], s->h, s->h_stride, n_tokens, LINEAR_TO_F32, y + p->first[i], y_stride, err));
-  return STATUS_OK;
-}
-
 /* Each layer's own input of each token (backend.h). PRECOND x is the embedding. */
 static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   const BackendModel *m = s->loaded;
@@ -316,7 +297,7 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   const int n = c->n_layers * c->per_layer_width;
   TRY(ops_round(s->x, (float)(c->residual_scale / sqrt(c->hidden)), c->hidden, n_tokens, s->h, s->h_stride,
                 m->stream, err));
-  TRY(matmul(s, &m->input_projection, s->h, s->h_stride, n_tokens, LINEAR_TO_F32, s->inputs, n, err));
+  TRY(products_matmul(s, &m->input_projection, s->h, s->h_stride, n_tokens, LINEAR_TO_F32, s->inputs, n, err));
   const LayerInputs call = {.table = m->input_table,
                             .dtype = m->model->input_table.dtype,
                             .n_layers = c->n_layers,
@@ -361,7 +342,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const LayerConfig own = config_layer(c, layer);
   const int n_rows = rows_of(s, span);
   TRY(norm_input(s, l->attn_norm, n_rows, err));
-  TRY(project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
+  TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   if (whole) TRY(norm_q_k(s, layer, n_rows, err));
   const LayerRope rope = own.rope;
@@ -436,8 +417,8 @@ static Status linear_residual(BackendState *s, const DeviceLinear *weights, cons
                               Norms norms, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int stride = padded_row(weights->n_in);
-  if (!norms.post) return matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
-  TRY(matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, s->branch, c->hidden, err));
+  if (!norms.post) return products_matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
+  TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, s->branch, c->hidden, err));
   return add_branch(s, n_tokens, norms, err);
 }
 
@@ -492,9 +473,9 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .out_stride = padded_row(l->o.n_in),
                     .workspace = s->delta_workspace};
   const DeviceLinear *first = &l->qkv.parts[0];
-  if (l->qkv.n_parts > 1 && !span.parts && delta_step_takes(&rule, first, n_rows)) rule.gates = first;
+  if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows)) rule.gates = first;
   TRY(norm_input(s, l->attn_norm, n_rows, err));
-  TRY(project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
+  TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
   return span.parts ? run_delta_parts(s, span, rule, err)
                     : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
 }
@@ -537,7 +518,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   const DeviceLayer *l = &m->layers[layer];
   const int n_rows = rows_of(s, span);
   TRY(norm_input(s, l->attn_norm, n_rows, err));
-  TRY(project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
+  TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   const ShortConv conv = {.hidden = c->hidden,
                           .n_taps = c->conv.taps,
                           .pos = s->rows.pos,
@@ -567,11 +548,11 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
   const int n = config_layer(&m->model->config, layer).intermediate;
   if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
     LinearCall call =
-        call_of(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g, padded_row(n));
+        products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g, padded_row(n));
     call.row_factors = factors;
-    return linear_run(m->linear, &call, err);
+    return products_run(s, &call, err);
   }
-  TRY(project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
+  TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
   const Gated gated = {.activation = m->model->config.activation,
                        .factor = 1,
                        .gate = s->gate_up,
@@ -632,10 +613,11 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const ModelConfig *c = &m->model->config;
   const DeviceExperts *e = &m->layers[layer].experts;
   const ExpertChoices *choices = &s->choices;
+  const void *h = e->norm ? s->expert_h : s->h;
+  if (products_on_cpu(m, &e->gate_up, n_tokens)) return products_sum_experts(s, e, h, n_tokens, add, to, err);
   const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
   if (!as_one) TRY(experts_order(&c->experts, choices, n_tokens, m->stream, err));
-  const void *h = e->norm ? s->expert_h : s->h;
   const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens);
   const LinearExperts one = {.ids = choices->ids},
                       many = {choices->ids, choices->begins, choices->choices, gathered};
@@ -645,15 +627,15 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   }
   const float *factors = as_one ? choices->weights : choices->place_weights;
   LinearCall gate_up =
-      call_of(s, &e->gate_up, h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g, s->expert_stride);
+      products_call(s, &e->gate_up, h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g, s->expert_stride);
   gate_up.gated = c->activation;
   LinearCall down =
-      call_of(s, &e->down, s->expert_g, s->expert_stride, n_tokens,
+      products_call(s, &e->down, s->expert_g, s->expert_stride, n_tokens,
               as_one && add ? LINEAR_ADD_F32 : LINEAR_TO_F32, as_one ? to : s->expert_y, c->hidden);
   gate_up.row_factors = down.row_factors = factors;
   gate_up.experts = down.experts = as_one ? &one : &many;
-  TRY(linear_run(m->linear, &gate_up, err));
-  TRY(linear_run(m->linear, &down, err));
+  TRY(products_run(s, &gate_up, err));
+  TRY(products_run(s, &down, err));
   return as_one ? STATUS_OK
                 : experts_sum(choices, c->experts.n_chosen, s->expert_y, c->hidden, n_tokens, add, to,
                               m->stream, err);
@@ -671,7 +653,7 @@ static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int l
     const float *factors = e->shared_gate.n_out > 0 ? s->choices.shared_factors : NULL;
     float *to = e->shared_post_norm ? s->shared_branch : to_branch ? s->branch : s->x;
     TRY(multiply_gate_up(s, n_tokens, layer, factors, err));
-    TRY(matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
+    TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
                e->shared_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, to, c->hidden, err));
   }
   if (e->post_norm)
@@ -692,7 +674,7 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
   if (n == 0) return STATUS_OK;
   TRY(ops_round(s->x, (float)c->residual_scale / divisor, c->hidden, n_rows, s->h, s->h_stride, m->stream,
                 err));
-  TRY(matmul(s, &l->input_gate, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->input_gate, n, err));
+  TRY(products_matmul(s, &l->input_gate, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->input_gate, n, err));
   const Gated gated = {.activation = c->activation,
                        .factor = divisor,
                        .gate = s->input_gate,
@@ -718,7 +700,7 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
     x = s->logit_x;
   }
   TRY(norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
-  TRY(matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits, c->vocab_size, err));
+  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits, c->vocab_size, err));
   if (c->logit_divisor == 1 && c->logit_cap == 0) return STATUS_OK;
   return ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                            m->stream, err);
@@ -732,17 +714,21 @@ static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size
   const char *step = loaded->decode_step == DECODE_FUSED  ? "cluster"
                      : loaded->decode_step == DECODE_AUTO ? "one kernel"
                                                           : "kernels";
-  snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name, loaded->act == ACT_INT8 ? "int8" : "f16",
-           loaded->kernel ? loaded->kernel : "chosen", step);
+  const int used =
+      snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name,
+               loaded->act == ACT_INT8 ? "int8" : "f16", loaded->kernel ? loaded->kernel : "chosen", step);
+  if (loaded->n_host > 0 && used > 0 && (size_t)used < size)
+    snprintf(out + used, size - (size_t)used, ", on the host experts of %d and matrices of %d layers by %s",
+             loaded->n_host_experts, loaded->n_host_layers, cpu_products_arithmetic(loaded->cpu));
   return STATUS_OK;
 }
 
-static Status cuda_memory(const Model *model, const BackendOptions *options, size_t *needed,
-                          size_t *free_bytes, Error *err) {
+static Status cuda_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
+                          Error *err) {
   size_t all_bytes;
   TRY(device_use(options->gpu, err));
-  TRY(weights_bytes(model, needed, err));
-  return device_bytes(free_bytes, &all_bytes, err);
+  TRY(weights_memory(model, options->weight_bytes, memory, err));
+  return device_bytes(&memory->free_bytes, &all_bytes, err);
 }
 
 static Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes,

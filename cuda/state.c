@@ -9,6 +9,7 @@
 #include "cuda/attention/attention.h"
 #include "cuda/delta/delta.h"
 #include "cuda/device.h"
+#include "cuda/products.h"
 
 static size_t kv_bytes(KvType kv) {
   return kv == KV_F32 ? sizeof(float) : 2;
@@ -182,6 +183,7 @@ void state_close(BackendState *s) {
   cudaStreamSynchronize(s->loaded->stream);
   step_graphs_close(&s->graphs);
   fused_close(s->fused);
+  products_close(s);
   sequences_close(&s->sequences);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
@@ -289,6 +291,7 @@ Status state_open(BackendState *s, Error *err) {
   s->staging = s->mask + n_mask;
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
+  TRY(products_open(s, err));
   if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, &s->fused, err));
   TRY(clear_experts(s, err));
   return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),

@@ -19,6 +19,15 @@ typedef struct {
   size_t recurrent; /* floats */
 } LayerPlace;
 
+/* Pinned rows of matmuls with weights on the host (products.h); zeros if there are none. */
+typedef struct HostCall HostCall;
+typedef struct {
+  float *x, *y, *weights; /* rows of the widest such matrices; [n_rows][n_chosen] weights of experts */
+  int *ids;               /* [n_rows][n_chosen] */
+  HostCall *calls;        /* [n_host][n_rows] */
+  int n_rows;             /* most rows that the CPU multiplies at once */
+} HostRows;
+
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
   const BackendModel *loaded;
@@ -53,6 +62,7 @@ struct BackendState {
   void *delta_workspace; /* of delta_workspace_bytes() */
   float *recurrent;      /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
   LayerPlace *layers;    /* [n_layers] on the host */
+  HostRows host;
   FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
       expert_stride; /* each layer's q and a are as wide as o's input, its g as down's */

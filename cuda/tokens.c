@@ -2,6 +2,7 @@
 #include "cuda/tokens.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "cuda/device.h"
 #include "cuda/state.h"
@@ -49,10 +50,12 @@ static Status check_pick(const Sampled *picked, Error *err) {
 }
 
 Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
+  static const struct timespec pause = {.tv_nsec = 20000}; /* leaves the core to the CPU's part of the step */
   const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
   for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
     if (spin % 4096 != 4095) continue;
     cudaError_t error = cudaStreamQuery(s->loaded->stream);
+    if (error == cudaErrorNotReady && s->loaded->n_host > 0) nanosleep(&pause, NULL);
     if (error == cudaErrorNotReady) continue;
     if (error != cudaSuccess) return cuda_status(error, "a step failed", err);
     if (slot->kind == SAMPLED_NOTHING)

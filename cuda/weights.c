@@ -80,6 +80,11 @@ static bool can_join(const Linear *a, const Linear *b) {
 typedef struct {
   BackendModel *loaded;
   DeviceArena arena;
+  int host_experts, host_layers; /* what is on the host: DeviceMemory's */
+  int layer;                     /* of the matrices that are visited */
+  bool stays;                    /* on the host: the matrices that are visited */
+  size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
+  size_t staging_need;           /* bytes of the largest of them on the device */
   size_t slot_bytes; /* least size of a loading buffer: the largest indivisible piece */
   Uploader uploader;
   const BackendOptions *options;
@@ -89,6 +94,7 @@ typedef struct {
   void *staging;      /* of random weights: [staging_bytes] on the device */
   size_t staging_bytes;
   uint64_t n_made; /* random matrices so far, each from a seed of its own */
+  bool streaming;  /* loading is over: matrices on the host are filled one by one */
 } Loader;
 
 /* The use of a vector: what is added to its numbers, and the range of random ones. */
@@ -176,19 +182,29 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
+/* Router and experts. The router is always on the device. */
+static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExperts *to,
+                            const ModelLayer *from, Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const bool stays = loader->stays;
+  loader->stays = false;
+  TRY(visit_matrix(loader, pass, &to->router, &from->moe.router, err));
+  if (layer_linear_exists(config, i, LAYER_SHARED_GATE))
+    TRY(visit_matrix(loader, pass, &to->shared_gate, &from->moe.shared_gate, err));
+  loader->stays = i >= config->n_layers - loader->host_experts;
+  TRY(pass->experts(loader, &to->gate_up, from, (const int[]){EXPERT_GATE, EXPERT_UP}, 2, err));
+  TRY(pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err));
+  loader->stays = stays;
+  return STATUS_OK;
+}
+
 /* The MLP, or the experts and the MLP beside them. */
 static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to, const ModelLayer *from,
                         Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
   const LayerConfig own = config_layer(config, i);
   const bool swiglu = config->activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
-  if (own.n_experts > 0) {
-    TRY(visit_matrix(loader, pass, &to->experts.router, &from->moe.router, err));
-    if (layer_linear_exists(config, i, LAYER_SHARED_GATE))
-      TRY(visit_matrix(loader, pass, &to->experts.shared_gate, &from->moe.shared_gate, err));
-    TRY(pass->experts(loader, &to->experts.gate_up, from, (const int[]){EXPERT_GATE, EXPERT_UP}, 2, err));
-    TRY(pass->experts(loader, &to->experts.down, from, (const int[]){EXPERT_DOWN}, 1, err));
-  }
+  if (own.n_experts > 0) TRY(visit_experts(loader, pass, i, &to->experts, from, err));
   if (own.intermediate == 0) return STATUS_OK;
   TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
                         err));
@@ -199,6 +215,8 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ModelLayer *from = &loader->loaded->model->layers[i];
   DeviceLayer *to = &loader->loaded->layers[i];
+  loader->layer = i;
+  loader->stays = i >= config->n_layers - loader->host_layers;
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1}, sinks = {0, -1, 1}, scalar = {0, 1, 1};
   for (int which = 0; which < N_LAYER_NORMS; which++)
     TRY(pass->vector(loader, norm_of(to, which), layer_norm_of(from, which), norm, err));
@@ -233,6 +251,7 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   const VectorUse norm = {config->norm_plus_one ? 1 : 0, 1, 1},
                   last = {config->final_norm_plain ? 0 : norm.plus, 1, 1};
   for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
+  loader->stays = false;
   TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
   TRY(visit_matrix(loader, pass, &loaded->head, &model->head, err));
   TRY(visit_embedding(loader, pass, err));
@@ -270,6 +289,44 @@ static Status place_vector(Loader *loader, const float **to, const Vector *from,
   return STATUS_OK;
 }
 
+/* Bytes of a matrix in the checkpoint, or as model_prepare() made it, without its bias. */
+static size_t stored_bytes(const Linear *l) {
+  const size_t n_out = (size_t)l->n_out;
+  if (has_groups(l)) {
+    const size_t n = (size_t)(l->n_in / l->group) * n_out;
+    return (size_t)l->n_in * n_out * (size_t)l->bits / 8 + zero_bytes(l, n) + scale_bytes(l, n);
+  }
+  const size_t scales = l->kind == LINEAR_INT8  ? n_out * sizeof(float)
+                        : l->kind == LINEAR_FP8 ? scale_blocks(l) * scale_groups(l) * sizeof(float)
+                        : l->kind == LINEAR_FP4 ? n_out * scale_groups(l)
+                                                : 0;
+  return n_out * row_bytes(l) + scales;
+}
+
+/* Gives a matrix that was laid out memory on the device, or only the staging memory. A matrix on the host is
+ * noted with its linear layers: which[0 .. n). */
+static Status place_laid_out(Loader *loader, DeviceLinear *to, size_t bytes, const int *which, int n,
+                             Error *err) {
+  BackendModel *loaded = loader->loaded;
+  void *memory = loader->stays ? loaded->staging : arena_take(&loader->arena, bytes, 1);
+  if (loader->arena.base) TRY(linear_place(to, memory, loaded->stream, err));
+  if (!loader->stays) return STATUS_OK;
+  HostMatrix *host = &loaded->host[loaded->n_host++];
+  *host = (HostMatrix){.to = to, .layer = loader->layer, .n = n};
+  for (int i = 0; i < n; i++) host->which[i] = which[i];
+  to->host = host;
+  if (loader->staging_need < bytes) loader->staging_need = bytes;
+  return STATUS_OK;
+}
+
+/* The linear layer of the visited layer that lies at `linear`. */
+static int which_linear(const Loader *loader, const Linear *linear) {
+  const ModelLayer *layer = &loader->loaded->model->layers[loader->layer];
+  int which = 0;
+  while (which < N_LAYER_LINEARS && layer_linear(layer, which) != linear) which++;
+  return which;
+}
+
 static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const *from, int n,
                            bool interleaved, Error *err) {
   int n_out = 0;
@@ -281,10 +338,14 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
     if (from[i]->bias.data) need_floats(loader, from[i]->n_out);
   }
   size_t bytes;
+  int which[MAX_PROJECTIONS];
   TRY(linear_lay_out(to, from[0]->name, weight_type(from[0]), from[0]->n_in, n_out, linear_group(from[0]),
                      interleaved, bias, &bytes, err));
-  void *memory = arena_take(&loader->arena, bytes, 1);
-  return loader->arena.base ? linear_place(to, memory, loader->loaded->stream, err) : STATUS_OK;
+  for (int i = 0; loader->stays && i < n; i++) {
+    which[i] = which_linear(loader, from[i]);
+    loader->host_bytes += stored_bytes(from[i]);
+  }
+  return place_laid_out(loader, to, bytes, which, n, err);
 }
 
 /* Refuses an expert's layer that cannot lie in one matrix with the first expert's. */
@@ -316,13 +377,13 @@ static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *
       TRY(check_alike(first, l, err));
       need_slot(loader, l);
       if (l->bias.data) need_floats(loader, l->n_out);
+      if (loader->stays) loader->host_bytes += stored_bytes(l);
     }
   size_t bytes;
   TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, experts->n_experts * n * first->n_out,
                      linear_group(first), n > 1, first->bias.data != NULL, &bytes, err));
   TRY(linear_lay_out_experts(to, experts->n_experts, experts->n_chosen, n == 1, err));
-  void *memory = arena_take(&loader->arena, bytes, 1);
-  return loader->arena.base ? linear_place(to, memory, loader->loaded->stream, err) : STATUS_OK;
+  return place_laid_out(loader, to, bytes, parts, n, err);
 }
 
 static size_t numbers_of(const Matrix *matrix) {
@@ -344,6 +405,9 @@ static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
 static Status lay_out(Loader *loader, Error *err) {
   static const Pass pass = {place_vector, place_matrix, place_table, place_experts};
   BackendModel *loaded = loader->loaded;
+  loaded->staging = arena_take(&loader->arena, loader->staging_need, 1);
+  loaded->n_host = 0;
+  loader->host_bytes = 0;
   for (int i = 0; i < N_ROPES; i++) {
     loaded->ropes[i].n_pairs = rope_config(loaded, i)->rotary_dim / 2;
     loaded->ropes[i].frequencies =
@@ -352,29 +416,71 @@ static Status lay_out(Loader *loader, Error *err) {
   return visit(loader, &pass, err);
 }
 
-static Status measure(Loader *loader, Error *err) {
-  BackendModel *loaded = loader->loaded;
-  loaded->layers = mem_alloc((size_t)loaded->model->config.n_layers, sizeof *loaded->layers, "layers", err);
-  if (!loaded->layers) return STATUS_FAILED;
+/* Matrices of a layer that may be on the host: projections, o, gate and up, down, the experts' two, and those
+ * of per-layer inputs. */
+enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 6 };
+
+/* Bytes of the device's memory that load() takes, if the matrices of `n` units are on the host: the experts
+ * of the last n layers, and those beyond n_layers count layers with all of their matrices. */
+static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
+  const int n_layers = loader->loaded->model->config.n_layers;
+  loader->host_experts = n < n_layers ? n : n_layers;
+  loader->host_layers = n - loader->host_experts;
+  loader->arena = (DeviceArena){0};
+  loader->staging_need = 0;
   loader->slot_bytes = (size_t)8 << 20; /* usually enough */
   TRY(lay_out(loader, err));
-  if (loader->arena.used == SIZE_MAX)
+  arena_take(&loader->arena, loader->staging_need, 1); /* lay_out() takes it first where its size is known */
+  if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
+  *bytes = loader->arena.used + UPLOAD_SLOTS * loader->slot_bytes;
   return STATUS_OK;
 }
 
-Status weights_bytes(const Model *model, size_t *bytes, Error *err) {
+/* Chooses what stays on the host, so that the rest takes at most `most` bytes (0: all is on the device), or
+ * as little as can be. *bytes: what it takes. */
+static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  const int n_layers = loaded->model->config.n_layers;
+  loaded->layers = mem_alloc((size_t)n_layers, sizeof *loaded->layers, "layers", err);
+  loaded->host = mem_alloc((size_t)n_layers * LAYER_MATRICES, sizeof *loaded->host, "layers", err);
+  if (!loaded->layers || !loaded->host) return STATUS_FAILED;
+  TRY(measure_with(loader, 0, bytes, err));
+  if (most == 0 || *bytes <= most) return STATUS_OK;
+  int low = 1, high = 2 * n_layers;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    TRY(measure_with(loader, middle, bytes, err));
+    if (*bytes <= most)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return measure_with(loader, low, bytes, err);
+}
+
+static void forget_layers(BackendModel *loaded) {
+  free(loaded->layers);
+  free(loaded->host);
+}
+
+Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err) {
   BackendModel measured = {.model = model};
   Loader loader = {.loaded = &measured};
-  Status status = measure(&loader, err);
-  free(measured.layers);
-  *bytes = loader.arena.used + UPLOAD_SLOTS * loader.slot_bytes;
+  *memory = (DeviceMemory){0};
+  Status status = measure(&loader, most, &memory->weights, err);
+  const bool some = measured.n_host > 0;
+  memory->on_host = loader.host_bytes;
+  memory->host_experts = some && model->config.experts.n_experts > 0 ? loader.host_experts : 0;
+  memory->host_layers = some ? loader.host_layers : 0;
+  forget_layers(&measured);
   return status;
 }
 
 Status weights_plan(const Model *model, BackendModel *planned, Error *err) {
+  size_t bytes;
   *planned = (BackendModel){.model = model};
-  return measure(&(Loader){.loaded = planned}, err);
+  return measure(&(Loader){.loaded = planned}, 0, &bytes, err);
 }
 
 /* --- loading a checkpoint */
@@ -506,8 +612,14 @@ static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, cons
   return fill_floats(l, to, part, to->bias, l->floats, n_out * dtype_bytes(from->bias.dtype), err);
 }
 
+/* True if a matrix on the host is left there for now. */
+static bool loader_skips(const Loader *l, const DeviceLinear *to) {
+  return to->host && !l->streaming;
+}
+
 static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                           Error *err) {
+  if (loader_skips(l, to)) return STATUS_OK;
   for (int i = 0, slab = 0; i < n; slab += interleaved ? 1 : from[i]->n_out / 8, i++) {
     LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = interleaved ? 2 : 1};
     TRY(fill_part(l, to, part, from[i], err));
@@ -517,6 +629,7 @@ static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from
 
 static Status fill_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                            Error *err) {
+  if (loader_skips(l, to)) return STATUS_OK;
   for (int e = 0; e < to->n_experts; e++) {
     DeviceLinear own = linear_expert(to, e);
     const Linear *layers[N_EXPERT_LINEARS];
@@ -533,18 +646,29 @@ static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *
   return STATUS_OK;
 }
 
-static Status fill_from_checkpoint(Loader *l, Error *err) {
-  static const Pass pass = {fill_vector, fill_matrix, fill_table, fill_experts};
-  const Model *model = l->loaded->model;
-  l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes;
+static void close_upload(Loader *l) {
+  upload_close(&l->uploader);
+  free(l->floats);
+  l->floats = NULL;
+}
+
+static Status open_upload(Loader *l, Error *err) {
   l->floats = mem_alloc(l->n_floats, sizeof *l->floats, "vectors", err);
   Status status = l->floats ? STATUS_OK : STATUS_FAILED;
   if (!status)
     status = upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
-  if (!status) status = visit(l, &pass, err);
+  if (status) close_upload(l);
+  return status;
+}
+
+static Status fill_from_checkpoint(Loader *l, Error *err) {
+  static const Pass pass = {fill_vector, fill_matrix, fill_table, fill_experts};
+  const Model *model = l->loaded->model;
+  l->total = model->weight_bytes + model->made_bytes - model->replaced_bytes - l->host_bytes;
+  TRY(open_upload(l, err));
+  Status status = visit(l, &pass, err);
   if (!status) status = cuda_status(cudaStreamSynchronize(l->loaded->stream), "loading failed", err);
-  upload_close(&l->uploader);
-  free(l->floats);
+  close_upload(l);
   return status;
 }
 
@@ -559,13 +683,14 @@ static Status make_vector(Loader *l, const float **to, const Vector *from, Vecto
 static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                           Error *err) {
   (void)from, (void)n, (void)interleaved;
+  if (to->host) return STATUS_OK; /* random numbers of the model's (model_fill_dummy()) */
   return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
 }
 
 static Status make_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                            Error *err) {
   (void)from, (void)parts, (void)n;
-  for (int e = 0; e < to->n_experts; e++) {
+  for (int e = 0; e < to->n_experts && !to->host; e++) {
     const DeviceLinear own = linear_expert(to, e);
     TRY(random_linear(&own, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err));
   }
@@ -606,17 +731,57 @@ static Status copy_ropes(BackendModel *loaded, Error *err) {
   return status;
 }
 
+/* --- matrices on the host */
+
+struct WeightStream {
+  Loader loader;
+};
+
+/* Keeps what loading needed, for the matrices on the host. */
+static Status open_stream(BackendModel *loaded, const Loader *loader, const BackendOptions *options,
+                          Error *err) {
+  static const BackendOptions silent; /* loading reports no progress from now on */
+  loaded->n_host_experts = loaded->model->config.experts.n_experts > 0 ? loader->host_experts : 0;
+  loaded->n_host_layers = loader->host_layers;
+  loaded->weight_stream = mem_alloc(1, sizeof *loaded->weight_stream, "matrices on the host", err);
+  if (!loaded->weight_stream) return STATUS_FAILED;
+  Loader *kept = &loaded->weight_stream->loader;
+  *kept = (Loader){.loaded = loaded,
+                   .slot_bytes = loader->slot_bytes,
+                   .n_floats = loader->n_floats,
+                   .options = options,
+                   .streaming = true};
+  TRY(open_upload(kept, err));
+  kept->options = &silent;
+  return STATUS_OK;
+}
+
+Status weights_stream(const BackendModel *loaded, const HostMatrix *host, Error *err) {
+  Loader *l = &loaded->weight_stream->loader;
+  const ModelLayer *from = &loaded->model->layers[host->layer];
+  DeviceLinear *to = host->to;
+  TRY(linear_place(to, loaded->staging, loaded->stream, err)); /* zeroes it, too */
+  if (to->n_experts > 0) return fill_experts(l, to, from, host->which, host->n, err);
+  const Linear *linears[MAX_PROJECTIONS];
+  for (int i = 0; i < host->n; i++) linears[i] = layer_linear(from, host->which[i]);
+  return fill_matrix(l, to, linears, host->n, to->interleaved, err);
+}
+
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err) {
   Loader loader = {.loaded = loaded, .options = options};
-  TRY(measure(&loader, err));
+  size_t bytes;
+  TRY(measure(&loader, options->weight_bytes, &bytes, err));
   TRY(cuda_status(cudaMalloc(&loaded->memory, loader.arena.used), "no memory for the weights", err));
   loader.arena = (DeviceArena){.base = loaded->memory};
   TRY(lay_out(&loader, err));
   TRY(copy_ropes(loaded, err));
-  return loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err);
+  TRY(loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err));
+  return loaded->n_host > 0 ? open_stream(loaded, &loader, options, err) : STATUS_OK;
 }
 
 void weights_release(BackendModel *loaded) {
+  if (loaded->weight_stream) close_upload(&loaded->weight_stream->loader);
+  free(loaded->weight_stream);
   cudaFree(loaded->memory);
-  free(loaded->layers);
+  forget_layers(loaded);
 }

@@ -3,9 +3,9 @@
 
 #include "cuda/device_model.h"
 
-/* Bytes of device memory that weights_load() allocates, staging included. Fails, with its name, at a layer
- * that no kernel supports. */
-Status weights_bytes(const Model *model, size_t *bytes, Error *err);
+/* Device memory that weights_load() takes, staging included, where it may take `most` bytes (0: any), and
+ * what stays on the host; free_bytes is left 0. Fails, with its name, at a layer that no kernel supports. */
+Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err);
 
 /* Lays out the matrices as weights_load() does, without memory: every pointer is NULL. Call weights_release()
  * afterwards, also after a failure. */
@@ -15,3 +15,7 @@ Status weights_plan(const Model *model, BackendModel *planned, Error *err);
  * loaded->stream. Returns after everything is on the device. */
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
+
+/* Lays out a matrix that lies on the host in the staging memory, in the order of loaded->stream. Waits for
+ * the copies before, and must not be captured. */
+Status weights_stream(const BackendModel *loaded, const HostMatrix *host, Error *err);

@@ -33,7 +33,7 @@ KNOWS = {
     "cpu": {"cpu"} | BACKEND,
     # ptx knows the chip, linear to fused what they compute, the top and bench all of them.
     "cuda": {"cuda", "cuda/ptx", "cuda/linear", "cuda/attention", "cuda/delta", "cuda/experts", "cuda/ops",
-             "cuda/fused", "cuda/bench"} | BACKEND,
+             "cuda/fused", "cuda/bench", "cpu/products.h"} | BACKEND,
     "cuda/ptx": {"cuda/ptx", "cuda/device.h", "base"},
     "cuda/linear": {"cuda/linear", "cuda/ptx", "cuda/ops/elementwise.cuh", "cuda/device.h", "model", "base"},
     "cuda/linear/reference": {"cuda/linear/reference", "cuda/linear", "cuda/ptx", "base"},

@@ -44,6 +44,7 @@ typedef struct {
    * below the other, and a token multiplies n_chosen of them; `summed`: each by an x of its own. */
   int n_experts, n_chosen;
   bool summed;
+  const struct HostMatrix *host; /* its weights lie on the host (device_model.h); NULL: on the device */
 } DeviceLinear;
 
 /* One checkpoint layer within a DeviceLinear. */

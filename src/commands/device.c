@@ -1,14 +1,20 @@
 /* device.c - see device.h. Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c. */
 #include "commands/device.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/output.h"
+#include "base/size_text.h"
 #include "commands/common.h"
 #include "commands/threads.h"
 #include "cuda/backend.h"
@@ -28,6 +34,9 @@ const Flag device_flags[] = {
     FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
     FLAG_OF(KIND_INT, int, "--gpu", "N", DeviceFlags, gpu, "which GPU (default 0)", .low = 0, .high = 1023,
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
+    FLAG_STRING("--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
+                "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
+                "that do not fit stay in the host's memory"),
     FLAG_CHOICE("--act", "f16|int8", DeviceFlags, act,
                 "GPU: what activations are multiplied as; int8 is less exact, and slower than f16 on Hopper"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
@@ -45,6 +54,7 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
                      : values->kernel                                          ? "--kernel"
                      : values->no_graphs                                       ? "--no-graphs"
                      : values->decode_step                                     ? "--decode-step"
+                     : values->gpu_memory                                      ? "--gpu-memory"
                      : values->gpu >= 0 && !automatic && !values->gpu_is_usual ? "--gpu"
                                                                                : NULL;
   if (!flag) return STATUS_OK;
@@ -52,6 +62,21 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
 }
 
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+
+Status device_parse_size(const char *flag, const char *text, size_t *bytes, Error *err) {
+  static const char units[] = "KMGT";
+  char *end;
+  errno = 0;
+  const double number = *text >= '0' && *text <= '9' ? strtod(text, &end) : -1;
+  const char *unit = number < 0 || !*end ? NULL : strchr(units, toupper((unsigned char)*end));
+  const char *rest = number < 0 ? text : end + (unit != NULL);
+  const double all = unit ? ldexp(number, 10 * (int)(unit - units + 1)) : number;
+  const bool plain = !*rest || (unit && strcasecmp(rest, "iB") == 0) || strcasecmp(rest, "B") == 0;
+  if (!plain || errno || all < 1 || all >= 0x1p63)
+    return error_set(err, STATUS_USAGE, "%s: %s is not a size such as 12G or 800M", flag, text);
+  *bytes = (size_t)all;
+  return STATUS_OK;
+}
 
 #if AUK_CUDA
 /* Refuses flags that a GPU does not obey yet. */
@@ -73,6 +98,8 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
                                  .no_graphs = values->no_graphs,
                                  .decode_step = (DecodeStep)values->decode_step,
                                  .kernel = values->kernel}};
+  if (values->gpu_memory)
+    TRY(device_parse_size("--gpu-memory", values->gpu_memory, &device->memory_limit, err));
 #if AUK_CUDA
   Error reason = {{0}};
   if (values->device == DEVICE_CPU) return check_on_cpu(values, false, err);
@@ -179,14 +206,60 @@ static size_t memory_available(const Model *model) {
 }
 
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err) {
-  if (device->backend->memory)
-    return device->backend->memory(model, &device->options, &memory->weights, &memory->free_bytes, err);
+  if (device->backend->memory) {
+    TRY(device->backend->memory(model, &device->options, memory, err));
+    if (device->memory_limit && device->memory_limit < memory->free_bytes)
+      memory->free_bytes = device->memory_limit;
+    return STATUS_OK;
+  }
   *memory = (DeviceMemory){.weights = model->weight_bytes + model->made_bytes - model->replaced_bytes,
                            .free_bytes = memory_available(model)};
   return STATUS_OK;
 }
 
-Status device_check_memory(const Device *device, const Model *model, const StateOptions *options,
+PlacesText device_places_text(const Model *model, const DeviceMemory *memory) {
+  const int n = model->config.n_layers, experts = memory->host_experts, layers = memory->host_layers;
+  PlacesText out;
+  if (layers == 0)
+    snprintf(out.text, sizeof out.text, "experts of layers %d to %d", n - experts, n - 1);
+  else if (experts == 0 || experts == layers)
+    snprintf(out.text, sizeof out.text, "layers %d to %d", n - layers, n - 1);
+  else
+    snprintf(out.text, sizeof out.text, "experts of layers %d to %d, all else of layers %d to %d",
+             n - experts, n - 1, n - layers, n - 1);
+  return out;
+}
+
+Status device_room(const Device *device, const Model *model, size_t *bytes, Error *err) {
+  Device with_all = *device; /* all weights on the device */
+  with_all.options.weight_bytes = 0;
+  DeviceMemory memory;
+  TRY(device_memory(&with_all, model, &memory, err));
+  if (memory.free_bytes > memory.weights)
+    *bytes = memory.free_bytes - memory.weights;
+  else
+    *bytes = device->backend->memory ? memory.free_bytes / 4 : 0;
+  return STATUS_OK;
+}
+
+/* Lets weights stay in the host's memory. */
+static Status check_both_memories(Device *device, const Model *model, size_t state, int n_ctx,
+                                  DeviceMemory *memory, Error *err) {
+  const size_t left = memory->free_bytes > state ? memory->free_bytes - state : 1;
+  size_t *most = &device->options.weight_bytes;
+  if (*most == 0 || left < *most) *most = left;
+  TRY(device_memory(device, model, memory, err));
+  const size_t host = memory_available(model);
+  if (memory->weights <= left && memory->on_host <= host) return STATUS_OK;
+  return error_set(err, STATUS_FAILED,
+                   "not enough memory: the GPU needs at least %zu bytes (weights %zu, context of %d tokens "
+                   "%zu) and has %zu free, the host needs %zu for the other weights and has %zu free; a "
+                   "smaller -c needs less",
+                   memory->weights > SIZE_MAX - state ? SIZE_MAX : memory->weights + state, memory->weights,
+                   n_ctx, state, memory->free_bytes, memory->on_host, host);
+}
+
+Status device_check_memory(Device *device, const Model *model, const StateOptions *options,
                            Error *err) {
   return device_check_memory_bytes(device, model, device->backend->state_bytes(&model->config, options),
                                    options->n_ctx, err);
@@ -199,6 +272,8 @@ Status device_check_memory_bytes(const Device *device, const Model *model, size_
   TRY(device_memory(device, model, &memory, err));
   if (__builtin_add_overflow(state, memory.weights, &needed)) needed = SIZE_MAX;
   if (needed <= memory.free_bytes) return STATUS_OK;
+  if (device->backend->memory)
+    return check_both_memories(device, model, state, options->n_ctx, &memory, err);
   return error_set(err, STATUS_FAILED,
                    "not enough memory: %zu bytes needed (weights %zu, context of %d tokens %zu), %zu free; a "
                    "smaller -c needs less",
@@ -220,10 +295,23 @@ static void show_progress(void *shown, size_t done, size_t total) {
   fprintf(stderr, "\rloading [%s] %3d%%", cells, permille / 10);
 }
 
+/* Says which weights stay in the host's memory. */
+static Status report_places(const Device *device, const Model *model, Error *err) {
+  DeviceMemory memory;
+  if (!device->backend->memory || device->options.weight_bytes == 0) return STATUS_OK;
+  TRY(device_memory(device, model, &memory, err));
+  if (memory.on_host == 0) return STATUS_OK;
+  fprintf(stderr, "auk: %s of the weights are on the GPU, %s stay in the host's memory (%s)\n",
+          size_text(memory.weights).text, size_text(memory.on_host).text,
+          device_places_text(model, &memory).text);
+  return STATUS_OK;
+}
+
 Status device_load(Device *device, Model *model, Error *err) {
   TRY(model_prepare_scales(model, device->options.n_threads, err));
   TRY(device_fit(device, model, err)); /* some limits depend on the values of the scales */
   TRY(model_prepare(model, device->options.n_threads, err));
+  TRY(report_places(device, model, err));
   int shown = -1;
   if (terminal_takes_escapes(STDERR_FILENO)) {
     device->options.progress = show_progress;

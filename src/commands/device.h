@@ -4,13 +4,14 @@
 #include "commands/flags.h"
 #include "engine/backend.h"
 
-/* -t, --kv, --device, --gpu, --act, --kernel, --no-graphs, --decode-step. Begin with DEVICE_NOT_GIVEN. */
+/* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begin with DEVICE_NOT_GIVEN. */
 typedef struct {
   int threads;       /* 0: all cores this process may use */
   int kv;            /* KvType */
   int device;        /* index into "auto|cpu|cuda" */
   int gpu;           /* -1: not given */
   bool gpu_is_usual; /* from the file of settings: it means nothing on a CPU */
+  const char *gpu_memory; /* a size, or NULL */
   int act;           /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
@@ -18,13 +19,14 @@ typedef struct {
 } DeviceFlags;
 #define DEVICE_NOT_GIVEN                                                                                     \
   { .gpu = -1 }
-extern const Flag device_flags[8];
+extern const Flag device_flags[9];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 
 typedef struct {
   const DeviceFlags *flags;
   const Backend *backend;
   BackendOptions options;
+  size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
   BackendModel *loaded; /* NULL until device_load() */
 } Device;
 
@@ -39,16 +41,26 @@ Status device_fit(Device *device, const Model *model, Error *err);
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
-/* Bytes of device memory that the weights take, and that are free. On the CPU, the free bytes include what
- * mapped weights occupy. */
-typedef struct {
-  size_t weights, free_bytes;
-} DeviceMemory;
+/* Reports the device's memory, of which only --gpu-memory counts as free, and the part of the weights. */
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
-/* Refuses (STATUS_FAILED, with needed and free bytes) a session of this size that does not fit beside the
- * weights. */
-Status device_check_memory(const Device *device, const Model *model, const StateOptions *options, Error *err);
+/* "experts of layers 30 to 47": what stays on the host. */
+typedef struct {
+  char text[96];
+} PlacesText;
+PlacesText device_places_text(const Model *model, const DeviceMemory *memory);
+
+/* Reads a flag's size: a number, and K, M, G or T for powers of 1024. */
+Status device_parse_size(const char *flag, const char *text, size_t *bytes, Error *err);
+
+/* Bytes that sessions should take at most: what the weights leave free, or where weights stay in the host's
+ * memory anyway a quarter of the device's. */
+Status device_room(const Device *device, const Model *model, size_t *bytes, Error *err);
+
+/* Makes room for a session of this size: weights that do not fit beside it will stay in the host's memory, if
+ * the device has its own. Refuses (STATUS_FAILED, with needed and free bytes) what fits neither. After
+ * several calls there is room for the largest session. */
+Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err);
 
 /* The same for a session of so many bytes. */
 Status device_check_memory_bytes(const Device *device, const Model *model, size_t state, int n_ctx,

@@ -213,6 +213,10 @@ const float *cpu_normalised(BackendState *state, int n_rows, const float *weight
 
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);
+/* y = the sum of the experts in state->experts.choices, for rows of plan.hidden numbers; y [n_rows][y_stride]
+ * (products.c). */
+void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
+                        size_t y_stride);
 /* Copies the vectors of a layer's experts as fp32 to place[*next] and advances *next; with place NULL it only
  * counts. `each`: room for the experts. */
 CpuExperts cpu_take_experts(const ModelConfig *config, const ExpertLayer *from, CpuExpert *each, float *place,

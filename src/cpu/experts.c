@@ -137,14 +137,15 @@ static void choose_experts(BackendState *state, int n_rows, int layer, const flo
   for (int r = 0; r < n_rows; r++)
     choose(config, experts, memory->routes + (size_t)r * stride, memory->scores + (size_t)r * stride,
            memory->choices + (size_t)r * (size_t)config->n_chosen);
-  place_choices(memory->choices, n_rows * config->n_chosen, config->n_experts, memory->ends);
 }
 
 /* --- their products */
 
+/* Places the choices, and copies the rows there. */
 static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;
+  place_choices(memory->choices, n_rows * config->experts.n_chosen, config->experts.n_experts, memory->ends);
   const size_t stride = (size_t)state->plan.hidden, n_chosen = (size_t)config->experts.n_chosen;
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
@@ -153,9 +154,9 @@ static void gather(BackendState *state, int n_rows, const float *from) {
              from + (size_t)r * stride, stride * sizeof *from);
 }
 
-/* A group for each expert that some row chose, and then one for the MLP beside them; returns their number.
- * down: from `inner` back to `gathered`, else there. */
-static int make_groups(BackendState *state, int n_rows, int layer, bool down, const float *beside_from) {
+/* A group for each expert that some row chose; returns their number. down: from `inner` back to `gathered`,
+ * else there. */
+static int make_groups(BackendState *state, int layer, bool down) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
   ExpertMemory *memory = &state->experts;
@@ -177,8 +178,16 @@ static int make_groups(BackendState *state, int n_rows, int layer, bool down, co
                                         .x_stride = down ? width : hidden,
                                         .n_rows = memory->ends[e] - from};
   }
+  return n;
+}
+
+/* Adds a group for the MLP beside them, if there is one. */
+static int add_beside(BackendState *state, int n_rows, int layer, bool down, const float *from, int n) {
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  const Activation activation = state->loaded->model->config.activation;
+  const ExpertMemory *memory = &state->experts;
+  const size_t hidden = (size_t)state->plan.hidden, g = (size_t)state->plan.intermediate;
   if (!weights->down.linear) return n;
-  const size_t g = (size_t)state->plan.intermediate;
   const Matmul there = {.w = weights->up,
                         .gate = weights->gate,
                         .activation = activation,
@@ -186,7 +195,7 @@ static int make_groups(BackendState *state, int n_rows, int layer, bool down, co
                         .y_stride = g},
                back = {.w = weights->down, .y = memory->beside, .y_stride = hidden};
   memory->groups[n++] = (MatmulGroup){.matmul = down ? back : there,
-                                      .x = down ? state->g : beside_from,
+                                      .x = down ? state->g : from,
                                       .x_stride = down ? g : hidden,
                                       .n_rows = n_rows};
   return n;
@@ -253,10 +262,19 @@ void cpu_experts(BackendState *state, int n_rows, int layer) {
     choose_experts(state, n_rows, layer, from);
     gather(state, n_rows, from);
   }
-  int n_groups = make_groups(state, n_rows, layer, false, from);
-  run_groups(loaded, &state->scratch, state->experts.groups, n_groups);
-  n_groups = make_groups(state, n_rows, layer, true, NULL);
-  run_groups(loaded, &state->scratch, state->experts.groups, n_groups);
+  for (int down = 0; down < 2; down++) {
+    const int n = add_beside(state, n_rows, layer, down, from, make_groups(state, layer, down));
+    run_groups(loaded, &state->scratch, state->experts.groups, n);
+  }
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) finish_row(state, r, layer);
+}
+
+void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
+                        size_t y_stride) {
+  gather(state, n_rows, from);
+  for (int down = 0; down < 2; down++)
+    run_groups(state->loaded, &state->scratch, state->experts.groups, make_groups(state, layer, down));
+#pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) add_up(state, r, y + (size_t)r * y_stride);
 }

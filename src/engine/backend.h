@@ -97,9 +97,19 @@ typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_FUSED } DecodeStep;
 /* Reports how many of the checkpoint's bytes are on the device; may be NULL. */
 typedef void (*LoadProgress)(void *user, size_t done, size_t total);
 
+/* Where load() puts weights. A device with memory of its own leaves in the host's what does not fit: experts
+ * of the last layers, then all matrices of the last layers. */
+typedef struct {
+  size_t weights;    /* bytes of the device's memory that load() takes */
+  size_t free_bytes; /* of it; on a CPU with what mapped weights occupy */
+  size_t on_host;    /* bytes of weights that stay in the host's memory, beside a device with its own */
+  int host_experts, host_layers; /* layers, the last ones, whose experts and whose matrices do */
+} DeviceMemory;
+
 typedef struct {
   int n_threads;          /* CPU threads; 0 = all cores this process may use */
   int gpu;                /* CUDA: the device's number */
+  size_t weight_bytes;    /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
   bool int8_activations;  /* CUDA: quantised layers multiply int8 activations (W4A8) */
   bool no_graphs;         /* CUDA: launch every step kernel by kernel */
   DecodeStep decode_step; /* CUDA */
@@ -186,10 +196,10 @@ typedef struct Backend {
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
    * it supports all models. */
   Status (*check_model)(const Model *model, Error *err);
-  /* Bytes of the device's own memory that load() takes, and the bytes that are free there, so that a model
-   * that does not fit is refused before loading. NULL: the weights stay mapped in the host's memory. */
-  Status (*memory)(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_bytes,
-                   Error *err);
+  /* The device's own memory, so that a model that does not fit is refused before loading. With
+   * options->weight_bytes what load() takes may still be more than that: it is then the least that it needs.
+   * NULL: the weights stay mapped in the host's memory. */
+  Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
   /* Bytes that open() takes for these options, KV cache included. */

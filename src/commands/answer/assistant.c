@@ -315,9 +315,8 @@ Status assistant_encode_prompt(const Assistant *a, const char *text, size_t size
 /* The longest context, up to the model's maximum, whose state takes at most half of the memory left by the
  * weights. */
 static Status roomy_context(const Assistant *a, int *n_ctx, Error *err) {
-  DeviceMemory memory;
-  TRY(device_memory(&a->device, a->model, &memory, err));
-  size_t half = memory.free_bytes > memory.weights ? (memory.free_bytes - memory.weights) / 2 : 0;
+  size_t room;
+  TRY(device_room(&a->device, a->model, &room, err));
   const ModelConfig *config = &a->model->config;
   const Backend *backend = a->device.backend;
   SessionOptions options = a->session_options;
@@ -326,7 +325,7 @@ static Status roomy_context(const Assistant *a, int *n_ctx, Error *err) {
     int middle = low + (high - low + 1) / 2;
     options.n_ctx = middle;
     StateOptions sizes = session_sizes(&options, backend, config);
-    if (backend->state_bytes(config, &sizes) <= half) {
+    if (backend->state_bytes(config, &sizes) <= room / 2) {
       low = middle;
     } else {
       high = middle - 1;
@@ -382,7 +381,8 @@ static void print_settings(const Assistant *a) {
 }
 
 Status assistant_check_weights(const Assistant *a, Error *err) {
-  return a->device.backend == &cpu_backend ? model_check_weights(a->model, err) : STATUS_OK;
+  const bool read = a->device.backend == &cpu_backend || a->device.options.weight_bytes > 0;
+  return read ? model_check_weights(a->model, err) : STATUS_OK;
 }
 
 /* Opens the session; if memory is short, advises a smaller context. */
@@ -456,7 +456,7 @@ static bool prefers_one(const Assistant *a) {
 /* Sets the number of sequences and their pages. */
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
-  DeviceMemory memory;
+  size_t left;
   a->batch_options.n_sequences = 1;
   if (n == 1 || (n == 0 && prefers_one(a))) return STATUS_OK;
   if (a->flags->guess.draft)
@@ -466,9 +466,8 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
     return error_set(err, STATUS_USAGE,
                      "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
                      backend->name);
-  TRY(device_memory(&a->device, a->model, &memory, err));
-  const size_t left = memory.free_bytes > memory.weights ? memory.free_bytes - memory.weights : 0,
-               share = batch_share(a, left);
+  TRY(device_room(&a->device, a->model, &left, err));
+  const size_t share = batch_share(a, left);
   a->batch_options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
                                     .n_guesses = a->session_options.n_guesses,
                                     .open_drafter = draft_text_open,
@@ -485,7 +484,9 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   }
   a->batch_options.n_sequences = most > 0 ? most : 1;
   choose_pages(a, share);
-  return STATUS_OK;
+  if (!backend->memory || a->batch_options.n_sequences == 1) return STATUS_OK;
+  const StateOptions sizes = batch_sizes(&a->batch_options, backend, &a->model->config);
+  return device_check_memory(&a->device, a->model, &sizes, err);
 }
 
 /* --- starting */

@@ -371,15 +371,20 @@ static Status open_model(Bench *bench, Error *err) {
   return model_open_dummy(bench->place.path, &bench->model, err);
 }
 
-/* Loads the model. Random weights are made on the device that reads them: a backend without its own memory
- * reads the model's. */
+/* Random weights are made on the device that reads them: a backend without its own memory reads the model's,
+ * and any reads there what its memory does not hold. */
+static Status fill_dummy(Bench *bench, Error *err) {
+  const bool read = !bench->device.backend->memory || bench->device.options.weight_bytes > 0;
+  return bench->model->dummy && read ? model_fill_dummy(bench->model, err) : STATUS_OK;
+}
+
 static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   const Backend *backend = bench->device.backend;
   StateOptions sizes = session_sizes(session, backend, &bench->model->config);
   bench->max_chunk = sizes.max_chunk;
   TRY(memory_taken(bench, &bench->taken_before, err));
   TRY(device_check_memory(&bench->device, bench->model, &sizes, err));
-  if (bench->model->dummy && !backend->memory) TRY(model_fill_dummy(bench->model, err));
+  TRY(fill_dummy(bench, err));
   TRY(device_load(&bench->device, bench->model, err));
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
@@ -432,7 +437,7 @@ static Status run_parallel(Bench *bench, Error *err) {
                          .repetitions = o->repetitions,
                          .interrupted = bench->interrupted};
   TRY(bench_parallel_check(&tests, err));
-  if (bench->model->dummy && !bench->device.backend->memory) TRY(model_fill_dummy(bench->model, err));
+  TRY(fill_dummy(bench, err));
   TRY(device_load(&bench->device, bench->model, err));
   TRY(measure_machine(bench, err));
   tests.machine = bench->machine;

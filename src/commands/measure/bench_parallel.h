@@ -7,7 +7,7 @@
 #include "engine/probe.h"
 
 typedef struct {
-  const Device *device; /* loaded */
+  Device *device; /* loaded */
   const Model *model;
   const char *model_name;
   const IdList *counts, *prompts, *answers; /* sequences; tokens of each one's prompt and answer */

@@ -369,6 +369,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
   return enqueue(stream, [=]() { copy(to, from, bytes); });
 }
 
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *user) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return enqueue(stream, [=]() { function(user); });
+}
+
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind, cudaStream_t stream) {
   FAIL_IF(cudaErrorLaunchFailure);

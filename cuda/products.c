@@ -1,0 +1,185 @@
+/* products.c - see products.h.   Calls: linear.h, host_rows.h, src/cpu/products.h, weights.c.
+ *
+ * Always true: all calls of a session share the pinned rows, since each is over before the next one begins in
+ *              the stream's order. A captured host function refers to its HostCall, which lives as long as
+ *              the session. */
+#include "cuda/products.h"
+
+#include <stdlib.h>
+
+#include "cuda/device.h"
+#include "cuda/ops/host_rows.h"
+#include "cuda/weights.h"
+#include "model/layers.h"
+
+/* --- where */
+
+/* The most rows of a step that the CPU multiplies by a matrix. */
+static int most_cpu_rows(const BackendModel *m, const DeviceLinear *w) {
+  const ExpertConfig *experts = &m->model->config.experts;
+  if (w->n_experts == 0) return STREAM_ROWS - 1;
+  const int most = (STREAM_ROWS * experts->n_experts - 1) / experts->n_chosen;
+  return most < MOST_CPU_ROWS ? most : MOST_CPU_ROWS;
+}
+
+bool products_on_cpu(const BackendModel *m, const DeviceLinear *w, int n_rows) {
+  return w->host && n_rows <= most_cpu_rows(m, w);
+}
+
+int products_cpu_rows(const BackendModel *m) {
+  int most = 0;
+  for (int i = 0; i < m->n_host; i++) {
+    const int rows = most_cpu_rows(m, m->host[i].to);
+    if (most < rows) most = rows;
+  }
+  return most;
+}
+
+bool products_stream(const BackendModel *m, int n_rows) {
+  for (int i = 0; i < m->n_host; i++)
+    if (!products_on_cpu(m, m->host[i].to, n_rows)) return true;
+  return false;
+}
+
+/* --- on the CPU */
+
+/* The function of a stream for one matrix and one number of rows. */
+struct HostCall {
+  const BackendState *s;
+  const HostMatrix *host;
+  int n_rows;
+};
+
+static int inputs_of(const DeviceLinear *w) {
+  return cpu_products_stride(w->n_in);
+}
+
+/* Numbers that the CPU gives for a row. */
+static int outputs_of(const BackendModel *m, const DeviceLinear *w) {
+  return w->n_experts > 0 ? m->model->config.hidden : w->interleaved ? w->n_out / 2 : w->n_out;
+}
+
+/* Runs on a thread of the CUDA driver, which may call nothing of CUDA. */
+static void multiply(void *user) {
+  const HostCall *call = user;
+  const BackendState *s = call->s;
+  const HostMatrix *host = call->host;
+  CpuProducts *cpu = s->loaded->cpu;
+  const ProductRows rows = {.x = s->host.x,
+                            .n_rows = call->n_rows,
+                            .y = s->host.y,
+                            .y_stride = outputs_of(s->loaded, host->to)};
+  if (host->to->n_experts > 0)
+    cpu_products_experts(cpu, host->layer, s->host.ids, s->host.weights, rows);
+  else if (host->to->interleaved)
+    cpu_products_gated(cpu, host->layer, rows);
+  else
+    cpu_products_stacked(cpu, host->layer, host->which, host->n, rows);
+}
+
+/* y of the host = x times a matrix, or the sum of the experts whose first matrix it is. */
+static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
+                         Error *err) {
+  const BackendModel *m = s->loaded;
+  HostCall *call = &s->host.calls[(size_t)(w->host - m->host) * (size_t)s->host.n_rows + (size_t)n_rows - 1];
+  *call = (HostCall){s, w->host, n_rows};
+  TRY(ops_give_rows(x, x_stride, w->n_in, n_rows, s->host.x, inputs_of(w), m->stream, err));
+  return cuda_status(cudaLaunchHostFunc(m->stream, multiply, call), "cannot call the CPU", err);
+}
+
+Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int n_tokens,
+                            bool add, float *to, Error *err) {
+  const BackendModel *m = s->loaded;
+  const size_t n = (size_t)n_tokens * (size_t)experts->gate_up.n_chosen;
+  const int hidden = m->model->config.hidden;
+  TRY(cuda_status(cudaMemcpyAsync(s->host.ids, s->choices.ids, n * sizeof *s->host.ids,
+                                  cudaMemcpyDeviceToHost, m->stream),
+                  "cannot copy the choice of experts", err));
+  TRY(cuda_status(cudaMemcpyAsync(s->host.weights, s->choices.weights, n * sizeof *s->host.weights,
+                                  cudaMemcpyDeviceToHost, m->stream),
+                  "cannot copy the choice of experts", err));
+  TRY(run_on_cpu(s, &experts->gate_up, x, s->h_stride, n_tokens, err));
+  return ops_take_rows(s->host.y, hidden, n_tokens, add ? TAKE_ADD_F32 : TAKE_F32, NULL, to, hidden,
+                       m->stream, err);
+}
+
+/* --- wherever they are */
+
+LinearCall products_call(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
+                         int n_tokens, LinearOutput output, void *y, int y_stride) {
+  const BackendModel *m = s->loaded;
+  const bool is_special = weights == &m->head || weights->n_experts > 0; /* fp16 x, no forced kernel */
+  return (LinearCall){.weights = weights,
+                      .x = x,
+                      .x_stride = x_stride,
+                      .n_tokens = n_tokens,
+                      .output = output,
+                      .y = y,
+                      .y_stride = y_stride,
+                      .act = is_special ? ACT_F16 : m->act,
+                      .dependent = !weights->host, /* kernels fetch weights before they wait */
+                      .kernel = is_special ? NULL : m->kernel};
+}
+
+Status products_run(BackendState *s, const LinearCall *call, Error *err) {
+  const BackendModel *m = s->loaded;
+  const DeviceLinear *w = call->weights;
+  if (!products_on_cpu(m, w, call->n_tokens)) {
+    if (w->host) TRY(weights_stream(m, w->host, err));
+    return linear_run(m->linear, call, err);
+  }
+  const TakeForm form = call->output == LINEAR_TO_F32    ? TAKE_F32
+                        : call->output == LINEAR_ADD_F32 ? TAKE_ADD_F32
+                                                         : TAKE_F16;
+  const float *factors = call->output == LINEAR_SWIGLU_F16 ? call->row_factors : NULL;
+  TRY(run_on_cpu(s, w, call->x, call->x_stride, call->n_tokens, err));
+  return ops_take_rows(s->host.y, outputs_of(m, w), call->n_tokens, form, factors, call->y, call->y_stride,
+                       m->stream, err);
+}
+
+Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
+                       int n_tokens, LinearOutput output, void *y, int y_stride, Error *err) {
+  const LinearCall call = products_call(s, weights, x, x_stride, n_tokens, output, y, y_stride);
+  return products_run(s, &call, err);
+}
+
+Status products_project(BackendState *s, const DeviceProjections *p, int first_part, int n_tokens, float *y,
+                        int y_stride, Error *err) {
+  for (int i = first_part; i < p->n_parts; i++)
+    TRY(products_matmul(s, &p->parts[i], s->h, s->h_stride, n_tokens, LINEAR_TO_F32, y + p->first[i],
+                        y_stride, err));
+  return STATUS_OK;
+}
+
+/* --- a session's memory */
+
+Status products_open(BackendState *s, Error *err) {
+  const BackendModel *m = s->loaded;
+  HostRows *host = &s->host;
+  size_t x = 0, y = 0;
+  for (int i = 0; i < m->n_host; i++) {
+    const DeviceLinear *w = m->host[i].to;
+    const int most = most_cpu_rows(m, w), rows = most < s->options.max_chunk ? most : s->options.max_chunk;
+    const size_t n_in = (size_t)rows * (size_t)inputs_of(w), n_out = (size_t)rows * (size_t)outputs_of(m, w);
+    if (host->n_rows < rows) host->n_rows = rows;
+    if (x < n_in) x = n_in;
+    if (y < n_out) y = n_out;
+  }
+  if (m->n_host == 0) return STATUS_OK;
+  const size_t choices = (size_t)host->n_rows * (size_t)m->model->config.experts.n_chosen;
+  host->calls =
+      mem_alloc((size_t)m->n_host * (size_t)host->n_rows, sizeof *host->calls, "calls of the CPU", err);
+  if (!host->calls) return STATUS_FAILED;
+  TRY(cuda_status(
+      cudaHostAlloc((void **)&host->x, (x + y + 2 * choices) * sizeof(float), cudaHostAllocMapped),
+      "cannot pin memory", err));
+  host->y = host->x + x;
+  host->weights = host->y + y;
+  host->ids = (int *)(host->weights + choices);
+  return STATUS_OK;
+}
+
+void products_close(BackendState *s) {
+  cudaFreeHost(s->host.x);
+  free(s->host.calls);
+}

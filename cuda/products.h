@@ -1,0 +1,46 @@
+/* products.h - the matmuls of a step: by kernels, or for weights on the host by the CPU.
+ *
+ * Called by: backend.c, state.c. A matrix on the host (device_model.h) that meets few rows is multiplied by
+ * the CPU, as a host function in the stream's order, so that the step stays one graph:
+ *     x ─► pinned rows of x ─► host function: src/cpu/products.h ─► pinned rows of y ─► y
+ * All experts of a layer are one such call. From STREAM_ROWS rows on, its weights are copied to the device
+ * first (weights_stream()), and kernels multiply. */
+#pragma once
+
+#include "cuda/state.h"
+
+/* Rows from which on a matrix on the host is streamed; of experts, rows that one of them meets on average.
+ * An estimate: copying a byte takes as long as a CPU needs for some 30 multiplications with it. In any case
+ * from MOST_CPU_ROWS + 1 rows of a step on. */
+enum { STREAM_ROWS = 32, MOST_CPU_ROWS = 512 };
+
+/* Most rows that the CPU multiplies at once. */
+int products_cpu_rows(const BackendModel *m);
+
+/* True if a step of so many rows streams weights: it can be no graph. */
+bool products_stream(const BackendModel *m, int n_rows);
+
+/* A call as every matmul of a session begins it. */
+LinearCall products_call(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
+                         int n_tokens, LinearOutput output, void *y, int y_stride);
+
+/* Computes a call wherever its weights are. PRECOND none of experts that the CPU computes. */
+Status products_run(BackendState *s, const LinearCall *call, Error *err);
+
+Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
+                       int n_tokens, LinearOutput output, void *y, int y_stride, Error *err);
+
+/* Multiplies h by the parts from first_part on; all outputs lie side by side in rows of y_stride floats. */
+Status products_project(BackendState *s, const DeviceProjections *p, int first_part, int n_tokens, float *y,
+                        int y_stride, Error *err);
+
+/* True if the CPU computes the experts of this layer for so many rows. */
+bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_rows);
+
+/* to = the sum of the chosen experts of x, or with `add` to += that. PRECOND products_on_cpu(gate_up). */
+Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int n_tokens,
+                            bool add, float *to, Error *err);
+
+/* The pinned memory of these calls; nothing if all weights are on the device. close: also after a failure. */
+Status products_open(BackendState *s, Error *err);
+void products_close(BackendState *s);
