@@ -297,7 +297,8 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   const int n = c->n_layers * c->per_layer_width;
   TRY(ops_round(s->x, (float)(c->residual_scale / sqrt(c->hidden)), c->hidden, n_tokens, s->h, s->h_stride,
                 m->stream, err));
-  TRY(products_matmul(s, &m->input_projection, s->h, s->h_stride, n_tokens, LINEAR_TO_F32, s->inputs, n, err));
+  TRY(products_matmul(s, &m->input_projection, s->h, s->h_stride, n_tokens, LINEAR_TO_F32, s->inputs, n,
+                      err));
   const LayerInputs call = {.table = m->input_table,
                             .dtype = m->model->input_table.dtype,
                             .n_layers = c->n_layers,
@@ -417,7 +418,8 @@ static Status linear_residual(BackendState *s, const DeviceLinear *weights, cons
                               Norms norms, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int stride = padded_row(weights->n_in);
-  if (!norms.post) return products_matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
+  if (!norms.post)
+    return products_matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
   TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, s->branch, c->hidden, err));
   return add_branch(s, n_tokens, norms, err);
 }
@@ -473,7 +475,8 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .out_stride = padded_row(l->o.n_in),
                     .workspace = s->delta_workspace};
   const DeviceLinear *first = &l->qkv.parts[0];
-  if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows)) rule.gates = first;
+  if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows))
+    rule.gates = first;
   TRY(norm_input(s, l->attn_norm, n_rows, err));
   TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
   return span.parts ? run_delta_parts(s, span, rule, err)
@@ -547,8 +550,8 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
   const DeviceLayer *l = &m->layers[layer];
   const int n = config_layer(&m->model->config, layer).intermediate;
   if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
-    LinearCall call =
-        products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g, padded_row(n));
+    LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
+                                    padded_row(n));
     call.row_factors = factors;
     return products_run(s, &call, err);
   }
@@ -626,12 +629,12 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
     h = s->gathered;
   }
   const float *factors = as_one ? choices->weights : choices->place_weights;
-  LinearCall gate_up =
-      products_call(s, &e->gate_up, h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g, s->expert_stride);
+  LinearCall gate_up = products_call(s, &e->gate_up, h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g,
+                                     s->expert_stride);
   gate_up.gated = c->activation;
   LinearCall down =
       products_call(s, &e->down, s->expert_g, s->expert_stride, n_tokens,
-              as_one && add ? LINEAR_ADD_F32 : LINEAR_TO_F32, as_one ? to : s->expert_y, c->hidden);
+                    as_one && add ? LINEAR_ADD_F32 : LINEAR_TO_F32, as_one ? to : s->expert_y, c->hidden);
   gate_up.row_factors = down.row_factors = factors;
   gate_up.experts = down.experts = as_one ? &one : &many;
   TRY(products_run(s, &gate_up, err));
@@ -654,7 +657,7 @@ static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int l
     float *to = e->shared_post_norm ? s->shared_branch : to_branch ? s->branch : s->x;
     TRY(multiply_gate_up(s, n_tokens, layer, factors, err));
     TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
-               e->shared_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, to, c->hidden, err));
+                        e->shared_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, to, c->hidden, err));
   }
   if (e->post_norm)
     TRY(experts_add_norms(s->branch, e->post_norm, shared ? s->shared_branch : NULL, e->shared_post_norm,
@@ -700,7 +703,8 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
     x = s->logit_x;
   }
   TRY(norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
-  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits, c->vocab_size, err));
+  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits,
+                      c->vocab_size, err));
   if (c->logit_divisor == 1 && c->logit_cap == 0) return STATUS_OK;
   return ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                            m->stream, err);
@@ -741,7 +745,8 @@ static Status cuda_describe(const BackendOptions *options, char *out, size_t siz
   return device_name(options->gpu, out, size, err);
 }
 
-static const BackendProbe cuda_probe = {.memory_now = cuda_memory_now,
+static const BackendProbe cuda_probe = {.places = weights_memory,
+                                        .memory_now = cuda_memory_now,
                                         .describe = cuda_describe,
                                         .time_kernels = kernel_bench,
                                         .measure_machine = kernel_bench_machine};

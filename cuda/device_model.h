@@ -66,7 +66,8 @@ typedef struct {
 typedef struct HostMatrix {
   DeviceLinear *to; /* placed in the staging memory */
   int layer, n;
-  int which[MAX_PROJECTIONS]; /* [n] linear layers (model/layers.h), or parts of each expert (EXPERT_GATE ..) */
+  int which
+      [MAX_PROJECTIONS]; /* [n] linear layers (model/layers.h), or parts of each expert (EXPERT_GATE ..) */
 } HostMatrix;
 
 enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's global one for long texts */
@@ -82,15 +83,16 @@ struct BackendModel {
   int attention_sms;      /* attention_wgmma_sms() */
   cudaStream_t stream;
   LinearContext *linear;
-  void *memory;        /* all weights that lie on the device */
+  void *memory; /* all weights that lie on the device */
   /* Only where weights do not fit (NULL, 0): */
   HostMatrix *host; /* [n_host] in the order of a step */
   int n_host;
-  int n_host_experts, n_host_layers;   /* last layers: their experts, or all of their matrices, are on the host */
-  void *staging;                       /* device memory for the largest of them */
-  struct WeightStream *weight_stream;  /* weights.c's */
-  CpuProducts *cpu;                    /* multiplies them */
-  DeviceLayer *layers; /* [n_layers] */
+  int n_host_experts,
+      n_host_layers; /* last layers: their experts, or all of their matrices, are on the host */
+  void *staging;     /* device memory for the largest of them */
+  struct WeightStream *weight_stream; /* weights.c's */
+  CpuProducts *cpu;                   /* multiplies them */
+  DeviceLayer *layers;                /* [n_layers] */
   DeviceLinear head;
   const void *embedding;   /* [vocab_size][embedding_stride] of the checkpoint's type */
   size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */

@@ -65,10 +65,8 @@ static void multiply(void *user) {
   const BackendState *s = call->s;
   const HostMatrix *host = call->host;
   CpuProducts *cpu = s->loaded->cpu;
-  const ProductRows rows = {.x = s->host.x,
-                            .n_rows = call->n_rows,
-                            .y = s->host.y,
-                            .y_stride = outputs_of(s->loaded, host->to)};
+  const ProductRows rows = {
+      .x = s->host.x, .n_rows = call->n_rows, .y = s->host.y, .y_stride = outputs_of(s->loaded, host->to)};
   if (host->to->n_experts > 0)
     cpu_products_experts(cpu, host->layer, s->host.ids, s->host.weights, rows);
   else if (host->to->interleaved)

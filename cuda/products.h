@@ -41,6 +41,7 @@ bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_r
 Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int n_tokens,
                             bool add, float *to, Error *err);
 
-/* The pinned memory of these calls; nothing if all weights are on the device. close: also after a failure. */
+/* The pinned memory for calls of the CPU; nothing if all weights are on the device. Close also after a
+ * failure. */
 Status products_open(BackendState *s, Error *err);
 void products_close(BackendState *s);

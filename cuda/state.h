@@ -63,7 +63,7 @@ struct BackendState {
   float *recurrent;      /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
   LayerPlace *layers;    /* [n_layers] on the host */
   HostRows host;
-  FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
+  FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
       expert_stride; /* each layer's q and a are as wide as o's input, its g as down's */
   bool normed;       /* h is what the next operation would make of x: linear_residual() did it */

@@ -85,7 +85,7 @@ typedef struct {
   bool stays;                    /* on the host: the matrices that are visited */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
   size_t staging_need;           /* bytes of the largest of them on the device */
-  size_t slot_bytes; /* least size of a loading buffer: the largest indivisible piece */
+  size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
   Uploader uploader;
   const BackendOptions *options;
   size_t done, total; /* bytes of the checkpoint */

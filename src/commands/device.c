@@ -34,9 +34,10 @@ const Flag device_flags[] = {
     FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
     FLAG_OF(KIND_INT, int, "--gpu", "N", DeviceFlags, gpu, "which GPU (default 0)", .low = 0, .high = 1023,
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
-    FLAG_STRING("--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
-                "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
-                "that do not fit stay in the host's memory"),
+    FLAG_STRING(
+        "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
+        "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
+        "that do not fit stay in the host's memory"),
     FLAG_CHOICE("--act", "f16|int8", DeviceFlags, act,
                 "GPU: what activations are multiplied as; int8 is less exact, and slower than f16 on Hopper"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
@@ -259,25 +260,44 @@ static Status check_both_memories(Device *device, const Model *model, size_t sta
                    n_ctx, state, memory->free_bytes, memory->on_host, host);
 }
 
-Status device_check_memory(Device *device, const Model *model, const StateOptions *options,
-                           Error *err) {
+Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err) {
   return device_check_memory_bytes(device, model, device->backend->state_bytes(&model->config, options),
                                    options->n_ctx, err);
 }
 
-Status device_check_memory_bytes(const Device *device, const Model *model, size_t state, int n_ctx,
-                                 Error *err) {
+Status device_check_memory_bytes(Device *device, const Model *model, size_t state, int n_ctx, Error *err) {
   DeviceMemory memory;
   size_t needed;
   TRY(device_memory(device, model, &memory, err));
   if (__builtin_add_overflow(state, memory.weights, &needed)) needed = SIZE_MAX;
   if (needed <= memory.free_bytes) return STATUS_OK;
-  if (device->backend->memory)
-    return check_both_memories(device, model, state, options->n_ctx, &memory, err);
+  if (device->backend->memory) return check_both_memories(device, model, state, n_ctx, &memory, err);
   return error_set(err, STATUS_FAILED,
                    "not enough memory: %zu bytes needed (weights %zu, context of %d tokens %zu), %zu free; a "
                    "smaller -c needs less",
                    needed, memory.weights, n_ctx, state, memory.free_bytes);
+}
+
+Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,
+                      MachineRates *gpu, MachineRates *host, Error *err) {
+#if AUK_CUDA
+  BackendOptions options = {0};
+  const size_t bytes = cuda_backend.state_bytes(&model->config, state);
+  *gpu = *host = (MachineRates){0};
+  TRY(cuda_check_model(model, err));
+  TRY(cuda_backend.probe->places(model, limit > bytes ? limit - bytes : 1, memory, err));
+  memory->free_bytes = limit;
+  if (memory->weights > limit || bytes > limit - memory->weights)
+    return error_set(err, STATUS_FAILED,
+                     "--gpu-memory: the GPU needs at least %zu bytes (weights %zu, context of %d tokens %zu)",
+                     memory->weights + bytes, memory->weights, state->n_ctx, bytes);
+  TRY(threads_choose(0, &options.n_threads, err));
+  if (device_use(0, NULL) == STATUS_OK) TRY(cuda_backend.probe->measure_machine(&options, gpu, err));
+  return memory->on_host ? cpu_backend.probe->measure_machine(&options, host, err) : STATUS_OK;
+#else
+  (void)model, (void)limit, (void)state, (void)memory, (void)gpu, (void)host;
+  return error_set(err, STATUS_USAGE, "--gpu-memory: this build has no CUDA");
+#endif
 }
 
 /* --- loading */

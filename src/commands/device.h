@@ -2,17 +2,18 @@
 #pragma once
 
 #include "commands/flags.h"
-#include "engine/backend.h"
+#include "engine/probe.h"
 
-/* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begin with DEVICE_NOT_GIVEN. */
+/* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begin with
+ * DEVICE_NOT_GIVEN. */
 typedef struct {
-  int threads;       /* 0: all cores this process may use */
-  int kv;            /* KvType */
-  int device;        /* index into "auto|cpu|cuda" */
-  int gpu;           /* -1: not given */
-  bool gpu_is_usual; /* from the file of settings: it means nothing on a CPU */
+  int threads;            /* 0: all cores this process may use */
+  int kv;                 /* KvType */
+  int device;             /* index into "auto|cpu|cuda" */
+  int gpu;                /* -1: not given */
+  bool gpu_is_usual;      /* from the file of settings: it means nothing on a CPU */
   const char *gpu_memory; /* a size, or NULL */
-  int act;           /* index into "f16|int8" */
+  int act;                /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */
@@ -41,7 +42,7 @@ Status device_fit(Device *device, const Model *model, Error *err);
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
-/* Reports the device's memory, of which only --gpu-memory counts as free, and the part of the weights. */
+/* Reports the device's memory and the part of the weights; at most --gpu-memory of it counts as free. */
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
 /* "experts of layers 30 to 47": what stays on the host. */
@@ -53,6 +54,11 @@ PlacesText device_places_text(const Model *model, const DeviceMemory *memory);
 /* Reads a flag's size: a number, and K, M, G or T for powers of 1024. */
 Status device_parse_size(const char *flag, const char *text, size_t *bytes, Error *err);
 
+/* Predicts where a GPU with `limit` bytes of free memory would leave the weights beside a session. Measures
+ * the rates of GPU 0, if there is one that can be used, and of this host if weights stay there. */
+Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,
+                      MachineRates *gpu, MachineRates *host, Error *err);
+
 /* Bytes that sessions should take at most: what the weights leave free, or where weights stay in the host's
  * memory anyway a quarter of the device's. */
 Status device_room(const Device *device, const Model *model, size_t *bytes, Error *err);
@@ -63,8 +69,7 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
 Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err);
 
 /* The same for a session of so many bytes. */
-Status device_check_memory_bytes(const Device *device, const Model *model, size_t state, int n_ctx,
-                                 Error *err);
+Status device_check_memory_bytes(Device *device, const Model *model, size_t state, int n_ctx, Error *err);
 
 /* Loads the weights, with a progress bar if standard error is a terminal. */
 Status device_load(Device *device, Model *model, Error *err);

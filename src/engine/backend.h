@@ -107,9 +107,9 @@ typedef struct {
 } DeviceMemory;
 
 typedef struct {
-  int n_threads;          /* CPU threads; 0 = all cores this process may use */
-  int gpu;                /* CUDA: the device's number */
-  size_t weight_bytes;    /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
+  int n_threads;       /* CPU threads; 0 = all cores this process may use */
+  int gpu;             /* CUDA: the device's number */
+  size_t weight_bytes; /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
   bool int8_activations;  /* CUDA: quantised layers multiply int8 activations (W4A8) */
   bool no_graphs;         /* CUDA: launch every step kernel by kernel */
   DecodeStep decode_step; /* CUDA */

@@ -42,6 +42,9 @@ struct BackendProbe {
                          KernelTimeSink sink, void *user, Error *err);
   /* Takes some 100 ms, and up to 2 GiB of the device's memory during that time. */
   Status (*measure_machine)(const BackendOptions *options, MachineRates *rates, Error *err);
+  /* Where load() would put weights, if it could take `most` bytes of the device's own memory; needs no
+   * device. NULL: it has none. */
+  Status (*places)(const Model *model, size_t most, DeviceMemory *memory, Error *err);
   /* Free and total bytes of the device's own memory. NULL: it uses the host's. */
   Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
 };

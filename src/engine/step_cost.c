@@ -113,6 +113,19 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   return cost;
 }
 
+double step_host_bytes(const Model *model, int host_experts, int host_layers) {
+  const ModelConfig *c = &model->config;
+  double bytes = 0;
+  for (int i = 0; i < c->n_layers; i++)
+    for (int which = 0; which < layer_linear_count(c, i); which++) {
+      const double all = linear_bytes(layer_linear(&model->layers[i], which));
+      if (which >= N_LAYER_LINEARS && i >= c->n_layers - host_experts)
+        bytes += all * c->experts.n_chosen / c->experts.n_experts;
+      if (which < LAYER_ROUTER && i >= c->n_layers - host_layers) bytes += all;
+    }
+  return bytes;
+}
+
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n) {
   double bytes = 0;
   for (int layer = 0; layer < config->n_layers; layer++)

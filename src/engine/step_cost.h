@@ -17,5 +17,9 @@ typedef struct {
  * the step itself makes those of its rows. */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
+/* Bytes of weights that a step of one token reads of experts in the last host_experts layers, and of all
+ * matrices but routers in the last host_layers. */
+double step_host_bytes(const Model *model, int host_experts, int host_layers);
+
 /* Bytes of n tokens in the KV cache, all layers together. */
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n);

@@ -446,6 +446,15 @@ static int sequences_that_fit(Assistant *a, int n, size_t bytes) {
   return low;
 }
 
+/* True if n sequences fit where more weights stay in the host's memory. */
+static bool fits_beside_fewer_weights(Assistant *a, int n) {
+  if (!a->device.backend->memory) return false;
+  a->batch_options.n_sequences = n;
+  choose_pages(a, 0);
+  const StateOptions sizes = batch_sizes(&a->batch_options, a->device.backend, &a->model->config);
+  return device_check_memory(&a->device, a->model, &sizes, NULL) == STATUS_OK;
+}
+
 /* True if records are answered one after another where no number is asked for: a batch does not use the
  * prefix cache, and its sequences share no beginnings where a model has recurrent states. */
 static bool prefers_one(const Assistant *a) {
@@ -474,7 +483,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                                     .chunk = a->session_options.chunk,
                                     .kv = a->session_options.kv};
   const int most = sequences_that_fit(a, n ? n : backend->sequences, n ? left : share);
-  if (n > most) {
+  if (n > most && !fits_beside_fewer_weights(a, n)) {
     const size_t needed = least_bytes(a, n);
     return error_set(
         err, STATUS_FAILED,
@@ -482,7 +491,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
         "enough for %d; a smaller --parallel or -c needs less",
         needed, n, a->batch_options.n_ctx, left, most);
   }
-  a->batch_options.n_sequences = most > 0 ? most : 1;
+  a->batch_options.n_sequences = n > 0 ? n : most > 0 ? most : 1;
   choose_pages(a, share);
   if (!backend->memory || a->batch_options.n_sequences == 1) return STATUS_OK;
   const StateOptions sizes = batch_sizes(&a->batch_options, backend, &a->model->config);

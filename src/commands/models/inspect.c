@@ -342,7 +342,8 @@ static Status print_tensors(Buffer *out, const Model *model, Error *err) {
   return STATUS_OK;
 }
 
-static Status print_report(Buffer *out, const Inspection *inspection, bool tensors, Error *err) {
+static Status print_report(Buffer *out, const Inspection *inspection, const Prediction *prediction,
+                           bool tensors, Error *err) {
   const Model *model = inspection->model;
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
@@ -357,6 +358,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   TRY(print_generation(out, &model->config.generation, err));
   TRY(print_memory(out, inspection, err));
   TRY(inspect_print_devices(out, model, err));
+  TRY(inspect_print_places(out, model, prediction, err));
   TRY(print_unused(out, model, err));
   if (model_predicts_several(model)) {
     TRY(inspect_begin_line(out, "guesses", err));
@@ -375,10 +377,15 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
 typedef struct {
   ModelFlags model;
   bool json, tensors;
+  const char *gpu_memory;
 } Options;
 
 static const Flag flags[] = {
     FLAG_SWITCH("--json", Options, json, "one JSON object in place of lines"),
+    FLAG_STRING(
+        "--gpu-memory", "SIZE", Options, gpu_memory,
+        "also which weights would stay in the host's memory beside a GPU's of that size, such as 12G, "
+        "and how fast a token is at most"),
     FLAG_SWITCH("--tensors", Options, tensors, "also every tensor: dtype, shape, bytes, name, file"),
 };
 static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
@@ -398,8 +405,11 @@ static Status run(CommandCall *call, Error *err) {
   if (status == STATUS_OK) status = model_place_open(&place, &options->model, &model, err);
   if (status == STATUS_OK) {
     Inspection inspection = inspect(model, place.path);
-    status = options->json ? inspect_print_json(&call->out, &inspection, options->tensors, err)
-                           : print_report(&call->out, &inspection, options->tensors, err);
+    Prediction prediction;
+    status = inspect_predict(model, options->gpu_memory, &prediction, err);
+    if (status == STATUS_OK)
+      status = options->json ? inspect_print_json(&call->out, &inspection, &prediction, options->tensors, err)
+                             : print_report(&call->out, &inspection, &prediction, options->tensors, err);
   }
   model_close(model);
   model_place_release(&place);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/json.h"
-#include "engine/backend.h"
+#include "engine/probe.h"
 #include "model/layers.h"
 #include "model/tensors.h"
 
@@ -23,10 +23,24 @@ size_t inspect_recurrent_bytes(const ModelConfig *config);
 /* Bytes of weights in memory after model_prepare(). */
 size_t inspect_loaded_bytes(const Model *model);
 
+/* The answer to --gpu-memory; limit 0: it is not given. */
+typedef struct {
+  size_t limit; /* bytes */
+  int context;  /* tokens of the context beside the weights */
+  DeviceMemory memory;
+  MachineRates rates, host_rates; /* rates: of the GPU, zeros without one */
+  double gpu_bytes, host_bytes;   /* that a token reads */
+  double tokens_per_second;       /* what these bytes at these rates allow */
+} Prediction;
+/* `size`: of --gpu-memory, or NULL. Measures the rate at which the host reads its memory. */
+Status inspect_predict(const Model *model, const char *size, Prediction *out, Error *err);
+Status inspect_print_places(Buffer *out, const Model *model, const Prediction *prediction, Error *err);
+
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
 /* Prints how the model differs from Llama, and the devices that support it. */
 Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
 /* Prints the report as one JSON object and a newline; `tensors`: with a list of all tensors. */
-Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);
+Status inspect_print_json(Buffer *out, const Inspection *inspection, const Prediction *prediction,
+                          bool tensors, Error *err);

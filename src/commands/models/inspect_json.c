@@ -323,7 +323,27 @@ static Status put_tensors(Writer *w, const Model *model) {
   return close_member(w, "]");
 }
 
-Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err) {
+/* The answer to --gpu-memory, or null. */
+static Status put_places(Writer *w, const Prediction *p) {
+  if (p->limit == 0) return put_raw(w, "gpu_memory", "null");
+  TRY(open_member(w, "gpu_memory", "{"));
+  TRY(put_size(w, "limit", p->limit));
+  TRY(put_int(w, "context", p->context));
+  TRY(put_size(w, "gpu_weight_bytes", p->memory.weights));
+  TRY(put_size(w, "host_weight_bytes", p->memory.on_host));
+  TRY(put_int(w, "layers_with_experts_on_host", p->memory.host_experts));
+  TRY(put_int(w, "layers_on_host", p->memory.host_layers));
+  TRY(put_double(w, "gpu_bytes_per_token", p->gpu_bytes));
+  TRY(put_double(w, "host_bytes_per_token", p->host_bytes));
+  TRY(p->rates.read_gbps > 0 ? put_double(w, "gpu_gbps", p->rates.read_gbps)
+                             : put_raw(w, "gpu_gbps", "null"));
+  TRY(put_double(w, "host_gbps", p->host_rates.read_gbps));
+  TRY(put_double(w, "most_tokens_per_second", p->tokens_per_second));
+  return close_member(w, "}");
+}
+
+Status inspect_print_json(Buffer *out, const Inspection *inspection, const Prediction *prediction,
+                          bool tensors, Error *err) {
   const Model *model = inspection->model;
   Writer writer = {.out = out, .err = err};
   TRY(buffer_append_string(out, "{", err));
@@ -337,6 +357,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensor
   TRY(put_generation(&writer, &model->config));
   TRY(put_string(&writer, "tokenizer", model->tokenizer_path));
   TRY(put_memory(&writer, inspection));
+  TRY(put_places(&writer, prediction));
   TRY(put_unused(&writer, model));
   if (tensors) TRY(put_tensors(&writer, model));
   return buffer_append_string(out, "}\n", err);

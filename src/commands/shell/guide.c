@@ -394,6 +394,11 @@ static const char devices[] =
     "capability 9.0, and for most 4-bit models, a decode step of up to 8 tokens is one kernel; "
     "--decode-step kernels launches one kernel per operation instead.\n"
     "\n"
+    "Weights that do not fit into the GPU's memory, or into what --gpu-memory leaves of it, stay in the "
+    "host's: first the experts of the last layers, then the last layers. The CPU multiplies by them while a "
+    "token is decoded; for long prompts they are copied to the GPU layer by layer. One line on standard "
+    "error says which these are, and auk inspect --gpu-memory SIZE how fast that can be.\n"
+    "\n"
     "On a CPU, results depend neither on -t nor on the size of prefill chunks, to the bit. Where the "
     "system allows fewer threads than there are cores (ulimit -u, a container's limit), one line on "
     "standard error says so and the rest compute; an explicit -t N is then refused.";
