@@ -225,6 +225,14 @@ Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err) {
   return machine_check(&c->machine, err);
 }
 
+static Status take_token_by_grammar(Constraint *c, int32_t id, const char *bytes, size_t size, bool *allowed,
+                                    Error *err) {
+  const uint32_t next = grammar_next_token(c->grammar, c->place, id, bytes, size);
+  *allowed = next != GRAMMAR_DEAD;
+  if (*allowed) c->place = grammar_settle(c->grammar, next);
+  return grammar_check(c->grammar, err);
+}
+
 static Status take_by_grammar(Constraint *c, const char *bytes, size_t size, bool *allowed, size_t *taken,
                               Error *err) {
   size_t at = 0;
@@ -282,6 +290,7 @@ Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error 
   }
   const char *bytes = id >= 0 && id < v->n_ids ? vocabulary_bytes(v, id, &size) : NULL;
   *allowed = false;
+  if (constraint->grammar) return take_token_by_grammar(constraint, id, bytes, size, allowed, err);
   return size > 0 ? constraint_take_bytes(constraint, bytes, size, allowed, NULL, err) : STATUS_OK;
 }
 

@@ -42,9 +42,11 @@ static bool may_follow(const Ahead *ahead, unsigned char byte) {
   return may;
 }
 
-static bool may_end(const Ahead *ahead) {
+/* True if the text may go on otherwise than by bytes: end, or by a token as such. */
+static bool is_free(const Ahead *ahead) {
   Constraint *c = ahead->c;
-  return c->grammar ? grammar_may_end(c->grammar, ahead->place) : machine_may_end(&c->machine, &ahead->state);
+  if (!c->grammar) return machine_may_end(&c->machine, &ahead->state);
+  return grammar_may_end(c->grammar, ahead->place) || grammar_takes_tokens(c->grammar, ahead->place);
 }
 
 /* The only byte that may follow, SEVERAL or NO_BYTE. */
@@ -68,7 +70,7 @@ static bool go_on(Ahead *ahead, unsigned char byte) {
 /* Appends what is forced and moves there. The machine's arena keeps what the state there needs. */
 static Status force(Ahead *ahead, Buffer *bytes, Error *err) {
   const size_t start = bytes->size;
-  while (bytes->size - start < MAX_FORCED && !may_end(ahead)) {
+  while (bytes->size - start < MAX_FORCED && !is_free(ahead)) {
     const int byte = only_byte(ahead);
     if (byte == NO_BYTE || byte == SEVERAL || !go_on(ahead, (unsigned char)byte)) break;
     const char text = (char)byte;

@@ -15,7 +15,7 @@ static void open_it(const char *text, bool regular, Constraint *c) {
   Grammar *grammar;
   Error err = {{0}};
   Status status = regular ? grammar_open_regular_expression("regex", text, strlen(text), &grammar, &err)
-                          : grammar_open("g", text, strlen(text), &grammar, &err);
+                          : grammar_open("g", text, strlen(text), tokenizer, &grammar, &err);
   if (status == STATUS_OK) status = constraint_open_grammar(grammar, &vocabulary, c, &err);
   if (status != STATUS_OK) fail_msg("%s: %s", text, err.text);
 }
@@ -106,6 +106,61 @@ static void texts_of_an_expression_match_from_end_to_end(void **state) {
   }
 }
 
+/* Ids that are taken in turn, as a text: "1 5 |" where the text may end after them. The grammar names tokens
+ * 1, 5 and 300 of the vocabulary. */
+static void tokens_are_taken_as_such_and_by_their_bytes(void **state) {
+  (void)state;
+  static const char grammar[] =
+      "root ::= <s> inside <[5]> (<[5]> | \"ab\")?\ninside ::= !<[5]>* | \"(\" inside \")\"\n";
+  int32_t a = -1, b = -1, ab = -1;
+  for (int32_t id = 0; id < vocabulary.n_ids; id++) {
+    size_t size;
+    const char *bytes = vocabulary_bytes(&vocabulary, id, &size);
+    if (size == 1 && bytes[0] == 'a') a = id;
+    if (size == 1 && bytes[0] == 'b') b = id;
+    if (size == 2 && memcmp(bytes, "ab", 2) == 0) ab = id;
+  }
+  assert_true(a > 5 && b > 5);
+  const struct {
+    int32_t ids[6];
+    int n, taken;
+    bool ends;
+  } cases[] = {
+      {{1, 5}, 2, 2, true},        {{1, 9, 1, a, 5}, 5, 5, true},
+      {{1, 5, 5}, 3, 3, true},     {{1, 5, 5, 5}, 4, 3, true},
+      {{5}, 1, 0, false},          {{1, 5, a, b}, 4, 4, true},
+      {{1, 5, a, a}, 4, 3, false}, {{1, 9}, 2, 2, false},
+      {{a}, 1, 0, false},          {{1, 5, ab}, 3, 3 - (ab < 0), true},
+  };
+  uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Constraint c;
+    int n = 0;
+    open_it(grammar, false, &c);
+    for (bool allowed = true; n < cases[i].n; n++) {
+      const int32_t id = cases[i].ids[n];
+      assert_int_equal(constraint_mask(&c, mask, NULL), STATUS_OK);
+      assert_int_equal(constraint_take(&c, id, &allowed, NULL), STATUS_OK);
+      assert_int_equal(id >= 0 && mask_has(mask, id), allowed);
+      if (!allowed) break;
+    }
+    if (n != cases[i].taken || constraint_may_end(&c) != cases[i].ends) fail_msg("case %zu: %d taken", i, n);
+    constraint_close(&c);
+  }
+  free(mask);
+}
+
+static void what_is_forced_ends_before_a_token(void **state) {
+  (void)state;
+  Constraint c;
+  Buffer bytes = {0};
+  open_it("root ::= \"abc\" (<[5]> | \"def\")", false, &c);
+  assert_int_equal(constraint_forced(&c, &bytes, NULL), STATUS_OK);
+  assert_int_equal(bytes.size, 3);
+  buffer_release(&bytes);
+  constraint_close(&c);
+}
+
 static void a_mistake_is_told_with_its_place(void **state) {
   (void)state;
   static const struct {
@@ -119,7 +174,7 @@ static void a_mistake_is_told_with_its_place(void **state) {
       {"root ::= [z-a]", "g:1:11: expected a range from a lower to a higher character, found z-a"},
       {"root ::= (\"a\"", "g:1:14: expected ')', found the end"},
       {"root ::= \"a\" )",
-       "g:1:14: expected a literal, characters, a group, a rule or the end of the line, found ')'"},
+       "g:1:14: expected a literal, characters, a group, a rule, a token or the end of the line, found ')'"},
       {"root ::= \"a\"\nroot ::= \"b\"", "g:2:1: expected a rule that is not there yet, found root"},
       {"root = \"a\"", "g:1:6: expected \"::=\", found '='"},
       {"root ::= \"\\q\"", "g:1:12: expected n, r, t, \\, \", [, ], x, u or U after '\\', found 'q'"},
@@ -127,8 +182,12 @@ static void a_mistake_is_told_with_its_place(void **state) {
       {"root ::= \"\\ud800\"", "g:1:11: expected a code point that is a character, found \\ud800"},
       {"root ::= \"a\"{3,2}", "g:1:13: expected {a number, one that is no lower}, found {3,2}"},
       {"root ::= \"a\"{2001}", "g:1:14: expected a number of at most 2000, found 2001"},
-      {"root ::= <think>",
-       "g:1:10: expected a literal, characters, a group, a rule or the end of the line, found '<'"},
+      {"root ::= <think", "g:1:16: expected '>' at the end of the token, found the end"},
+      {"root ::= !x", "g:1:11: expected '<', which begins a token, found 'x'"},
+      {"root ::= <not one>", "g:1:10: expected a text that is one token of this model, found <not one>"},
+      {"root ::= <[x]>", "g:1:12: expected the id of a token, found 'x'"},
+      {"root ::= <[1>", "g:1:13: expected \"]>\", found '>'"},
+      {"root ::= <[4294967297]>", "g:1:12: expected the id of a token of this model, found 4294967297"},
       {"root ::= a\na ::= \"x\" a", "g: expected a text that fits rule root, found none"},
       {"root ::= []", "g: expected a text that fits rule root, found none"},
       {"root ::= a\na ::= a \"+\" b | b\nb ::= \"x\"",
@@ -144,7 +203,7 @@ static void a_mistake_is_told_with_its_place(void **state) {
     Grammar *grammar;
     Error err = {{0}};
     const char *text = cases[i].grammar;
-    assert_int_equal(grammar_open("g", text, strlen(text), &grammar, &err), STATUS_USAGE);
+    assert_int_equal(grammar_open("g", text, strlen(text), tokenizer, &grammar, &err), STATUS_USAGE);
     assert_null(grammar);
     assert_string_equal(err.text, cases[i].message);
   }
@@ -219,6 +278,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_a_grammar_are_taken_and_no_others),
       cmocka_unit_test(texts_of_an_expression_match_from_end_to_end),
+      cmocka_unit_test(tokens_are_taken_as_such_and_by_their_bytes),
+      cmocka_unit_test(what_is_forced_ends_before_a_token),
       cmocka_unit_test(a_mistake_is_told_with_its_place),
       cmocka_unit_test(an_expression_that_is_none_is_refused),
       cmocka_unit_test(masks_have_the_tokens_that_are_taken),

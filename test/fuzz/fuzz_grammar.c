@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Error err = {{0}};
   if (size > 4096 || utf8_valid_prefix(text, n) < n) return 0;
   Status status = n > 0 && *text == '~' ? grammar_open_regular_expression("fuzz", text + 1, n - 1, &g, &err)
-                                        : grammar_open("fuzz", text, n, &g, &err);
+                                        : grammar_open("fuzz", text, n, NULL, &g, &err);
   if (status != STATUS_OK) {
     require(status == STATUS_USAGE && err.text[0] && !g);
     return 0;

@@ -256,8 +256,10 @@ static bool prefilling(void *user, int done, int total) {
 static Status begin(Answer *answer, AnswerForm *form, const int32_t *ids, size_t n, Error *err) {
   const Assistant *a = answer->assistant;
   bool inside;
+  const bool splits = !form->has_tokens;
   TRY(ends_in_thought(a, ids, n, &inside, err));
-  thinking_begin(&answer->splitter, a->thinking.open, a->thinking.close, inside);
+  inside = inside && splits;
+  thinking_begin(&answer->splitter, splits ? a->thinking.open : NULL, a->thinking.close, inside);
   answer->budget = a->think == THINK_NO && !a->thinking.can_switch ? 0 : a->think_budget;
   answer->result->thought = inside;
   answer->stop.strings = a->flags->answer.stops.items;

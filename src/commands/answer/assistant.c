@@ -150,6 +150,21 @@ static Status choose_ends(Assistant *a, Error *err) {
   return STATUS_OK;
 }
 
+/* Refuses a grammar with a token that ends answers: what follows it would never come. */
+static Status check_grammar(const Assistant *a, Error *err) {
+  for (size_t i = 0; i < a->ends.count && a->form.has_tokens; i++) {
+    size_t size;
+    const char *content = tokenizer_content(a->tokenizer, a->ends.ids[i], &size);
+    if (grammar_names_token(a->form.constraint.grammar, a->ends.ids[i]))
+      return error_set(
+          err, STATUS_USAGE,
+          "--grammar: the token %.*s ends the answer; leave it out of the grammar: the answer ends "
+          "where its text is complete",
+          (int)size, content ? content : "");
+  }
+  return STATUS_OK;
+}
+
 /* --- the chat */
 
 static Status read_system(Assistant *a, Error *err) {
@@ -229,6 +244,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(open_tools(a, err));
   assistant_heed(a, interrupted);
   TRY(choose_ends(a, err));
+  TRY(check_grammar(a, err));
   a->session_options.kv = (KvType)flags->device.kv;
   const CacheUse use = {
       a->model, a->place.path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};

@@ -80,7 +80,8 @@ static Status compile_grammar(AnswerForm *form, const char *name, bool regular, 
   const char *text = form->text.size ? form->text.data : "";
   TRY(text_check_bytes(name, text, form->text.size, err));
   TRY(regular ? grammar_open_regular_expression(name, text, form->text.size, &grammar, err)
-              : grammar_open(name, text, form->text.size, &grammar, err));
+              : grammar_open(name, text, form->text.size, form->tokenizer, &grammar, err));
+  form->has_tokens = grammar_has_tokens(grammar);
   TRY(constraint_open_grammar(grammar, form->vocabulary, &form->constraint, err));
   form->is_open = true;
   return STATUS_OK;
@@ -113,6 +114,7 @@ Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_s
   form->any_order = flags->key_order != 0;
   form->lenient = flags->lenient;
   form->vocab_size = vocab_size;
+  form->tokenizer = tokenizer;
   if (!form->given) return STATUS_OK;
   TRY(vocabulary_open(tokenizer, &form->own, err));
   form->has_vocabulary = true;

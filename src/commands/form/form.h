@@ -41,7 +41,9 @@ typedef struct {
   const Vocabulary *vocabulary;
   Constraint constraint; /* compiled from `text` if is_open is set */
   bool has_vocabulary, is_open;
-} AnswerForm; /* starts zeroed */
+  const Tokenizer *tokenizer; /* of --grammar */
+  bool has_tokens;            /* the grammar names tokens: it is of all that the model writes, thoughts too */
+} AnswerForm;                 /* starts zeroed */
 
 /* Compiles what the flags name, which is refused (STATUS_USAGE) with its place, what is expected and what is
  * found. The tokenizer outlives the form. */

@@ -279,8 +279,11 @@ static const char forms[] =
     "additionalProperties) would then allow less than the schema, it is let go too. A regular "
     "expression is ECMAScript's with the u flag, without back references, lookbehind and \\b; it matches "
     "from "
-    "end to end. A grammar is GBNF as llama.cpp reads it, without references to tokens: rules may refer to "
-    "themselves, but not at their beginning. A form that no text has is refused, too. Mistakes are exit "
+    "end to end. A grammar is GBNF as llama.cpp reads it: rules may refer to "
+    "themselves, but not at their beginning. <think> and <[7]> are tokens by text and by id, !</think> is "
+    "any "
+    "other; a grammar with tokens is of all that the model writes, its thought too. A form that no text has "
+    "is refused, too. Mistakes are exit "
     "status "
     "2, with the place, what is expected and what is found.";
 

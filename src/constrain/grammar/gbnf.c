@@ -14,6 +14,7 @@ typedef struct {
   Langs *langs;
   const char *name, *text;
   size_t size, at;
+  const Tokenizer *tokenizer;
   GbnfTree *tree;
   int depth;
   Error *err;
@@ -219,6 +220,50 @@ static Status parse_reference(Parser *p, int *index) {
   return add_node(p, (GbnfNode){.kind = GBNF_RULE, .rule = rule, .child = -1, .next = -1}, index);
 }
 
+/* --- tokens */
+
+/* The id in <[...]>, after its '['. */
+static Status take_id(Parser *p, uint32_t *id) {
+  const size_t start = p->at;
+  const uint32_t n = (uint32_t)tokenizer_n_ids(p->tokenizer);
+  if (peek(p) < '0' || peek(p) > '9') return refuse(p, "the id of a token");
+  for (*id = 0; peek(p) >= '0' && peek(p) <= '9'; p->at++)
+    if (*id < n) *id = *id * 10 + (uint32_t)(peek(p) - '0');
+  if (*id >= n) return refuse_at(p, start, "the id of a token of this model", p->text + start, p->at - start);
+  return take(p, "]>") ? STATUS_OK : refuse(p, "\"]>\"");
+}
+
+/* The id of a text that is one token. */
+static Status find_token(Parser *p, size_t start, uint32_t *id) {
+  const EncodeOptions options = {.parse_special = true};
+  IdList ids = {0};
+  const char *text = p->text + start;
+  const size_t size = p->at - start;
+  Status status = tokenizer_encode(p->tokenizer, text, size, options, &ids, p->err);
+  if (status == STATUS_OK && ids.count != 1)
+    status = refuse_at(p, start, "a text that is one token of this model", text, size);
+  *id = status == STATUS_OK ? (uint32_t)ids.ids[0] : 0;
+  id_list_release(&ids);
+  return status;
+}
+
+static Status parse_token(Parser *p, int *index) {
+  const bool negated = take(p, "!");
+  const size_t start = p->at;
+  uint32_t id = 0;
+  if (!take(p, "<")) return refuse(p, "'<', which begins a token");
+  if (!p->tokenizer) return refuse_at(p, start, "no token, for want of a tokenizer", "one", 3);
+  if (take(p, "[")) {
+    TRY(take_id(p, &id));
+  } else {
+    while (p->at < p->size && !strchr(">\r\n", peek(p))) p->at++;
+    if (!take(p, ">")) return refuse(p, "'>' at the end of the token");
+    TRY(find_token(p, start, &id));
+  }
+  return add_node(p, (GbnfNode){.kind = GBNF_TOKEN, .token = id << 1 | negated, .child = -1, .next = -1},
+                  index);
+}
+
 /* --- repetition */
 
 static Status take_count(Parser *p, uint32_t *count) {
@@ -273,6 +318,8 @@ static Status parse_part(Parser *p, int *index) {
   case '"': TRY(parse_literal(p, index)); break;
   case '[': TRY(parse_class(p, index)); break;
   case '(': TRY(parse_group(p, index)); break;
+  case '!':
+  case '<': TRY(parse_token(p, index)); break;
   case '.':
     p->at++;
     TRY(add_lang(p, lang_any_character(p->langs), index));
@@ -284,7 +331,7 @@ static Status parse_part(Parser *p, int *index) {
 
 static bool at_part(const Parser *p) {
   const char c = peek(p);
-  return c == '"' || c == '[' || c == '(' || c == '.' || in_name(c);
+  return c == '"' || c == '[' || c == '(' || c == '.' || c == '<' || c == '!' || in_name(c);
 }
 
 static Status parse_sequence(Parser *p, bool nested, int *index) {
@@ -340,7 +387,7 @@ static Status parse_rule(Parser *p) {
   TRY(parse_alternatives(p, false, &node));
   p->tree->rules[rule].node = node;
   if (p->at < p->size && peek(p) != '\n' && peek(p) != '\r')
-    return refuse(p, "a literal, characters, a group, a rule or the end of the line");
+    return refuse(p, "a literal, characters, a group, a rule, a token or the end of the line");
   skip_space(p, true);
   return STATUS_OK;
 }
@@ -354,8 +401,15 @@ static Status check_rules(Parser *p) {
   return STATUS_OK;
 }
 
-Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size, GbnfTree *tree, Error *err) {
-  Parser p = {.langs = langs, .name = name, .text = text, .size = size, .tree = tree, .err = err};
+Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
+                  GbnfTree *tree, Error *err) {
+  Parser p = {.langs = langs,
+              .name = name,
+              .text = text,
+              .size = size,
+              .tokenizer = tokenizer,
+              .tree = tree,
+              .err = err};
   skip_space(&p, true);
   while (p.at < size) TRY(parse_rule(&p));
   const size_t n_rules = tree->n_rules;

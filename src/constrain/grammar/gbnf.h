@@ -3,24 +3,32 @@
  *   root ::= "yes" | "no" [.!]{0,2}     # literals, characters, repetition
  *   list ::= (item "\n")+ root          # groups; rules may refer to themselves
  *
+ *   root ::= <think> !</think>* <[7]>  # tokens: by text, any but one, by id
+ *
  * Taken: literals and classes with the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH, '.',
- * groups, '|', * + ? {n} {n,} {n,m}, comments. Refused: references to tokens (<name>). */
+ * groups, '|', * + ? {n} {n,} {n,m}, comments, tokens. */
 #pragma once
 
 #include "constrain/lang/lang.h"
+#include "tokenizer/tokenizer.h"
 
 typedef enum {
   GBNF_LANG,     /* the characters or the literal `lang` */
   GBNF_RULE,     /* the rule with the number `rule` */
+  GBNF_TOKEN,    /* the token `token` */
   GBNF_SEQUENCE, /* its children in turn; none: the empty text */
   GBNF_EITHER,   /* one of its children */
   GBNF_REPEAT    /* its child, min to max (LANG_NO_END: any number) times */
 } GbnfKind;
 
+/* A token, or all tokens but it: its id times two, plus one. */
+typedef uint32_t TokenSet;
+
 typedef struct {
   uint8_t kind; /* GbnfKind */
   Lang lang;
   uint32_t rule;
+  TokenSet token;
   int child, next; /* first child and next sibling, -1: none */
   uint32_t min, max;
 } GbnfNode;
@@ -43,6 +51,7 @@ typedef struct {
 #define GBNF_MAX_REPEAT 2000 /* as in llama.cpp */
 
 /* Parses text[0..size), which the tree refers to. `name` is for messages, which say line and column, what is
- * expected and what is found there (STATUS_USAGE). */
-Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size, GbnfTree *tree, Error *err);
+ * expected and what is found there (STATUS_USAGE). Tokens are the tokenizer's; NULL: they are refused. */
+Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
+                  GbnfTree *tree, Error *err);
 void gbnf_release(GbnfTree *tree);

@@ -24,9 +24,16 @@ typedef struct {
 } Stack;
 
 typedef struct {
-  Lang lang; /* what may follow of the part, never LANG_EMPTY or LANG_NONE */
+  Lang lang; /* what may follow of the part, never LANG_EMPTY or LANG_NONE; or PLACE_TOKEN and a TokenSet */
   uint32_t stack;
 } Place;
+#define PLACE_TOKEN (UINT32_C(1) << 31)
+
+static bool place_takes(Place place, int32_t id) {
+  if (!(place.lang & PLACE_TOKEN)) return false;
+  const TokenSet token = place.lang & ~PLACE_TOKEN;
+  return (token >> 1 == (uint32_t)id) != (token & 1);
+}
 
 typedef struct {
   uint32_t first, n; /* places */
@@ -117,18 +124,21 @@ static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
 
 static void expand(Grammar *g, Stack stack);
 
-/* Adds a place, and what may follow it at once. Places with the same stack are one. */
+/* Adds a place, and what may follow it at once. Languages with the same stack are one. */
 static void add_place(Grammar *g, Lang lang, uint32_t stack) {
-  if (lang_has_empty(&g->langs, lang)) {
+  const bool is_token = lang & PLACE_TOKEN;
+  if (!is_token && lang_has_empty(&g->langs, lang)) {
     if (stack == 0) g->accepts = true;
     if (stack > 0) expand(g, g->stacks[stack]);
   }
   if (lang == LANG_EMPTY || lang == LANG_NONE) return;
-  for (size_t i = 0; i < g->n_made; i++)
-    if (g->made[i].stack == stack) {
-      g->made[i].lang = lang_or(&g->langs, g->made[i].lang, lang);
-      return;
-    }
+  for (size_t i = 0; i < g->n_made; i++) {
+    Place *other = &g->made[i];
+    if (other->stack != stack || (is_token ? other->lang != lang : (other->lang & PLACE_TOKEN) != 0))
+      continue;
+    if (!is_token) other->lang = lang_or(&g->langs, other->lang, lang);
+    return;
+  }
   if (g->n_made == MAX_PLACES) {
     fail(g, STATUS_USAGE, "the grammar is too ambiguous: a text can be read in over 4,096 ways");
   } else if (failure_grow(&g->failure, &g->made, &g->made_capacity, g->n_made + 1, sizeof *g->made)) {
@@ -155,8 +165,8 @@ static void expand(Grammar *g, Stack stack) {
     return;
   }
   const uint32_t after = make_stack(g, stack.at + 1, stack.below);
-  if (symbol.kind == SYMBOL_LANG) {
-    add_place(g, symbol.number, after);
+  if (symbol.kind != SYMBOL_RULE) {
+    add_place(g, symbol.kind == SYMBOL_TOKEN ? PLACE_TOKEN | symbol.number : symbol.number, after);
     return;
   }
   for (uint32_t a = p->rules[symbol.number].first; a != NO_ALTERNATIVE; a = p->alternatives[a].next)
@@ -165,7 +175,8 @@ static void expand(Grammar *g, Stack stack) {
 
 static int by_stack(const void *a, const void *b) {
   const Place *x = a, *y = b;
-  return (x->stack > y->stack) - (x->stack < y->stack);
+  if (x->stack == y->stack) return (x->lang > y->lang) - (x->lang < y->lang);
+  return x->stack > y->stack ? 1 : -1;
 }
 
 static bool same_state(const Grammar *g, const State *s) {
@@ -216,6 +227,7 @@ static uint32_t make_next(Grammar *g, uint32_t state, unsigned char byte) {
   begin_state(g);
   for (uint32_t i = 0; i < g->states[state].n; i++) {
     const Place place = g->places[g->states[state].first + i];
+    if (place.lang & PLACE_TOKEN) continue;
     const Lang next = lang_next(&g->langs, place.lang, byte);
     if (next != LANG_NONE && lang_is_alive(&g->langs, next)) add_place(g, next, place.stack);
   }
@@ -253,6 +265,49 @@ uint32_t grammar_next(Grammar *g, uint32_t state, unsigned char byte) {
   g->transitions[slot] = (Transition){key, next};
   g->n_transitions++;
   return next;
+}
+
+/* Adds what may follow a stack, or that the text may end. */
+static void add_stack(Grammar *g, uint32_t stack) {
+  if (stack == 0) g->accepts = true;
+  if (stack > 0) expand(g, g->stacks[stack]);
+}
+
+uint32_t grammar_next_token(Grammar *g, uint32_t state, int32_t id, const char *bytes, size_t size) {
+  uint32_t by_bytes = size > 0 ? state : GRAMMAR_DEAD;
+  for (size_t i = 0; i < size && by_bytes != GRAMMAR_DEAD; i++)
+    by_bytes = grammar_next(g, by_bytes, (unsigned char)bytes[i]);
+  if (!grammar_takes_tokens(g, state)) return by_bytes;
+  begin_state(g);
+  for (uint32_t i = 0; i < g->states[state].n; i++) {
+    const Place place = g->places[g->states[state].first + i];
+    if (place_takes(place, id)) add_stack(g, place.stack);
+  }
+  for (uint32_t i = 0; i < g->states[by_bytes].n; i++) {
+    const Place place = g->places[g->states[by_bytes].first + i];
+    add_place(g, place.lang, place.stack);
+  }
+  g->accepts |= g->states[by_bytes].accepts;
+  return intern(g);
+}
+
+bool grammar_takes_tokens(const Grammar *g, uint32_t state) {
+  for (uint32_t i = 0; i < g->states[state].n; i++)
+    if (g->places[g->states[state].first + i].lang & PLACE_TOKEN) return true;
+  return false;
+}
+
+bool grammar_has_tokens(const Grammar *g) {
+  for (size_t i = 0; i < g->productions.n_symbols; i++)
+    if (g->productions.symbols[i].kind == SYMBOL_TOKEN) return true;
+  return false;
+}
+
+bool grammar_names_token(const Grammar *g, int32_t id) {
+  const Symbol named = {SYMBOL_TOKEN, (uint32_t)id << 1};
+  for (size_t i = 0; i < g->productions.n_symbols; i++)
+    if (memcmp(&g->productions.symbols[i], &named, sizeof named) == 0) return true;
+  return false;
 }
 
 bool grammar_may_end(const Grammar *g, uint32_t state) {
@@ -322,7 +377,16 @@ static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint3
   }
 }
 
+static void add_mask_of_token(const Vocabulary *v, Place place, uint64_t *mask) {
+  for (int32_t id = 0; id < v->n_ids; id++)
+    if (place_takes(place, id)) mask_add(mask, id);
+}
+
 static void add_mask_of_place(Grammar *g, const Vocabulary *v, Place place, uint64_t *mask) {
+  if (place.lang & PLACE_TOKEN) {
+    add_mask_of_token(v, place, mask);
+    return;
+  }
   const Inside *inside = inside_of(g, v, place.lang);
   if (!inside) return;
   for (uint32_t i = 0; i < v->n_words; i++) mask[i] |= inside->bits[i];
@@ -405,12 +469,13 @@ static Status finish(Grammar **grammar, const char *name, Status status, Error *
   return status;
 }
 
-Status grammar_open(const char *name, const char *text, size_t size, Grammar **grammar, Error *err) {
+Status grammar_open(const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
+                    Grammar **grammar, Error *err) {
   GbnfTree tree = {0};
   Langs langs;
   Status opened = langs_open(&langs, err), status = open_empty(&langs, grammar, err);
   if (opened != STATUS_OK) status = opened;
-  if (status == STATUS_OK) status = gbnf_parse(&(*grammar)->langs, name, text, size, &tree, err);
+  if (status == STATUS_OK) status = gbnf_parse(&(*grammar)->langs, name, text, size, tokenizer, &tree, err);
   if (status == STATUS_OK)
     status = productions_make(&(*grammar)->langs, name, &tree, &(*grammar)->productions, err);
   gbnf_release(&tree);

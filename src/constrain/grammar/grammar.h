@@ -2,8 +2,8 @@
  * end here.
  *
  * A state is a set of places. A place is what may follow of a regular part (a Lang, whose derivatives are the
- * steps of an automaton), and what follows that part: a stack of positions in productions. Equal stacks and
- * equal states have one number; transitions are made when they are first asked for, and kept. */
+ * steps of an automaton) or a token, and what follows that part: a stack of positions in productions. Equal
+ * stacks and equal states have one number; transitions are made when they are first asked for, and kept. */
 #pragma once
 
 #include "constrain/lang/lang.h"
@@ -12,8 +12,10 @@
 typedef struct Grammar Grammar;
 enum { GRAMMAR_DEAD = 0 }; /* the state after a byte that is refused */
 
-/* A grammar in GBNF (gbnf.h). Refusals are STATUS_USAGE and say where, what is expected and what is found. */
-Status grammar_open(const char *name, const char *text, size_t size, Grammar **grammar, Error *err);
+/* A grammar in GBNF (gbnf.h). Refusals are STATUS_USAGE and say where, what is expected and what is found.
+ * Tokens in it are the tokenizer's, NULL: it may have none. */
+Status grammar_open(const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
+                    Grammar **grammar, Error *err);
 /* The texts that a regular expression (ECMAScript, lang/regular_expression.h) matches from end to end. */
 Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
                                        Error *err);
@@ -25,6 +27,12 @@ void grammar_close(Grammar *grammar); /* NULL is fine */
 /* The state before the first byte, and the one after another byte. */
 uint32_t grammar_begin(Grammar *grammar);
 uint32_t grammar_next(Grammar *grammar, uint32_t state, unsigned char byte);
+/* The state after a token: by its bytes[0..size), perhaps none, or as the token itself. */
+uint32_t grammar_next_token(Grammar *grammar, uint32_t state, int32_t id, const char *bytes, size_t size);
+/* True if tokens as such may follow, which no bytes stand for; if any rule refers to tokens; to this one. */
+bool grammar_takes_tokens(const Grammar *grammar, uint32_t state);
+bool grammar_has_tokens(const Grammar *grammar);
+bool grammar_names_token(const Grammar *grammar, int32_t id);
 /* The first failure so far (memory, limits); states are GRAMMAR_DEAD from then on. */
 Status grammar_check(const Grammar *grammar, Error *err);
 bool grammar_may_end(const Grammar *grammar, uint32_t state);

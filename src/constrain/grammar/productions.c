@@ -14,7 +14,7 @@ typedef struct {
   Productions *out;
   /* [tree->n_rules] */
   uint8_t *visits;   /* 0: not yet, 1: being visited, 2: done */
-  bool *is_nested;   /* refers to itself, or to a rule that does */
+  bool *is_nested;   /* refers to itself or to a token, or to a rule that does */
   Lang *meanings;    /* of rules that are not nested, LANG_UNKNOWN: not made yet */
   uint32_t *numbers; /* of nested rules in `out`, or NONE */
   int depth;
@@ -33,6 +33,7 @@ static Status visit_rule(Maker *m, uint32_t rule);
 static Status visit_node(Maker *m, int index, bool *nested) {
   const GbnfNode *node = &m->tree->nodes[index];
   TRY(go_deeper(m));
+  *nested |= node->kind == GBNF_TOKEN;
   if (node->kind == GBNF_RULE) {
     if (m->visits[node->rule] == 0) TRY(visit_rule(m, node->rule));
     *nested |= m->visits[node->rule] == 1 || m->is_nested[node->rule];
@@ -53,7 +54,7 @@ static Status visit_rule(Maker *m, uint32_t rule) {
 
 static bool node_is_nested(const Maker *m, int index) {
   const GbnfNode *node = &m->tree->nodes[index];
-  bool nested = node->kind == GBNF_RULE && m->is_nested[node->rule];
+  bool nested = node->kind == GBNF_TOKEN || (node->kind == GBNF_RULE && m->is_nested[node->rule]);
   for (int i = node->child; i >= 0 && !nested; i = m->tree->nodes[i].next) nested = node_is_nested(m, i);
   return nested;
 }
@@ -64,6 +65,7 @@ static Lang lang_of(Maker *m, int index) {
   const GbnfNode *node = &m->tree->nodes[index];
   Lang made = node->kind == GBNF_EITHER ? LANG_NONE : LANG_EMPTY;
   switch ((GbnfKind)node->kind) {
+  case GBNF_TOKEN: return LANG_NONE; /* never asked for */
   case GBNF_LANG: return node->lang;
   case GBNF_RULE:
     if (m->meanings[node->rule] == LANG_UNKNOWN)
@@ -148,6 +150,8 @@ static Status add_symbol(Maker *m, uint32_t owner, int index, SymbolList *list) 
     last->number = lang_then(m->langs, last->number, lang);
     return STATUS_OK;
   }
+  if (m->tree->nodes[index].kind == GBNF_TOKEN)
+    return append(list, SYMBOL_TOKEN, m->tree->nodes[index].token, m->err);
   uint32_t number;
   TRY(rule_of(m, owner, index, &number));
   return append(list, SYMBOL_RULE, number, m->err);
@@ -218,18 +222,19 @@ static Status add_node(Maker *m, uint32_t rule, int index) {
 
 /* --- which rules have a property that an alternative has if all its symbols have it */
 
-typedef bool (*LangTest)(Langs *langs, Lang lang);
+/* A test of a symbol that is no rule. */
+typedef bool (*SymbolTest)(Langs *langs, Symbol symbol);
 
-static bool test_alive(Langs *langs, Lang lang) {
-  return lang_is_alive(langs, lang);
+static bool test_alive(Langs *langs, Symbol symbol) {
+  return symbol.kind == SYMBOL_TOKEN || lang_is_alive(langs, symbol.number);
 }
 
-static bool test_empty(Langs *langs, Lang lang) {
-  return lang_has_empty(langs, lang);
+static bool test_empty(Langs *langs, Symbol symbol) {
+  return symbol.kind == SYMBOL_LANG && lang_has_empty(langs, symbol.number);
 }
 
 /* Sets holds[rule], and lacks[alternative]: the number of its symbols without the property. */
-static Status spread(Langs *langs, const Productions *p, LangTest test, bool *holds, uint32_t *lacks,
+static Status spread(Langs *langs, const Productions *p, SymbolTest test, bool *holds, uint32_t *lacks,
                      Error *err) {
   uint32_t *memory = mem_alloc(2 * p->n_symbols + 2 * p->n_rules + 1, sizeof *memory, "a grammar", err);
   if (!memory) return STATUS_FAILED;
@@ -242,9 +247,9 @@ static Status spread(Langs *langs, const Productions *p, LangTest test, bool *ho
     for (uint32_t i = p->alternatives[a].start; p->symbols[i].kind != SYMBOL_END; i++) {
       const Symbol symbol = p->symbols[i];
       of[i] = a;
-      if (symbol.kind == SYMBOL_LANG && test(langs, symbol.number)) continue;
+      if (symbol.kind != SYMBOL_RULE && test(langs, symbol)) continue;
       lacks[a]++;
-      if (symbol.kind == SYMBOL_LANG) continue;
+      if (symbol.kind != SYMBOL_RULE) continue;
       next[i] = uses[symbol.number];
       uses[symbol.number] = i;
     }
@@ -294,7 +299,7 @@ typedef struct {
 } Search;
 
 static bool is_empty(const Search *s, Symbol symbol) {
-  return symbol.kind == SYMBOL_LANG ? lang_has_empty(s->m->langs, symbol.number) : s->is_empty[symbol.number];
+  return symbol.kind == SYMBOL_RULE ? s->is_empty[symbol.number] : test_empty(s->m->langs, symbol);
 }
 
 static Status search(Search *s, uint32_t rule);

@@ -8,11 +8,11 @@
 
 #include "constrain/grammar/gbnf.h"
 
-typedef enum { SYMBOL_END, SYMBOL_LANG, SYMBOL_RULE } SymbolKind;
+typedef enum { SYMBOL_END, SYMBOL_LANG, SYMBOL_RULE, SYMBOL_TOKEN } SymbolKind;
 
 typedef struct {
   uint32_t kind;   /* SymbolKind */
-  uint32_t number; /* Lang or rule */
+  uint32_t number; /* Lang, rule or TokenSet */
 } Symbol;
 
 typedef struct {

@@ -116,6 +116,21 @@ def test_a_grammar(answer, tmp_path):
         json.loads(re.sub(r"\b0(?=\d)", "", text))
 
 
+def test_a_grammar_names_tokens(answer, run, stories, tmp_path):
+    """Tokens as such, by id and by text; the end token is none of them."""
+    def ids(grammar, **options):
+        (tmp_path / "it.gbnf").write_text(grammar)
+        done = answer("--grammar", tmp_path / "it.gbnf", "--json", "--ids", **options)
+        return json.loads(done.stdout)["ids"] if done.returncode == 0 else done.stderr.decode()
+
+    assert ids("root ::= <[300]> \"x\" <[400]>")[::2] == [300, 400]
+    found = ids("root ::= !<[300]>{20} <[300]>")
+    assert len(found) == 21 and found.index(300) == 20
+    found = ids("root ::= <unk> .{3}")
+    assert found[0] == 0
+    assert "the token </s> ends the answer" in ids("root ::= <unk> </s>", status=2)
+
+
 def test_the_answer_ends_where_it_is_complete(answer, variant):
     """At once where nothing may follow, else where the model ends it."""
     done = answer("--regex", "ab", "--json")
