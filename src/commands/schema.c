@@ -18,7 +18,7 @@
 typedef struct {
   ModelFlags model; /* the path may also be a tokenizer.json */
   const char *schema, *file;
-  bool jsonl, ignore_formats, lenient;
+  bool jsonl, times, ignore_formats, lenient;
   int key_order;
 } Options;
 
@@ -140,14 +140,18 @@ static Status take_text(Lines *lines, Constraint *c, const char *text, size_t si
   return status;
 }
 
-static Status write_times(Times *times, Buffer *out, Error *err) {
+static Status write_times(Times *times, bool all, Buffer *out, Error *err) {
   double sum = 0;
   size_t n = times->count;
   if (n > 0) qsort(times->items, n, sizeof *times->items, by_time);
   for (size_t i = 0; i < n; i++) sum += times->items[i];
-  return buffer_printf(
+  TRY(buffer_printf(
       out, err, ", \"masks\": %zu, \"mask_us_mean\": %.2f, \"mask_us_p99\": %.2f, \"mask_us_max\": %.2f", n,
-      n ? sum / (double)n : 0, n ? times->items[(n - 1) * 99 / 100] : 0, n ? times->items[n - 1] : 0);
+      n ? sum / (double)n : 0, n ? times->items[(n - 1) * 99 / 100] : 0, n ? times->items[n - 1] : 0));
+  if (!all) return STATUS_OK;
+  TRY(buffer_append_string(out, ", \"mask_us\": [", err));
+  for (size_t i = 0; i < n; i++) TRY(buffer_printf(out, err, i ? ", %.2f" : "%.2f", times->items[i]));
+  return buffer_append_string(out, "]", err);
 }
 
 static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer *out, Error *err) {
@@ -167,7 +171,7 @@ static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer 
     if (status == STATUS_OK)
       status = buffer_printf(&list, err, "%s%s", list.size ? ", " : "", accepted ? "true" : "false");
   }
-  if (status == STATUS_OK) status = write_times(&times, out, err);
+  if (status == STATUS_OK) status = write_times(&times, lines->options->times, out, err);
   if (status == STATUS_OK)
     status = buffer_printf(out, err, ", \"accepted\": [%.*s]", (int)list.size, list.size ? list.data : "");
   free(times.items);
@@ -273,6 +277,7 @@ static const Flag flags[] = {
     FLAG_FILE("-f, --file", "FILE", Options, file,
               "where the text or the lines are ('-': stdin, the default)"),
     FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
+    FLAG_SWITCH("--times", Options, times, "with --jsonl also mask_us: the time of each mask, sorted"),
     FLAG_CHOICE("--key-order", "any|schema", Options, key_order,
                 "the order of an object's keys (default any; schema: as `properties` has them, then others)"),
     FLAG_SWITCH(
@@ -284,7 +289,7 @@ static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 
 static const FlagRule rules[] = {
     {"--schema", EXCLUDES, "--jsonl", "its lines have their own"},
-    {"-m, --tokenizer", NEEDS, "--jsonl", NULL},
+    {"-m, --tokenizer, --times", NEEDS, "--jsonl", NULL},
 };
 
 static Status run(CommandCall *call, Error *err) {

@@ -78,8 +78,11 @@ def test_lines_say_what_was_compiled_and_accepted(run, stories):
     good, bad = lines(run, stories, [{"name": "p", "schema": PERSON, "tests": ['{"name": "A"}', "{}", '{"name": "A'] },
                                      {"name": "q", "schema": {"$ref": "#/x"}, "tests": ["1"]}])
     assert good["compiled"] and good["error"] is None and good["accepted"] == [True, False, False]
-    assert good["masks"] > 0 and good["mask_us_max"] >= good["mask_us_p99"] >= 0
+    assert good["masks"] > 0 and good["mask_us_max"] >= good["mask_us_p99"] >= 0 and "mask_us" not in good
     assert not bad["compiled"] and "leads nowhere" in bad["error"]
+    again, = lines(run, stories, [{"schema": PERSON, "tests": ['{"name": "A"}']}], "--times")
+    times = again["mask_us"]
+    assert len(times) == again["masks"] and times == sorted(times) and times[-1] == again["mask_us_max"]
 
 
 # Formats are annotations there. Refused: remote references, $dynamicRef with several targets, unknown metaschemas, and
