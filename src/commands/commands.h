@@ -24,6 +24,8 @@ extern const Interface template_interface;
 extern const Interface schema_interface;
 extern const Interface inspect_interface;
 extern const Interface models_interface;
+extern const Interface get_interface;
+extern const Interface prompts_interface;
 extern const Interface merge_interface;
 extern const Interface pack_interface;
 extern const Interface cache_interface;

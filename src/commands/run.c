@@ -253,7 +253,8 @@ static const FlagGroup groups[] = {
   "--temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty"
 
 static const FlagRule rules[] = {
-    {"--messages", EXCLUDES, "-p, -f, --truncate, --map, --n-best, --choose, --choice, -sys, -sysf, --raw",
+    {"--messages", EXCLUDES,
+     "-p, -P, -f, --truncate, --map, --n-best, --choose, --choice, -sys, -sysf, --raw",
      "the conversation is all of the prompt"},
     {"--tools", EXCLUDES, "-x, --choose, --choice", "a call is no text"},
     {"--continue", EXCLUDES, "--map, --n-best, --choose, --choice, --messages, --raw, --truncate",
@@ -299,8 +300,10 @@ static Status run(CommandCall *call, Error *err) {
   for (size_t i = 0; i < call->n_operands; i++) TRY(take_operand(call->options, call->operands[i], err));
   /* A cache answers records one after another: that is for a call to ask for. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
-  Status status = run_as_asked(o, &assistant, err);
+  Status status = prompt_read_named(&o->prompt, err);
+  if (status == STATUS_OK) status = run_as_asked(o, &assistant, err);
   assistant_release(&assistant);
+  prompt_flags_release(&o->prompt);
   return status;
 }
 
@@ -309,6 +312,8 @@ const Interface run_interface = {
     .about = about,
     .examples =
         "auk -m MODEL -p \"Why is the sky blue?\"\n"
+        "git diff | auk -m MODEL -P review                       # the prompt in "
+        "~/.config/auk/prompts/review.md\n"
         "git log -5 | auk -m MODEL -p \"For a changelog: {}\"      # input in place of {}\n"
         "auk -m MODEL -p \"A sort function in Python\" -x >s.py   # the first fenced code block alone\n"
         "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"

@@ -264,7 +264,7 @@ static const char *const apart[][2] = {
               "--chat-template "},
     {"-sys", " -sysf "},
     {"--n-best", " --choose --choice "},
-    {"--messages", " -p -f --truncate --map --n-best --choose --choice -sys -sysf --raw "},
+    {"--messages", " -p -P -f --truncate --map --n-best --choose --choice -sys -sysf --raw "},
     {"--tools", " -x --choose --choice --json-schema --json-object --regex --grammar --raw --ignore-eos "},
     {"--think", " --no-think "},
     {"--continue", " --map --n-best --choose --choice --messages --raw --truncate "},

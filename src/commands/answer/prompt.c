@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/output.h"
+#include "commands/answer/named_prompt.h"
 #include "commands/answer/truncate.h"
 #include "commands/input_text.h"
 
@@ -16,6 +18,11 @@ const Flag prompt_flags[] = {
     FLAG_STRINGS("-p, --prompt", "TEXT", PromptFlags, texts,
                  "the prompt; text from standard input and files comes before it, or where {} stands in it; "
                  "may be repeated: an answer to each, an empty line between them (-0: NUL, --json: objects)"),
+    FLAG_OF(
+        KIND_STRING, const char *, "-P, --named-prompt", "NAME", PromptFlags, name,
+        "the prompt of this name (auk prompts lists yours), or the file NAME if it has a /; {} in it is the "
+        "place of all other text, -p included",
+        .hint = VALUE_PROMPT),
     FLAG_FILES("-f, --file", "FILE", PromptFlags, files,
                "a file with text of the prompt, - for standard input; may be repeated"),
     FLAG_FILE("--messages", "FILE", PromptFlags, messages,
@@ -45,18 +52,30 @@ bool prompt_asks_for_input(const PromptFlags *flags) {
   return false;
 }
 
+Status prompt_read_named(PromptFlags *flags, Error *err) {
+  return flags->name ? named_prompt_read(flags->name, &flags->named, &flags->named_path, err) : STATUS_OK;
+}
+
+void prompt_flags_release(PromptFlags *flags) {
+  buffer_release(&flags->named);
+  free(flags->named_path);
+  flags->named_path = NULL;
+}
+
 const char *prompt_text(const PromptFlags *flags) {
+  if (flags->name) return flags->named.data;
   return flags->texts.count ? flags->texts.items[0] : NULL;
 }
 
 bool prompt_is_given(const PromptFlags *flags) {
-  return flags->texts.count || flags->messages || flags->files.count || input_is_piped(false);
+  return flags->texts.count || flags->name || flags->messages || flags->files.count || input_is_piped(false);
 }
 
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err) {
   for (size_t i = 0; i < flags->files.count; i++)
     TRY(written_file_is_not(output, "-f", flags->files.items[i], err));
   TRY(written_file_is_not(output, "--messages", flags->messages, err));
+  TRY(written_file_is_not(output, "-P", flags->named_path, err));
   return written_file_is_not(output, "", "-", err);
 }
 
@@ -82,7 +101,7 @@ static Status read_text(const char *path, Buffer *text, Error *err) {
 }
 
 static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
-  bool named = flags->texts.count || flags->files.count;
+  bool named = flags->texts.count || flags->name || flags->files.count;
   for (size_t i = 0; i < flags->texts.count; i++) TRY(text_check("-p", flags->texts.items[i], err));
   *given = flags->files.count > 0;
   if (!prompt_asks_for_input(flags) && input_is_piped(named)) {
@@ -126,18 +145,36 @@ static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *
                    "no prompt: give -p TEXT or -f FILE, or pipe a text in (--help lists more)");
 }
 
+/* Sets the parts of the prompt with one of the -p (NULL: none). With -P this is the end of the input. */
+static Status set_parts(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
+                        Error *err) {
+  if (!flags->name) return set_text(text, has_input, prompt, err);
+  Buffer *input = &prompt->input;
+  if (text && input->size && input->data[input->size - 1] != '\n') TRY(buffer_append(input, "\n", 1, err));
+  if (text) TRY(buffer_append_string(input, text, err));
+  has_input = has_input || (text && *text);
+  TRY(set_text(flags->named.data, has_input, prompt, err));
+  if (has_input || count_places(flags->named.data) == 0) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "the prompt %s has a place for a text: give -p TEXT or -f FILE, or pipe one in",
+                   flags->name);
+}
+
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {
   bool given;
   TRY(read_input(flags, &prompt->input, &given, err));
-  return set_text(prompt_text(flags), given, prompt, err);
+  return set_parts(flags, flags->texts.count ? flags->texts.items[0] : NULL, given, prompt, err);
 }
 
-static Status add_prompt(const char *text, bool has_input, Prompt *prompt, Buffer *prompts, Error *err) {
-  if (!has_input) prompt->input.size = 0;
-  TRY(set_text(text, has_input, prompt, err));
+static Status add_prompt(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
+                         Buffer *prompts, Error *err) {
+  const size_t size = has_input ? prompt->input.size : 0; /* of what all prompts share */
+  prompt->input.size = size;
+  TRY(set_parts(flags, text, has_input, prompt, err));
   const char *input = prompt->input.data ? prompt->input.data : "";
   const size_t start = prompts->size;
   TRY(prompt_join(prompt, input, prompt->input.size, prompts, err));
+  prompt->input.size = size;
   if (memchr(prompts->data + start, 0, prompts->size - start))
     return error_set(err, STATUS_USAGE, "the text of the prompts has a NUL");
   return buffer_append(prompts, "", 1, err);
@@ -147,9 +184,10 @@ Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err) {
   Prompt prompt = {0};
   bool given;
   Status status = read_input(flags, &prompt.input, &given, err);
-  if (status == STATUS_OK && flags->texts.count == 0) status = add_prompt(NULL, given, &prompt, prompts, err);
+  if (status == STATUS_OK && flags->texts.count == 0)
+    status = add_prompt(flags, NULL, given, &prompt, prompts, err);
   for (size_t i = 0; status == STATUS_OK && i < flags->texts.count; i++)
-    status = add_prompt(flags->texts.items[i], given, &prompt, prompts, err);
+    status = add_prompt(flags, flags->texts.items[i], given, &prompt, prompts, err);
   prompt_release(&prompt);
   return status;
 }

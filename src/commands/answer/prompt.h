@@ -8,19 +8,23 @@ typedef enum { TRUNCATE_NONE, TRUNCATE_START, TRUNCATE_MIDDLE } Truncation;
 
 typedef struct {
   StringList texts;     /* -p */
+  const char *name;     /* -P, or NULL */
+  Buffer named;         /* its text and a NUL, once prompt_read_named() was called */
+  char *named_path;     /* its file */
   StringList files;     /* -f; "-" is standard input */
   int truncate;         /* Truncation */
   const char *messages; /* --messages, or NULL */
 } PromptFlags;          /* zero-initialise it; release the lists */
 
-extern const Flag prompt_flags[4];
+extern const Flag prompt_flags[5];
 #define PROMPT_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Prompt", prompt_flags, Struct, member, PromptFlags)
 
 /* The parts of a prompt; prompt_join() combines them:
  *   no -p                    the input
  *   -p with {}               the input in place of each {}; {{}} is {}
  *   -p without, and input    the input, a newline, and -p
- *   -p alone                 -p unchanged, with its braces */
+ *   -p alone                 -p unchanged, with its braces
+ * With -P its text is what -p is here, and -p is the last part of the input. */
 typedef struct {
   const char *frame; /* -p if there is an input, else NULL */
   size_t n_places;   /* number of {} in it */
@@ -34,7 +38,11 @@ typedef struct {
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
-/* -p where one is given, else NULL. */
+/* Reads the prompt that -P names. To be called first; prompt_flags_release() frees it. */
+Status prompt_read_named(PromptFlags *flags, Error *err);
+void prompt_flags_release(PromptFlags *flags);
+
+/* The text of -P, or -p, where one is given, else NULL. */
 const char *prompt_text(const PromptFlags *flags);
 
 /* Reads the input likewise and appends the prompt that it makes with each -p, each with a NUL at its end. */

@@ -56,6 +56,8 @@ static Status check(const MapJob *job, Error *err) {
   if (!job->map->input && job->prompt->truncate)
     return error_set(err, STATUS_USAGE, "--truncate does not go with several prompts or --n-best");
   if (!job->map->input) return file_name_check("-o", job->reply->path, err);
+  if (job->prompt->name && job->prompt->texts.count)
+    return error_set(err, STATUS_USAGE, "-p does not go with -P and --map: each record is the text of -P");
   if (job->prompt->texts.count > 1)
     return error_set(err, STATUS_USAGE, "-p is given %zu times, expected one with --map",
                      job->prompt->texts.count);

@@ -214,7 +214,7 @@ static const Entry variables[] = {
      "Where Hugging Face's cache lies, in which models are found by name: the first that is set of "
      "$HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub and $XDG_CACHE_HOME/huggingface/hub, else "
      "~/.cache/huggingface/hub. $XDG_CACHE_HOME is also where --cache keeps its files."},
-    {"XDG_CONFIG_HOME", "Where the file of settings is, else ~/.config."},
+    {"XDG_CONFIG_HOME", "Where the file of settings and the prompts are, else ~/.config."},
     {"XDG_STATE_HOME", "Where chats and what was entered in them are kept, else ~/.local/state."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
@@ -235,9 +235,10 @@ static const Entry files[] = {
     {"*.ak48", "A checkpoint's weights as packed by auk pack, with config.json, tokenizer.json and the like "
                "beside it."},
     {"~/.cache/huggingface/hub",
-     "Checkpoints that were downloaded by name, for example by: hf download NAME"},
+     "Checkpoints that were downloaded by name, by auk get NAME or hf download NAME"},
     {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},
     {"~/.config/auk/config", "Settings, a flag per line."},
+    {"~/.config/auk/prompts", "Prompts for -P, a file each."},
     {"~/.local/state/auk/chats", "Chats that kept themselves; auk chats lists them."},
     {"~/.local/state/auk/history", "What was entered in chats; a symbolic link is followed."},
     {"~/.editrc", "The keys of a chat's line, as editrc(5) has them."},

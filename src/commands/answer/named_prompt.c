@@ -1,0 +1,209 @@
+/* named_prompt.c - see named_prompt.h; `auk prompts` lists them.   Called by: prompt.c, main.c through the
+ * command table. */
+#include "commands/answer/named_prompt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/utf8.h"
+#include "commands/auk_directory.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/did_you_mean.h"
+#include "commands/input_text.h"
+
+static const char *const endings[] = {".md", ".txt", ""};
+enum { N_ENDINGS = sizeof endings / sizeof *endings };
+
+Status named_prompt_directory(char **directory, Error *err) {
+  char *own;
+  *directory = NULL;
+  TRY(auk_directory("XDG_CONFIG_HOME", ".config", &own, err));
+  if (!own) return STATUS_OK;
+  *directory = path_join(own, "prompts", err);
+  free(own);
+  return *directory ? STATUS_OK : STATUS_FAILED;
+}
+
+/* --- names */
+
+/* Length of a file's name without its ending. */
+static size_t stem_of(const char *file) {
+  const size_t size = strlen(file);
+  for (int i = 0; i < N_ENDINGS; i++) {
+    const size_t length = strlen(endings[i]);
+    if (size > length && strcmp(file + size - length, endings[i]) == 0) return size - length;
+  }
+  return size;
+}
+
+typedef struct {
+  char **items; /* [count] sorted names of files */
+  size_t count, capacity;
+} Files;
+
+static void release_files(Files *files) {
+  for (size_t i = 0; i < files->count; i++) free(files->items[i]);
+  free(files->items);
+  *files = (Files){0};
+}
+
+static int compare(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Reads the folder; a missing one is empty. */
+static Status read_files(const char *directory, Files *files, Error *err) {
+  DIR *listing = directory ? opendir(directory) : NULL;
+  if (!listing) return !directory || errno == ENOENT ? STATUS_OK : system_error(directory, "read it", err);
+  Status status = STATUS_OK;
+  for (struct dirent *entry; status == STATUS_OK && (entry = readdir(listing));) {
+    const size_t size = strlen(entry->d_name);
+    if (entry->d_name[0] == '.' || entry->d_name[size - 1] == '~') continue; /* an editor's copy */
+    if (utf8_valid_prefix(entry->d_name, size) != size) continue;
+    char *path = path_join(directory, entry->d_name, err);
+    status = path ? STATUS_OK : STATUS_FAILED;
+    const bool skip = path && file_is_directory(path);
+    free(path);
+    if (status || skip) continue;
+    status =
+        mem_grow(&files->items, &files->capacity, files->count + 1, sizeof *files->items, "prompts", err);
+    char *copy = status ? NULL : path_join("", entry->d_name, err);
+    if (copy) files->items[files->count++] = copy;
+    if (status == STATUS_OK && !copy) status = STATUS_FAILED;
+  }
+  closedir(listing);
+  if (files->count) qsort(files->items, files->count, sizeof *files->items, compare);
+  return status;
+}
+
+static Status refuse(const char *name, const char *directory, Error *err) {
+  Files files = {0};
+  Suggestion nearest = suggestion_begin(name, strlen(name));
+  Status status = read_files(directory, &files, err);
+  for (size_t i = 0; i < files.count; i++)
+    suggestion_consider(&nearest, files.items[i], stem_of(files.items[i]));
+  if (status == STATUS_OK && !directory)
+    status = error_set(err, STATUS_USAGE, "-P %s: neither XDG_CONFIG_HOME nor HOME names a place for prompts",
+                       name);
+  else if (status == STATUS_OK && nearest.word)
+    status = error_set(err, STATUS_USAGE, "there is no prompt named \"%s\": did you mean %.*s?", name,
+                       (int)nearest.word_size, nearest.word);
+  else if (status == STATUS_OK)
+    status = error_set(err, STATUS_USAGE, "there is no prompt named \"%s\": %s/%s.md would be one", name,
+                       directory, name);
+  release_files(&files);
+  return status;
+}
+
+/* *path: the file of this name in the folder, or NULL. */
+static Status find_file(const char *name, const char *directory, char **path, Error *err) {
+  *path = NULL;
+  for (int i = 0; i < N_ENDINGS && directory && *name && !*path; i++) {
+    Buffer file = {0};
+    Status status = buffer_printf(&file, err, "%s/%s%s%c", directory, name, endings[i], 0);
+    if (status == STATUS_OK && file_is_named(file.data) && !file_is_directory(file.data))
+      *path = file.data;
+    else
+      buffer_release(&file);
+    TRY(status);
+  }
+  return STATUS_OK;
+}
+
+static Status find(const char *name, char **path, Error *err) {
+  char *directory = NULL;
+  *path = NULL;
+  if (strchr(name, '/')) {
+    *path = path_join("", name, err);
+    return *path ? STATUS_OK : STATUS_FAILED;
+  }
+  TRY(named_prompt_directory(&directory, err));
+  Status status = find_file(name, directory, path, err);
+  if (status == STATUS_OK && !*path) status = refuse(name, directory, err);
+  free(directory);
+  return status;
+}
+
+Status named_prompt_read(const char *name, Buffer *text, char **path, Error *err) {
+  TRY(find(name, path, err));
+  TRY(text_read(*path, text, err));
+  text_drop_newline(text);
+  if (text->size && memchr(text->data, 0, text->size))
+    return error_set(err, STATUS_USAGE, "%s: the prompt has a NUL", *path);
+  if (text_is_blank(text->data, text->size)) return error_set(err, STATUS_USAGE, "%s is empty", *path);
+  return buffer_append(text, "", 1, err);
+}
+
+/* --- auk prompts */
+
+typedef struct {
+  bool names;
+} Options;
+
+/* Appends a name and the first line of its text; a file that cannot be read has none. */
+static Status put_prompt(Buffer *out, const char *directory, const char *file, int width, Error *err) {
+  enum { MOST = 60 };
+  Buffer text = {0};
+  Error ignored;
+  char *path = path_join(directory, file, err), line[4 * MOST + 1];
+  size_t n = 0;
+  if (!path) return STATUS_FAILED;
+  const bool is_read = file_refuse_waiting(path, &ignored) == STATUS_OK && !text_read(path, &text, &ignored);
+  const char *at = is_read && text.data ? text.data : "", *end = at + (is_read ? text.size : 0);
+  while (at < end && strchr("# \t\r\n", *at)) at++;
+  while (at < end && *at && *at != '\n' && n < MOST) line[n++] = *at++;
+  while (n && ((unsigned char)line[n - 1] & 0x80) && utf8_valid_prefix(line, n) != n) n--;
+  line[n] = 0;
+  Status status = buffer_printf(out, err, "%-*.*s  ", width, (int)stem_of(file), file);
+  if (status == STATUS_OK) status = append_escaped(out, line, err);
+  if (status == STATUS_OK) status = buffer_append_string(out, "\n", err);
+  buffer_release(&text);
+  free(path);
+  return status;
+}
+
+static Status list(const Options *o, const char *directory, Buffer *out, Error *err) {
+  Files files = {0};
+  Status status = read_files(directory, &files, err);
+  int width = 0;
+  for (size_t i = 0; i < files.count; i++) {
+    const size_t stem = stem_of(files.items[i]);
+    if (stem < 40 && (int)stem > width) width = (int)stem;
+  }
+  for (size_t i = 0; i < files.count && status == STATUS_OK; i++)
+    status = o->names ? buffer_printf(out, err, "%.*s\n", (int)stem_of(files.items[i]), files.items[i])
+                      : put_prompt(out, directory, files.items[i], width, err);
+  if (status == STATUS_OK && files.count == 0 && !o->names)
+    print_note("there are no prompts: %s/review.md would be one, for -P review", directory);
+  release_files(&files);
+  return status;
+}
+
+static Status run(CommandCall *call, Error *err) {
+  char *directory;
+  TRY(named_prompt_directory(&directory, err));
+  if (!directory)
+    return error_set(err, STATUS_USAGE, "neither XDG_CONFIG_HOME nor HOME names a place for prompts");
+  Status status = list(call->options, directory, &call->out, err);
+  free(directory);
+  return status;
+}
+
+static const Flag flags[] = {FLAG_SWITCH("--names", Options, names, "only the names, one a line")};
+static const FlagGroup groups[] = {FLAG_GROUP("Prompts", flags)};
+
+const Interface prompts_interface = {
+    .usage = "auk prompts [--names]",
+    .about = "Lists your prompts, each with its first line. A prompt is a file NAME.md in\n"
+             "$XDG_CONFIG_HOME/auk/prompts, or ~/.config/auk/prompts; auk -P NAME asks it. {} in it is the\n"
+             "place of the text from standard input, -f and -p; without a place the text comes before it.",
+    .examples = "echo \"Review this change, worst first: {}\" > ~/.config/auk/prompts/review.md\n"
+                "git diff | auk -P review",
+    INTERFACE_GROUPS(groups),
+    .options_size = sizeof(Options),
+    .run = run,
+};

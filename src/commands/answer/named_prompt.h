@@ -1,0 +1,11 @@
+/* named_prompt.h - prompts that the user keeps under a name: files NAME.md, NAME.txt or NAME in
+ * $XDG_CONFIG_HOME/auk/prompts, else in ~/.config/auk/prompts. */
+#pragma once
+
+#include "base/buffer.h"
+
+/* The folder, in new memory; NULL if the environment names no place. */
+Status named_prompt_directory(char **directory, Error *err);
+/* Appends the text of the prompt without its last newline and with a NUL, and *path gets its file in new
+ * memory. A name with a '/' is a file itself. An unknown name is STATUS_USAGE. */
+Status named_prompt_read(const char *name, Buffer *text, char **path, Error *err);

@@ -1,0 +1,111 @@
+/* get.c - `auk get NAME`: has Hugging Face's own tool download a model, and says whether it will run. auk
+ * itself never uses the network.   Called by: main.c through the command table. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/model_flags.h"
+#include "commands/models/hub.h"
+
+enum { NOT_FOUND = 127 };
+
+/* Takes "NAME@REVISION" apart; *revision is NULL without one. */
+static Status read_name(const char *text, char *name, size_t size, const char **revision, Error *err) {
+  static const char letters[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"; /* of Hugging Face's names */
+  const char *at = strchr(text, '@'), *slash = strchr(text, '/');
+  const size_t length = at ? (size_t)(at - text) : strlen(text);
+  *revision = at ? at + 1 : NULL;
+  const bool well_formed = length > 0 && length < size && strspn(text, letters) >= length && *text != '-' &&
+                           *text != '.' && *text != '/' && text[length - 1] != '/' &&
+                           (!slash || !strchr(slash + 1, '/')) && !(at && (!at[1] || at[1] == '-'));
+  if (!well_formed)
+    return error_set(err, STATUS_USAGE, "\"%s\" is no name on Hugging Face, expected one like " HUB_EXAMPLE,
+                     text);
+  memcpy(name, text, length);
+  name[length] = 0;
+  return STATUS_OK;
+}
+
+/* Runs a program with auk's own streams and waits; meanwhile interrupts are for the program alone. */
+static int run_program(char *const argv[]) {
+  struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;
+  sigemptyset(&ignore.sa_mask);
+  sigaction(SIGINT, &ignore, &interrupt);
+  sigaction(SIGQUIT, &ignore, &quit);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    execvp(argv[0], argv);
+    _exit(errno == ENOENT ? NOT_FOUND : 126);
+  }
+  int how = 0;
+  while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR) continue;
+  sigaction(SIGINT, &interrupt, NULL);
+  sigaction(SIGQUIT, &quit, NULL);
+  if (child < 0) return 126;
+  return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+}
+
+/* Looks at the model as an answer would, without its weights. */
+static Status check(const char *name, Error *err) {
+  const ModelFlags flags = {.path = name};
+  ModelPlace place = {0};
+  Model *model = NULL;
+  Tokenizer *tokenizer = NULL;
+  Status status = model_place_find(&flags, &place, err);
+  if (status == STATUS_OK) status = model_place_open_known(&place, &flags, &model, err);
+  if (status == STATUS_OK) status = model_tokenizer_open(model, place.path, &tokenizer, err);
+  tokenizer_close(tokenizer);
+  model_close(model);
+  model_place_release(&place);
+  return status;
+}
+
+static Status run(CommandCall *call, Error *err) {
+  static const char *const programs[] = {"hf", "huggingface-cli"}; /* the second one is its older name */
+  char name[512];
+  const char *revision;
+  int how = NOT_FOUND;
+  if (call->n_operands == 0) return error_set(err, STATUS_USAGE, "which model? auk get " HUB_EXAMPLE);
+  TRY(read_name(call->operands[0], name, sizeof name, &revision, err));
+  for (int i = 0; i < 2 && how == NOT_FOUND; i++) {
+    char *argv[] = {(char *)programs[i],
+                    (char *)"download",
+                    name,
+                    revision ? (char *)"--revision" : NULL,
+                    (char *)revision,
+                    NULL};
+    how = run_program(argv);
+  }
+  if (how == NOT_FOUND)
+    return error_set(err, STATUS_FAILED,
+                     "Hugging Face's tool hf is not installed: pip install huggingface_hub, then auk get %s "
+                     "(or hf download %s)",
+                     call->operands[0], call->operands[0]);
+  if (how == 128 + SIGINT || how == STATUS_INTERRUPTED)
+    return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (how != 0) return error_set(err, STATUS_FAILED, "hf download %s failed (exit status %d)", name, how);
+  TRY(check(call->operands[0], err));
+  print_note("auk -m %s runs it", call->operands[0]);
+  return STATUS_OK;
+}
+
+const Interface get_interface = {
+    .usage = "auk get NAME[@REVISION]",
+    .about =
+        "Downloads a model into Hugging Face's cache by Hugging Face's own tool (hf download NAME, which\n"
+        "must be installed; pip install huggingface_hub), and says whether it will run. Exit status:\n"
+        "1 the download failed, 3 auk refuses the model.",
+    .examples = "auk get " HUB_EXAMPLE "\nauk -m " HUB_EXAMPLE " -p \"Hello\"",
+    .max_operands = 1,
+    .run = run,
+};
