@@ -23,6 +23,7 @@ typedef struct {
   size_t n;
   const char *names;  /* the flags that can be set */
   const Flag *beside; /* only commands that have this table, too; NULL: all */
+  bool of_a_model;    /* only in a section */
 } Settable;
 #define TABLE(table) table, sizeof table / sizeof *table
 
@@ -30,17 +31,18 @@ typedef struct {
  * --json, --map), fixes the outcome (-s), or puts more than the answer into a pipe (--show-thinking). The
  * answers of bench stay greedy. */
 static const Settable settable[] = {
-    {TABLE(model_flags), "-m, --tokenizer, --rope-theta, --norm-eps", NULL},
+    {TABLE(model_flags), "-m", NULL, false},
+    {TABLE(model_flags), "--tokenizer, --rope-theta, --norm-eps", NULL, true},
     {TABLE(chat_flags), "-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --chat-template",
-     NULL},
-    {TABLE(answer_flags), "-n, -c, --stop, -v", NULL},
+     NULL, false},
+    {TABLE(answer_flags), "-n, -c, --stop, -v, --plain, --no-wrap", NULL, false},
     {TABLE(sampling_flags),
      "--temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty",
-     answer_flags},
-    {TABLE(device_flags), "-t, --kv, --device, --gpu", NULL},
-    {TABLE(cache_flags), "--cache, --cache-limit", NULL},
-    {TABLE(talk_flags), "--no-history, --no-status, --context-overflow", NULL},
-    {TABLE(reply_flags), "-u", NULL},
+     answer_flags, false},
+    {TABLE(device_flags), "-t, --kv, --device, --gpu", NULL, false},
+    {TABLE(cache_flags), "--cache, --cache-limit", NULL, false},
+    {TABLE(talk_flags), "--no-history, --no-status, --context-overflow", NULL, false},
+    {TABLE(reply_flags), "-u", NULL, false},
 };
 enum { N_SETTABLE = sizeof settable / sizeof *settable };
 
@@ -94,11 +96,14 @@ static bool has_spelling(const Flag *flag, const char *text, size_t size) {
   return false;
 }
 
-static const Flag *find_flag(const char *text, size_t size) {
+static const Flag *find_flag(const char *text, size_t size, bool *of_a_model) {
   const Settable *entry;
   const Flag *flag;
   for (size_t table = 0, index = 0; (flag = next_settable(&table, &index, &entry));)
-    if (has_spelling(flag, text, size)) return flag;
+    if (has_spelling(flag, text, size)) {
+      *of_a_model = entry->of_a_model;
+      return flag;
+    }
   return NULL;
 }
 
@@ -236,8 +241,11 @@ static Status take_line(Settings *settings, char *text, size_t number, int *sect
   char *end = text;
   while (*end && !is_blank(*end) && *end != '=') end++;
   const Word name = {text, (size_t)(end - text)};
-  const Flag *flag = find_flag(name.text, name.size);
+  bool of_a_model = false;
+  const Flag *flag = find_flag(name.text, name.size, &of_a_model);
   if (!flag) return refuse_name(settings, number, name, err);
+  if (of_a_model && *section < 0)
+    return refuse(settings, number, "this belongs to one model: a section [NAME] holds it", err);
   char *value = end;
   while (is_blank(*value)) value++;
   if (*value == '=') value++;

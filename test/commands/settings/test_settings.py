@@ -62,6 +62,7 @@ def test_a_quoted_value_is_a_json_string(settings, stories):
     ("n", "n needs a value (N)"),
     ("kv f61", 'kv is "f61", expected f16|f32|q8: did you mean f16?'),
     ("no-history yes", 'no-history takes no value, found "yes"'),
+    ("rope-theta 1e4", "this belongs to one model: a section [NAME] holds it"),
     ("[coder", "a section is [NAME]"),
     ("[ ]", "a section without a name"),
     ('stop "a', 'a value that begins with " is a JSON string, in " to its end'),
@@ -112,6 +113,8 @@ def test_sections_are_aliases_and_settings_of_a_model(settings, stories, talker)
     assert call("models", "--names").stdout.decode().split("\n")[-4:-1] == ["mine", str(other), "default"]
     call = settings(f"[mine]\nm {other}\nn 5\n")
     assert name_and_tokens(env={"AUK_MODEL": "mine"}) == ("talker", 5)
+    call = settings(f"[mine]\nm {other}\ntokenizer {stories}/tokenizer.json\nplain\nno-wrap\n")
+    assert name_and_tokens("-m", "mine", "-n", 2) == ("talker", 2)
     call = settings(f"m mine\n[mine]\nm {other}\nn 5\n")
     assert name_and_tokens() == ("talker", 5)
 
