@@ -25,7 +25,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NOT_TYPED = {
     r"^sh scripts/bootstrap\.sh ": "installs packages",
     r"^make\b": "builds the program that is tested here",
-    r"^hf download ": "downloads",
+    r"^(hf download|auk get) ": "downloads",
     r"-p 512,2048|-d 8192,32768": "takes a large model, or minutes",
     r"^auk completions fish": "is typed in fish",
     r"^(srun|mpirun|parallel) |> all\.txt": "is typed by map/test_clusters.py",
@@ -49,6 +49,8 @@ FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", 
          "conversations.jsonl": '{"messages": [{"role": "user", "content": "Hi"}]}\n',
          "src/file.h": "", "src/flags.h": "", "src/other.h": ""}
 
+HOME = {"prompts/review.md": "Review this: {}\n", "prompts/translate.md": "In French: {}\n"}  # of ~/.config/auk
+KEPT = ["2026-11-22-1510-why-is-the-sky", "2026-11-22-1500-trees"]  # chats of ten turns
 COPIED = ["LICENSE", "scripts/bootstrap.sh"]  # the repository's own files that lines name
 
 # --- what is typed
@@ -192,7 +194,10 @@ EXPECTED = [
     (r"^auk inspect", (0,), has("LlamaForCausalLM", "context", "weights", "kv cache"), None),
     (r"^auk models(?!.*json)", (0,), has("Qwen/Qwen3-8B-AWQ", "yes"), None),
     (r"^auk cache", (0,), has("TOKENS", "MiB"), r"auk: .*/\.cache/auk: .* MiB"),
-    (r"^auk pack", (0,), nothing, r"auk: .*"),
+    (r"^auk pack|^auk chats rm", (0,), nothing, r"auk: .*"),
+    (r"^auk chat --continue", (0,), text, r"auk: goes on: .*"),
+    (r"^auk chat -f", (0,), text, r"auk: \d+ tokens, in front of your next message.*"),
+    (r"^echo .* > ~/", (0,), nothing, None),
     (r"", (0,), text, None),
 ]
 ENDS = r"auk: the answer is cut: it goes in circles \(-n N lets it\)|auk: the context of \d+ tokens is full.*"
@@ -240,6 +245,14 @@ class Place:
         for name, content in FILES.items():
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_text(content)
+        for name, content in HOME.items():
+            (self.home / ".config" / "auk" / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.home / ".config" / "auk" / name).write_text(content)
+        (self.home / ".local" / "state" / "auk" / "chats").mkdir(parents=True)
+        for name in KEPT:
+            turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}] * 10
+            talk = {"title": name[16:], "turns": 10, "model": str(model), "messages": turns}
+            (self.home / ".local" / "state" / "auk" / "chats" / f"{name}.json").write_text(json.dumps(talk))
         for name in COPIED:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.folder / name)

@@ -131,7 +131,7 @@ static const char pipes[] =
     "\n"
     "  git diff | auk -P review\n"
     "  auk -P translate -p \"Good day\"\n"
-    "  auk -P review --map files.txt\n"
+    "  auk -P review --map lines.txt -n 100\n"
     "\n"
     "In a shell loop that reads lines, run auk with < /dev/null; otherwise auk reads the loop's remaining "
     "lines.\n"
