@@ -26,6 +26,10 @@ typedef struct {
 /* Read-only once loaded. Zero-initialise it. */
 typedef struct {
   char *where; /* begins the messages */
+  /* [image_bytes] The mapping that holds all that is pointed at here but `where` (image.c); NULL: each is
+   * memory of its own. */
+  const void *image;
+  size_t image_bytes;
   Vocab vocab;
   Merge *merges; /* [merge_mask + 1], more than half of them empty */
   size_t merge_mask;
@@ -47,7 +51,7 @@ typedef struct {
 } Bpe;
 
 /* Loads the model's JSON, whose vocab and merges are given as spans; `bytes`: see Bpe. Release it also
- * after a failure. */
+ * after a failure. If bpe->image is set, the tables are there already, and only `where` is missing. */
 Status bpe_load(const char *where, const Json *json, JsonSpan vocab, JsonSpan merges, bool bytes, Bpe *bpe,
                 Error *err);
 void bpe_release(Bpe *bpe);

@@ -21,6 +21,13 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **tokenizer, Error *err);
 void tokenizer_close(Tokenizer *tokenizer);
 
+/* Loads the tokenizer.json at `path` for other processes of this build: its tables as they are in memory, in
+ * memory without a name (sealed), which the descriptor stands for. The caller closes it; -1 after a failure. */
+Status tokenizer_image_make(const char *path, int *descriptor, Error *err);
+/* Opens such memory; the descriptor may be closed afterwards. `name` is for messages. PRECOND it came from a
+ * process of this user that made it */
+Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **tokenizer, Error *err);
+
 /* From now on encoding ends with STATUS_INTERRUPTED within a fraction of a second once *interrupted is not
  * 0, which a signal handler sets. NULL, as at first: never. Not while another thread uses the tokenizer. */
 void tokenizer_heed(Tokenizer *tokenizer, const volatile int *interrupted);

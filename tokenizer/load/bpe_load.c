@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
@@ -12,8 +13,13 @@
 #include "tokenizer/split.h"
 
 void bpe_release(Bpe *bpe) {
-  vocab_release(&bpe->vocab);
   free(bpe->where);
+  if (bpe->image) {
+    munmap((void *)(uintptr_t)bpe->image, bpe->image_bytes);
+    *bpe = (Bpe){0};
+    return;
+  }
+  vocab_release(&bpe->vocab);
   free(bpe->merges);
   free(bpe->code_ids);
   free(bpe->joints.near);
@@ -334,8 +340,10 @@ static Status load_options(const char *where, const Json *json, Bpe *bpe, Error 
 
 Status bpe_load(const char *where, const Json *json, JsonSpan vocab, JsonSpan merges, bool bytes, Bpe *bpe,
                 Error *err) {
-  *bpe = (Bpe){.bytes = bytes, .where = strdup(where)};
+  if (!bpe->image) *bpe = (Bpe){.bytes = bytes};
+  bpe->where = strdup(where);
   if (!bpe->where) return error_set(err, STATUS_FAILED, "out of memory: the model");
+  if (bpe->image) return STATUS_OK;
   const char *type;
   TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", &type, err));
   /* Older files omit the type; the reference then takes a model with vocab and merges for BPE. */

@@ -117,7 +117,7 @@ static Status load_parts(const char *name, const Json *root, const JsonSkip skip
 }
 
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err) {
-  JsonSkip skips[2] = {{.path = "model.vocab"}, {.path = "model.merges"}};
+  JsonSkip skips[2] = {TOKENIZER_SKIPS};
   Json *root;
   TRY(json_parse(name, STATUS_MODEL, text, size, skips, 2, &root, err));
   Status status = load_parts(name, root, skips, tokenizer, err);

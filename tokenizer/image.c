@@ -1,0 +1,166 @@
+/* image.c - a loaded tokenizer for other processes of this program: the tables that take long to load, as they
+ * are in memory, and the rest of tokenizer.json as text.
+ *
+ *   ImageHeader | contents, tokens, slots, token_of | merges | code_ids | joints | strings | JSON without tables
+ *
+ * Called by: commands/keep.   Calls: load.c.
+ * Always true: an image is read by the build that wrote it, in a process of the same user, through a
+ *              descriptor that came from the writer: its bytes are trusted as memory is. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "tokenizer/internal.h"
+
+static const char MAGIC[8] = "auktok01";
+
+enum { CONTENTS, TOKENS, SLOTS, TOKEN_OF, MERGES, CODES, NEAR, FAR, PREFIX, SUFFIX, UNKNOWN, JSON, N_PARTS };
+
+typedef struct {
+  char magic[8];
+  uint64_t at[N_PARTS], size[N_PARTS]; /* bytes from the image's begin; size 0: the part is not there */
+  Bpe bpe;                             /* its pointers have no meaning */
+} ImageHeader;
+
+/* --- making */
+
+static Status add(Buffer *image, ImageHeader *header, int part, const void *bytes, size_t size, Error *err) {
+  static const char zeros[64];
+  TRY(buffer_append(image, zeros, (64 - image->size % 64) % 64, err)); /* aligned for any type */
+  header->at[part] = image->size;
+  header->size[part] = size;
+  return size ? buffer_append(image, bytes, size, err) : STATUS_OK;
+}
+
+static Status add_tables(Buffer *image, ImageHeader *header, const Bpe *bpe, Error *err) {
+  const Vocab *v = &bpe->vocab;
+  const Joints *j = &bpe->joints;
+  TRY(add(image, header, CONTENTS, v->bytes.data, v->bytes.size, err));
+  TRY(add(image, header, TOKENS, v->tokens, v->count * sizeof *v->tokens, err));
+  TRY(add(image, header, SLOTS, v->slots, v->slots ? (v->mask + 1) * sizeof *v->slots : 0, err));
+  TRY(add(image, header, TOKEN_OF, v->token_of, (size_t)v->n_ids * sizeof *v->token_of, err));
+  TRY(add(image, header, MERGES, bpe->merges, (bpe->merge_mask + 1) * sizeof *bpe->merges, err));
+  TRY(add(image, header, CODES, bpe->code_ids, bpe->code_ids ? 0x10000 * sizeof *bpe->code_ids : 0, err));
+  TRY(add(image, header, NEAR, j->near, 256 * 256 / 8, err));
+  TRY(add(image, header, FAR, j->far, j->far ? (j->far_mask + 1) * sizeof *j->far : 0, err));
+  TRY(add(image, header, PREFIX, bpe->prefix, bpe->prefix_size + 1, err));
+  TRY(add(image, header, SUFFIX, bpe->suffix, bpe->suffix_size + 1, err));
+  return add(image, header, UNKNOWN, bpe->unk, bpe->unk_size + 1, err);
+}
+
+/* Appends the JSON text with null in place of the two tables. */
+static Status add_rest(Buffer *image, ImageHeader *header, const char *text, size_t size,
+                       const JsonSkip skips[2], Error *err) {
+  Buffer rest = {0};
+  const bool in_order = skips[0].span.text < skips[1].span.text;
+  const char *at = text;
+  Status status = STATUS_OK;
+  for (int i = 0; i < 2 && status == STATUS_OK; i++) {
+    const JsonSpan span = skips[in_order ? i : 1 - i].span;
+    status = buffer_append(&rest, at, (size_t)(span.text - at), err);
+    if (status == STATUS_OK) status = buffer_append(&rest, "null", 4, err);
+    at = span.text + span.size;
+  }
+  if (status == STATUS_OK) status = buffer_append(&rest, at, (size_t)(text + size - at), err);
+  if (status == STATUS_OK) status = add(image, header, JSON, rest.data, rest.size, err);
+  buffer_release(&rest);
+  return status;
+}
+
+static Status make(const char *path, const char *text, size_t size, Buffer *image, Error *err) {
+  JsonSkip skips[2] = {TOKENIZER_SKIPS};
+  Tokenizer *tokenizer;
+  ImageHeader header;
+  memset(&header, 0, sizeof header);
+  TRY(tokenizer_parse(path, text, size, &tokenizer, err));
+  Status status = json_parse(path, STATUS_MODEL, text, size, skips, 2, NULL, err);
+  if (status == STATUS_OK) status = buffer_append(image, &header, sizeof header, err);
+  if (status == STATUS_OK) status = add_tables(image, &header, &tokenizer->bpe, err);
+  if (status == STATUS_OK) status = add_rest(image, &header, text, size, skips, err);
+  if (status == STATUS_OK) {
+    memcpy(header.magic, MAGIC, sizeof MAGIC);
+    header.bpe = tokenizer->bpe;
+    memcpy(image->data, &header, sizeof header);
+  }
+  tokenizer_close(tokenizer);
+  return status;
+}
+
+Status tokenizer_image_make(const char *path, int *descriptor, Error *err) {
+  MappedFile file;
+  Buffer image = {0};
+  *descriptor = -1;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  Status status = make(path, (const char *)file.data, file.size, &image, err);
+  file_unmap(&file);
+  if (status == STATUS_OK) *descriptor = memfd_create("auk tokenizer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (status == STATUS_OK && *descriptor < 0)
+    status = error_set(err, STATUS_FAILED, "no memory for a copy of %s", path);
+  if (status == STATUS_OK) status = descriptor_write(*descriptor, path, image.data, image.size, err);
+  if (status == STATUS_OK)
+    fcntl(*descriptor, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  buffer_release(&image);
+  return status;
+}
+
+/* --- opening */
+
+static void *part(const unsigned char *image, int which) {
+  const ImageHeader *header = (const ImageHeader *)image;
+  return header->size[which] ? (void *)(uintptr_t)(image + header->at[which]) : NULL;
+}
+
+static Status check(const char *name, const unsigned char *image, size_t size, Error *err) {
+  const ImageHeader *header = (const ImageHeader *)image;
+  bool good = size >= sizeof *header && memcmp(header->magic, MAGIC, sizeof MAGIC) == 0;
+  for (int i = 0; i < N_PARTS && good; i++)
+    good = header->at[i] <= size && header->size[i] <= size - header->at[i];
+  return good ? STATUS_OK : error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
+}
+
+/* The tables of the image, which belong to the Bpe from here on: it unmaps them. */
+static Bpe tables(const unsigned char *image, size_t size) {
+  Bpe bpe = ((const ImageHeader *)image)->bpe;
+  bpe.image = image;
+  bpe.image_bytes = size;
+  bpe.where = NULL;
+  bpe.vocab.bytes.data = part(image, CONTENTS);
+  bpe.vocab.tokens = part(image, TOKENS);
+  bpe.vocab.slots = part(image, SLOTS);
+  bpe.vocab.token_of = part(image, TOKEN_OF);
+  bpe.merges = part(image, MERGES);
+  bpe.code_ids = part(image, CODES);
+  bpe.joints.near = part(image, NEAR);
+  bpe.joints.far = part(image, FAR);
+  bpe.prefix = part(image, PREFIX);
+  bpe.suffix = part(image, SUFFIX);
+  bpe.unk = part(image, UNKNOWN);
+  return bpe;
+}
+
+Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **out, Error *err) {
+  struct stat state;
+  *out = NULL;
+  if (fstat(descriptor, &state) != 0 || state.st_size < (off_t)sizeof(ImageHeader))
+    return error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
+  const size_t size = (size_t)state.st_size;
+  unsigned char *image = mmap(NULL, size, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (image == MAP_FAILED) return error_set(err, STATUS_FAILED, "%s: cannot map the copy in memory", name);
+  Status status = check(name, image, size, err);
+  Tokenizer *tokenizer = status ? NULL : mem_alloc(1, sizeof *tokenizer, "a tokenizer", err);
+  if (!tokenizer) {
+    munmap(image, size);
+    return status ? status : STATUS_FAILED;
+  }
+  tokenizer->bpe = tables(image, size);
+  status = tokenizer_load(name, part(image, JSON), ((const ImageHeader *)image)->size[JSON], tokenizer, err);
+  if (status == STATUS_OK)
+    *out = tokenizer;
+  else
+    tokenizer_close(tokenizer);
+  return status;
+}
