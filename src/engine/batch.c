@@ -31,6 +31,7 @@ typedef struct {
   bool long_rope;
   bool again;      /* its pages were taken back once */
   int n_rows;      /* in this step */
+  bool waits;      /* TURN_WAIT: it has none */
   Drafter drafter; /* name NULL: none */
   Guessing guessing;
   Guesses guesses;     /* of this step: rows after the sequence's own */
@@ -225,10 +226,15 @@ static void leave(Batch *b, int index) {
   b->idle[b->sizes.n_sequences - b->n_active - 1] = s;
 }
 
+/* The most tokens of the request's sequence. */
+static int context_of(const Batch *b, const BatchRequest *r) {
+  return r->n_ctx > 0 && r->n_ctx < b->sizes.n_ctx ? r->n_ctx : b->sizes.n_ctx;
+}
+
 static Status check_request(const Batch *b, const BatchRequest *r, Error *err) {
-  const int n = r->n_ids - (r->n_scored > 0);
-  if (n < 1 || n > b->sizes.n_ctx || r->n_scored < 0 || r->n_scored > n)
-    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, b->sizes.n_ctx);
+  const int n = r->n_ids - (r->n_scored > 0), n_ctx = context_of(b, r);
+  if (n < 1 || n > n_ctx || r->n_scored < 0 || r->n_scored > n)
+    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, n_ctx);
   for (int i = 0; i < r->n_ids; i++)
     if (r->ids[i] < 0 || r->ids[i] >= b->config->vocab_size)
       return error_set(err, STATUS_USAGE, "token %d has id %d, expected 0 to %d", i, (int)r->ids[i],
@@ -255,7 +261,7 @@ static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   result->status = generation_take(&s->generation, id, is_forced, &ended, &result->error);
   if (result->status || ended) return false;
   result->generated.reason = FINISH_CONTEXT;
-  if (s->n_ids == b->sizes.n_ctx) return false;
+  if (s->n_ids == context_of(b, &s->request)) return false;
   s->ids[s->n_ids++] = id;
   sampler_count_token(s->sampler, id, true);
   return true;
@@ -278,7 +284,8 @@ static bool take_next(Batch *b, Sequence *s, int row) {
   if (!s->request.generate.score) return take_token(b, s, id, is_forced) && take_forced(b, s);
   result->status = b->backend->read_logits(b->state, row, b->logits, &result->error);
   if (result->status == STATUS_OK)
-    result->status = s->request.generate.score(s->request.user, b->logits, id, &result->error);
+    result->status = generation_score(&s->request.generate, s->request.user, b->logits, b->config->vocab_size,
+                                      id, &result->error);
   return result->status == STATUS_OK && take_token(b, s, id, is_forced);
 }
 
@@ -302,7 +309,7 @@ static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, 
                                                      : s->n_ids;
   b->n_prompt += s->n_ids;
   b->n_answer += s->n_expected;
-  s->long_rope = s->again = false;
+  s->long_rope = s->again = s->waits = false;
   s->n_same = 0;
   if (b->n_guesses > 0) guessing_begin(&s->guessing, b->n_guesses, &s->drafter, b->backend->row_cost, false);
   s->guessing.always = b->guess_always;
@@ -461,7 +468,7 @@ static int room_for_guesses(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->request.generate;
   const int original = rope_original_context(b->config);
   int room = s->n_pages * b->backend->page_tokens - s->n_ids;
-  if (room > b->sizes.n_ctx - s->n_ids) room = b->sizes.n_ctx - s->n_ids;
+  if (room > context_of(b, &s->request) - s->n_ids) room = context_of(b, &s->request) - s->n_ids;
   if (!s->long_rope && room > original - s->n_ids) room = original - s->n_ids;
   const int left = generate->max_tokens - s->result.generated.n_generated - s->generation.n_forced - 1;
   return generate->max_tokens > 0 && room > left ? left : room;
@@ -474,7 +481,7 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     s->guesses.n = s->n_right = 0;
-    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0) continue;
+    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0 || s->request.turn) continue;
     const int rows = b->sizes.max_chunk - b->n_rows, room = room_for_guesses(b, s);
     int most = rows < n_logits ? rows : n_logits;
     if (most > room) most = room;
@@ -500,11 +507,12 @@ static Status plan_step(Batch *b, Error *err) {
   b->n_taken_back = b->n_rows = 0;
   for (int i = 0; i < b->n_active; i++) {
     b->active[i]->n_rows = 0;
-    n_generating += !is_prefilled(b->active[i]);
+    n_generating += !b->active[i]->waits && !is_prefilled(b->active[i]);
   }
   for (int prompts = 0; prompts < 2; prompts++) {
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
+      if (s->waits) continue;
       choose_rope(b, s); /* may make a sequence that generates one that is prefilled */
       if (s->n_rows > 0 || is_prefilled(s) != prompts) continue;
       /* A row is left for each of the sequences after it that generate. */
@@ -570,6 +578,14 @@ static void restrict_rows(Batch *b) {
     if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
 }
 
+/* Reports a step of a sequence whose prompt was not complete before it; n: rows with logits. */
+static void report_prompt(const BatchJob *job, Sequence *s, int n) {
+  if (s->result.prefill_ms != 0 || s->n_rows == 0) return;
+  if (n > 0) s->result.prefill_ms = clock_ms() - s->start_ms;
+  if (job->progress)
+    job->progress(job->user, &s->request, &s->result, n > 0 ? s->n_ids : s->n_past, s->n_ids);
+}
+
 /* Takes the results of a step; sequences that end leave. */
 static Status take_step(Batch *b, const BatchJob *job, Error *err) {
   int row = 0;
@@ -579,7 +595,7 @@ static Status take_step(Batch *b, const BatchJob *job, Error *err) {
     const int before = s->n_past - s->n_rows, first = first_logits(s);
     const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
     bool goes_on = true;
-    if (n > 0 && s->result.prefill_ms == 0) s->result.prefill_ms = clock_ms() - s->start_ms;
+    report_prompt(job, s, n);
     if (is_scored(s)) {
       TRY(take_scores(b, s, row, n, err));
       goes_on = s->n_past < s->n_ids;
@@ -656,12 +672,46 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   return b->n_guesses > 0 ? take_guessed(b, job, step.n_logit_rows, err) : STATUS_OK;
 }
 
-static Status run(Batch *b, const BatchJob *job, Error *err) {
+/* Asks a sequence for its turn. Tokens that are forced by it are taken, after which it is asked again. */
+static BatchTurn take_turn(Batch *b, Sequence *s) {
   for (;;) {
+    TokenReply reply = {0};
+    const BatchTurn turn = s->request.turn ? s->request.turn(s->request.user, &reply) : TURN_GO;
+    if (turn == TURN_END) s->result.generated.reason = FINISH_INTERRUPTED;
+    if (turn != TURN_GO || reply.n_forced == 0) return turn;
+    s->generation.forced = reply.forced;
+    s->generation.n_forced = reply.n_forced;
+    if (s->request.generate.score) return TURN_GO;
+    if (!take_forced(b, s)) return TURN_END;
+  }
+}
+
+/* *all_wait: no sequence has a row in the next step. */
+static Status take_turns(Batch *b, const BatchJob *job, bool *all_wait, Error *err) {
+  *all_wait = b->n_active > 0;
+  for (int i = 0; i < b->n_active;) {
+    Sequence *s = b->active[i];
+    const BatchTurn turn = take_turn(b, s);
+    if (turn == TURN_END) {
+      TRY(end_sequence(b, job, s, err));
+      continue;
+    }
+    s->waits = turn == TURN_WAIT;
+    *all_wait &= s->waits;
+    i++;
+  }
+  *all_wait &= b->n_active > 0;
+  return STATUS_OK;
+}
+
+static Status run(Batch *b, const BatchJob *job, Error *err) {
+  for (bool all_wait = false;;) {
     if (job->interrupted && *job->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    if (job->listen) TRY(job->listen(job->user, all_wait, err));
     TRY(take_requests(b, job, err));
     if (b->n_active == 0) return STATUS_OK;
-    TRY(run_step(b, job, err));
+    TRY(take_turns(b, job, &all_wait, err));
+    if (!all_wait) TRY(run_step(b, job, err));
   }
 }
 

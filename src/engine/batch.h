@@ -37,6 +37,9 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
 void batch_close(Batch *batch);
 int batch_context(const Batch *batch);
 
+/* What a sequence does in the next step. */
+typedef enum { TURN_GO, TURN_WAIT, TURN_END } BatchTurn;
+
 /* An answer to generate, or tokens to score. ids and sampler are copied; the rest is valid until done(). */
 typedef struct {
   const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size) */
@@ -46,7 +49,11 @@ typedef struct {
   TokenSink sink;
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;
-  void *user; /* the sink's and done()'s */
+  int n_ctx; /* most tokens of this sequence; 0, or more than the batch's: those */
+  /* Asked before each step; NULL: TURN_GO. For a sink whose wishes come later than its return: the reply,
+   * zeroed before, is as the sink's. TURN_WAIT: no row in this step; TURN_END: done(), FINISH_INTERRUPTED. */
+  BatchTurn (*turn)(void *user, TokenReply *reply);
+  void *user; /* the sink's, turn()'s and done()'s */
 } BatchRequest;
 
 typedef struct {
@@ -74,6 +81,12 @@ typedef struct {
   void (*step)(void *user, const BatchStep *step); /* before each step; may be NULL */
   const volatile int *interrupted;                 /* or NULL */
   void *user;
+  /* After a step that computed a part of a request's prompt: `done` of `total` tokens are there. With the
+   * last, n_reused and prefill_ms of the result are set, and no token was passed on. May be NULL. */
+  void (*progress)(void *user, const BatchRequest *request, const BatchResult *result, int done, int total);
+  /* Before each step, for what comes from outside; may_wait: each sequence that is left has TURN_WAIT. May be
+   * NULL if no request has a turn(). */
+  Status (*listen)(void *user, bool may_wait, Error *err);
 } BatchJob;
 
 /* Answers all requests. After STATUS_INTERRUPTED or another failure, done() is not called for those that were

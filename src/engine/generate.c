@@ -55,7 +55,14 @@ static Status next_token(Session *session, const GenerateOptions *options, void 
 static Status score(Session *session, const GenerateOptions *options, void *user, int32_t id, Error *err) {
   const float *logits;
   TRY(session_last_logits(session, &logits, err));
-  return options->score(user, logits, id, err);
+  return generation_score(options, user, logits, session_vocab(session), id, err);
+}
+
+Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
+                        int32_t id, Error *err) {
+  TokenScore scores[MOST_BEST + 1];
+  log_probabilities(logits, vocab_size, id, options->n_best, scores);
+  return options->score(user, scores, err);
 }
 
 bool generation_forced(Generation *g, int32_t *id) {

@@ -14,6 +14,8 @@ typedef enum {
 } FinishReason;
 const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
 
+enum { MOST_BEST = 100 }; /* tokens that are scored in a token's place */
+
 /* The sink's wish for what follows a token; zeroed before each call. */
 typedef struct {
   bool stop; /* the end, with FINISH_STOP */
@@ -31,15 +33,18 @@ typedef struct {
   const int32_t *eos; /* [n_eos] */
   int n_eos;
   bool ignore_eos;
+  bool may_force;        /* the sink may reply with forced tokens; `allow` implies it */
   const int32_t *forced; /* [n_forced] the first tokens, as in a TokenReply */
   int n_forced;
   /* Called before each token that the model samples, with the sink's `user`: sets *mask to the tokens that
    * may be next (session_allow), which it keeps unchanged until the next call, or to NULL: all. NULL: all may
    * always be. */
   Status (*allow)(void *user, const uint64_t **mask, Error *err);
-  /* Called before each token that the sink gets, and for an end token, with the model's logits that it was
-   * chosen from or, forced, stands in for. Tokens then are computed one by one. May be NULL. */
-  Status (*score)(void *user, const float *logits, int32_t id, Error *err);
+  /* Called before each token that the sink gets, and for an end token, with [n_best + 1] scores of it
+   * (log_probabilities()) by the logits that it was chosen from or, forced, stands in for. Tokens then are
+   * computed one by one. May be NULL. n_best: 0 .. MOST_BEST */
+  Status (*score)(void *user, const TokenScore *scores, Error *err);
+  int n_best;
   const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
 } GenerateOptions;
 
@@ -59,6 +64,10 @@ typedef struct {
   const int32_t *forced; /* [n_forced] tokens that the sink has not had yet */
   int n_forced;
 } Generation;
+
+/* Scores a token for the options' score(). */
+Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
+                        int32_t id, Error *err);
 
 /* The next token if it is forced. */
 bool generation_forced(Generation *generation, int32_t *id);

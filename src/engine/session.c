@@ -135,6 +135,10 @@ int session_context(const Session *s) {
   return s->sizes.n_ctx;
 }
 
+int session_vocab(const Session *s) {
+  return s->config->vocab_size;
+}
+
 const int32_t *session_ids(const Session *s) {
   return s->ids;
 }

@@ -38,6 +38,7 @@ void session_close(Session *session);
 
 int session_length(const Session *session);
 int session_context(const Session *session); /* n_ctx */
+int session_vocab(const Session *session);   /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);
 
 /* Called between prefill steps with the number of tokens done; returning false stops with

@@ -123,7 +123,8 @@ static Status run_items(const Model *of, Item *items, int n, BatchOptions option
   run->n = n;
   run->n_sequences = options.n_sequences;
   run->chunk = batch_sizes(&options, &paged_backend, &of->config).max_chunk;
-  const BatchJob job = {next, done, look, &run->interrupted, run};
+  const BatchJob job = {
+      .next = next, .done = done, .step = look, .interrupted = &run->interrupted, .user = run};
   Status status = batch_run(batch, &job, &err);
   assert_int_equal(batch_pages_used(batch), 0);
   batch_close(batch);
@@ -352,7 +353,10 @@ static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
   assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
   do {
     stream.interrupted = 0;
-    const BatchJob job = {next_of_stream, done_of_stream, NULL, &stream.interrupted, &stream};
+    const BatchJob job = {.next = next_of_stream,
+                          .done = done_of_stream,
+                          .interrupted = &stream.interrupted,
+                          .user = &stream};
     status = batch_run(batch, &job, &err);
     assert_int_equal(batch_pages_used(batch), 0);
     stream.n_made = stream.n_done;

@@ -282,13 +282,12 @@ static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
 }
 
 /* Puts a token's scores after the list's; take_token() counts them, which an end token does not reach. */
-static Status score(void *user, const float *logits, int32_t id, Error *err) {
+static Status score(void *user, const TokenScore *scores, Error *err) {
   const Answer *answer = user;
   ScoreList *list = answer->sink->scores;
   const size_t n = (size_t)list->n_best + 1;
   TRY(mem_grow(&list->items, &list->capacity, list->count + n, sizeof *list->items, "scores", err));
-  log_probabilities(logits, answer->assistant->model->config.vocab_size, id, list->n_best,
-                    list->items + list->count);
+  memcpy(list->items + list->count, scores, n * sizeof *scores);
   return STATUS_OK;
 }
 
@@ -301,6 +300,8 @@ static Status choose_options(Answer *answer, GenerateOptions *options, Error *er
       .ignore_eos = a->flags->answer.ignore_eos,
       .allow = answer->bound.form ? allow : NULL,
       .score = answer->sink->scores ? score : NULL,
+      .n_best = answer->sink->scores ? answer->sink->scores->n_best : 0,
+      .may_force = answer->bound.form || answer->budget >= 0,
       .interrupted = a->interrupted,
   };
   return limit_thought(answer, &options->forced, &options->n_forced, err);

@@ -26,7 +26,7 @@ const Flag reply_flags[] = {
                 "of --json"),
     FLAG_SWITCH("--ids", ReplyFlags, ids, "token ids of prompt and answer in the JSON object"),
     FLAG_INT(
-        "--logprobs, --n-probs", "N", ReplyFlags, logprobs, 1, 100,
+        "--logprobs, --n-probs", "N", ReplyFlags, logprobs, 1, MOST_BEST,
         "logprobs in the JSON object: the log-probability of each token and of the N likeliest in its place"),
     FLAG_SWITCH("-x, --extract", ReplyFlags, code,
                 "only the first fenced code block, which then ends the answer; it fails where there is none"),
