@@ -430,6 +430,7 @@ static size_t batch_share(const Assistant *a, size_t left) {
 /* Chooses the pages of the batch: enough for all sequences, or what its share of the memory holds, but at
  * least those of one context. */
 static void choose_pages(Assistant *a, size_t share) {
+  a->batch_options.n_pages = 0; /* as many as there could be */
   const StateOptions all = batch_sizes(&a->batch_options, a->device.backend, &a->model->config);
   int low = (all.n_ctx - 1) / a->device.backend->page_tokens + 1, high = all.n_pages;
   while (low < high) {
