@@ -119,7 +119,8 @@ static Status check(const char *name, const unsigned char *image, size_t size, E
   bool good = size >= sizeof *header && memcmp(header->magic, MAGIC, sizeof MAGIC) == 0;
   for (int i = 0; i < N_PARTS && good; i++)
     good = header->at[i] <= size && header->size[i] <= size - header->at[i];
-  return good ? STATUS_OK : error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
+  return good ? STATUS_OK
+              : error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
 }
 
 /* The tables of the image, which belong to the Bpe from here on: it unmaps them. */

@@ -25,7 +25,10 @@ struct Tokenizer {
 };
 
 /* The members of tokenizer.json that are read from their text, without a tree. */
-#define TOKENIZER_SKIPS {.path = "model.vocab"}, {.path = "model.merges"}
+#define TOKENIZER_SKIPS                                                                                      \
+  {.path = "model.vocab"}, {                                                                                 \
+    .path = "model.merges"                                                                                   \
+  }
 
 /* Fills a zeroed tokenizer, or one with the tables of an image (bpe.h), from JSON text. */
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err);

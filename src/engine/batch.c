@@ -408,12 +408,15 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Takes the pages of the youngest sequence that has any, if it is younger than s. */
+/* Takes the pages of the youngest sequence that has any, of those that are younger than s or wait. */
 static bool take_back_youngest(Batch *b, const Sequence *s) {
-  for (int i = b->n_active - 1; b->active[i] != s; i--) {
-    if (b->active[i]->n_pages == 0) continue;
-    give_back(b, b->active[i]);
-    b->active[i]->again = true;
+  bool younger = true;
+  for (int i = b->n_active - 1; i >= 0; i--) {
+    Sequence *other = b->active[i];
+    younger &= other != s;
+    if (other == s || other->n_pages == 0 || (!younger && !other->waits)) continue;
+    give_back(b, other);
+    other->again = true;
     b->n_taken_back++;
     return true;
   }
@@ -422,9 +425,12 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* True if the sequence may begin: the pages that are free hold all that it has, or it is the oldest. */
+/* True if the sequence may begin: the pages that are free hold all that it has, or it is the oldest of those that
+ * do not wait. */
 static bool may_begin(const Batch *b, const Sequence *s) {
-  return s->n_past > 0 || s == b->active[0] || page_pool_free(b->pool) > pages_of(b->backend, s->n_ids);
+  int oldest = 0;
+  while (b->active[oldest]->waits) oldest++;
+  return s->n_past > 0 || s == b->active[oldest] || page_pool_free(b->pool) > pages_of(b->backend, s->n_ids);
 }
 
 /* Gives the sequence at most n rows of this step. *n_logits: rows of logits that may still be asked for. */
@@ -600,7 +606,7 @@ static Status take_step(Batch *b, const BatchJob *job, Error *err) {
       TRY(take_scores(b, s, row, n, err));
       goes_on = s->n_past < s->n_ids;
     } else if (n > 0) {
-      goes_on = !s->result.status && take_next(b, s, row);
+      goes_on = !s->result.status && s->request.generate.max_tokens != 0 && take_next(b, s, row);
     }
     row += n + s->guesses.n;
     if (goes_on)

@@ -45,7 +45,7 @@ typedef struct {
   const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size) */
   int n_ids;
   const SamplerSettings *sampler;
-  GenerateOptions generate; /* max_tokens other than 0; `interrupted` is BatchJob's */
+  GenerateOptions generate; /* `interrupted` is BatchJob's */
   TokenSink sink;
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;

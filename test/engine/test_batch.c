@@ -353,10 +353,8 @@ static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
   assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
   do {
     stream.interrupted = 0;
-    const BatchJob job = {.next = next_of_stream,
-                          .done = done_of_stream,
-                          .interrupted = &stream.interrupted,
-                          .user = &stream};
+    const BatchJob job = {
+        .next = next_of_stream, .done = done_of_stream, .interrupted = &stream.interrupted, .user = &stream};
     status = batch_run(batch, &job, &err);
     assert_int_equal(batch_pages_used(batch), 0);
     stream.n_made = stream.n_done;

@@ -17,9 +17,14 @@
 #include "tokenizer/tokenizer.h"
 
 static const char *const texts[] = {
-    "Hello, world!",        "  two  spaces\n\n\tand a tab",   "caf\xc3\xa9 \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80",
-    "<s>[INST] x </s>",     "<|im_start|>user\nhi<|im_end|>", "def f(x):\n    return x**2  # 1234567",
-    "\xcc\x81 a\xcc\x81 \xef\xac\x81", "",
+    "Hello, world!",
+    "  two  spaces\n\n\tand a tab",
+    "caf\xc3\xa9 \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80",
+    "<s>[INST] x </s>",
+    "<|im_start|>user\nhi<|im_end|>",
+    "def f(x):\n    return x**2  # 1234567",
+    "\xcc\x81 a\xcc\x81 \xef\xac\x81",
+    "",
 };
 
 static void assert_same(const Tokenizer *loaded, const Tokenizer *opened) {
@@ -42,7 +47,8 @@ static void assert_same(const Tokenizer *loaded, const Tokenizer *opened) {
       for (int which = 0; which < 2; which++) {
         const Tokenizer *t = which ? opened : loaded;
         const EncodeOptions options = {.add_special = true, .parse_special = parse};
-        assert_int_equal(tokenizer_encode(t, texts[i], strlen(texts[i]), options, &ids[which], &err), STATUS_OK);
+        assert_int_equal(tokenizer_encode(t, texts[i], strlen(texts[i]), options, &ids[which], &err),
+                         STATUS_OK);
         assert_int_equal(tokenizer_decode(t, ids[which].ids, ids[which].count, true, &text[which], &err),
                          STATUS_OK);
       }
@@ -59,9 +65,9 @@ static void assert_same(const Tokenizer *loaded, const Tokenizer *opened) {
 }
 
 static void image_is_the_tokenizer(void **state) {
-  static const char *const patterns[] = {"test/data/*/tokenizer.json", "test/data/miniatures/*/tokenizer.json",
-                                         "test/data/tokenizers/*.json",
-                                         "test/data/tokenizers/*/tokenizer.json"};
+  static const char *const patterns[] = {
+      "test/data/*/tokenizer.json", "test/data/miniatures/*/tokenizer.json", "test/data/tokenizers/*.json",
+      "test/data/tokenizers/*/tokenizer.json"};
   (void)state;
   int n = 0;
   for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
@@ -98,7 +104,8 @@ static void other_memory_is_refused(void **state) {
   close(descriptor);
   assert_int_equal(tokenizer_image_make("test/data/missing.json", &descriptor, &err), STATUS_MODEL);
   assert_int_equal(descriptor, -1);
-  assert_int_equal(tokenizer_image_make("test/data/stories260K-awq/tokenizer.json", &descriptor, &err), STATUS_OK);
+  assert_int_equal(tokenizer_image_make("test/data/stories260K-awq/tokenizer.json", &descriptor, &err),
+                   STATUS_OK);
   assert_int_equal(write(descriptor, noise, 16), -1);
   close(descriptor);
 }
