@@ -34,7 +34,9 @@ BUILDS      := $(filter all install gpu-programs test-gpu torture-gpu,$(or $(MAK
 CUDA        := $(if $(and $(shell command -v $(NVCC)),$(GPUS)$(BUILDS)),1,0)
 STATIC       = 0
 
-Q            = $(if $(V),,@echo "  $@";)
+# On a terminal what is made is told in one line, which the next one overwrites.
+ONE_LINE     = $(and $(MAKE_TERMOUT),$(filter-out dumb,$(TERM)))
+Q            = $(if $(V),,@$(if $(ONE_LINE),printf '\033[K  %s\r' '$@',echo "  $@");)
 
 .DEFAULT_GOAL := all
 .PHONY: all test test-unit test-gpu gpu-programs demo bench lint format fuzz fuzz-programs torture torture-gpu torture-program \
@@ -140,6 +142,7 @@ TESTS := $(foreach room,$(ROOMS),$(call tests_of,$(room)))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/fuzz/fuzz_*.c))
 
 all: $(BUILD)/auk
+	@$(if $(ONE_LINE),printf '\033[K%s is built\n' '$<',:)
 
 shared_library = $(shell $(CC) -print-file-name=lib$(lib).so)
 library_name = $$(objdump -p $(shared_library) | awk '/SONAME/ {print $$2}')
@@ -220,7 +223,7 @@ $(BUILD)/cuda/ops/sample.o $(BUILD)/cuda/ops/sample_top_k.o: AUK_NVCCFLAGS += -f
   $(patsubst %.cu,$(BUILD)/%.d,$(wildcard test/cuda/*.cu))
 
 test: $(BUILD)/auk $(TESTS)
-	@$(PYTHON) scripts/run_tests.py $(BUILD) $(TESTS)
+	@$(if $(ONE_LINE),printf '\033[K';) $(PYTHON) scripts/run_tests.py $(BUILD) $(TESTS)
 
 test-unit: $(TESTS)
 	@$(PYTHON) scripts/run_tests.py $(BUILD) --only-c $(TESTS)
@@ -269,7 +272,7 @@ $(BUILD)/torture: $(HOST)/main.o $(BUILD)/test/torture/faults.o $(FAULTS_CUDA) $
 	  $(patsubst -lpcre2-8,$(or $(filter /%,$(shell $(CC) -print-file-name=libpcre2-8.a)),-lpcre2-8),$(call libraries,commands))
 
 demo: $(BUILD)/auk
-	@AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/demo.sh
+	@$(if $(ONE_LINE),printf '\033[K';) AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/demo.sh
 
 bench: $(BUILD)/auk
 	@AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/bench.sh

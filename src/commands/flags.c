@@ -3,6 +3,7 @@
 #include "commands/flags.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +149,7 @@ static bool has_name(const char *names, const char *text, size_t size) {
 }
 
 static const Flag common_flags[] = {
-    {.names = "-h, --help", .help = "says all this", .kind = KIND_SWITCH},
+    {.names = "-h, --help", .help = "says this; --help all lists every flag", .kind = KIND_SWITCH},
     {.names = "--no-config", .help = "without the file of settings", .kind = KIND_SWITCH},
 };
 static const FlagGroup common_group = FLAG_GROUP("Every command", common_flags);
@@ -271,29 +272,55 @@ static Status check_rules(const FlagParse *parse, Error *err) {
 
 /* --- help */
 
-enum { HELP_COLUMN = 34, HELP_WIDTH = 100 };
+enum { HELP_COLUMN = 28, HELP_WIDTH = 80 };
 
-/* Appends `help`, wrapped at spaces to HELP_WIDTH; the cursor is at HELP_COLUMN. */
-static Status put_wrapped(Buffer *out, const char *help, Error *err) {
-  size_t room = HELP_WIDTH - HELP_COLUMN, column = 0;
-  for (const char *word = help; *word;) {
-    size_t length = strcspn(word, " ");
+/* Appends text[0..size), wrapped at blanks to HELP_WIDTH; the cursor is at `indent`, where rows begin. A
+ * newline is a blank. */
+static Status put_wrapped(Buffer *out, const char *text, size_t size, int indent, Error *err) {
+  size_t room = (size_t)(HELP_WIDTH - indent), column = 0;
+  for (const char *word = text, *end = text + size; word < end;) {
+    size_t length = 0;
+    while (word + length < end && word[length] != ' ' && word[length] != '\n') length++;
     if (column && column + 1 + length > room) {
-      TRY(buffer_printf(out, err, "\n%*s", HELP_COLUMN, ""));
+      TRY(buffer_printf(out, err, "\n%*s", indent, ""));
       column = 0;
     }
-    if (column) TRY(buffer_append(out, " ", 1, err));
+    if (column && length) TRY(buffer_append(out, " ", 1, err));
     TRY(buffer_append(out, word, length, err));
-    column += length + (column > 0);
-    word += length;
-    word += strspn(word, " ");
+    column += length + (column > 0 && length > 0);
+    word += length + 1;
   }
   return buffer_append(out, "\n", 1, err);
 }
 
-static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
+/* Appends an interface's about. A line that ends a sentence before its 85th column ends a paragraph; lines
+ * that begin with a blank stay as they are. */
+static Status put_about(Buffer *out, const char *about, Error *err) {
+  enum { FULL = 85 };
+  for (const char *start = about, *line = about; *line;) {
+    const size_t length = strcspn(line, "\n");
+    const char *next = line + length + (line[length] == '\n');
+    const bool verbatim = *line == ' ' || length == 0, ends = !*next || *next == ' ' || *next == '\n';
+    const bool sentence = length && length < FULL && line[length - 1] == '.';
+    if (verbatim) {
+      TRY(buffer_append(out, line, (size_t)(next - line), err));
+      start = next;
+    } else if (ends || sentence) {
+      TRY(put_wrapped(out, start, (size_t)(line + length - start), 0, err));
+      start = next;
+    }
+    line = next;
+  }
+  return STATUS_OK;
+}
+
+/* Appends a flag with its first `most_names` names. */
+static Status put_flag(Buffer *out, const Flag *flag, int most_names, Error *err) {
   size_t start = out->size;
-  TRY(buffer_printf(out, err, "  %s", flag->names));
+  Word name;
+  int n = 0;
+  for (const char *at = flag->names; n < most_names && flag_next_name(&at, &name); n++)
+    TRY(buffer_printf(out, err, "%s%.*s", n ? ", " : "  ", (int)name.size, name.text));
   if (flag->argument) TRY(buffer_printf(out, err, " %s", flag->argument));
   size_t width = out->size - start;
   if (width + 2 > HELP_COLUMN) {
@@ -301,7 +328,7 @@ static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
     width = 0;
   }
   TRY(buffer_printf(out, err, "%*s", (int)(HELP_COLUMN - width), ""));
-  return put_wrapped(out, flag->help, err);
+  return put_wrapped(out, flag->help, strlen(flag->help), HELP_COLUMN, err);
 }
 
 /* Appends lines with `first` before the first and `rest` before the others. */
@@ -314,24 +341,44 @@ static Status put_lines(Buffer *out, const char *lines, const char *first, const
   return STATUS_OK;
 }
 
-static Status put_help(Buffer *out, const Interface *interface, Error *err) {
+static Status put_examples(Buffer *out, const Interface *interface, Error *err) {
+  if (!interface->examples) return STATUS_OK;
+  TRY(buffer_append_string(out, "\nExamples:\n", err));
+  return put_lines(out, interface->examples, "  ", "  ", err);
+}
+
+/* Appends the flags that most people use. */
+static Status put_first_screen(Buffer *out, const Interface *interface, Error *err) {
+  const char *about = interface->about;
+  size_t n_flags = 0, offset, first = strcspn(about, ".");
+  while (interface_flag(interface, n_flags, &offset)) n_flags++;
+  TRY(put_wrapped(out, about, first + (about[first] == '.'), 0, err));
+  TRY(put_examples(out, interface, err));
+  TRY(buffer_append_string(out, "\nFlags:\n", err));
+  Word name;
+  for (const char *at = interface->usual_flags; flag_next_name(&at, &name);)
+    TRY(put_flag(out, find_flag(interface, name.text, name.size).flag, 2, err));
+  TRY(put_flag(out, &common_flags[0], INT_MAX, err));
+  return buffer_printf(out, err, "\n--help all lists all %zu flags, man auk explains them.\n", n_flags);
+}
+
+static Status put_help(Buffer *out, const Interface *interface, bool all, Error *err) {
   TRY(put_lines(out, interface->usage, "usage: ", "       ", err));
-  TRY(buffer_printf(out, err, "\n%s\n", interface->about));
-  if (interface->examples) {
-    TRY(buffer_append_string(out, "\nExamples:\n", err));
-    TRY(put_lines(out, interface->examples, "  ", "  ", err));
-  }
+  TRY(buffer_append(out, "\n", 1, err));
+  if (interface->usual_flags && !all) return put_first_screen(out, interface, err);
+  TRY(put_about(out, interface->about, err));
+  TRY(put_examples(out, interface, err));
   const FlagGroup *group;
   for (size_t g = 0; (group = interface_group(interface, g)); g++) {
     TRY(buffer_printf(out, err, "\n%s:\n", group->title));
-    for (size_t f = 0; f < group->n_flags; f++) TRY(put_flag(out, &group->flags[f], err));
+    for (size_t f = 0; f < group->n_flags; f++) TRY(put_flag(out, &group->flags[f], INT_MAX, err));
   }
   return STATUS_OK;
 }
 
-static Status print_help(const Interface *interface, Error *err) {
+static Status print_help(const Interface *interface, const char *which, Error *err) {
   Buffer out = {0};
-  Status status = put_help(&out, interface, err);
+  Status status = put_help(&out, interface, which && strcmp(which, "all") == 0, err);
   if (status == STATUS_OK) status = output_write(out.data, out.size, err);
   buffer_release(&out);
   return status;
@@ -389,7 +436,7 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
       ended = true;
     } else if (!ended && (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0)) {
       parse->helped = true;
-      return print_help(interface, err);
+      return print_help(interface, at + 1 < argc ? argv[at + 1] : NULL, err);
     } else if (!ended && (strcmp(text, "--no-config") == 0 || strcmp(text, "--no_config") == 0)) {
       parse->no_config = true;
     } else if (!ended && text[0] == '-' && text[1]) {

@@ -176,6 +176,7 @@ typedef struct {
   size_t n_groups;
   const FlagRule *rules; /* [n_rules] */
   size_t n_rules;
+  const char *usual_flags;   /* "-m, -p": those that --help shows, where --help all shows more; or NULL */
   size_t max_operands;       /* arguments that are not flags; more are refused */
   ValueHint operands;        /* their meaning; VALUE_MODEL: one in place of -m */
   const char *operand_words; /* "bash|zsh|fish" if operands are a choice, else NULL */
@@ -211,9 +212,9 @@ Status flags_begin(const Interface *interface, void *options, FlagParse *parse, 
 void flags_end(FlagParse *parse);
 
 /* Parses argv[1 .. argc) into the options, and operands[0 .. *n_operands), which has room for max_operands
- * (both may be NULL if that is 0). --help and -h print the help and set `helped`: the command then ends with
- * STATUS_OK. Mistakes and broken rules are STATUS_USAGE. flags_release() frees the lists, also after a
- * failure. */
+ * (both may be NULL if that is 0). --help and -h print the help (--help all: all of it) and set `helped`: the
+ * command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. flags_release() frees the
+ * lists, also after a failure. */
 Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
                   Error *err);
 /* The same from begin to end. */

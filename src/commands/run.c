@@ -286,10 +286,13 @@ static const FlagRule rules[] = {
     TALK_FLAG_RULES,
 };
 
-/* An operand may be a model, as for other commands, or "-" for -f -. Others are refused with advice. */
+/* An operand may be a model, as for other commands, "-" for -f -, or a prompt of several words. Others are
+ * refused with advice. */
 static Status take_operand(Options *o, const char *operand, Error *err) {
   if (strcmp(operand, "-") == 0) return string_list_add(&o->prompt.files, operand, err);
   if (model_is_there(operand)) return flags_take_model(&run_interface, o, operand, err);
+  const bool has_prompt = o->prompt.texts.count || o->prompt.messages;
+  if (!has_prompt && strpbrk(operand, " \t\n")) return string_list_add(&o->prompt.texts, operand, err);
   return error_set(err, STATUS_USAGE,
                    "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)", operand);
 }
@@ -310,18 +313,18 @@ static Status run(CommandCall *call, Error *err) {
 const Interface run_interface = {
     .usage = usage,
     .about = about,
-    .examples =
-        "auk -m MODEL -p \"Why is the sky blue?\"\n"
-        "git diff | auk -m MODEL -P review                       # the prompt in "
-        "~/.config/auk/prompts/review.md\n"
-        "git log -5 | auk -m MODEL -p \"For a changelog: {}\"      # input in place of {}\n"
-        "auk -m MODEL -p \"A sort function in Python\" -x >s.py   # the first fenced code block alone\n"
-        "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"
-        "auk -m MODEL -p \"Invent a person.\" --json-schema person.json | jq .\n"
-        "auk -m MODEL --map lines.txt -p \"Translate: {}\" --resume out.txt\n"
-        "auk -m MODEL -f mail.txt -p \"Spam?\" --choose yes,no --exit-choice",
+    .examples = "auk -m MODEL -p \"Why is the sky blue?\"\n"
+                "git diff | auk -m MODEL -P review                # ~/.config/auk/prompts/review.md\n"
+                "git log -5 | auk -m MODEL -p \"For a changelog: {}\"      # input in place of {}\n"
+                "auk -m MODEL -p \"A sort function in Python\" -x >s.py   # the code alone\n"
+                "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"
+                "auk -m MODEL -p \"Invent a person.\" --json-schema person.json | jq .\n"
+                "auk -m MODEL --map lines.txt -p \"Translate: {}\" --resume out.txt\n"
+                "auk -m MODEL -f mail.txt -p \"Spam?\" --choose yes,no --exit-choice",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
+    .usual_flags =
+        "-m, -p, -f, -sys, -n, --temp, -s, -c, -o, --json, --json-schema, -x, --map, --choose, --no-think",
     .max_operands = 64,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},

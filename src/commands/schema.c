@@ -302,8 +302,8 @@ static Status run(CommandCall *call, Error *err) {
 const Interface schema_interface = {
     .usage = "auk schema --schema FILE [-f FILE]\nauk schema -m MODEL --jsonl [-f FILE]",
     .about = about,
-    .examples = "auk schema --schema person.json < answer.json         # valid, or where it is not\n"
-                "auk schema -m MODEL --jsonl < schemas.jsonl           # many schemas, with times",
+    .examples = "auk schema --schema person.json < answer.json     # valid, or where not\n"
+                "auk schema -m MODEL --jsonl < schemas.jsonl       # many, with times",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
     .options_size = sizeof(Options),

@@ -89,7 +89,7 @@ static Status take_line(void *user, const char *name, size_t number, const Buffe
 static const char about[] =
     "Renders conversations by a checkpoint's chat template, as Hugging Face's apply_chat_template() does.\n"
     "Each line of standard input is a JSON object with what the template is given:\n"
-    "  {\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"add_generation_prompt\": true}\n"
+    "  {\"messages\": [{\"role\":\"user\",\"content\":\"Hi\"}], \"add_generation_prompt\": true}\n"
     "and any other variable (tools, documents, enable_thinking, ...). \"now\": \"YYYY-MM-DD\" is the day\n"
     "for templates that ask for it. Each has one line of answer, {\"rendered\": \"...\"} or, where the\n"
     "template raises an exception or fails, {\"error\": \"...\"}. A line that is no JSON object gets an\n"
@@ -146,7 +146,7 @@ static Status run(CommandCall *call, Error *err) {
 const Interface template_interface = {
     .usage = "auk template -m MODEL [FLAGS] < LINES",
     .about = about,
-    .examples = "echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | auk template -m MODEL",
+    .examples = "echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | auk template -m MODEL",
     INTERFACE_GROUPS(groups),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),

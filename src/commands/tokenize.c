@@ -166,7 +166,7 @@ static const char about[] =
     "on a terminal.\n"
     "\n"
     "--jsonl answers each line of JSON as it comes:\n"
-    "  {\"text\": \"Hi\", \"add_special\": false, \"parse_special\": true}    (both flags may be left out)\n"
+    "  {\"text\": \"Hi\", \"add_special\": false, \"parse_special\": true}  (flags optional)\n"
     "  {\"ids\": [1, 2]}\n"
     "by {\"ids\": [...], \"decoded\": \"...\", \"decoded_skip\": \"...\"} (without special tokens) or "
     "{\"error\": \"...\"};\n"

@@ -114,7 +114,20 @@ def test_the_model_may_stand_alone(run, stories, tmp_path):
 
 
 def test_a_word_that_is_no_model_is_told_of_the_prompts_flag(run):
-    refused(run("run", "hi"), 'unexpected argument "hi" (a model is given with -m, a prompt with -p)')
+    for word in "hi", "":
+        refused(run("run", word), f'unexpected argument "{word}" (a model is given with -m, a prompt with -p)')
+
+
+def test_a_prompt_of_several_words_needs_no_flag(run, stories):
+    want = run("-m", stories, "--raw", "-n", "4", "-p", PROMPT)
+    for command in (["-m", stories, PROMPT], [PROMPT, "-m", stories], ["run", stories, PROMPT],
+                    ["run", PROMPT, stories]):
+        process = run(*command, "--raw", "-n", "4")
+        assert (process.returncode, process.stdout, process.stderr) == (0, want.stdout, b""), command
+    message = f'unexpected argument "{PROMPT}" (a model is given with -m, a prompt with -p)'
+    refused(run(PROMPT, "-m", stories, "-p", "Hi"), message)
+    refused(run(PROMPT, PROMPT, "-m", stories), message)
+    refused(run(PROMPT, "-m", stories, "--messages", "x"), message)
 
 
 def test_ids_need_no_quotes(run, stories):
@@ -169,7 +182,7 @@ def test_no_word_of_others_is_one_of_ours(root, run):
     names = {line.split()[0] for line in commands.splitlines()}
     assert names and len(words) > 60 and not words & names
     for name in names:
-        help_text = run(name, "--help").stdout.decode().replace(",", " ")
+        help_text = run(name, "--help", "all").stdout.decode().replace(",", " ")
         flags = {word for line in help_text.splitlines() if line.startswith("  -") for word in line.split()}
         assert not words & {word for word in flags if word.startswith("-")}, name
 

@@ -7,7 +7,7 @@ import pytest
 def test_the_help_begins_with_what_one_types(run):
     text = run("--help").stdout.decode()
     assert text.index("auk -m MODEL -p") < text.index("Commands:")
-    assert max(len(line) for line in text.splitlines()) <= 100
+    assert max(len(line) for line in text.splitlines()) <= 80
     assert run("-h").stdout.decode() == text == run("help").stdout.decode()
 
 
@@ -19,9 +19,20 @@ def test_every_command_has_help_in_columns(run):
         assert process.returncode == 0 and process.stderr == b""
         text = process.stdout.decode()
         assert text.startswith("usage: auk ") and "--help" in text
-        flags = text[text.index("\n\n", 8):]
-        assert max(len(line) for line in flags.splitlines()) <= 112, name
         assert run("help", name).stdout == process.stdout
+        every = run(name, "--help", "all").stdout
+        assert run("help", name, "all").stdout == every
+        assert max(map(len, (text + every.decode()).splitlines())) <= 80, name
+
+
+@pytest.mark.parametrize("name, flag", [("run", "-p"), ("chat", "--no-history")])
+def test_the_first_screen_has_the_flags_that_people_use(run, name, flag):
+    first, every = (run(name, "--help", *which).stdout.decode() for which in ((), ("all",)))
+    flags, others = (re.findall(r"^  (-[\w-]+)", text, re.MULTILINE) for text in (first, every))
+    assert len(flags) == 16 and flags[-1] == "-h" and flag in flags and set(flags) < set(others)
+    assert first.endswith(f"\n--help all lists all {len(others)} flags, man auk explains them.\n")
+    for entry in re.findall(r"^  -.*\n(?: {28}.*\n)*", first, re.MULTILINE)[:-1]:  # its text is that of all
+        assert " ".join(entry.split()[-5:]) in " ".join(every.split()), entry
 
 
 @pytest.mark.parametrize("arguments,message", [
@@ -29,7 +40,6 @@ def test_every_command_has_help_in_columns(run):
     (["tokenise", "x"], 'unknown command "tokenise": did you mean tokenize?'),
     (["help", "benhc"], 'unknown command "benhc": did you mean bench?'),
     (["zzz"], 'unknown command "zzz" (auk --help lists them)'),
-    (["Why is the sky blue?"], 'unknown command "Why is the sky blue?" (a prompt is given with -p)'),
     (["/"], 'unknown command "/" (a model is given with -m, a file with -f)'),
     ([""], 'unknown command "" (auk --help lists them)'),
     (["--temprature", "1"], "unknown flag --temprature: did you mean --temperature?"),
@@ -50,7 +60,8 @@ def test_every_flag_is_used_by_a_test(root, run):
                         if path.suffix in (".py", ".c") and path.name not in made_of_tables)
     used = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*|(?<![\w-])-\d", sources))
     names = re.findall(r"^  (\w+) +\w", run("--help").stdout.decode().split("Commands:\n")[1], re.MULTILINE)
+    pattern = re.compile(r"^  (-[\w-]+(?:, -[\w-]+)*)", re.MULTILINE)
     untested = [f"{name} {flag}" for name in names
-                for flag in re.findall(r"^  (-[\w-]+(?:, -[\w-]+)*)", run(name, "--help").stdout.decode(), re.MULTILINE)
+                for flag in pattern.findall(run(name, "--help", "all").stdout.decode())
                 if not used & set(flag.split(", "))]
     assert untested == []

@@ -230,12 +230,15 @@ const Interface chat_interface = {
         "on with it, auk chats lists them. Exit status: 0 done, 1 failed, 2 usage, 3 model\n"
         "refused, 130 interrupted, 141 the reader of the output went away.",
     .examples = "auk chat -m MODEL -sys \"Answer in one sentence.\"\n"
-                "auk chat -m MODEL --context-overflow slide        # forgets the oldest turns, and says so\n"
-                "auk chat -f notes.txt -m MODEL                    # about a file\n"
-                "auk chat --continue                               # the last one, with its own model\n"
-                "auk chat -m MODEL < lines.txt                     # each line a message",
+                "auk chat -m MODEL --context-overflow slide   # forgets the oldest turns\n"
+                "auk chat -f notes.txt -m MODEL               # about a file\n"
+                "auk chat --continue                          # the last one, with its model\n"
+                "auk chat -m MODEL < lines.txt                # each line a message",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
+    .usual_flags =
+        "-m, -f, --continue, -sys, -n, -c, --temp, -s, --no-think, --hide-thinking, --context-overflow, "
+        "--no-history, --no-status, --plain, --no-wrap",
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},

@@ -36,7 +36,7 @@ typedef struct {
   IdList guesses;                  /* of a step */
   double accept;                   /* the chance of a guess; NAN: no guesses */
   const char *draft;
-  int repetitions, form; /* form: TableForm */
+  int repetitions, form; /* form: TableForm, or NOT_GIVEN */
   bool dummy_weights, kernels, verbose;
 } Options;
 
@@ -142,33 +142,33 @@ static Status measure(Bench *bench, const Test *test, Speed *speed, Error *err) 
 /* --- the table */
 
 static const Column columns[] = {
-    {"model", "model", false},
-    {NULL, "size MiB", true},
-    {"weight_bytes", NULL, true},
-    {"backend", "backend", false},
-    {"device", "device", false},
-    {"threads", "threads", true},
-    {"kv", "kv", false},
-    {"test", NULL, false},
-    {"sampling", NULL, false},
-    {NULL, "test", false}, /* both */
-    {"n_prompt", NULL, true},
-    {"n_gen", NULL, true},
-    {"n_depth", NULL, true},
-    {"repetitions", NULL, true},
-    {NULL, "t/s", true},
-    {"avg_ts", NULL, true},
-    {"stddev_ts", NULL, true},
-    {"steps", NULL, true},
-    {"bytes", NULL, true},
-    {NULL, "MB/step", true},
-    {"gbps", "GB/s", true},
-    {"of_wall", "of wall", true},
-    {"machine_gbps", NULL, true},
-    {"machine_tflops", NULL, true},
-    {"load_ms", "load ms", true},
-    {"first_token_ms", "first token ms", true},
-    {"first_token_prompt", NULL, true},
+    {"model", "model", false, 0},
+    {NULL, "size MiB", true, 0},
+    {"weight_bytes", NULL, true, 0},
+    {"backend", "backend", false, 0},
+    {"device", "device", false, 0},
+    {"threads", "threads", true, 0},
+    {"kv", "kv", false, 0},
+    {"test", NULL, false, 0},
+    {"sampling", NULL, false, 0},
+    {NULL, "test", false, 18}, /* both */
+    {"n_prompt", NULL, true, 0},
+    {"n_gen", NULL, true, 0},
+    {"n_depth", NULL, true, 0},
+    {"repetitions", NULL, true, 0},
+    {NULL, "t/s", true, 18},
+    {"avg_ts", NULL, true, 0},
+    {"stddev_ts", NULL, true, 0},
+    {"steps", NULL, true, 0},
+    {"bytes", NULL, true, 0},
+    {NULL, "MB/step", true, 8},
+    {"gbps", "GB/s", true, 8},
+    {"of_wall", "of wall", true, 7},
+    {"machine_gbps", NULL, true, 0},
+    {"machine_tflops", NULL, true, 0},
+    {"load_ms", "load ms", true, 0},
+    {"first_token_ms", "first token ms", true, 0},
+    {"first_token_prompt", NULL, true, 0},
 };
 
 /* Writes "greedy", or the settings that are not neutral, by flag names: "temp 0.7, top-k 20". */
@@ -492,6 +492,7 @@ static Status check_kernel_flags(const Options *o, Error *err) {
 }
 
 static Status check_options(Options *o, Error *err) {
+  if (o->form == NOT_GIVEN) o->form = (int)table_usual_form();
   sampling_note_seed(&o->sampling);
   if (o->kernels) return check_kernel_flags(o, err);
   if (o->parallel.count && o->depths.count)
@@ -520,11 +521,10 @@ static Status run(CommandCall *call, Error *err) {
   return status;
 }
 
-static const char usage[] =
-    "auk bench -m MODEL [-p N,N,...] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
-    "auk bench -m MODEL --parallel N,N,... [-p N,N,...] [-n N,N,...] [FLAGS]\n"
-    "auk bench -m MODEL --accept P [--guess N,N,...] [--draft MODEL] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
-    "auk bench -m MODEL --kernels [-p N,N,...] [FLAGS]";
+static const char usage[] = "auk bench -m MODEL [-p N,N,...] [-n N,N,...] [-d N,N,...] [FLAGS]\n"
+                            "auk bench -m MODEL --parallel N,N,... [-p N,N,...] [-n N,N,...] [FLAGS]\n"
+                            "auk bench -m MODEL --accept P [--guess N,N,...] [--draft MODEL] [FLAGS]\n"
+                            "auk bench -m MODEL --kernels [-p N,N,...] [FLAGS]";
 
 static const char about[] =
     "Measures tokens per second: ppN is the prefill of N tokens, tgN the generation of N, \"@ dN\" behind N\n"
@@ -566,7 +566,8 @@ static const Flag flags[] = {
                Options, draft, "the model that makes the guesses; without it they cost nothing"),
     FLAG_INT("-r, --repetitions", "N", Options, repetitions, 1, 1000000,
              "timed runs of each test (default 5)"),
-    FLAG_CHOICE("-o, --output", "md|csv|json", Options, form, "how to print it (default md)"),
+    FLAG_CHOICE("-o, --output", "table|md|csv|json", Options, form,
+                "how to print it (default table on a terminal, else md, which has more columns)"),
     FLAG_SWITCH("--dummy-weights", Options, dummy_weights,
                 "random weights: MODEL is a config.json, or a directory with one"),
     FLAG_SWITCH("-v, --verbose", Options, verbose, "what memory is taken, to standard error"),
@@ -590,14 +591,16 @@ const Interface bench_interface = {
     .usage = usage,
     .about = about,
     .examples = "auk bench -m MODEL -p 512 -n 128\n"
-                "auk bench -m MODEL -p 0 -n 64 -d 8192,32768        # generation behind long contexts\n"
+                "auk bench -m MODEL -p 0 -n 64 -d 8192,32768    # after long contexts\n"
                 "auk bench -m config.json --dummy-weights -o json",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
-    .defaults =
-        &(const Options){
-            .repetitions = 5, .accept = NAN, .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN},
+    .defaults = &(const Options){.repetitions = 5,
+                                 .form = NOT_GIVEN,
+                                 .accept = NAN,
+                                 .sampling = SAMPLING_NOT_GIVEN,
+                                 .device = DEVICE_NOT_GIVEN},
     .run = run,
 };

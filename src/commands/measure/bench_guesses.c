@@ -112,22 +112,22 @@ static Status open_and_run(Run *run, Guesser *guesser, Rates *rates, Error *err)
 /* --- the table */
 
 static const Column columns[] = {
-    {"model", "model", false},
-    {"backend", "backend", false},
-    {"device", "device", false},
-    {"threads", "threads", true},
-    {"kv", "kv", false},
-    {"draft", "draft", false},
-    {"n_guesses", "guesses", true},
-    {"accept", "accept", true},
-    {"n_gen", "answer", true},
-    {"n_depth", "depth", true},
-    {"repetitions", NULL, true},
-    {"avg_ts", "t/s", true},
-    {"tokens_per_step", "tokens/step", true},
-    {"step_ms", "ms/step", true},
-    {"draft_ms", "draft ms", true},
-    {"verify_ms", "verify ms", true},
+    {"model", "model", false, 0},
+    {"backend", "backend", false, 0},
+    {"device", "device", false, 0},
+    {"threads", "threads", true, 0},
+    {"kv", "kv", false, 0},
+    {"draft", "draft", false, 0},
+    {"n_guesses", "guesses", true, 7},
+    {"accept", "accept", true, 0},
+    {"n_gen", "answer", true, 7},
+    {"n_depth", "depth", true, 7},
+    {"repetitions", NULL, true, 0},
+    {"avg_ts", "t/s", true, 7},
+    {"tokens_per_step", "tokens/step", true, 11},
+    {"step_ms", "ms/step", true, 7},
+    {"draft_ms", "draft ms", true, 8},
+    {"verify_ms", "verify ms", true, 9},
 };
 
 static Status put_row(const Run *run, const Rates *rates, const char *device_name, Table *table, Error *err) {

@@ -8,13 +8,13 @@ typedef struct {
 } Printer;
 
 static const Column columns[] = {
-    {"model", NULL, false},      {"device", NULL, false},
-    {"layer", "layer", false},   {"n_in", "in", true},
-    {"n_out", "out", true},      {"weights", "weights", false},
-    {"group", "group", true},    {"n_tokens", "rows", true},
-    {"kernel", "kernel", false}, {"chosen", "chosen", false},
-    {"us", "µs", true},          {"gbps", "GB/s", true},
-    {"tflops", "TFLOP/s", true}, {"of_ceiling", "of ceiling", true},
+    {"model", NULL, false, 0},       {"device", NULL, false, 0},
+    {"layer", "layer", false, 14},   {"n_in", "in", true, -1},
+    {"n_out", "out", true, -1},      {"weights", "weights", false, -1},
+    {"group", "group", true, -1},    {"n_tokens", "rows", true, 5},
+    {"kernel", "kernel", false, 20}, {"chosen", "chosen", false, 6},
+    {"us", "µs", true, 8},           {"gbps", "GB/s", true, 5},
+    {"tflops", "TFLOP/s", true, -1}, {"of_ceiling", "of ceiling", true, 10},
 };
 
 static Status print_time(void *user, const KernelTime *time, Error *err) {

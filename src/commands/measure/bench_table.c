@@ -41,6 +41,7 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
   table->columns = columns;
   table->n_columns = n_columns;
   switch (form) {
+  case FORM_TABLE: break; /* what stands above it is known with the first row */
   case FORM_MARKDOWN: TRY(put_markdown_head(table, err)); break;
   case FORM_CSV: TRY(put_csv_head(table, err)); break;
   case FORM_JSON: TRY(put(table, "[\n", err)); break;
@@ -50,10 +51,13 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
 
 static Status begin_cell(Table *table, bool *shown, Error *err) {
   const Column *column = &table->columns[table->next++];
-  *shown = table->form == FORM_MARKDOWN ? column->title != NULL : column->key != NULL;
+  const bool for_people = table->form == FORM_TABLE || table->form == FORM_MARKDOWN;
+  *shown = for_people ? column->title != NULL : column->key != NULL;
+  table->cell = table->out.size;
   if (!*shown) return STATUS_OK;
   bool first = table->n_shown++ == 0;
   switch (table->form) {
+  case FORM_TABLE: return STATUS_OK;
   case FORM_MARKDOWN: return put(table, "| ", err);
   case FORM_CSV: return put(table, first ? "" : ",", err);
   case FORM_JSON: break;
@@ -62,14 +66,70 @@ static Status begin_cell(Table *table, bool *shown, Error *err) {
   return buffer_printf(&table->out, err, "%s\"%s\": ", first ? "" : ", ", column->key);
 }
 
+/* Characters, each of one column. */
+static int width_of(const char *text, size_t size) {
+  int width = 0;
+  for (size_t i = 0; i < size; i++) width += ((unsigned char)text[i] & 0xC0) != 0x80;
+  return width;
+}
+
+/* Pads text[0..size) to the column's width. */
+static Status put_padded(Buffer *out, const Column *column, const char *text, size_t size, Error *err) {
+  const int padding = column->width - width_of(text, size), blanks = padding > 0 ? padding : 0;
+  if (column->right) TRY(buffer_printf(out, err, "%*s", blanks, ""));
+  TRY(buffer_append(out, text, size, err));
+  return column->right ? STATUS_OK : buffer_printf(out, err, "%*s", blanks, "");
+}
+
+/* Moves the cell's text, at the end of `out`, to its place. */
+static Status end_table_cell(Table *table, Error *err) {
+  const Column *column = &table->columns[table->next - 1];
+  Buffer *out = &table->out, text = {0};
+  const size_t size = out->size - table->cell;
+  Status status = size ? buffer_append(&text, out->data + table->cell, size, err) : STATUS_OK;
+  out->size = table->cell;
+  if (status == STATUS_OK && column->width > 0) {
+    status = put_padded(out, column, text.data ? text.data : "", size, err);
+    if (status == STATUS_OK) status = buffer_append(out, "  ", 2, err);
+  } else if (status == STATUS_OK && column->width == 0 && table->n_rows == 0 && size) {
+    status = buffer_printf(&table->common, err, "%-16s%.*s\n", column->title, (int)size, text.data);
+  }
+  buffer_release(&text);
+  return status;
+}
+
 static Status end_cell(Table *table, Error *err) {
+  if (table->form == FORM_TABLE) return end_table_cell(table, err);
   return table->form == FORM_MARKDOWN ? put(table, " ", err) : STATUS_OK;
 }
 
-/* Escapes bars, which would end the cell, and replaces line ends, which would end the row. */
-static Status put_markdown_text(Table *table, const char *text, Error *err) {
+static void drop_blanks(Buffer *line) {
+  while (line->size && line->data[line->size - 1] == ' ') line->size--;
+}
+
+/* Writes what stands above the first row. */
+static Status write_table_head(Table *table, Error *err) {
+  Buffer *head = &table->common;
+  if (head->size) TRY(buffer_append(head, "\n", 1, err));
+  for (size_t i = 0; i < table->n_columns; i++) {
+    const Column *column = &table->columns[i];
+    if (!column->title || column->width <= 0) continue;
+    TRY(put_padded(head, column, column->title, strlen(column->title), err));
+    TRY(buffer_append(head, "  ", 2, err));
+  }
+  drop_blanks(head);
+  TRY(buffer_append(head, "\n", 1, err));
+  return output_write(head->data, head->size, err);
+}
+
+TableForm table_usual_form(void) {
+  return output_is_terminal() ? FORM_TABLE : FORM_MARKDOWN;
+}
+
+/* Replaces line ends, which would end the row, and in Markdown escapes bars, which would end the cell. */
+static Status put_line_text(Table *table, const char *text, Error *err) {
   for (; *text; text++) {
-    if (*text == '|') TRY(put(table, "\\", err));
+    if (*text == '|' && table->form == FORM_MARKDOWN) TRY(put(table, "\\", err));
     TRY(buffer_append(&table->out, (unsigned char)*text < ' ' ? " " : text, 1, err));
   }
   return STATUS_OK;
@@ -87,7 +147,8 @@ Status table_text(Table *table, const char *text, Error *err) {
   TRY(begin_cell(table, &shown, err));
   if (!shown) return STATUS_OK;
   switch (table->form) {
-  case FORM_MARKDOWN: TRY(put_markdown_text(table, text, err)); break;
+  case FORM_TABLE:
+  case FORM_MARKDOWN: TRY(put_line_text(table, text, err)); break;
   case FORM_CSV: TRY(put_csv_text(table, text, err)); break;
   case FORM_JSON: TRY(json_write_string(&table->out, text, strlen(text), err)); break;
   }
@@ -108,7 +169,7 @@ Status table_number(Table *table, double value, int decimals, Error *err) {
   if (!shown) return STATUS_OK;
   if (!isfinite(value))
     TRY(put(table, table->form == FORM_JSON ? "null" : "", err));
-  else if (table->form == FORM_MARKDOWN)
+  else if (table->form == FORM_MARKDOWN || table->form == FORM_TABLE)
     TRY(buffer_printf(&table->out, err, "%.*f", decimals, value));
   else
     TRY(buffer_printf(&table->out, err, "%.9g", value));
@@ -119,12 +180,16 @@ Status table_mark(Table *table, bool value, Error *err) {
   bool shown;
   TRY(begin_cell(table, &shown, err));
   if (!shown) return STATUS_OK;
-  TRY(put(table, table->form == FORM_MARKDOWN ? value ? "*" : " " : value ? "true" : "false", err));
+  const bool for_people = table->form == FORM_TABLE || table->form == FORM_MARKDOWN;
+  TRY(put(table, for_people ? value ? "*" : " " : value ? "true" : "false", err));
   return end_cell(table, err);
 }
 
 Status table_end_row(Table *table, Error *err) {
-  static const char *const ends[] = {[FORM_MARKDOWN] = "|\n", [FORM_CSV] = "\n", [FORM_JSON] = "}"};
+  static const char *const ends[] = {
+      [FORM_TABLE] = "\n", [FORM_MARKDOWN] = "|\n", [FORM_CSV] = "\n", [FORM_JSON] = "}"};
+  if (table->form == FORM_TABLE) drop_blanks(&table->out);
+  if (table->form == FORM_TABLE && table->n_rows == 0) TRY(write_table_head(table, err));
   table->next = 0;
   table->n_shown = 0;
   table->n_rows++;
@@ -139,5 +204,6 @@ Status table_end(Table *table, Error *err) {
 }
 
 void table_release(Table *table) {
+  buffer_release(&table->common);
   buffer_release(&table->out);
 }

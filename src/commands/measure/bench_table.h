@@ -1,6 +1,7 @@
-/* bench_table.h - prints rows as they come, as a Markdown table, CSV, or a JSON list of objects.
+/* bench_table.h - prints rows as they come: in columns for a terminal, as a Markdown table, CSV, or a JSON
+ * list of objects. On a terminal, cells that are alike in all rows stand once above them.
  *
- *   static const Column columns[] = {{"test", "test", false}, {"avg_ts", NULL, true}};
+ *   static const Column columns[] = {{"test", "test", false, 12}, {"avg_ts", NULL, true, 0}};
  *   table_begin(&table, form, columns, 2, err);
  *   table_text(&table, "pp512", err); table_number(&table, 9081.25, 2, err); table_end_row(&table, err);
  *   table_end(&table, err);
@@ -12,12 +13,15 @@
 
 #include "base/buffer.h"
 
-typedef enum { FORM_MARKDOWN, FORM_CSV, FORM_JSON } TableForm;
+typedef enum { FORM_TABLE, FORM_MARKDOWN, FORM_CSV, FORM_JSON } TableForm;
+/* The form that is printed where none is asked for: a table on a terminal, else Markdown. */
+TableForm table_usual_form(void);
 
 typedef struct {
-  const char *key;   /* CSV heading and JSON key; NULL: Markdown only */
-  const char *title; /* Markdown heading; NULL: CSV and JSON only */
-  bool right;        /* Markdown: aligned to the right */
+  const char *key;   /* CSV heading and JSON key; NULL: Markdown and tables only */
+  const char *title; /* Markdown's and a table's heading; NULL: CSV and JSON only */
+  bool right;        /* Markdown and tables: aligned to the right */
+  int width;         /* columns in a table; 0: alike in all rows, stands above them; -1: not shown */
 } Column;
 
 /* Zero-initialise it. */
@@ -26,6 +30,8 @@ typedef struct {
   const Column *columns;  /* [n_columns] */
   size_t n_columns, next; /* next: index of the next cell */
   int n_rows, n_shown;    /* complete rows; written cells of the current one */
+  size_t cell;            /* where the current one begins in `out` */
+  Buffer common;          /* above the first row of a table: what is alike in all of them */
   Buffer out;
 } Table;
 
@@ -33,9 +39,10 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
 
 Status table_text(Table *table, const char *text, Error *err);
 Status table_integer(Table *table, long long value, Error *err);
-/* Markdown uses `decimals`, CSV and JSON nine digits. Infinities and NaN give an empty cell, null in JSON. */
+/* Markdown and tables use `decimals`, CSV and JSON nine digits. Infinities and NaN give an empty cell, in JSON
+ * null. */
 Status table_number(Table *table, double value, int decimals, Error *err);
-Status table_mark(Table *table, bool value, Error *err); /* "*" in Markdown */
+Status table_mark(Table *table, bool value, Error *err); /* "*" in Markdown and tables */
 
 Status table_end_row(Table *table, Error *err); /* writes the row to standard output */
 Status table_end(Table *table, Error *err);

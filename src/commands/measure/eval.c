@@ -182,7 +182,8 @@ static Status run(CommandCall *call, Error *err) {
   return status;
 }
 
-static const char usage[] = "auk eval -m MODEL (--ids-file FILE | -f FILE) [--logits-out FILE.npy] [FLAGS]";
+static const char usage[] = "auk eval -m MODEL -f FILE [--logits-out FILE.npy] [FLAGS]\n"
+                            "auk eval -m MODEL --ids-file FILE [--logits-out FILE.npy] [FLAGS]";
 
 static const char about[] = "Feeds tokens to the model one after the other as given and looks at what it "
                             "expects next. Prints one line,\n"

@@ -126,10 +126,10 @@ const Interface merge_interface = {
     .usage = "auk merge OUT.* [-o FILE]\nauk merge DIR [-o FILE]",
     .about = about,
     .examples =
-        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 1/2   # one process\n"
-        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 2/2   # another one\n"
+        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 1/2\n"
+        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 2/2\n"
         "auk merge sorted.* > sorted.txt\n"
-        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --claim claims   # any number of processes\n"
+        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --claim claims  # processes\n"
         "auk merge claims -o sorted.txt",
     INTERFACE_GROUPS(groups),
     .max_operands = 1 << 20,

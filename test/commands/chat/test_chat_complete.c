@@ -35,7 +35,7 @@ static void several_candidates_are_shown(void **state) {
   (void)state;
   static const char *const cases[][2] = {
       {"/s", "save set stats system"},
-      {"/", "clear edit exit help load read regen save set stats system tokens undo"},
+      {"/", "clear edit exit help load read regen save set stats system tokens tool undo"},
       {"/re", "read regen"},
       {"/x", ""},
       {"/clear", ""},

@@ -15,8 +15,8 @@
 #include "commands/measure/bench_table.h"
 
 static const Column columns[] = {
-    {NULL, "people", false}, {"name", "Name", false}, {"count", NULL, true},
-    {"speed", "t/s", true},  {"best", "best", false}, {"last", NULL, true},
+    {NULL, "people", false, 0}, {"name", "Name", false, 8}, {"count", NULL, true, 0},
+    {"speed", "t/s", true, 9},  {"best", "best", false, 5}, {"last", NULL, true, 0},
 };
 
 static Status put_row(Table *table, const char *name, long long count, double speed, bool best) {
@@ -69,6 +69,17 @@ static void people_get_a_markdown_table(void **state) {
                                "| shown | x |  | * |\n");
 }
 
+static void a_terminal_gets_columns(void **state) {
+  (void)state;
+  assert_written(FORM_TABLE, 0, "");
+  assert_written(FORM_TABLE, 3,
+                 "people          shown\n\n"
+                 "Name            t/s  best\n"
+                 "a|b \"c\"\xc3\xa9      1234.57  *\n"
+                 "\n"
+                 "x                    *\n");
+}
+
 static void programs_get_csv(void **state) {
   (void)state;
   assert_written(FORM_CSV, 0, "name,count,speed,best,last\n");
@@ -97,6 +108,7 @@ static void programs_get_json(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(people_get_a_markdown_table),
+      cmocka_unit_test(a_terminal_gets_columns),
       cmocka_unit_test(programs_get_csv),
       cmocka_unit_test(programs_get_json),
   };

@@ -24,8 +24,8 @@ def commands(auk):
     listed = text_of("--help").split("Commands:\n")[1].split("\n\n")[0]
     names = [line.split()[0] for line in listed.splitlines()]
     assert {"run", "models", "completions", "man"} <= set(names)
-    flags = {name: [found.split(", ") for found in re.findall(r"^  (-[\w-]+(?:, -[\w-]+)*)", text_of(name, "--help"),
-                                                              re.MULTILINE)] for name in names}
+    pattern = re.compile(r"^  (-[\w-]+(?:, -[\w-]+)*)", re.MULTILINE)
+    flags = {name: [found.split(", ") for found in pattern.findall(text_of(name, "--help", "all"))] for name in names}
     assert ["-s", "--seed"] in flags["run"] and ["-h", "--help"] in flags["man"]
     return flags
 
@@ -119,7 +119,7 @@ def test_every_flag_of_every_command_is_in_fish(scripts, commands):
 def helps(auk):
     """Of each command: its flags in order as (spellings, argument, the words of the help), and its usage."""
     def of(command):
-        done = subprocess.run([*auk, command, "--help"], check=True, capture_output=True, timeout=LIMIT_S)
+        done = subprocess.run([*auk, command, "--help", "all"], check=True, capture_output=True, timeout=LIMIT_S)
         flags = []
         for line in done.stdout.decode().splitlines():
             found = re.match(r"  (-[\w-]+(?:, -[\w-]+)*)(?: (\S+))?(?:$|  )(.*)", line)

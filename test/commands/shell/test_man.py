@@ -27,7 +27,7 @@ def test_every_flag_and_command_is_in_it(auk, page):
     listed = subprocess.run([*auk, "--help"], check=True, capture_output=True).stdout.decode().split("Commands:\n")[1]
     for command in re.findall(r"^  (\w+)", listed.split("\n\n")[0], re.MULTILINE):
         assert f"\n.SS auk {command}\n" in text
-        told = subprocess.run([*auk, command, "--help"], check=True, capture_output=True).stdout.decode()
+        told = subprocess.run([*auk, command, "--help", "all"], check=True, capture_output=True).stdout.decode()
         flags = re.findall(r"^  (-[\w-]+(?:, -[\w-]+)*(?: \S+)?)(?:$|  )", told, re.MULTILINE)
         assert flags
         for flag in flags:
@@ -42,7 +42,7 @@ def helps(auk):
         return subprocess.run([*auk, *arguments], check=True, capture_output=True, timeout=LIMIT_S).stdout.decode()
 
     listed = text_of("--help").split("Commands:\n")[1].split("\n\n")[0]
-    return {name: text_of(name, "--help") for name in re.findall(r"^  (\w+)", listed, re.MULTILINE)}
+    return {name: text_of(name, "--help", "all") for name in re.findall(r"^  (\w+)", listed, re.MULTILINE)}
 
 
 def entries(text):
