@@ -298,6 +298,7 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   ConfigReader text;
   config->generation =
       (GenerationDefaults){.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repetition_penalty = 1};
+  TRY(config_refuse_draft(r));
   TRY(choose_architecture(r, &text, &arch, config));
   TRY(config_parse_text(&text, arch, config));
   TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));

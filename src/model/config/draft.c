@@ -45,6 +45,15 @@ static Status find_kind(const ConfigReader *r, DraftKind *kind) {
   return STATUS_OK;
 }
 
+Status config_refuse_draft(const ConfigReader *r) {
+  DraftKind kind;
+  TRY(find_kind(r, &kind));
+  if (kind == DRAFT_NONE) return STATUS_OK;
+  return reader_refuse(
+      r, "this is a drafter (%s): name the model that it drafts for with -m, and it with --draft",
+      draft_kind_name(kind));
+}
+
 /* --- members */
 
 /* Reads a list of states of the target: `plus` 1 where it has numbers of layers, 0 where it counts layers. */

@@ -151,4 +151,7 @@ def test_clusters_of_tokens_are_refused(run, drafters, changed):
 
 
 def test_a_drafter_is_no_model(run, drafters):
-    refused(run("-m", drafters / "dflash", "-p", "Hi"), "architecture DFlashDraftModel is not supported")
+    refused(run("-m", drafters / "dflash", "-p", "Hi"),
+            "this is a drafter (DFlash): name the model that it drafts for with -m, and it with --draft")
+    refused(ask(run, drafters / "target", "--draft", drafters / "target", "--guess", "0"),
+            "--draft does not go with --guess 0", status=USAGE)
