@@ -6,7 +6,7 @@
 
 #include "base/hash64.h"
 #include "base/utf8.h"
-#include "constrain/lang/lang_internal.h"
+#include "constrain/lang/byte_classes.h"
 #include "constrain/vocabulary.h"
 
 static const Lang *langs_of(const Machine *m, const Lex *lex) {
@@ -244,13 +244,17 @@ static uint32_t fill_cell(Machine *m, uint32_t index, unsigned char byte) {
   uint32_t *next = lex->next;
   next[byte] = made;
   if (lex->n > 1) return made;
-  const uint32_t *after = m->set->langs.nodes[langs_of(m, lex)[0]].next;
+  const ByteClasses *classes = &m->set->langs.classes;
+  uint32_t *after = m->set->langs.nodes[langs_of(m, lex)[0]].next;
   const uint32_t kept = next['\\'];
-  const uint32_t like = after ? after[byte] : LANG_UNKNOWN;
+  const uint32_t like = after ? *byte_row_entry(classes, after, byte) : LANG_UNKNOWN;
+  bool same[256] = {false};
+  for (uint32_t class = 0; class < classes->n && like != LANG_UNKNOWN; class ++)
+    same[class] = *byte_row_class(classes, after, class) == like;
   const bool middle = (byte & 0xc0) == 0x80; /* bytes inside a character do not count */
   const int first = middle ? 0x80 : 0, last = middle ? 0xc0 : 256;
   for (int i = first; i < last && like != LANG_UNKNOWN; i++)
-    if (after[i] == like && (middle || (i & 0xc0) != 0x80)) next[i] = made;
+    if (same[classes->of[i]] && (middle || (i & 0xc0) != 0x80)) next[i] = made;
   if (lex->number) return made;
   memset(next, 0, 0x20 * sizeof *next);
   next['"'] = LEX_NONE;

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/hash64.h"
-#include "constrain/lang/lang_internal.h"
+#include "constrain/lang/byte_classes.h"
 
 #define MAX_EXPRESSIONS        ((size_t)1 << 21)
-#define MAX_ROWS               ((size_t)1 << 17) /* of transitions, 1 KB each, kept from token to token */
+#define MAX_ROW_BYTES          ((size_t)1 << 27) /* of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* where it speaks of multiples */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes that are taken out one after the other */
@@ -77,6 +77,7 @@ static uint32_t set_index(Langs *langs, const ByteSet *set) {
   if (!number_table_reserve(&langs->sets_by_content)) return no_memory(langs), LANG_UNKNOWN;
   number_table_put(&langs->sets_by_content, hash, (uint32_t)langs->sets_count);
   langs->sets[langs->sets_count] = *set;
+  byte_classes_divide(&langs->classes, set);
   return (uint32_t)langs->sets_count++;
 }
 
@@ -434,26 +435,24 @@ static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *ne
   for (uint32_t i = 0; i < n; i++) after[i] = lang_next(langs, parts[i], byte);
   const Lang made = node.kind == NOT ? lang_not(langs, after[0]) : join(langs, AND, after, n);
   if (has_failed(&langs->failure)) return LANG_NONE;
-  uint32_t different[256] = {0}; /* words like the rows', so that the compiler uses vectors */
-  for (uint32_t i = 0; i < n; i++) {
-    const uint32_t *row = langs->nodes[parts[i]].next;
-    for (int other = 0; other < 256; other++) different[other] |= row[other] ^ after[i];
+  const ByteClasses *classes = &langs->classes;
+  for (uint32_t class = 0; class < next[0]; class ++) {
+    bool same = true;
+    for (uint32_t i = 0; i < n && same; i++)
+      same = *byte_row_entry(classes, langs->nodes[parts[i]].next, classes->first[class]) == after[i];
+    if (same) next[1 + class] = made;
   }
-  for (int other = 0; other < 256; other++)
-    if (!different[other]) next[other] = made;
   return made;
 }
 
 Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
   uint32_t *next = langs->nodes[a].next;
-  if (next && next[byte] != LANG_UNKNOWN) return next[byte];
-  if (!next) {
-    Error err;
-    next = mem_alloc(256, sizeof *next, "an automaton", &err);
-    if (!next) return langs_fail(langs, STATUS_FAILED, err.text), LANG_NONE;
-    memset(next, 0xff, 256 * sizeof *next);
-    langs->nodes[a].next = next;
-    langs->n_rows++;
+  const ByteClasses *classes = &langs->classes;
+  if (next) {
+    const Lang known = *byte_row_entry(classes, next, byte);
+    if (known != LANG_UNKNOWN) return known;
+  } else if (!(next = langs->nodes[a].next = byte_row_make(langs))) {
+    return LANG_NONE;
   }
   const LangNode *node = &langs->nodes[a];
   langs->steps += node->kind == AND || node->kind == OR ? node->b : 1;
@@ -464,18 +463,15 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
   ByteSet cell = {{~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
   Lang made = derive(langs, a, byte, &cell);
   if (has_failed(&langs->failure)) return LANG_NONE;
-  for (int i = 0; i < 256; i++)
-    if (byte_set_has(&cell, (unsigned)i)) next[i] = made;
+  for (uint32_t class = 0; class < next[0]; class ++)
+    if (byte_set_has(&cell, classes->first[class])) next[1 + class] = made;
   return made;
 }
 
 void langs_tidy(Langs *langs) {
-  if (langs->n_rows < MAX_ROWS) return;
-  for (size_t i = 0; i < langs->count; i++) {
-    free(langs->nodes[i].next);
-    langs->nodes[i].next = NULL;
-  }
-  langs->n_rows = 0;
+  if (langs->rows.total < MAX_ROW_BYTES) return;
+  for (size_t i = 0; i < langs->count; i++) langs->nodes[i].next = NULL;
+  pool_release(&langs->rows);
 }
 
 bool lang_has_empty(const Langs *langs, Lang a) {
@@ -581,8 +577,8 @@ bool lang_is_alive(Langs *langs, Lang a) {
   langs->nodes[a].round = round;
   for (size_t at = 0; at < count && !found && !has_failed(&langs->failure); at++) {
     Lang last = LANG_NONE;
-    for (int byte = 0; byte < 256 && !found; byte++) {
-      Lang next = lang_next(langs, reached[at].lang, (unsigned char)byte);
+    for (uint32_t class = 0; class < langs->classes.n && !found; class ++) {
+      Lang next = lang_next(langs, reached[at].lang, langs->classes.first[class]);
       if (next == last) continue;
       last = next;
       LangNode *node = &langs->nodes[next];
@@ -685,6 +681,7 @@ Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size) {
 
 Status langs_open(Langs *langs, Error *err) {
   *langs = (Langs){.round = 0};
+  byte_classes_begin(&langs->classes);
   lang_node(langs, (LangNode){.kind = OR, .plain = true, .text = true, .alive = 2});
   lang_node(langs, (LangNode){.kind = EMPTY, .has_empty = true, .plain = true, .text = true});
   lang_node(langs, (LangNode){.kind = NOT, .has_empty = true, .plain = true, .a = LANG_NONE});
@@ -695,8 +692,8 @@ Status langs_open(Langs *langs, Error *err) {
 }
 
 void langs_close(Langs *langs) {
-  for (size_t i = 0; i < langs->count; i++) free(langs->nodes[i].next);
   free(langs->nodes);
+  pool_release(&langs->rows);
   number_table_release(&langs->by_content);
   free(langs->lists);
   free(langs->sets);

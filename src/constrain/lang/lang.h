@@ -15,6 +15,7 @@
 
 #include "constrain/store/failure.h"
 #include "constrain/store/number_table.h"
+#include "constrain/store/pool.h"
 
 typedef uint32_t Lang;
 enum { LANG_NONE = 0, LANG_EMPTY = 1, LANG_ALL = 2 }; /* no string; the empty string; all byte strings */
@@ -24,6 +25,15 @@ enum { LANG_NONE = 0, LANG_EMPTY = 1, LANG_ALL = 2 }; /* no string; the empty st
 typedef struct {
   uint64_t bits[4];
 } ByteSet;
+
+/* Bytes by what the sets of a store tell apart (byte_classes.h). */
+typedef struct {
+  uint32_t n;
+  uint8_t of[256];     /* class of a byte */
+  uint8_t first[256];  /* [n] the lowest byte of a class */
+  uint8_t parent[256]; /* [n] the class that it was divided from */
+  uint16_t size[256];  /* [n] bytes of a class */
+} ByteClasses;
 
 typedef struct LangNode LangNode;
 
@@ -38,7 +48,8 @@ typedef struct {
   NumberTable sets_by_content;
   struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
   size_t divisors_count, divisors_capacity;
-  size_t n_rows;  /* of transitions, 1 KB each */
+  ByteClasses classes;
+  Pool rows;      /* of transitions */
   size_t steps;   /* transitions computed since langs_begin_work() */
   uint32_t round; /* of searches for a string, which mark expressions with it */
   Lang any_character, any_text;

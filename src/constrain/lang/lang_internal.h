@@ -25,7 +25,7 @@ struct LangNode {
   uint32_t round;    /* of the last search that met it */
   uint32_t shortest; /* lang_shortest() + 1, 0: unknown */
   uint32_t relaxed;  /* lang_relaxed() + 1, 0: not made yet */
-  uint32_t *next;    /* [256] LANG_UNKNOWN where not derived yet; NULL: nothing was */
+  uint32_t *next;    /* a row of byte_classes.h; NULL: nothing was derived yet */
 };
 
 static inline ByteSet byte_set_none(void) {

@@ -68,9 +68,10 @@ static void measure_next(Measure *m, uint32_t at, bool begins) {
   Langs *langs = m->langs;
   const uint32_t characters = m->items[at].characters + begins;
   Lang last = LANG_NONE;
-  for (int byte = 0; byte < 256; byte++) {
+  for (uint32_t class = 0; class < langs->classes.n; class ++) {
+    const unsigned char byte = langs->classes.first[class];
     if (begins_character(byte) != begins) continue;
-    const Lang next = lang_next(langs, m->items[at].lang, (unsigned char)byte);
+    const Lang next = lang_next(langs, m->items[at].lang, byte);
     if (next == LANG_NONE || next == last || langs->nodes[next].round == langs->round) continue;
     uint32_t rest;
     last = next;

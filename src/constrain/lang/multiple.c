@@ -6,7 +6,7 @@
  * fraction longer than the scale wait (`zeros`) until another digit makes them count. */
 #include <string.h>
 
-#include "constrain/lang/lang_internal.h"
+#include "constrain/lang/byte_classes.h"
 
 #define MAX_FRACTION 24 /* fraction digits after the scale that count */
 #define MAX_EXPONENT 999
@@ -58,6 +58,11 @@ Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale) {
   while (i < langs->divisors_count &&
          (langs->divisors[i].divisor != divisor || langs->divisors[i].scale != scale))
     i++;
+  for (const char *c = "0123456789.eE+-"; *c; c++) { /* multiple_next() tells them apart */
+    ByteSet one = byte_set_none();
+    byte_set_add(&one, (unsigned char)*c);
+    byte_classes_divide(&langs->classes, &one);
+  }
   if (i == langs->divisors_count) {
     Error err;
     if (mem_grow(&langs->divisors, &langs->divisors_capacity, i + 1, sizeof(Divisor), "an automaton", &err))
