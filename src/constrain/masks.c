@@ -27,9 +27,8 @@ static bool no_memory(Masks *masks) {
 }
 
 static void known_clear(KnownTable *table) {
-  free(table->slots);
+  key_table_release(&table->table);
   pool_release(&table->pool);
-  *table = (KnownTable){.count = 0};
 }
 
 /* Adds a language of keys unless it is there. */
@@ -54,29 +53,8 @@ void masks_close(Masks *masks) {
 
 /* --- what is known already */
 
-static const Known *known_find(const KnownTable *table, uint64_t key) {
-  if (table->n_slots == 0) return NULL;
-  size_t at = key & (table->n_slots - 1);
-  for (; table->slots[at].key; at = (at + 1) & (table->n_slots - 1))
-    if (table->slots[at].key == key) return &table->slots[at];
-  return NULL;
-}
-
-static bool known_add(Masks *masks, KnownTable *table, Known known) {
-  if (table->count * 2 >= table->n_slots) {
-    const KnownTable old = *table;
-    const size_t n = old.n_slots ? old.n_slots * 2 : 256;
-    *table = (KnownTable){calloc(n, sizeof *table->slots), n, 0, old.pool};
-    if (!table->slots) return *table = old, no_memory(masks);
-    for (size_t i = 0; i < old.n_slots; i++)
-      if (old.slots[i].key) known_add(masks, table, old.slots[i]);
-    free(old.slots);
-  }
-  size_t at = known.key & (table->n_slots - 1);
-  while (table->slots[at].key) at = (at + 1) & (table->n_slots - 1);
-  table->slots[at] = known;
-  table->count++;
-  return true;
+static void known_add(Masks *masks, KnownTable *known, uint64_t key, const void *value) {
+  if (!key_table_add(&known->table, (KeyEntry){key, {.pointer = value}})) no_memory(masks);
 }
 
 /* Keeps the mask as what differs from the base. */
@@ -98,7 +76,7 @@ static void keep_mask(Masks *masks, uint64_t key, const uint64_t *base, const ui
     known->indices[known->n] = i;
     known->words[known->n++] = mask[i];
   }
-  known_add(masks, table, (Known){key, known});
+  known_add(masks, table, key, known);
 }
 
 static void begin_mask(const Masks *masks, const uint64_t *base, uint64_t *mask) {
@@ -214,16 +192,16 @@ static void keep_rests(Masks *masks, uint64_t key, bool ends) {
   if (ends && !kept) {
     no_memory(masks);
   } else {
-    known_add(masks, table, (Known){key, kept});
+    known_add(masks, table, key, kept);
   }
 }
 
 /* Ends the string or key that is open and adds the group's tokens. `key` is a hash of all that the end
  * depends on; 0: it is never met again. */
 static void end_group(Masks *masks, const JsonState *state, uint32_t group, uint64_t key, uint64_t *mask) {
-  const Known *known = key ? known_find(&masks->rests_by_end, key) : NULL;
+  const KeyEntry *known = key ? key_table_find(&masks->rests_by_end.table, key) : NULL;
   if (known) {
-    if (known->value) add_group(masks->v, group, known->value, mask);
+    if (known->value.pointer) add_group(masks->v, group, known->value.pointer, mask);
     return;
   }
   const bool few = masks->v->groups[group].last - masks->v->groups[group].first <= FEW_QUOTES;
@@ -474,9 +452,9 @@ void masks_compute(Masks *masks, const JsonState *state, uint64_t *mask) {
     masks->lex_generation = masks->m->lex_generation;
   }
   const uint64_t key = state_key(masks, state);
-  const Known *known = key ? known_find(&masks->masks_by_state, key) : NULL;
+  const KeyEntry *known = key ? key_table_find(&masks->masks_by_state.table, key) : NULL;
   if (known) {
-    take_known(masks, known->value, mask);
+    take_known(masks, known->value.pointer, mask);
     return;
   }
   const uint32_t generation = masks->lex.generation;

@@ -3,20 +3,14 @@
 
 #include "constrain/lex_masks.h"
 #include "constrain/machine.h"
+#include "constrain/store/key_table.h"
 #include "constrain/store/pool.h"
 #include "constrain/vocabulary.h"
 
-/* An answer that is kept. The key is a hash of all that it depends on. */
+/* Answers that are kept, of one type, by a hash of all that they depend on. */
 typedef struct {
-  uint64_t key; /* 0: empty */
-  const void *value;
-} Known;
-
-/* Values of one type, which lie in the pool. */
-typedef struct {
-  Known *slots; /* [n_slots] */
-  size_t n_slots, count;
-  Pool pool;
+  KeyTable table;
+  Pool pool; /* of the values */
 } KnownTable;
 
 /* A mask as what differs from another one. */

@@ -7,6 +7,7 @@
 #include "base/hash64.h"
 #include "constrain/grammar/productions.h"
 #include "constrain/lang/regular_expression.h"
+#include "constrain/store/key_table.h"
 
 enum {
   MAX_PLACES = 4096,    /* of a state */
@@ -41,11 +42,6 @@ typedef struct {
 } State;
 
 typedef struct {
-  uint64_t key; /* state and byte, plus one; 0: empty */
-  uint32_t next;
-} Transition;
-
-typedef struct {
   uint32_t state; /* GRAMMAR_DEAD: none */
   uint64_t *bits; /* [n_words] */
 } KeptMask;
@@ -75,8 +71,7 @@ struct Grammar {
   NumberTable states_by_content;
   Place *places; /* [n_places] of all states */
   size_t n_places, places_capacity;
-  Transition *transitions; /* [n_transition_slots] n_transitions in use */
-  size_t n_transitions, n_transition_slots;
+  KeyTable transitions;      /* by state and byte, plus one */
   KeptMask masks[N_MASKS];   /* of state s at s % N_MASKS */
   Inside insides[N_INSIDES]; /* of part a at a % N_INSIDES */
   Row *rows;                 /* [N_ROWS] of part a at a % N_ROWS */
@@ -234,36 +229,14 @@ static uint32_t make_next(Grammar *g, uint32_t state, unsigned char byte) {
   return intern(g);
 }
 
-static size_t transition_slot(const Grammar *g, uint64_t key) {
-  const size_t last = g->n_transition_slots - 1;
-  size_t slot = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & last;
-  while (g->transitions[slot].key && g->transitions[slot].key != key) slot = (slot + 1) & last;
-  return slot;
-}
-
-static bool grow_transitions(Grammar *g) {
-  if (2 * g->n_transitions < g->n_transition_slots) return true;
-  Transition *before = g->transitions;
-  const size_t n_before = g->n_transition_slots;
-  const size_t n = n_before ? 2 * n_before : 1024;
-  Transition *slots = mem_alloc(n, sizeof *slots, "a grammar", NULL);
-  if (!slots) return fail(g, STATUS_FAILED, "out of memory"), false;
-  g->transitions = slots;
-  g->n_transition_slots = n;
-  for (size_t i = 0; i < n_before; i++)
-    if (before[i].key) g->transitions[transition_slot(g, before[i].key)] = before[i];
-  free(before);
-  return true;
-}
-
 uint32_t grammar_next(Grammar *g, uint32_t state, unsigned char byte) {
   const uint64_t key = ((uint64_t)state << 8 | byte) + 1;
-  if (state == GRAMMAR_DEAD || !grow_transitions(g)) return GRAMMAR_DEAD;
-  const size_t slot = transition_slot(g, key);
-  if (g->transitions[slot].key) return g->transitions[slot].next;
+  if (state == GRAMMAR_DEAD) return GRAMMAR_DEAD;
+  const KeyEntry *known = key_table_find(&g->transitions, key);
+  if (known) return known->value.number;
   const uint32_t next = make_next(g, state, byte);
-  g->transitions[slot] = (Transition){key, next};
-  g->n_transitions++;
+  if (!key_table_add(&g->transitions, (KeyEntry){key, {.number = next}}))
+    return fail(g, STATUS_FAILED, "out of memory"), GRAMMAR_DEAD;
   return next;
 }
 
@@ -421,9 +394,8 @@ void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mas
 /* Forgets all states. */
 static void forget_states(Grammar *g) {
   number_table_reset(&g->states_by_content);
-  free(g->transitions);
-  g->transitions = NULL;
-  g->n_transitions = g->n_transition_slots = g->n_places = 0;
+  key_table_release(&g->transitions);
+  g->n_places = 0;
   g->n_states = 1;
   for (int i = 0; i < N_MASKS; i++) g->masks[i].state = GRAMMAR_DEAD;
 }
@@ -523,7 +495,7 @@ void grammar_close(Grammar *g) {
   free(g->states);
   number_table_release(&g->states_by_content);
   free(g->places);
-  free(g->transitions);
+  key_table_release(&g->transitions);
   free(g->made);
   free(g->expanded);
   free(g);

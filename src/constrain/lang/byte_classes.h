@@ -1,6 +1,7 @@
-/* byte_classes.h - which bytes no expression of a store tells apart, and rows of an expression's derivatives,
- * one for each such class. A class divides in two when a set of bytes comes that has a part of it; rows from
- * before that stay as they are: their entry for a class is that of the classes it has divided into. */
+/* byte_classes.h - bytes that each set of a store has all or none of, and rows of derivatives of an
+ * expression, one for each such class. A class divides in two when a set of bytes comes that has a part of
+ * it; rows from before that stay as they are: their entry for a class is that of the classes it has divided
+ * into. */
 #pragma once
 
 #include "constrain/lang/lang_internal.h"
@@ -10,7 +11,8 @@ void byte_classes_begin(ByteClasses *classes);
 /* Divides classes so that the set is a union of them. */
 void byte_classes_divide(ByteClasses *classes, const ByteSet *set);
 
-/* A row: its number of classes, then an entry for each, LANG_UNKNOWN where not derived yet. NULL on failure. */
+/* A row: its number of classes, then an entry for each, LANG_UNKNOWN where not derived yet. NULL on
+ * failure. */
 uint32_t *byte_row_make(Langs *langs);
 
 /* The entry of a row for a class of now, and for a byte. */

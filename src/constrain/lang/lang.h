@@ -26,7 +26,7 @@ typedef struct {
   uint64_t bits[4];
 } ByteSet;
 
-/* Bytes by what the sets of a store tell apart (byte_classes.h). */
+/* Classes of bytes: each set of the store has all or none of a class (byte_classes.h). */
 typedef struct {
   uint32_t n;
   uint8_t of[256];     /* class of a byte */
