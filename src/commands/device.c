@@ -32,7 +32,8 @@ const Flag device_flags[] = {
     FLAG_CHOICE("--kv", "f16|f32|q8", DeviceFlags, kv,
                 "how keys and values are kept (default f16); q8: CPU only, in 8 bits"),
     FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
-    FLAG_OF(KIND_INT, int, "--gpu", "N", DeviceFlags, gpu, "which GPU (default 0)", .low = 0, .high = 1023,
+    FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
+            "which GPU (default 0); many records also on several: 0,1,2 or all",
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
     FLAG_STRING(
         "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
@@ -51,13 +52,13 @@ const Flag device_flags[] = {
 /* Refuses flags that only a GPU obeys instead of ignoring them. --gpu is allowed if the device is chosen
  * automatically. */
 static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
-  const char *flag = values->act == 1                                          ? "--act int8"
-                     : values->kernel                                          ? "--kernel"
-                     : values->no_graphs                                       ? "--no-graphs"
-                     : values->decode_step                                     ? "--decode-step"
-                     : values->gpu_memory                                      ? "--gpu-memory"
-                     : values->gpu >= 0 && !automatic && !values->gpu_is_usual ? "--gpu"
-                                                                               : NULL;
+  const char *flag = values->act == 1                                     ? "--act int8"
+                     : values->kernel                                     ? "--kernel"
+                     : values->no_graphs                                  ? "--no-graphs"
+                     : values->decode_step                                ? "--decode-step"
+                     : values->gpu_memory                                 ? "--gpu-memory"
+                     : values->gpu && !automatic && !values->gpu_is_usual ? "--gpu"
+                                                                          : NULL;
   if (!flag) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is for GPUs, but this would compute on the CPU", flag);
 }
@@ -87,14 +88,75 @@ static Status check_on_gpu(const DeviceFlags *values, Error *err) {
 }
 #endif
 
+/* --- which GPUs */
+
+enum { GPUS_MAX = 64, HIGHEST_GPU = 1023 };
+typedef struct {
+  int numbers[GPUS_MAX], count;
+} GpuList;
+
+static Status refuse_gpus(const DeviceFlags *values, const char *expected, Error *err) {
+  return error_set(err, STATUS_USAGE, "--gpu is \"%s\", expected %s", values->gpu, expected);
+}
+
+static Status add_gpu(const DeviceFlags *values, const char *text, size_t size, GpuList *gpus, Error *err) {
+  const bool is_number = size > 0 && size < 5 && strspn(text, "0123456789") >= size;
+  const int number = is_number ? atoi(text) : HIGHEST_GPU + 1;
+  if (number > HIGHEST_GPU)
+    return refuse_gpus(values, "a number from 0 to 1023, several with commas between them, or all", err);
+  for (int i = 0; i < gpus->count; i++)
+    if (gpus->numbers[i] == number) return refuse_gpus(values, "each GPU once", err);
+  if (gpus->count == GPUS_MAX) return refuse_gpus(values, "at most 64 GPUs", err);
+  gpus->numbers[gpus->count++] = number;
+  return STATUS_OK;
+}
+
+/* "all": those that are visible. Without any, the first one's absence is reported. */
+static void take_all(GpuList *gpus) {
+  int n = 0;
+#if AUK_CUDA
+  if (cudaGetDeviceCount(&n) != cudaSuccess) n = 0;
+#endif
+  gpus->numbers[0] = 0;
+  gpus->count = n < 1 ? 1 : n > GPUS_MAX ? GPUS_MAX : n;
+  for (int i = 1; i < gpus->count; i++) gpus->numbers[i] = i;
+}
+
+static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
+  *gpus = (GpuList){.count = 0};
+  const char *at = values->gpu ? values->gpu : "0";
+  if (strcmp(at, "all") == 0) {
+    take_all(gpus);
+  } else {
+    for (const char *end; (end = strchr(at, ',')); at = end + 1)
+      TRY(add_gpu(values, at, (size_t)(end - at), gpus, err));
+    TRY(add_gpu(values, at, strlen(at), gpus, err));
+  }
+  if (values->gpu_is_usual && !values->several_gpus) gpus->count = 1;
+  if (gpus->count == 1 || values->several_gpus) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "--gpu %s: only many records (--map) are answered by several GPUs",
+                   values->gpu);
+}
+
+#if AUK_CUDA
+/* Makes the device's GPU the current one. The first of several looks at the others, too. */
+static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
+  for (int i = gpus->count - 1; i > 0 && device->flags->nth == 0; i--) TRY(device_use(gpus->numbers[i], err));
+  device->n_gpus = gpus->count;
+  return device_use(device->options.gpu, err);
+}
+#endif
+
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
-  const int gpu = values->gpu < 0 ? 0 : values->gpu;
+  GpuList gpus;
   int n_threads;
+  TRY(read_gpus(values, &gpus, err));
   TRY(threads_choose(values->threads, &n_threads, err));
   *device = (Device){.flags = values,
                      .backend = &cpu_backend,
+                     .n_gpus = 1,
                      .options = {.n_threads = n_threads,
-                                 .gpu = gpu,
+                                 .gpu = gpus.numbers[values->nth],
                                  .int8_activations = values->act == 1,
                                  .no_graphs = values->no_graphs,
                                  .decode_step = (DecodeStep)values->decode_step,
@@ -107,17 +169,18 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->device == DEVICE_CUDA) {
     device->backend = &cuda_backend;
     TRY(check_on_gpu(values, err));
-    return device_use(gpu, err);
+    return use_gpus(device, &gpus, err);
   }
-  if (device_use(gpu, &reason) == STATUS_OK) {
+  if (use_gpus(device, &gpus, &reason) == STATUS_OK) {
     device->backend = &cuda_backend;
     return check_on_gpu(values, err);
   }
+  if (gpus.count > 1) return error_set(err, STATUS_FAILED, "%s", reason.text);
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   return check_on_cpu(values, true, err);
 #else
-  if (values->device == DEVICE_AUTO && values->gpu >= 0 && !values->gpu_is_usual)
-    fprintf(stderr, "auk: --gpu %d: this build has no CUDA: computing on the CPU\n", values->gpu);
+  if (values->device == DEVICE_AUTO && values->gpu && !values->gpu_is_usual)
+    fprintf(stderr, "auk: --gpu %s: this build has no CUDA: computing on the CPU\n", values->gpu);
   if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
 #endif
@@ -131,6 +194,7 @@ Status device_fit(Device *device, const Model *model, Error *err) {
   if (device->flags->device != DEVICE_AUTO) return error_set(err, status, "%s: --device cpu", reason.text);
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   device->backend = &cpu_backend;
+  device->n_gpus = 1;
   return check_on_cpu(device->flags, true, err);
 }
 
@@ -333,7 +397,7 @@ Status device_load(Device *device, Model *model, Error *err) {
   TRY(model_prepare(model, device->options.n_threads, err));
   TRY(report_places(device, model, err));
   int shown = -1;
-  if (terminal_takes_escapes(STDERR_FILENO)) {
+  if (terminal_takes_escapes(STDERR_FILENO) && device->flags->nth == 0) {
     device->options.progress = show_progress;
     device->options.progress_user = &shown;
   }

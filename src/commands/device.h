@@ -4,22 +4,21 @@
 #include "commands/flags.h"
 #include "engine/probe.h"
 
-/* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begin with
- * DEVICE_NOT_GIVEN. */
+/* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begins zeroed. */
 typedef struct {
   int threads;            /* 0: all cores this process may use */
   int kv;                 /* KvType */
   int device;             /* index into "auto|cpu|cuda" */
-  int gpu;                /* -1: not given */
+  const char *gpu;        /* numbers with commas between them, "all", or NULL */
   bool gpu_is_usual;      /* from the file of settings: it means nothing on a CPU */
+  bool several_gpus;      /* set by the command: it may be several */
+  int nth;                /* which of several; a device that is not the first (0) loads without notes */
   const char *gpu_memory; /* a size, or NULL */
   int act;                /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */
 } DeviceFlags;
-#define DEVICE_NOT_GIVEN                                                                                     \
-  { .gpu = -1 }
 extern const Flag device_flags[9];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 
@@ -29,6 +28,7 @@ typedef struct {
   BackendOptions options;
   size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
   BackendModel *loaded; /* NULL until device_load() */
+  int n_gpus;           /* that the flags name; 1 on a CPU */
 } Device;
 
 /* Chooses the device. If "auto" finds no usable GPU, a build with CUDA says why in one line on standard

@@ -303,6 +303,7 @@ static Status run(CommandCall *call, Error *err) {
   for (size_t i = 0; i < call->n_operands; i++) TRY(take_operand(call->options, call->operands[i], err));
   /* A cache answers records one after another: that is for a call to ask for. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
+  o->assistant.device.several_gpus = map_is_asked(&o->map, &o->prompt);
   Status status = prompt_read_named(&o->prompt, err);
   if (status == STATUS_OK) status = run_as_asked(o, &assistant, err);
   assistant_release(&assistant);

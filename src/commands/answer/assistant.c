@@ -386,9 +386,12 @@ static Status choose_context(Assistant *a, size_t n_prompt, Error *err) {
 static void print_settings(const Assistant *a) {
   const SamplerSettings *s = &a->sampler;
   const BatchOptions *batch = &a->batch_options;
+  char gpu[32] = "";
+  if (a->device.n_gpus > 1) snprintf(gpu, sizeof gpu, "GPU %d: ", a->device.options.gpu);
   if (batch->n_sequences > 1)
-    print_note("%d sequences at once, in %d pages of %d tokens", batch->n_sequences, batch->n_pages,
+    print_note("%s%d sequences at once, in %d pages of %d tokens", gpu, batch->n_sequences, batch->n_pages,
                a->device.backend->page_tokens);
+  if (a->flags->device.nth > 0) return; /* the rest is as for the first GPU */
   print_note("%s on %s, context %d, chat format %s, temperature %g, top-k %d, top-p %g, min-p %g, repetition "
              "penalty %g, seed %llu",
              a->model->config.architecture, a->device.backend->name, a->session_options.n_ctx,

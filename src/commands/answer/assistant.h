@@ -72,7 +72,7 @@ typedef struct {
 #define ASSISTANT_DEFAULTS                                                                                   \
   {                                                                                                          \
     .chat = {.think_budget = -1}, .answer = {.max_tokens = -1, .context = NOT_GIVEN},                        \
-    .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN, .guess = GUESS_NOT_GIVEN                     \
+    .sampling = SAMPLING_NOT_GIVEN, .guess = GUESS_NOT_GIVEN                                                 \
   }
 
 extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8];

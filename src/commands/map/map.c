@@ -8,6 +8,7 @@
  * prompt shares with its content. */
 #include "commands/map/map.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -193,6 +194,8 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
                                 : RESULTS_TEXTS;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
   TRY(assistant_open(job->assistant, a, err));
+  if (a->cache && a->device.n_gpus > 1)
+    return error_set(err, STATUS_USAGE, "--cache does not go with several GPUs (--gpu)");
   TRY(check_output(map, a, err));
   if (m->choices.n) choices_prepare(a);
   cache_expect_many(a->cache);
@@ -282,25 +285,31 @@ void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]
     snprintf(what, 128, "the answer is cut: it goes in circles (-n N lets it)");
 }
 
+void map_say(Map *map, const char *format, ...) {
+  char text[sizeof(Error) + 256];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  clear_progress(map);
+  print_note("%s", text);
+}
+
 static Status add_to_block(Map *map, const Buffer *result, Error *err) {
   size_t block = 0;
   bool lost;
   TRY(blocks_add(map->blocks, result, &block, &lost, err));
   if (!lost) return STATUS_OK;
-  clear_progress(map);
-  print_note(
-      "--claim: block %zu was taken over by another process, whose results count: this one gave no sign "
-      "of life for too long (--lease)",
-      block);
+  map_say(map,
+          "--claim: block %zu was taken over by another process, whose results count: this one gave no sign "
+          "of life for too long (--lease)",
+          block);
   return STATUS_OK;
 }
 
 Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
                       Error *err) {
-  if (*note) {
-    clear_progress(map);
-    print_note("%s:%zu: %s", map->reader.name, line, note);
-  }
+  if (*note) map_say(map, "%s:%zu: %s", map->reader.name, line, note);
   TRY(map->blocks ? add_to_block(map, result, err) : results_add(&map->results, input, result, err));
   map->n_done++;
   show_progress(map);
@@ -329,9 +338,8 @@ static Status answer_record(Map *map, Error *err) {
 static void note_lost_results(Map *map) {
   size_t n_listed = map->results.resume.n_listed, n_there = map->results.n_results;
   if (n_listed <= n_there + 1) return;
-  clear_progress(map);
-  print_note("%s: %zu of the %zu results that were written are gone: they are made again",
-             map->results.options.path, n_listed - n_there, n_listed);
+  map_say(map, "%s: %zu of the %zu results that were written are gone: they are made again",
+          map->results.options.path, n_listed - n_there, n_listed);
 }
 
 Status map_keep_result(Map *map, Error *err) {
@@ -365,6 +373,11 @@ Status map_look_for_result(Map *map, bool found, bool *stays, Error *err) {
   return STATUS_OK;
 }
 
+static bool answers_many(const Map *map) {
+  const Assistant *a = map->mapping.assistant;
+  return a->batch || (a->session && a->device.n_gpus > 1);
+}
+
 /* Where all records were answered before, the file may have been cut or have grown meanwhile. */
 static Status check_survey(const Map *map, Error *err) {
   if (map->shard.count == 0 || map->reader.hash == map->survey.hash) return STATUS_OK;
@@ -384,14 +397,14 @@ static Status run_records(Map *map, Error *err) {
   bool found, at_end, stays = false;
   /* With --claim there may be nothing left to do, for which the weights are not needed. */
   if (!map->resuming && !map->blocks) TRY(start(map, err));
-  if (map->mapping.assistant->batch) return map_many(map, false, err);
+  if (answers_many(map)) return map_many(map, false, err);
   do {
     TRY(map_read_record(map, true, &found, &at_end, err));
     if (map->resuming) TRY(map_look_for_result(map, found, &stays, err));
     if (found && stays) TRY(map_keep_result(map, err));
     if (found && !stays) {
       TRY(start(map, err));
-      if (map->mapping.assistant->batch) return map_many(map, true, err);
+      if (answers_many(map)) return map_many(map, true, err);
       TRY(answer_record(map, err));
     }
     stays = false;

@@ -268,15 +268,15 @@ Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *l
 
 /* --- many at once */
 
-Status map_begin_another(const Mapping *first, Mapping *other, Error *err) {
+Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err) {
   *other = (Mapping){.job = first->job,
-                     .assistant = first->assistant,
+                     .assistant = assistant,
                      .settings = first->settings,
                      .pattern = first->pattern,
                      .seed = first->seed,
                      .format = first->format};
   other->form = &other->own_form;
-  TRY(form_copy(&first->assistant->form, &other->own_form, err));
+  TRY(form_copy(&assistant->form, &other->own_form, err));
   return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
 }
 
@@ -348,6 +348,7 @@ static void release_record(Mapping *m) {
 }
 
 void mapping_release_another(Mapping *m) {
+  id_list_release(&m->prefix);
   form_release(&m->own_form);
   choices_release(&m->choices);
   release_record(m);

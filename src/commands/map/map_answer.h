@@ -46,8 +46,8 @@ Status map_begin(Mapping *mapping, Error *err);
 Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
 /* The same in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result. The
  * record's text is valid until then. Each record in flight has a Mapping of its own with its own counts, from
- * map_begin_another(). */
-Status map_begin_another(const Mapping *first, Mapping *other, Error *err);
+ * map_begin_another(), whose assistant may be another one of the same flags, on another device. */
+Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
 /* A record whose choices are scored has a request for each: gives the next one, if there is another. */

@@ -1,15 +1,22 @@
-/* map_many.c - answers the records of --map many at once, in the assistant's batch.
+/* map_many.c - answers the records of --map many at once: in the batch of each device, where --gpu names
+ * several with a thread of its own, from one queue of records to one writer.
  *
  * Called by: map.c.   Calls: batch.c, map_answer.c.
  * Always true: results are written in the order of the records (but for --unordered), so that a process that
  *              is killed leaves the results of the first records; those that wait for an earlier one are at
- *              most WINDOW, of WINDOW_BYTES together; each record in flight has a Worker of its own. */
+ *              most WINDOW, of WINDOW_BYTES together; each record in flight has a Worker of its own. Lanes
+ *              share what is in Many, under its lock. A lane has an assistant of its own, so that prompts and
+ *              answers are made without the lock. */
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "commands/common.h"
 #include "commands/map/map_run.h"
 
-enum { WINDOW = 4096 };
+enum { WINDOW = 4096, WAIT_MS = 20 };
 static const size_t WINDOW_BYTES = (size_t)64 << 20;
 
 /* A record from its reading to its result's writing. */
@@ -28,17 +35,49 @@ typedef struct {
   Place *place; /* NULL: it is idle */
 } Worker;
 
+/* A record that a failed device has given back. */
 typedef struct {
-  Map *map;
+  Record record;
+  Buffer text;
+  Place *place;
+} Returned;
+
+typedef struct Many Many;
+
+/* A device and the records that are in flight there. */
+typedef struct {
+  Many *many;
+  Assistant *assistant;
   Worker *workers; /* [n_workers] */
   int n_workers;
+  bool ended;
+  size_t n_answered;
+
+  pthread_t thread; /* of a lane that is not the first */
+  bool has_thread;
+  AssistantFlags flags;
+  SamplerSettings sampler;
+  Assistant own;
+} Lane;
+
+struct Many {
+  Map *map;
+  Lane *lanes; /* [n_lanes] the first one answers in the caller's thread */
+  int n_lanes;
+
+  pthread_mutex_t lock; /* of all below, and of the map */
+  pthread_cond_t changed;
+  Status status; /* not STATUS_OK: the run ends with `err` */
+  Error err;
   Place *places;        /* [WINDOW] a ring */
   size_t first, n;      /* the oldest place in use, and how many there are */
   size_t waiting_bytes; /* of finished results in it */
-  bool has_record;      /* map->record is not begun */
-  bool stays;           /* it has a result already, which is to be kept */
-  bool at_end;          /* there is no other record */
-} Many;
+  Returned *returned;   /* [n_returned] */
+  size_t n_returned, returned_capacity;
+  bool has_record; /* map->record is not begun */
+  bool stays;      /* it has a result already, which is to be kept */
+  bool at_end;     /* there is no other record */
+};
 
 /* --- results */
 
@@ -109,22 +148,29 @@ static Status copy_record(Worker *worker, const Record *record, Error *err) {
   return STATUS_OK;
 }
 
-static Worker *idle_worker(Many *many) {
-  Worker *worker = many->workers;
+static Worker *idle_worker(Lane *lane) {
+  Worker *worker = lane->workers;
   while (worker->place) worker++;
   return worker;
 }
 
-/* Begins map->record. *found: it gives a request; else it is an error already. */
-static Status begin_record(Many *many, BatchRequest *request, bool *found, Error *err) {
-  Worker *worker = idle_worker(many);
+static Status take_record(Lane *lane, Worker **worker, Error *err) {
+  Many *many = lane->many;
   Place *place = &many->places[(many->first + many->n++) % WINDOW];
   *place = (Place){.line = many->map->record.line, .input = many->map->record.hash};
-  worker->place = place;
-  TRY(copy_record(worker, &many->map->record, err));
-  Status status = map_ask(&worker->mapping, &worker->record, request, err);
-  *found = status == STATUS_OK;
-  return is_of_record(status) ? end_with_error(many, worker, err) : status;
+  *worker = idle_worker(lane);
+  (*worker)->place = place;
+  many->has_record = false;
+  return copy_record(*worker, &many->map->record, err);
+}
+
+static void take_returned(Lane *lane, Worker **worker) {
+  Returned *last = &lane->many->returned[--lane->many->n_returned];
+  *worker = idle_worker(lane);
+  buffer_release(&(*worker)->text);
+  (*worker)->text = last->text;
+  (*worker)->record = last->record;
+  (*worker)->place = last->place;
 }
 
 /* Reads a record, if one is there or may be waited for. While earlier results are looked at, which is in the
@@ -138,21 +184,106 @@ static Status read_record(Many *many, bool may_wait, Error *err) {
   return STATUS_OK;
 }
 
-static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
-  Many *many = user;
-  *found = false;
-  for (int i = 0; i < many->n_workers && !*found; i++)
-    *found = many->workers[i].place && map_ask_more(&many->workers[i].mapping, request);
-  while (!*found && many->n < WINDOW && many->waiting_bytes < WINDOW_BYTES) {
+/* Gives the lane a record, if there is one and room for its result; else *worker is NULL. */
+static Status find_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
+  Many *many = lane->many;
+  *worker = NULL;
+  if (many->n_returned > 0) {
+    take_returned(lane, worker);
+    return STATUS_OK;
+  }
+  while (many->n < WINDOW && many->waiting_bytes < WINDOW_BYTES) {
     if (!many->has_record) TRY(read_record(many, may_wait, err));
     if (!many->has_record) return STATUS_OK;
-    many->has_record = false;
-    if (many->stays) {
-      many->stays = false;
-      TRY(map_keep_result(many->map, err));
-    } else {
-      TRY(begin_record(many, request, found, err));
-    }
+    if (!many->stays) return take_record(lane, worker, err);
+    many->has_record = many->stays = false;
+    TRY(map_keep_result(many->map, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- lanes */
+
+/* True if another lane may yet give records back. */
+static bool others_work(const Lane *lane) {
+  const Many *many = lane->many;
+  for (int i = 0; i < many->n_lanes; i++) {
+    const Lane *other = &many->lanes[i];
+    for (int k = 0; other != lane && !other->ended && k < other->n_workers; k++)
+      if (other->workers[k].place) return true;
+  }
+  return false;
+}
+
+static bool others_live(const Lane *lane) {
+  for (int i = 0; i < lane->many->n_lanes; i++)
+    if (&lane->many->lanes[i] != lane && !lane->many->lanes[i].ended) return true;
+  return false;
+}
+
+/* Waits until another lane has changed something, or input may have come: no lane waits in read(). */
+static void wait_for_change(Many *many) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += WAIT_MS * 1000000L;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_cond_timedwait(&many->changed, &many->lock, &until);
+}
+
+/* Finds a record for the lane. One lane alone waits in read(); several wait for each other too. */
+static Status await_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
+  Many *many = lane->many;
+  for (;;) {
+    if (many->status) return error_set(err, many->status, "%s", many->err.text);
+    if (*many->map->mapping.assistant->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    TRY(find_record(lane, may_wait && many->n_lanes == 1, worker, err));
+    if (*worker || !may_wait || many->n_lanes == 1) return STATUS_OK;
+    if (many->at_end && !others_work(lane)) return STATUS_OK;
+    wait_for_change(many);
+  }
+}
+
+/* Takes the lock for a part of a callback, and gives it back with the part's status. A failure there is the
+ * run's. */
+static void enter(Many *many) {
+  pthread_mutex_lock(&many->lock);
+}
+
+static Status leave(Many *many, Status status, const Error *err) {
+  if (status && !many->status) {
+    many->status = status;
+    many->err = *err;
+  }
+  pthread_cond_broadcast(&many->changed);
+  pthread_mutex_unlock(&many->lock);
+  return status;
+}
+
+static Status take_worker(Lane *lane, bool may_wait, Worker **worker, Error *err) {
+  enter(lane->many);
+  return leave(lane->many, await_record(lane, may_wait, worker, err), err);
+}
+
+/* Ends a record whose answer failed with `status`: the error is the record's, or the run's. */
+static Status fail(Lane *lane, Worker *worker, Status status, Error *err) {
+  enter(lane->many);
+  if (is_of_record(status)) status = end_with_error(lane->many, worker, err);
+  return leave(lane->many, status, err);
+}
+
+static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+  Lane *lane = user;
+  *found = false;
+  for (int i = 0; i < lane->n_workers && !*found; i++)
+    *found = lane->workers[i].place && map_ask_more(&lane->workers[i].mapping, request);
+  while (!*found) {
+    Worker *worker;
+    TRY(take_worker(lane, may_wait, &worker, err));
+    if (!worker) return STATUS_OK;
+    Status status = map_ask(&worker->mapping, &worker->record, request, err);
+    *found = status == STATUS_OK;
+    if (status) TRY(fail(lane, worker, status, err));
   }
   return STATUS_OK;
 }
@@ -168,54 +299,203 @@ static void count(Mapping *all, Mapping *own) {
   own->n_prompt = own->n_reused = own->n_generated = 0;
 }
 
-static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
-  Many *many = user;
-  Worker *worker = many->workers;
-  while (!worker->place || !map_has_asked(&worker->mapping, request)) worker++;
+/* Takes a reply into the run; *complete: place->result is the record's. */
+static Status take_reply(Lane *lane, Worker *worker, Status status, bool complete, Error *err) {
+  Many *many = lane->many;
   Place *place = worker->place;
-  bool complete;
-  Status status =
-      map_reply(&worker->mapping, &worker->record, request, result, &complete, &place->result, err);
   count(&many->map->mapping, &worker->mapping);
-  TRY(assistant_check_weights(many->map->mapping.assistant, err)); /* may explain the failure, too */
+  TRY(assistant_check_weights(lane->assistant, err)); /* may explain the failure, too */
   if (is_of_record(status)) return end_with_error(many, worker, err);
   TRY(status);
   if (!complete) return STATUS_OK;
   char note[128];
   map_describe_cut(many->map, &worker->mapping.result, note);
   worker->place = NULL;
+  lane->n_answered++;
   return end_place(many, place, note, err);
+}
+
+static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  Lane *lane = user;
+  Worker *worker = lane->workers;
+  while (!worker->place || !map_has_asked(&worker->mapping, request)) worker++;
+  bool complete;
+  Status status =
+      map_reply(&worker->mapping, &worker->record, request, result, &complete, &worker->place->result, err);
+  enter(lane->many);
+  return leave(lane->many, take_reply(lane, worker, status, complete, err), err);
+}
+
+/* Answers records one after another, on a device that has no batch. */
+static Status answer_one_by_one(Lane *lane, Error *err) {
+  Worker *worker;
+  TRY(map_begin(&lane->workers->mapping, err));
+  for (;;) {
+    TRY(take_worker(lane, true, &worker, err));
+    if (!worker) return STATUS_OK;
+    Status status = map_answer(&worker->mapping, &worker->record, &worker->place->result, err);
+    if (status && !is_of_record(status)) return status;
+    enter(lane->many);
+    TRY(leave(lane->many, take_reply(lane, worker, status, true, err), err));
+  }
+}
+
+static Status open_workers(Lane *lane, Error *err) {
+  Assistant *a = lane->assistant;
+  const int n = a->batch ? a->batch_options.n_sequences : 1;
+  Worker *workers = mem_alloc((size_t)n, sizeof *workers, "records in flight", err);
+  if (!workers) return STATUS_FAILED;
+  enter(lane->many); /* other lanes look at them from here on */
+  lane->workers = workers;
+  lane->n_workers = n;
+  leave(lane->many, STATUS_OK, NULL);
+  for (int i = 0; i < n; i++) TRY(map_begin_another(&lane->many->map->mapping, a, &workers[i].mapping, err));
+  if (!a->batch) workers->mapping.form = NULL; /* the assistant's own is that of its only answer */
+  return STATUS_OK;
+}
+
+static Status answer(Lane *lane, Error *err) {
+  TRY(open_workers(lane, err));
+  if (!lane->assistant->batch) return answer_one_by_one(lane, err);
+  const BatchJob job = {
+      .next = next, .done = done, .interrupted = lane->assistant->interrupted, .user = lane};
+  return batch_run(lane->assistant->batch, &job, err);
+}
+
+/* Gives the lane's records to the others. */
+static Status give_back(Lane *lane, size_t *n, Error *err) {
+  Many *many = lane->many;
+  *n = 0;
+  for (int i = 0; i < lane->n_workers; i++) {
+    Worker *worker = &lane->workers[i];
+    if (!worker->place) continue;
+    TRY(mem_grow(&many->returned, &many->returned_capacity, many->n_returned + 1, sizeof *many->returned,
+                 "records in flight", err));
+    worker->place->result.size = 0;
+    many->returned[many->n_returned++] = (Returned){worker->record, worker->text, worker->place};
+    worker->text = (Buffer){0};
+    worker->place = NULL;
+    ++*n;
+  }
+  return STATUS_OK;
+}
+
+/* Ends a lane. A failure of the device, not of the run, leaves its records to the other devices. */
+static void end_lane(Lane *lane, Status status, const Error *reason) {
+  Many *many = lane->many;
+  Error err = *reason;
+  size_t n;
+  enter(many);
+  lane->ended = true;
+  const bool is_device = status && status != STATUS_INTERRUPTED && !many->status && others_live(lane);
+  if (is_device) status = give_back(lane, &n, &err);
+  if (is_device && status == STATUS_OK)
+    map_say(many->map, "GPU %d fails, and leaves %zu records to the others: %s",
+            lane->assistant->device.options.gpu, n, reason->text);
+  leave(many, status, &err);
+}
+
+static void release_lane(Lane *lane) {
+  for (int i = 0; lane->workers && i < lane->n_workers; i++) {
+    mapping_release_another(&lane->workers[i].mapping);
+    buffer_release(&lane->workers[i].text);
+  }
+  free(lane->workers);
+  lane->workers = NULL;
+  if (lane->assistant == &lane->own) assistant_release(&lane->own);
+}
+
+/* Opens the assistant of another GPU, as the first one's was opened. */
+static Status open_another(Lane *lane, Error *err) {
+  const Map *map = lane->many->map;
+  TRY(assistant_open(&lane->flags, &lane->own, err));
+  if (map->mapping.choices.n) choices_prepare(&lane->own);
+  lane->own.sampler = lane->sampler;
+  return assistant_start_many(&lane->own, map->mapping.job->map->parallel, err);
+}
+
+static void *run_another(void *given) {
+  Lane *lane = given;
+  Error err = {{0}};
+  Status status = open_another(lane, &err);
+  if (status == STATUS_OK) status = answer(lane, &err);
+  end_lane(lane, status, &err);
+  release_lane(lane); /* here, where its device is the current one */
+  return NULL;
+}
+
+/* Starts the threads of all lanes but the first, with signals blocked: they are for the thread that reads. */
+static Status start_threads(Many *many, Error *err) {
+  sigset_t all, before;
+  int failed = 0;
+  sigfillset(&all);
+  sigdelset(&all, SIGBUS);
+  sigdelset(&all, SIGSEGV);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  for (int i = 1; i < many->n_lanes && !failed; i++) {
+    failed = pthread_create(&many->lanes[i].thread, NULL, run_another, &many->lanes[i]);
+    many->lanes[i].has_thread = !failed;
+    many->lanes[i].ended = failed;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return failed ? error_set(err, STATUS_FAILED, "cannot start a thread: %s", strerror(failed)) : STATUS_OK;
 }
 
 /* --- all */
 
-static Status open_many(Many *many, Error *err) {
-  many->n_workers = many->map->mapping.assistant->batch_options.n_sequences;
-  many->workers = mem_alloc((size_t)many->n_workers, sizeof *many->workers, "records in flight", err);
+static Status open_lanes(Many *many, Error *err) {
+  const Assistant *first = many->map->mapping.assistant;
+  const int n_gpus = first->device.n_gpus;
+  many->lanes = mem_alloc((size_t)n_gpus, sizeof *many->lanes, "GPUs", err);
   many->places = mem_alloc(WINDOW, sizeof *many->places, "records in flight", err);
-  if (!many->workers || !many->places) return STATUS_FAILED;
-  for (int i = 0; i < many->n_workers; i++)
-    TRY(map_begin_another(&many->map->mapping, &many->workers[i].mapping, err));
+  if (!many->lanes || !many->places) return STATUS_FAILED;
+  many->n_lanes = n_gpus;
+  for (int i = 0; i < n_gpus; i++) {
+    Lane *lane = &many->lanes[i];
+    lane->many = many;
+    lane->assistant = i == 0 ? many->map->mapping.assistant : &lane->own;
+    if (i == 0) continue;
+    lane->flags = *first->flags;
+    lane->flags.device.nth = i;
+    lane->flags.device.threads = (first->device.options.n_threads - 1) / n_gpus + 1;
+    lane->flags.answer.context = first->session_options.n_ctx;
+    lane->sampler = first->sampler;
+  }
   return STATUS_OK;
 }
 
 static void close_many(Many *many) {
-  for (int i = 0; many->workers && i < many->n_workers; i++) {
-    mapping_release_another(&many->workers[i].mapping);
-    buffer_release(&many->workers[i].text);
-  }
+  for (int i = 0; i < many->n_lanes; i++) release_lane(&many->lanes[i]);
   for (size_t i = 0; many->places && i < WINDOW; i++) empty(&many->places[i]);
-  free(many->workers);
+  for (size_t i = 0; i < many->n_returned; i++) buffer_release(&many->returned[i].text);
+  free(many->returned);
+  free(many->lanes);
   free(many->places);
+  pthread_mutex_destroy(&many->lock);
+  pthread_cond_destroy(&many->changed);
+}
+
+static void run_lanes(Many *many, Error *err) {
+  Lane *first = many->lanes;
+  Status status = start_threads(many, err);
+  if (status == STATUS_OK) status = answer(first, err);
+  end_lane(first, status, err);
+  for (int i = 1; i < many->n_lanes; i++)
+    if (many->lanes[i].has_thread) pthread_join(many->lanes[i].thread, NULL);
 }
 
 Status map_many(Map *map, bool has_record, Error *err) {
-  Many many = {.map = map, .has_record = has_record};
+  Many many = {.map = map,
+               .has_record = has_record,
+               .lock = PTHREAD_MUTEX_INITIALIZER,
+               .changed = PTHREAD_COND_INITIALIZER};
   Error other; /* which may explain a failure */
-  const BatchJob job = {
-      .next = next, .done = done, .interrupted = map->mapping.assistant->interrupted, .user = &many};
-  Status status = open_many(&many, err);
-  if (status == STATUS_OK) status = batch_run(map->mapping.assistant->batch, &job, err);
+  Status status = open_lanes(&many, err);
+  if (status == STATUS_OK) {
+    run_lanes(&many, err);
+    status = many.status;
+    *err = many.err;
+  }
   if (status == STATUS_FAILED && assistant_check_weights(map->mapping.assistant, &other)) *err = other;
   close_many(&many);
   return status;

@@ -32,8 +32,11 @@ Status map_keep_result(Map *map, Error *err);
 /* Writes a result; `note` about the record at `line` goes to standard error, unless it is empty. */
 Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
                       Error *err);
+/* A note on standard error, which the progress gives way to. */
+void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Why an answer is cut in a way that the user should know of; empty: it is not. */
 void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]);
 
-/* Answers all records from here on in the assistant's batch; has_record: map->record is the first of them. */
+/* Answers all records from here on in the assistant's batch, and on the other GPUs of --gpu, if it names
+ * several; has_record: map->record is the first of them. */
 Status map_many(Map *map, bool has_record, Error *err);

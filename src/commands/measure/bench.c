@@ -597,10 +597,7 @@ const Interface bench_interface = {
     INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
-    .defaults = &(const Options){.repetitions = 5,
-                                 .form = NOT_GIVEN,
-                                 .accept = NAN,
-                                 .sampling = SAMPLING_NOT_GIVEN,
-                                 .device = DEVICE_NOT_GIVEN},
+    .defaults =
+        &(const Options){.repetitions = 5, .form = NOT_GIVEN, .accept = NAN, .sampling = SAMPLING_NOT_GIVEN},
     .run = run,
 };

@@ -225,6 +225,5 @@ const Interface eval_interface = {
     INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
-    .defaults = &(const Options){.device = DEVICE_NOT_GIVEN},
     .run = run,
 };

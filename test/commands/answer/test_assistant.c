@@ -72,7 +72,7 @@ static void nothing_is_limited_that_no_flag_limits(void **state) {
   assert_int_equal(flags->answer.max_tokens, -1);
   assert_int_equal(flags->answer.context, NOT_GIVEN);
   assert_int_equal(flags->chat.think_budget, -1);
-  assert_int_equal(flags->device.gpu, -1);
+  assert_null(flags->device.gpu);
   assert_int_equal(flags->sampling.top_k, NOT_GIVEN);
   assert_false(flags->sampling.seed.given);
 }

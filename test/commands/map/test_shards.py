@@ -36,6 +36,8 @@ def parts(folder, name="out"):
                                       ([*DRAWN, "--parallel", "1"], 45)],
                          ids=["lines", "texts", "objects", "choices", "one", "more-than-records"])
 def test_shards_are_merged_to_what_one_run_writes(run, job, tmp_path, sanitized, flags, n):
+    if sanitized and n not in (1, 3, 4):
+        pytest.skip("starts the program too often for one with sanitizers")
     one = tmp_path / "one"
     assert run(*job, *flags, "--resume", one).returncode == 1  # there is an error
     statuses = [run(*job, *flags, "--resume", tmp_path / "out", "--shard", f"{i + 1}/{n}").returncode

@@ -2,13 +2,16 @@
  *
  * Called by: cuda/ and its tests. Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and
  * every one after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
- * (test/torture/faults.c). EMULATED_SMS=N: number of SMs (6, or 132 with clusters). EMULATED_SHARED=N: bytes
+ * (test/torture/faults.c). EMULATED_GPUS=N: number of devices, which work in turn and share their memory;
+ * a stream is of the device that was current in the thread that made it, and no other may use it.
+ * EMULATED_FAULT_GPU=N: AUK_FAULT counts the calls for this device alone. EMULATED_SMS=N: number of SMs (6, or 132 with clusters). EMULATED_SHARED=N: bytes
  * of shared memory that a block may use. Both are read whenever they are needed, so that a test can go from
  * one chip to another. Always true: each buffer lies between two guards of kGuard bytes, all NaN. They are
  * checked when the host waits for the device, when a buffer is freed and when the program ends; with ASan
  * they are poisoned instead. */
 #include <fcntl.h>
 #include <map>
+#include <mutex>
 #include <set>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +30,7 @@
 #endif
 
 struct CUstream_st {
+  int gpu;
   bool capturing;
   std::vector<std::function<void()>> written; /* while capturing */
 };
@@ -51,6 +55,11 @@ constexpr size_t kSharedBytes = EMULATED_ARCH < 80   ? 64 << 10
                                                      : 227 << 10,
                  kMemory = (size_t)4 << 30;
 
+int n_gpus() {
+  const char *told = getenv("EMULATED_GPUS");
+  return told ? atoi(told) : 1;
+}
+
 /* A chip with clusters has as many SMs as an H200, so that a grid of 128 blocks can be resident. */
 int n_sms() {
   const char *told = getenv("EMULATED_SMS");
@@ -62,14 +71,20 @@ size_t shared_limit() {
   return told ? (size_t)atoi(told) : kSharedBytes;
 }
 
+std::recursive_mutex turn; /* of the threads that call */
+thread_local int current;  /* the thread's device */
+
 struct Fault {
   long which = 0, calls = 0;
+  int of = -1; /* the device; -1: any */
   Fault() {
+    const char *gpu = getenv("EMULATED_FAULT_GPU");
+    if (gpu) of = atoi(gpu);
     const char *fault = getenv("AUK_FAULT");
     if (fault && strncmp(fault, "cuda:", 5) == 0) which = atol(fault + 5);
   }
   bool came() {
-    if (!which || ++calls < which) return false;
+    if (!which || (of >= 0 && of != current) || ++calls < which) return false;
     const char *told = getenv("AUK_FAULT_TOLD");
     int file = told && calls == which ? open(told, O_CREAT | O_WRONLY, 0600) : -1;
     if (file >= 0) close(file);
@@ -77,7 +92,7 @@ struct Fault {
   }
 };
 Fault fault;
-cudaError_t last = cudaSuccess;
+thread_local cudaError_t last = cudaSuccess;
 size_t used;
 
 cudaError_t answer(cudaError_t error) {
@@ -92,6 +107,7 @@ CUstream_st *stream_of(cudaStream_t stream) {
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
   CUstream_st *s = stream_of(stream);
+  if (stream && stream->gpu != current) return answer(cudaErrorInvalidValue);
   if (s->capturing)
     s->written.push_back(std::move(work));
   else
@@ -184,6 +200,7 @@ void copy(void *to, const void *from, size_t bytes) {
 } // namespace
 
 #define FAIL_IF(kind)                                                                                        \
+  std::lock_guard<std::recursive_mutex> in_turn(turn);                                                       \
   if (fault.came()) return answer(kind)
 
 namespace {
@@ -267,7 +284,7 @@ cudaError_t cudaPeekAtLastError(void) {
 cudaError_t cudaGetDeviceCount(int *count) {
   FAIL_IF(cudaErrorNoDevice);
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  *count = visible && !*visible ? 0 : 1;
+  *count = visible && !*visible ? 0 : n_gpus();
   return *count ? cudaSuccess : answer(cudaErrorNoDevice);
 }
 
@@ -278,13 +295,15 @@ cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) {
 
 cudaError_t cudaGetDevice(int *gpu) {
   FAIL_IF(cudaErrorLaunchFailure);
-  *gpu = 0;
+  *gpu = current;
   return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int gpu) {
   FAIL_IF(cudaErrorLaunchFailure);
-  return gpu == 0 ? cudaSuccess : answer(cudaErrorInvalidDevice);
+  if (gpu < 0 || gpu >= n_gpus()) return answer(cudaErrorInvalidDevice);
+  current = gpu;
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int) {
@@ -341,6 +360,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 }
 
 cudaError_t cudaFree(void *memory) {
+  std::lock_guard<std::recursive_mutex> in_turn(turn);
   release(memory); /* also on a lost device, whose memory is gone */
   return cudaSuccess;
 }
@@ -410,7 +430,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   *stream = nullptr;
   FAIL_IF(cudaErrorMemoryAllocation);
-  *stream = new CUstream_st();
+  *stream = new CUstream_st{current};
   return cudaSuccess;
 }
 
@@ -458,8 +478,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *step, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t step, cudaStream_t) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t step, cudaStream_t stream) {
   FAIL_IF(cudaErrorLaunchFailure);
+  if (stream && stream->gpu != current) return answer(cudaErrorInvalidValue);
   for (const std::function<void()> &work : step->steps) work();
   return cudaSuccess;
 }
