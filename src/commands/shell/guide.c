@@ -305,7 +305,7 @@ static const char forms[] =
 
 static const char guesses[] =
     "  auk -f notes.txt -p \"Correct the spelling; change nothing else.\" -u    # says how many were right\n"
-    "  auk -m LARGE --draft SMALL -p \"Why is the sky blue?\"\n"
+    "  auk -m MODEL --draft SMALLER -p \"Why is the sky blue?\"\n"
     "  auk -p \"A story.\" --guess 0                 # one token a step\n"
     "\n"
     "A step that computes several tokens reads the weights once, so it takes little longer than a step of "
