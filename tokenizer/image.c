@@ -1,7 +1,8 @@
-/* image.c - a loaded tokenizer for other processes of this program: the tables that take long to load, as they
- * are in memory, and the rest of tokenizer.json as text.
+/* image.c - a loaded tokenizer for other processes of this program: the tables that take long to load, as
+ * they are in memory, and the rest of tokenizer.json as text.
  *
- *   ImageHeader | contents, tokens, slots, token_of | merges | code_ids | joints | strings | JSON without tables
+ *   ImageHeader | contents, tokens, slots, token_of | merges | code_ids | joints | strings
+ *               | JSON without tables
  *
  * Called by: commands/keep.   Calls: load.c.
  * Always true: an image is read by the build that wrote it, in a process of the same user, through a

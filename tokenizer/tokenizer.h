@@ -22,7 +22,8 @@ Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenize
 void tokenizer_close(Tokenizer *tokenizer);
 
 /* Loads the tokenizer.json at `path` for other processes of this build: its tables as they are in memory, in
- * memory without a name (sealed), which the descriptor stands for. The caller closes it; -1 after a failure. */
+ * memory without a name (sealed), which the descriptor stands for. The caller closes it; -1 after a
+ * failure. */
 Status tokenizer_image_make(const char *path, int *descriptor, Error *err);
 /* Opens such memory; the descriptor may be closed afterwards. `name` is for messages. PRECOND it came from a
  * process of this user that made it */

@@ -408,7 +408,7 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Takes the pages of the youngest sequence that has any, of those that are younger than s or wait. */
+/* Takes the pages of one sequence: of the youngest that has any and either began after s or waits. */
 static bool take_back_youngest(Batch *b, const Sequence *s) {
   bool younger = true;
   for (int i = b->n_active - 1; i >= 0; i--) {
@@ -425,8 +425,8 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* True if the sequence may begin: the pages that are free hold all that it has, or it is the oldest of those that
- * do not wait. */
+/* True if the sequence may begin: the free pages hold all that it has, or no sequence that does not wait is
+ * older. */
 static bool may_begin(const Batch *b, const Sequence *s) {
   int oldest = 0;
   while (b->active[oldest]->waits) oldest++;

@@ -37,7 +37,7 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
 void batch_close(Batch *batch);
 int batch_context(const Batch *batch);
 
-/* What a sequence does in the next step. */
+/* Tells what a sequence does in the next step. */
 typedef enum { TURN_GO, TURN_WAIT, TURN_END } BatchTurn;
 
 /* An answer to generate, or tokens to score. ids and sampler are copied; the rest is valid until done(). */

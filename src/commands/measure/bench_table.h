@@ -39,8 +39,8 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
 
 Status table_text(Table *table, const char *text, Error *err);
 Status table_integer(Table *table, long long value, Error *err);
-/* Markdown and tables use `decimals`, CSV and JSON nine digits. Infinities and NaN give an empty cell, in JSON
- * null. */
+/* Markdown and tables use `decimals`, CSV and JSON nine digits. Infinities and NaN give an empty cell, in
+ * JSON null. */
 Status table_number(Table *table, double value, int decimals, Error *err);
 Status table_mark(Table *table, bool value, Error *err); /* "*" in Markdown and tables */
 

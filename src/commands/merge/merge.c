@@ -125,12 +125,11 @@ static const char about[] =
 const Interface merge_interface = {
     .usage = "auk merge OUT.* [-o FILE]\nauk merge DIR [-o FILE]",
     .about = about,
-    .examples =
-        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 1/2\n"
-        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 2/2\n"
-        "auk merge sorted.* > sorted.txt\n"
-        "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --claim claims  # processes\n"
-        "auk merge claims -o sorted.txt",
+    .examples = "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 1/2\n"
+                "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --resume sorted --shard 2/2\n"
+                "auk merge sorted.* > sorted.txt\n"
+                "auk -m MODEL --map lines.txt -p \"Sort: {}\" -n 9 --claim claims  # processes\n"
+                "auk merge claims -o sorted.txt",
     INTERFACE_GROUPS(groups),
     .max_operands = 1 << 20,
     .operands = VALUE_FILE,
