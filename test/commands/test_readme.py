@@ -287,7 +287,8 @@ class Place:
     def here(self, line):
         """The line with this model's place. Ids in examples are those of a real vocabulary."""
         model = self.home.parent / "tokenizer.json" if "auk tokenize" in line else self.model
-        return re.sub(r"\bDIR\b", ".", re.sub(r"\bCOMMIT\b", COMMIT, re.sub(r"\b(?:MODEL|SMALLER)\b", str(model), line)))
+        line = re.sub(r"\b(?:MODEL|SMALLER)\b", str(model), line)
+        return re.sub(r"\bDIR\b", ".", re.sub(r"\bCOMMIT\b", COMMIT, line))
 
     def run(self, line):
         options = {"input": "Name a fruit.\n"} if CHATS.match(line) else {"stdin": subprocess.DEVNULL}

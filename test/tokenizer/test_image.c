@@ -1,5 +1,5 @@
 /* test_image.c - a tokenizer opened from an image (image.c) gives the ids and texts of the one that was
- * loaded. The reference is tokenizer_open(), which test_goldens.py compares with Hugging Face's tokenizers. */
+ * loaded. The reference is tokenizer_open(), which test_goldens.py compares with Hugging Face's. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
