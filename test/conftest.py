@@ -24,6 +24,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# No test uses a process of this user that keeps a model, but those about such processes (test_keep.py).
+os.environ["AUK_KEEP"] = "0"
+
+
 def program():
     return shlex.split(os.environ.get("AUK", str(ROOT / "build" / "auk")))
 

@@ -29,9 +29,9 @@
 const Flag device_flags[] = {
     FLAG_INT("-t, --threads", "N", DeviceFlags, threads, 0, 4096,
              "CPU threads (default 0: all cores this process may use)"),
-    FLAG_CHOICE("--kv", "f16|f32|q8", DeviceFlags, kv,
+    FLAG_CHOICE("--kv", KV_WORDS, DeviceFlags, kv,
                 "how keys and values are kept (default f16); q8: CPU only, in 8 bits"),
-    FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
+    FLAG_CHOICE("--device", DEVICE_WORDS, DeviceFlags, device, "where to compute (default auto)"),
     FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
             "which GPU (default 0); many records also on several: 0,1,2 or all",
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
@@ -39,12 +39,12 @@ const Flag device_flags[] = {
         "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
         "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
         "that do not fit stay in the host's memory"),
-    FLAG_CHOICE("--act", "f16|int8", DeviceFlags, act,
+    FLAG_CHOICE("--act", ACT_WORDS, DeviceFlags, act,
                 "GPU: what activations are multiplied as; int8 is less exact, and slower than f16 on Hopper"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
                 "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
-    FLAG_CHOICE("--decode-step", "auto|kernels|cluster", DeviceFlags, decode_step,
+    FLAG_CHOICE("--decode-step", DECODE_STEP_WORDS, DeviceFlags, decode_step,
                 "GPU: a token by a kernel for each operation, or by one for all (default auto: one, on "
                 "Hopper, for models that it is for)"),
 };
@@ -196,6 +196,25 @@ Status device_fit(Device *device, const Model *model, Error *err) {
   device->backend = &cpu_backend;
   device->n_gpus = 1;
   return check_on_cpu(device->flags, true, err);
+}
+
+bool device_is_several(const DeviceFlags *values) {
+  return values->gpu && (strcmp(values->gpu, "all") == 0 || strchr(values->gpu, ','));
+}
+
+Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err) {
+  const Backend *known[] = {
+    &cpu_backend,
+#if AUK_CUDA
+    &cuda_backend,
+#endif
+  };
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (strcmp(backend, known[i]->name) != 0) continue;
+    *device = (Device){.flags = values, .backend = known[i], .n_gpus = 1};
+    return STATUS_OK;
+  }
+  return error_set(err, STATUS_FAILED, "this build has no device %s", backend);
 }
 
 /* --- its name */

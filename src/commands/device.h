@@ -4,6 +4,11 @@
 #include "commands/flags.h"
 #include "engine/probe.h"
 
+#define KV_WORDS          "f16|f32|q8"
+#define DEVICE_WORDS      "auto|cpu|cuda"
+#define ACT_WORDS         "f16|int8"
+#define DECODE_STEP_WORDS "auto|kernels|cluster"
+
 /* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begins zeroed. */
 typedef struct {
   int threads;            /* 0: all cores this process may use */
@@ -38,6 +43,12 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 /* Checks that the device supports this model. If "auto" chose an unsuitable GPU, switches to the CPU and says
  * so on standard error; otherwise the model is refused (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
+
+/* True if --gpu names more than one GPU. */
+bool device_is_several(const DeviceFlags *values);
+
+/* The device that another process computes on with these flags: neither chosen nor loaded here. */
+Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err);
 
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);

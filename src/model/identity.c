@@ -40,6 +40,19 @@ Status model_content(const Model *model, const ContentSearch *search, ContentHas
   return STATUS_OK;
 }
 
+Status model_stamps(const Model *model, Buffer *text, Error *err) {
+  const MappedFile *file;
+  TRY(buffer_printf(text, err, "config %016llx%016llx\n", (unsigned long long)model->config.content.a,
+                    (unsigned long long)model->config.content.b));
+  for (size_t i = 0; (file = model_file(model, i)); i++) {
+    const FileStamp *s = &file->stamp;
+    TRY(buffer_printf(text, err, "weights %llx:%llx %llu %lld %lld\n", (unsigned long long)s->device,
+                      (unsigned long long)s->inode, (unsigned long long)s->size, (long long)s->changed_ns,
+                      (long long)s->status_changed_ns));
+  }
+  return STATUS_OK;
+}
+
 bool model_is_unchanged(const Model *model) {
   const MappedFile *file;
   for (size_t i = 0; (file = model_file(model, i)); i++)

@@ -10,6 +10,10 @@
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
+/* Appends what identifies an open model without reading it: its configuration's hash, and a line with the
+ * stamp of each file of weights. */
+Status model_stamps(const Model *model, Buffer *text, Error *err);
+
 /* True if the files at the model's paths still are those that were opened. */
 bool model_is_unchanged(const Model *model);
 

@@ -15,6 +15,7 @@
 #include "commands/answer/thinking.h"
 #include "commands/form/bound.h"
 #include "commands/form/calls.h"
+#include "commands/keep/remote.h"
 
 struct Answer {
   const Assistant *assistant;
@@ -345,8 +346,13 @@ static void release(Answer *answer) {
   id_list_release(&answer->closing);
 }
 
+static Status answer_remotely(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
+                              AnswerResult *result, Error *err);
+
 Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err) {
+  TRY(assistant_renew(a, n, err));
+  if (a->remote) return answer_remotely(a, ids, n, sink, result, err);
   *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
   TRY(assistant_check_prompt(a, n, session_context(a->session), err));
   Answer answer = {.assistant = a, .sink = sink, .result = result};
@@ -363,12 +369,16 @@ Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size
                   AnswerResult *result, Answer **out, BatchRequest *request, Error *err) {
   *out = NULL;
   *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
-  TRY(assistant_check_prompt(a, n, batch_context(a->batch), err));
+  TRY(assistant_check_prompt(a, n, assistant_n_ctx(a), err));
   Answer *answer = mem_alloc(1, sizeof *answer, "an answer", err);
   if (!answer) return STATUS_FAILED;
   *answer = (Answer){.assistant = a, .sampler = a->sampler, .sink = sink, .result = result};
-  *request = (BatchRequest){
-      .ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .sink = take_token, .user = answer};
+  *request = (BatchRequest){.ids = ids,
+                            .n_ids = (int)n,
+                            .sampler = &answer->sampler,
+                            .sink = take_token,
+                            .n_ctx = assistant_n_ctx(a),
+                            .user = answer};
   Status status = begin(answer, form, ids, n, err);
   if (status == STATUS_OK) status = choose_options(answer, &request->generate, err);
   if (status == STATUS_OK)
@@ -392,6 +402,54 @@ void answer_free(Answer *answer) {
   free(answer);
 }
 
+/* --- an answer of another process */
+
+typedef struct {
+  const BatchRequest *request; /* NULL: it was given */
+  Answer *answer;
+  Status status; /* answer_end()'s */
+  Error error;
+} Alone;
+
+static Status next_alone(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+  Alone *alone = user;
+  (void)may_wait, (void)err;
+  *found = alone->request != NULL;
+  if (*found) *request = *alone->request;
+  alone->request = NULL;
+  return STATUS_OK;
+}
+
+static Status done_alone(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  Alone *alone = user;
+  (void)request, (void)err;
+  alone->status = answer_end(alone->answer, result, &alone->error);
+  return STATUS_OK;
+}
+
+static void progress_alone(void *user, const BatchRequest *request, const BatchResult *result, int done,
+                           int total) {
+  Alone *alone = user;
+  (void)request, (void)result;
+  prefilling(alone->answer, done, total);
+}
+
+/* An interruption is the request's own (GenerateOptions.interrupted), so that the answer ends whole. */
+static Status answer_remotely(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
+                              AnswerResult *result, Error *err) {
+  BatchRequest request;
+  Alone alone = {.request = &request};
+  const BatchJob job = {.next = next_alone, .done = done_alone, .user = &alone, .progress = progress_alone};
+  Status status = answer_ask(a, &a->form, ids, n, sink, result, &alone.answer, &request, err);
+  if (status == STATUS_OK) {
+    status = remote_run(a->remote, 1, &job, err);
+    if (status == STATUS_OK && alone.status) status = error_set(err, alone.status, "%s", alone.error.text);
+  }
+  answer_free(alone.answer);
+  a->n_held = (int)n + result->n_generated;
+  return status == STATUS_INTERRUPTED ? STATUS_OK : status;
+}
+
 /* --- statistics */
 
 double answer_per_second(long long n, double ms) {
@@ -408,11 +466,11 @@ bool answer_was_cut(const AnswerResult *result) {
          result->reason == FINISH_REPETITION;
 }
 
-AnswerFigures answer_figures(const AnswerResult *result, const Session *session) {
+AnswerFigures answer_figures(const AnswerResult *result, const Assistant *a) {
   AnswerFigures figures;
   snprintf(figures.text, sizeof figures.text, "[%d tokens, %.1f/s; context %d of %d]", result->n_generated,
-           answer_per_second(result->n_generated - 1, result->decode_ms), session_length(session),
-           session_context(session));
+           answer_per_second(result->n_generated - 1, result->decode_ms), assistant_n_held(a),
+           assistant_n_ctx(a));
   return figures;
 }
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
+#include "commands/keep/start.h"
 #include "engine/drafters/draft_text.h"
 #include "model/identity.h"
 
@@ -70,6 +71,12 @@ const Flag sampling_flags[] = {
                 "of tokens in the answer, for each time (default 0: off)"),
     FLAG_SEED("-s, --seed", SamplingFlags, seed,
               "the same seed gives the same answer (default -1: a new one each time)"),
+};
+
+const Flag keep_flags[] = {
+    FLAG_STRING("--keep", "TIME", KeepFlags, time,
+                "a process keeps the model for later calls until it was unused for so long: 90s, 10m, 2h "
+                "(default $AUK_KEEP; without either, a call uses such a process if there is one; 0: none)"),
 };
 
 /* --- what to sample with, where to end */
@@ -227,25 +234,84 @@ void assistant_heed(Assistant *a, const volatile int *interrupted) {
   if (a->chat) chat_heed(a->chat, interrupted);
 }
 
+/* --- the engine, here or in a process that keeps the model */
+
+/* True if the flags ask for what a process that keeps a model does not do. */
+static bool is_alone(const AssistantFlags *flags) {
+  const bool cache = !flags->cache.off && (flags->cache.on || flags->cache.directory);
+  return cache || flags->guess.most > 0 || flags->guess.draft || device_is_several(&flags->device);
+}
+
+/* -c: NOT_GIVEN, or 1 to the model's maximum, or more, which is refused later. */
+static int asked_context(const Assistant *a) {
+  const AnswerFlags *flags = &a->flags->answer;
+  const int maximum = a->model->config.max_position;
+  if (flags->context == NOT_GIVEN) return NOT_GIVEN;
+  return flags->context == 0 || (flags->context_is_usual && flags->context > maximum) ? maximum
+                                                                                      : flags->context;
+}
+
+/* Looks for a process that keeps the model. That this fails is no failure of the call. */
+static Status find_holder(Assistant *a, Error *err) {
+  const AssistantFlags *flags = a->flags;
+  const int asked = asked_context(a);
+  Error reason = {{0}};
+  TRY(keep_asked(flags, &a->keep_seconds, err));
+  if (is_alone(flags)) a->keep_seconds = 0;
+  if (a->talks && config_has_states(&a->model->config)) {
+    if (a->keep_seconds > 0)
+      print_note("a chat with a model that has a recurrent state is not kept for later calls");
+    a->keep_seconds = 0;
+  }
+  if (a->keep_seconds == 0 || asked > a->model->config.max_position) return STATUS_OK;
+  Status status =
+      keep_find(flags, a->model, asked == NOT_GIVEN ? 0 : asked, a->keep_seconds, &a->remote, &reason);
+  if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");
+  if (status && flags->answer.verbose) print_note("%s", reason.text);
+  return a->remote ? device_elsewhere(&flags->device, remote_facts(a->remote)->backend, &a->device, err)
+                   : STATUS_OK;
+}
+
+static Status choose_device(Assistant *a, Error *err) {
+  TRY(device_choose(&a->flags->device, &a->device, err));
+  return device_fit(&a->device, a->model, err);
+}
+
+static Status open_guesser(Assistant *a, Error *err) {
+  return guesser_open(&a->flags->guess, a->model, a->tokenizer, &a->device, &a->guesser, err);
+}
+
+Status assistant_open_engine(const AssistantFlags *flags, Assistant *a, Error *err) {
+  a->flags = flags;
+  a->session_options.kv = (KvType)flags->device.kv;
+  assistant_heed(a, interrupt_catch());
+  TRY(model_place_find(&flags->model, &a->place, err));
+  TRY(model_place_open_known(&a->place, &flags->model, &a->model, err));
+  TRY(find_holder(a, err));
+  return a->remote ? STATUS_OK : choose_device(a, err);
+}
+
+/* Opens the tokenizer: from the image that the process sends, which is of the same file. */
+static Status open_tokenizer(Assistant *a, Error *err) {
+  const int image = a->remote ? remote_image(a->remote) : -1;
+  if (image >= 0 && tokenizer_image_open(a->model->tokenizer_path, image, &a->tokenizer, err) == STATUS_OK)
+    return STATUS_OK;
+  return model_tokenizer_open(a->model, a->place.path, &a->tokenizer, err);
+}
+
 Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   sampling_note_seed(&flags->sampling);
-  a->flags = flags;
   a->max_tokens = flags->answer.max_tokens;
-  const volatile int *interrupted = interrupt_catch();
-  assistant_heed(a, interrupted);
-  TRY(model_place_find(&flags->model, &a->place, err));
-  TRY(device_choose(&flags->device, &a->device, err));
-  TRY(model_place_open_known(&a->place, &flags->model, &a->model, err));
-  TRY(device_fit(&a->device, a->model, err));
-  TRY(model_tokenizer_open(a->model, a->place.path, &a->tokenizer, err));
-  TRY(guesser_open(&flags->guess, a->model, a->tokenizer, &a->device, &a->guesser, err));
+  TRY(assistant_open_engine(flags, a, err));
+  const volatile int *interrupted = a->interrupted;
+  TRY(open_tokenizer(a, err));
+  if (!a->remote) TRY(open_guesser(a, err));
   TRY(form_open(&flags->form, a->tokenizer, a->model->config.vocab_size, &a->form, err));
   TRY(open_chat(a, err));
   TRY(open_tools(a, err));
   assistant_heed(a, interrupted);
   TRY(choose_ends(a, err));
   TRY(check_grammar(a, err));
-  a->session_options.kv = (KvType)flags->device.kv;
   const CacheUse use = {
       a->model, a->place.path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};
   TRY(cache_open(&flags->cache, &use, &a->cache, err));
@@ -264,6 +330,7 @@ Status assistant_check_output(const Assistant *a, const WrittenFile *output, Err
 
 void assistant_release(Assistant *a) {
   cache_close(a->cache, a->session);
+  remote_close(a->remote);
   session_close(a->session);
   guesser_release(&a->guesser);
   batch_close(a->batch);
@@ -388,7 +455,10 @@ static void print_settings(const Assistant *a) {
   const BatchOptions *batch = &a->batch_options;
   char gpu[32] = "";
   if (a->device.n_gpus > 1) snprintf(gpu, sizeof gpu, "GPU %d: ", a->device.options.gpu);
-  if (batch->n_sequences > 1)
+  if (a->remote)
+    print_note("process %d keeps the model and answers (auk keep shows it)",
+               (int)remote_facts(a->remote)->pid);
+  else if (batch->n_sequences > 1)
     print_note("%s%d sequences at once, in %d pages of %d tokens", gpu, batch->n_sequences, batch->n_pages,
                a->device.backend->page_tokens);
   if (a->flags->device.nth > 0) return; /* the rest is as for the first GPU */
@@ -425,9 +495,10 @@ static size_t batch_bytes(const Assistant *a, int n_pages) {
   return a->device.backend->state_bytes(config, &sizes);
 }
 
-/* Memory for a batch, of what the weights leave: all but an eighth of a device's own, half of the host's. */
+/* Memory for a batch, of what the weights leave: half of the host's, and of a device's own where the model is
+ * kept for later calls, else all but an eighth of it. */
 static size_t batch_share(const Assistant *a, size_t left) {
-  return a->device.backend->memory ? left - left / 8 : left / 2;
+  return a->device.backend->memory && !a->holds ? left - left / 8 : left / 2;
 }
 
 /* Chooses the pages of the batch: enough for all sequences, or what its share of the memory holds, but at
@@ -487,7 +558,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
   size_t left;
   a->batch_options.n_sequences = 1;
-  if (n == 1 || (n == 0 && prefers_one(a))) return STATUS_OK;
+  if (n == 1 || (n == 0 && prefers_one(a) && !a->holds)) return STATUS_OK;
   if (a->flags->guess.draft)
     return error_set(err, STATUS_USAGE, "--parallel %d: --draft is for one answer at a time (--parallel 1)",
                      n);
@@ -521,20 +592,64 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
 /* --- starting */
 
 static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
-  guesser_choose(&a->guesser, a->device.backend, &a->session_options);
+  if (!a->holds) guesser_choose(&a->guesser, a->device.backend, &a->session_options);
   TRY(choose_context(a, n_prompt, err));
   return choose_batch(a, n, err);
 }
 
+/* Sizes of sequences in another process; *fits is false if the prompt needs a longer context than it has. */
+static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, Error *err) {
+  const WireWelcome *facts = remote_facts(a->remote);
+  const int asked = asked_context(a), maximum = a->model->config.max_position;
+  const int n_ctx = asked > 0 && asked < facts->n_ctx ? asked : facts->n_ctx;
+  *fits = n_prompt <= (size_t)n_ctx || asked != NOT_GIVEN || n_ctx == maximum;
+  if (!*fits) return STATUS_OK;
+  TRY(assistant_check_prompt(a, n_prompt, n_ctx, err));
+  a->session_options.n_ctx = n_ctx;
+  a->batch_options.n_sequences = n ? n : facts->n_sequences;
+  if (a->flags->answer.verbose) print_settings(a);
+  return STATUS_OK;
+}
+
+/* Starts a process that keeps the model, if that is asked for. If it cannot, this call computes itself. */
+static Status start_keeping(Assistant *a, Error *err) {
+  Error reason = {{0}};
+  if (a->keep_seconds <= 0 || a->model->dummy) return STATUS_OK;
+  Status status =
+      keep_start(a->flags, &a->place, a->model, asked_context(a), a->keep_seconds, &a->remote, &reason);
+  if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");
+  if (status) print_note("the model is not kept: %s", reason.text);
+  if (!a->remote) return STATUS_OK;
+  device_release(&a->device);
+  return device_elsewhere(&a->flags->device, remote_facts(a->remote)->backend, &a->device, err);
+}
+
+/* The sizes, where memory that other processes keep without a call is given back if it is needed. */
+static Status choose_sizes_or_make_room(Assistant *a, size_t n_prompt, int n, Error *err) {
+  Status status = choose_sizes(a, n_prompt, n, err);
+  if (status != STATUS_FAILED || keep_make_room() == 0) return status;
+  return choose_sizes(a, n_prompt, n, err);
+}
+
 static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
+  bool fits = false;
+  if (!a->remote) TRY(start_keeping(a, err));
+  if (a->remote) {
+    TRY(start_remotely(a, n_prompt, n, &fits, err));
+    if (fits) return STATUS_OK;
+    remote_close(a->remote);
+    a->remote = NULL;
+    TRY(choose_device(a, err));
+    TRY(open_guesser(a, err));
+  }
   const Backend *chosen = a->device.backend;
-  TRY(choose_sizes(a, n_prompt, n, err));
+  TRY(choose_sizes_or_make_room(a, n_prompt, n, err));
   TRY(device_load(&a->device, a->model, err));
   TRY(model_check_weights(a->model, err));
   if (a->device.backend != chosen) TRY(choose_sizes(a, n_prompt, n, err)); /* loading switched to the CPU */
-  if (a->flags->answer.verbose) print_settings(a);
+  if (a->flags->answer.verbose && !a->holds) print_settings(a);
   a->session_options.sampler = a->sampler;
-  if (a->batch_options.n_sequences == 1) {
+  if (a->batch_options.n_sequences == 1 && !a->holds) {
     TRY(guesser_start(&a->guesser, a->model, &a->session_options, err));
     return open_session(a, err);
   }
@@ -547,6 +662,44 @@ Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
 
 Status assistant_start_many(Assistant *a, int n, Error *err) {
   return start(a, 0, n, err);
+}
+
+Status assistant_start_holder(Assistant *a, Error *err) {
+  a->holds = true;
+  return start(a, 0, 0, err);
+}
+
+Status assistant_renew(Assistant *a, size_t n_prompt, Error *err) {
+  if (!a->remote || remote_is_alive(a->remote)) return STATUS_OK;
+  remote_close(a->remote);
+  a->remote = NULL;
+  TRY(find_holder(a, err));
+  if (!a->remote) TRY(choose_device(a, err));
+  if (!a->remote) TRY(open_guesser(a, err));
+  return start(a, n_prompt, 1, err);
+}
+
+int assistant_n_ctx(const Assistant *a) {
+  return a->batch     ? batch_context(a->batch)
+         : a->session ? session_context(a->session)
+                      : a->session_options.n_ctx;
+}
+
+int assistant_n_held(const Assistant *a) {
+  return a->session ? session_length(a->session) : a->n_held;
+}
+
+bool assistant_is_started(const Assistant *a) {
+  return a->session || a->batch || (a->remote && a->batch_options.n_sequences);
+}
+
+bool assistant_takes_many(const Assistant *a) {
+  return a->batch || (a->remote && a->batch_options.n_sequences > 1);
+}
+
+Status assistant_run(Assistant *a, const BatchJob *job, Error *err) {
+  if (a->batch) return batch_run(a->batch, job, err);
+  return remote_run(a->remote, a->batch_options.n_sequences, job, err);
 }
 
 bool assistant_goes_on(void *assistant, int done, int total) {

@@ -57,6 +57,10 @@ typedef struct {
   bool verbose;
 } AnswerFlags;
 
+typedef struct {
+  const char *time; /* --keep, or NULL */
+} KeepFlags;
+
 /* All flags that open and control a model. Initialise with ASSISTANT_DEFAULTS. */
 typedef struct {
   ModelFlags model;
@@ -66,6 +70,7 @@ typedef struct {
   DeviceFlags device;
   GuessFlags guess;
   CacheFlags cache;
+  KeepFlags keep;
   FormFlags form;
   ToolFlags tools;
 } AssistantFlags;
@@ -75,16 +80,17 @@ typedef struct {
     .sampling = SAMPLING_NOT_GIVEN, .guess = GUESS_NOT_GIVEN                                                 \
   }
 
-extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8];
+extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8], keep_flags[1];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* The nine groups, for a command whose options hold an AssistantFlags as `member`. */
+/* The ten groups, for a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
       FORM_FLAG_GROUP(Struct, member.form), TOOL_FLAG_GROUP(Struct, member.tools),                           \
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
       DEVICE_FLAG_GROUP(Struct, member.device), GUESS_FLAG_GROUP(Struct, member.guess),                      \
-      CACHE_FLAG_GROUP(Struct, member.cache)
+      CACHE_FLAG_GROUP(Struct, member.cache),                                                                \
+      FLAG_GROUP_IN("Kept models", keep_flags, Struct, member.keep, KeepFlags)
 
 /* Rules among these flags, for the same command. */
 #define SAMPLING_FLAG_RULES                                                                                  \
@@ -95,9 +101,11 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \
        EXCLUDES, "--raw", "it has no chat format"},                                                          \
-  {                                                                                                          \
-    "--cache-limit", NEEDS, "--cache, --cache-dir", NULL                                                     \
+      {"--cache-limit", NEEDS, "--cache, --cache-dir", NULL}, {                                              \
+    "--keep", EXCLUDES, "--cache, --cache-dir, --guess, --draft", "a model that is kept has neither"         \
   }
+
+typedef struct Remote Remote;
 
 typedef struct {
   const AssistantFlags *flags;
@@ -121,6 +129,13 @@ typedef struct {
   Session *session; /* NULL until assistant_start() */
   BatchOptions batch_options;
   Batch *batch; /* instead of the session, after assistant_start_many() */
+  /* Instead of both: a process that keeps the model (commands/keep). NULL: none, or it is not started yet. */
+  Remote *remote;
+  int keep_seconds; /* keep_asked() */
+  bool holds;       /* this process keeps the model for others */
+  bool talks; /* set before assistant_open(): prompts go on where answers ended. A batch computes a model with
+                     * a recurrent state from the first token on, a session does not */
+  int n_held; /* tokens of the last prompt and answer there */
   Cache *cache; /* or NULL */
   const volatile int *interrupted;
 } Assistant; /* starts zeroed */
@@ -130,6 +145,9 @@ Status assistant_open(const AssistantFlags *flags, Assistant *assistant, Error *
 /* From now on a nonzero *interrupted stops the assistant, encoding and rendering included. */
 void assistant_heed(Assistant *assistant, const volatile int *interrupted);
 void assistant_release(Assistant *assistant); /* a zeroed one is fine */
+/* The part of assistant_open() that opens the model and chooses the device, or finds the process that keeps
+ * the model. */
+Status assistant_open_engine(const AssistantFlags *flags, Assistant *assistant, Error *err);
 /* Refuses (STATUS_USAGE) an output that is one of the files read by assistant_open(). */
 Status assistant_check_output(const Assistant *assistant, const WrittenFile *output, Error *err);
 
@@ -156,6 +174,20 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 /* Likewise for answers of up to `n` sequences at once; 0: as many as measurements favour and half of the free
  * memory holds. Opens the session if that is one, else the batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
+
+/* Likewise for a process that keeps the model: always a batch. PRECOND assistant_open_engine() alone */
+Status assistant_start_holder(Assistant *assistant, Error *err);
+
+/* Before each answer: starts anew if the process that kept the model has ended since the last one. */
+Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
+
+/* The tokens that a prompt and its answer can have, and that the last ones have. PRECOND it is started */
+int assistant_n_ctx(const Assistant *assistant);
+int assistant_n_held(const Assistant *assistant);
+bool assistant_is_started(const Assistant *assistant);
+/* True if several requests at a time can be answered: by assistant_run(), which is batch_run(). */
+bool assistant_takes_many(const Assistant *assistant);
+Status assistant_run(Assistant *assistant, const BatchJob *job, Error *err);
 
 /* TEXT_CALL: calls of functions, complete, as tools_read_calls() writes them. */
 typedef enum { TEXT_ANSWER, TEXT_THOUGHT, TEXT_CALL } TextKind;
@@ -222,7 +254,7 @@ double answer_per_second(long long n, double ms); /* 0 if either is 0 */
 typedef struct {
   char text[96];
 } AnswerFigures;
-AnswerFigures answer_figures(const AnswerResult *result, const Session *session);
+AnswerFigures answer_figures(const AnswerResult *result, const Assistant *assistant);
 double answer_per_step(const AnswerResult *result); /* tokens; 0 if guesses were off */
 
 /* Prints the statistics of an answer to standard error, for -v and -u. */

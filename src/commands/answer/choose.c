@@ -13,6 +13,7 @@
 #include "base/output.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
+#include "commands/keep/remote.h"
 
 enum { LOGIT_ROWS = 16, MAX_EXIT_CHOICES = 100 };
 
@@ -184,8 +185,7 @@ static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
     all += choice->ids.count - common;
     if (choice->ids.count > longest) longest = choice->ids.count;
   }
-  const int context = a->batch ? batch_context(a->batch) : session_context(a->session);
-  TRY(assistant_check_prompt(a, longest - 1, context, err));
+  TRY(assistant_check_prompt(a, longest - 1, assistant_n_ctx(a), err));
   TRY(mem_grow(&choices->log_p, &choices->n_log_p, all, sizeof *choices->log_p, "scores", err));
   return STATUS_OK;
 }
@@ -224,8 +224,41 @@ void choices_rank(Choices *choices) {
   for (size_t i = 0; i < choices->n; i++) choices->items[i].probability /= total;
 }
 
+/* The answers as requests to another process. */
+typedef struct {
+  Choices *choices;
+  size_t n_asked;
+} Asking;
+
+static Status next_choice(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+  Asking *asking = user;
+  (void)may_wait, (void)err;
+  *found = asking->n_asked < asking->choices->n;
+  if (*found) *request = choices_request(asking->choices, asking->n_asked++);
+  return STATUS_OK;
+}
+
+static Status done_choice(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  const Asking *asking = user;
+  const Choice *choice = request->user;
+  return choices_take(asking->choices, (size_t)(choice - asking->choices->items), result, err);
+}
+
+static Status score_remotely(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
+                             Error *err) {
+  Asking asking = {.choices = choices};
+  const BatchJob job = {
+      .next = next_choice, .done = done_choice, .interrupted = a->interrupted, .user = &asking};
+  TRY(choices_ask(choices, a, messages, n_messages, err));
+  TRY(remote_run(a->remote, (int)choices->n, &job, err));
+  choices_rank(choices);
+  return STATUS_OK;
+}
+
 Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
                      Error *err) {
+  TRY(assistant_renew(a, 0, err));
+  if (a->remote) return score_remotely(choices, a, messages, n_messages, err);
   TRY(encode_messages(choices, a, messages, n_messages, err));
   TRY(check_lengths(choices, a, err));
   const int n = (int)choices->prompt.count;

@@ -51,7 +51,7 @@ static void print_figures(const Reply *reply, const AnswerResult *result) {
     answer_print_usage(result);
   } else if (reply_has_person()) {
     const bool dim = terminal_has_colours(STDERR_FILENO) && !a->flags->answer.plain;
-    fprintf(stderr, "%s%s%s\n", dim ? style_begin(STYLE_DIM) : "", answer_figures(result, a->session).text,
+    fprintf(stderr, "%s%s%s\n", dim ? style_begin(STYLE_DIM) : "", answer_figures(result, a).text,
             dim ? style_end(STYLE_DIM) : "");
   }
 }

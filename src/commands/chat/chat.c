@@ -108,6 +108,7 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
   flags = &d->continued.flags;
   if (flags->chat.raw) return error_set(err, STATUS_USAGE, "a chat needs a chat format, --raw has none");
   TRY(form_check_records(&flags->form, false, err));
+  a->talks = true;
   TRY(continued_refuse(&d->continued, assistant_open(flags, a, err), err));
   if (!a->chat)
     return error_set(
@@ -125,12 +126,14 @@ static void print_banner(Dialogue *d) {
   char weights[64] = "not quantised", device[DEVICE_NAME_SIZE];
   if (scheme->method != QUANT_NONE)
     snprintf(weights, sizeof weights, "%d bits (%s)", scheme->bits, quant_method_name(scheme->method));
-  if (a->device.backend == &cpu_backend)
+  if (a->remote)
+    snprintf(device, sizeof device, "kept on %s", a->device.backend->name);
+  else if (a->device.backend == &cpu_backend)
     snprintf(device, sizeof device, "CPU, %d thread%s", a->device.options.n_threads,
              a->device.options.n_threads == 1 ? "" : "s");
   else
     device_describe(&a->device, device);
-  dialogue_note(d, "%s: %s; %s; context %d", a->place.name, weights, device, session_context(a->session));
+  dialogue_note(d, "%s: %s; %s; context %d", a->place.name, weights, device, assistant_n_ctx(a));
   dialogue_note(d, "/help lists commands, Ctrl-D leaves");
   d->turn_ends = true;
   dialogue_end_turn(d);

@@ -89,7 +89,7 @@ static Status tokens(Dialogue *d, Buffer *out, Error *err) {
   TRY(status);
   TRY(buffer_printf(out, err, "%7zu  in all, without what the template puts around them\n", n_texts));
   TRY(buffer_printf(out, err, "%7zu  with it, of the %d that the context has\n", n_ids,
-                    session_context(d->assistant.session)));
+                    assistant_n_ctx(&d->assistant)));
   return list_attached(d, out, err);
 }
 
@@ -221,7 +221,7 @@ static Status drop_attached(Dialogue *d, Error *err) {
 
 /* Refuses a file that would overflow the context with any message. */
 static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *err) {
-  const int n_ctx = session_context(d->assistant.session);
+  const int n_ctx = assistant_n_ctx(&d->assistant);
   size_t n, n_waiting, n_message, before = d->attached.size;
   TRY(dialogue_count(d, text, &n, err));
   TRY(dialogue_count(d, &d->attached, &n_waiting, err));

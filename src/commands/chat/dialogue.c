@@ -134,7 +134,7 @@ Status dialogue_measure(const Dialogue *d, const Buffer *text, size_t *n, Error 
 ContextHint dialogue_context_hint(const Dialogue *d) {
   const int maximum = d->assistant.model->config.max_position;
   ContextHint hint = {""};
-  if (session_context(d->assistant.session) < maximum)
+  if (assistant_n_ctx(&d->assistant) < maximum)
     snprintf(hint.text, sizeof hint.text, " (-c N sets it, the model's maximum is %d)", maximum);
   return hint;
 }
@@ -166,7 +166,7 @@ static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_d
 /* Tokens to keep free for an answer. If turns are dropped silently, a quarter of the context, so that not
  * every message drops a turn and causes a new prefill; else enough for a useful answer. */
 static size_t wanted_room(const Dialogue *d) {
-  size_t n_ctx = (size_t)session_context(d->assistant.session);
+  size_t n_ctx = (size_t)assistant_n_ctx(&d->assistant);
   size_t room = d->talk->overflow == OVERFLOW_SLIDE ? n_ctx / 4 : n_ctx / 16;
   if (d->assistant.max_tokens >= 0 && (size_t)d->assistant.max_tokens < room)
     room = (size_t)d->assistant.max_tokens;
@@ -174,7 +174,7 @@ static size_t wanted_room(const Dialogue *d) {
 }
 
 static Status may_drop(Dialogue *d, size_t n_ids, int n_turns, bool *may, Error *err) {
-  int n_ctx = session_context(d->assistant.session);
+  int n_ctx = assistant_n_ctx(&d->assistant);
   size_t left = n_ids < (size_t)n_ctx ? (size_t)n_ctx - n_ids : 0;
   *may = d->talk->overflow == OVERFLOW_SLIDE;
   if (*may) return STATUS_OK;
@@ -196,7 +196,7 @@ static Status may_drop(Dialogue *d, size_t n_ids, int n_turns, bool *may, Error 
 }
 
 static Status refuse_message(const Dialogue *d, size_t n, Error *err) {
-  const int n_ctx = session_context(d->assistant.session);
+  const int n_ctx = assistant_n_ctx(&d->assistant);
   const ContextHint hint = dialogue_context_hint(d);
   size_t n_files;
   TRY(dialogue_count(d, &d->attached, &n_files, err));
@@ -222,7 +222,7 @@ typedef struct {
  * conversation keeps them until the answer is complete. *fits is false if the user declined. */
 static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fits, Error *err) {
   const Conversation *c = &d->conversation;
-  size_t n_ctx = (size_t)session_context(d->assistant.session), room = wanted_room(d);
+  size_t n_ctx = (size_t)assistant_n_ctx(&d->assistant), room = wanted_room(d);
   *fits = true;
   TRY(dialogue_encode(d, c, 0, ids, err));
   if (ids->count + room <= n_ctx) return STATUS_OK;
@@ -252,7 +252,7 @@ static Status forget(Dialogue *d, const Forgotten *forgotten, Error *err) {
                           first + forgotten->n_messages, err));
   conversation_drop(&d->conversation, first, forgotten->n_messages);
   dialogue_note(d, "the oldest %d turn%s forgotten, %zu tokens: the context has %d", n,
-                n == 1 ? " is" : "s are", forgotten->n_tokens, session_context(d->assistant.session));
+                n == 1 ? " is" : "s are", forgotten->n_tokens, assistant_n_ctx(&d->assistant));
   d->reported_percent = 0;
   return STATUS_OK;
 }
@@ -294,7 +294,7 @@ static void prefilling(void *user, int done, int total) {
 
 static void note_fullness(Dialogue *d) {
   static const int levels[] = {90, 75};
-  int n_ctx = session_context(d->assistant.session), used = session_length(d->assistant.session);
+  int n_ctx = assistant_n_ctx(&d->assistant), used = assistant_n_held(&d->assistant);
   int full = (int)(100LL * used / n_ctx);
   if (full < levels[1]) d->reported_percent = 0;
   if (d->result.reason == FINISH_CONTEXT) d->reported_percent = levels[0]; /* already reported */
@@ -310,7 +310,7 @@ static void note_end(const Dialogue *d) {
   switch (d->result.reason) {
   case FINISH_CONTEXT:
     dialogue_note(d, "the context of %d tokens is full: the answer ends here",
-                  session_context(d->assistant.session));
+                  assistant_n_ctx(&d->assistant));
     break;
   case FINISH_LENGTH:
     if (d->interactive) dialogue_note(d, "cut after %d tokens (/set n)", d->assistant.max_tokens);
@@ -323,7 +323,7 @@ static void note_end(const Dialogue *d) {
 
 static void note_status(const Dialogue *d) {
   if (d->interactive && !d->talk->no_status)
-    dialogue_note(d, "%s", answer_figures(&d->result, d->assistant.session).text);
+    dialogue_note(d, "%s", answer_figures(&d->result, &d->assistant).text);
 }
 
 static void count(Dialogue *d) {

@@ -265,7 +265,7 @@ static void print_summary(const Map *map) {
 
 static Status start(Map *map, Error *err) {
   Assistant *a = map->mapping.assistant;
-  if (a->session || a->batch) return STATUS_OK;
+  if (assistant_is_started(a)) return STATUS_OK;
   TRY(assistant_start_many(a, map->mapping.job->map->parallel, err));
   if (a->session) TRY(map_begin(&map->mapping, err));
   map->start_ms = clock_ms();
@@ -375,7 +375,7 @@ Status map_look_for_result(Map *map, bool found, bool *stays, Error *err) {
 
 static bool answers_many(const Map *map) {
   const Assistant *a = map->mapping.assistant;
-  return a->batch || (a->session && a->device.n_gpus > 1);
+  return assistant_takes_many(a) || (a->session && a->device.n_gpus > 1);
 }
 
 /* Where all records were answered before, the file may have been cut or have grown meanwhile. */

@@ -342,7 +342,7 @@ static Status answer_one_by_one(Lane *lane, Error *err) {
 
 static Status open_workers(Lane *lane, Error *err) {
   Assistant *a = lane->assistant;
-  const int n = a->batch ? a->batch_options.n_sequences : 1;
+  const int n = assistant_takes_many(a) ? a->batch_options.n_sequences : 1;
   Worker *workers = mem_alloc((size_t)n, sizeof *workers, "records in flight", err);
   if (!workers) return STATUS_FAILED;
   enter(lane->many); /* other lanes look at them from here on */
@@ -350,16 +350,17 @@ static Status open_workers(Lane *lane, Error *err) {
   lane->n_workers = n;
   leave(lane->many, STATUS_OK, NULL);
   for (int i = 0; i < n; i++) TRY(map_begin_another(&lane->many->map->mapping, a, &workers[i].mapping, err));
-  if (!a->batch) workers->mapping.form = NULL; /* the assistant's own is that of its only answer */
+  if (!assistant_takes_many(a))
+    workers->mapping.form = NULL; /* the assistant's own is that of its only answer */
   return STATUS_OK;
 }
 
 static Status answer(Lane *lane, Error *err) {
   TRY(open_workers(lane, err));
-  if (!lane->assistant->batch) return answer_one_by_one(lane, err);
+  if (!assistant_takes_many(lane->assistant)) return answer_one_by_one(lane, err);
   const BatchJob job = {
       .next = next, .done = done, .interrupted = lane->assistant->interrupted, .user = lane};
-  return batch_run(lane->assistant->batch, &job, err);
+  return assistant_run(lane->assistant, &job, err);
 }
 
 /* Gives the lane's records to the others. */

@@ -386,6 +386,36 @@ static const char thoughts[] =
     "Where NO_COLOR is set or TERM is dumb, a thought stands between its marks. In JSON it has a member of "
     "its own. When the end comes within the thought, standard error says so.";
 
+static const char keep[] =
+    "  auk -m MODEL --keep 10m -p \"Why is the sky blue?\"   # leaves a process with the model behind\n"
+    "  auk -m MODEL -p \"And the sea?\"                     # is answered by it\n"
+    "  seq 100 | xargs -P 32 -I{} auk -m MODEL -p \"A fact about {}\"  # 32 at a time, side by side\n"
+    "  auk keep                                # shows such processes; --stop ends them\n"
+    "\n"
+    "With --keep TIME (or AUK_KEEP in the environment, or keep = TIME in the file of settings) the first "
+    "call "
+    "leaves a process behind that has the weights. A later call of the same user uses it, with or without "
+    "--keep, if the files of the model and the tokenizer, the program, and the flags of the device and of "
+    "keys "
+    "and values are the same, and if its context is as long as -c asks. Everything but the computing stays "
+    "with "
+    "the call: files, templates, forms, texts, exit status. On a CPU the bytes are those of a call without; "
+    "a "
+    "GPU rounds as with --map. -v says which process answers. --keep 0 uses none, and so do --cache, --guess "
+    "N "
+    "and --draft, and a chat with a model that has recurrent states.\n"
+    "\n"
+    "The process answers all calls at once, as --parallel does, and keeps keys and values of the last "
+    "prompts as "
+    "long as there is room. It ends when no call was connected for TIME (the last call's --keep counts), "
+    "after "
+    "auk keep --stop, when the model's files change, or, while no call is connected, when another call lacks "
+    "memory. If it ends in the middle of an answer, the call fails (status 1). A call that is stopped "
+    "(Ctrl-Z) "
+    "for more than five seconds in an answer with a form is dropped if others need its places. Its socket is "
+    "in "
+    "$XDG_RUNTIME_DIR/auk, or /tmp/auk-UID, which only this user may enter.";
+
 static const char cache[] =
     "  auk --cache -f scripts/bootstrap.sh -p \"What is this?\" -n 60\n"
     "  auk --cache -f scripts/bootstrap.sh -p \"What is missing?\" -n 60\n"
@@ -474,9 +504,18 @@ static const char other_programs[] =
     "  --no-history                               OLLAMA_NOHISTORY";
 
 const GuideSection guide[] = {
-    {"MODELS", models},           {"SETTINGS", settings},   {"CHAT", chat},
-    {"PIPES AND SCRIPTS", pipes}, {"MANY INPUTS", map},     {"FORMS OF ANSWERS", forms},
-    {"FUNCTIONS", tools},         {"THINKING", thoughts},   {"GUESSED TOKENS", guesses},
-    {"PROMPT CACHE", cache},      {"GPU AND CPU", devices}, {"FLAGS OF OTHER PROGRAMS", other_programs},
+    {"MODELS", models},
+    {"SETTINGS", settings},
+    {"CHAT", chat},
+    {"PIPES AND SCRIPTS", pipes},
+    {"MANY INPUTS", map},
+    {"FORMS OF ANSWERS", forms},
+    {"FUNCTIONS", tools},
+    {"THINKING", thoughts},
+    {"GUESSED TOKENS", guesses},
+    {"PROMPT CACHE", cache},
+    {"KEPT MODELS", keep},
+    {"GPU AND CPU", devices},
+    {"FLAGS OF OTHER PROGRAMS", other_programs},
 };
 const size_t n_guide = sizeof guide / sizeof *guide;

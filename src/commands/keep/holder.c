@@ -1,0 +1,295 @@
+/* holder.c - see holder.h: the process, its socket and its calls. Called by: keep.c.
+ * Always true: the socket is made under another name and renamed, so that who finds it can connect; calls
+ * that
+ *              are not this user's are closed without a word; standard streams are used until the model is
+ *              ready, and not afterwards. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/output.h"
+#include "commands/common.h"
+#include "commands/keep/holder_internal.h"
+#include "commands/keep/place.h"
+#include "model/identity.h"
+
+/* --- the socket */
+
+static Status listen_at(Holder *h, const char *path, Error *err) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  char made[sizeof address.sun_path];
+  const int length = snprintf(made, sizeof made, "%s.%d", path, (int)getpid());
+  if (length < 0 || (size_t)length >= sizeof made)
+    return error_set(err, STATUS_FAILED, "%s: too long a name for a socket (XDG_RUNTIME_DIR)", path);
+  memcpy(address.sun_path, made, sizeof made);
+  h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (h->listener < 0) return system_error(path, "make a socket", err);
+  unlink(made);
+  struct stat state = {0};
+  if (bind(h->listener, (struct sockaddr *)&address, sizeof address) != 0 || chmod(made, 0600) != 0 ||
+      stat(made, &state) != 0 || listen(h->listener, 128) != 0 || rename(made, path) != 0) {
+    Status status = system_error(path, "make a socket", err);
+    unlink(made);
+    return status;
+  }
+  h->inode = state.st_ino;
+  return STATUS_OK;
+}
+
+/* Removes the socket's name, unless it is another process's by now. */
+static void leave_name(Holder *h) {
+  struct stat named;
+  if (h->path && h->inode && stat(h->path, &named) == 0 && named.st_ino == h->inode) unlink(h->path);
+  free(h->path);
+  h->path = NULL;
+}
+
+/* --- calls */
+
+static Status accept_calls(Holder *h, Error *err) {
+  for (;;) {
+    pid_t pid;
+    const int socket = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) return STATUS_OK; /* none, or no descriptors are left: then the call waits */
+    if (!wire_is_own(socket, &pid)) {
+      close(socket);
+      continue;
+    }
+    Caller *caller = mem_alloc(1, sizeof *caller, "a call", err);
+    Status status =
+        caller ? mem_grow(&h->callers, &h->callers_capacity, h->n_callers + 1, sizeof(Caller *), "calls", err)
+               : STATUS_FAILED;
+    if (status) {
+      close(socket);
+      free(caller);
+      return status;
+    }
+    caller->wire = wire_on(socket);
+    h->callers[h->n_callers++] = caller;
+  }
+}
+
+static void close_call(Holder *h, size_t index) {
+  Caller *caller = h->callers[index];
+  holder_drop(h, caller);
+  if (caller->greeted) h->used_ms = clock_ms();
+  wire_close(&caller->wire);
+  free(caller);
+  h->callers[index] = h->callers[--h->n_callers];
+}
+
+static int n_greeted(const Holder *h) {
+  int n = 0;
+  for (size_t i = 0; i < h->n_callers; i++) n += h->callers[i]->greeted;
+  return n;
+}
+
+/* --- messages */
+
+static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
+  WireHello hello;
+  WireWelcome facts;
+  *broken = size < sizeof hello;
+  if (*broken) return STATUS_OK;
+  memcpy(&hello, body, sizeof hello);
+  const bool same =
+      size - sizeof hello == h->key.size && memcmp(body + sizeof hello, h->key.data, h->key.size) == 0;
+  const int n_ctx = batch_context(h->assistant->batch);
+  if (!same || h->stops || hello.n_ctx > n_ctx || !model_is_unchanged(h->assistant->model))
+    return wire_put(&caller->wire, WIRE_REFUSED, NULL, 0, NULL, 0, err);
+  if (hello.keep_seconds >= 0) h->keep_seconds = hello.keep_seconds;
+  caller->greeted = true;
+  memset(&facts, 0, sizeof facts);
+  facts.pid = (int32_t)getpid();
+  facts.n_ctx = n_ctx;
+  facts.n_sequences = h->assistant->batch_options.n_sequences;
+  facts.vocab_size = h->assistant->model->config.vocab_size;
+  snprintf(facts.backend, sizeof facts.backend, "%s", h->assistant->device.backend->name);
+  TRY(wire_put(&caller->wire, WIRE_WELCOME, &facts, sizeof facts, NULL, 0, err));
+  wire_send_descriptor(&caller->wire, h->image);
+  return STATUS_OK;
+}
+
+/* Resident memory of this process, weights that are mapped included. */
+static uint64_t memory_bytes(void) {
+  unsigned long long total = 0, resident = 0;
+  FILE *file = fopen("/proc/self/statm", "re");
+  if (file && fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
+  if (file) fclose(file);
+  return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static double left_ms(const Holder *h) {
+  return h->used_ms + h->keep_seconds * 1e3 - clock_ms();
+}
+
+static Status put_state(Holder *h, Caller *caller, Error *err) {
+  const Assistant *a = h->assistant;
+  WireState state;
+  memset(&state, 0, sizeof state);
+  state.pid = (int32_t)getpid();
+  state.n_ctx = batch_context(a->batch);
+  state.n_sequences = a->batch_options.n_sequences;
+  state.n_calls = n_greeted(h);
+  state.n_running = h->n_running;
+  state.keep_seconds = h->keep_seconds;
+  state.left_seconds = state.n_calls ? -1 : left_ms(h) > 0 ? (int32_t)(left_ms(h) / 1e3) : 0;
+  state.stops = h->stops;
+  state.n_answered = h->n_answered;
+  state.memory_bytes = memory_bytes();
+  state.since = h->since;
+  snprintf(state.backend, sizeof state.backend, "%s", a->device.backend->name);
+  snprintf(state.model, sizeof state.model, "%s", a->place.name);
+  return wire_put(&caller->wire, WIRE_STATE, &state, sizeof state, NULL, 0, err);
+}
+
+static Status stop(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
+  WireStop message;
+  *broken = size != sizeof message;
+  if (*broken) return STATUS_OK;
+  memcpy(&message, body, sizeof message);
+  if (!message.if_idle || n_greeted(h) == 0) h->stops = true;
+  return put_state(h, caller, err);
+}
+
+static Status take_messages(Holder *h, Caller *caller, Error *err) {
+  WireKind kind;
+  const char *body;
+  size_t size;
+  bool broken = false;
+  while (!broken && wire_take(&caller->wire, &kind, &body, &size)) {
+    if (kind == WIRE_HELLO && !caller->greeted) {
+      TRY(greet(h, caller, body, size, &broken, err));
+    } else if (kind == WIRE_LOOK) {
+      TRY(put_state(h, caller, err));
+    } else if (kind == WIRE_STOP) {
+      TRY(stop(h, caller, body, size, &broken, err));
+    } else if (caller->greeted && (kind == WIRE_ASK || kind == WIRE_REPLY || kind == WIRE_CANCEL)) {
+      TRY(holder_take_request(h, caller, kind, body, size, &broken, err));
+    } else {
+      broken = true;
+    }
+  }
+  caller->wire.ended |= broken;
+  return STATUS_OK;
+}
+
+Status holder_listen(Holder *h, int ms, Error *err) {
+  struct pollfd *entries = mem_alloc(h->n_callers + 1, sizeof *entries, "calls", err);
+  const size_t n = h->n_callers;
+  if (!entries) return STATUS_FAILED;
+  entries[0] = (struct pollfd){h->listener, POLLIN, 0};
+  for (size_t i = 0; i < n; i++) {
+    Wire *wire = &h->callers[i]->wire;
+    wire_send(wire);
+    entries[i + 1] = (struct pollfd){wire->socket, (short)(POLLIN | (wire_is_full(wire) ? POLLOUT : 0)), 0};
+    if (wire->ended) ms = 0;
+  }
+  const int n_ready = poll(entries, n + 1, ms);
+  Status status = STATUS_OK;
+  for (size_t i = n; i-- > 0 && status == STATUS_OK;) {
+    Caller *caller = h->callers[i];
+    if (n_ready > 0 && entries[i + 1].revents) status = wire_receive(&caller->wire, err);
+    if (status == STATUS_OK) status = take_messages(h, caller, err);
+    wire_send(&caller->wire);
+    if (caller->wire.ended) close_call(h, i);
+  }
+  if (status == STATUS_OK && n_ready > 0 && entries[0].revents) status = accept_calls(h, err);
+  free(entries);
+  return status;
+}
+
+/* --- the process */
+
+/* Makes the image that later calls open their tokenizers from; the first answer does not need it. */
+static void make_image(Holder *h) {
+  Error unused;
+  h->image_tried = true;
+  if (!h->assistant->model->tokenizer_path) return;
+  if (tokenizer_image_make(h->assistant->model->tokenizer_path, &h->image, &unused) != STATUS_OK)
+    h->image = -1;
+}
+
+static bool is_over(const Holder *h) {
+  if (*h->assistant->interrupted) return true;
+  if (h->n_requests > 0) return false;
+  if (h->stops) return true;
+  return n_greeted(h) == 0 && left_ms(h) <= 0;
+}
+
+static Status serve(Holder *h, Error *err) {
+  enum { LOOK_MS = 10000 }; /* a model that has changed is looked for so often */
+  while (!is_over(h)) {
+    if (h->n_requests == 0) {
+      if (!h->image_tried && n_greeted(h) == 0) make_image(h);
+      const double left = left_ms(h);
+      const int ms = n_greeted(h) || left > LOOK_MS ? LOOK_MS : left > 0 ? (int)left + 1 : 0;
+      TRY(holder_listen(h, ms, err));
+      h->stops |= n_greeted(h) == 0 && !model_is_unchanged(h->assistant->model);
+    }
+    if (h->n_requests > 0) TRY(holder_compute(h, err));
+  }
+  return STATUS_OK;
+}
+
+/* Says that the model is ready, and lets go of what belongs to the call that started this process. */
+static Status announce(const Holder *h, const HolderOptions *options, Error *err) {
+  const Assistant *a = h->assistant;
+  if (options->quiet)
+    TRY(output_printf(err, "ready\n"));
+  else
+    print_note("%s is kept on %s: context %d, %d sequences at once", a->place.name, a->device.backend->name,
+               batch_context(a->batch), a->batch_options.n_sequences);
+  if (!options->quiet) return STATUS_OK;
+  if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
+    return system_error("/dev/null", "open", err);
+  return chdir("/") == 0 ? STATUS_OK : system_error("/", "enter", err);
+}
+
+static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
+  Assistant *a = h->assistant;
+  char *directory = NULL;
+  TRY(assistant_open_engine(flags, a, err));
+  TRY(keep_key(flags, a->model, &h->key, err));
+  TRY(assistant_start_holder(a, err));
+  TRY(keep_directory(true, &directory, err));
+  Status status = keep_path(directory, &h->key, ".sock", &h->path, err);
+  free(directory);
+  return status ? status : listen_at(h, h->path, err);
+}
+
+static void close_holder(Holder *h) {
+  leave_name(h);
+  if (h->listener >= 0) close(h->listener);
+  assistant_release(h->assistant); /* first: who waits for the end of a connection waits for the memory */
+  while (h->n_callers > 0) close_call(h, h->n_callers - 1);
+  if (h->image >= 0) close(h->image);
+  free(h->callers);
+  free(h->requests);
+  buffer_release(&h->key);
+}
+
+Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Assistant *assistant,
+                  Error *err) {
+  Holder holder = {.assistant = assistant,
+                   .keep_seconds = options->keep_seconds,
+                   .listener = -1,
+                   .image = -1,
+                   .since = (int64_t)time(NULL)};
+  signal(SIGPIPE, SIG_IGN);
+  Status status = open_holder(&holder, flags, err);
+  holder.used_ms = clock_ms();
+  if (status == STATUS_OK) status = announce(&holder, options, err);
+  if (status == STATUS_OK) status = serve(&holder, err);
+  close_holder(&holder);
+  return status;
+}

@@ -1,0 +1,310 @@
+/* holder_job.c - the requests of calls as those of a batch (batch.h).
+ *
+ * Called by: holder.c.
+ * Always true: a request that its call has cancelled has no caller; it leaves the batch before the next
+ * step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "commands/keep/holder_internal.h"
+
+static void free_request(Request *r) {
+  free(r->ids);
+  free(r->mask);
+  free(r->scores);
+  free(r->log_p);
+  id_list_release(&r->forced);
+  free(r);
+}
+
+static void remove_request(Holder *h, Request *r) {
+  size_t i = 0;
+  while (h->requests[i] != r) i++;
+  memmove(h->requests + i, h->requests + i + 1, (--h->n_requests - i) * sizeof *h->requests);
+  free_request(r);
+}
+
+static void await_reply(Request *r) {
+  r->awaits = true;
+  r->asked_ms = clock_ms();
+}
+
+/* --- messages */
+
+static bool counts_fit(const WireAsk *ask, size_t size) {
+  const int32_t counts[] = {ask->n_ids, ask->n_eos, ask->n_forced};
+  size_t all = 0;
+  for (int i = 0; i < 3; i++) {
+    if (counts[i] < 0) return false;
+    all += (size_t)counts[i] * sizeof(int32_t);
+  }
+  return all == size && ask->n_best >= 0 && ask->n_best <= MOST_BEST && ask->n_scored >= 0 &&
+         ask->n_scored <= ask->n_ids && ask->n_ids > 0;
+}
+
+static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
+  const ModelConfig *config = &h->assistant->model->config;
+  WireAsk ask;
+  *broken = size < sizeof ask;
+  if (*broken) return STATUS_OK;
+  memcpy(&ask, body, sizeof ask);
+  size -= sizeof ask;
+  *broken = !counts_fit(&ask, size);
+  if (*broken) return STATUS_OK;
+  TRY(mem_grow(&h->requests, &h->requests_capacity, h->n_requests + 1, sizeof(Request *), "requests", err));
+  Request *r = mem_alloc(1, sizeof *r, "a request", err);
+  if (!r) return STATUS_FAILED;
+  *r = (Request){.holder = h, .caller = caller, .ask = ask, .n_forced = ask.n_forced};
+  const bool complete =
+      (r->ids = mem_alloc(size, 1, "a request", err)) &&
+      (r->mask = mem_alloc((size_t)(config->vocab_size + 63) / 64, sizeof *r->mask, "a request", err)) &&
+      (r->scores = mem_alloc((size_t)ask.n_best + 1, sizeof *r->scores, "a request", err)) &&
+      (r->log_p = mem_alloc((size_t)ask.n_scored, sizeof *r->log_p, "a request", err));
+  if (!complete) {
+    free_request(r);
+    return STATUS_FAILED;
+  }
+  memcpy(r->ids, body + sizeof ask, size);
+  if (ask.lockstep && ask.n_scored == 0 && ask.n_forced == 0) await_reply(r);
+  h->requests[h->n_requests++] = r;
+  return STATUS_OK;
+}
+
+static Request *find(Holder *h, const Caller *caller, uint32_t id) {
+  for (size_t i = 0; i < h->n_requests; i++)
+    if (h->requests[i]->caller == caller && h->requests[i]->ask.id == id) return h->requests[i];
+  return NULL;
+}
+
+static Status take_reply(Request *r, const char *body, size_t size, bool *broken, Error *err) {
+  const size_t mask_bytes =
+      (size_t)(r->holder->assistant->model->config.vocab_size + 63) / 64 * sizeof *r->mask;
+  WireReply reply;
+  *broken = size < sizeof reply || !r->awaits;
+  if (*broken) return STATUS_OK;
+  memcpy(&reply, body, sizeof reply);
+  const size_t forced = reply.n_forced > 0 ? (size_t)reply.n_forced * sizeof(int32_t) : 0;
+  *broken = reply.n_forced < 0 || size != sizeof reply + forced + (reply.has_mask ? mask_bytes : 0);
+  if (*broken) return STATUS_OK;
+  r->forced.count = 0;
+  for (int i = 0; i < reply.n_forced; i++) {
+    int32_t id;
+    memcpy(&id, body + sizeof reply + (size_t)i * sizeof id, sizeof id);
+    *broken |= id < 0 || id >= r->holder->assistant->model->config.vocab_size;
+    TRY(id_list_append(&r->forced, id, err));
+  }
+  r->has_forced = reply.n_forced > 0;
+  r->has_mask = reply.has_mask;
+  if (reply.has_mask) memcpy(r->mask, body + sizeof reply + forced, mask_bytes);
+  r->awaits = false;
+  return STATUS_OK;
+}
+
+static void cancel(Holder *h, Request *r) {
+  if (r->running && r->caller) r->caller->n_running--;
+  r->caller = NULL;
+  if (!r->running) remove_request(h, r);
+}
+
+Status holder_take_request(Holder *h, Caller *caller, WireKind kind, const char *body, size_t size,
+                           bool *broken, Error *err) {
+  uint32_t id;
+  if (kind == WIRE_ASK) return take_ask(h, caller, body, size, broken, err);
+  *broken = size < sizeof id;
+  if (*broken) return STATUS_OK;
+  memcpy(&id, body, sizeof id);
+  Request *r = find(h, caller, id);
+  if (!r) return STATUS_OK; /* it was done while the message was on its way */
+  if (kind == WIRE_REPLY) return take_reply(r, body, size, broken, err);
+  cancel(h, r);
+  return STATUS_OK;
+}
+
+void holder_drop(Holder *h, const Caller *caller) {
+  for (size_t i = h->n_requests; i-- > 0;)
+    if (h->requests[i]->caller == caller) cancel(h, h->requests[i]);
+}
+
+/* --- the batch */
+
+static Status put(Request *r, WireKind kind, const void *body, size_t size, const void *more,
+                  size_t more_size, Error *err) {
+  if (!r->caller || r->caller->wire.ended) return STATUS_OK;
+  return wire_put(&r->caller->wire, kind, body, size, more, more_size, err);
+}
+
+static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
+  Request *r = user;
+  WireToken message;
+  memset(&message, 0, sizeof message);
+  message.id = r->ask.id;
+  message.token = id;
+  message.forced = r->n_forced > 0;
+  reply->stop = !r->caller;
+  if (message.forced) r->n_forced--;
+  if (r->ask.lockstep && r->n_forced == 0) await_reply(r);
+  return put(r, WIRE_TOKEN, &message, sizeof message, r->scores,
+             r->ask.scores ? ((size_t)r->ask.n_best + 1) * sizeof *r->scores : 0, err);
+}
+
+static Status allow(void *user, const uint64_t **mask, Error *err) {
+  const Request *r = user;
+  (void)err;
+  *mask = r->has_mask ? r->mask : NULL;
+  return STATUS_OK;
+}
+
+static Status score(void *user, const TokenScore *scores, Error *err) {
+  Request *r = user;
+  (void)err;
+  memcpy(r->scores, scores, ((size_t)r->ask.n_best + 1) * sizeof *scores);
+  return STATUS_OK;
+}
+
+static BatchTurn turn(void *user, TokenReply *reply) {
+  Request *r = user;
+  if (!r->caller) return TURN_END;
+  if (r->awaits) return TURN_WAIT;
+  if (!r->has_forced) return TURN_GO;
+  r->has_forced = false;
+  reply->forced = r->forced.ids;
+  reply->n_forced = r->n_forced = (int)r->forced.count;
+  return TURN_GO;
+}
+
+static BatchRequest batch_request(Request *r) {
+  const WireAsk *ask = &r->ask;
+  const GenerateOptions generate = {.max_tokens = ask->max_tokens,
+                                    .eos = r->ids + ask->n_ids,
+                                    .n_eos = ask->n_eos,
+                                    .ignore_eos = ask->ignore_eos,
+                                    .may_force = ask->lockstep,
+                                    .forced = r->ids + ask->n_ids + ask->n_eos,
+                                    .n_forced = ask->n_forced,
+                                    .allow = ask->lockstep ? allow : NULL,
+                                    .score = ask->scores ? score : NULL,
+                                    .n_best = ask->n_best};
+  return (BatchRequest){.ids = r->ids,
+                        .n_ids = ask->n_ids,
+                        .sampler = &r->ask.sampler,
+                        .generate = generate,
+                        .sink = take_token,
+                        .log_p = r->log_p,
+                        .n_scored = ask->n_scored,
+                        .n_ctx = ask->n_ctx,
+                        .turn = turn,
+                        .user = r};
+}
+
+/* The oldest waiting request of the calls with the fewest requests in the batch. */
+static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+  Holder *h = user;
+  Request *best = NULL;
+  (void)may_wait, (void)err;
+  for (size_t i = 0; i < h->n_requests; i++) {
+    Request *r = h->requests[i];
+    if (r->running || !r->caller) continue;
+    if (!best || r->caller->n_running < best->caller->n_running) best = r;
+  }
+  *found = best != NULL;
+  if (!best) return STATUS_OK;
+  best->running = true;
+  best->caller->n_running++;
+  h->n_running++;
+  *request = batch_request(best);
+  return STATUS_OK;
+}
+
+static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  Holder *h = user;
+  Request *r = request->user;
+  WireDone message;
+  memset(&message, 0, sizeof message);
+  message.id = r->ask.id;
+  message.status = result->status;
+  message.reason = result->generated.reason;
+  message.n_reused = result->n_reused;
+  message.prefill_ms = result->prefill_ms;
+  message.error = result->error;
+  Status status =
+      put(r, WIRE_DONE, &message, sizeof message, r->log_p, (size_t)r->ask.n_scored * sizeof *r->log_p, err);
+  h->n_running--;
+  h->n_answered++;
+  if (r->caller) r->caller->n_running--;
+  remove_request(h, r);
+  return status;
+}
+
+static void progress(void *user, const BatchRequest *request, const BatchResult *result, int n_done,
+                     int total) {
+  const Request *r = request->user;
+  WireProgress message;
+  (void)user;
+  memset(&message, 0, sizeof message);
+  message.id = r->ask.id;
+  message.done = n_done;
+  message.total = total;
+  message.n_reused = result->n_reused;
+  message.prefill_ms = result->prefill_ms;
+  /* A progress message that is lost does no harm. */
+  put(request->user, WIRE_PROGRESS, &message, sizeof message, NULL, 0, NULL);
+}
+
+/* True if a call in lockstep was given a token a moment ago: its reply is worth waiting for, so that its
+ * sequence is in the next step. */
+static bool expects_reply(const Holder *h) {
+  enum { PATIENCE_MS = 2 };
+  const double now = clock_ms();
+  for (size_t i = 0; i < h->n_requests; i++) {
+    const Request *r = h->requests[i];
+    if (r->running && r->caller && r->awaits && now - r->asked_ms < PATIENCE_MS) return true;
+  }
+  return false;
+}
+
+/* True if another call waits for this one's places. */
+static bool is_in_the_way(const Holder *h, const Caller *caller) {
+  if (h->n_running < h->assistant->batch_options.n_sequences) return false;
+  for (size_t i = 0; i < h->n_requests; i++)
+    if (!h->requests[i]->running && h->requests[i]->caller != caller) return true;
+  return false;
+}
+
+/* Ends calls in lockstep that have not replied for long, as they do if they are stopped, where others wait
+ * for their places in the batch. */
+static Status drop_sleepers(Holder *h, Error *err) {
+  enum { SLEEP_MS = 5000 };
+  static const char reason[] =
+      "did not hear from it for 5 seconds and gave the places of this call to others";
+  const double now = clock_ms();
+  for (size_t i = 0; i < h->n_requests; i++) {
+    Request *r = h->requests[i];
+    if (!r->running || !r->caller || !r->awaits || now - r->asked_ms < SLEEP_MS) continue;
+    Wire *wire = &r->caller->wire;
+    if (wire->ended || !is_in_the_way(h, r->caller)) continue;
+    TRY(wire_put(wire, WIRE_REFUSED, reason, sizeof reason - 1, NULL, 0, err));
+    wire_send(wire);
+    wire->ended = true;
+  }
+  return STATUS_OK;
+}
+
+static Status listen(void *user, bool may_wait, Error *err) {
+  Holder *h = user;
+  enum { WAIT_MS = 1000 };
+  TRY(drop_sleepers(h, err));
+  TRY(holder_listen(h, may_wait ? WAIT_MS : 0, err));
+  while (expects_reply(h)) TRY(holder_listen(h, 1, err));
+  return STATUS_OK;
+}
+
+Status holder_compute(Holder *h, Error *err) {
+  const BatchJob job = {.next = next,
+                        .done = done,
+                        .interrupted = h->assistant->interrupted,
+                        .user = h,
+                        .progress = progress,
+                        .listen = listen};
+  return batch_run(h->assistant->batch, &job, err);
+}

@@ -1,0 +1,206 @@
+/* keep.c - `auk keep`: shows the processes that keep models, starts one, ends them; or is one. Called by:
+ * main.c. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size_text.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/keep/holder.h"
+#include "commands/keep/start.h"
+
+enum { DEFAULT_SECONDS = 600 };
+
+typedef struct {
+  AssistantFlags assistant; /* model, device, context and --keep of it */
+  bool stop, json, foreground, detached;
+} Options;
+
+/* --- showing */
+
+typedef struct {
+  Buffer *out;
+  bool json;
+  int n;
+} List;
+
+/* A time in its two largest units. */
+static void time_text(int seconds, char out[32]) {
+  if (seconds < 0)
+    snprintf(out, 32, "-");
+  else if (seconds >= 3600)
+    snprintf(out, 32, "%dh%02dm", seconds / 3600, seconds / 60 % 60);
+  else
+    snprintf(out, 32, "%dm%02ds", seconds / 60, seconds % 60);
+}
+
+static Status put_json(List *list, const WireState *s, Error *err) {
+  char left[16] = "null";
+  if (s->left_seconds >= 0) snprintf(left, sizeof left, "%d", s->left_seconds);
+  TRY(buffer_printf(list->out, err, "%s\n  {", list->n ? "," : "["));
+  TRY(append_json_member(list->out, "model", s->model, strlen(s->model), err));
+  return buffer_printf(
+      list->out, err,
+      ", \"pid\": %d, \"device\": \"%s\", \"memory_bytes\": %" PRIu64
+      ", \"context\": %d, \"parallel\": %d, \"calls\": %d, \"running\": %d, \"answers\": %" PRIu64
+      ", \"keep_seconds\": %d, \"ends_in_seconds\": %s}",
+      s->pid, s->backend, s->memory_bytes, s->n_ctx, s->n_sequences, s->n_calls, s->n_running, s->n_answered,
+      s->keep_seconds, left);
+}
+
+static Status put_line(List *list, const WireState *s, Error *err) {
+  char left[32];
+  time_text(s->left_seconds, left);
+  if (list->n == 0)
+    TRY(buffer_printf(list->out, err, "%9s  %-6s  %10s  %5s  %8s  %8s  MODEL\n", "PROCESS", "DEVICE",
+                      "MEMORY", "CALLS", "ANSWERS", "ENDS IN"));
+  TRY(buffer_printf(list->out, err, "%9d  %-6s  %10s  %5d  %8" PRIu64 "  %8s  ", s->pid, s->backend,
+                    size_text(s->memory_bytes).text, s->n_calls, s->n_answered, left));
+  TRY(append_escaped(list->out, s->model, err));
+  return buffer_append(list->out, "\n", 1, err);
+}
+
+static Status show(void *user, int socket, Error *err) {
+  List *list = user;
+  Wire wire = wire_on(socket);
+  WireState state;
+  bool replied;
+  Status status = keep_tell(&wire, WIRE_LOOK, NULL, &state, &replied, err);
+  if (status == STATUS_OK && replied) {
+    status = list->json ? put_json(list, &state, err) : put_line(list, &state, err);
+    list->n++;
+  }
+  wire_close(&wire);
+  return status;
+}
+
+static Status show_all(bool json, Buffer *out, Error *err) {
+  List list = {.out = out, .json = json};
+  TRY(keep_each(show, &list, err));
+  if (json) return buffer_append_string(out, list.n ? "\n]\n" : "[]\n", err);
+  if (list.n == 0) print_note("no model is kept (--keep 10m with a prompt keeps one)");
+  return STATUS_OK;
+}
+
+/* --- ending */
+
+static Status end(void *user, int socket, Error *err) {
+  const WireStop stop = {.if_idle = false};
+  Wire wire = wire_on(socket);
+  WireState state;
+  bool replied;
+  Status status = keep_tell(&wire, WIRE_STOP, &stop, &state, &replied, err);
+  if (status == STATUS_OK && replied) {
+    if (state.n_running)
+      print_note("%s: process %d ends after %d answer%s that it is making", state.model, state.pid,
+                 state.n_running, state.n_running == 1 ? "" : "s");
+    if (!keep_await_end(&wire, -1)) status = error_set(err, STATUS_INTERRUPTED, "interrupted");
+    if (status == STATUS_OK) print_note("%s: process %d has ended", state.model, state.pid);
+    ++*(int *)user;
+  }
+  wire_close(&wire);
+  return status;
+}
+
+static Status end_all(Error *err) {
+  int n = 0;
+  TRY(keep_each(end, &n, err));
+  if (n == 0) print_note("no model is kept");
+  return STATUS_OK;
+}
+
+/* --- starting */
+
+static Status start(AssistantFlags *flags, int seconds, Error *err) {
+  Assistant a = {0};
+  Remote *remote = NULL;
+  const char *asked = flags->keep.time;
+  flags->keep.time = "0"; /* the model is opened to know it, nothing else */
+  a.flags = flags;
+  Status status = model_place_find(&flags->model, &a.place, err);
+  if (status == STATUS_OK) status = model_place_open_known(&a.place, &flags->model, &a.model, err);
+  if (status == STATUS_OK) status = model_tokenizer_check(a.model, a.place.path, err);
+  flags->keep.time = asked;
+  if (status == STATUS_OK)
+    status = keep_start(flags, &a.place, a.model,
+                        flags->answer.context == 0 ? a.model->config.max_position : flags->answer.context,
+                        seconds, &remote, err);
+  if (status == STATUS_OK)
+    print_note("%s: process %d keeps it on %s, context %d, %d sequences at once", a.place.name,
+               (int)remote_facts(remote)->pid, remote_facts(remote)->backend, remote_facts(remote)->n_ctx,
+               remote_facts(remote)->n_sequences);
+  remote_close(remote);
+  assistant_release(&a);
+  return status;
+}
+
+static Status hold(AssistantFlags *flags, int seconds, bool quiet, Error *err) {
+  const HolderOptions options = {.keep_seconds = seconds, .quiet = quiet};
+  Assistant assistant = {0};
+  flags->keep.time = "0"; /* it is the process that others would look for */
+  Status status = holder_run(flags, &options, &assistant, err);
+  assistant_release(&assistant);
+  return status;
+}
+
+static Status run(CommandCall *call, Error *err) {
+  Options *o = call->options;
+  int seconds;
+  TRY(keep_asked(&o->assistant, &seconds, err));
+  interrupt_catch();
+  if (o->stop) return end_all(err);
+  const bool starts = o->assistant.model.path || o->foreground || o->detached;
+  if (!starts) return show_all(o->json, &call->out, err);
+  if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
+  if (seconds < 0) seconds = DEFAULT_SECONDS;
+  if (o->foreground || o->detached) return hold(&o->assistant, seconds, o->detached, err);
+  return start(&o->assistant, seconds, err);
+}
+
+static const Flag flags[] = {
+    FLAG_SWITCH("--stop", Options, stop, "ends all of them, each after the answers that it is making"),
+    FLAG_SWITCH("--json", Options, json, "the list as JSON"),
+    FLAG_SWITCH("--foreground", Options, foreground, "this process keeps the model, for service managers"),
+    FLAG_SWITCH("--detached", Options, detached,
+                "likewise; says \"ready\" on standard output, then lets go of its streams and its directory"),
+    FLAG_INT("-c, --ctx-size", "N", Options, assistant.answer.context, 0, INT_MAX,
+             "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
+             "the free memory holds)"),
+};
+static const FlagGroup groups[] = {
+    FLAG_GROUP("Kept models", flags),
+    FLAG_GROUP_IN("Time", keep_flags, Options, assistant.keep, KeepFlags),
+    MODEL_FLAG_GROUP(Options, assistant.model),
+    DEVICE_FLAG_GROUP(Options, assistant.device),
+};
+
+static const FlagRule rules[] = {
+    {"--stop", EXCLUDES, "--json, --foreground, --detached, -m, --keep", NULL},
+    {"--json", EXCLUDES, "--foreground, --detached, -m", NULL},
+    {"--foreground", EXCLUDES, "--detached", NULL},
+};
+
+const Interface keep_interface = {
+    .usage = "auk keep [--json]\nauk keep --stop\nauk keep -m MODEL [--keep TIME] [--foreground] [FLAGS]",
+    .about =
+        "Shows the processes of this user that keep a model in memory, with how many calls are connected\n"
+        "and how long each stays if there is no other. `auk --keep 10m -p TEXT` leaves one behind; `auk "
+        "keep\n"
+        "-m MODEL` starts one ahead of the first call. Later calls find it by themselves if the model's\n"
+        "files, this program, and the flags of the device are the same; what they print is the same bytes.\n"
+        "It answers many calls at once, keeps the keys of the last prompts, so that what begins alike is\n"
+        "not computed again, and ends when no call came for the time of --keep (here 10m by default), with\n"
+        "--stop, or when a call with another model needs its memory. Its socket is in $XDG_RUNTIME_DIR/auk\n"
+        "or /tmp/auk-UID, where no other user may enter.",
+    .examples = "auk -m MODEL --keep 10m -p \"Why is the sky blue?\"\n"
+                "auk keep -m MODEL --keep 2h        # loads it now\n"
+                "auk keep                           # what is kept\n"
+                "auk keep --stop",
+    INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
+    INTERFACE_MODEL_OPERAND,
+    .options_size = sizeof(Options),
+    .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
+    .run = run,
+};

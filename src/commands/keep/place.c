@@ -1,0 +1,123 @@
+/* place.c - see place.h. Called by: start.c, keep.c, holder.c. */
+#include "commands/keep/place.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash64.h"
+#include "commands/common.h"
+#include "commands/keep/wire.h"
+#include "model/identity.h"
+
+/* --- the key */
+
+static Status add_stamp(Buffer *key, const char *what, const char *path, Error *err) {
+  struct stat s;
+  if (!path || stat(path, &s) != 0) return buffer_printf(key, err, "%s none\n", what);
+  return buffer_printf(key, err, "%s %llx:%llx %lld %lld.%09ld %lld.%09ld\n", what,
+                       (unsigned long long)s.st_dev, (unsigned long long)s.st_ino, (long long)s.st_size,
+                       (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec, (long long)s.st_ctim.tv_sec,
+                       s.st_ctim.tv_nsec);
+}
+
+Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err) {
+  const DeviceFlags *d = &flags->device;
+  const ModelOverrides *o = &flags->model.overrides;
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  TRY(buffer_printf(key, err, "auk %s\n", AUK_VERSION));
+  TRY(add_stamp(key, "program", "/proc/self/exe", err));
+  TRY(model_stamps(model, key, err));
+  TRY(add_stamp(key, "tokenizer", model->tokenizer_path, err));
+  TRY(buffer_printf(key, err, "rope %a eps %a\n", o->rope_theta, o->norm_eps));
+  return buffer_printf(
+      key, err,
+      "device %d gpu %s threads %d kv %d act %d step %d graphs %d memory %s kernel %s\nvisible %s\n",
+      d->device, d->gpu ? d->gpu : "", d->threads, d->kv, d->act, d->decode_step, !d->no_graphs,
+      d->gpu_memory ? d->gpu_memory : "", d->kernel ? d->kernel : "", visible ? visible : "");
+}
+
+/* --- the directory */
+
+static Status check_directory(const char *path, bool make, Error *err) {
+  struct stat state;
+  if (make && mkdir(path, 0700) != 0 && errno != EEXIST) return system_error(path, "make the directory", err);
+  if (!make && lstat(path, &state) != 0) return STATUS_OK;
+  if (lstat(path, &state) != 0) return system_error(path, "look at the directory", err);
+  if (S_ISDIR(state.st_mode) && state.st_uid == geteuid() && (state.st_mode & 077) == 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s is not a directory that this user alone may enter (mode 0700)",
+                   path);
+}
+
+Status keep_directory(bool make, char **path, Error *err) {
+  const char *runtime = getenv("XDG_RUNTIME_DIR");
+  Buffer text = {0};
+  *path = NULL;
+  if (runtime && runtime[0] == '/' && file_is_directory(runtime))
+    TRY(buffer_printf(&text, err, "%s/auk%c", runtime, 0));
+  else
+    TRY(buffer_printf(&text, err, "/tmp/auk-%llu%c", (unsigned long long)geteuid(), 0));
+  Status status = check_directory(text.data, make, err);
+  if (status == STATUS_OK)
+    *path = text.data;
+  else
+    buffer_release(&text);
+  return status;
+}
+
+Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err) {
+  char name[64];
+  snprintf(name, sizeof name, "%016llx%s", (unsigned long long)hash64(key->data, key->size, 0), ending);
+  *path = path_join(directory, name, err);
+  return *path ? STATUS_OK : STATUS_FAILED;
+}
+
+/* --- the socket */
+
+Status keep_connect(const char *path, int *out, pid_t *pid, Error *err) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  *out = -1;
+  if (strlen(path) >= sizeof address.sun_path)
+    return error_set(err, STATUS_FAILED, "%s: too long a name for a socket (XDG_RUNTIME_DIR)", path);
+  strcpy(address.sun_path, path);
+  const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connection < 0) return system_error(path, "connect", err);
+  int failed;
+  do failed = connect(connection, (struct sockaddr *)&address, sizeof address);
+  while (failed && errno == EINTR && !interrupt_came());
+  if (failed) {
+    close(connection);
+    return STATUS_OK;
+  }
+  if (!wire_is_own(connection, pid)) {
+    close(connection);
+    return error_set(err, STATUS_FAILED, "%s: another user's process listens there", path);
+  }
+  *out = connection;
+  return STATUS_OK;
+}
+
+/* --- times */
+
+Status keep_time(const char *name, const char *text, int *seconds, Error *err) {
+  static const char units[] = "smhd";
+  static const int sizes[] = {1, 60, 3600, 86400};
+  char *end;
+  const bool digit = *text >= '0' && *text <= '9';
+  const double value = digit ? strtod(text, &end) : NAN;
+  const char *unit = digit && *end ? strchr(units, *end) : units;
+  const bool whole = digit && unit && (!*end || !end[1]);
+  const double all = whole ? value * sizes[unit - units] : NAN;
+  if (!whole || !(all >= 0 && all <= 1e9))
+    return error_set(err, STATUS_USAGE, "%s is \"%s\", expected a time such as 90s, 10m or 2h; 0: not at all",
+                     name, text);
+  *seconds = (int)ceil(all);
+  return STATUS_OK;
+}

@@ -1,0 +1,25 @@
+/* place.h - where the processes that keep models are found: a directory of this user alone, and in it a
+ * socket for each model, named by the hash of its key. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "commands/answer/assistant.h"
+
+/* Text that agrees between two calls exactly if one can take the other's place in computing: the program's
+ * file, the files of the model and the tokenizer (by their stamps), flags that override them, device flags.
+ * */
+Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
+
+/* "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory: refused (STATUS_FAILED) if others may enter it.
+ * If it is missing, it is made, or nothing is there unless `make`. */
+Status keep_directory(bool make, char **path, Error *err);
+/* DIRECTORY/HASH.ENDING of the key, in new memory. */
+Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err);
+
+/* Connects to a socket there. *socket is -1, without failure, if no process listens: the file is missing,
+ * or left over from a process that was killed. Another user's process is refused. */
+Status keep_connect(const char *path, int *socket, pid_t *pid, Error *err);
+
+/* Parses "90s", "10m", "2h", "1d", "45" (seconds). `name` is the flag's, for messages. */
+Status keep_time(const char *name, const char *text, int *seconds, Error *err);

@@ -1,0 +1,312 @@
+/* remote.c - see remote.h. Called by: answer/assistant.c, answer/answer.c, answer/choose.c, map/map_many.c.
+ * Always true: each request that was asked for and not ended has an entry in `asked`; messages about others
+ * are
+ *              those of requests that this call has cancelled, and are passed over. */
+#include "commands/keep/remote.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "commands/common.h"
+
+typedef struct {
+  uint32_t id;
+  BatchRequest request;
+  BatchResult result;
+  Generation generation;
+  int n_coming; /* forced tokens that the holder was given and has not sent back */
+  double start_ms, first_ms;
+} Asked;
+
+struct Remote {
+  Wire wire;
+  WireWelcome facts;
+  uint32_t n_asked;
+  bool many;    /* several requests at a time */
+  Asked *asked; /* [n] */
+  size_t n, capacity;
+  Buffer body;
+};
+
+const WireWelcome *remote_facts(const Remote *remote) {
+  return &remote->facts;
+}
+
+bool remote_is_alive(Remote *remote) {
+  return wire_receive(&remote->wire, NULL) == STATUS_OK && !remote->wire.ended;
+}
+
+int remote_image(const Remote *remote) {
+  return remote->wire.descriptor;
+}
+
+void remote_close(Remote *remote) {
+  if (!remote) return;
+  wire_close(&remote->wire);
+  buffer_release(&remote->body);
+  free(remote->asked);
+  free(remote);
+}
+
+/* --- greeting */
+
+/* Waits for the answer to a greeting. A holder answers between two of its steps, which may take seconds. */
+static Status await_welcome(Remote *r, bool *welcome, Error *err) {
+  WireKind kind;
+  const char *body;
+  size_t size;
+  *welcome = false;
+  while (!r->wire.ended) {
+    if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    if (!wire_wait(&r->wire, 100, &kind, &body, &size, err)) continue;
+    if (kind != WIRE_WELCOME || size != sizeof r->facts) return STATUS_OK;
+    memcpy(&r->facts, body, sizeof r->facts);
+    r->facts.backend[sizeof r->facts.backend - 1] = 0;
+    *welcome = true;
+    return STATUS_OK;
+  }
+  return STATUS_OK;
+}
+
+Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **out, Error *err) {
+  bool welcome = false;
+  *out = NULL;
+  Remote *r = mem_alloc(1, sizeof *r, "a connection", err);
+  if (!r) {
+    Wire unused = wire_on(socket);
+    wire_close(&unused);
+    return STATUS_FAILED;
+  }
+  r->wire = wire_on(socket);
+  Status status = wire_put(&r->wire, WIRE_HELLO, hello, sizeof *hello, key->data, key->size, err);
+  if (status == STATUS_OK) status = await_welcome(r, &welcome, err);
+  if (status == STATUS_OK && welcome)
+    *out = r;
+  else
+    remote_close(r);
+  return status;
+}
+
+/* --- asking */
+
+static Status add(Buffer *body, const void *bytes, size_t n, size_t size, Error *err) {
+  return n ? buffer_append(body, bytes, n * size, err) : STATUS_OK;
+}
+
+/* Sends the tokens that come next, or which may be next, for the sink has said so. */
+static Status send_turn(Remote *r, Asked *a, int vocab_size, Error *err) {
+  const GenerateOptions *options = &a->request.generate;
+  WireReply reply;
+  const uint64_t *mask = NULL;
+  memset(&reply, 0, sizeof reply);
+  reply.id = a->id;
+  reply.n_forced = a->generation.n_forced;
+  if (reply.n_forced == 0 && options->allow) TRY(options->allow(a->request.user, &mask, err));
+  reply.has_mask = mask != NULL;
+  r->body.size = 0;
+  TRY(add(&r->body, &reply, 1, sizeof reply, err));
+  TRY(add(&r->body, a->generation.forced, (size_t)reply.n_forced, sizeof(int32_t), err));
+  if (mask) TRY(add(&r->body, mask, (size_t)(vocab_size + 63) / 64, sizeof *mask, err));
+  a->n_coming = reply.n_forced;
+  return wire_put(&r->wire, WIRE_REPLY, r->body.data, r->body.size, NULL, 0, err);
+}
+
+static bool in_lockstep(const GenerateOptions *options) {
+  return options->allow || options->may_force;
+}
+
+static Status send_request(Remote *r, const Asked *a, Error *err) {
+  static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
+  const BatchRequest *request = &a->request;
+  const GenerateOptions *g = &request->generate;
+  WireAsk ask;
+  memset(&ask, 0, sizeof ask);
+  ask.id = a->id;
+  ask.n_ids = request->n_ids;
+  ask.n_eos = g->n_eos;
+  ask.n_forced = g->n_forced;
+  ask.n_scored = request->n_scored;
+  ask.n_ctx = request->n_ctx;
+  ask.max_tokens = g->max_tokens;
+  ask.n_best = g->n_best;
+  ask.ignore_eos = g->ignore_eos;
+  ask.scores = g->score != NULL;
+  ask.lockstep = in_lockstep(g);
+  ask.sampler = request->sampler ? *request->sampler : greedy;
+  r->body.size = 0;
+  TRY(add(&r->body, &ask, 1, sizeof ask, err));
+  TRY(add(&r->body, request->ids, (size_t)ask.n_ids, sizeof(int32_t), err));
+  TRY(add(&r->body, g->eos, (size_t)ask.n_eos, sizeof(int32_t), err));
+  TRY(add(&r->body, g->forced, (size_t)ask.n_forced, sizeof(int32_t), err));
+  return wire_put(&r->wire, WIRE_ASK, r->body.data, r->body.size, NULL, 0, err);
+}
+
+/* Ends a request, whose entry is free afterwards. */
+static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *err) {
+  const Asked ended = *a;
+  GenerateResult *generated = &a->result.generated;
+  const double now = clock_ms();
+  generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
+  if (generated->first_token_ms < 0) generated->first_token_ms = 0;
+  generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
+  /* The steps as a batch counts them, or a session, which does not compute a token that ends the answer. */
+  const bool sampled_end = generated->reason == FINISH_EOS || generated->reason == FINISH_INTERRUPTED;
+  generated->guesses.n_steps = generated->n_generated - !(r->many || sampled_end);
+  if (generated->guesses.n_steps < 0) generated->guesses.n_steps = 0;
+  const BatchResult result = a->result;
+  *a = r->asked[--r->n];
+  const WireCancel message = {ended.id};
+  if (cancel) TRY(wire_put(&r->wire, WIRE_CANCEL, &message, sizeof message, NULL, 0, err));
+  return job->done(job->user, &ended.request, &result, err);
+}
+
+/* The sinks' and masks' errors are the request's, as in a batch. */
+static Status ask(Remote *r, const BatchRequest *request, const BatchJob *job, Error *err) {
+  TRY(mem_grow(&r->asked, &r->capacity, r->n + 1, sizeof *r->asked, "requests", err));
+  Asked *a = &r->asked[r->n++];
+  *a = (Asked){.id = ++r->n_asked, .request = *request, .start_ms = clock_ms()};
+  a->generation = (Generation){.sink = request->sink,
+                               .user = request->user,
+                               .forced = request->generate.forced,
+                               .n_forced = request->generate.n_forced};
+  a->result.generated.reason = FINISH_LENGTH;
+  a->n_coming = request->generate.n_forced;
+  TRY(send_request(r, a, err));
+  if (request->n_scored || !in_lockstep(&request->generate) || a->n_coming) return STATUS_OK;
+  a->result.status = send_turn(r, a, r->facts.vocab_size, &a->result.error);
+  return a->result.status ? end(r, a, job, true, err) : STATUS_OK;
+}
+
+/* --- what comes back */
+
+static Asked *find(Remote *r, uint32_t id) {
+  for (size_t i = 0; i < r->n; i++)
+    if (r->asked[i].id == id) return &r->asked[i];
+  return NULL;
+}
+
+static Status broken(Error *err) {
+  return error_set(err, STATUS_FAILED,
+                   "the process that keeps the model breaks the rules between it and a call");
+}
+
+/* *ended: the answer ends with this token. */
+static Status take_token(Remote *r, Asked *a, const char *body, size_t size, int vocab_size, bool *ended,
+                         Error *err) {
+  WireToken message;
+  int32_t expected;
+  TokenScore scores[MOST_BEST + 1];
+  const GenerateOptions *options = &a->request.generate;
+  const size_t n_scores = options->score ? (size_t)options->n_best + 1 : 0;
+  if (size != sizeof message + n_scores * sizeof *scores) return broken(err);
+  memcpy(&message, body, sizeof message);
+  if (n_scores) memcpy(scores, body + sizeof message, n_scores * sizeof *scores);
+  if (message.forced &&
+      (a->n_coming-- <= 0 || !generation_forced(&a->generation, &expected) || expected != message.token))
+    return broken(err);
+  if (a->result.generated.n_generated == 0) a->first_ms = clock_ms();
+  if (n_scores) TRY(options->score(a->request.user, scores, err));
+  /* The entry may have moved since it was made. */
+  a->generation.options = options;
+  a->generation.result = &a->result.generated;
+  TRY(generation_take(&a->generation, message.token, message.forced, ended, err));
+  return *ended || !in_lockstep(options) || a->n_coming ? STATUS_OK : send_turn(r, a, vocab_size, err);
+}
+
+static Status take_done(Asked *a, const char *body, size_t size, Error *err) {
+  WireDone message;
+  const size_t n_scored = (size_t)a->request.n_scored;
+  if (size != sizeof message + n_scored * sizeof(double)) return broken(err);
+  memcpy(&message, body, sizeof message);
+  message.error.text[sizeof message.error.text - 1] = 0;
+  a->result.status = (Status)message.status;
+  a->result.error = message.error;
+  a->result.n_reused = message.n_reused;
+  a->result.prefill_ms = message.prefill_ms;
+  a->result.generated.reason = (FinishReason)message.reason;
+  if (n_scored) memcpy(a->request.log_p, body + sizeof message, n_scored * sizeof(double));
+  return STATUS_OK;
+}
+
+static Status take_progress(Asked *a, const BatchJob *job, const char *body, size_t size, Error *err) {
+  WireProgress message;
+  if (size != sizeof message) return broken(err);
+  memcpy(&message, body, sizeof message);
+  if (message.done == message.total) {
+    a->result.n_reused = message.n_reused;
+    a->result.prefill_ms = message.prefill_ms;
+  }
+  if (job->progress) job->progress(job->user, &a->request, &a->result, message.done, message.total);
+  return STATUS_OK;
+}
+
+static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *body, size_t size, Error *err) {
+  uint32_t id;
+  bool ended = false;
+  if (kind == WIRE_REFUSED)
+    return error_set(err, STATUS_FAILED, "the process that keeps the model (%d) %.*s", (int)r->facts.pid,
+                     (int)size, body);
+  if (size < sizeof id) return broken(err);
+  memcpy(&id, body, sizeof id);
+  Asked *a = find(r, id);
+  if (!a) return STATUS_OK;
+  if (kind == WIRE_PROGRESS) return take_progress(a, job, body, size, err);
+  if (kind == WIRE_DONE) {
+    TRY(take_done(a, body, size, err));
+    return end(r, a, job, false, err);
+  }
+  if (kind != WIRE_TOKEN) return broken(err);
+  a->result.status = take_token(r, a, body, size, r->facts.vocab_size, &ended, &a->result.error);
+  return a->result.status || ended ? end(r, a, job, true, err) : STATUS_OK;
+}
+
+/* --- all requests */
+
+static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {
+  for (size_t i = r->n; i-- > 0;) {
+    Asked *a = &r->asked[i];
+    const volatile int *interrupted = a->request.generate.interrupted;
+    if (!interrupted || !*interrupted) continue;
+    a->result.generated.reason = FINISH_INTERRUPTED;
+    TRY(end(r, a, job, true, err));
+  }
+  return STATUS_OK;
+}
+
+static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
+  enum { POLL_MS = 100 }; /* the longest that a signal that comes between look and wait is not seen */
+  for (;;) {
+    WireKind kind;
+    const char *body;
+    size_t size;
+    bool found = true;
+    if (job->interrupted && *job->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    TRY(end_interrupted(r, job, err));
+    while (found && r->n < (size_t)n_at_once) {
+      BatchRequest request = {0};
+      TRY(job->next(job->user, r->n == 0, &request, &found, err));
+      if (found) TRY(ask(r, &request, job, err));
+    }
+    if (r->n == 0) return STATUS_OK;
+    bool some = wire_wait(&r->wire, POLL_MS, &kind, &body, &size, err);
+    for (; some; some = wire_take(&r->wire, &kind, &body, &size)) TRY(take(r, job, kind, body, size, err));
+    if (r->n > 0 && r->wire.ended)
+      return error_set(err, STATUS_FAILED,
+                       "the process that keeps the model (%d) has ended in the middle of an answer",
+                       (int)r->facts.pid);
+  }
+}
+
+Status remote_run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
+  r->many = n_at_once > 1;
+  Status status = run(r, n_at_once, job, err);
+  while (r->n > 0) {
+    const WireCancel message = {r->asked[--r->n].id};
+    wire_put(&r->wire, WIRE_CANCEL, &message, sizeof message, NULL, 0, NULL);
+  }
+  wire_send(&r->wire);
+  return status;
+}

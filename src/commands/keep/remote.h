@@ -1,0 +1,21 @@
+/* remote.h - the engine of another process, as a call sees it: batch.h's contract over a connection (wire.h).
+ * Texts, forms, files and terminals stay with the call; ids go out and come back. */
+#pragma once
+
+#include "commands/keep/wire.h"
+
+typedef struct Remote Remote;
+
+/* Greets a holder on a connected socket, which it takes over. *remote is NULL, without failure, if this is
+ * not the holder that was looked for, or it has just ended. */
+Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **remote, Error *err);
+void remote_close(Remote *remote); /* NULL is fine; what the holder computes for this call ends */
+
+const WireWelcome *remote_facts(const Remote *remote);
+bool remote_is_alive(Remote *remote); /* false: the holder has ended */
+/* The image of the tokenizer that the holder has sent, or -1. It stays the remote's. */
+int remote_image(const Remote *remote);
+
+/* batch_run() with up to n_at_once requests at a time. A request whose generate.interrupted is set ends with
+ * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. */
+Status remote_run(Remote *remote, int n_at_once, const BatchJob *job, Error *err);

@@ -1,0 +1,31 @@
+/* start.h - how a call gets at a model that is kept: it finds the holder (holder.h), starts one, or makes
+ * room for another. */
+#pragma once
+
+#include "commands/keep/place.h"
+#include "commands/keep/remote.h"
+
+/* Seconds of --keep, else of $AUK_KEEP; -1 if neither says. 0: no holder is used. */
+Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err);
+
+/* Finds the holder of this model, with at least n_ctx tokens of context (0: any). *remote is NULL
+ * without one. */
+Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int seconds, Remote **remote,
+                 Error *err);
+/* Starts a holder, unless another call is doing so, and waits until it is ready. A failure is its reason.
+ * `place` names the model; n_ctx may be NOT_GIVEN. */
+Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
+                  int seconds, Remote **remote, Error *err);
+
+/* Ends the holders that no call is connected to, and waits until their memory is free; their number. */
+int keep_make_room(void);
+
+/* Calls visit() for the socket of each holder of this user; connections are visit()'s to close. Sockets
+ * without a listener are removed. */
+typedef Status KeepVisit(void *user, int socket, Error *err);
+Status keep_each(KeepVisit *visit, void *user, Error *err);
+/* Asks a holder, on its own connection, for its state (WIRE_LOOK) or to stop; *state is valid if *replied. */
+Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, bool *replied,
+                 Error *err);
+/* Waits until the holder has ended; false if it has not after ms (-1: waits on). */
+bool keep_await_end(Wire *wire, int ms);

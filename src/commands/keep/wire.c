@@ -1,0 +1,143 @@
+/* wire.c - see wire.h. Called by: remote.c, holder.c, keep.c. */
+#include "commands/keep/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+Wire wire_on(int socket) {
+  return (Wire){.socket = socket, .descriptor = -1};
+}
+
+void wire_close(Wire *wire) {
+  if (wire->socket >= 0) close(wire->socket);
+  if (wire->descriptor >= 0) close(wire->descriptor);
+  buffer_release(&wire->in);
+  buffer_release(&wire->out);
+  *wire = wire_on(-1);
+  wire->ended = true;
+}
+
+/* --- sending */
+
+Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const void *more, size_t more_size,
+                Error *err) {
+  const WireHead head = {(uint32_t)kind, (uint32_t)(size + more_size)};
+  if (size + more_size > WIRE_LARGEST)
+    return error_set(err, STATUS_USAGE, "a message of %zu bytes, the limit is %d", size + more_size,
+                     WIRE_LARGEST);
+  TRY(buffer_append(&wire->out, &head, sizeof head, err));
+  if (size) TRY(buffer_append(&wire->out, body, size, err));
+  return more_size ? buffer_append(&wire->out, more, more_size, err) : STATUS_OK;
+}
+
+bool wire_is_full(const Wire *wire) {
+  return wire->out_sent < wire->out.size;
+}
+
+static void drop_sent(Wire *wire) {
+  if (wire_is_full(wire)) return;
+  wire->out.size = wire->out_sent = 0;
+}
+
+void wire_send(Wire *wire) {
+  while (!wire->ended && wire_is_full(wire)) {
+    const ssize_t n = send(wire->socket, wire->out.data + wire->out_sent, wire->out.size - wire->out_sent,
+                           MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) wire->out_sent += (size_t)n;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n < 0 && errno != EINTR) wire->ended = true;
+  }
+  drop_sent(wire);
+}
+
+void wire_send_descriptor(Wire *wire, int descriptor) {
+  if (descriptor >= 0 && !wire->ended && wire_is_full(wire)) {
+    union {
+      struct cmsghdr header;
+      char room[CMSG_SPACE(sizeof(int))];
+    } control = {.room = {0}};
+    struct iovec part = {wire->out.data + wire->out_sent, wire->out.size - wire->out_sent};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    const ssize_t n = sendmsg(wire->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) wire->out_sent += (size_t)n;
+  }
+  wire_send(wire);
+}
+
+/* --- receiving */
+
+static void keep_descriptor(Wire *wire, struct msghdr *message) {
+  for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    if (wire->descriptor >= 0) close(wire->descriptor);
+    memcpy(&wire->descriptor, CMSG_DATA(header), sizeof wire->descriptor);
+  }
+}
+
+Status wire_receive(Wire *wire, Error *err) {
+  if (wire->in_used > 0) {
+    memmove(wire->in.data, wire->in.data + wire->in_used, wire->in.size - wire->in_used);
+    wire->in.size -= wire->in_used;
+    wire->in_used = 0;
+  }
+  while (!wire->ended) {
+    char bytes[16384];
+    union {
+      struct cmsghdr header;
+      char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {bytes, sizeof bytes};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
+    const ssize_t n = recvmsg(wire->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
+    if (n < 0 && errno == EINTR) continue;
+    wire->ended = n <= 0;
+    if (n <= 0) return STATUS_OK;
+    keep_descriptor(wire, &message);
+    TRY(buffer_append(&wire->in, bytes, (size_t)n, err));
+    if ((size_t)n < sizeof bytes) return STATUS_OK;
+  }
+  return STATUS_OK;
+}
+
+bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size) {
+  WireHead head;
+  const size_t left = wire->in.size - wire->in_used;
+  if (left < sizeof head) return false;
+  memcpy(&head, wire->in.data + wire->in_used, sizeof head);
+  if (head.size > WIRE_LARGEST) wire->ended = true;
+  if (wire->ended && head.size > WIRE_LARGEST) return false;
+  if (left - sizeof head < head.size) return false;
+  *kind = (WireKind)head.kind;
+  *body = wire->in.data + wire->in_used + sizeof head;
+  *size = head.size;
+  wire->in_used += sizeof head + head.size;
+  return true;
+}
+
+bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err) {
+  if (wire_take(wire, kind, body, size)) return true;
+  wire_send(wire);
+  struct pollfd entry = {wire->socket, (short)(POLLIN | (wire_is_full(wire) ? POLLOUT : 0)), 0};
+  if (wire->ended || poll(&entry, 1, ms) <= 0) return false;
+  wire_send(wire);
+  return wire_receive(wire, err) == STATUS_OK && wire_take(wire, kind, body, size);
+}
+
+bool wire_is_own(int socket, pid_t *pid) {
+  struct ucred peer;
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) return false;
+  *pid = peer.pid;
+  return true;
+}

@@ -1,0 +1,144 @@
+/* wire.h - messages between a call and the process that keeps a model (holder.h), over a unix socket.
+ *
+ *   WireHead | body [head.size]      both processes are of one build, so a body is structs and arrays as they
+ *                                    are in memory; place.h sees to that
+ *
+ *   a call                            the holder
+ *   HELLO key                    ->
+ *                                <-   WELCOME facts, with the tokenizer's image as a descriptor; or REFUSED
+ *   ASK request                  ->                                      any number at a time
+ *   REPLY forced tokens, mask    ->   (only in lockstep: once before the first token and after each)
+ *                                <-   PROGRESS, TOKEN ...
+ *                                <-   DONE; or REFUSED with the reason, and the end of the connection
+ *   CANCEL                       ->   (nothing comes back)
+ *   LOOK                         ->
+ *                                <-   STATE
+ *   STOP                         ->
+ *                                <-   STATE; the end of the connection is the end of the holder */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "engine/batch.h"
+
+typedef enum {
+  WIRE_HELLO = 1,
+  WIRE_WELCOME,
+  WIRE_REFUSED,
+  WIRE_ASK,
+  WIRE_REPLY,
+  WIRE_CANCEL,
+  WIRE_PROGRESS,
+  WIRE_TOKEN,
+  WIRE_DONE,
+  WIRE_LOOK,
+  WIRE_STATE,
+  WIRE_STOP,
+} WireKind;
+
+typedef struct {
+  uint32_t kind, size; /* WireKind; bytes of the body, at most WIRE_LARGEST */
+} WireHead;
+
+enum { WIRE_LARGEST = 1 << 28, WIRE_NAME = 256 };
+
+/* WIRE_HELLO; then the key's text. */
+typedef struct {
+  int32_t keep_seconds; /* how long the holder stays unused from now on; -1: as before */
+  int32_t n_ctx;        /* tokens of context that are needed; 0: any */
+} WireHello;
+
+/* WIRE_WELCOME. */
+typedef struct {
+  int32_t pid, n_ctx, n_sequences, vocab_size;
+  char backend[16];
+} WireWelcome;
+
+/* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. The fields are BatchRequest's. */
+typedef struct {
+  uint32_t id; /* of the request, counted by the call */
+  int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
+  bool ignore_eos, scores, lockstep;
+  SamplerSettings sampler;
+} WireAsk;
+
+/* WIRE_REPLY; then forced tokens [n_forced], then the mask where there is one. */
+typedef struct {
+  uint32_t id;
+  int32_t n_forced;
+  bool has_mask;
+} WireReply;
+
+/* WIRE_CANCEL */
+typedef struct {
+  uint32_t id;
+} WireCancel;
+
+/* WIRE_PROGRESS: BatchJob.progress. */
+typedef struct {
+  uint32_t id;
+  int32_t done, total, n_reused;
+  double prefill_ms;
+} WireProgress;
+
+/* WIRE_TOKEN; then scores [n_best + 1] where they were asked for. */
+typedef struct {
+  uint32_t id;
+  int32_t token;
+  bool forced;
+} WireToken;
+
+/* WIRE_DONE; then log_p [n_scored]. */
+typedef struct {
+  uint32_t id;
+  int32_t status, reason;
+  int32_t n_reused;
+  double prefill_ms;
+  Error error;
+} WireDone;
+
+/* WIRE_STOP */
+typedef struct {
+  bool if_idle; /* only if no call is connected */
+} WireStop;
+
+/* WIRE_STATE */
+typedef struct {
+  int32_t pid, n_ctx, n_sequences, n_calls, n_running;
+  int32_t keep_seconds, left_seconds; /* until it ends; -1: calls are connected */
+  bool stops;                         /* it takes no more calls */
+  uint64_t n_answered, memory_bytes;
+  int64_t since; /* seconds since 1970 */
+  char backend[16], model[WIRE_NAME];
+} WireState;
+
+/* One end of a connection. */
+typedef struct {
+  int socket; /* non-blocking; -1: none */
+  Buffer in, out;
+  size_t in_used, out_sent;
+  int descriptor; /* the last one received; -1: none */
+  bool ended;     /* the other end is gone, or breaks the rules */
+} Wire;
+
+Wire wire_on(int socket);
+void wire_close(Wire *wire);
+
+/* Appends a message to what is to be sent: its body in up to two parts. */
+Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const void *more, size_t more_size,
+                Error *err);
+/* Sends what can be sent now, and receives what is there. Sets `ended`. */
+void wire_send(Wire *wire);
+/* Sends all at once, with a descriptor (or -1) beside it. */
+void wire_send_descriptor(Wire *wire, int descriptor);
+Status wire_receive(Wire *wire, Error *err);
+/* Takes the next message that is complete; its body stays until the next wire_receive(). */
+bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
+/* Waits up to `ms` for a message; false: there came none. A signal ends the wait. */
+bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);
+/* True if something is still to be sent. */
+bool wire_is_full(const Wire *wire);
+
+/* True if the process at the other end is this user's. */
+bool wire_is_own(int socket, pid_t *pid);

@@ -1,0 +1,338 @@
+"""Processes that keep a model (--keep, auk keep): what comes from them is what comes without, and neither calls nor
+processes that are killed do harm to others.
+
+AUK_KEEP_CALLS=200 makes so many calls in the soak (default 30), AUK_KEEP_SEED=N draws other moments.
+"""
+import concurrent.futures
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+N_CALLS = int(os.environ.get("AUK_KEEP_CALLS", "30"))
+SEED = int(os.environ.get("AUK_KEEP_SEED", "20261122"))
+LIMIT_S = 40
+
+SCHEMA = json.dumps({"type": "object", "required": ["n"], "additionalProperties": False,
+                     "properties": {"n": {"enum": ["a", "bc", "bd"]}}})
+# Figures of a run: times, keys that were known, guesses.
+TIMES = re.compile(rb'"((\w+_ms)|(\w+_per_second)|(\w+_per_step)|((reused|guessed|accepted)_tokens))": [0-9.]+')
+
+
+class Keeper:
+    """Runs calls with a runtime directory of their own."""
+
+    def __init__(self, auk, model):
+        self.auk, self.model = auk, model
+        self.folder = tempfile.mkdtemp(prefix="auk")  # a socket's path has at most 107 bytes
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.folder}
+        self.environment.pop("AUK_KEEP")
+
+    def run(self, *arguments, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+                   "env": self.environment, "timeout": LIMIT_S, **options}
+        if "input" in options:
+            del options["stdin"]
+        return subprocess.run([*self.auk, *map(str, arguments)], **options)
+
+    def ask(self, *arguments, **options):
+        return self.run("-m", self.model, *arguments, **options)
+
+    def start(self, *arguments, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        command = [*self.auk, "-m", str(self.model), *map(str, arguments)]
+        return subprocess.Popen(command, env=self.environment, **options)
+
+    def list(self):
+        return json.loads(self.run("keep", "--json").stdout)
+
+    def pid(self):
+        kept, = self.list()
+        return kept["pid"]
+
+    def wait_for(self, what, limit_s=20):
+        end = time.monotonic() + limit_s
+        while not what():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def is_there(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def keeper(auk, stories):
+    keeper = Keeper(auk, stories)
+    yield keeper
+    for kept in keeper.list():
+        os.kill(kept["pid"], signal.SIGKILL)
+    shutil.rmtree(keeper.folder)
+
+
+CALLS = [
+    ["-p", "Once", "-n", "12", "-s", "3", "--temp", "0.9", "--json", "--logprobs", "2", "--ids"],
+    ["-p", "Once", "-n", "20", "-s", "3", "--temp", "0.9", "--top-k", "9", "--repeat-penalty", "1.3"],
+    ["-p", "Once", "-n", "12", "--temp", "0", "-s", "1", "--jsonl-stream", "--logprobs", "1"],
+    ["-p", "Once", "-n", "0", "--json", "-s", "1"],
+    ["-p", "Once", "--temp", "0", "--stop", "a", "-n", "30"],
+    ["-p", "Once upon", "-c", "12", "--temp", "0", "--raw", "-n", "-1"],
+    ["-p", "Once upon a time there was", "-c", "3", "--raw"],  # too long
+    ["-p", "Once", "--json-schema", SCHEMA, "-s", "2", "--temp", "1", "--json", "--logprobs", "1"],
+    ["-p", "When?", "--regex", "[0-9]{4}-[01][0-9]", "-s", "4", "--temp", "1"],
+    ["-p", "Is it?", "--choose", "yes,no,maybe so", "--json"],
+    ["-p", "Is it?", "--choose", "yes,no", "--exit-choice"],
+    ["-p", "One", "-p", "Two", "-n", "5", "--temp", "0"],
+    ["-p", "One", "--n-best", "3", "--temp", "1", "-s", "1", "-n", "6", "--json"],
+    ["--map", "-", "-p", "A {} and", "-n", "6", "-s", "7", "--temp", "1", "--json", "--logprobs", "1"],
+    ["--map", "-", "-p", "A {} and", "-n", "6", "--temp", "0", "--parallel", "1"],
+    ["--map", "-", "-p", "A {} and", "--choose", "dog,cat"],
+    ["--map", "-", "-p", "A {}", "--json-schema", SCHEMA, "--temp", "1", "-s", "5"],
+    ["-p", "Once", "-n", "3", "--require-stop", "--temp", "0"],
+]
+
+
+@pytest.mark.parametrize("arguments", CALLS, ids=lambda a: " ".join(a)[:40])
+def test_bytes_are_those_without(keeper, arguments):
+    records = b"dog\ncat\nbig red ball\nLily\n\nTim\n" if "-" in arguments else b""
+    alone, first, second = (keeper.ask(*arguments, "--keep", time, input=records) for time in ("0", "20s", "20s"))
+    for kept in (first, second):
+        assert kept.returncode == alone.returncode
+        assert TIMES.sub(b"", kept.stdout) == TIMES.sub(b"", alone.stdout)
+        assert kept.stderr == alone.stderr
+    assert len(keeper.list()) == 1
+
+
+def test_a_later_call_finds_it_and_says_so(keeper):
+    keeper.ask("-p", "Once upon a time", "-n", "4", "--keep", "20s", "--temp", "0")
+    said = keeper.ask("-p", "Once upon a time", "-n", "4", "-v", "--temp", "0").stderr.decode()
+    assert f"process {keeper.pid()} keeps the model" in said
+    assert re.search(r"prompt \d+ tokens \(\d+ known\)", said)  # keys of the last prompt
+    kept, = keeper.list()
+    assert kept["answers"] == 2 and kept["keep_seconds"] == 20 and kept["device"] == "cpu"
+    assert "stories260K-awq" in keeper.run("keep").stdout.decode()
+
+
+@pytest.mark.parametrize("flags", [["--keep", "0"], ["-t", "1"], ["--kv", "f32"], ["--cache-dir", "/nowhere"]])
+def test_other_flags_do_not_use_it(keeper, flags):
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    assert "keeps the model" not in keeper.ask("-p", "x", "-n", "1", "-v", *flags).stderr.decode()
+
+
+def test_a_checkpoint_that_changed_is_loaded_anew(keeper, tmp_path):
+    keeper.model = tmp_path / "model"
+    shutil.copytree(pytest.importorskip("pathlib").Path(__file__).parents[1] / "data" / "stories260K-awq", keeper.model)
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    old = keeper.pid()
+    os.utime(keeper.model / "model.safetensors")
+    assert "keeps the model" not in keeper.ask("-p", "x", "-n", "1", "-v").stderr.decode()
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    assert old not in [kept["pid"] for kept in keeper.list() if not is_there(old)]
+    assert any(kept["pid"] != old for kept in keeper.list())
+
+
+def test_it_lets_go_of_the_call(keeper):
+    """What reads the first call's output sees its end, and nothing else of the call is held."""
+    first = keeper.ask("-p", "x", "-n", "1", "--keep", "20s")  # returns: both pipes ended
+    assert first.returncode == 0
+    pid = keeper.pid()
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    held = {os.readlink(f"/proc/{pid}/fd/{name}").split(":")[0] for name in os.listdir(f"/proc/{pid}/fd")}
+    assert {name for name in held if not name.startswith("/memfd")} <= {"/dev/null", "socket", "pipe"}
+    assert os.getsid(pid) != os.getsid(0)
+    mode = os.stat(os.path.join(keeper.folder, "auk")).st_mode & 0o777
+    assert mode == 0o700
+
+
+def test_it_ends_when_unused(keeper):
+    keeper.ask("-p", "x", "-n", "1", "--keep", "1s")
+    pid = keeper.pid()
+    keeper.wait_for(lambda: not is_there(pid))
+    assert not [name for name in os.listdir(os.path.join(keeper.folder, "auk")) if name.endswith(".sock")]
+    assert keeper.ask("-p", "x", "-n", "1").returncode == 0
+
+
+def test_it_ends_when_told(keeper):
+    assert keeper.run("keep", "-m", keeper.model).returncode == 0
+    kept, = keeper.list()
+    assert kept["keep_seconds"] == 600
+    assert keeper.run("keep", "--stop").returncode == 0
+    assert not is_there(kept["pid"]) and keeper.list() == []
+    assert b"no model is kept" in keeper.run("keep", "--stop").stderr
+
+
+def test_a_stale_socket_is_none(keeper):
+    expected = keeper.ask("-p", "Once", "-n", "5", "--temp", "0", "--keep", "20s").stdout
+    pid = keeper.pid()
+    os.kill(pid, signal.SIGKILL)
+    keeper.wait_for(lambda: not is_there(pid))
+    for flags in ([], ["--keep", "20s"]):
+        again = keeper.ask("-p", "Once", "-n", "5", "--temp", "0", *flags)
+        assert (again.returncode, again.stdout, again.stderr) == (0, expected, b"")
+    assert keeper.pid() != pid
+
+
+@pytest.fixture
+def endless(keeper):
+    """endless(flag, ...): a call in the middle of its answers, of which there are many."""
+    calls = []
+
+    def begin(*flags):
+        n_before = keeper.list()[0]["answers"]
+        call = keeper.start("--map", "-", "-p", "{}", "-n", "40", "--temp", "0", *flags, stdin=subprocess.PIPE,
+                            stdout=subprocess.DEVNULL)
+        calls.append(call)
+        call.stdin.write(b"x\n" * 20000)
+        call.stdin.flush()
+        keeper.wait_for(lambda: keeper.list()[0]["answers"] > n_before)
+        return call
+
+    yield begin
+    for call in calls:
+        call.kill()
+        call.stdin.close()
+        call.stderr.close()
+        call.wait()
+
+
+def test_its_death_in_the_middle_is_an_error(keeper, endless):
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    pid = keeper.pid()
+    call = endless()
+    os.kill(pid, signal.SIGKILL)
+    assert call.wait(LIMIT_S) == 1
+    assert f"({pid}) has ended in the middle of an answer" in call.stderr.read().decode()
+
+
+@pytest.mark.parametrize("number,status", [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_call_that_ends_frees_its_place(keeper, endless, number, status):
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    call = endless()
+    call.send_signal(number)
+    assert call.wait(LIMIT_S) == status
+    keeper.wait_for(lambda: keeper.list()[0]["calls"] == 0 and keeper.list()[0]["running"] == 0)
+    assert keeper.ask("-p", "x", "-n", "1").returncode == 0
+
+
+def test_a_call_that_sleeps_keeps_nobody(keeper, endless):
+    """In lockstep the process waits for what a call allows next: for that call alone. Calls that sleep with all places
+    are dropped when another needs one."""
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    sleepers = [endless("--regex", "[a-z ]{40,}", "--parallel", "2")]
+    sleepers[0].send_signal(signal.SIGSTOP)
+    assert keeper.ask("-p", "Once", "-n", "20", "--temp", "0").returncode == 0
+    assert keeper.ask("-p", "Once", "--json-schema", SCHEMA).returncode == 0
+    sleepers[0].send_signal(signal.SIGCONT)
+    sleepers += [endless("--regex", "[a-z ]{40,}") for _ in range(2)]
+    for sleeper in sleepers:
+        sleeper.send_signal(signal.SIGSTOP)
+    assert keeper.ask("-p", "Once", "-n", "20", "--temp", "0").returncode == 0
+    for sleeper in sleepers:
+        sleeper.send_signal(signal.SIGCONT)
+    keeper.wait_for(lambda: any(sleeper.poll() is not None for sleeper in sleepers))
+    dropped, *_ = [sleeper for sleeper in sleepers if sleeper.poll() is not None]
+    assert dropped.returncode == 1 and b"gave the places of this call to others" in dropped.stderr.read()
+
+
+def test_a_directory_that_others_may_enter_is_refused(keeper):
+    folder = os.path.join(keeper.folder, "auk")
+    os.mkdir(folder)
+    os.chmod(folder, 0o755)
+    call = keeper.ask("-p", "x", "-n", "1", "--temp", "0", "--keep", "20s")
+    assert call.returncode == 0 and b"not kept: " in call.stderr and b"mode 0700" in call.stderr
+    assert keeper.run("keep").returncode == 1
+    os.chmod(folder, 0o700)
+
+
+def test_a_chat_goes_on_where_it_ended(keeper):
+    """The process ends between two messages: the next one starts another."""
+    chat = subprocess.Popen([*keeper.auk, "chat", "-m", str(keeper.model), "--chat-template", "chatml", "--keep", "20s",
+                             "-n", "5", "--temp", "0"], env=keeper.environment, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    chat.stdin.write(b"Once\n")
+    chat.stdin.flush()
+    first = chat.stdout.readline()
+    assert first.strip()
+    pid = keeper.pid()
+    os.kill(pid, signal.SIGTERM)
+    keeper.wait_for(lambda: not is_there(pid))
+    answer, said = chat.communicate(b"Twice\n", timeout=LIMIT_S)
+    assert chat.returncode == 0 and answer.strip(), said
+    assert keeper.pid() != pid
+
+
+def test_memory_is_given_to_who_needs_it(keeper, variant):
+    """A context of a terabyte, which does not fit afterwards either."""
+    keeper.ask("-p", "x", "-n", "1", "--keep", "60s")
+    pid = keeper.pid()
+    large = variant(config={"max_position_embeddings": 1 << 30})
+    refused = keeper.run("-m", large, "-p", "x", "-c", "0", "--kv", "f32")
+    assert refused.returncode == 1 and b"not enough memory" in refused.stderr
+    assert not is_there(pid)
+
+
+def test_many_calls_killed_at_random(keeper):
+    """Each call that lived has the bytes it would have without; none hangs; in the end nobody is connected."""
+    draw = random.Random(SEED)
+    kinds = [CALLS[i] for i in (1, 4, 7, 8, 9, 12, 13)]
+    records = b"dog\ncat\nbig red ball\nLily\nTim\n"
+    wanted = {" ".join(kind): keeper.ask(*kind, "--keep", "0", input=records) for kind in kinds}
+    keeper.ask("-p", "x", "-n", "1", "--keep", "60s")
+
+    def call(kind, kill_after_s, number):
+        process = keeper.start(*kind, stdin=subprocess.PIPE)
+        if kill_after_s is not None:
+            time.sleep(kill_after_s)
+            process.send_signal(number)
+        out, said = process.communicate(records, timeout=LIMIT_S)
+        if process.returncode in (-signal.SIGKILL, -signal.SIGINT, 130):  # SIGINT: before it is caught
+            return "killed"
+        want = wanted[" ".join(kind)]
+        assert process.returncode == want.returncode, (SEED, kind, said)
+        assert TIMES.sub(b"", out) == TIMES.sub(b"", want.stdout), (SEED, kind)
+        return "lived"
+
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        jobs = [pool.submit(call, draw.choice(kinds), draw.choice([None, None, draw.uniform(0, 0.1)]),
+                            draw.choice([signal.SIGKILL, signal.SIGINT])) for _ in range(N_CALLS)]
+        ends = [job.result() for job in jobs]
+    assert ends.count("lived") >= N_CALLS // 3
+    keeper.wait_for(lambda: keeper.list()[0]["calls"] == 0 and keeper.list()[0]["running"] == 0)
+
+
+@pytest.mark.parametrize("arguments,message", [
+    (["-m", "x", "-p", "y", "--keep", "soon"], b'--keep is "soon", expected a time such as 90s, 10m or 2h'),
+    (["-m", "x", "-p", "y", "--keep", "10x"], b'--keep is "10x"'),
+    (["-m", "x", "-p", "y", "--keep", "5m", "--cache"], b"--keep does not go with --cache"),
+    (["keep", "--stop", "--json"], b"--stop does not go with --json"),
+    (["keep", "-m", "/nowhere/model"], b"/nowhere/model"),
+])
+def test_mistakes(keeper, arguments, message):
+    if arguments[1] == "x":
+        arguments[1] = keeper.model
+    call = keeper.run(*arguments)
+    assert call.returncode in (2, 3) and message in call.stderr, call.stderr
+
+
+@pytest.mark.parametrize("how,stream,said", [("--foreground", "stderr", "is kept on cpu"),
+                                             ("--detached", "stdout", "ready")])
+def test_a_service_manager_can_be_its_parent(keeper, how, stream, said):
+    process = subprocess.Popen([*keeper.auk, "keep", "-m", str(keeper.model), "--keep", "30s", how],
+                               env=keeper.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    assert said in getattr(process, stream).readline().decode()
+    assert f"process {process.pid} keeps the model" in keeper.ask("-p", "x", "-n", "1", "-v").stderr.decode()
+    process.terminate()
+    assert process.wait(LIMIT_S) == 0 and keeper.list() == []
+    process.communicate()
