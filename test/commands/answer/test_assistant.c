@@ -81,12 +81,13 @@ static void nothing_is_limited_that_no_flag_limits(void **state) {
 
 enum { MAXIMUM = 4000, TOKEN_BYTES = 10, FIXED_BYTES = 100 };
 static size_t weights, free_bytes;
+static size_t must_stay; /* bytes of the weights that the host's memory cannot hold instead */
 
-static Status memory(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_now,
-                     Error *err) {
-  (void)model, (void)options, (void)err;
-  *needed = weights;
-  *free_now = free_bytes;
+static Status memory(const Model *model, const BackendOptions *options, DeviceMemory *out, Error *err) {
+  (void)model, (void)err;
+  const size_t most = options->weight_bytes, taken = most == 0 || most > weights ? weights : most;
+  *out = (DeviceMemory){.weights = taken > must_stay ? taken : must_stay, .free_bytes = free_bytes};
+  out->on_host = weights - out->weights;
   return STATUS_OK;
 }
 
@@ -170,22 +171,30 @@ static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state)
 
 /* --- memory */
 
+/* What does not fit beside the context goes to the host, to the byte, or the device needs too much. */
 static void a_context_fits_to_the_last_byte(void **state) {
   (void)state;
   Model model = {.config = {.max_position = MAXIMUM}};
-  const Device device = {.backend = &backend};
+  Device device = {.backend = &backend};
   const StateOptions options = {.n_ctx = 50};
   Error err = {{0}};
   weights = 1000;
+  must_stay = 900;
   free_bytes = 1000 + FIXED_BYTES + 50 * TOKEN_BYTES;
   assert_int_equal(device_check_memory(&device, &model, &options, NULL), STATUS_OK);
+  assert_int_equal(device.options.weight_bytes, 0);
+  free_bytes -= 100;
+  assert_int_equal(device_check_memory(&device, &model, &options, NULL), STATUS_OK);
+  assert_int_equal(device.options.weight_bytes, 900);
   free_bytes--;
   assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
-  assert_string_equal(err.text,
-                      "not enough memory: 1600 bytes needed (weights 1000, context of 50 tokens 600), "
-                      "1599 free; a smaller -c needs less");
-  weights = SIZE_MAX; /* a sum that is no number is too much, too */
+  static const char expected[] =
+      "not enough memory: the GPU needs at least 1500 bytes (weights 900, context of 50 tokens 600) and has "
+      "1499 free, the host needs 100 for the other weights and has ";
+  assert_int_equal(strncmp(err.text, expected, sizeof expected - 1), 0);
+  weights = must_stay = SIZE_MAX; /* a sum that is no number is too much, too */
   assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
+  must_stay = 0;
 }
 
 /* --- loading */
