@@ -394,10 +394,10 @@ static void what_does_not_fit_is_refused(void **state) {
   free(items);
 }
 
-static Status memory_of_its_own(const Model *of, const BackendOptions *options, size_t *needed,
-                                size_t *free_bytes, Error *err) {
+static Status memory_of_its_own(const Model *of, const BackendOptions *options, DeviceMemory *memory,
+                                Error *err) {
   (void)of, (void)options, (void)err;
-  *needed = *free_bytes = 0;
+  *memory = (DeviceMemory){.weights = 0};
   return STATUS_OK;
 }
 
