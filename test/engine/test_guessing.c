@@ -85,10 +85,10 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
   return STATUS_OK;
 }
 
-static Status score(void *user, const float *logits, int32_t id, Error *err) {
+static Status score(void *user, const TokenScore *scores, Error *err) {
   Heard *h = user;
   (void)err;
-  h->scored += log_probability(logits, FAKE_VOCAB, id) * ++h->n_scored;
+  h->scored += scores->log_p * ++h->n_scored;
   return STATUS_OK;
 }
 
