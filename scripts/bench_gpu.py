@@ -159,7 +159,7 @@ def measure_streaming():
     folder, rates, n_prompt = checkpoint(), [], 0
     for _ in range(int(REPETITIONS)):
         told = auk("-m", folder, *TEXT, "-n", STREAM, "-u").stderr.decode()
-        found = re.search(r"prompt (\d+) tokens.*answer (\d+) tokens.*\(([0-9.]+)/s\); end: length", told)
+        found = re.search(r"prompt (\d+) tokens.*answer (\d+) tokens[^;]*\(([0-9.]+)/s\);.* end: length", told)
         n_prompt = int(found[1])
         rates.append(float(found[3]))
     row = bench(folder, "-p", 0, "-n", STREAM, "-d", n_prompt, dummy=False)[0]

@@ -147,9 +147,24 @@ static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
 }
 #endif
 
+Status device_check_flags(const DeviceFlags *values, Error *err) {
+  GpuList gpus;
+  size_t bytes;
+  TRY(read_gpus(values, &gpus, err));
+  if (values->gpu_memory) TRY(device_parse_size("--gpu-memory", values->gpu_memory, &bytes, err));
+#if AUK_CUDA
+  if (values->device == DEVICE_AUTO) return STATUS_OK;
+  return values->device == DEVICE_CPU ? check_on_cpu(values, false, err) : check_on_gpu(values, err);
+#else
+  if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
+  return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
+#endif
+}
+
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   GpuList gpus;
   int n_threads;
+  TRY(device_check_flags(values, err));
   TRY(read_gpus(values, &gpus, err));
   TRY(threads_choose(values->threads, &n_threads, err));
   *device = (Device){.flags = values,
@@ -165,10 +180,9 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
     TRY(device_parse_size("--gpu-memory", values->gpu_memory, &device->memory_limit, err));
 #if AUK_CUDA
   Error reason = {{0}};
-  if (values->device == DEVICE_CPU) return check_on_cpu(values, false, err);
+  if (values->device == DEVICE_CPU) return STATUS_OK;
   if (values->device == DEVICE_CUDA) {
     device->backend = &cuda_backend;
-    TRY(check_on_gpu(values, err));
     return use_gpus(device, &gpus, err);
   }
   if (use_gpus(device, &gpus, &reason) == STATUS_OK) {
@@ -181,8 +195,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
 #else
   if (values->device == DEVICE_AUTO && values->gpu && !values->gpu_is_usual)
     fprintf(stderr, "auk: --gpu %s: this build has no CUDA: computing on the CPU\n", values->gpu);
-  if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
-  return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
+  return STATUS_OK;
 #endif
 }
 

@@ -36,6 +36,10 @@ typedef struct {
   int n_gpus;           /* that the flags name; 1 on a CPU */
 } Device;
 
+/* Refuses flags that are wrong, or that go with no device that may be chosen: STATUS_USAGE, without looking
+ * for one. */
+Status device_check_flags(const DeviceFlags *values, Error *err);
+
 /* Chooses the device. If "auto" finds no usable GPU, a build with CUDA says why in one line on standard
  * error. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);

@@ -39,7 +39,7 @@ def refused(process, status, *parts):
     (["-m", "x", "--device", "tpu"], "tpu"),
     (["run", "x", "a prompt"], 'unexpected argument "x" (a model is given with -m, a prompt with -p)'),
     (["-m", "x", "Why", "is", "the", "sky", "blue?"], 'unexpected argument "Why" (a model is'),
-    (["-m", "x", "-", "a prompt"], 'unexpected argument "a prompt" (a model is'),
+    (["-m", "x", "-p", "-", "a prompt"], 'unexpected argument "a prompt" (a model is'),
     (["pack", "x", "-o", "-"], '-o is "-", expected a file (one of this name: ./-)'),
     (["eval", "-m", "x", "-f", "x", "--logits-out", "-"], '--logits-out is "-", expected a file'),
     (["eval", "-m", "x", "operand"], "operand"),

@@ -34,7 +34,9 @@ def test_an_answer_is_one_object(objects):
     (it,) = objects("-n", 60, "--json", "--temp", 1, "--top-k", 1, "-s", 7)
     assert it["text"] == STORY
     assert it["finish_reason"] == "length"
-    assert it["usage"] == {"prompt_tokens": 5, "reused_tokens": 0, "completion_tokens": 60, "thinking_tokens": 0}
+    counts = {"prompt_tokens": 5, "reused_tokens": 0, "completion_tokens": 60, "thinking_tokens": 0}
+    assert {name: it["usage"][name] for name in counts} == counts
+    assert set(it["usage"]) - set(counts) == {"guessed_tokens", "accepted_tokens", "tokens_per_step"}
     assert it["seed"] == 7
     assert set(it["timings"]) == {"prompt_ms", "first_token_ms", "decode_ms", "prompt_per_second",
                                   "decode_per_second"}

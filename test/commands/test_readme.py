@@ -196,6 +196,8 @@ EXPECTED = [
     (r"^auk models(?!.*json)", (0,), has("Qwen/Qwen3-8B-AWQ", "yes"), None),
     (r"^auk cache", (0,), has("TOKENS", "MiB"), r"auk: .*/\.cache/auk: .* MiB"),
     (r"^auk pack|^auk chats rm", (0,), nothing, r"auk: .*"),
+    (r"^auk keep .*--keep|^auk keep --stop", (0,), nothing, r"auk: .*: process \d+ (keeps it on|has ended).*"),
+    (r"^auk .* -u$", (0,), text, r"auk: prompt .*"),
     (r"^auk chat --continue", (0,), text, r"auk: goes on: .*"),
     (r"^auk chat -f", (0,), text, r"auk: \d+ tokens, in front of your next message.*"),
     (r"^echo .* > ~/", (0,), nothing, None),

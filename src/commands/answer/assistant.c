@@ -286,6 +286,7 @@ Status assistant_open_engine(const AssistantFlags *flags, Assistant *a, Error *e
   a->session_options.kv = (KvType)flags->device.kv;
   assistant_heed(a, interrupt_catch());
   TRY(model_place_find(&flags->model, &a->place, err));
+  TRY(device_check_flags(&flags->device, err));
   TRY(model_place_open_known(&a->place, &flags->model, &a->model, err));
   TRY(find_holder(a, err));
   return a->remote ? STATUS_OK : choose_device(a, err);

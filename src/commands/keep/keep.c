@@ -170,7 +170,7 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {
     FLAG_GROUP("Kept models", flags),
-    FLAG_GROUP_IN("Time", keep_flags, Options, assistant.keep, KeepFlags),
+    FLAG_GROUP_IN("Kept models", keep_flags, Options, assistant.keep, KeepFlags),
     MODEL_FLAG_GROUP(Options, assistant.model),
     DEVICE_FLAG_GROUP(Options, assistant.device),
 };

@@ -216,6 +216,12 @@ static const Entry variables[] = {
      "~/.cache/huggingface/hub. $XDG_CACHE_HOME is also where --cache keeps its files."},
     {"XDG_CONFIG_HOME", "Where the file of settings and the prompts are, else ~/.config."},
     {"XDG_STATE_HOME", "Where chats and what was entered in them are kept, else ~/.local/state."},
+    {"AUK_KEEP", "How long a process keeps the model for later calls where --keep does not say it."},
+    {"XDG_RUNTIME_DIR",
+     "Where the sockets of processes that keep models are, else a directory of the user in "
+     "$TMPDIR or /tmp."},
+    {"CUDA_VISIBLE_DEVICES",
+     "Which GPUs there are; a process that keeps a model answers calls that see the same."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
     {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "

@@ -55,7 +55,8 @@ def test_they_are_those_of_the_models_logits(run, stories, logits, form):
 def test_forced_text_is_the_same_with_them(run, stories):
     flags = ["-m", stories, "--raw", "-t", 1, "-p", "Once", "--json", "--ids", "--temp", 1, "-s", 1, *FORM]
     plain, scored = json.loads(run(*flags).stdout), json.loads(run(*flags, "--logprobs", 2).stdout)
-    assert plain["ids"] == scored["ids"] and plain["usage"] == scored["usage"]
+    assert plain["ids"] == scored["ids"]
+    assert plain["usage"]["completion_tokens"] == scored["usage"]["completion_tokens"]  # computed in other steps
     assert len(scored["logprobs"]) == len(scored["ids"]) and "logprobs" not in plain
 
 

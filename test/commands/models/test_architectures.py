@@ -287,5 +287,5 @@ def test_only_the_table_of_architectures_knows_their_names():
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
     assert len(names) == 37 and "llama" in names
-    for path in [*(ROOT / "src" / "engine").iterdir(), *(ROOT / "src" / "cpu").iterdir()]:
+    for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path
