@@ -36,6 +36,8 @@ typedef struct {
   float *logits, *all_logits;   /* [vocab_size], [target_vocab] */
   int first, n_rows;
   bool has_last, started;
+  int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the first of `states` */
+  int n_queued;
   int logits_row; /* of the last guess */
 } Published;
 
@@ -54,13 +56,13 @@ static void apply_final_norm(const Published *p, float *x) {
   for (int i = 0; i < n; i++) x[i] = x[i] * scale * p->final_norm[i];
 }
 
-/* Reads the states of n <= CHUNK rows, in the drafter's order. */
-static Status read_states(Published *p, BackendState *target, int row, int n, Error *err) {
+/* Reads the states of n rows, in the drafter's order, to rows `to_row` .. of p->states. */
+static Status read_states(Published *p, BackendState *target, int row, int n, int to_row, Error *err) {
   const size_t width = (size_t)p->draft.target_hidden;
   TRY(p->backend->read_taps(target, row, n, p->tapped, err));
   for (int r = 0; r < n; r++) {
     for (int i = 0; i < p->draft.n_states; i++) {
-      float *to = p->states + (size_t)r * state_floats(p) + (size_t)i * width;
+      float *to = p->states + (size_t)(to_row + r) * state_floats(p) + (size_t)i * width;
       memcpy(to, p->tapped + ((size_t)r * (size_t)p->taps.n + (size_t)p->tap_of[i]) * width,
              width * sizeof *to);
       if (p->final_norm) apply_final_norm(p, to);
@@ -71,16 +73,20 @@ static Status read_states(Published *p, BackendState *target, int row, int n, Er
 
 /* --- rows of the text */
 
-static bool is_shifted(const Published *p) {
-  return p->draft.kind == DRAFT_EAGLE3 || p->draft.kind == DRAFT_MTP;
+/* The position of the next token whose state the drafter expects. */
+static int next_position(const Published *p) {
+  return p->first + p->n_rows + p->has_last + p->n_queued;
 }
 
 /* Forgets what is not of the text before position pos. A row whose next token has changed stays: it is one of
  * many that guesses attend to. */
 static void cut(Published *p, int pos) {
-  const int next = p->first + p->n_rows + p->has_last;
-  if (p->started && pos == next) return;
-  if (!p->started || pos < p->first || pos > next || p->draft.kind == DRAFT_GEMMA4) {
+  const int next = next_position(p), queued_from = next - p->n_queued;
+  if (p->started && pos >= queued_from && pos <= next) {
+    p->n_queued = pos - queued_from;
+    return;
+  }
+  if (!p->started || pos < p->first || pos > next) {
     p->first = pos;
     p->n_rows = 0;
   } else {
@@ -88,6 +94,7 @@ static void cut(Published *p, int pos) {
   }
   p->has_last = false;
   p->started = true;
+  p->n_queued = 0;
 }
 
 static Status add_rows(Published *p, const int32_t *ids, const float *states, int n, Error *err) {
@@ -100,22 +107,40 @@ static Status add_rows(Published *p, const int32_t *ids, const float *states, in
   return STATUS_OK;
 }
 
-/* Takes n <= CHUNK states of p->states: the first belongs to token ids[0]. */
-static Status take_shifted(Published *p, const int32_t *ids, int n, Error *err) {
-  if (p->has_last) TRY(add_rows(p, ids, p->last, 1, err));
-  if (n > 1) TRY(add_rows(p, ids + 1, p->states, n - 1, err));
-  memcpy(p->last, p->states + (size_t)(n - 1) * state_floats(p), state_floats(p) * sizeof *p->last);
+/* Computes the rows of the queued states. */
+static Status flush(Published *p, Error *err) {
+  const int n = p->n_queued;
+  const float *newest = p->states + (size_t)(n - 1) * state_floats(p);
+  p->n_queued = 0;
+  if (n == 0) return STATUS_OK;
+  if (p->draft.kind == DRAFT_DFLASH) return add_rows(p, p->queued_ids, p->states, n, err);
+  if (p->has_last) TRY(add_rows(p, p->queued_ids, p->last, 1, err));
+  if (n > 1) TRY(add_rows(p, p->queued_ids + 1, p->states, n - 1, err));
+  memcpy(p->last, newest, state_floats(p) * sizeof *p->last);
   p->has_last = true;
   return STATUS_OK;
 }
 
-static Status take_some(Published *p, const DraftRows *rows, int done, int n, Error *err) {
-  TRY(read_states(p, rows->target, rows->row + done, n, err));
-  if (is_shifted(p)) return take_shifted(p, rows->ids + done, n, err);
-  if (p->draft.kind == DRAFT_DFLASH) return add_rows(p, rows->ids + done, p->states, n, err);
-  memcpy(p->last, p->states + (size_t)(n - 1) * state_floats(p), state_floats(p) * sizeof *p->last);
-  p->first = rows->pos + done + n - 1;
-  p->has_last = true;
+/* States wait until guesses are wanted, or until they fill a step: so a step that takes no guesses costs
+ * little more than without a drafter. */
+static Status queue(Published *p, const DraftRows *rows, Error *err) {
+  for (int done = 0; done < rows->n;) {
+    const int left = rows->n - done, room = CHUNK - p->n_queued, n = left < room ? left : room;
+    TRY(read_states(p, rows->target, rows->row + done, n, p->n_queued, err));
+    memcpy(p->queued_ids + p->n_queued, rows->ids + done, (size_t)n * sizeof *p->queued_ids);
+    p->n_queued += n;
+    done += n;
+    if (p->n_queued == CHUNK) TRY(flush(p, err));
+  }
+  return STATUS_OK;
+}
+
+/* Takes the newest state, which is all that an assistant of Gemma 4 needs. */
+static Status take_newest(Published *p, const DraftRows *rows, Error *err) {
+  TRY(read_states(p, rows->target, rows->row + rows->n - 1, 1, 0, err));
+  memcpy(p->last, p->states, state_floats(p) * sizeof *p->last);
+  p->first = rows->pos + rows->n - 1;
+  p->has_last = p->started = true;
   return STATUS_OK;
 }
 
@@ -133,16 +158,14 @@ static Status follow_target(Published *p, const BackendState *target, Error *err
 
 static Status take(void *self, const DraftRows *rows, Error *err) {
   Published *p = self;
-  TRY(follow_target(p, rows->target, err));
-  cut(p, rows->pos);
-  for (int done = 0; done < rows->n;) {
-    const int n = rows->n - done < CHUNK ? rows->n - done : CHUNK;
-    Status status = take_some(p, rows, done, n, err);
-    if (status) p->started = false;
-    TRY(status);
-    done += n;
+  if (p->draft.kind == DRAFT_GEMMA4) {
+    TRY(follow_target(p, rows->target, err));
+    return take_newest(p, rows, err);
   }
-  return STATUS_OK;
+  cut(p, rows->pos);
+  Status status = queue(p, rows, err);
+  if (status) p->started = false;
+  return status;
 }
 
 /* --- guesses */
@@ -201,7 +224,10 @@ static Status propose_block(Published *p, const DraftText *text, int most, Guess
 
 static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   Published *p = self;
-  if (!p->started || p->first + p->n_rows + p->has_last != text->n_computed) return STATUS_OK;
+  if (!p->started || next_position(p) != text->n_computed) return STATUS_OK;
+  Status status = flush(p, err);
+  if (status) p->started = false;
+  TRY(status);
   if (p->draft.kind == DRAFT_DFLASH) return propose_block(p, text, most, guesses, err);
   return p->has_last ? propose_chain(p, text, most, guesses, err) : STATUS_OK;
 }

@@ -17,7 +17,7 @@
 #include "model/files/safetensors.h"
 
 #define DRAFTERS "test/data/drafters/"
-enum { N_CTX = 64, CHUNK = 9 };
+enum { N_CTX = 120, CHUNK = 9 };
 
 typedef struct {
   Model *target, *model;
@@ -251,6 +251,37 @@ static void what_was_before_is_forgotten(void **state) {
   }
 }
 
+/* States wait until guesses are wanted: guesses are the same if they are wanted after each step and if they
+ * are wanted once, after more tokens than wait at a time (64), or where the text is cut among those that
+ * wait. */
+static void waiting_states_give_the_same_guesses(void **state) {
+  (void)state;
+  enum { N = 101 };
+  int32_t ids[N + 1];
+  for (int i = 0; i <= N; i++) ids[i] = (i * i + 7 * i) % 90;
+  for (int c = 0; c < N_CASES; c++) {
+    Pair pair;
+    char path[256];
+    Guesses guesses[3];
+    snprintf(path, sizeof path, DRAFTERS "%s", cases[c].name);
+    for (int way = 0; way < 3; way++) {
+      open_pair(path, cases[c].target, &pair);
+      for (int n = CHUNK; way == 0 && n < N; n += 5) {
+        compute(&pair, ids, pair.n, n);
+        propose(&pair, ids, n + 1, 3);
+      }
+      const bool cut = way == 2 && !config_has_states(&pair.target->config); /* those are of one position */
+      if (cut) compute(&pair, ids, 0, N - 4);
+      compute(&pair, ids, cut ? N - 10 : pair.n, N);
+      guesses[way] = propose(&pair, ids, N + 1, 4);
+      assert_int_equal(guesses[way].n, 4);
+      close_pair(&pair);
+    }
+    assert_memory_equal(guesses[0].ids, guesses[1].ids, 4 * sizeof(int32_t));
+    assert_memory_equal(guesses[0].ids, guesses[2].ids, 4 * sizeof(int32_t));
+  }
+}
+
 /* Several tokens that are known and not computed, as a form or a tool makes them. */
 static void known_tokens_come_before_guesses(void **state) {
   (void)state;
@@ -279,6 +310,7 @@ int main(void) {
       cmocka_unit_test(guesses_are_those_of_the_public_implementations),
       cmocka_unit_test(a_text_is_the_same_with_each_drafter),
       cmocka_unit_test(what_was_before_is_forgotten),
+      cmocka_unit_test(waiting_states_give_the_same_guesses),
       cmocka_unit_test(known_tokens_come_before_guesses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
