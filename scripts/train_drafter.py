@@ -171,7 +171,8 @@ def train(args, layer, embedding, head, texts, states):
     rng.shuffle(longest)
     test, mine = longest[:held], longest[held:]
     if len(mine) < batch:
-        sys.exit(f"{len(texts)} texts are too few: {held} are held back, and a step takes {batch} of at least 48 tokens")
+        sys.exit(f"{len(texts)} texts are too few: {held} are held back, and a step takes {batch} of at least 48 "
+                 "tokens")
     optimiser = torch.optim.AdamW(layer.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01)
     start, steps = time.process_time(), 0
 

@@ -497,9 +497,9 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
       const DraftText text = {s->ids, s->n_ids, s->n_past, s->n_same, s->sampler};
       TRY(s->drafter.propose(s->drafter.self, &text, most, &s->guesses, err));
       s->n_same = s->n_ids;
-      s->guesses.n = guessing_length(&s->guessing, s->guesses.class, s->guesses.n);
+      s->guesses.n = guessing_length(&s->guessing, s->guesses.rank, s->guesses.n);
     }
-    guessing_note_step(&s->guessing, 1 + s->guesses.n, s->guesses.n, s->guesses.class, 0, 0);
+    guessing_note_step(&s->guessing, 1 + s->guesses.n, s->guesses.n, s->guesses.rank, 0, 0);
     b->n_rows += s->guesses.n;
     n_logits -= s->guesses.n;
   }

@@ -536,7 +536,7 @@ static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, doub
   TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));
   *draft_ms = clock_ms() - start;
   s->n_same = s->n_past;
-  if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->class, guesses->n);
+  if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->rank, guesses->n);
   return STATUS_OK;
 }
 
@@ -574,7 +574,7 @@ static Status decode_step(Session *s, int n, int n_more, Error *err) {
   s->guesses = guesses;
   for (int i = n_past; i < n; i++) sampler_count_token(s->sampler, s->ids[i], true);
   if (s->drafter)
-    guessing_note_step(&s->guessing, n_rows, guesses.n, guesses.class, clock_ms() - start, draft_ms);
+    guessing_note_step(&s->guessing, n_rows, guesses.n, guesses.rank, clock_ms() - start, draft_ms);
   return STATUS_OK;
 }
 

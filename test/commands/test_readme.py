@@ -172,7 +172,7 @@ EXPECTED = [
     (r"--json-schema .form", (0,), json_with("id", "value"), None),
     (r"-x (-n \d+ )?>", (0, 1), nothing, NO_CODE),
     (r"^auk merge|--shard|--claim", (0,), nothing, None),
-    (r"--gpu all > ", (0,), nothing, r"auk: .*: computing on the CPU"),
+    (r"--gpu all > ", (0,), nothing, r"auk: .*: computing on the CPU|auk: .*: the answer is cut: .*"),
     (r"-o (answer|when)\.txt|>decisions\.txt|--resume|completions zsh", (0,), nothing, None),
     (r"--exit-choice > answer", (0,), each_of("10", "11"), None),
     (r"--exit-choice$", (10, 11), each_of("yes", "no"), None),

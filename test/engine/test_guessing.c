@@ -309,8 +309,8 @@ static void wrong_guesses_cost_at_most_their_bound(void **state) {
   int n_steps = 0;
   guessing_begin(&g, DRAFT_MOST, &drafter, 0.2, false);
   for (; n_steps < 20000; n_steps++) {
-    const int class = n_steps % DRAFT_CLASSES, n = guessing_length(&g, class, DRAFT_MOST);
-    guessing_note_step(&g, 1 + n, n, class, 0, 0);
+    const int rank = n_steps % DRAFT_RANKS, n = guessing_length(&g, rank, DRAFT_MOST);
+    guessing_note_step(&g, 1 + n, n, rank, 0, 0);
     cost += 0.2 * n;
     if (n > 0) guessing_judge(&g, false);
     assert_true(cost <= 1 + (double)(n_steps + 1) / GUESS_CREDIT + 1e-9);

@@ -217,9 +217,9 @@ static const Entry variables[] = {
     {"XDG_CONFIG_HOME", "Where the file of settings and the prompts are, else ~/.config."},
     {"XDG_STATE_HOME", "Where chats and what was entered in them are kept, else ~/.local/state."},
     {"AUK_KEEP", "How long a process keeps the model for later calls where --keep does not say it."},
-    {"XDG_RUNTIME_DIR",
-     "Where the sockets of processes that keep models are, else a directory of the user in "
-     "$TMPDIR or /tmp."},
+    {"XDG_RUNTIME_DIR", "Where the sockets of processes that keep models are, else in /tmp, in a directory "
+                        "that only this user may "
+                        "enter."},
     {"CUDA_VISIBLE_DEVICES",
      "Which GPUs there are; a process that keeps a model answers calls that see the same."},
     {"VISUAL, EDITOR, TMPDIR",

@@ -74,7 +74,7 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
   int length;
   const int end = find(d, &length);
   if (end == 0) return STATUS_OK;
-  guesses->class = length < 5 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
+  guesses->rank = length < 5 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
   /* The passage may go on into the guesses: then the text repeats itself. */
   for (; guesses->n < most; guesses->n++) {
     const int at = end + guesses->n;

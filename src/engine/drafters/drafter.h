@@ -14,8 +14,8 @@
 #include "engine/backend.h"
 
 enum {
-  DRAFT_MOST = 15,   /* guesses of a step */
-  DRAFT_CLASSES = 4, /* kinds of guesses whose success is measured apart */
+  DRAFT_MOST = 15, /* guesses of a step */
+  DRAFT_RANKS = 4, /* kinds of guesses whose success is measured apart */
 };
 
 /* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() of the target gives them
@@ -38,8 +38,8 @@ typedef struct {
 
 typedef struct {
   int32_t ids[DRAFT_MOST];
-  int n;     /* 0: no guess */
-  int class; /* of DRAFT_CLASSES: guesses of a higher class are more likely right */
+  int n;    /* 0: no guess */
+  int rank; /* of DRAFT_RANKS: guesses of a higher rank are more likely right */
 } Guesses;
 
 typedef struct Drafter {

@@ -1,11 +1,11 @@
 /* guessing.c - see guessing.h. Called by: session.c, batch.c. */
 #include "engine/drafters/guessing.h"
 
-/* Prior counts of right and wrong guesses of each class. */
-static const struct { double right, wrong; } priors[DRAFT_CLASSES] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
+/* Prior counts of right and wrong guesses of each rank. */
+static const struct { double right, wrong; } priors[DRAFT_RANKS] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
 
-static const double MEMORY = 0.97,    /* weight of an earlier guess, for each later one of its class */
-    FORGOTTEN = 0.998,                /* the same for each step, so that a class is tried again */
+static const double MEMORY = 0.97,    /* weight of an earlier guess, for each later one of its rank */
+    FORGOTTEN = 0.998,                /* the same for each step, so that a rank is tried again */
     RECENT = 0.1,                     /* weight of the newest time */
     LEAST_COST = 0.01, MOST_COST = 2; /* of a row: what lies outside is a disturbed measurement */
 
@@ -18,11 +18,11 @@ static double cost_of(const Guessing *g, int n) {
   return n * (g->row_cost + g->guess_cost);
 }
 
-int guessing_length(const Guessing *g, int class, int n) {
+int guessing_length(const Guessing *g, int rank, int n) {
   if (n > g->most) n = g->most;
   if (g->always) return n;
-  const double right = g->classes[class].right + priors[class].right,
-               chance = right / (right + g->classes[class].wrong + priors[class].wrong);
+  const double right = g->ranks[rank].right + priors[rank].right,
+               chance = right / (right + g->ranks[rank].wrong + priors[rank].wrong);
   const double credit = g->share * (1 + (double)g->counts.n_steps / GUESS_CREDIT) + g->balance;
   double tokens = 1, all_right = 1, best = 1 / g->share;
   int length = 0;
@@ -56,14 +56,14 @@ static void note_time(Guessing *g, int n_rows, double ms) {
   }
 }
 
-void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, double step_ms, double draft_ms) {
+void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int rank, double step_ms, double draft_ms) {
   g->counts.n_steps++;
   g->counts.n_guessed += n_guesses;
   g->counts.draft_ms += draft_ms;
-  g->class = class;
-  for (int i = 0; i < DRAFT_CLASSES; i++) {
-    g->classes[i].right *= FORGOTTEN;
-    g->classes[i].wrong *= FORGOTTEN;
+  g->rank = rank;
+  for (int i = 0; i < DRAFT_RANKS; i++) {
+    g->ranks[i].right *= FORGOTTEN;
+    g->ranks[i].wrong *= FORGOTTEN;
   }
   if (g->timed) note_time(g, n_rows, step_ms);
   if (g->timed && g->guess_cost > 0 && n_guesses > 0 && g->step_ms > 0)
@@ -72,8 +72,8 @@ void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, doubl
 }
 
 void guessing_judge(Guessing *g, bool right) {
-  g->classes[g->class].right = MEMORY * g->classes[g->class].right + right;
-  g->classes[g->class].wrong = MEMORY * g->classes[g->class].wrong + !right;
+  g->ranks[g->rank].right = MEMORY * g->ranks[g->rank].right + right;
+  g->ranks[g->rank].wrong = MEMORY * g->ranks[g->rank].wrong + !right;
   g->counts.n_accepted += right;
   g->balance += right ? g->share : 0;
 }

@@ -28,18 +28,18 @@ typedef struct {
   double balance; /* what guesses saved less what they cost */
   struct {
     double right, wrong;
-  } classes[DRAFT_CLASSES]; /* recent guesses */
-  int class;                /* of the guesses that are open */
+  } ranks[DRAFT_RANKS]; /* recent guesses */
+  int rank;             /* of the guesses that are open */
   GuessCounts counts;
 } Guessing;
 
 /* row_cost: a backend's usual one. A backend whose steps end when forward() does is timed. */
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed);
-/* The number of guesses of a class that pay, at most n. */
-int guessing_length(const Guessing *g, int class, int n);
-/* A step of n_rows rows took step_ms; the last n_guesses are guesses of this class, for which the drafter
+/* The number of guesses of a rank that pay, at most n. */
+int guessing_length(const Guessing *g, int rank, int n);
+/* A step of n_rows rows took step_ms; the last n_guesses are guesses of this rank, for which the drafter
  * took draft_ms. */
-void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int class, double step_ms, double draft_ms);
+void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int rank, double step_ms, double draft_ms);
 /* The sequence is one of n that generate in a step. */
 void guessing_share(Guessing *g, int n);
 /* One guess was right, or wrong, and with it all after it. */

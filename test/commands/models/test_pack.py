@@ -15,7 +15,8 @@ COMPANIONS = ("config.json", "quant_config.json", "quantize_config.json", "hf_qu
               "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
 # Other layouts than AutoAWQ's are repacked before: test_layouts.py.
 DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
-                     if any(path.parent.glob("*.safetensors")) and path.parent.parent.name not in ("layouts", "drafters"))
+                     if any(path.parent.glob("*.safetensors"))
+                     and path.parent.parent.name not in ("layouts", "drafters"))
 
 
 def inspect(run, path, *flags):
