@@ -133,6 +133,7 @@ static void a_device_of_one_sequence_says_so(void **state) {
   begin("One day, {} went to", true, true);
   session_close(assistant.session);
   assistant.session = NULL;
+  drafter_close(&assistant.guesser.drafter);
   device_release(&assistant.device); /* what follows loads the weights again */
   other.page_tokens = 0;
   assert_int_equal(assistant_start_many(&assistant, 8, &err), STATUS_USAGE);
