@@ -114,10 +114,12 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
     return error_set(err, STATUS_FAILED, "%s: token %d was picked and does not fit", b->form->flag, (int)id);
   const char *bytes = vocabulary_bytes(b->form->vocabulary, id, &size);
   TRY(buffer_append(&b->held, bytes, size, err));
-  const size_t whole = utf8_valid_prefix(b->held.data, b->held.size);
-  TRY(buffer_append(text, b->held.data, whole, err));
-  b->held.size -= whole;
-  memmove(b->held.data, b->held.data + whole, b->held.size);
+  const size_t whole = b->held.size ? utf8_valid_prefix(b->held.data, b->held.size) : 0;
+  if (whole > 0) {
+    TRY(buffer_append(text, b->held.data, whole, err));
+    b->held.size -= whole;
+    memmove(b->held.data, b->held.data + whole, b->held.size);
+  }
   memmove(b->last, b->last + 1, (BOUND_LAST - 1) * sizeof *b->last);
   b->last[BOUND_LAST - 1] = id;
   b->n_last += b->n_last < BOUND_LAST;
