@@ -1,7 +1,7 @@
 /* bench.c - `auk bench`: measures the speed of a model, in the manner of llama.cpp's llama-bench.
  *
  * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_roofline.c for the limits
- *              of the machine, bench_table.c to print.
+ *              of the machine, bench_subject.c to print.
  * Always true: each run of a test has its own fixed tokens; every timed token is computed anew; an untimed
  *              run of each test comes first. A decoded token is sampled (greedily without flags) and
  *              appended; a prefill step takes up to a chunk of tokens and computes the last one's logits. */
@@ -22,7 +22,7 @@
 #include "commands/measure/bench_kernels.h"
 #include "commands/measure/bench_parallel.h"
 #include "commands/measure/bench_roofline.h"
-#include "commands/measure/bench_table.h"
+#include "commands/measure/bench_subject.h"
 #include "commands/model_flags.h"
 #include "engine/generate.h"
 #include "engine/step_cost.h"
@@ -53,24 +53,20 @@ typedef struct {
 typedef struct {
   const Options *options;
   ModelPlace place;
-  char model_name[320]; /* in the table */
   Model *model;
   Device device;
-  char device_name[DEVICE_NAME_SIZE];
+  BenchSubject subject;
   Session *session;
-  SamplerSettings sampler;
   int max_chunk; /* tokens in the session's largest step */
   int32_t *ids;  /* [n_ctx] */
   double *rates; /* [repetitions] tokens per second in one test */
   MachineRates machine;
-  Table table;
   double start_ms; /* start of the process */
   double load_ms,
       first_token_ms; /* since start_ms: until weights and session are ready, and until the first token */
   int n_first;        /* prompt tokens before the first token */
   int n_ctx;
   double taken_before; /* bytes of device memory in use before loading the weights */
-  const volatile int *interrupted;
 } Bench;
 
 /* Fills in tokens that differ from the first one on for each `salt`, so that no prefix of an earlier run is
@@ -86,7 +82,7 @@ static void fill_ids(const Bench *bench, int32_t *ids, int n, unsigned salt) {
 
 static bool go_on(void *user, int done, int total) {
   (void)done, (void)total;
-  return !*((const Bench *)user)->interrupted;
+  return !*((const Bench *)user)->subject.interrupted;
 }
 
 static Status make_session_hold(Bench *bench, int n, Error *err) {
@@ -115,7 +111,7 @@ static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms
     *ms = clock_ms() - start;
     return STATUS_OK;
   }
-  const GenerateOptions options = {.max_tokens = test->n + 1, .interrupted = bench->interrupted};
+  const GenerateOptions options = {.max_tokens = test->n + 1, .interrupted = bench->subject.interrupted};
   GenerateResult result;
   TRY(generate(bench->session, &options, take_token, NULL, &result, err));
   if (result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
@@ -145,10 +141,7 @@ static const Column columns[] = {
     {"model", "model", false, 0},
     {NULL, "size MiB", true, 0},
     {"weight_bytes", NULL, true, 0},
-    {"backend", "backend", false, 0},
-    {"device", "device", false, 0},
-    {"threads", "threads", true, 0},
-    {"kv", "kv", false, 0},
+    BENCH_DEVICE_COLUMNS,
     {"test", NULL, false, 0},
     {"sampling", NULL, false, 0},
     {NULL, "test", false, 18}, /* both */
@@ -192,12 +185,11 @@ static void name_sampling(const SamplerSettings *s, char name[160]) {
                          settings[i].flag, settings[i].value);
 }
 
-static Status put_test(Bench *bench, const Test *test, Error *err) {
-  Table *table = &bench->table;
+static Status put_test(const Bench *bench, const Test *test, Table *table, Error *err) {
   char name[48], sampling[160] = "none", both[224];
   int length = snprintf(name, sizeof name, "%s%d", test->decode ? "tg" : "pp", test->n);
   if (test->depth) snprintf(name + length, sizeof name - (size_t)length, " @ d%d", test->depth);
-  if (test->decode) name_sampling(&bench->sampler, sampling);
+  if (test->decode) name_sampling(&bench->subject.sampler, sampling);
   const bool plain = !test->decode || strcmp(sampling, "greedy") == 0;
   snprintf(both, sizeof both, plain ? "%s" : "%s (%s)", name, sampling);
   TRY(table_text(table, name, err));
@@ -209,15 +201,15 @@ static Status put_test(Bench *bench, const Test *test, Error *err) {
 }
 
 /* Writes the bytes that the test must read, and its time relative to the machine's limit. */
-static Status put_roofline(Bench *bench, const Test *test, const Speed *speed, Error *err) {
+static Status put_roofline(const Bench *bench, const Test *test, const Speed *speed, Table *table,
+                           Error *err) {
   const Model *model = bench->model;
   const MachineRates *machine = &bench->machine;
-  const KvType kv = (KvType)bench->options->device.kv;
+  const KvType kv = bench->subject.kv;
   const TestRoofline roofline =
       test->decode ? roofline_of_decode(model, kv, machine, tokens_before(test), test->n)
                    : roofline_of_prefill(model, kv, machine, test->depth, test->n, bench->max_chunk);
   const double ms = test->n * 1e3 / speed->mean, step_bytes = roofline.bytes / roofline.n_steps;
-  Table *table = &bench->table;
   TRY(table_integer(table, roofline.n_steps, err));
   TRY(table_integer(table, (long long)(step_bytes + 0.5), err));
   TRY(table_number(table, step_bytes * 1e-6, 1, err));
@@ -227,24 +219,19 @@ static Status put_roofline(Bench *bench, const Test *test, const Speed *speed, E
   return table_number(table, machine->fp16_tflops > 0 ? machine->fp16_tflops : NAN, 0, err);
 }
 
-static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error *err) {
-  const Options *o = bench->options;
-  Table *table = &bench->table;
+static Status put_row(const Bench *bench, const Test *test, const Speed *speed, Table *table, Error *err) {
   char speeds[64];
   snprintf(speeds, sizeof speeds, "%.2f ± %.2f", speed->mean, speed->deviation);
-  TRY(table_text(table, bench->model_name, err));
+  TRY(table_text(table, bench->subject.model_name, err));
   TRY(table_number(table, (double)bench->model->weight_bytes / 0x1p20, 2, err));
   TRY(table_integer(table, (long long)bench->model->weight_bytes, err));
-  TRY(table_text(table, bench->device.backend->name, err));
-  TRY(table_text(table, bench->device_name, err));
-  TRY(table_integer(table, bench->device.options.n_threads, err));
-  TRY(table_text(table, kv_type_name((KvType)o->device.kv), err));
-  TRY(put_test(bench, test, err));
-  TRY(table_integer(table, o->repetitions, err));
+  TRY(bench_put_device(&bench->subject, table, err));
+  TRY(put_test(bench, test, table, err));
+  TRY(table_integer(table, bench->subject.repetitions, err));
   TRY(table_text(table, speeds, err));
   TRY(table_number(table, speed->mean, 2, err));
   TRY(table_number(table, speed->deviation, 2, err));
-  TRY(put_roofline(bench, test, speed, err));
+  TRY(put_roofline(bench, test, speed, table, err));
   TRY(table_number(table, bench->load_ms, 1, err));
   TRY(table_number(table, bench->first_token_ms, 1, err));
   TRY(table_integer(table, bench->n_first, err));
@@ -253,23 +240,23 @@ static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error 
 
 /* --- the tests */
 
-static Status run_test(Bench *bench, Test test, Error *err) {
+static Status run_test(Bench *bench, Test test, Table *table, Error *err) {
   if (test.n == 0) return STATUS_OK;
   Speed speed;
   TRY(measure(bench, &test, &speed, err));
-  return put_row(bench, &test, &speed, err);
+  return put_row(bench, &test, &speed, table, err);
 }
 
-static Status run_tests(Bench *bench, Error *err) {
+static Status run_tests(void *user, Table *table, Error *err) {
+  Bench *bench = user;
   const Options *o = bench->options;
-  TRY(table_begin(&bench->table, (TableForm)o->form, columns, sizeof columns / sizeof *columns, err));
   for (size_t d = 0; d < o->depths.count; d++) {
     for (size_t p = 0; p < o->prompts.count; p++)
-      TRY(run_test(bench, (Test){false, o->prompts.ids[p], o->depths.ids[d]}, err));
+      TRY(run_test(bench, (Test){false, o->prompts.ids[p], o->depths.ids[d]}, table, err));
     for (size_t g = 0; g < o->answers.count; g++)
-      TRY(run_test(bench, (Test){true, o->answers.ids[g], o->depths.ids[d]}, err));
+      TRY(run_test(bench, (Test){true, o->answers.ids[g], o->depths.ids[d]}, table, err));
   }
-  return table_end(&bench->table, err);
+  return STATUS_OK;
 }
 
 static int greatest(const IdList *list) {
@@ -324,8 +311,8 @@ static Status memory_taken(const Bench *bench, double *bytes, Error *err) {
  * a device with its own memory also the bytes that its context and other programs take. */
 static Status report_memory(const Bench *bench, Error *err) {
   const double weights = (double)bench->model->weight_bytes, mb = 1e6;
-  const double cache = kv_cache_bytes(&bench->model->config, (KvType)bench->options->device.kv,
-                                      session_context(bench->session));
+  const double cache =
+      kv_cache_bytes(&bench->model->config, bench->subject.kv, session_context(bench->session));
   const bool own = bench->device.backend->probe->memory_now != NULL;
   struct rusage usage; /* of a CPU: the peak, with the pages of mapped files */
   double taken;
@@ -361,8 +348,6 @@ static Status time_first_token(Bench *bench, Error *err) {
 static Status open_model(Bench *bench, Error *err) {
   const Options *o = bench->options;
   const ModelOverrides *over = &o->model.overrides;
-  snprintf(bench->model_name, sizeof bench->model_name, "%.300s%s", bench->place.name,
-           o->dummy_weights ? " (random weights)" : "");
   if (!o->dummy_weights) return model_place_open(&bench->place, &o->model, &bench->model, err);
   if (over->rope_theta != 0 || over->norm_eps != 0)
     return error_set(err, STATUS_USAGE,
@@ -373,9 +358,10 @@ static Status open_model(Bench *bench, Error *err) {
 
 /* Random weights are made on the device that reads them: a backend without its own memory reads the model's,
  * and any reads there what its memory does not hold. */
-static Status fill_dummy(Bench *bench, Error *err) {
+static Status load_weights(Bench *bench, Error *err) {
   const bool read = !bench->device.backend->memory || bench->device.options.weight_bytes > 0;
-  return bench->model->dummy && read ? model_fill_dummy(bench->model, err) : STATUS_OK;
+  if (bench->model->dummy && read) TRY(model_fill_dummy(bench->model, err));
+  return device_load(&bench->device, bench->model, err);
 }
 
 static Status load(Bench *bench, const SessionOptions *session, Error *err) {
@@ -384,8 +370,7 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   bench->max_chunk = sizes.max_chunk;
   TRY(memory_taken(bench, &bench->taken_before, err));
   TRY(device_check_memory(&bench->device, bench->model, &sizes, err));
-  TRY(fill_dummy(bench, err));
-  TRY(device_load(&bench->device, bench->model, err));
+  TRY(load_weights(bench, err));
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
 
@@ -398,19 +383,16 @@ static Status measure_machine(Bench *bench, Error *err) {
 }
 
 static Status run_tests_of_model(Bench *bench, Error *err) {
-  const Options *o = bench->options;
+  const BenchSubject *subject = &bench->subject;
   TRY(choose_context(bench, err));
-  static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
-  bench->sampler = sampling_settings(&o->sampling, &greedy);
-  SessionOptions session = {.n_ctx = bench->n_ctx, .kv = (KvType)o->device.kv, .sampler = bench->sampler};
+  SessionOptions session = {.n_ctx = bench->n_ctx, .kv = subject->kv, .sampler = subject->sampler};
   TRY(load(bench, &session, err));
   bench->ids = mem_alloc((size_t)bench->n_ctx, sizeof *bench->ids, "tokens", err);
-  bench->rates = mem_alloc((size_t)o->repetitions, sizeof *bench->rates, "repetitions", err);
+  bench->rates = mem_alloc((size_t)subject->repetitions, sizeof *bench->rates, "repetitions", err);
   if (!bench->ids || !bench->rates) return STATUS_FAILED;
   TRY(time_first_token(bench, err));
   TRY(measure_machine(bench, err));
-  device_describe(&bench->device, bench->device_name);
-  return run_tests(bench, err);
+  return bench_print(&bench->subject, columns, sizeof columns / sizeof *columns, run_tests, bench, err);
 }
 
 static Status run_kernels(Bench *bench, Error *err) {
@@ -418,61 +400,57 @@ static Status run_kernels(Bench *bench, Error *err) {
   const KernelTimesOptions times = {.n_tokens = o->prompts.ids,
                                     .n_counts = o->prompts.count,
                                     .repetitions = o->repetitions,
-                                    .interrupted = bench->interrupted};
-  return bench_kernels(&bench->device, bench->model, bench->model_name, &times, (TableForm)o->form, err);
+                                    .interrupted = bench->subject.interrupted};
+  return bench_kernels(&bench->subject, &times, err);
 }
 
 static Status run_parallel(Bench *bench, Error *err) {
   const Options *o = bench->options;
-  static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
-  bench->sampler = sampling_settings(&o->sampling, &greedy);
-  ParallelTests tests = {.device = &bench->device,
-                         .model = bench->model,
-                         .model_name = bench->model_name,
-                         .counts = &o->parallel,
-                         .prompts = &o->prompts,
-                         .answers = &o->answers,
-                         .sampler = &bench->sampler,
-                         .kv = (KvType)o->device.kv,
-                         .repetitions = o->repetitions,
-                         .interrupted = bench->interrupted};
+  ParallelTests tests = {
+      .subject = &bench->subject, .counts = &o->parallel, .prompts = &o->prompts, .answers = &o->answers};
   TRY(bench_parallel_check(&tests, err));
-  TRY(fill_dummy(bench, err));
-  TRY(device_load(&bench->device, bench->model, err));
+  TRY(load_weights(bench, err));
   TRY(measure_machine(bench, err));
   tests.machine = bench->machine;
-  return bench_parallel(&tests, (TableForm)o->form, err);
+  return bench_parallel(&tests, err);
 }
 
 static Status run_guesses(Bench *bench, Error *err) {
   const Options *o = bench->options;
-  static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
-  bench->sampler = sampling_settings(&o->sampling, &greedy);
-  const GuessTests tests = {.device = &bench->device,
-                            .model = bench->model,
-                            .model_name = bench->model_name,
+  const GuessTests tests = {.subject = &bench->subject,
                             .draft = o->draft,
                             .guesses = &o->guesses,
                             .depths = &o->depths,
                             .answers = &o->answers,
-                            .accept = o->accept,
-                            .sampler = &bench->sampler,
-                            .kv = (KvType)o->device.kv,
-                            .repetitions = o->repetitions,
-                            .interrupted = bench->interrupted};
+                            .accept = o->accept};
   TRY(bench_guesses_check(&tests, err));
-  if (bench->model->dummy && !bench->device.backend->memory) TRY(model_fill_dummy(bench->model, err));
-  TRY(device_load(&bench->device, bench->model, err));
-  return bench_guesses(&tests, (TableForm)o->form, err);
+  TRY(load_weights(bench, err));
+  return bench_guesses(&tests, err);
+}
+
+static void describe_subject(Bench *bench, const volatile int *interrupted) {
+  static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
+  const Options *o = bench->options;
+  BenchSubject *subject = &bench->subject;
+  *subject = (BenchSubject){.device = &bench->device,
+                            .model = bench->model,
+                            .sampler = sampling_settings(&o->sampling, &greedy),
+                            .kv = (KvType)o->device.kv,
+                            .form = (TableForm)o->form,
+                            .repetitions = o->repetitions,
+                            .interrupted = interrupted};
+  snprintf(subject->model_name, sizeof subject->model_name, "%.300s%s", bench->place.name,
+           o->dummy_weights ? " (random weights)" : "");
 }
 
 static Status run_bench(Bench *bench, Error *err) {
   const Options *o = bench->options;
-  bench->interrupted = interrupt_catch();
+  const volatile int *interrupted = interrupt_catch();
   TRY(model_place_find(&o->model, &bench->place, err));
   TRY(device_choose(&o->device, &bench->device, err));
   TRY(open_model(bench, err));
   TRY(device_fit(&bench->device, bench->model, err));
+  describe_subject(bench, interrupted);
   if (o->parallel.count) return run_parallel(bench, err);
   if (!isnan(o->accept)) return run_guesses(bench, err);
   return o->kernels ? run_kernels(bench, err) : run_tests_of_model(bench, err);
@@ -516,7 +494,6 @@ static Status run(CommandCall *call, Error *err) {
   free(bench.ids);
   free(bench.rates);
   model_place_release(&bench.place);
-  table_release(&bench.table);
   model_close(bench.model);
   return status;
 }

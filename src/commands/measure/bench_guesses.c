@@ -1,6 +1,6 @@
 /* bench_guesses.c - see bench_guesses.h.
  *
- * Called by: bench.c.   Calls: session.c, answer/guess.c, bench_table.c.
+ * Called by: bench.c.   Calls: session.c, answer/guess.c, bench_subject.c.
  * Always true: a token is picked from every row of logits that is used, as in an answer; which guess is right
  *              is drawn beside it, the same in each repetition. */
 #include "commands/measure/bench_guesses.h"
@@ -44,7 +44,7 @@ static Status next_token(Run *run, int32_t *id, Error *err) {
   const int32_t *guesses;
   TRY(session_sample(run->session, id, err));
   if (session_guessed(run->session, &guesses) == 0) return STATUS_OK;
-  const int32_t n_ids = run->tests->model->config.vocab_size;
+  const int32_t n_ids = run->tests->subject->model->config.vocab_size;
   if (is_right(run))
     *id = guesses[0];
   else if (*id == guesses[0])
@@ -62,7 +62,7 @@ static Status run_once(Run *run, Rates *sum, Error *err) {
   TRY(next_token(run, &id, err));
   const double start = clock_ms();
   for (int i = 0; i < run->n; i++) {
-    if (*run->tests->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    if (*run->tests->subject->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     session_hold(run->session, id);
     TRY(session_decode_held(run->session, run->n - i - 1, err));
     TRY(next_token(run, &id, err));
@@ -78,10 +78,10 @@ static Status run_once(Run *run, Rates *sum, Error *err) {
 }
 
 static Status repeat(Run *run, Rates *mean, Error *err) {
-  const double n = run->tests->repetitions;
+  const double n = run->tests->subject->repetitions;
   Rates unmeasured = {0};
   TRY(run_once(run, &unmeasured, err));
-  for (int i = 0; i < run->tests->repetitions; i++) TRY(run_once(run, mean, err));
+  for (int i = 0; i < run->tests->subject->repetitions; i++) TRY(run_once(run, mean, err));
   *mean = (Rates){mean->tokens_a_second / n, mean->tokens_a_step / n, mean->step_ms / n, mean->draft_ms / n};
   return STATUS_OK;
 }
@@ -92,18 +92,19 @@ static int context_of(const Run *run) {
 
 static Status open_and_run(Run *run, Guesser *guesser, Rates *rates, Error *err) {
   const GuessTests *tests = run->tests;
-  const Device *device = tests->device;
+  const BenchSubject *subject = tests->subject;
+  const Device *device = subject->device;
   const GuessFlags flags = {.most = run->n_guesses, .draft = run->n_guesses > 0 ? tests->draft : NULL};
   SessionOptions options = {
-      .n_ctx = context_of(run), .kv = tests->kv, .sampler = *tests->sampler, .guess_always = true};
-  TRY(guesser_open(&flags, tests->model, NULL, device, guesser, err));
+      .n_ctx = context_of(run), .kv = subject->kv, .sampler = subject->sampler, .guess_always = true};
+  TRY(guesser_open(&flags, subject->model, NULL, device, guesser, err));
   guesser_choose(guesser, device->backend, &options);
   Drafter free_drafter = {.name = "none", .self = &run->n_guesses, .propose = propose};
   if (!flags.draft)
     options.drafter = run->n_guesses > 0 ? &free_drafter : NULL;
   else
-    TRY(guesser_start(guesser, tests->model, &options, err));
-  TRY(session_open(device->backend, device->loaded, tests->model, &options, &run->session, err));
+    TRY(guesser_start(guesser, subject->model, &options, err));
+  TRY(session_open(device->backend, device->loaded, subject->model, &options, &run->session, err));
   Status status = repeat(run, rates, err);
   session_close(run->session);
   return status;
@@ -112,37 +113,25 @@ static Status open_and_run(Run *run, Guesser *guesser, Rates *rates, Error *err)
 /* --- the table */
 
 static const Column columns[] = {
-    {"model", "model", false, 0},
-    {"backend", "backend", false, 0},
-    {"device", "device", false, 0},
-    {"threads", "threads", true, 0},
-    {"kv", "kv", false, 0},
-    {"draft", "draft", false, 0},
-    {"n_guesses", "guesses", true, 7},
-    {"accept", "accept", true, 0},
-    {"n_gen", "answer", true, 7},
-    {"n_depth", "depth", true, 7},
-    {"repetitions", NULL, true, 0},
-    {"avg_ts", "t/s", true, 7},
-    {"tokens_per_step", "tokens/step", true, 11},
-    {"step_ms", "ms/step", true, 7},
-    {"draft_ms", "draft ms", true, 8},
+    {"model", "model", false, 0},        BENCH_DEVICE_COLUMNS,
+    {"draft", "draft", false, 0},        {"n_guesses", "guesses", true, 7},
+    {"accept", "accept", true, 0},       {"n_gen", "answer", true, 7},
+    {"n_depth", "depth", true, 7},       {"repetitions", NULL, true, 0},
+    {"avg_ts", "t/s", true, 7},          {"tokens_per_step", "tokens/step", true, 11},
+    {"step_ms", "ms/step", true, 7},     {"draft_ms", "draft ms", true, 8},
     {"verify_ms", "verify ms", true, 9},
 };
 
-static Status put_row(const Run *run, const Rates *rates, const char *device_name, Table *table, Error *err) {
+static Status put_row(const Run *run, const Rates *rates, Table *table, Error *err) {
   const GuessTests *tests = run->tests;
-  TRY(table_text(table, tests->model_name, err));
-  TRY(table_text(table, tests->device->backend->name, err));
-  TRY(table_text(table, device_name, err));
-  TRY(table_integer(table, tests->device->options.n_threads, err));
-  TRY(table_text(table, kv_type_name(tests->kv), err));
+  TRY(table_text(table, tests->subject->model_name, err));
+  TRY(bench_put_device(tests->subject, table, err));
   TRY(table_text(table, run->n_guesses > 0 && tests->draft ? tests->draft : "none", err));
   TRY(table_integer(table, run->n_guesses, err));
   TRY(table_number(table, tests->accept, 3, err));
   TRY(table_integer(table, run->n, err));
   TRY(table_integer(table, run->depth, err));
-  TRY(table_integer(table, tests->repetitions, err));
+  TRY(table_integer(table, tests->subject->repetitions, err));
   TRY(table_number(table, rates->tokens_a_second, 2, err));
   TRY(table_number(table, rates->tokens_a_step, 3, err));
   TRY(table_number(table, rates->step_ms, 3, err));
@@ -151,21 +140,23 @@ static Status put_row(const Run *run, const Rates *rates, const char *device_nam
   return table_end_row(table, err);
 }
 
-static Status run_test(Run *run, const char *device_name, Table *table, Error *err) {
+static Status run_test(Run *run, Table *table, Error *err) {
   const int n_before = run->depth > 0 ? run->depth : 1;
   Guesser guesser = {.flags = NULL};
   Rates rates = {0};
   run->ids = mem_alloc((size_t)n_before, sizeof *run->ids, "tokens", err);
   if (!run->ids) return STATUS_FAILED;
   for (int i = 0; i < n_before; i++)
-    run->ids[i] = (int32_t)((uint32_t)(i + 1) * 2654435761u % (uint32_t)run->tests->model->config.vocab_size);
+    run->ids[i] =
+        (int32_t)((uint32_t)(i + 1) * 2654435761u % (uint32_t)run->tests->subject->model->config.vocab_size);
   Status status = open_and_run(run, &guesser, &rates, err);
   guesser_release(&guesser);
   free(run->ids);
-  return status ? status : put_row(run, &rates, device_name, table, err);
+  return status ? status : put_row(run, &rates, table, err);
 }
 
-static Status run_tests(const GuessTests *tests, const char *device_name, Table *table, Error *err) {
+static Status run_tests(void *user, Table *table, Error *err) {
+  const GuessTests *tests = user;
   for (size_t d = 0; d < tests->depths->count; d++)
     for (size_t a = 0; a < tests->answers->count; a++)
       for (size_t g = 0; g < tests->guesses->count; g++) {
@@ -173,28 +164,22 @@ static Status run_tests(const GuessTests *tests, const char *device_name, Table 
                    .n_guesses = tests->guesses->ids[g],
                    .depth = tests->depths->ids[d],
                    .n = tests->answers->ids[a]};
-        if (run.n > 0) TRY(run_test(&run, device_name, table, err));
+        if (run.n > 0) TRY(run_test(&run, table, err));
       }
   return STATUS_OK;
 }
 
 Status bench_guesses_check(const GuessTests *tests, Error *err) {
-  const int most = tests->model->config.max_position;
+  const int most = tests->subject->model->config.max_position;
   for (size_t d = 0; d < tests->depths->count; d++)
     for (size_t a = 0; a < tests->answers->count; a++)
       if ((int64_t)tests->depths->ids[d] + 1 + tests->answers->ids[a] > most)
         return error_set(err, STATUS_USAGE, "-d %d and -n %d take more than the %d positions of %s",
-                         tests->depths->ids[d], tests->answers->ids[a], most, tests->model_name);
+                         tests->depths->ids[d], tests->answers->ids[a], most, tests->subject->model_name);
   return STATUS_OK;
 }
 
-Status bench_guesses(const GuessTests *tests, TableForm form, Error *err) {
-  char device_name[DEVICE_NAME_SIZE];
-  Table table = {0};
-  device_describe(tests->device, device_name);
-  Status status = table_begin(&table, form, columns, sizeof columns / sizeof *columns, err);
-  if (status == STATUS_OK) status = run_tests(tests, device_name, &table, err);
-  if (status == STATUS_OK) status = table_end(&table, err);
-  table_release(&table);
-  return status;
+Status bench_guesses(const GuessTests *tests, Error *err) {
+  return bench_print(tests->subject, columns, sizeof columns / sizeof *columns, run_tests, (void *)tests,
+                     err);
 }

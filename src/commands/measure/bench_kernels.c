@@ -2,9 +2,9 @@
 #include "commands/measure/bench_kernels.h"
 
 typedef struct {
-  Table table;
-  const char *model_name;
-  char device_name[DEVICE_NAME_SIZE];
+  BenchSubject *subject;
+  KernelTimesOptions times;
+  Table *table;
 } Printer;
 
 static const Column columns[] = {
@@ -19,9 +19,9 @@ static const Column columns[] = {
 
 static Status print_time(void *user, const KernelTime *time, Error *err) {
   Printer *printer = user;
-  Table *table = &printer->table;
-  TRY(table_text(table, printer->model_name, err));
-  TRY(table_text(table, printer->device_name, err));
+  Table *table = printer->table;
+  TRY(table_text(table, printer->subject->model_name, err));
+  TRY(table_text(table, printer->subject->device_name, err));
   TRY(table_text(table, time->layer, err));
   TRY(table_integer(table, time->n_in, err));
   TRY(table_integer(table, time->n_out, err));
@@ -37,25 +37,25 @@ static Status print_time(void *user, const KernelTime *time, Error *err) {
   return table_end_row(table, err);
 }
 
-Status bench_kernels(const Device *device, const Model *model, const char *model_name,
-                     const KernelTimesOptions *times, TableForm form, Error *err) {
+static Status time_kernels(void *user, Table *table, Error *err) {
+  Printer *printer = user;
+  const Device *device = printer->subject->device;
+  printer->table = table;
+  return device->backend->probe->time_kernels(printer->subject->model, &device->options, &printer->times,
+                                              print_time, printer, err);
+}
+
+Status bench_kernels(BenchSubject *subject, const KernelTimesOptions *times, Error *err) {
   static const int powers[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
-  const Backend *backend = device->backend;
+  const Backend *backend = subject->device->backend;
   if (!backend->probe->time_kernels)
     return error_set(err, STATUS_FAILED,
                      "--kernels compares the kernels of a GPU; the %s backend has no choice of them",
                      backend->name);
-  KernelTimesOptions filled = *times;
-  if (filled.n_counts == 0) {
-    filled.n_tokens = powers;
-    filled.n_counts = sizeof powers / sizeof *powers;
+  Printer printer = {.subject = subject, .times = *times};
+  if (times->n_counts == 0) {
+    printer.times.n_tokens = powers;
+    printer.times.n_counts = sizeof powers / sizeof *powers;
   }
-  Printer printer = {.model_name = model_name};
-  device_describe(device, printer.device_name);
-  Status status = table_begin(&printer.table, form, columns, sizeof columns / sizeof *columns, err);
-  if (!status)
-    status = backend->probe->time_kernels(model, &device->options, &filled, print_time, &printer, err);
-  if (!status) status = table_end(&printer.table, err);
-  table_release(&printer.table);
-  return status;
+  return bench_print(subject, columns, sizeof columns / sizeof *columns, time_kernels, &printer, err);
 }

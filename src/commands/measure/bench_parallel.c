@@ -53,7 +53,7 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   (void)may_wait, (void)err;
   Run *run = user;
-  const unsigned vocab = (unsigned)run->tests->model->config.vocab_size;
+  const unsigned vocab = (unsigned)run->tests->subject->model->config.vocab_size;
   *found = run->n_asked < run->n_sequences;
   if (!*found) return STATUS_OK;
   uint32_t state = ++run->salt * 2654435761u + 1;
@@ -63,7 +63,7 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   *asked = (Asked){.run = run};
   *request = (BatchRequest){.ids = run->ids,
                             .n_ids = run->n_prompt,
-                            .sampler = run->tests->sampler,
+                            .sampler = &run->tests->subject->sampler,
                             .generate = {.max_tokens = run->n_answer},
                             .sink = take_token,
                             .user = asked};
@@ -76,7 +76,8 @@ static Status done(void *user, const BatchRequest *request, const BatchResult *r
 }
 
 static Status run_once(Run *run, Batch *batch, Rates *sum, Error *err) {
-  const BatchJob job = {.next = next, .done = done, .interrupted = run->tests->interrupted, .user = run};
+  const BatchJob job = {
+      .next = next, .done = done, .interrupted = run->tests->subject->interrupted, .user = run};
   run->n_asked = run->n_generated = run->n_begun = 0;
   const double start = clock_ms();
   TRY(batch_run(batch, &job, err));
@@ -88,21 +89,22 @@ static Status run_once(Run *run, Batch *batch, Rates *sum, Error *err) {
   return STATUS_OK;
 }
 
-static BatchOptions options_of(const ParallelTests *tests, int n, int n_prompt, int n_answer) {
-  return (BatchOptions){.n_sequences = n, .n_ctx = n_prompt + n_answer, .kv = tests->kv};
+static BatchOptions options_of(const Run *run) {
+  return (BatchOptions){
+      .n_sequences = run->n_sequences, .n_ctx = run->n_prompt + run->n_answer, .kv = run->tests->subject->kv};
 }
 
 static Status measure(Run *run, Rates *mean, Error *err) {
-  const ParallelTests *tests = run->tests;
-  const BatchOptions options = options_of(tests, run->n_sequences, run->n_prompt, run->n_answer);
+  const BenchSubject *subject = run->tests->subject;
+  const BatchOptions options = options_of(run);
   Rates unmeasured, sum = {0};
   Batch *batch;
-  TRY(batch_open(tests->device->backend, tests->device->loaded, tests->model, &options, &batch, err));
+  TRY(batch_open(subject->device->backend, subject->device->loaded, subject->model, &options, &batch, err));
   Status status = run_once(run, batch, &unmeasured, err);
-  for (int i = 0; i < tests->repetitions && status == STATUS_OK; i++)
+  for (int i = 0; i < subject->repetitions && status == STATUS_OK; i++)
     status = run_once(run, batch, &sum, err);
   batch_close(batch);
-  const double n = tests->repetitions;
+  const double n = subject->repetitions;
   *mean = (Rates){sum.prompt / n, sum.answer / n, sum.all / n, sum.step_ms / n};
   return status;
 }
@@ -110,31 +112,21 @@ static Status measure(Run *run, Rates *mean, Error *err) {
 /* --- the table */
 
 static const Column columns[] = {
-    {"model", "model", false, 0},
-    {"backend", "backend", false, 0},
-    {"device", "device", false, 0},
-    {"threads", "threads", true, 0},
-    {"kv", "kv", false, 0},
-    {"parallel", "parallel", true, 8},
-    {"n_prompt", "prompt", true, 6},
-    {"n_gen", "answer", true, 6},
-    {"repetitions", NULL, true, 0},
-    {"prompt_ts", "prompt t/s", true, 10},
-    {"answer_ts", "answer t/s", true, 10},
-    {"total_ts", "total t/s", true, 9},
-    {"step_ms", "ms/step", true, 8},
-    {"step_bytes", NULL, true, 0},
-    {NULL, "MB/step", true, -1},
-    {"step_flop", NULL, true, 0},
-    {NULL, "GFLOP/step", true, -1},
+    {"model", "model", false, 0},          BENCH_DEVICE_COLUMNS,
+    {"parallel", "parallel", true, 8},     {"n_prompt", "prompt", true, 6},
+    {"n_gen", "answer", true, 6},          {"repetitions", NULL, true, 0},
+    {"prompt_ts", "prompt t/s", true, 10}, {"answer_ts", "answer t/s", true, 10},
+    {"total_ts", "total t/s", true, 9},    {"step_ms", "ms/step", true, 8},
+    {"step_bytes", NULL, true, 0},         {NULL, "MB/step", true, -1},
+    {"step_flop", NULL, true, 0},          {NULL, "GFLOP/step", true, -1},
     {"of_wall", "of wall", true, 7},
 };
 
 /* The cost of a step with a token of each sequence. */
 static StepCost cost_of(const Run *run) {
-  const ParallelTests *tests = run->tests;
-  const StepCost one = step_cost(tests->model, tests->kv, run->n_prompt + run->n_answer / 2, 1, 1);
-  const StepCost first = step_cost(tests->model, tests->kv, 0, 1, 1);
+  const BenchSubject *subject = run->tests->subject;
+  const StepCost one = step_cost(subject->model, subject->kv, run->n_prompt + run->n_answer / 2, 1, 1);
+  const StepCost first = step_cost(subject->model, subject->kv, 0, 1, 1);
   return (StepCost){.bytes = first.bytes + run->n_sequences * (one.bytes - first.bytes),
                     .flop = run->n_sequences * one.flop};
 }
@@ -145,18 +137,15 @@ static double wall_ms(const MachineRates *machine, StepCost cost) {
   return machine->fp16_tflops > 0 ? fmax(reading, cost.flop / machine->fp16_tflops * 1e-9) : reading;
 }
 
-static Status put_row(const Run *run, const char *device_name, const Rates *rates, Table *table, Error *err) {
+static Status put_row(const Run *run, const Rates *rates, Table *table, Error *err) {
   const ParallelTests *tests = run->tests;
   const StepCost cost = cost_of(run);
-  TRY(table_text(table, tests->model_name, err));
-  TRY(table_text(table, tests->device->backend->name, err));
-  TRY(table_text(table, device_name, err));
-  TRY(table_integer(table, tests->device->options.n_threads, err));
-  TRY(table_text(table, kv_type_name(tests->kv), err));
+  TRY(table_text(table, tests->subject->model_name, err));
+  TRY(bench_put_device(tests->subject, table, err));
   TRY(table_integer(table, run->n_sequences, err));
   TRY(table_integer(table, run->n_prompt, err));
   TRY(table_integer(table, run->n_answer, err));
-  TRY(table_integer(table, tests->repetitions, err));
+  TRY(table_integer(table, tests->subject->repetitions, err));
   TRY(table_number(table, rates->prompt, 1, err));
   TRY(table_number(table, rates->answer, 1, err));
   TRY(table_number(table, rates->all, 1, err));
@@ -169,14 +158,15 @@ static Status put_row(const Run *run, const char *device_name, const Rates *rate
   return table_end_row(table, err);
 }
 
-static Status run_test(Run *run, const char *device_name, Table *table, Error *err) {
+static Status test_and_print(void *user, Run *run, Error *err) {
+  Table *table = user;
   Rates rates;
   run->ids = mem_alloc((size_t)run->n_prompt, sizeof *run->ids, "a prompt", err);
   run->asked = mem_alloc((size_t)run->n_sequences, sizeof *run->asked, "sequences", err);
   Status status = run->ids && run->asked ? measure(run, &rates, err) : STATUS_FAILED;
   free(run->ids);
   free(run->asked);
-  return status ? status : put_row(run, device_name, &rates, table, err);
+  return status ? status : put_row(run, &rates, table, err);
 }
 
 /* --- all tests */
@@ -198,9 +188,9 @@ static Status for_each(const ParallelTests *tests, TestVisitor visit, void *user
 
 static Status check(void *user, Run *run, Error *err) {
   (void)user;
-  const ParallelTests *tests = run->tests;
-  const Backend *backend = tests->device->backend;
-  const int most = tests->model->config.max_position;
+  const BenchSubject *subject = run->tests->subject;
+  const Backend *backend = subject->device->backend;
+  const int most = subject->model->config.max_position;
   if (backend->page_tokens == 0)
     return error_set(err, STATUS_USAGE, "--parallel: the device %s computes one sequence at a time",
                      backend->name);
@@ -209,32 +199,21 @@ static Status check(void *user, Run *run, Error *err) {
                      run->n_prompt, run->n_answer);
   if (run->n_answer > most - run->n_prompt)
     return error_set(err, STATUS_USAGE, "-p %d and -n %d take %lld positions, %s has %d", run->n_prompt,
-                     run->n_answer, (long long)run->n_prompt + run->n_answer, tests->model_name, most);
-  const BatchOptions options = options_of(tests, run->n_sequences, run->n_prompt, run->n_answer);
-  const StateOptions sizes = batch_sizes(&options, backend, &tests->model->config);
-  return device_check_memory(tests->device, tests->model, &sizes, err);
+                     run->n_answer, (long long)run->n_prompt + run->n_answer, subject->model_name, most);
+  const BatchOptions options = options_of(run);
+  const StateOptions sizes = batch_sizes(&options, backend, &subject->model->config);
+  return device_check_memory(subject->device, subject->model, &sizes, err);
 }
 
 Status bench_parallel_check(const ParallelTests *tests, Error *err) {
   return for_each(tests, check, NULL, err);
 }
 
-typedef struct {
-  Table table;
-  char device_name[DEVICE_NAME_SIZE];
-} Printer;
-
-static Status test_and_print(void *user, Run *run, Error *err) {
-  Printer *printer = user;
-  return run_test(run, printer->device_name, &printer->table, err);
+static Status run_tests(void *user, Table *table, Error *err) {
+  return for_each(user, test_and_print, table, err);
 }
 
-Status bench_parallel(const ParallelTests *tests, TableForm form, Error *err) {
-  Printer printer = {{0}, {0}};
-  device_describe(tests->device, printer.device_name);
-  Status status = table_begin(&printer.table, form, columns, sizeof columns / sizeof *columns, err);
-  if (status == STATUS_OK) status = for_each(tests, test_and_print, &printer, err);
-  if (status == STATUS_OK) status = table_end(&printer.table, err);
-  table_release(&printer.table);
-  return status;
+Status bench_parallel(const ParallelTests *tests, Error *err) {
+  return bench_print(tests->subject, columns, sizeof columns / sizeof *columns, run_tests, (void *)tests,
+                     err);
 }

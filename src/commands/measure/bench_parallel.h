@@ -1,21 +1,14 @@
 /* bench_parallel.h - times many sequences at once for `auk bench --parallel`. */
 #pragma once
 
-#include "commands/device.h"
-#include "commands/measure/bench_table.h"
+#include "commands/measure/bench_subject.h"
 #include "engine/batch.h"
 #include "engine/probe.h"
 
 typedef struct {
-  Device *device; /* loaded */
-  const Model *model;
-  const char *model_name;
+  BenchSubject *subject;
   const IdList *counts, *prompts, *answers; /* sequences; tokens of each one's prompt and answer */
-  const SamplerSettings *sampler;
-  KvType kv;
-  int repetitions;
   MachineRates machine;
-  const volatile int *interrupted;
 } ParallelTests;
 
 /* Refuses (STATUS_USAGE) counts that are 0, tests longer than the model's context, and a device that computes
@@ -23,4 +16,4 @@ typedef struct {
 Status bench_parallel_check(const ParallelTests *tests, Error *err);
 
 /* Prints a row for each count of sequences, prompt and answer. */
-Status bench_parallel(const ParallelTests *tests, TableForm form, Error *err);
+Status bench_parallel(const ParallelTests *tests, Error *err);

@@ -1,0 +1,30 @@
+/* bench_subject.h - what all tests of one `auk bench` share: a model on a device, and how it is measured. */
+#pragma once
+
+#include "commands/device.h"
+#include "commands/measure/bench_table.h"
+#include "engine/sampler.h"
+
+typedef struct {
+  Device *device; /* rows of a table are measured once it is loaded */
+  const Model *model;
+  char model_name[320]; /* in the table */
+  char device_name[DEVICE_NAME_SIZE];
+  SamplerSettings sampler;
+  KvType kv;
+  TableForm form;
+  int repetitions;
+  const volatile int *interrupted;
+} BenchSubject;
+
+/* The columns that say where a model is measured; bench_put_device() puts their cells. */
+#define BENCH_DEVICE_COLUMNS                                                                                 \
+  {"backend", "backend", false, 0}, {"device", "device", false, 0}, {"threads", "threads", true, 0}, {       \
+    "kv", "kv", false, 0                                                                                     \
+  }
+Status bench_put_device(const BenchSubject *subject, Table *table, Error *err);
+
+/* Prints a table: asks the device for its name, and then put_rows() for the rows. */
+typedef Status BenchRows(void *user, Table *table, Error *err);
+Status bench_print(BenchSubject *subject, const Column *columns, size_t n_columns, BenchRows *put_rows,
+                   void *user, Error *err);
