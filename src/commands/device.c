@@ -147,11 +147,11 @@ static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
 }
 #endif
 
-Status device_check_flags(const DeviceFlags *values, Error *err) {
-  GpuList gpus;
-  size_t bytes;
-  TRY(read_gpus(values, &gpus, err));
-  if (values->gpu_memory) TRY(device_parse_size("--gpu-memory", values->gpu_memory, &bytes, err));
+/* Reads the flags and refuses those that are wrong. `limit`: that of --gpu-memory, 0: none. */
+static Status read_flags(const DeviceFlags *values, GpuList *gpus, size_t *limit, Error *err) {
+  *limit = 0;
+  TRY(read_gpus(values, gpus, err));
+  if (values->gpu_memory) TRY(device_parse_size("--gpu-memory", values->gpu_memory, limit, err));
 #if AUK_CUDA
   if (values->device == DEVICE_AUTO) return STATUS_OK;
   return values->device == DEVICE_CPU ? check_on_cpu(values, false, err) : check_on_gpu(values, err);
@@ -161,23 +161,28 @@ Status device_check_flags(const DeviceFlags *values, Error *err) {
 #endif
 }
 
+Status device_check_flags(const DeviceFlags *values, Error *err) {
+  GpuList gpus;
+  size_t limit;
+  return read_flags(values, &gpus, &limit, err);
+}
+
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   GpuList gpus;
+  size_t limit;
   int n_threads;
-  TRY(device_check_flags(values, err));
-  TRY(read_gpus(values, &gpus, err));
+  TRY(read_flags(values, &gpus, &limit, err));
   TRY(threads_choose(values->threads, &n_threads, err));
   *device = (Device){.flags = values,
                      .backend = &cpu_backend,
                      .n_gpus = 1,
+                     .memory_limit = limit,
                      .options = {.n_threads = n_threads,
                                  .gpu = gpus.numbers[values->nth],
                                  .int8_activations = values->act == 1,
                                  .no_graphs = values->no_graphs,
                                  .decode_step = (DecodeStep)values->decode_step,
                                  .kernel = values->kernel}};
-  if (values->gpu_memory)
-    TRY(device_parse_size("--gpu-memory", values->gpu_memory, &device->memory_limit, err));
 #if AUK_CUDA
   Error reason = {{0}};
   if (values->device == DEVICE_CPU) return STATUS_OK;
