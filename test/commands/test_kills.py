@@ -3,7 +3,6 @@ they come to what they come to undisturbed: nothing is lost, nothing is there tw
 
 AUK_KILLS=200 makes so many kills in all (default 12), AUK_KILLS_SEED=N draws other moments; a failure tells its seed.
 """
-import json
 import os
 import random
 import signal
@@ -13,9 +12,10 @@ import time
 
 import pytest
 
+from map_records import short_records, stable
+
 N_KILLS = int(os.environ.get("AUK_KILLS", "12")) // 4  # of each form
 SEED = int(os.environ.get("AUK_KILLS_SEED", "20261121"))
-NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
 FORMS = {"lines": ([], b"\n"), "texts": (["-0"], b"\0"), "objects": (["--json"], b"\n")}
 
 
@@ -78,15 +78,13 @@ def results(form, data):
     whole = data[:data.rfind(end) + 1].split(end)[:-1]
     if form != "objects":
         return whole
-    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
-            for line in whole]
+    return stable(b"\n".join(whole))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_map_that_is_killed_goes_on_to_the_same(killer, stories, tmp_path, form):
     flags, end = FORMS[form]
-    lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(120)]
-    lines[7] = lines[90] = "so " * 1000  # errors, which --retry-errors makes again in their places
+    lines = short_records(120, 7, 90)  # --retry-errors makes the two errors again in their places
     records = [line.encode() + end for line in lines]
     job = ["-m", stories, "--raw", "-t", 1, "-n", 4, "--temp", 1, "-s", 9, "--map", "-", *flags]
     start = time.monotonic()

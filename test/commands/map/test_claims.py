@@ -4,7 +4,8 @@ import random
 import signal
 import time
 
-from test_shards import DRAWN, job, stable  # noqa: F401 (job is a fixture)
+from map_records import DRAWN, stable
+from test_shards import job  # noqa: F401 (a fixture)
 
 LEASE = ["--lease", "1"]
 

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
+from map_records import NAMES, TOO_LONG, stable
+
 LINES = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]}" + " went out" * (i % 5) for i in range(70)]
-LINES[7] = LINES[50] = "so " * 1000  # longer than the context: errors
+LINES[7] = LINES[50] = TOO_LONG
 
 
 @pytest.fixture
@@ -21,12 +22,6 @@ def many(run, stories):
         return process
 
     return go
-
-
-def stable(process):
-    """Objects without times and counts of shared tokens."""
-    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
-            for line in process.stdout.decode().splitlines()]
 
 
 DRAWN = ["--temp", "1", "-s", "3", "--repeat-penalty", "1.2", "--presence-penalty", "0.3"]
@@ -47,7 +42,7 @@ def test_records_are_answered_as_one_by_one(many, flags, sanitized):
 def test_objects_are_those_of_one_by_one(many):
     flags = ["-n", 12, "--json", "--ids", "-p", "One day, {} went to", *DRAWN]
     one_by_one, together = many(1, *flags), many(7, *flags)
-    assert stable(together) == stable(one_by_one)
+    assert stable(together.stdout) == stable(one_by_one.stdout)
     used = [json.loads(line).get("usage", {}) for line in together.stdout.splitlines()]
     assert sum(usage.get("reused_tokens", 0) for usage in used) > 0  # the beginning of -p is computed once
 
@@ -69,15 +64,15 @@ def test_models_of_every_architecture_answer_as_one_by_one(many, root, sanitized
 
 def test_choices_are_those_of_one_by_one(many):
     flags = ["-p", "Then {} saw", "--choose", "the park,bed, a big red ball,him", "--json"]
-    one_by_one = stable(many(1, *flags))
+    one_by_one = stable(many(1, *flags).stdout)
     assert len({record.get("choice") for record in one_by_one}) > 2
     for n in (2, 7, 64):
-        assert stable(many(n, *flags)) == one_by_one
+        assert stable(many(n, *flags).stdout) == one_by_one
 
 
 def test_results_come_as_they_are_there_if_asked(many):
     flags = ["-n", 40, "--stop", "the", "--json", "-s", 3]
-    ordered, unordered = stable(many(1, *flags)), stable(many(16, *flags, "--unordered"))
+    ordered, unordered = stable(many(1, *flags).stdout), stable(many(16, *flags, "--unordered").stdout)
     assert unordered != ordered
     assert sorted(unordered, key=lambda record: record["index"]) == ordered
 

@@ -7,14 +7,11 @@ import pty
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 
+from map_records import NAMES, PATTERN
 from renamed_tokens import renamed
-
-NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
-PATTERN = "One day, {} went to"
 
 
 @pytest.fixture

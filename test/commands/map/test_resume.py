@@ -11,24 +11,13 @@ import time
 
 import pytest
 
-NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
-PATTERN = "One day, {} went to"
-DRAWN = ["-n", "4", "--temp", "1"]
+from map_records import DRAWN, PATTERN, short_job, stable
 
 
 @pytest.fixture
 def job(tmp_path, stories):
     """A job of many short records: its flags, and what becomes of it."""
-    lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(150)]
-    lines[7] = "so " * 1000
-    (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
-    return ["-m", str(stories), "--raw", "-t", "1", "-p", PATTERN, "--map", str(tmp_path / "in"), "-s", "9", *DRAWN]
-
-
-def stable(text):
-    """Results without the times in them."""
-    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
-            for line in text.decode().splitlines()]
+    return [*short_job(tmp_path, stories, 150), *DRAWN]
 
 
 def test_a_file_that_is_complete_is_left_alone(run, job, tmp_path):

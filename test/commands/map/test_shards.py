@@ -1,30 +1,18 @@
 """`auk --map --shard`, and `auk merge`: many processes answer each record once, and what they wrote is put together as
 one run over all records would have written it."""
-import json
 import os
 import random
 import time
 
 import pytest
 
-NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
-DRAWN = ["-n", "4", "--temp", "1"]
+from map_records import DRAWN, short_job, stable
 
 
 @pytest.fixture
 def job(tmp_path, stories):
     """A job of 40 short records, one of which is an error: its flags."""
-    lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(40)]
-    lines[7] = "so " * 1000
-    (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
-    given = ["-p", "One day, {} went to", "--map", str(tmp_path / "in")]
-    return ["-m", str(stories), "--raw", "-t", "1", *given, "-s", "9"]
-
-
-def stable(text):
-    """Results without the times in them."""
-    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
-            for line in text.splitlines()]
+    return short_job(tmp_path, stories, 40)
 
 
 def parts(folder, name="out"):
