@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -76,6 +77,28 @@ def variant(stories, tmp_path):
             (folder / "tokenizer.json").write_text(json.dumps(changed))
         for file, text in (files or {}).items():
             (folder / file).write_text(text)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def changed_checkpoint(root, tmp_path):
+    """changed_checkpoint(source, change, **members): a copy whose tensors by name the function `change` has changed,
+    and whose config has these members; one that is "absent" is removed."""
+    sys.path.insert(0, str(root / "scripts"))
+    import checkpoint
+
+    def make(source, change=None, **members):
+        folder = tmp_path / "changed"
+        shutil.copytree(source, folder)
+        stored = checkpoint.read_safetensors(str(folder / "model.safetensors"))
+        tensors = {name: array.copy() for name, array in stored.items()}
+        if change:
+            change(tensors)
+        checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
+        config = {**json.loads((folder / "config.json").read_text()), **members}
+        (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v != "absent"}))
         return folder
 
     return make

@@ -171,7 +171,7 @@ static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state)
 
 /* --- memory */
 
-/* What does not fit beside the context goes to the host, to the byte, or the device needs too much. */
+/* Weights that do not fit beside the context go to the host. One byte less than the others need is refused. */
 static void a_context_fits_to_the_last_byte(void **state) {
   (void)state;
   Model model = {.config = {.max_position = MAXIMUM}};

@@ -1,8 +1,6 @@
 """Drafters that are trained for a model: --draft finds and takes them, changes no text, and refuses in one line those
 that do not fit. What they compute: test/engine/drafters/test_published.c."""
-import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -18,25 +16,8 @@ def drafters(root):
 
 
 @pytest.fixture
-def changed(drafters, root, tmp_path):
-    """changed(drafter, change, **members): a copy whose tensors `change` has changed, and its config by members."""
-    sys.path.insert(0, str(root / "scripts"))
-    import checkpoint
-
-    def of(drafter, change=None, **members):
-        folder = tmp_path / "drafter"
-        shutil.copytree(drafters / drafter, folder)
-        tensors = checkpoint.read_safetensors(str(folder / "model.safetensors"))
-        tensors = {name: np.array(array).view(type(array)) for name, array in tensors.items()}
-        if change:
-            change(tensors)
-        checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
-        config = {**json.loads((folder / "config.json").read_text()), **members}
-        (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items()
-                                                        if value != "absent"}))
-        return folder
-
-    return of
+def changed(drafters, changed_checkpoint):
+    return lambda drafter, *change, **members: changed_checkpoint(drafters / drafter, *change, **members)
 
 
 def ask(run, model, *flags):

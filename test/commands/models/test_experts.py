@@ -1,8 +1,6 @@
 """Mixtures of experts whose files or configs are wrong: one line that names the tensor or the member, what was found
 and what was expected. Their arithmetic: test/commands/measure/test_logits.py."""
 import json
-import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -11,24 +9,9 @@ MODEL = 3
 
 
 @pytest.fixture
-def changed(root, tmp_path):
-    """changed(miniature, change, **members): a copy whose tensors `change` has changed, and its config by members."""
-    sys.path.insert(0, str(root / "scripts"))
-    import checkpoint
-
-    def of(miniature, change=None, **members):
-        folder = tmp_path / "model"
-        shutil.copytree(root / "test" / "data" / "miniatures" / miniature, folder)
-        tensors = checkpoint.read_safetensors(str(folder / "model.safetensors"))
-        tensors = {name: np.array(array).view(type(array)) for name, array in tensors.items()}
-        if change:
-            change(tensors)
-        checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
-        config = {**json.loads((folder / "config.json").read_text()), **members}
-        (folder / "config.json").write_text(json.dumps(config))
-        return folder
-
-    return of
+def changed(root, changed_checkpoint):
+    miniatures = root / "test" / "data" / "miniatures"
+    return lambda miniature, *change, **members: changed_checkpoint(miniatures / miniature, *change, **members)
 
 
 def refused(run, folder, *parts):
