@@ -81,8 +81,8 @@ static GenerateResult run(const Backend *backend, const SamplerSettings *setting
                              .n_forced = plan->first ? N_FORCED : 0};
   assert_int_equal(generate(session, &options, hear, heard, &result, NULL), STATUS_OK);
   assert_int_equal(result.n_generated, heard->n);
-  /* The session need not hold the last token, since nobody asked what follows it, nor forced tokens that end
-   * the answer together with it. */
+  /* The session may lack the last token, since no logits after it were needed, and the forced tokens that end
+   * the answer with it. */
   assert_true(session_length(session) >= N_PROMPT + heard->n - 1 - N_FORCED);
   assert_memory_equal(session_ids(session) + N_PROMPT, heard->ids,
                       (size_t)(session_length(session) - N_PROMPT) * sizeof *heard->ids);
@@ -91,7 +91,7 @@ static GenerateResult run(const Backend *backend, const SamplerSettings *setting
   return result;
 }
 
-/* The same without sessions, devices or loops. */
+/* Computes the expected tokens without a session, a device or generate(). */
 static void work_out(const SamplerSettings *settings, const Plan *plan, Heard *heard) {
   int32_t ids[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {ids, ids, ids};
   make_prompt(ids);

@@ -116,7 +116,7 @@ static Run answer(const Case *c, const int32_t *prompt, int n, Drafter *drafter,
       .max_tokens = ANSWER - n % 7, .allow = c->masks ? allow : NULL, .score = c->scores ? score : NULL};
   if (generate(session, &generate_options, hear, &run.heard, &run.result, &err)) fail_msg("%s", err.text);
   run.n_steps = fake.n_steps - before;
-  /* What the session holds is the text, whose next tokens are drawn as they would be. */
+  /* The session holds the beginning of the answer, and no guess that was wrong. */
   const int n_held = session_length(session) - n;
   assert_true(n_held <= run.heard.n);
   assert_memory_equal(session_ids(session) + n, run.heard.ids, (size_t)n_held * sizeof *prompt);

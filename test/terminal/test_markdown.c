@@ -25,7 +25,7 @@ static Markdown markdown_for(int columns, bool styles) {
   return (Markdown){.wrap = {.styles = styles, .columns = columns}};
 }
 
-/* What is written of text[0..size), given in pieces of `piece` bytes. */
+/* Writes text[0..size) in pieces of `piece` bytes and leaves the output in m->wrap.out, with a 0 after it. */
 static void show(Markdown *m, const char *text, size_t size, size_t piece) {
   for (size_t at = 0; at < size; at += piece)
     assert_int_equal(markdown_push(m, text + at, size - at < piece ? size - at : piece, NULL), STATUS_OK);
@@ -49,7 +49,7 @@ static void rows_break_at_blanks(void **state) {
       {10, "", ""},
       {10, "one two three four", "one two\nthree four"},
       {10, "one two three", "one two\nthree"},
-      {7, "one two three", "one two\nthree"}, /* fills its row: no blank stands behind it */
+      {7, "one two three", "one two\nthree"}, /* fills its row: the blank after it is dropped */
       {6, "one two three", "one\ntwo\nthree"},
       {3, "one three two", "one\nthree\ntwo"}, /* the terminal breaks what is wider than a row */
       {10, "see https://example.com/a/b", "see\nhttps://example.com/a/b"},
@@ -94,7 +94,8 @@ typedef struct {
   size_t n;
 } Sight;
 
-/* What a terminal makes of the written bytes. Each write ends without a style. */
+/* Adds the characters that a terminal shows for these bytes, and their styles. The bytes must end with no
+ * style on. */
 static void look(Sight *sight, const char *bytes, size_t size) {
   char style = 0;
   for (size_t at = 0; at < size;) {
@@ -163,7 +164,7 @@ static void marks_have_styles_and_stay(void **state) {
       {"~~~\n```\n~~\n~~~~ \nb", D "~~~" N "\n" C "```" E "\n" C "~~" E "\n" D "~~~~" N " \nb"},
       {"- a\n    ```\n    x\n\n    ```\nb",
        "- a\n    " D "```" N "\n    " C "x" E "\n\n    " D "```" N "\nb"},
-      {"```a` b\nc", C "```a` b" E "\nc"}, /* no fence has a backtick behind it */
+      {"```a` b\nc", C "```a` b" E "\nc"}, /* the info string of a fence has no backtick */
       {"``` x", D "``` x" N},
       {"| **a** |", "| " B "**a**" N " |"},
       {"> **a**", "> " B "**a**" N},
@@ -287,7 +288,8 @@ static bool is_blank(wchar_t c) {
   return c == L' ' || c == L'\t';
 }
 
-/* What was shown is the text, with a newline for some of its blanks; at ends of lines, blanks may be gone. */
+/* Checks that the shown characters are those of the text, except that a newline may replace a blank and that
+ * blanks at the end of a line may be missing. */
 static void assert_same_text(const char *text, size_t size, const Sight *sight) {
   static Sight whole;
   size_t i = 0;

@@ -90,7 +90,7 @@ static void image_is_the_tokenizer(void **state) {
   assert_true(n > 1);
 }
 
-/* What is not an image is refused; an image cannot be written to, so that no reader sees it change. */
+/* A file that is not an image is refused. An image cannot be written to, so no reader sees it change. */
 static void other_memory_is_refused(void **state) {
   static const char noise[4096] = "not an image";
   (void)state;

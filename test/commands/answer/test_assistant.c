@@ -171,7 +171,8 @@ static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state)
 
 /* --- memory */
 
-/* Weights that do not fit beside the context go to the host. One byte less than the others need is refused. */
+/* Weights that do not fit beside the context stay on the host. With one byte less than the device needs for
+ * the context and the weights that must be on it, the context is refused. */
 static void a_context_fits_to_the_last_byte(void **state) {
   (void)state;
   Model model = {.config = {.max_position = MAXIMUM}};
