@@ -57,6 +57,12 @@ void page_pool_close(PagePool *pool) {
   free(pool);
 }
 
+size_t page_pool_bytes(int n_pages, int page_tokens) {
+  const PagePool *pool = NULL;
+  return sizeof *pool + (size_t)n_pages * (sizeof *pool->pages + (size_t)page_tokens * sizeof *pool->ids +
+                                           2 * sizeof *pool->buckets);
+}
+
 int page_pool_used(const PagePool *pool) {
   return pool->n_used;
 }

@@ -23,6 +23,7 @@ typedef struct PagePool PagePool;
 
 Status page_pool_open(int n_pages, int page_tokens, PagePool **pool, Error *err);
 void page_pool_close(PagePool *pool);
+size_t page_pool_bytes(int n_pages, int page_tokens); /* of memory that it takes at most */
 
 int page_pool_used(const PagePool *pool); /* pages that sequences use */
 int page_pool_free(const PagePool *pool); /* the others */

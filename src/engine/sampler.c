@@ -90,6 +90,13 @@ Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **s
   return STATUS_OK;
 }
 
+size_t sampler_bytes(int vocab_size) {
+  const Sampler *s = NULL;
+  return sizeof *s +
+         (size_t)vocab_size * (sizeof *s->seen + sizeof *s->generated + sizeof *s->seen_ids +
+                               sizeof *s->scores + sizeof *s->ids + sizeof *s->keys + sizeof *s->weights);
+}
+
 void sampler_close(Sampler *s) {
   if (!s) return;
   free(s->seen);

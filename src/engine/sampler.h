@@ -9,6 +9,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -34,6 +35,7 @@ typedef struct Sampler Sampler; /* settings, the count of draws, and the counts 
  * tokens; allocates all memory. Settings out of range are STATUS_USAGE. *sampler is NULL after a failure;
  * sampler_close() accepts NULL. */
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err);
+size_t sampler_bytes(int vocab_size); /* of memory that sampler_open() takes, about */
 void sampler_close(Sampler *sampler);
 void sampler_forget(Sampler *sampler); /* forgets the seen tokens and keeps the count of draws */
 /* Has the effect of opening it with these settings, but keeps the seen tokens; refuses like

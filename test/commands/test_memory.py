@@ -43,6 +43,23 @@ def test_the_context_fits_a_limit_of_the_process(auk, variant, sanitized, limit)
     assert b"not enough memory: " in done.stderr and b"a smaller -c needs less" in done.stderr
 
 
+def test_more_sequences_than_fit_are_refused_with_both_counts(auk, variant, sanitized):
+    """300 MB hold the tables of 250,000 positions for many sequences, not for 256 of them."""
+    if sanitized:
+        pytest.skip("sanitizers take addresses of their own")
+    model = variant(config={"max_position_embeddings": 1_000_000})
+    command = ["sh", "-c", 'ulimit -v 300000 && exec "$@"', "sh", *auk, "-m", str(model), "--raw", "--map", "-",
+               "-n", "3", "--device", "cpu", "-t", "2", "-c", "200000", "--parallel"]
+    done = subprocess.run([*command, "256"], input=b"Once\n", capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == 1 and done.stdout == b"" and done.stderr.count(b"\n") == 1
+    needed, free, most = map(int, re.fullmatch(
+        rb"auk: not enough memory: (\d+) bytes needed for 256 sequences and a context of 200000 tokens, (\d+) free, "
+        rb"enough for (\d+); a smaller --parallel or -c needs less\n", done.stderr).groups())
+    assert needed > free and 1 < most < 256
+    done = subprocess.run([*command, str(most)], input=b"Once\n", capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+
+
 def test_threads_count_before_the_context_is_chosen(auk, variant, sanitized):
     """32 threads take 256 MB of the 1,000 MB of addresses for their stacks, so that 847 MB of cache do not fit."""
     if sanitized:

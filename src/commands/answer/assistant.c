@@ -9,6 +9,7 @@
 #include "commands/common.h"
 #include "commands/input_text.h"
 #include "commands/keep/start.h"
+#include "engine/batch_memory.h"
 #include "engine/drafters/draft_text.h"
 #include "model/identity.h"
 
@@ -488,62 +489,12 @@ static Status open_session(Assistant *a, Error *err) {
 
 /* --- several sequences */
 
-static size_t batch_bytes(const Assistant *a, int n_pages) {
-  BatchOptions options = a->batch_options;
-  const ModelConfig *config = &a->model->config;
-  options.n_pages = n_pages;
-  const StateOptions sizes = batch_sizes(&options, a->device.backend, config);
-  return a->device.backend->state_bytes(config, &sizes);
-}
-
-/* Memory for a batch, of what the weights leave: half of the host's, and of a device's own where the model is
- * kept for later calls, else all but an eighth of it. */
-static size_t batch_share(const Assistant *a, size_t left) {
-  return a->device.backend->memory && !a->holds ? left - left / 8 : left / 2;
-}
-
-/* Chooses the pages of the batch: enough for all sequences, or what its share of the memory holds, but at
- * least those of one context. */
-static void choose_pages(Assistant *a, size_t share) {
-  a->batch_options.n_pages = 0; /* as many as there could be */
-  const StateOptions all = batch_sizes(&a->batch_options, a->device.backend, &a->model->config);
-  int low = (all.n_ctx - 1) / a->device.backend->page_tokens + 1, high = all.n_pages;
-  while (low < high) {
-    const int middle = low + (high - low + 1) / 2;
-    if (batch_bytes(a, middle) <= share)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  a->batch_options.n_pages = low;
-}
-
-/* The bytes that n sequences take at least. */
-static size_t least_bytes(Assistant *a, int n) {
-  a->batch_options.n_sequences = n;
-  choose_pages(a, 0);
-  return batch_bytes(a, a->batch_options.n_pages);
-}
-
-/* The most sequences, up to n, that fit. */
-static int sequences_that_fit(Assistant *a, int n, size_t bytes) {
-  int low = 0, high = n;
-  while (low < high) {
-    const int middle = low + (high - low + 1) / 2;
-    if (least_bytes(a, middle) <= bytes)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low;
-}
-
 /* True if n sequences fit where more weights stay in the host's memory. */
 static bool fits_beside_fewer_weights(Assistant *a, int n) {
   if (!a->device.backend->memory) return false;
-  a->batch_options.n_sequences = n;
-  choose_pages(a, 0);
-  const StateOptions sizes = batch_sizes(&a->batch_options, a->device.backend, &a->model->config);
+  const ModelConfig *config = &a->model->config;
+  const BatchOptions least = batch_least(&a->batch_options, a->device.backend, config, n);
+  const StateOptions sizes = batch_sizes(&least, a->device.backend, config);
   return device_check_memory(&a->device, a->model, &sizes, NULL) == STATUS_OK;
 }
 
@@ -557,8 +508,10 @@ static bool prefers_one(const Assistant *a) {
 /* Sets the number of sequences and their pages. */
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
+  const ModelConfig *config = &a->model->config;
+  BatchOptions *options = &a->batch_options;
   size_t left;
-  a->batch_options.n_sequences = 1;
+  options->n_sequences = 1;
   if (n == 1 || (n == 0 && prefers_one(a) && !a->holds)) return STATUS_OK;
   if (a->flags->guess.draft)
     return error_set(err, STATUS_USAGE, "--parallel %d: --draft is for one answer at a time (--parallel 1)",
@@ -568,25 +521,26 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                      "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
                      backend->name);
   TRY(device_room(&a->device, a->model, &left, err));
-  const size_t share = batch_share(a, left);
-  a->batch_options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
-                                    .n_guesses = a->session_options.n_guesses,
-                                    .open_drafter = draft_text_open,
-                                    .chunk = a->session_options.chunk,
-                                    .kv = a->session_options.kv};
-  const int most = sequences_that_fit(a, n ? n : backend->sequences, n ? left : share);
+  const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* for all else */
+  *options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
+                            .n_guesses = a->session_options.n_guesses,
+                            .open_drafter = draft_text_open,
+                            .chunk = a->session_options.chunk,
+                            .kv = a->session_options.kv};
+  const int most =
+      batch_most_sequences(options, backend, config, n ? n : backend->sequences, n ? room : share);
   if (n > most && !fits_beside_fewer_weights(a, n)) {
-    const size_t needed = least_bytes(a, n);
+    const BatchOptions least = batch_least(options, backend, config, n);
     return error_set(
         err, STATUS_FAILED,
         "not enough memory: %zu bytes needed for %d sequences and a context of %d tokens, %zu free, "
         "enough for %d; a smaller --parallel or -c needs less",
-        needed, n, a->batch_options.n_ctx, left, most);
+        batch_bytes(&least, backend, config), n, options->n_ctx, room, most);
   }
-  a->batch_options.n_sequences = n > 0 ? n : most > 0 ? most : 1;
-  choose_pages(a, share);
-  if (!backend->memory || a->batch_options.n_sequences == 1) return STATUS_OK;
-  const StateOptions sizes = batch_sizes(&a->batch_options, backend, &a->model->config);
+  options->n_sequences = n > 0 ? n : most > 0 ? most : 1;
+  options->n_pages = batch_most_pages(options, backend, config, share);
+  if (!backend->memory || options->n_sequences == 1) return STATUS_OK;
+  const StateOptions sizes = batch_sizes(options, backend, config);
   return device_check_memory(&a->device, a->model, &sizes, err);
 }
 

@@ -62,7 +62,7 @@ Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
 }
 
 /* "1234 bytes (1.2 KiB)" */
-static Status print_bytes(Buffer *out, size_t bytes, Error *err) {
+Status inspect_print_bytes(Buffer *out, size_t bytes, Error *err) {
   TRY(buffer_printf(out, err, "%zu bytes", bytes));
   if (bytes < 1024) return STATUS_OK;
   const char *unit;
@@ -290,26 +290,26 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   const Model *model = inspection->model;
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(inspect_begin_line(out, "weights", err));
-  TRY(print_bytes(out, model->weight_bytes, err));
+  TRY(inspect_print_bytes(out, model->weight_bytes, err));
   if (inspect_loaded_bytes(model) != model->weight_bytes) {
     TRY(buffer_append_string(out, ", loaded ", err));
-    TRY(print_bytes(out, inspect_loaded_bytes(model), err));
+    TRY(inspect_print_bytes(out, inspect_loaded_bytes(model), err));
   }
   if (model->config.experts.n_experts) {
     TRY(inspect_begin_line(out, "a token reads", err));
-    TRY(print_bytes(out, (size_t)step_cost(model, KV_F16, 0, 1, 1).bytes, err));
+    TRY(inspect_print_bytes(out, (size_t)step_cost(model, KV_F16, 0, 1, 1).bytes, err));
   }
   static const char *const labels[] = {
       [KV_F16] = "kv cache f16", [KV_F32] = "kv cache f32", [KV_Q8] = "kv cache q8"};
   for (int kv = KV_F16; kv <= KV_Q8; kv++) {
     TRY(inspect_begin_line(out, labels[kv], err));
     TRY(buffer_printf(out, err, "%zu bytes a token, ", inspect_kv_bytes(inspection, (KvType)kv, 1)));
-    TRY(print_bytes(out, inspect_kv_bytes(inspection, (KvType)kv, n_ctx), err));
+    TRY(inspect_print_bytes(out, inspect_kv_bytes(inspection, (KvType)kv, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
   }
   if (!config_has_states(&model->config)) return STATUS_OK;
   TRY(inspect_begin_line(out, "states", err));
-  TRY(print_bytes(out, inspect_recurrent_bytes(&model->config), err));
+  TRY(inspect_print_bytes(out, inspect_recurrent_bytes(&model->config), err));
   return buffer_append_string(out, " at each position where they are kept", err);
 }
 
@@ -343,7 +343,7 @@ static Status print_tensors(Buffer *out, const Model *model, Error *err) {
 }
 
 static Status print_report(Buffer *out, const Inspection *inspection, const Prediction *prediction,
-                           bool tensors, Error *err) {
+                           const Pools *pools, bool tensors, Error *err) {
   const Model *model = inspection->model;
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
@@ -357,6 +357,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_tokens(out, model, err));
   TRY(print_generation(out, &model->config.generation, err));
   TRY(print_memory(out, inspection, err));
+  TRY(inspect_print_pools(out, pools, err));
   TRY(inspect_print_devices(out, model, err));
   TRY(inspect_print_places(out, model, prediction, err));
   TRY(print_unused(out, model, err));
@@ -406,10 +407,13 @@ static Status run(CommandCall *call, Error *err) {
   if (status == STATUS_OK) {
     Inspection inspection = inspect(model, place.path);
     Prediction prediction;
+    Pools pools;
     status = inspect_predict(model, options->gpu_memory, &prediction, err);
+    if (status == STATUS_OK) status = inspect_pools(model, &prediction, &pools, err);
     if (status == STATUS_OK)
-      status = options->json ? inspect_print_json(&call->out, &inspection, &prediction, options->tensors, err)
-                             : print_report(&call->out, &inspection, &prediction, options->tensors, err);
+      status = options->json
+                   ? inspect_print_json(&call->out, &inspection, &prediction, &pools, options->tensors, err)
+                   : print_report(&call->out, &inspection, &prediction, &pools, options->tensors, err);
   }
   model_close(model);
   model_place_release(&place);

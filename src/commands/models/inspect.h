@@ -36,11 +36,27 @@ typedef struct {
 Status inspect_predict(const Model *model, const char *size, Prediction *out, Error *err);
 Status inspect_print_places(Buffer *out, const Model *model, const Prediction *prediction, Error *err);
 
+/* Many sequences at once on a device: their pages of keys and values (fp16), and the memory besides. */
+typedef struct {
+  const Backend *backend;
+  int n_sequences;
+  size_t page_bytes, other_bytes;
+  int n_pages; /* that the memory beside the weights holds; 0: it is not known, or holds no context */
+} Pool;
+typedef struct {
+  Pool items[2];
+  int n;
+} Pools;
+/* The CPU's pool, and that of a GPU if this build and GPUs have the model. */
+Status inspect_pools(const Model *model, const Prediction *prediction, Pools *out, Error *err);
+Status inspect_print_pools(Buffer *out, const Pools *pools, Error *err);
+
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
+Status inspect_print_bytes(Buffer *out, size_t bytes, Error *err); /* "2048 bytes (2.00 KiB)" */
 /* Prints how the model differs from Llama, and the devices that support it. */
 Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
 /* Prints the report as one JSON object and a newline; `tensors`: with a list of all tensors. */
 Status inspect_print_json(Buffer *out, const Inspection *inspection, const Prediction *prediction,
-                          bool tensors, Error *err);
+                          const Pools *pools, bool tensors, Error *err);

@@ -342,8 +342,23 @@ static Status put_places(Writer *w, const Prediction *p) {
   return close_member(w, "}");
 }
 
+static Status put_pools(Writer *w, const Pools *pools) {
+  TRY(open_member(w, "pools", "{"));
+  for (int i = 0; i < pools->n; i++) {
+    const Pool *p = &pools->items[i];
+    TRY(open_member(w, p->backend->name, "{"));
+    TRY(put_int(w, "sequences", p->n_sequences));
+    TRY(p->n_pages > 0 ? put_int(w, "pages", p->n_pages) : put_raw(w, "pages", "null"));
+    TRY(put_int(w, "page_tokens", p->backend->page_tokens));
+    TRY(put_size(w, "page_bytes", p->page_bytes));
+    TRY(put_size(w, "other_bytes", p->other_bytes));
+    TRY(close_member(w, "}"));
+  }
+  return close_member(w, "}");
+}
+
 Status inspect_print_json(Buffer *out, const Inspection *inspection, const Prediction *prediction,
-                          bool tensors, Error *err) {
+                          const Pools *pools, bool tensors, Error *err) {
   const Model *model = inspection->model;
   Writer writer = {.out = out, .err = err};
   TRY(buffer_append_string(out, "{", err));
@@ -357,6 +372,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, const Predi
   TRY(put_generation(&writer, &model->config));
   TRY(put_string(&writer, "tokenizer", model->tokenizer_path));
   TRY(put_memory(&writer, inspection));
+  TRY(put_pools(&writer, pools));
   TRY(put_places(&writer, prediction));
   TRY(put_unused(&writer, model));
   if (tensors) TRY(put_tensors(&writer, model));

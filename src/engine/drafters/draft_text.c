@@ -91,12 +91,23 @@ static void close_text(void *self) {
   free(d);
 }
 
+static unsigned heads_for(int n_ctx) {
+  unsigned n_heads = 256;
+  while (n_heads < (unsigned)n_ctx && n_heads < 1u << 24) n_heads *= 2;
+  return n_heads;
+}
+
+size_t draft_text_bytes(int n_ctx) {
+  const TextDrafter *d = NULL;
+  return sizeof *d + (size_t)n_ctx * (sizeof *d->ids + sizeof *d->before) +
+         heads_for(n_ctx) * sizeof *d->heads;
+}
+
 Status draft_text_open(int n_ctx, Drafter *drafter, Error *err) {
   *drafter = (Drafter){.name = NULL};
   TextDrafter *d = mem_alloc(1, sizeof *d, "guesses", err);
   if (!d) return STATUS_FAILED;
-  unsigned n_heads = 256;
-  while (n_heads < (unsigned)n_ctx && n_heads < 1u << 24) n_heads *= 2;
+  const unsigned n_heads = heads_for(n_ctx);
   d->n_ctx = n_ctx;
   d->mask = n_heads - 1;
   if (!(d->ids = mem_alloc((size_t)n_ctx, sizeof *d->ids, "guesses", err)) ||

@@ -22,6 +22,13 @@ DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
                      and (path.parent.parent != DRAFTERS or path.parent.name in ("target", "qwen3_5-mtp")))
 
 
+def pool_of(pool):
+    sequences = f"{pool['sequences']} sequences in {pool['pages']} pages" if pool["pages"] else (
+        f"up to {pool['sequences']} sequences in pages")
+    return (f"{sequences} of {pool['page_tokens']} tokens: {with_unit(pool['page_bytes'])} a page, "
+            f"{with_unit(pool['other_bytes'])} besides")
+
+
 def inspect(run, path, *flags):
     done = run("inspect", path, "--json", *flags)
     assert done.returncode == 0, done.stderr
@@ -355,6 +362,8 @@ def lines_of(report):
           for kind in ("f16", "f32", "q8")),
         ("states", f"{with_unit(report['recurrent_bytes'])} at each position where they are kept"
          if report["recurrent_bytes"] else ""),
+        *(("many on " + {"cpu": "CPU", "cuda": "GPU"}[device], pool_of(pool))
+          for device, pool in report["pools"].items()),
         ("runs on", "CPU and GPU" if "cuda" in report["runs_on"] else f"CPU; {report['cuda_refusal']}"),
         ("unused", f"{len(unused)} of {report['n_tensors']} tensors: {some_of(unused, len(unused))}" if unused else ""),
         ("guesses", "it has a layer that predicts several tokens: --draft mtp"
@@ -567,3 +576,27 @@ def test_writes_that_fail(run):
     done = run("inspect", model, stdout=writer)
     os.close(writer)
     assert done.returncode == 141 and done.stderr == b""
+
+
+def test_pools_are_those_of_map(run, stories):
+    """Without a flag about memory, --map opens the pool that inspect tells of."""
+    pool = inspect(run, stories)["pools"]["cpu"]
+    assert pool["pages"] * pool["page_tokens"] == pool["sequences"] * 512  # a whole context for each
+    kv = inspect(run, stories)["kv_bytes_per_token"]["f16"]
+    assert pool["page_bytes"] >= kv * pool["page_tokens"] and pool["other_bytes"] > 0
+    done = run("-m", stories, "--raw", "--map", "-", "-n", 1, "-v", "--device", "cpu", input=b"a\n")
+    told = f"auk: {pool['sequences']} sequences at once, in {pool['pages']} pages of {pool['page_tokens']} tokens"
+    assert done.stderr.decode().splitlines()[0] == told
+
+
+def test_a_pool_that_holds_no_context_has_no_count_of_pages(auk, variant, sanitized):
+    """A context of a million positions takes 960 MB."""
+    if sanitized:
+        pytest.skip("sanitizers take addresses of their own")
+    model = variant(config={"max_position_embeddings": 1_000_000})
+    for limit, n_pages in (("unlimited", 1), ("150000", None)):
+        done = subprocess.run(["sh", "-c", f'ulimit -v {limit} && exec "$@"', "sh", *auk, "inspect", model, "--json"],
+                              capture_output=True)
+        assert done.returncode == 0, done.stderr
+        pages = json.loads(done.stdout)["pools"]["cpu"]["pages"]
+        assert pages is None if n_pages is None else pages >= 1_000_000 // 32

@@ -1,0 +1,25 @@
+/* batch_memory.h - the memory of a batch: how many sequences and pages fit into so many bytes. */
+#pragma once
+
+#include "engine/batch.h"
+
+/* The part of the memory beside the weights that a batch may take: half of the host's, and of a device's own
+ * where the model is kept for later calls, else all but an eighth of it. */
+size_t batch_share(const Backend *backend, size_t left, bool is_kept);
+
+/* Bytes that batch_open() takes of the memory that the backend computes in; with n_guesses those of
+ * draft_text_open() too. */
+size_t batch_bytes(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
+
+/* The options for n sequences with the fewest pages: those of one context. */
+BatchOptions batch_least(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                         int n);
+
+/* The most sequences, up to n, that fit into so many bytes with the fewest pages; 0: not one. */
+int batch_most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                         int n, size_t bytes);
+
+/* The pages of options->n_sequences: enough for each to have a whole context, or as many as fit into so many
+ * bytes, but at least those of one context. */
+int batch_most_pages(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                     size_t bytes);
