@@ -45,16 +45,10 @@ static uint32_t find_with_langs(Machine *m, Lex lex) {
   return found;
 }
 
-/* True if `a` has a string of at most `left` characters. */
-static bool alive(Machine *m, Lang a, uint32_t left) {
-  Langs *l = &m->set->langs;
-  return lang_is_alive(l, a) && (left == LANG_NO_END || lang_shortest(l, a) <= left);
-}
-
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n) {
   Lex lex = {.number = number, .langs = (uint32_t)m->lex_langs_count, .n = n, .left = LANG_NO_END};
   const Lang allowed = number ? langs[0] : lang_without_max(&m->set->langs, langs[0], &lex.left);
-  if (!alive(m, allowed, lex.left)) return LEX_NONE;
+  if (!lang_ends_within(&m->set->langs, allowed, lex.left)) return LEX_NONE;
   if (mem_grow(&m->lex_langs, &m->lex_langs_capacity, m->lex_langs_count + n, sizeof(Lang), "a constraint",
                NULL))
     return machine_fail(m, "out of memory"), LEX_NONE;
@@ -103,7 +97,7 @@ static uint32_t step(Machine *m, uint32_t index, const void *bytes, size_t size)
     for (size_t j = 0; j < size && lang != LANG_NONE; j++)
       lang = lang_next(&m->set->langs, lang, ((const unsigned char *)bytes)[j]);
     m->lex_langs[lex.langs + i] = lang;
-    if (i == 0 && !alive(m, lang, lex.left)) return LEX_NONE;
+    if (i == 0 && !lang_ends_within(&m->set->langs, lang, lex.left)) return LEX_NONE;
   }
   m->lex_langs_count += lex.n;
   return find_with_langs(m, lex);
@@ -124,7 +118,8 @@ static bool takes_sequence(Machine *m, Lang a, uint32_t left, unsigned prefix, u
     const bool whole = from == 0 && to == low;
     if (next == LANG_NONE || (next == before && before_whole)) continue;
     before = next, before_whole = whole;
-    if (n_more == 0 ? alive(m, next, left) : takes_sequence(m, next, left, 0x80, from, to, n_more - 1))
+    if (n_more == 0 ? lang_ends_within(&m->set->langs, next, left)
+                    : takes_sequence(m, next, left, 0x80, from, to, n_more - 1))
       return true;
   }
   return false;
@@ -291,6 +286,21 @@ uint32_t lex_relaxed(Machine *m, uint32_t index) {
   const Lang relaxed = lang_relaxed(&m->set->langs, langs_of(m, &m->lexes[index])[0]);
   if (relaxed == langs_of(m, &m->lexes[index])[0]) return index;
   return lex_begin(m, false, &relaxed, 1);
+}
+
+bool lex_takes_plainly(Machine *m, uint32_t index, const char *bytes, size_t size, uint32_t left) {
+  Langs *l = &m->set->langs;
+  Lang lang = langs_of(m, &m->lexes[index])[0];
+  for (size_t i = 0; i < size && lang != LANG_NONE; i++) {
+    const unsigned char byte = (unsigned char)bytes[i];
+    if (left != LANG_NO_END && (byte & 0xc0) != 0x80 && left-- == 0) return false;
+    lang = lang_next(l, lang, byte);
+  }
+  return lang_ends_within(&m->set->langs, lang, left);
+}
+
+bool lex_ends_within(Machine *m, uint32_t index, uint32_t left) {
+  return lang_ends_within(&m->set->langs, langs_of(m, &m->lexes[index])[0], left);
 }
 
 uint32_t lex_shortest(Machine *m, uint32_t index) {

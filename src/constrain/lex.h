@@ -41,6 +41,12 @@ uint32_t lex_alone(Machine *m, uint32_t lex);
 uint32_t lex_relaxed(Machine *m, uint32_t lex);
 /* That of lex_alone() with a limit. */
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
+/* True if the string can end within `left` characters after this state of lex_alone(). */
+bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);
+/* True if a string goes on with bytes that all stand for themselves and can end within `left` characters from
+ * their beginning on: as lex_next() byte by byte, but the states on the way are neither kept nor judged.
+ * PRECOND between characters: a state of lex_alone() */
+bool lex_takes_plainly(Machine *m, uint32_t lex, const char *bytes, size_t size, uint32_t left);
 /* Characters that the string has at least after this state of lex_alone(). */
 uint32_t lex_shortest(Machine *m, uint32_t lex);
 /* The state with all, any, wide and between found. PRECOND a string's */

@@ -449,7 +449,7 @@ static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint3
   if (next == LEX_NONE) return next;
   if (*left == LANG_NO_END) return next;
   if ((byte & 0xc0) != 0x80 && (*left)-- == 0) return LEX_NONE;
-  return lex_shortest(m, next) <= *left ? next : LEX_NONE;
+  return lex_ends_within(m, next, *left) ? next : LEX_NONE;
 }
 
 /* Escapes are few: they are walked with states that count characters themselves. */
@@ -555,17 +555,25 @@ void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32
   }
 }
 
+/* The same for a state of which few tokens are asked for. */
+static bool takes_rest(LexMasks *masks, uint32_t exact, int32_t id, uint32_t left) {
+  size_t size;
+  const char *bytes = vocabulary_bytes(masks->v, id, &size);
+  return memchr(bytes, '\\', size) ? takes_token(masks, exact, id, left)
+                                   : lex_takes_plainly(masks->m, exact, bytes, size, left);
+}
+
 void lex_mask_rest(LexMasks *masks, const LexMask *made, uint32_t exact, uint32_t left, uint64_t *mask) {
   const Vocabulary *v = masks->v;
   const uint64_t *inside = vocabulary_inside(v, left);
   for (uint32_t i = 0; i < v->n_words && made->base; i++)
     for (uint64_t rest = made->base[i] & inside[i] & ~mask[i]; rest; rest &= rest - 1) {
       const int32_t id = (int32_t)(i * 64) + __builtin_ctzll(rest);
-      if (takes_token(masks, exact, id, left)) mask_add(mask, id);
+      if (takes_rest(masks, exact, id, left)) mask_add(mask, id);
     }
   for (size_t i = 0; i < made->n_tokens; i++) {
     const int32_t id = made->tokens[i].id;
-    if (!mask_has(mask, id) && takes_token(masks, exact, id, left)) mask_add(mask, id);
+    if (!mask_has(mask, id) && takes_rest(masks, exact, id, left)) mask_add(mask, id);
   }
 }
 

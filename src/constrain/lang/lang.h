@@ -53,6 +53,8 @@ typedef struct {
   size_t steps;   /* transitions computed since langs_begin_work() */
   uint32_t round; /* of searches for a string, which mark expressions with it */
   Lang any_character, any_text;
+  uint8_t ending[32]; /* [ending_size] the string that lang_ends_within() found last */
+  uint32_t ending_size;
   Failure failure;
   bool unsupported; /* what was refused last is valid, but cannot be held to exactly */
 } Langs;
@@ -128,9 +130,12 @@ Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`, which has one; bytes inside a character count
  * nothing. 0 where the search has a limit's length: then it may be more. */
 uint32_t lang_shortest(Langs *langs, Lang a);
+/* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), as lang_is_alive() and
+ * lang_shortest() find: the end of another string is tried before a search. */
+bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
 /* `a` with repetitions of at least LANG_RELAXED times at most made endless: a larger language with the same
  * strings of up to LANG_RELAXED characters, whose automaton is smaller. */
-#define LANG_RELAXED 64
+#define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
 /* `a` as an intersection with the strings of at most *max characters (LANG_NO_END: of any number) and the
  * language returned, as far as `a` is written so. */

@@ -119,6 +119,48 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
   return found ? m.best : 0;
 }
 
+/* Keeps the bytes of a shortest string of `a`, whose length has been found, if they are few. */
+static void keep_ending(Langs *langs, Lang a) {
+  langs->ending_size = 0;
+  while (!langs->nodes[a].has_empty && langs->ending_size < sizeof langs->ending) {
+    const uint32_t missing = lang_shortest(langs, a);
+    Lang next = LANG_NONE;
+    for (uint32_t class = 0; class < langs->classes.n && next == LANG_NONE; class ++) {
+      const unsigned char byte = langs->classes.first[class];
+      uint32_t rest;
+      next = lang_next(langs, a, byte);
+      if (next != LANG_NONE && known_shortest(langs, next, &rest) && rest + begins_character(byte) == missing)
+        langs->ending[langs->ending_size++] = byte;
+      else
+        next = LANG_NONE;
+    }
+    a = next;
+    if (a == LANG_NONE) break;
+  }
+  if (!langs->nodes[a].has_empty) langs->ending_size = 0;
+}
+
+/* True if the bytes that were kept last make a string of `a` with at most `left` characters. */
+static bool takes_ending(Langs *langs, Lang a, uint32_t left) {
+  for (uint32_t i = 0; i < langs->ending_size && a != LANG_NONE; i++) {
+    if (begins_character(langs->ending[i]) && left-- == 0) return false;
+    a = lang_next(langs, a, langs->ending[i]);
+  }
+  return langs->nodes[a].has_empty;
+}
+
+bool lang_ends_within(Langs *langs, Lang a, uint32_t left) {
+  uint32_t shortest;
+  if (a == LANG_NONE || langs->nodes[a].alive == 2) return false;
+  if (left == LANG_NO_END) return lang_is_alive(langs, a);
+  if (known_shortest(langs, a, &shortest)) return shortest <= left;
+  if (takes_ending(langs, a, left)) return langs->nodes[a].alive = 1, true;
+  if (!lang_is_alive(langs, a)) return false;
+  shortest = lang_shortest(langs, a);
+  if (known_shortest(langs, a, &shortest)) keep_ending(langs, a);
+  return shortest <= left;
+}
+
 /* True for S{min,max} with a max, where S is a set of characters. */
 static bool is_bounded(Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
