@@ -43,13 +43,27 @@ typedef struct {
 
 static Formula relaxed(Relax *r, Formula formula, bool positive);
 
+/* True if n more members may come whose keys ATOM_MEMBERS of the schema allows. */
+static bool has_keys_left(const Relax *r, uint32_t schema, uint32_t n) {
+  const SchemaSet *set = r->m->set;
+  const Schema *s = &set->schemas[schema];
+  if (!schema_is_false(s->additional) || s->patterns.count > 0) return true;
+  for (size_t i = 0; i < s->properties.count && n > 0; i++) {
+    const KeySchema *it = &s->properties.items[i];
+    if (schema_is_false(it->schema)) continue;
+    if (r->frame->order && key_order_rank(r->frame->order, it->key) <= r->frame->rank) continue;
+    n -= !frame_has_had(r->frame, set->keys[it->key].bytes, set->keys[it->key].size);
+  }
+  return n == 0;
+}
+
 /* One of an AND's parts: true if it and another part exclude each other, or too many keys are still
  * required. */
 static bool contradicts(const Relax *r, const FormulaNode *list) {
   const Formulas *f = formulas_of(r->m);
   const Formula *parts = f->lists + list->a;
-  const uint32_t all = list->atoms;
-  if (r->frame->kind == FRAME_OBJECT && !(all & ATOM_BIT(ATOM_HAS_KEY))) return false;
+  const uint32_t all = list->atoms, counted = ATOM_BIT(ATOM_HAS_KEY) | ATOM_BIT(ATOM_MIN_COUNT);
+  if (r->frame->kind == FRAME_OBJECT && !(all & counted)) return false;
   uint32_t required = 0, max = UINT32_MAX, min = 0;
   for (uint32_t i = 0; i < list->b; i++) {
     const FormulaNode *part = &f->nodes[parts[i]];
@@ -64,7 +78,9 @@ static bool contradicts(const Relax *r, const FormulaNode *list) {
     if (part->kind != FORMULA_ATOM) continue;
     if (part->atom == ATOM_ITEMS && min > 0 && schema_item(r->m->set, part->a, min - 1) == SCHEMA_FALSE)
       return true;
-    if (part->atom != ATOM_MEMBERS || required == 0) continue;
+    if (part->atom != ATOM_MEMBERS) continue;
+    if (min > r->frame->count && !has_keys_left(r, part->a, min - r->frame->count)) return true;
+    if (required == 0) continue;
     for (uint32_t j = 0; j < list->b; j++) {
       const FormulaNode *key = &f->nodes[parts[j]];
       if (key->kind != FORMULA_ATOM || key->atom != ATOM_HAS_KEY) continue;
@@ -429,9 +445,11 @@ bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank) {
   const ArenaMark mark = machine_mark(m);
   Frame *made = copy_frame(m, frame, frame->n_goals, 0);
   bool changed = false;
+  if (made) made->rank = rank;
   for (uint32_t i = 0; made && i < made->n_goals; i++) {
     made->numbers[i] = formula_map(formulas_of(m), made->numbers[i], ATOM_BIT(ATOM_HAS_KEY), skipped, &step);
     changed |= made->numbers[i] != frame->numbers[i];
+    changed |= (formulas_of(m)->nodes[made->numbers[i]].atoms & ATOM_BIT(ATOM_MIN_COUNT)) != 0;
   }
   const bool may = made && (!changed || is_possible(m, made));
   machine_release(m, mark);

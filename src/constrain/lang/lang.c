@@ -522,23 +522,6 @@ static bool has_witness(Langs *langs, Lang a, bool *multiple) {
   return false;
 }
 
-/* True if an AND has a MULTIPLE that only an exponent could still make true, and no string with one. */
-static bool lacks_exponent(Langs *langs, Lang a) {
-  LangNode part;
-  const LangNode node = langs->nodes[a];
-  if (node.kind != AND || !multiple_part(langs, a, &part) || !multiple_needs_exponent(langs, part))
-    return false;
-  Lang others = LANG_ALL;
-  for (uint32_t i = 0; i < node.b; i++) {
-    const Lang other = langs->lists[node.a + i];
-    if (langs->nodes[other].kind != MULTIPLE) others = lang_and(langs, others, other);
-  }
-  const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
-  const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
-  return !lang_is_alive(langs,
-                        lang_and(langs, others, lang_then(langs, digits, lang_then(langs, e, LANG_ALL))));
-}
-
 /* True if the expression has a MULTIPLE within a few levels. */
 static bool speaks_of_multiples(const Langs *langs, Lang a, int levels) {
   const LangNode *node = &langs->nodes[a];
@@ -550,6 +533,24 @@ static bool speaks_of_multiples(const Langs *langs, Lang a, int levels) {
   for (uint32_t i = 0; (node->kind == OR || node->kind == AND) && i < node->b; i++)
     if (speaks_of_multiples(langs, langs->lists[node->a + i], levels - 1)) return true;
   return false;
+}
+
+/* True if an AND has a MULTIPLE that only an exponent could still make true, and its parts that do not speak of
+ * multiples have no string with one. */
+static bool lacks_exponent(Langs *langs, Lang a) {
+  LangNode part;
+  const LangNode node = langs->nodes[a];
+  if (node.kind != AND || !multiple_part(langs, a, &part) || !multiple_needs_exponent(langs, part))
+    return false;
+  Lang others = LANG_ALL;
+  for (uint32_t i = 0; i < node.b; i++) {
+    const Lang other = langs->lists[node.a + i];
+    if (!speaks_of_multiples(langs, other, 8)) others = lang_and(langs, others, other);
+  }
+  const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
+  const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
+  return !lang_is_alive(langs,
+                        lang_and(langs, others, lang_then(langs, digits, lang_then(langs, e, LANG_ALL))));
 }
 
 bool lang_is_alive(Langs *langs, Lang a) {
@@ -581,8 +582,12 @@ bool lang_is_alive(Langs *langs, Lang a) {
       Lang next = lang_next(langs, reached[at].lang, langs->classes.first[class]);
       if (next == last) continue;
       last = next;
+      if (next == LANG_NONE || langs->nodes[next].alive == 2 || langs->nodes[next].round == round) continue;
+      if (most < MAX_SEARCHED && lacks_exponent(langs, next)) {
+        langs->nodes[next].alive = 2;
+        continue;
+      }
       LangNode *node = &langs->nodes[next];
-      if (next == LANG_NONE || node->alive == 2 || node->round == round) continue;
       node->round = round;
       found = node->plain || node->has_empty || node->alive == 1;
       if (found) {
