@@ -35,7 +35,8 @@ def large_schema(n=50):
     for i in range(n):
         refs = {f"part_{j}": {"$ref": f"#/$defs/kind_{(7 * i + j) % n}"} for j in range(5)}
         texts = {f"text_{i}_{j}": {"type": "string", "minLength": 3, "maxLength": 40 + j} for j in range(20)}
-        codes = {f"code_{i}_{j}": {"type": "string", "pattern": f"^[A-Z]{{2,{j + 3}}}-[0-9]+( [a-z]+)*$"} for j in range(20)}
+        codes = {f"code_{i}_{j}": {"type": "string", "pattern": f"^[A-Z]{{2,{j + 3}}}-[0-9]+( [a-z]+)*$"}
+                 for j in range(20)}
         words = {f"word_{i}_{j}": {"enum": [f"value {k} of {j}" for k in range(40)]} for j in range(20)}
         sizes = {f"size_{i}_{j}": {"type": "integer", "minimum": j, "maximum": 1000 * i + j} for j in range(20)}
         days = {f"day_{i}": {"type": "string", "format": "date-time"}, "more": {"oneOf": [ANY, {"type": "boolean"}]}}
@@ -80,15 +81,16 @@ def measure_rates(model, n):
     free = statistics.median(rates["free"])
     for name in FORMS:
         rate = statistics.median(rates[name])
-        print(f"{name}: {rate:.1f} tokens/s, {rate / free:.3f} of free, {forced[name]} of {n} tokens forced", flush=True)
+        print(f"{name}: {rate:.1f} tokens/s, {rate / free:.3f} of free, {forced[name]} of {n} tokens forced",
+              flush=True)
 
 
 def check_records(model, n):
     import jsonschema
     checker = jsonschema.Draft202012Validator(RECORD, format_checker=jsonschema.FormatChecker())
     text = "".join(f"Person number {i}, from town {i * 7 % 91}\n" for i in range(n)).encode()
-    results = answer(model, "--json-schema", json.dumps(RECORD), "--map", "-", "-p", "Invent a person: {}", "-s", "1", "-n", "200", "--require-stop",
-                     text=text)
+    results = answer(model, "--json-schema", json.dumps(RECORD), "--map", "-", "-p", "Invent a person: {}", "-s", "1",
+                     "-n", "200", "--require-stop", text=text)
     valid = sum(checker.is_valid(json.loads(result["text"])) for result in results)
     print(f"{valid} of {n} answers parse and validate")
 

@@ -555,7 +555,7 @@ void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32
   }
 }
 
-/* The same for a state of which few tokens are asked for. */
+/* The same as takes_token(), for few tokens: their states are not kept. */
 static bool takes_rest(LexMasks *masks, uint32_t exact, int32_t id, uint32_t left) {
   size_t size;
   const char *bytes = vocabulary_bytes(masks->v, id, &size);

@@ -105,14 +105,23 @@ Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointe
 
 /* --- opening */
 
+Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
+  Error inner;
+  const Status status = langs_check(&set->langs, &inner);
+  if (status == STATUS_OK) return status;
+  if (!set->langs.too_hard) return error_set(err, status, "%s", inner.text);
+  return error_set(err, status, "%s: the strings or numbers that fit here are too hard to find: %s",
+                   set->schemas[schema].pointer, inner.text);
+}
+
 #define MAX_SEARCHED_NOW ((size_t)4000) /* expressions of all numbers */
 
 /* Finds out now which beginnings of restricted numbers lead nowhere: the first mask of a number would have
  * to. */
-static void search_numbers(SchemaSet *set) {
+static Status search_numbers(SchemaSet *set, Error *err) {
   Langs *l = &set->langs;
   const size_t start = l->count;
-  if (l->divisors_count > 0) return; /* multiples have too many expressions */
+  if (l->divisors_count > 0) return STATUS_OK; /* multiples have too many expressions */
   for (uint32_t i = 0; i < set->count && l->count - start < MAX_SEARCHED_NOW; i++) {
     const Lang own = schema_numbers(set, i);
     if (own == LANG_ALL || own == LANG_NONE) continue;
@@ -123,7 +132,9 @@ static void search_numbers(SchemaSet *set) {
       lang_is_alive(l, lang_next(l, numbers, (unsigned char)*byte));
       lang_is_alive(l, lang_next(l, negative, (unsigned char)*byte));
     }
+    TRY(schema_check_strings(set, i, err));
   }
+  return STATUS_OK;
 }
 
 /* Makes every language and formula, so that what cannot be made is refused now. */
@@ -135,8 +146,9 @@ static Status make_all(SchemaSet *set, Error *err) {
     schema_formula(set, i, JSON_ARRAY);
     schema_formula(set, i, JSON_OBJECT);
     schema_member_keys(set, i);
+    TRY(schema_check_strings(set, i, err));
   }
-  search_numbers(set);
+  TRY(search_numbers(set, err));
   TRY(formulas_check(&set->formulas, err));
   return langs_check(&set->langs, err);
 }

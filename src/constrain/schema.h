@@ -142,6 +142,8 @@ uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
 /* --- the meaning of a schema; recursive over in-place subschemas */
 bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind); /* null, false, true */
 Lang schema_strings(SchemaSet *set, uint32_t schema);
+/* Refuses the schema, by its pointer, where its languages had failed by a limit on work. */
+Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err);
 Lang schema_numbers(SchemaSet *set, uint32_t schema);
 Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* of an array or object */
 /* The schemas of a member with this key, or of the item at `index`, by properties or items alone: an AND

@@ -71,6 +71,30 @@ static void keys_come_in_the_order_of_properties(void **state) {
   options = any_order;
 }
 
+/* minProperties counts the keys that are left, in their order. */
+static void keys_that_are_left_are_enough(void **state) {
+  (void)state;
+  const char *schema =
+      "{\"properties\": {\"a\": {}, \"b\": {}, \"c\": {}, \"d\": false}, \"minProperties\": 2, "
+      "\"additionalProperties\": false, \"type\": \"object\"}";
+  assert_int_equal(taken_of(schema, "{\"c\": 1, \"a\": 1}"), 17);
+  options = (SchemaOptions){.ordered_keys = true};
+  assert_int_equal(taken_of(schema, "{\"b\": 1, \"c\": 1}"), 17);
+  assert_int_equal(taken_of(schema, "{\"c"), 2);
+  options = any_order;
+}
+
+/* The fraction of no multiple of 7 is begun where no exponent may come. */
+static void no_beginning_of_a_multiple_leads_nowhere(void **state) {
+  (void)state;
+  const char *schema = "{\"multipleOf\": 7, \"not\": {\"multipleOf\": 3}}";
+  assert_int_equal(taken_of(schema, "8.89e2"), 7);
+  options = (SchemaOptions){.plain_integers = true};
+  assert_int_equal(taken_of(schema, "88."), 2);
+  assert_int_equal(taken_of(schema, "889"), 4);
+  options = any_order;
+}
+
 /* No spelling of a number escapes a verdict that its value decides. */
 static void numbers_are_judged_by_value_where_it_decides_later(void **state) {
   (void)state;
@@ -353,6 +377,8 @@ int main(void) {
       cmocka_unit_test(one_of_is_exclusive_where_branches_overlap),
       cmocka_unit_test(keys_come_in_the_order_of_properties),
       cmocka_unit_test(const_and_enum_hold_together),
+      cmocka_unit_test(keys_that_are_left_are_enough),
+      cmocka_unit_test(no_beginning_of_a_multiple_leads_nowhere),
       cmocka_unit_test(numbers_are_judged_by_value_where_it_decides_later),
       cmocka_unit_test(ends_are_tried_at_the_beginning),
       cmocka_unit_test(text_without_a_choice_is_forced),

@@ -134,7 +134,7 @@ static void short_strings_know_no_high_counts(void **state) {
   text[80] = 'a', text[81] = 'b';
   assert_true(!lang_contains(&langs, lang, text, 82) && lang_contains(&langs, relaxed, text, 82));
   assert_int_equal(relaxed, lang_relaxed(&langs, relaxed));
-  assert_int_equal(expression("(a{1,63}b)*"), lang_relaxed(&langs, expression("(a{1,63}b)*")));
+  assert_int_equal(expression("(a{1,47}b)*"), lang_relaxed(&langs, expression("(a{1,47}b)*")));
 }
 
 /* Characters of the shortest string, also from states whose searches met others. */
@@ -152,6 +152,20 @@ static void the_shortest_string_is_found(void **state) {
   const Lang lang = lang_text(&langs, expression("(?=.{7})(ab|\u3042c)*"));
   assert_int_equal(lang_shortest(&langs, lang_next(&langs, lang, 'a')), 7);
   assert_int_equal(lang_shortest(&langs, lang_next(&langs, lang, 0xe3)), 7);
+}
+
+/* The answers are those of searches, whatever string was found before. */
+static void ends_are_found_within_a_limit(void **state) {
+  (void)state;
+  const Lang lang = lang_text(&langs, expression("^(?!.*x)(?=.*9).{4,60}$")),
+             other = expression("^(?=.{6})[a-f]*$");
+  for (int turn = 0; turn < 2; turn++) {
+    assert_true(!lang_ends_within(&langs, lang, 3) && lang_ends_within(&langs, lang, 4));
+    assert_true(!lang_ends_within(&langs, other, 5) && lang_ends_within(&langs, other, 6));
+    assert_true(!lang_ends_within(&langs, lang_next(&langs, lang, 'a'), 2));
+    assert_true(lang_ends_within(&langs, lang_next(&langs, lang, 'a'), LANG_NO_END));
+    assert_false(lang_ends_within(&langs, lang_next(&langs, lang, 'x'), LANG_NO_END));
+  }
 }
 
 static void regular_expressions_match_as_ecma_has_it(void **state) {
@@ -245,6 +259,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(short_strings_know_no_high_counts, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(the_shortest_string_is_found, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(ends_are_found_within_a_limit, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(mistakes_in_expressions_name_their_place, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(formats_follow_their_rfcs, open_langs, close_langs),
   };

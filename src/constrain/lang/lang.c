@@ -26,6 +26,17 @@ Status langs_check(const Langs *langs, Error *err) {
   return failure_check(&langs->failure, err);
 }
 
+/* A limit on work is passed. */
+static void fail_limit(Langs *langs, const char *limit) {
+  Error message;
+  error_set(&message, STATUS_USAGE,
+            "%s (fewer patterns, multipleOf and counts that hold at once, by allOf, not or side by side, are "
+            "easier)",
+            limit);
+  langs->too_hard = true;
+  langs_fail(langs, STATUS_USAGE, message.text);
+}
+
 static bool no_memory(Langs *langs) {
   langs_fail(langs, STATUS_FAILED, "out of memory");
   return false;
@@ -53,7 +64,7 @@ Lang lang_node(Langs *langs, LangNode node) {
   for (NumberWalk w = number_table_walk(&langs->by_content, hash); number_walk_next(&w, &found);)
     if (equal(langs, &langs->nodes[found], &node)) return found;
   if (langs->count >= MAX_EXPRESSIONS) {
-    langs_fail(langs, STATUS_USAGE, "the automaton grows over 2,097,152 states");
+    fail_limit(langs, "the automaton grows over 2,097,152 states");
     return LANG_NONE;
   }
   if (!failure_grow(&langs->failure, &langs->nodes, &langs->capacity, langs->count + 1, sizeof *langs->nodes))
@@ -457,7 +468,7 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
   const LangNode *node = &langs->nodes[a];
   langs->steps += node->kind == AND || node->kind == OR ? node->b : 1;
   if (langs->steps > LANG_MAX_STEPS)
-    return langs_fail(langs, STATUS_USAGE, "over 800,000 steps of automata at once"), LANG_NONE;
+    return fail_limit(langs, "over 800,000 steps of automata at once"), LANG_NONE;
   if (node->kind == NOT || (node->kind == AND && node->b <= MAX_PARTS))
     return next_by_parts(langs, a, byte, next);
   ByteSet cell = {{~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
@@ -535,8 +546,8 @@ static bool speaks_of_multiples(const Langs *langs, Lang a, int levels) {
   return false;
 }
 
-/* True if an AND has a MULTIPLE that only an exponent could still make true, and its parts that do not speak of
- * multiples have no string with one. */
+/* True if an AND has a MULTIPLE that only an exponent could still make true, and its parts that do not speak
+ * of multiples have no string with one. */
 static bool lacks_exponent(Langs *langs, Lang a) {
   LangNode part;
   const LangNode node = langs->nodes[a];
@@ -601,7 +612,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
       found = true;
       mark_path(langs, reached, at);
     } else {
-      langs_fail(langs, STATUS_USAGE, "an intersection or complement has over 32,768 states");
+      fail_limit(langs, "an intersection or complement has over 32,768 states");
     }
   }
   for (size_t i = 0; !found && i < count && !has_failed(&langs->failure); i++)

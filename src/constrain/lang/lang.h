@@ -56,6 +56,7 @@ typedef struct {
   uint8_t ending[32]; /* [ending_size] the string that lang_ends_within() found last */
   uint32_t ending_size;
   Failure failure;
+  bool too_hard;    /* the failure is a limit on states or steps */
   bool unsupported; /* what was refused last is valid, but cannot be held to exactly */
 } Langs;
 
