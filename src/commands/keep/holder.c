@@ -1,8 +1,7 @@
 /* holder.c - see holder.h: the process, its socket and its calls. Called by: keep.c.
- * Always true: the socket is made under another name and renamed, so that who finds it can connect; calls
- * that
- *              are not this user's are closed without a word; standard streams are used until the model is
- *              ready, and not afterwards. */
+ * Always true: the socket is made under another name and renamed, so that a process which finds it can
+ *              connect. Connections of other users are closed without a message. Standard streams are used
+ *              until the model is ready, and not afterwards. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

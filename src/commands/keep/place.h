@@ -7,8 +7,8 @@
 #include "commands/answer/assistant.h"
 
 /* Text that agrees between two calls exactly if one can take the other's place in computing: the program's
- * file, the files of the model and the tokenizer (by their stamps), flags that override them, device flags.
- * */
+ * file, the files of the model and the tokenizer (by their stamps), flags that override them, and device
+ * flags. */
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
 
 /* "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory: refused (STATUS_FAILED) if others may enter it.
