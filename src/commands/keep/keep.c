@@ -112,26 +112,25 @@ static Status end_all(Error *err) {
 
 /* --- starting */
 
-static Status start(AssistantFlags *flags, int seconds, Error *err) {
-  Assistant a = {0};
+static Status start(const AssistantFlags *flags, int seconds, Error *err) {
+  ModelPlace place = {0};
+  Model *model = NULL;
   Remote *remote = NULL;
-  const char *asked = flags->keep.time;
-  flags->keep.time = "0"; /* the model is opened to know it, nothing else */
-  a.flags = flags;
-  Status status = model_place_find(&flags->model, &a.place, err);
-  if (status == STATUS_OK) status = model_place_open_known(&a.place, &flags->model, &a.model, err);
-  if (status == STATUS_OK) status = model_tokenizer_check(a.model, a.place.path, err);
-  flags->keep.time = asked;
+  Status status = model_place_find(&flags->model, &place, err);
+  if (status == STATUS_OK) status = model_place_open_known(&place, &flags->model, &model, err);
+  if (status == STATUS_OK) status = model_tokenizer_check(model, place.path, err);
   if (status == STATUS_OK)
-    status = keep_start(flags, &a.place, a.model,
-                        flags->answer.context == 0 ? a.model->config.max_position : flags->answer.context,
+    status = keep_start(flags, &place, model,
+                        flags->answer.context == 0 ? model->config.max_position : flags->answer.context,
                         seconds, &remote, err);
-  if (status == STATUS_OK)
-    print_note("%s: process %d keeps it on %s, context %d, %d sequences at once", a.place.name,
-               (int)remote_facts(remote)->pid, remote_facts(remote)->backend, remote_facts(remote)->n_ctx,
-               remote_facts(remote)->n_sequences);
+  if (status == STATUS_OK) {
+    const WireWelcome *facts = remote_facts(remote);
+    print_note("%s: process %d keeps it on %s, context %d, %d sequences at once", place.name, (int)facts->pid,
+               facts->backend, facts->n_ctx, facts->n_sequences);
+  }
   remote_close(remote);
-  assistant_release(&a);
+  model_close(model);
+  model_place_release(&place);
   return status;
 }
 
@@ -185,14 +184,13 @@ const Interface keep_interface = {
     .usage = "auk keep [--json]\nauk keep --stop\nauk keep -m MODEL [--keep TIME] [--foreground] [FLAGS]",
     .about =
         "Shows the processes of this user that keep a model in memory, with how many calls are connected\n"
-        "and how long each stays if there is no other. `auk --keep 10m -p TEXT` leaves one behind; `auk "
-        "keep\n"
-        "-m MODEL` starts one ahead of the first call. Later calls find it by themselves if the model's\n"
-        "files, this program, and the flags of the device are the same; what they print is the same bytes.\n"
-        "It answers many calls at once, keeps the keys of the last prompts, so that what begins alike is\n"
-        "not computed again, and ends when no call came for the time of --keep (here 10m by default), with\n"
-        "--stop, or when a call with another model needs its memory. Its socket is in $XDG_RUNTIME_DIR/auk\n"
-        "or /tmp/auk-UID, where no other user may enter.",
+        "and how long each stays if there is no other. `auk --keep 10m -p TEXT` leaves one behind; `auk\n"
+        "keep -m MODEL` starts one ahead of the first call. Later calls find it by themselves if the\n"
+        "model's files, this program, and the flags of the device are the same; what they print is the\n"
+        "same bytes. It answers many calls at once, keeps the keys of the last prompts, so that what\n"
+        "begins alike is not computed again, and ends when no call came for the time of --keep (here 10m\n"
+        "by default), with --stop, or when a call with another model needs its memory. Its socket is in\n"
+        "$XDG_RUNTIME_DIR/auk or /tmp/auk-UID, where no other user may enter.",
     .examples = "auk -m MODEL --keep 10m -p \"Why is the sky blue?\"\n"
                 "auk keep -m MODEL --keep 2h        # loads it now\n"
                 "auk keep                           # what is kept\n"

@@ -1,7 +1,6 @@
 /* remote.c - see remote.h. Called by: answer/assistant.c, answer/answer.c, answer/choose.c, map/map_many.c.
- * Always true: each request that was asked for and not ended has an entry in `asked`; messages about others
- * are
- *              those of requests that this call has cancelled, and are passed over. */
+ * Always true: each request that was asked for and not ended has an entry in `asked`. Messages about other
+ *              requests are passed over: this call has cancelled those. */
 #include "commands/keep/remote.h"
 
 #include <errno.h>
@@ -96,8 +95,8 @@ static Status add(Buffer *body, const void *bytes, size_t n, size_t size, Error 
   return n ? buffer_append(body, bytes, n * size, err) : STATUS_OK;
 }
 
-/* Sends the tokens that come next, or which may be next, for the sink has said so. */
-static Status send_turn(Remote *r, Asked *a, int vocab_size, Error *err) {
+/* Sends the forced tokens that the sink has asked for, or else the mask of the next token. */
+static Status send_turn(Remote *r, Asked *a, Error *err) {
   const GenerateOptions *options = &a->request.generate;
   WireReply reply;
   const uint64_t *mask = NULL;
@@ -109,7 +108,7 @@ static Status send_turn(Remote *r, Asked *a, int vocab_size, Error *err) {
   r->body.size = 0;
   TRY(add(&r->body, &reply, 1, sizeof reply, err));
   TRY(add(&r->body, a->generation.forced, (size_t)reply.n_forced, sizeof(int32_t), err));
-  if (mask) TRY(add(&r->body, mask, (size_t)(vocab_size + 63) / 64, sizeof *mask, err));
+  if (mask) TRY(add(&r->body, mask, (size_t)(r->facts.vocab_size + 63) / 64, sizeof *mask, err));
   a->n_coming = reply.n_forced;
   return wire_put(&r->wire, WIRE_REPLY, r->body.data, r->body.size, NULL, 0, err);
 }
@@ -176,7 +175,7 @@ static Status ask(Remote *r, const BatchRequest *request, const BatchJob *job, E
   a->n_coming = request->generate.n_forced;
   TRY(send_request(r, a, err));
   if (request->n_scored || !in_lockstep(&request->generate) || a->n_coming) return STATUS_OK;
-  a->result.status = send_turn(r, a, r->facts.vocab_size, &a->result.error);
+  a->result.status = send_turn(r, a, &a->result.error);
   return a->result.status ? end(r, a, job, true, err) : STATUS_OK;
 }
 
@@ -194,8 +193,7 @@ static Status broken(Error *err) {
 }
 
 /* *ended: the answer ends with this token. */
-static Status take_token(Remote *r, Asked *a, const char *body, size_t size, int vocab_size, bool *ended,
-                         Error *err) {
+static Status take_token(Remote *r, Asked *a, const char *body, size_t size, bool *ended, Error *err) {
   WireToken message;
   int32_t expected;
   TokenScore scores[MOST_BEST + 1];
@@ -213,7 +211,7 @@ static Status take_token(Remote *r, Asked *a, const char *body, size_t size, int
   a->generation.options = options;
   a->generation.result = &a->result.generated;
   TRY(generation_take(&a->generation, message.token, message.forced, ended, err));
-  return *ended || !in_lockstep(options) || a->n_coming ? STATUS_OK : send_turn(r, a, vocab_size, err);
+  return *ended || !in_lockstep(options) || a->n_coming ? STATUS_OK : send_turn(r, a, err);
 }
 
 static Status take_done(Asked *a, const char *body, size_t size, Error *err) {
@@ -259,7 +257,7 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
     return end(r, a, job, false, err);
   }
   if (kind != WIRE_TOKEN) return broken(err);
-  a->result.status = take_token(r, a, body, size, r->facts.vocab_size, &ended, &a->result.error);
+  a->result.status = take_token(r, a, body, size, &ended, &a->result.error);
   return a->result.status || ended ? end(r, a, job, true, err) : STATUS_OK;
 }
 

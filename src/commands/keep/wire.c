@@ -115,8 +115,10 @@ bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size) {
   const size_t left = wire->in.size - wire->in_used;
   if (left < sizeof head) return false;
   memcpy(&head, wire->in.data + wire->in_used, sizeof head);
-  if (head.size > WIRE_LARGEST) wire->ended = true;
-  if (wire->ended && head.size > WIRE_LARGEST) return false;
+  if (head.size > WIRE_LARGEST) {
+    wire->ended = true;
+    return false;
+  }
   if (left - sizeof head < head.size) return false;
   *kind = (WireKind)head.kind;
   *body = wire->in.data + wire->in_used + sizeof head;
