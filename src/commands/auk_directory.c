@@ -1,10 +1,12 @@
-/* auk_directory.c - see auk_directory.h.   Called by: cache.c, history.c. */
+/* auk_directory.c - see auk_directory.h.   Called by: cache.c, history.c, kept_chat.c, named_prompt.c,
+ * settings.c. */
 #include "commands/auk_directory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/file.h"
 
 /* Length without trailing slashes, so that "/" is extended to "/auk". */
 static int length_of(const char *directory) {
@@ -25,4 +27,14 @@ Status auk_directory(const char *variable, const char *below, char **path, Error
   if (status) buffer_release(&text);
   *path = text.data;
   return status;
+}
+
+Status auk_path(const char *variable, const char *below, const char *name, char **path, Error *err) {
+  char *directory;
+  *path = NULL;
+  TRY(auk_directory(variable, below, &directory, err));
+  if (!directory) return STATUS_OK;
+  *path = path_join(directory, name, err);
+  free(directory);
+  return *path ? STATUS_OK : STATUS_FAILED;
 }

@@ -6,3 +6,5 @@
 /* "$VARIABLE/auk", else "$HOME/BELOW/auk", in new memory; NULL if neither variable is an absolute path.
  * Creates nothing. */
 Status auk_directory(const char *variable, const char *below, char **path, Error *err);
+/* The same for what is called `name` in that directory. */
+Status auk_path(const char *variable, const char *below, const char *name, char **path, Error *err);

@@ -18,14 +18,9 @@
 static const char *const endings[] = {".md", ".txt", ""};
 enum { N_ENDINGS = sizeof endings / sizeof *endings };
 
-Status named_prompt_directory(char **directory, Error *err) {
-  char *own;
-  *directory = NULL;
-  TRY(auk_directory("XDG_CONFIG_HOME", ".config", &own, err));
-  if (!own) return STATUS_OK;
-  *directory = path_join(own, "prompts", err);
-  free(own);
-  return *directory ? STATUS_OK : STATUS_FAILED;
+/* The folder, in new memory; NULL if the environment names no place. */
+static Status find_directory(char **directory, Error *err) {
+  return auk_path("XDG_CONFIG_HOME", ".config", "prompts", directory, err);
 }
 
 /* --- names */
@@ -121,7 +116,7 @@ static Status find(const char *name, char **path, Error *err) {
     *path = path_join("", name, err);
     return *path ? STATUS_OK : STATUS_FAILED;
   }
-  TRY(named_prompt_directory(&directory, err));
+  TRY(find_directory(&directory, err));
   Status status = find_file(name, directory, path, err);
   if (status == STATUS_OK && !*path) status = refuse(name, directory, err);
   free(directory);
@@ -185,7 +180,7 @@ static Status list(const Options *o, const char *directory, Buffer *out, Error *
 
 static Status run(CommandCall *call, Error *err) {
   char *directory;
-  TRY(named_prompt_directory(&directory, err));
+  TRY(find_directory(&directory, err));
   if (!directory)
     return error_set(err, STATUS_USAGE, "neither XDG_CONFIG_HOME nor HOME names a place for prompts");
   Status status = list(call->options, directory, &call->out, err);

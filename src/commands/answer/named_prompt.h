@@ -4,8 +4,6 @@
 
 #include "base/buffer.h"
 
-/* The folder, in new memory; NULL if the environment names no place. */
-Status named_prompt_directory(char **directory, Error *err);
 /* Appends the text of the prompt without its last newline and with a NUL, and *path gets its file in new
  * memory. A name with a '/' is a file itself. An unknown name is STATUS_USAGE. */
 Status named_prompt_read(const char *name, Buffer *text, char **path, Error *err);

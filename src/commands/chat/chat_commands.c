@@ -100,7 +100,7 @@ static void clear(Dialogue *d) {
   d->attached.size = 0;
   d->reported_percent = 0;
   d->held.count = 0;
-  kept_leave(&d->continued.kept);
+  kept_release(&d->continued.kept);
   dialogue_note(d, "the conversation is forgotten");
 }
 
@@ -289,7 +289,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
     d->conversation = before;
   } else {
     conversation_release(&before);
-    kept_leave(&d->continued.kept); /* it is a chat of its own from here on */
+    kept_release(&d->continued.kept); /* it is a chat of its own from here on */
     d->unsaved = true;
     size_t n = d->conversation.count;
     bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;

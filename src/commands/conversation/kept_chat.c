@@ -20,18 +20,13 @@
 static const char ending[] = ".json";
 enum { N_ENDING = sizeof ending - 1, SLUG = 24 };
 
-Status kept_directory(char **directory, Error *err) {
-  char *own;
-  *directory = NULL;
-  TRY(auk_directory("XDG_STATE_HOME", ".local/state", &own, err));
-  if (!own) return STATUS_OK;
-  *directory = path_join(own, "chats", err);
-  free(own);
-  return *directory ? STATUS_OK : STATUS_FAILED;
+/* The folder, in new memory; NULL if the environment names no place. Creates nothing. */
+static Status find_directory(char **directory, Error *err) {
+  return auk_path("XDG_STATE_HOME", ".local/state", "chats", directory, err);
 }
 
 static Status need_directory(char **directory, Error *err) {
-  TRY(kept_directory(directory, err));
+  TRY(find_directory(directory, err));
   if (*directory) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "neither XDG_STATE_HOME nor HOME names a place for chats");
 }
@@ -167,7 +162,7 @@ Status kept_save(KeptChat *kept, const Conversation *c, ConversationHead head, b
   *moved = false;
   if (conversation_n_turns(c) + conversation_n_turns(&kept->forgotten) == 0) {
     if (kept->path && file_has_stamp(kept->path, &kept->stamp)) unlink(kept->path);
-    kept_leave(kept);
+    kept_release(kept);
     return STATUS_OK;
   }
   Conversation all = {0};
@@ -177,14 +172,10 @@ Status kept_save(KeptChat *kept, const Conversation *c, ConversationHead head, b
   return status;
 }
 
-void kept_leave(KeptChat *kept) {
+void kept_release(KeptChat *kept) {
   free(kept->path);
   conversation_release(&kept->forgotten);
   *kept = (KeptChat){0};
-}
-
-void kept_release(KeptChat *kept) {
-  kept_leave(kept);
 }
 
 /* --- the list */
@@ -212,7 +203,7 @@ static Status add(KeptList *list, const char *directory, const char *file, const
 
 Status kept_list(KeptList *list, Error *err) {
   char *directory;
-  TRY(kept_directory(&directory, err));
+  TRY(find_directory(&directory, err));
   if (!directory) return STATUS_OK;
   DIR *listing = opendir(directory);
   Status status = STATUS_OK;

@@ -11,9 +11,6 @@
 #include "base/file.h"
 #include "commands/conversation/conversation_file.h"
 
-/* The folder, in new memory; NULL if the environment names no place. Creates nothing. */
-Status kept_directory(char **directory, Error *err);
-
 typedef struct {
   char *path;             /* NULL: not written yet */
   FileStamp stamp;        /* of the file as this process read or wrote it */
@@ -26,8 +23,7 @@ typedef struct {
  * chat has another name now. */
 Status kept_save(KeptChat *kept, const Conversation *conversation, ConversationHead head, bool *moved,
                  Error *err);
-/* The next conversation gets a file of its own. */
-void kept_leave(KeptChat *kept);
+/* Lets go of the file: the next conversation gets one of its own. */
 void kept_release(KeptChat *kept);
 
 /* Reads a kept chat, NULL: the one that was written last, into an empty conversation and a zeroed KeptChat.

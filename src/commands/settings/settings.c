@@ -285,13 +285,8 @@ static Status check_text(const Settings *settings, Error *err) {
 
 Status settings_read(Settings *settings, Error *err) {
   enum { MOST_BYTES = 1 << 20 };
-  char *folder;
-  TRY(auk_directory("XDG_CONFIG_HOME", ".config", &folder, err));
-  if (!folder) return STATUS_OK;
-  settings->path = path_join(folder, "config", err);
-  free(folder);
-  if (!settings->path) return STATUS_FAILED;
-  if (!file_is_named(settings->path)) return STATUS_OK;
+  TRY(auk_path("XDG_CONFIG_HOME", ".config", "config", &settings->path, err));
+  if (!settings->path || !file_is_named(settings->path)) return STATUS_OK;
   TRY(file_refuse_waiting(settings->path, err));
   TRY(file_read(settings->path, MOST_BYTES, &settings->text, err));
   TRY(check_text(settings, err));
