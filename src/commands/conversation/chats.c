@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "commands/common.h"
 #include "commands/conversation/kept_chat.h"
 #include "commands/input_text.h"
+#include "terminal/console.h"
 
 typedef struct {
   bool json, names, all;
@@ -34,13 +34,6 @@ static TimeText time_text(int64_t ns, bool utc) {
   if (!strftime(out.text, sizeof out.text, utc ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d %H:%M", &parts))
     strcpy(out.text, "-");
   return out;
-}
-
-/* Columns of the terminal on standard output; 0: it is none, and nothing is cut. */
-static size_t terminal_columns(void) {
-  struct winsize size;
-  if (!output_is_terminal() || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
 }
 
 /* Appends a title of at most `most` characters. */
@@ -111,7 +104,8 @@ static Status put_entry(const Options *o, Buffer *out, const KeptEntry *entry, i
 }
 
 static Status write_list(const Options *o, const KeptList *list, Buffer *out, Error *err) {
-  const size_t columns = terminal_columns();
+  /* 0: titles are not cut */
+  const size_t columns = output_is_terminal() ? (size_t)terminal_columns(STDOUT_FILENO) : 0;
   bool first = true;
   int width = 4;
   for (size_t i = 0; i < list->count; i++) {
