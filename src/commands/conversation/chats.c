@@ -89,8 +89,8 @@ static Status put_entry(const Options *o, Buffer *out, const KeptEntry *entry, i
                         bool *first, Error *err) {
   ConversationHead head = {0};
   Error reason;
-  Status status = conversation_load_head(entry->path, &head, &reason);
-  if (status != STATUS_OK) {
+  Status status = STATUS_OK;
+  if (conversation_load_head(entry->path, &head, &reason) != STATUS_OK) {
     print_note("%s", reason.text);
   } else if (o->json) {
     status = buffer_append_string(out, *first ? "[" : ",\n ", err);
@@ -100,7 +100,7 @@ static Status put_entry(const Options *o, Buffer *out, const KeptEntry *entry, i
     status = put_line(out, entry, &head, width, columns, err);
   }
   conversation_head_release(&head);
-  return status == STATUS_USAGE || status == STATUS_FAILED ? STATUS_OK : status;
+  return status;
 }
 
 static Status write_list(const Options *o, const KeptList *list, Buffer *out, Error *err) {
