@@ -204,6 +204,11 @@ bool file_is_directory(const char *path) {
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool name_ends_with(const char *name, const char *end) {
+  const size_t length = strlen(name), n = strlen(end);
+  return length >= n && strcmp(name + length - n, end) == 0;
+}
+
 char *path_join(const char *directory, const char *name, Error *err) {
   size_t length = strlen(directory);
   bool slash = length > 0 && directory[length - 1] != '/';

@@ -52,6 +52,9 @@ bool file_is_directory(const char *path);
  * Files, directories and missing files pass: opening them reports any other failure. */
 Status file_refuse_waiting(const char *path, Error *err);
 
+/* True if the name, of a file or anything else, ends so. */
+bool name_ends_with(const char *name, const char *end);
+
 /* "directory/name" in new memory, NULL with err set when out of memory. */
 char *path_join(const char *directory, const char *name, Error *err);
 /* The part of `path` before its last component, or ".", likewise in new memory. */

@@ -41,11 +41,6 @@ static bool is_block(const char *name) {
          is_like(name, "xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx.rs");
 }
 
-static bool ends_with(const char *name, const char *suffix) {
-  const size_t length = strlen(name), n = strlen(suffix);
-  return length >= n && strcmp(name + length - n, suffix) == 0;
-}
-
 static Status add(PrefixList *list, const char *name, const struct stat *info, Error *err) {
   TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "cached files", err));
   PrefixEntry *entry = &list->items[list->count++];
@@ -76,7 +71,8 @@ static Status list_names(const char *directory, const char *prefix, const char *
   while (status == STATUS_OK && list->count < most && (entry = readdir(listing))) {
     struct stat info;
     bool ours = is_block(entry->d_name) || is_like(entry->d_name, "known-xxxxxxxxxxxxxxxx");
-    ours = ours && strncmp(entry->d_name, prefix, strlen(prefix)) == 0 && ends_with(entry->d_name, suffix);
+    ours =
+        ours && strncmp(entry->d_name, prefix, strlen(prefix)) == 0 && name_ends_with(entry->d_name, suffix);
     if ((!ours && !(clean && entry->d_name[0] == '.')) ||
         fstatat(dirfd(listing), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
       continue;

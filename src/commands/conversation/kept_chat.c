@@ -210,9 +210,7 @@ Status kept_list(KeptList *list, Error *err) {
   if (!listing && errno != ENOENT) status = system_error(directory, "read it", err);
   for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));) {
     struct stat info;
-    const size_t size = strlen(entry->d_name);
-    const bool named = size > N_ENDING && strcmp(entry->d_name + size - N_ENDING, ending) == 0;
-    if (!named || entry->d_name[0] == '.') continue;
+    if (entry->d_name[0] == '.' || !name_ends_with(entry->d_name, ending)) continue;
     if (fstatat(dirfd(listing), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (S_ISREG(info.st_mode)) status = add(list, directory, entry->d_name, &info, err);
   }

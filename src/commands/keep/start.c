@@ -250,11 +250,6 @@ Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Mo
 
 /* --- all holders of this user */
 
-static bool ends_in(const char *name, const char *ending) {
-  const size_t length = strlen(name), n = strlen(ending);
-  return length > n && strcmp(name + length - n, ending) == 0;
-}
-
 static Status visit_socket(const char *path, KeepVisit *visit, void *user, Error *err) {
   int socket = -1;
   pid_t pid;
@@ -271,7 +266,7 @@ Status keep_each(KeepVisit *visit, void *user, Error *err) {
   struct dirent *entry;
   Status status = STATUS_OK;
   while (open_directory && status == STATUS_OK && (entry = readdir(open_directory))) {
-    if (!ends_in(entry->d_name, ".sock")) continue;
+    if (!name_ends_with(entry->d_name, ".sock")) continue;
     char *path = path_join(directory, entry->d_name, err);
     status = path ? visit_socket(path, visit, user, err) : STATUS_FAILED;
     free(path);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "commands/common.h"
 #include "commands/map/map_blocks.h"
 #include "commands/map/map_shard.h"
@@ -130,19 +131,14 @@ static Status add_shard(MergeParts *m, const char *path, Error *err) {
   return count(m, part, err);
 }
 
-/* OUT.* has the files beside the results too, perhaps without these. */
-static bool is_beside_results(const char *path) {
-  const size_t size = strlen(path), n = sizeof ending - 1;
-  return size > n && strcmp(path + size - n, ending) == 0;
-}
-
 static Status open_shards(MergeParts *m, const char *const *paths, size_t n_paths, Error *err) {
   for (size_t i = 0; i < n_paths; i++) {
     if (file_is_directory(paths[i]))
       return error_set(err, STATUS_USAGE, "%s is a directory: the directory of --claim stands alone",
                        paths[i]);
     if (!file_exists(paths[i])) return error_set(err, STATUS_FAILED, "%s: there is no such file", paths[i]);
-    if (!is_beside_results(paths[i])) TRY(add_shard(m, paths[i], err));
+    /* OUT.* has the files beside the results too, perhaps without these. */
+    if (!name_ends_with(paths[i], ending)) TRY(add_shard(m, paths[i], err));
   }
   if (m->parts) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s: there are no results beside it (OUT.I-of-N)", paths[0]);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/config/architectures.h"
 #include "model/files/hf_tensors.h"
 
@@ -168,16 +169,11 @@ static Status load_multi_token(const char *path, const ModelConfig *target, Mode
 
 /* --- opening */
 
-static bool ends_with(const char *name, const char *end) {
-  const size_t n = strlen(name), m = strlen(end);
-  return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 /* t2d repeats what d2t says; the verifier's are the target's own, for training. */
 static bool is_of_no_use(const StoredTensor *tensor) {
   return strcmp(tensor->name, "t2d") == 0 || strncmp(tensor->name, "verifier_", 9) == 0 ||
-         strcmp(tensor->name, "lm_head.weight") == 0 || ends_with(tensor->name, "rotary_emb.inv_freq") ||
-         ends_with(tensor->name, "_scale") || ends_with(tensor->name, ".weight_shape");
+         strcmp(tensor->name, "lm_head.weight") == 0 || name_ends_with(tensor->name, "rotary_emb.inv_freq") ||
+         name_ends_with(tensor->name, "_scale") || name_ends_with(tensor->name, ".weight_shape");
 }
 
 static Status refuse_unknown(const Model *model, Error *err) {

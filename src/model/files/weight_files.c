@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 
 #define SINGLE_NAME "model.safetensors"
@@ -127,11 +128,6 @@ static Status open_index(Opener *opener) {
   return status;
 }
 
-static bool ends(const char *name, const char *suffix) {
-  size_t n = strlen(name), m = strlen(suffix);
-  return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
 /* Files of other formats, in order of precedence, with advice. */
 static const struct {
   const char *prefix, *suffix, *advice;
@@ -165,7 +161,7 @@ static const struct {
 /* Index of the format of a file, or N_INSTEAD. */
 static size_t kind_of(const char *name) {
   for (size_t kind = 0; kind < N_INSTEAD; kind++)
-    if (strstr(name, instead[kind].prefix) == name && ends(name, instead[kind].suffix)) return kind;
+    if (strstr(name, instead[kind].prefix) == name && name_ends_with(name, instead[kind].suffix)) return kind;
   return N_INSTEAD;
 }
 
