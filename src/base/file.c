@@ -58,6 +58,12 @@ Status file_stamp(const char *path, FileStamp *stamp, Error *err) {
   return STATUS_OK;
 }
 
+Status file_stamp_write(const FileStamp *s, Buffer *out, Error *err) {
+  return buffer_printf(out, err, "%llx:%llx %llu %lld %lld", (unsigned long long)s->device,
+                       (unsigned long long)s->inode, (unsigned long long)s->size, (long long)s->changed_ns,
+                       (long long)s->status_changed_ns);
+}
+
 bool file_has_stamp(const char *path, const FileStamp *stamp) {
   struct stat info;
   if (stat(path, &info) != 0) return false;

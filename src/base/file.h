@@ -28,6 +28,8 @@ Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
 /* The stamp of the file at `path`. */
 Status file_stamp(const char *path, FileStamp *stamp, Error *err);
+/* Appends a stamp as text: two stamps are equal exactly if their texts are. */
+Status file_stamp_write(const FileStamp *stamp, Buffer *out, Error *err);
 /* True if the file at `path` now has this stamp. */
 bool file_has_stamp(const char *path, const FileStamp *stamp);
 /* True if the file was written to in place since it had this stamp, so that a mapping of it holds other

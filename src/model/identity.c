@@ -45,10 +45,9 @@ Status model_stamps(const Model *model, Buffer *text, Error *err) {
   TRY(buffer_printf(text, err, "config %016llx%016llx\n", (unsigned long long)model->config.content.a,
                     (unsigned long long)model->config.content.b));
   for (size_t i = 0; (file = model_file(model, i)); i++) {
-    const FileStamp *s = &file->stamp;
-    TRY(buffer_printf(text, err, "weights %llx:%llx %llu %lld %lld\n", (unsigned long long)s->device,
-                      (unsigned long long)s->inode, (unsigned long long)s->size, (long long)s->changed_ns,
-                      (long long)s->status_changed_ns));
+    TRY(buffer_append_string(text, "weights ", err));
+    TRY(file_stamp_write(&file->stamp, text, err));
+    TRY(buffer_append(text, "\n", 1, err));
   }
   return STATUS_OK;
 }

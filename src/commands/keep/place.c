@@ -20,12 +20,11 @@
 /* --- the key */
 
 static Status add_stamp(Buffer *key, const char *what, const char *path, Error *err) {
-  struct stat s;
-  if (!path || stat(path, &s) != 0) return buffer_printf(key, err, "%s none\n", what);
-  return buffer_printf(key, err, "%s %llx:%llx %lld %lld.%09ld %lld.%09ld\n", what,
-                       (unsigned long long)s.st_dev, (unsigned long long)s.st_ino, (long long)s.st_size,
-                       (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec, (long long)s.st_ctim.tv_sec,
-                       s.st_ctim.tv_nsec);
+  FileStamp stamp;
+  if (!path || file_stamp(path, &stamp, NULL) != STATUS_OK) return buffer_printf(key, err, "%s none\n", what);
+  TRY(buffer_printf(key, err, "%s ", what));
+  TRY(file_stamp_write(&stamp, key, err));
+  return buffer_append(key, "\n", 1, err);
 }
 
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err) {
