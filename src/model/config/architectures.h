@@ -184,9 +184,6 @@ Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text
 /* The rules of quantization are not more than linear layers. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err);
 
-/* Fills all that a drafter's config.json says (draft.c); *is_draft is false, and nothing is filled, if it is
- * that of another model. */
-Status config_parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft);
 /* Refuses a drafter where a model is expected (draft.c). */
 Status config_refuse_draft(const ConfigReader *r);
 /* Refuses a drafter that does not fit the target, and fills what depends on it (draft.c). */

@@ -189,7 +189,8 @@ static Status parse_assistant(const ConfigReader *r, ModelConfig *config) {
   return config_parse_quantization(r, &text, config);
 }
 
-Status config_parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft) {
+/* Fills all that the file says; *is_draft is false, and nothing is filled, if it is that of another model. */
+static Status parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft) {
   DraftConfig *draft = &config->draft;
   TRY(find_kind(r, &draft->kind));
   *is_draft = draft->kind != DRAFT_NONE;
@@ -271,50 +272,51 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
 
 /* --- files */
 
-static Status read_file(const char *directory, const ModelConfig *target, ModelConfig *config, bool *is_draft,
-                        Error *err) {
+typedef struct {
   MappedFile file;
-  Json *tree = NULL;
-  ConfigReader r;
+  Json *tree;
+  ConfigReader reader;
+} OpenConfig; /* starts zeroed; close it also after a failure */
+
+static Status open_config(const char *directory, OpenConfig *c, Error *err) {
   char *path = path_join(directory, "config.json", err);
-  if (!path) return STATUS_FAILED;
-  Status status = file_map(path, STATUS_MODEL, &file, err);
-  if (status == STATUS_OK) {
-    status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
-    if (status == STATUS_OK) status = config_parse_draft(&r, config, is_draft);
-    if (status == STATUS_OK && *is_draft) status = config_limit_rules(path, config, err);
-    if (status == STATUS_OK && *is_draft && target) status = config_fit_draft(path, target, config, err);
-    json_free(tree);
-    file_unmap(&file);
-  }
+  Status status = path ? file_map(path, STATUS_MODEL, &c->file, err) : STATUS_FAILED;
   free(path);
-  return status;
+  TRY(status);
+  return reader_open(c->file.path, (const char *)c->file.data, c->file.size, &c->tree, &c->reader, err);
+}
+
+static void close_config(OpenConfig *c) {
+  json_free(c->tree);
+  file_unmap(&c->file);
+}
+
+static Status load(const OpenConfig *c, const char *directory, const ModelConfig *target, ModelConfig *config,
+                   Error *err) {
+  bool is_draft;
+  TRY(parse_draft(&c->reader, config, &is_draft));
+  if (!is_draft)
+    return error_set(err, STATUS_MODEL,
+                     "%s: config.json is not that of an EAGLE-3, DFlash or Gemma 4 drafter", directory);
+  TRY(config_limit_rules(c->file.path, config, err));
+  return target ? config_fit_draft(c->file.path, target, config, err) : STATUS_OK;
 }
 
 Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err) {
-  bool is_draft = false;
+  OpenConfig c = {.tree = NULL};
   *config = (ModelConfig){0};
-  TRY(read_file(directory, target, config, &is_draft, err));
-  if (is_draft) return STATUS_OK;
-  return error_set(err, STATUS_MODEL, "%s: config.json is not that of an EAGLE-3, DFlash or Gemma 4 drafter",
-                   directory);
+  Status status = open_config(directory, &c, err);
+  if (status == STATUS_OK) status = load(&c, directory, target, config, err);
+  close_config(&c);
+  return status;
 }
 
 Status config_is_draft(const char *directory, bool *is_draft, Error *err) {
-  MappedFile file;
-  Json *tree = NULL;
-  ConfigReader r;
+  OpenConfig c = {.tree = NULL};
   DraftKind kind = DRAFT_NONE;
-  char *path = path_join(directory, "config.json", err);
-  if (!path) return STATUS_FAILED;
-  Status status = file_map(path, STATUS_MODEL, &file, err);
-  if (status == STATUS_OK) {
-    status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
-    if (status == STATUS_OK) status = find_kind(&r, &kind);
-    json_free(tree);
-    file_unmap(&file);
-  }
-  free(path);
+  Status status = open_config(directory, &c, err);
+  if (status == STATUS_OK) status = find_kind(&c.reader, &kind);
+  close_config(&c);
   *is_draft = kind != DRAFT_NONE;
   return status;
 }
