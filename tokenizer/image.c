@@ -8,7 +8,6 @@
  * Always true: an image is read by the build that wrote it, in a process of the same user, through a
  *              descriptor that came from the writer: its bytes are trusted as memory is. */
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

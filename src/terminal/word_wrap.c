@@ -5,8 +5,6 @@
  *              `passing`. */
 #include "terminal/word_wrap.h"
 
-#include <string.h>
-
 #include "base/utf8.h"
 #include "terminal/cells.h"
 

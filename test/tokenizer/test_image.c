@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include <fcntl.h>
 #include <glob.h>
 #include <string.h>
 #include <sys/mman.h>

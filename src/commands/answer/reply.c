@@ -3,7 +3,6 @@
  *              error. */
 #include "commands/answer/reply.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #include "commands/chat/text_editor.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

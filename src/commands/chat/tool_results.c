@@ -7,7 +7,6 @@
 #include "commands/chat/shell_command.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
-#include "terminal/console.h"
 
 enum { MOST_RESULT = 1 << 20 }; /* bytes that --tool-command may write */
 

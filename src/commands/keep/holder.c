@@ -2,7 +2,6 @@
  * Always true: the socket is made under another name and renamed, so that a process which finds it can
  *              connect. Connections of other users are closed without a message. Standard streams are used
  *              until the model is ready, and not afterwards. */
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

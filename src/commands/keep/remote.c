@@ -3,7 +3,6 @@
  *              requests are passed over: this call has cancelled those. */
 #include "commands/keep/remote.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>

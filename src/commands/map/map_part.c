@@ -1,7 +1,6 @@
 /* map_part.c - see map_part.h.   Called by: map.c, map_blocks.c, merge.c.   Calls: map_records.c. */
 #include "commands/map/map_part.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * Called by: main.c.   Calls: merge_parts.c.
  * Always true: what is written is what one run over all records would have written with --resume, byte for
  *              byte; nothing is written unless every result is there, and a file (-o) appears whole. */
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "base/file.h"

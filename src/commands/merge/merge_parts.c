@@ -1,7 +1,6 @@
 /* merge_parts.c - see merge_parts.h.   Called by: merge.c.   Calls: map_results.c, map_claim.c. */
 #include "commands/merge/merge_parts.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * from files are escaped, so that a terminal does not obey their control characters. */
 #include "commands/models/inspect.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/size_text.h"

@@ -2,7 +2,6 @@
  * the CPU, and the speed that the bytes on each side allow. Called by: inspect.c, inspect_json.c. */
 #include "base/size_text.h"
 #include "commands/device.h"
-#include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
 #include "engine/step_cost.h"
 

@@ -4,7 +4,6 @@
  * integrations/heterogeneity/configuration_utils.py.
  * Always true afterwards: in every layer n_heads is a multiple of n_kv_heads; layers of one kind (with or
  *                         without a window) have as many heads of the same size. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

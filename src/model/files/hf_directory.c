@@ -2,7 +2,6 @@
  *
  * Called by: open.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c.
  * Tensor names are those of transformers (layers.c). No weights but the norms are read here. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
