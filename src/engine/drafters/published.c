@@ -33,7 +33,8 @@ typedef struct {
   float *states;                /* [CHUNK][n_states * target_hidden] */
   float *last;                  /* [n_states * target_hidden] */
   float *final_norm;            /* [target_hidden] the target's, for states after it; NULL: not used */
-  float *logits, *all_logits;   /* [vocab_size], [target_vocab] */
+  float *logits, *all_logits;   /* [vocab_size]; [target_vocab] -INFINITY but for tokens of
+                                   target_ids, NULL without these */
   int first, n_rows;
   bool has_last, started;
   int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the first of `states` */
@@ -179,10 +180,7 @@ static Status pick(Published *p, const DraftText *text, int row, int index, int3
   settings.presence_penalty = settings.frequency_penalty = 0;
   TRY(p->backend->read_logits(p->state, row, p->logits, err));
   p->logits_row = row;
-  if (ids) {
-    for (int i = 0; i < p->draft.target_vocab; i++) p->all_logits[i] = -INFINITY;
-    for (int i = 0; i < n; i++) p->all_logits[ids[i]] = p->logits[i];
-  }
+  for (int i = 0; ids && i < n; i++) p->all_logits[ids[i]] = p->logits[i];
   TRY(sampler_set(p->sampler, &settings, err));
   sampler_set_draws(p->sampler, sampler_draws(text->sampler) + (uint64_t)index);
   return sampler_pick(p->sampler, ids ? p->all_logits : p->logits, id, err);
@@ -305,6 +303,13 @@ static Status take_final_norm(Published *p, Error *err) {
   return STATUS_OK;
 }
 
+static Status take_all_logits(Published *p, Error *err) {
+  const int n = p->draft.target_vocab;
+  if (!(p->all_logits = take_floats((size_t)n, err))) return STATUS_FAILED;
+  for (int i = 0; i < n; i++) p->all_logits[i] = -INFINITY;
+  return STATUS_OK;
+}
+
 static Status open_all(Published *p, const PublishedOptions *options, Error *err) {
   const size_t rows = CHUNK, width = (size_t)p->draft.target_hidden;
   const SamplerSettings settings = {.top_p = 1, .repetition_penalty = 1};
@@ -313,7 +318,7 @@ static Status open_all(Published *p, const PublishedOptions *options, Error *err
   if (!(p->states = take_floats(rows * state_floats(p), err))) return STATUS_FAILED;
   if (!(p->last = take_floats(state_floats(p), err))) return STATUS_FAILED;
   if (!(p->logits = take_floats((size_t)p->model->config.vocab_size, err))) return STATUS_FAILED;
-  if (!(p->all_logits = take_floats((size_t)p->draft.target_vocab, err))) return STATUS_FAILED;
+  if (p->model->draft.target_ids) TRY(take_all_logits(p, err));
   TRY(take_final_norm(p, err));
   TRY(sampler_open(&settings,
                    p->model->draft.target_ids ? p->draft.target_vocab : p->model->config.vocab_size,
