@@ -40,7 +40,9 @@ bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant)
   return flags->usage || assistant->answer.verbose;
 }
 
-bool reply_has_person(void) {
+/* True if both outputs are terminals: a person reads both. With standard output in a pipe, figures and a
+ * spinner would garble the screen of its reader (a pager). */
+static bool has_person(void) {
   return progress_is_terminal() && output_is_terminal();
 }
 
@@ -48,7 +50,7 @@ static void print_figures(const Reply *reply, const AnswerResult *result) {
   const Assistant *a = reply->assistant;
   if (reply_shows_usage(reply->flags, a->flags)) {
     answer_print_usage(result);
-  } else if (reply_has_person()) {
+  } else if (has_person()) {
     const bool dim = terminal_has_colours(STDERR_FILENO) && !a->flags->answer.plain;
     fprintf(stderr, "%s%s%s\n", dim ? style_begin(STYLE_DIM) : "", answer_figures(result, a).text,
             dim ? style_end(STYLE_DIM) : "");
@@ -194,7 +196,7 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
   reply->show.user = reply;
   show_begin(&reply->show);
   reply->spinner = (Spinner){.is_on = terminal_takes_escapes(STDERR_FILENO),
-                             .turns = reply_has_person(),
+                             .turns = has_person(),
                              .dim = terminal_has_colours(STDERR_FILENO) && !a->flags->answer.plain,
                              .screen = STDERR_FILENO};
   spinner_begin(&reply->spinner);

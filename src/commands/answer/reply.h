@@ -42,9 +42,6 @@ typedef struct {
 } Reply;           /* starts zeroed; release with reply_release() */
 
 bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant); /* -u or -v asks for it */
-/* True if both outputs are terminals: a person reads both. With standard output in a pipe, figures and a
- * spinner would garble the screen of its reader (a pager). */
-bool reply_has_person(void);
 Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
                           Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
