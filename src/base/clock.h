@@ -14,6 +14,16 @@ static inline double clock_ms(void) {
   return clock_of(CLOCK_MONOTONIC);
 }
 
+/* The time of a clock `ms` from now, for waits that end then. */
+static inline struct timespec clock_after(clockid_t clock, double ms) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  const long long ns = now.tv_nsec + (long long)(ms * 1e6);
+  now.tv_sec += (time_t)(ns / 1000000000);
+  now.tv_nsec = (long)(ns % 1000000000);
+  return now;
+}
+
 /* Time that this thread computes: what else runs on the machine matters little. */
 static inline double clock_thread_ms(void) {
   return clock_of(CLOCK_THREAD_CPUTIME_ID);

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -46,11 +45,7 @@ static void *turn(void *spinner) {
   Spinner *s = spinner;
   pthread_mutex_lock(&s->lock);
   while (s->running) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += TURN_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    const struct timespec until = clock_after(CLOCK_REALTIME, TURN_MS);
     if (pthread_cond_timedwait(&s->end, &s->lock, &until) != ETIMEDOUT || !s->running || !is_due(s)) continue;
     s->turn++;
     draw(s);

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -47,11 +46,7 @@ static void *live(void *given) {
   unsigned long long number = 1;
   pthread_mutex_lock(&life->lock);
   while (!life->ends) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const long long ns = until.tv_nsec + (long long)(life->every_ms * 1e6);
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
+    const struct timespec until = clock_after(CLOCK_MONOTONIC, life->every_ms);
     pthread_cond_timedwait(&life->ending, &life->lock, &until);
     if (!life->ends) write_number(life->path, ++number, NULL);
   }

@@ -11,8 +11,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "commands/common.h"
 #include "commands/map/map_run.h"
 
@@ -223,11 +223,7 @@ static bool others_live(const Lane *lane) {
 
 /* Waits until another lane has changed something, or input may have come: no lane waits in read(). */
 static void wait_for_change(Many *many) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += WAIT_MS * 1000000L;
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
+  const struct timespec until = clock_after(CLOCK_REALTIME, WAIT_MS);
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
 }
 
