@@ -332,7 +332,7 @@ static void find_wide(Machine *m, uint32_t index) {
 const Lex *lex_classes(Machine *m, uint32_t index) {
   if (m->lexes[index].classed) return &m->lexes[index];
   uint64_t none = 0, any = 0;
-  for (int byte = 0x20; byte < 0xc0; byte++) {
+  for (int byte = m->lexes[index].number ? 0 : 0x20; byte < 0xc0; byte++) {
     const uint64_t bit = CLASS_BIT(class_of_byte((unsigned char)byte));
     if (lex_next(m, index, (unsigned char)byte) != LEX_NONE) {
       any |= bit;

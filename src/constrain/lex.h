@@ -49,7 +49,7 @@ bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);
 bool lex_takes_plainly(Machine *m, uint32_t lex, const char *bytes, size_t size, uint32_t left);
 /* Characters that the string has at least after this state of lex_alone(). */
 uint32_t lex_shortest(Machine *m, uint32_t lex);
-/* The state with all, any, wide and between found. PRECOND a string's */
+/* The state with all, any, wide and between found. */
 const Lex *lex_classes(Machine *m, uint32_t lex);
 /* True if the string's quote may follow, or the number may end. */
 bool lex_may_end(const Machine *m, uint32_t lex);

@@ -69,6 +69,7 @@ typedef struct {
   uint32_t mark;      /* of lexes in states */
   uint32_t min_depth; /* characters after which it may end rather than lose a class */
   uint32_t depth, n;
+  bool ends;                                     /* at some state that is reached */
   uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
 } Plan;
 
@@ -81,6 +82,7 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
 /* Adds the state after a character of the class; false if the plan's classes had to change. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
+  p->ends |= lex_may_end(p->masks->m, state);
   if (p->masks->m->lexes[state].mark == p->mark) return true;
   const uint64_t missing = p->whole & ~lex_classes(p->masks->m, state)->all;
   if (missing && at < p->min_depth) {
@@ -172,6 +174,7 @@ static bool plan_whole(Plan *p, uint32_t lex) {
   p->at[0] = 0;
   p->depth = UINT32_MAX;
   p->others = 0;
+  p->ends = false;
   for (uint32_t i = 0; i < p->n; i++) {
     p->others |= lex_classes(p->masks->m, p->states[i])->any;
     for (uint64_t classes = p->whole; classes; classes &= classes - 1)
@@ -188,7 +191,10 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     while ((i == 0 || made->plans[0].depth < MAX_DEPTH) && !plan_whole(&p, lex)) continue;
     made->plans[i] = (LexPlan){.whole = p.whole, .depth = p.depth};
     if (i == 0) made->others = p.others;
+    made->ends |= p.ends;
   }
+  /* The ends are found by walks alone. */
+  if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }
 
@@ -347,6 +353,7 @@ typedef struct {
   LexMask *made;
   const Trie *trie;
   bool exits; /* note the quotes that end the string */
+  bool ends;  /* note where the part of a grammar may end */
   bool measured;
   int plans_left;
 } Inside;
@@ -382,6 +389,7 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough)
     in->plans_left--;
     make_plan(in->masks, lex, here);
   }
+  if (in->ends && here->ends) return false;
   if (in->measured && !here->bounded) bound_plans(in->masks, lex, here);
   const uint64_t below = v->tokens.below[node];
   const uint32_t height = v->height[node];
@@ -433,6 +441,8 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
     const uint64_t classes = path | CLASS_BIT(v->class_of[byte]);
     const bool adds = t->entries[node] < t->entries[node + 1] && !in_plans(made, classes, n_before + 1);
     if (adds && !add_values(in, node, node + 1, enough_after(in, next, n_before + 1))) return false;
+    if (in->ends && lex_may_end(m, next) && !add_exit(in->masks, in->made, (LexExit){node, next, n_before}))
+      return false;
     if (t->skip[node] > node + 1 &&
         !walk_inside(in, node + 1, t->skip[node], next, n_before + 1, classes & ~CLASS_BIT(CLASS_MIDDLE)))
       return false;
@@ -550,7 +560,7 @@ void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32
   } else {
     uint32_t sure = surely_enough(masks, made, made->plans, left);
     if (sure > made->plans[0].depth) sure = made->plans[0].depth;
-    Inside in = {masks, (LexMask *)made, &v->tokens, false, true, MAX_PLANS};
+    Inside in = {masks, (LexMask *)made, &v->tokens, false, false, true, MAX_PLANS};
     walk_limited(&in, 0, v->tokens.n, lex, left, sure, mask);
   }
 }
@@ -582,8 +592,9 @@ const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured) {
   if (masks->kept_bytes > KEPT_BYTES) lex_masks_release(masks);
   LexMask *made = entry(masks, lex);
   if (!made || (made->made && (made->measured || !measured))) return made;
-  const bool between = lex_classes(masks->m, lex)->between;
-  Inside in = {masks, made, &v->tokens, !between, measured && between, MAX_PLANS};
+  const Lex *state = lex_classes(masks->m, lex);
+  const bool between = state->between, exits = !between && !state->number;
+  Inside in = {masks, made, &v->tokens, exits, masks->ends, measured && between, MAX_PLANS};
   made->n_tokens = made->n_exits = 0;
   if (between) {
     if (!made->planned) make_plan(masks, lex, made);
@@ -592,6 +603,7 @@ const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured) {
   }
   if (!walk_inside(&in, 0, v->tokens.n, lex, 0, between ? NO_CLASSES : ALL_CLASSES)) return NULL;
   in.trie = &v->partial;
+  in.ends = false; /* they are in the other trie too */
   if (between && !walk_inside(&in, 0, v->partial.n, lex, 0, ALL_CLASSES)) return NULL;
   made->made = true;
   masks->kept_bytes +=

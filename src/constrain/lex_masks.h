@@ -1,14 +1,16 @@
-/* lex_masks.h - the tokens that stay inside a string of a restricted language, by the state of its text. */
+/* lex_masks.h - the tokens that stay inside a string of a restricted language, by the state of its text; or
+ * inside a part of a grammar, which has no escapes: its states are those of numbers (lex.h). */
 #pragma once
 
 #include "constrain/machine.h"
 #include "constrain/vocabulary.h"
 
-/* A quote that ends the string, in a mask that began within a character or an escape. */
+/* A quote that ends the string, in a mask that began within a character or an escape; or the last byte of a
+ * part of a grammar that may end there. */
 typedef struct {
   uint32_t node;     /* of the tokens' trie */
-  uint32_t lex;      /* state before the quote */
-  uint32_t n_before; /* bytes of the token before the quote */
+  uint32_t lex;      /* state before the quote; after the part */
+  uint32_t n_before; /* bytes of the token before the quote, or before that byte */
 } LexExit;
 
 /* A token that stays inside. */
@@ -30,6 +32,7 @@ typedef struct {
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
   bool made, planned, bounded, measured;
+  bool ends;        /* the string may end on the way of a plan */
   LexPlan plans[2]; /* the second one: more characters of fewer classes, or the same */
   uint64_t others;  /* classes that may follow within plans[0] beside its own */
   uint32_t
@@ -37,7 +40,7 @@ typedef struct {
   const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */
   LexToken *tokens;     /* [n_tokens] further ones */
   size_t n_tokens, tokens_capacity;
-  LexExit *exits; /* [n_exits] only where the state is not between characters */
+  LexExit *exits; /* [n_exits] of a string only where the state is not between characters */
   size_t n_exits, exits_capacity;
 } LexMask;
 
@@ -51,6 +54,7 @@ typedef struct {
 typedef struct {
   Machine *m;
   const Vocabulary *v;
+  bool ends;      /* of parts of a grammar: exits are wanted */
   LexMask **made; /* [n_made] by the number of the state; NULL where not made */
   size_t n_made;
   LexBase *bases; /* [n_bases] */

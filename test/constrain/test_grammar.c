@@ -252,6 +252,10 @@ static void masks_have_the_tokens_that_are_taken(void **state) {
   check_masks("root ::= (\" the\" | \" dog\" | \" once\" [a-z]*)+", false, " the dog onceupon");
   check_masks("[A-Z][a-z]+( [a-z]+)*\\.", true, "Once upon a time.");
   check_masks("root ::= \"\xc3\xa9\" [\xc3\xa0-\xc3\xbf]*", false, "\xc3\xa9\xc3\xa8");
+  check_masks("[a-z ]{30}", true, "a part that is counted to thir");
+  check_masks("(?!.*foo)[^\\n]*\\n(- .{0,9}\\n){2}", true, "Title\n- \"one\"\n- \xe4\xbd\xa0\\\n");
+  check_masks("root ::= item+\nitem ::= \"<\" [a-z]+ \">\" (item | [^<>]{1,30})* \"</\" [a-z]+ \">\" [ \\n]*",
+              false, "<b>the \xc3\xa9<i> x</i>\n</b>");
 }
 
 /* A text of many states keeps what may follow, though states are forgotten on the way. */

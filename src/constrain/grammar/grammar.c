@@ -1,4 +1,4 @@
-/* grammar.c - see grammar.h. Called by: constraint.c. Calls: gbnf.c, productions.c, lang.c. */
+/* grammar.c - see grammar.h. Called by: constraint.c. Calls: gbnf.c, productions.c, lang.c, lex_masks.c. */
 #include "constrain/grammar/grammar.h"
 
 #include <stdlib.h>
@@ -7,6 +7,8 @@
 #include "base/hash64.h"
 #include "constrain/grammar/productions.h"
 #include "constrain/lang/regular_expression.h"
+#include "constrain/lex.h"
+#include "constrain/lex_masks.h"
 #include "constrain/store/key_table.h"
 
 enum {
@@ -14,9 +16,8 @@ enum {
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* grammar_settle() forgets more */
+  KEPT_LEXES = 1 << 14,  /* the same of a part's states */
   N_MASKS = 64,
-  N_INSIDES = 64,
-  N_ROWS = 256,
 };
 
 /* Follows a part: symbols from `at` on, then the stack `below` (0: the end of the text). */
@@ -46,22 +47,8 @@ typedef struct {
   uint64_t *bits; /* [n_words] */
 } KeptMask;
 
-/* Transitions of a part, made when they are first asked for. */
-typedef struct {
-  Lang lang; /* LANG_NONE: unused */
-  Lang next[256];
-} Row;
-
-/* Tokens of a part, whatever follows it. */
-typedef struct {
-  Lang lang;       /* LANG_NONE: unused */
-  uint64_t *bits;  /* [n_words] tokens that end within the part */
-  uint32_t *exits; /* [n_exits] nodes of the trie at which the part may end */
-  size_t n_exits, exits_capacity;
-} Inside;
-
 struct Grammar {
-  Langs langs;
+  SchemaSet set; /* only its languages, which the machine's states are of */
   Productions productions;
   Stack *stacks; /* [n_stacks] number 0 is the end of the text */
   size_t n_stacks, stacks_capacity;
@@ -71,10 +58,10 @@ struct Grammar {
   NumberTable states_by_content;
   Place *places; /* [n_places] of all states */
   size_t n_places, places_capacity;
-  KeyTable transitions;      /* by state and byte, plus one */
-  KeptMask masks[N_MASKS];   /* of state s at s % N_MASKS */
-  Inside insides[N_INSIDES]; /* of part a at a % N_INSIDES */
-  Row *rows;                 /* [N_ROWS] of part a at a % N_ROWS */
+  KeyTable transitions;    /* by state and byte, plus one */
+  KeptMask masks[N_MASKS]; /* of state s at s % N_MASKS */
+  Machine machine;         /* only its states of a language (lex.h) */
+  LexMasks last, parts;    /* tokens of a part that ends the text, and of others */
 
   /* The state that is being made. */
   Place *made; /* [n_made] */
@@ -92,7 +79,7 @@ static void fail(Grammar *g, Status status, const char *message) {
 
 Status grammar_check(const Grammar *g, Error *err) {
   TRY(failure_check(&g->failure, err));
-  return langs_check(&g->langs, err);
+  return machine_check(&g->machine, err);
 }
 
 /* --- stacks */
@@ -122,7 +109,7 @@ static void expand(Grammar *g, Stack stack);
 /* Adds a place, and what may follow it at once. Languages with the same stack are one. */
 static void add_place(Grammar *g, Lang lang, uint32_t stack) {
   const bool is_token = lang & PLACE_TOKEN;
-  if (!is_token && lang_has_empty(&g->langs, lang)) {
+  if (!is_token && lang_has_empty(&g->set.langs, lang)) {
     if (stack == 0) g->accepts = true;
     if (stack > 0) expand(g, g->stacks[stack]);
   }
@@ -131,7 +118,7 @@ static void add_place(Grammar *g, Lang lang, uint32_t stack) {
     Place *other = &g->made[i];
     if (other->stack != stack || (is_token ? other->lang != lang : (other->lang & PLACE_TOKEN) != 0))
       continue;
-    if (!is_token) other->lang = lang_or(&g->langs, other->lang, lang);
+    if (!is_token) other->lang = lang_or(&g->set.langs, other->lang, lang);
     return;
   }
   if (g->n_made == MAX_PLACES) {
@@ -182,7 +169,7 @@ static bool same_state(const Grammar *g, const State *s) {
 /* The number of the state that was made. */
 static uint32_t intern(Grammar *g) {
   const size_t n = g->n_made;
-  if (has_failed(&g->failure) || langs_check(&g->langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;
+  if (has_failed(&g->failure) || langs_check(&g->set.langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;
   if (n == 0 && !g->accepts) return GRAMMAR_DEAD;
   if (n > 0) qsort(g->made, n, sizeof *g->made, by_stack);
   const uint64_t hash = hash64(n ? (const void *)g->made : "", n * sizeof *g->made, g->accepts);
@@ -223,8 +210,8 @@ static uint32_t make_next(Grammar *g, uint32_t state, unsigned char byte) {
   for (uint32_t i = 0; i < g->states[state].n; i++) {
     const Place place = g->places[g->states[state].first + i];
     if (place.lang & PLACE_TOKEN) continue;
-    const Lang next = lang_next(&g->langs, place.lang, byte);
-    if (next != LANG_NONE && lang_is_alive(&g->langs, next)) add_place(g, next, place.stack);
+    const Lang next = lang_next(&g->set.langs, place.lang, byte);
+    if (next != LANG_NONE && lang_is_alive(&g->set.langs, next)) add_place(g, next, place.stack);
   }
   return intern(g);
 }
@@ -293,52 +280,8 @@ bool grammar_must_end(const Grammar *g, uint32_t state) {
 
 /* --- masks: the union over the state's places
  *
- * Most tokens end within a part, such as a string. They depend on the part alone, and are found once for it,
+ * Most tokens end within a part, such as a string. They depend on the part alone: lex_masks.c finds them,
  * with the nodes of the trie at which it may end; from these on, the state after the part decides. */
-
-static Row *row_of(Grammar *g, Lang lang) {
-  Row *row = &g->rows[lang % N_ROWS];
-  if (row->lang == lang) return row;
-  row->lang = lang;
-  for (int byte = 0; byte < 256; byte++) row->next[byte] = LANG_UNKNOWN;
-  return row;
-}
-
-static Lang part_next(Grammar *g, Lang lang, unsigned char byte) {
-  Row *row = row_of(g, lang);
-  if (row->next[byte] != LANG_UNKNOWN) return row->next[byte];
-  const Lang next = lang_next(&g->langs, lang, byte);
-  return row->next[byte] = next != LANG_NONE && lang_is_alive(&g->langs, next) ? next : LANG_NONE;
-}
-
-/* Nodes first..last-1 follow `lang`. */
-static void walk_inside(Grammar *g, const Trie *t, uint32_t first, uint32_t last, Lang lang, Inside *made) {
-  for (uint32_t node = first; node < last; node = t->skip[node]) {
-    const Lang next = part_next(g, lang, t->bytes[node]);
-    if (next == LANG_NONE) continue;
-    for (uint32_t i = t->entries[node]; i < t->entries[node + 1]; i++) mask_add(made->bits, t->values[i]);
-    if (lang_has_empty(&g->langs, next)) {
-      if (!failure_grow(&g->failure, &made->exits, &made->exits_capacity, made->n_exits + 1,
-                        sizeof *made->exits))
-        return;
-      made->exits[made->n_exits++] = node;
-    }
-    walk_inside(g, t, node + 1, t->skip[node], next, made);
-  }
-}
-
-static const Inside *inside_of(Grammar *g, const Vocabulary *v, Lang lang) {
-  Inside *made = &g->insides[lang % N_INSIDES];
-  if (made->lang == lang) return made;
-  if (!made->bits) made->bits = mem_alloc(v->n_words, sizeof *made->bits, "masks", NULL);
-  if (!g->rows) g->rows = mem_alloc(N_ROWS, sizeof *g->rows, "masks", NULL);
-  if (!made->bits || !g->rows) return fail(g, STATUS_FAILED, "out of memory"), NULL;
-  made->lang = lang;
-  made->n_exits = 0;
-  memset(made->bits, 0, v->n_words * sizeof *made->bits);
-  walk_inside(g, &v->tokens, 0, v->tokens.n, lang, made);
-  return made;
-}
 
 /* Nodes first..last-1 follow `state`. */
 static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint32_t state, uint64_t *mask) {
@@ -360,26 +303,30 @@ static void add_mask_of_place(Grammar *g, const Vocabulary *v, Place place, uint
     add_mask_of_token(v, place, mask);
     return;
   }
-  const Inside *inside = inside_of(g, v, place.lang);
+  LexMasks *masks = place.stack == 0 ? &g->last : &g->parts;
+  const uint32_t lex = lex_begin(&g->machine, true, &place.lang, 1);
+  const LexMask *inside = lex == LEX_NONE ? NULL : lex_mask(masks, lex, false);
   if (!inside) return;
-  for (uint32_t i = 0; i < v->n_words; i++) mask[i] |= inside->bits[i];
-  if (place.stack == 0 || inside->n_exits == 0) return;
+  for (uint32_t i = 0; i < v->n_words && inside->base; i++) mask[i] |= inside->base[i];
+  for (size_t i = 0; i < inside->n_tokens; i++) mask_add(mask, inside->tokens[i].id);
+  if (inside->n_exits == 0) return;
   begin_state(g);
   expand(g, g->stacks[place.stack]);
   const uint32_t after = intern(g);
   const Trie *t = &v->tokens;
   for (size_t i = 0; i < inside->n_exits && after != GRAMMAR_DEAD; i++)
-    walk(g, t, inside->exits[i] + 1, t->skip[inside->exits[i]], after, mask);
+    walk(g, t, inside->exits[i].node + 1, t->skip[inside->exits[i].node], after, mask);
 }
 
 void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mask) {
   KeptMask *kept = &g->masks[state % N_MASKS];
-  langs_begin_work(&g->langs);
+  langs_begin_work(&g->set.langs);
   if (!kept->bits) kept->bits = mem_alloc(v->n_words, sizeof *kept->bits, "masks", NULL);
   if (!kept->bits) {
     fail(g, STATUS_FAILED, "out of memory");
     return;
   }
+  g->last.v = g->parts.v = v;
   if (kept->state != state) {
     kept->state = state;
     memset(kept->bits, 0, v->n_words * sizeof *kept->bits);
@@ -400,8 +347,17 @@ static void forget_states(Grammar *g) {
   for (int i = 0; i < N_MASKS; i++) g->masks[i].state = GRAMMAR_DEAD;
 }
 
+/* Forgets the states of parts. */
+static void forget_parts(Grammar *g) {
+  lex_masks_release(&g->last);
+  lex_masks_release(&g->parts);
+  lex_forget(&g->machine, 1);
+}
+
 uint32_t grammar_settle(Grammar *g, uint32_t state) {
-  langs_begin_work(&g->langs);
+  langs_begin_work(&g->set.langs);
+  langs_tidy(&g->set.langs);
+  if (g->machine.n_lexes > KEPT_LEXES) forget_parts(g);
   if (g->n_states <= KEPT_STATES) return state;
   const State kept = g->states[state];
   begin_state(g);
@@ -418,8 +374,11 @@ uint32_t grammar_settle(Grammar *g, uint32_t state) {
 static Status open_empty(Langs *langs, Grammar **grammar, Error *err) {
   Grammar *g = *grammar = mem_alloc(1, sizeof *g, "a grammar", err);
   if (!g) return langs_close(langs), STATUS_FAILED;
-  g->langs = *langs;
+  g->set.langs = *langs;
   *langs = (Langs){.round = 0};
+  TRY(machine_open(&g->set, &g->machine, err));
+  g->last = (LexMasks){.m = &g->machine};
+  g->parts = (LexMasks){.m = &g->machine, .ends = true};
   TRY(mem_grow(&g->states, &g->states_capacity, 64, sizeof *g->states, "a grammar", err));
   TRY(mem_grow(&g->stacks, &g->stacks_capacity, 64, sizeof *g->stacks, "a grammar", err));
   g->states[0] = (State){0};
@@ -447,9 +406,10 @@ Status grammar_open(const char *name, const char *text, size_t size, const Token
   Langs langs;
   Status opened = langs_open(&langs, err), status = open_empty(&langs, grammar, err);
   if (opened != STATUS_OK) status = opened;
-  if (status == STATUS_OK) status = gbnf_parse(&(*grammar)->langs, name, text, size, tokenizer, &tree, err);
   if (status == STATUS_OK)
-    status = productions_make(&(*grammar)->langs, name, &tree, &(*grammar)->productions, err);
+    status = gbnf_parse(&(*grammar)->set.langs, name, text, size, tokenizer, &tree, err);
+  if (status == STATUS_OK)
+    status = productions_make(&(*grammar)->set.langs, name, &tree, &(*grammar)->productions, err);
   gbnf_release(&tree);
   return finish(grammar, name, status, err);
 }
@@ -458,7 +418,7 @@ Status grammar_open_lang(const char *name, Langs *langs, Lang lang, Grammar **gr
   Error inner;
   Status status = open_empty(langs, grammar, err);
   if (status == STATUS_OK) {
-    Langs *own = &(*grammar)->langs;
+    Langs *own = &(*grammar)->set.langs;
     if (!lang_is_alive(own, lang)) lang = LANG_NONE;
     status = langs_check(own, &inner);
     if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
@@ -483,13 +443,11 @@ Status grammar_open_regular_expression(const char *name, const char *text, size_
 void grammar_close(Grammar *g) {
   if (!g) return;
   for (int i = 0; i < N_MASKS; i++) free(g->masks[i].bits);
-  for (int i = 0; i < N_INSIDES; i++) {
-    free(g->insides[i].bits);
-    free(g->insides[i].exits);
-  }
-  free(g->rows);
+  lex_masks_close(&g->last);
+  lex_masks_close(&g->parts);
+  machine_close(&g->machine);
   productions_release(&g->productions);
-  langs_close(&g->langs);
+  langs_close(&g->set.langs);
   free(g->stacks);
   number_table_release(&g->stacks_by_content);
   free(g->states);
