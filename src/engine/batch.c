@@ -3,19 +3,20 @@
  * Called by: commands/map, commands/measure.   Calls: forward.c, page_pool.c, generate.c, the backend.
  * Always true: ids[0 .. n_past) of a sequence are the tokens whose keys and values are in its pages; a page
  *              that two sequences use is full and computed; the sequences in use are in order of age;
- *              nothing allocates after batch_open(). */
+ *              nothing allocates after batch_open().
+ *
+ * A device with memory of its own computes while the host does the rest: a sequence's token goes to its sink
+ * after the next step has begun, which computes the token already (has_late), unless the sink may say what
+ * comes next. If the sink then ends the answer, its row of that step was in vain. */
 #include "engine/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/batch_memory.h"
 #include "engine/forward.h"
 #include "engine/page_pool.h"
-
-enum {
-  LOGIT_ROWS = 32, /* of a step, at least: of tokens to score */
-};
 
 typedef struct {
   int slot; /* the backend's number of the sequence */
@@ -36,9 +37,13 @@ typedef struct {
   Guessing guessing;
   Guesses guesses;     /* of this step: rows after the sequence's own */
   int n_right, n_same; /* guesses that are in ids; ids that the drafter has seen */
+  int first_row;       /* of logits in this step, if it has any */
   int logits_row;      /* of its last own row in this step; -1: it has none */
-  bool picks;          /* it gets a token from the row of a guess */
-  int n_expected;      /* tokens of the answer, while it is not known */
+  bool has_late;       /* a token that the sink has not had: */
+  int32_t late;
+  bool ends;      /* with that token: no further step */
+  bool picks;     /* it gets a token from the row of a guess */
+  int n_expected; /* tokens of the answer, while it is not known */
   double start_ms;
 } Sequence;
 
@@ -49,6 +54,7 @@ struct Batch {
   StateOptions sizes;
   int n_table; /* pages of n_ctx tokens */
   bool shares; /* sequences share pages: the model has no recurrent state */
+  bool beside; /* the host works while a step is computed */
   int n_guesses;
   bool guess_always;
   Status (*open_drafter)(int n_ctx, Drafter *drafter, Error *err);
@@ -76,24 +82,6 @@ static unsigned long long recurrent_bytes(const Backend *backend, const ModelCon
   return bytes;
 }
 
-static int pages_of(const Backend *backend, int n_tokens) {
-  return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;
-}
-
-StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
-  StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position,
-                        .kv = options->kv,
-                        .n_sequences = options->n_sequences};
-  const long long all = (long long)options->n_sequences * pages_of(backend, sizes.n_ctx),
-                  most = INT32_MAX / (backend->page_tokens ? backend->page_tokens : 1);
-  sizes.n_pages = options->n_pages ? options->n_pages : (int)(all < most ? all : most);
-  sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
-  if (sizes.max_chunk < sizes.n_sequences) sizes.max_chunk = sizes.n_sequences;
-  sizes.max_logit_rows = sizes.n_sequences > LOGIT_ROWS ? sizes.n_sequences : LOGIT_ROWS;
-  if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
-  return sizes;
-}
-
 static Status check_options(const Backend *backend, const Model *model, const BatchOptions *options,
                             const StateOptions *sizes, Error *err) {
   if (backend->page_tokens == 0)
@@ -104,7 +92,7 @@ static Status check_options(const Backend *backend, const Model *model, const Ba
     return error_set(err, STATUS_USAGE,
                      "%d sequences of %d tokens in steps of %d, expected at least one of 1 to the model's %d",
                      options->n_sequences, sizes->n_ctx, options->chunk, model->config.max_position);
-  const int needed = pages_of(backend, sizes->n_ctx);
+  const int needed = batch_pages(backend, sizes->n_ctx);
   if (sizes->n_pages >= needed) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%d pages of %d tokens, fewer than the %d of one context of %d tokens",
                    sizes->n_pages, backend->page_tokens, needed, sizes->n_ctx);
@@ -151,9 +139,10 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
   *b = (Batch){.backend = backend,
                .config = &model->config,
                .sizes = sizes,
-               .n_table = pages_of(backend, sizes.n_ctx),
+               .n_table = batch_pages(backend, sizes.n_ctx),
                .shares = recurrent_bytes(backend, &model->config) == 0};
   b->n_guesses = b->shares && options->open_drafter ? options->n_guesses : 0;
+  b->beside = backend->memory && b->n_guesses == 0;
   b->guess_always = options->guess_always;
   b->open_drafter = options->open_drafter;
   Status status = open_sequences(b, err);
@@ -253,18 +242,42 @@ static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *er
   return job->done(job->user, &s->request, &s->result, err);
 }
 
-/* Passes a token on and appends it to the tokens to compute, unless the answer ends with it. An error of the
- * sink is the request's. */
-static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
+/* Appends a token to those to compute. */
+static void append_token(Sequence *s, int32_t id) {
+  s->ids[s->n_ids++] = id;
+  sampler_count_token(s->sampler, id, true);
+}
+
+/* Passes a token on; false if the answer ends with it. An error of the sink is the request's. */
+static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
   BatchResult *result = &s->result;
   bool ended;
   result->status = generation_take(&s->generation, id, is_forced, &ended, &result->error);
   if (result->status || ended) return false;
   result->generated.reason = FINISH_CONTEXT;
-  if (s->n_ids == context_of(b, &s->request)) return false;
-  s->ids[s->n_ids++] = id;
-  sampler_count_token(s->sampler, id, true);
   return true;
+}
+
+/* Passes a token on and appends it, unless the answer ends with it. */
+static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
+  if (!pass_on(s, id, is_forced) || s->n_ids == context_of(b, &s->request)) return false;
+  append_token(s, id);
+  return true;
+}
+
+/* True if the next step may be known before the sink has had the token. */
+static bool may_be_late(const Batch *b, const Sequence *s) {
+  const GenerateOptions *generate = &s->request.generate;
+  return b->beside && !is_scored(s) && !generate->allow && !generate->score && !generate->may_force &&
+         !s->request.turn && s->generation.n_forced == 0;
+}
+
+/* Notes a token that the sink gets later, and appends it unless the answer is known to end with it. */
+static void take_late(Batch *b, Sequence *s, int32_t id) {
+  s->has_late = true;
+  s->late = id;
+  s->ends = s->n_ids == context_of(b, &s->request) || generation_ends(&s->generation, id);
+  if (!s->ends) append_token(s, id);
 }
 
 static bool take_forced(Batch *b, Sequence *s) {
@@ -309,8 +322,9 @@ static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, 
                                                      : s->n_ids;
   b->n_prompt += s->n_ids;
   b->n_answer += s->n_expected;
-  s->long_rope = s->again = s->waits = false;
-  s->n_same = 0;
+  s->long_rope = s->again = s->waits = s->has_late = s->ends = false;
+  s->n_same = s->guesses.n = 0;
+  s->logits_row = -1;
   if (b->n_guesses > 0) guessing_begin(&s->guessing, b->n_guesses, &s->drafter, b->backend->row_cost, false);
   s->guessing.always = b->guess_always;
   sampler_forget(s->sampler);
@@ -408,13 +422,18 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Takes the pages of one sequence: of the youngest that has any and either began after s or waits. */
+/* True if the sequence has no row in the next step. */
+static bool is_idle(const Sequence *s) {
+  return s->waits || s->ends;
+}
+
+/* Takes the pages of one sequence: of the youngest that has any and either began after s or is idle. */
 static bool take_back_youngest(Batch *b, const Sequence *s) {
   bool younger = true;
   for (int i = b->n_active - 1; i >= 0; i--) {
     Sequence *other = b->active[i];
     younger &= other != s;
-    if (other == s || other->n_pages == 0 || (!younger && !other->waits)) continue;
+    if (other == s || other->n_pages == 0 || (!younger && !is_idle(other))) continue;
     give_back(b, other);
     other->again = true;
     b->n_taken_back++;
@@ -425,12 +444,13 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* True if the sequence may begin: the free pages hold all that it has, or no sequence that does not wait is
+/* True if the sequence may begin: the free pages hold all that it has, or no sequence that is not idle is
  * older. */
 static bool may_begin(const Batch *b, const Sequence *s) {
   int oldest = 0;
-  while (b->active[oldest]->waits) oldest++;
-  return s->n_past > 0 || s == b->active[oldest] || page_pool_free(b->pool) > pages_of(b->backend, s->n_ids);
+  while (is_idle(b->active[oldest])) oldest++;
+  return s->n_past > 0 || s == b->active[oldest] ||
+         page_pool_free(b->pool) > batch_pages(b->backend, s->n_ids);
 }
 
 /* Gives the sequence at most n rows of this step. *n_logits: rows of logits that may still be asked for. */
@@ -513,12 +533,12 @@ static Status plan_step(Batch *b, Error *err) {
   b->n_taken_back = b->n_rows = 0;
   for (int i = 0; i < b->n_active; i++) {
     b->active[i]->n_rows = 0;
-    n_generating += !b->active[i]->waits && !is_prefilled(b->active[i]);
+    n_generating += !is_idle(b->active[i]) && !is_prefilled(b->active[i]);
   }
   for (int prompts = 0; prompts < 2; prompts++) {
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
-      if (s->waits) continue;
+      if (is_idle(s)) continue;
       choose_rope(b, s); /* may make a sequence that generates one that is prefilled */
       if (s->n_rows > 0 || is_prefilled(s) != prompts) continue;
       /* A row is left for each of the sequences after it that generate. */
@@ -536,6 +556,7 @@ static TokenRange list_rows(Batch *b, int *n_logit_rows) {
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     const int end = s->n_past + s->n_rows;
+    s->first_row = *n_logit_rows;
     s->logits_row = -1;
     if (s->n_rows == 0) continue;
     b->parts[range.n_parts++] = (SequenceRows){.sequence = s->slot,
@@ -592,27 +613,51 @@ static void report_prompt(const BatchJob *job, Sequence *s, int n) {
     job->progress(job->user, &s->request, &s->result, n > 0 ? s->n_ids : s->n_past, s->n_ids);
 }
 
+/* Takes a sequence's results of a step; *goes_on: it does not end. */
+static Status take_results(Batch *b, const BatchJob *job, Sequence *s, bool *goes_on, Error *err) {
+  note_computed(b, s);
+  const int before = s->n_past - s->n_rows, first = first_logits(s);
+  const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
+  *goes_on = true;
+  report_prompt(job, s, n);
+  if (is_scored(s)) {
+    TRY(take_scores(b, s, s->first_row, n, err));
+    *goes_on = s->n_past < s->n_ids;
+  } else if (n > 0 && !s->result.status && s->request.generate.max_tokens != 0 && may_be_late(b, s)) {
+    take_late(b, s, b->picks[s->first_row]);
+  } else if (n > 0) {
+    *goes_on = !s->result.status && s->request.generate.max_tokens != 0 && take_next(b, s, s->first_row);
+  }
+  return STATUS_OK;
+}
+
 /* Takes the results of a step; sequences that end leave. */
 static Status take_step(Batch *b, const BatchJob *job, Error *err) {
-  int row = 0;
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
-    note_computed(b, s);
-    const int before = s->n_past - s->n_rows, first = first_logits(s);
-    const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
-    bool goes_on = true;
-    report_prompt(job, s, n);
-    if (is_scored(s)) {
-      TRY(take_scores(b, s, row, n, err));
-      goes_on = s->n_past < s->n_ids;
-    } else if (n > 0) {
-      goes_on = !s->result.status && s->request.generate.max_tokens != 0 && take_next(b, s, row);
-    }
-    row += n + s->guesses.n;
+    bool goes_on;
+    TRY(take_results(b, job, s, &goes_on, err));
     if (goes_on)
       i++;
     else
       TRY(end_sequence(b, job, s, err));
+  }
+  return STATUS_OK;
+}
+
+/* Passes the tokens of the step before on; sequences that end leave, and get no token of a step that is being
+ * computed. */
+static Status pass_on_late(Batch *b, const BatchJob *job, Error *err) {
+  for (int i = 0; i < b->n_active;) {
+    Sequence *s = b->active[i];
+    const bool goes_on = !s->has_late || (pass_on(s, s->late, false) && !s->ends);
+    s->has_late = false;
+    if (goes_on) {
+      i++;
+      continue;
+    }
+    if (s->logits_row >= 0) b->samplers[s->logits_row] = NULL;
+    TRY(end_sequence(b, job, s, err));
   }
   return STATUS_OK;
 }
@@ -671,6 +716,8 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   step.n_pages = page_pool_used(b->pool);
   if (job->step) job->step(job->user, &step);
   TRY(forward(b->backend, b->state, b->config, step.range, b->ids, step.n_logit_rows, err));
+  if (b->beside) TRY(pass_on_late(b, job, err));
+  if (b->beside) TRY(take_requests(b, job, err));
   restrict_rows(b);
   if (step.n_logit_rows > 0)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.n_logit_rows, b->picks, err));
@@ -692,9 +739,9 @@ static BatchTurn take_turn(Batch *b, Sequence *s) {
   }
 }
 
-/* *all_wait: no sequence has a row in the next step. */
-static Status take_turns(Batch *b, const BatchJob *job, bool *all_wait, Error *err) {
-  *all_wait = b->n_active > 0;
+/* *all_idle: no sequence has a row in the next step. */
+static Status take_turns(Batch *b, const BatchJob *job, bool *all_idle, Error *err) {
+  *all_idle = b->n_active > 0;
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
     const BatchTurn turn = take_turn(b, s);
@@ -703,11 +750,17 @@ static Status take_turns(Batch *b, const BatchJob *job, bool *all_wait, Error *e
       continue;
     }
     s->waits = turn == TURN_WAIT;
-    *all_wait &= s->waits;
+    *all_idle &= is_idle(s);
     i++;
   }
-  *all_wait &= b->n_active > 0;
+  *all_idle &= b->n_active > 0;
   return STATUS_OK;
+}
+
+static bool any_ends(const Batch *b) {
+  bool any = false;
+  for (int i = 0; i < b->n_active; i++) any |= b->active[i]->ends;
+  return any;
 }
 
 static Status run(Batch *b, const BatchJob *job, Error *err) {
@@ -716,8 +769,13 @@ static Status run(Batch *b, const BatchJob *job, Error *err) {
     if (job->listen) TRY(job->listen(job->user, all_wait, err));
     TRY(take_requests(b, job, err));
     if (b->n_active == 0) return STATUS_OK;
-    TRY(take_turns(b, job, &all_wait, err));
-    if (!all_wait) TRY(run_step(b, job, err));
+    bool all_idle;
+    TRY(take_turns(b, job, &all_idle, err));
+    all_wait = all_idle && !any_ends(b);
+    if (!all_idle)
+      TRY(run_step(b, job, err));
+    else if (!all_wait)
+      TRY(pass_on_late(b, job, err));
   }
 }
 

@@ -1,8 +1,28 @@
-/* batch_memory.c - see batch_memory.h.   Called by: commands/answer/assistant.c, commands/models. */
+/* batch_memory.c - see batch_memory.h.   Called by: batch.c, commands/answer/assistant.c, commands/models. */
 #include "engine/batch_memory.h"
 
 #include "engine/drafters/draft_text.h"
 #include "engine/page_pool.h"
+
+enum { LOGIT_ROWS = 32 }; /* of a step, at least: of tokens to score */
+
+int batch_pages(const Backend *backend, int n_tokens) {
+  return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;
+}
+
+StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
+  StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position,
+                        .kv = options->kv,
+                        .n_sequences = options->n_sequences};
+  const long long all = (long long)options->n_sequences * batch_pages(backend, sizes.n_ctx),
+                  most = INT32_MAX / (backend->page_tokens ? backend->page_tokens : 1);
+  sizes.n_pages = options->n_pages ? options->n_pages : (int)(all < most ? all : most);
+  sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
+  if (sizes.max_chunk < sizes.n_sequences) sizes.max_chunk = sizes.n_sequences;
+  sizes.max_logit_rows = sizes.n_sequences > LOGIT_ROWS ? sizes.n_sequences : LOGIT_ROWS;
+  if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
+  return sizes;
+}
 
 size_t batch_share(const Backend *backend, size_t left, bool is_kept) {
   return backend->memory && !is_kept ? left - left / 8 : left / 2;
@@ -29,7 +49,7 @@ BatchOptions batch_least(const BatchOptions *options, const Backend *backend, co
                          int n) {
   BatchOptions least = *options;
   least.n_sequences = n;
-  least.n_pages = (batch_sizes(options, backend, config).n_ctx - 1) / backend->page_tokens + 1;
+  least.n_pages = batch_pages(backend, batch_sizes(options, backend, config).n_ctx);
   return least;
 }
 

@@ -3,6 +3,9 @@
 
 #include "engine/batch.h"
 
+/* Pages of so many tokens; 0 if the backend has none. */
+int batch_pages(const Backend *backend, int n_tokens);
+
 /* The part of the memory beside the weights that a batch may take: half of the host's, and of a device's own
  * where the model is kept for later calls, else all but an eighth of it. */
 size_t batch_share(const Backend *backend, size_t left, bool is_kept);

@@ -72,14 +72,23 @@ bool generation_forced(Generation *g, int32_t *id) {
   return true;
 }
 
+/* True if a sampled token ends the answer and is not of its text. */
+static bool is_end_token(const GenerateOptions *options, int32_t id) {
+  bool ends = false;
+  for (int i = 0; i < options->n_eos; i++) ends |= options->eos[i] == id;
+  return ends && !options->ignore_eos;
+}
+
+bool generation_ends(const Generation *g, int32_t id) {
+  return is_end_token(g->options, id) || g->result->n_generated + 1 == g->options->max_tokens;
+}
+
 Status generation_take(Generation *g, int32_t id, bool is_forced, bool *ended, Error *err) {
   const GenerateOptions *options = g->options;
   GenerateResult *result = g->result;
   *ended = true;
   result->reason = FINISH_EOS;
-  bool ends = false;
-  for (int i = 0; i < options->n_eos; i++) ends |= options->eos[i] == id;
-  if (ends && !is_forced && !options->ignore_eos) return STATUS_OK;
+  if (!is_forced && is_end_token(options, id)) return STATUS_OK;
   TokenReply reply = {0};
   TRY(g->sink(g->user, id, &reply, err));
   if (reply.n_forced > 0) {

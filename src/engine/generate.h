@@ -71,6 +71,8 @@ Status generation_score(const GenerateOptions *options, void *user, const float 
 
 /* The next token if it is forced. */
 bool generation_forced(Generation *generation, int32_t *id);
+/* True if the answer ends with this sampled token, whatever its sink says. */
+bool generation_ends(const Generation *generation, int32_t id);
 /* Takes a token, forced or sampled. *ended: the answer ends here, and the result says why; else the token is
  * to be decoded. PRECOND options->max_tokens is not reached */
 Status generation_take(Generation *generation, int32_t id, bool is_forced, bool *ended, Error *err);

@@ -33,6 +33,7 @@ typedef struct {
   SamplerSettings sampler;
   int max_tokens, stop_at, fail_at, force_at, n_scored; /* 0: never */
   double log_p[MOST_IDS];
+  int steps_before[PAGED_POSITIONS]; /* that had begun when the sink got the token */
   BatchResult result;
   int n_done;
 } Item;
@@ -59,6 +60,7 @@ static int any(int n) {
 static Status take(void *user, int32_t id, TokenReply *reply, Error *err) {
   Item *item = user;
   item->answer[item->n_answer++] = id;
+  item->steps_before[item->n_answer - 1] = paged.n_steps;
   reply->stop = item->n_answer == item->stop_at;
   if (item->n_answer == item->fail_at) return error_set(err, STATUS_USAGE, "no more of this");
   if (item->n_answer == item->force_at) reply->forced = item->forced, reply->n_forced = 3;
@@ -73,14 +75,15 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   if (!*found) return STATUS_OK;
   Item *item = &run->items[run->next++];
   static const int32_t end[] = {PAGED_VOCAB - 1};
-  *request = (BatchRequest){.ids = item->ids,
-                            .n_ids = item->n_ids,
-                            .sampler = &item->sampler,
-                            .generate = {.max_tokens = item->max_tokens, .eos = end, .n_eos = 1},
-                            .sink = take,
-                            .log_p = item->log_p,
-                            .n_scored = item->n_scored,
-                            .user = item};
+  *request = (BatchRequest){
+      .ids = item->ids,
+      .n_ids = item->n_ids,
+      .sampler = &item->sampler,
+      .generate = {.max_tokens = item->max_tokens, .eos = end, .n_eos = 1, .may_force = item->force_at > 0},
+      .sink = take,
+      .log_p = item->log_p,
+      .n_scored = item->n_scored,
+      .user = item};
   return STATUS_OK;
 }
 
@@ -201,7 +204,22 @@ static Status open_known(int n_ctx, Drafter *drafter, Error *err) {
   return STATUS_OK;
 }
 
-static void check_many(const Model *of, int n) {
+static Status memory_of_its_own(const Model *of, const BackendOptions *options, DeviceMemory *memory,
+                                Error *err) {
+  (void)of, (void)options, (void)err;
+  *memory = (DeviceMemory){.weights = 0};
+  return STATUS_OK;
+}
+
+/* A device with memory of its own. */
+static Backend like_a_gpu(void) {
+  Backend gpu = paged_backend;
+  gpu.memory = memory_of_its_own;
+  gpu.sequences = 2;
+  return gpu;
+}
+
+static void check_many(const Model *of, int n, const Backend *backend) {
   static const BatchOptions options[] = {
       {.n_sequences = 2, .chunk = 5},
       {.n_sequences = 7, .n_pages = 26},
@@ -216,7 +234,7 @@ static void check_many(const Model *of, int n) {
   assert_int_equal(run_items(of, alone, n, (BatchOptions){.n_sequences = 1}, &run), STATUS_OK);
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
     Item *items = make_items(n);
-    run = (Run){0};
+    run = (Run){.backend = backend};
     BatchOptions wanted = options[i];
     wanted.open_drafter = open_known;
     known_items = alone;
@@ -240,9 +258,47 @@ static void check_many(const Model *of, int n) {
 
 static void each_gets_what_it_gets_alone(void **state) {
   (void)state;
-  check_many(&model, MANY);
-  check_many(&hybrid_model, 200);
-  check_many(&long_model, 200);
+  const Backend gpu = like_a_gpu();
+  check_many(&model, MANY, NULL);
+  check_many(&hybrid_model, 200, NULL);
+  check_many(&long_model, 200, NULL);
+  check_many(&model, MANY, &gpu);
+  check_many(&hybrid_model, 200, &gpu);
+  check_many(&long_model, 200, &gpu);
+}
+
+/* Of a record of 3 tokens, whose answer ends by its length, by an end token, by its sink, or whose sink may
+ * force tokens: a device's sink gets a token after the next step has begun, unless it may force tokens or the
+ * step would be in vain. The step after a sink's end is in vain. */
+static void a_device_computes_while_its_host_works(void **state) {
+  (void)state;
+  const Backend gpu = like_a_gpu();
+  static const struct {
+    int max_tokens, stop_at, force_at;
+    bool late;
+    int n_in_vain;
+  } cases[] = {{12, 0, 0, true, 0}, {-1, 0, 0, true, 0}, {30, 5, 0, true, 1}, {12, 0, 5, false, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Item items[2] = {0};
+    int n_steps[2];
+    for (int k = 0; k < 2; k++) {
+      Run run = {.at_once = true, .backend = k ? &gpu : NULL};
+      seed = 11;
+      make_ids(&items[k], 3, 0);
+      items[k].sampler = (SamplerSettings){.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 4};
+      items[k].max_tokens = cases[i].max_tokens;
+      items[k].stop_at = cases[i].stop_at;
+      items[k].force_at = cases[i].force_at;
+      paged = (PagedCounts){0};
+      assert_int_equal(run_items(&model, &items[k], 1, (BatchOptions){.n_sequences = 2}, &run), STATUS_OK);
+      n_steps[k] = paged.n_steps;
+    }
+    assert_same(&items[0], &items[1]);
+    assert_int_equal(n_steps[1], n_steps[0] + cases[i].n_in_vain);
+    assert_true(items[0].n_answer > 4);
+    for (int t = 0; t < items[0].n_answer - 1; t++)
+      assert_int_equal(items[1].steps_before[t], items[0].steps_before[t] + cases[i].late);
+  }
 }
 
 /* The first record's prompt is longer than a step; the second begins like it, and waits for what is computed
@@ -339,8 +395,7 @@ static Status done_of_stream(void *user, const BatchRequest *request, const Batc
 }
 
 /* After an interruption, what was in flight counts as not made: as many other records come instead. */
-static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
-  (void)state;
+static void check_stream(const Backend *backend) {
   static Stream stream;
   const BatchOptions options = {.n_sequences = STREAM_SLOTS - 1, .n_pages = 60};
   BackendModel loaded = {&model};
@@ -349,8 +404,9 @@ static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
   int n_interrupted = 0;
   Status status;
   seed = 9;
+  stream = (Stream){0};
   paged = (PagedCounts){0};
-  assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
+  assert_int_equal(batch_open(backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
   do {
     stream.interrupted = 0;
     const BatchJob job = {
@@ -366,6 +422,13 @@ static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
   assert_true(n_interrupted > 5 && stream.n_failed > 500 && stream.n_failed < 5000);
   assert_in_range(resident_pages(), 1, (unsigned long)stream.early_pages + 64);
   batch_close(batch);
+}
+
+static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
+  (void)state;
+  const Backend gpu = like_a_gpu();
+  check_stream(&paged_backend);
+  check_stream(&gpu);
 }
 
 static void what_does_not_fit_is_refused(void **state) {
@@ -394,20 +457,11 @@ static void what_does_not_fit_is_refused(void **state) {
   free(items);
 }
 
-static Status memory_of_its_own(const Model *of, const BackendOptions *options, DeviceMemory *memory,
-                                Error *err) {
-  (void)of, (void)options, (void)err;
-  *memory = (DeviceMemory){.weights = 0};
-  return STATUS_OK;
-}
-
 /* On a device with memory of its own four prompts of 12 tokens with answers of 4 or 12 enter at the rate at
  * which answers end: steps of 4 * (1 + 12 / 4) = 16 rows, or of 8. The tokens are those of a record alone. */
 static void prompts_of_a_gpu_are_spread_over_steps(void **state) {
   (void)state;
-  Backend gpu = paged_backend;
-  gpu.memory = memory_of_its_own;
-  gpu.sequences = 2;
+  const Backend gpu = like_a_gpu();
   for (int n_answer = 4; n_answer <= 12; n_answer += 8) {
     Item items[2][8] = {0};
     Run runs[2] = {{.at_once = true}, {.at_once = true, .backend = &gpu}};
@@ -432,6 +486,7 @@ static void prompts_of_a_gpu_are_spread_over_steps(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_gets_what_it_gets_alone),
+      cmocka_unit_test(a_device_computes_while_its_host_works),
       cmocka_unit_test(steps_are_filled_as_promised),
       cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
       cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
