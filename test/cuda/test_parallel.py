@@ -54,9 +54,10 @@ def first_difference(a, b):
 
 @pytest.fixture
 def check_alike(auk, tmp_path):
-    """check_alike(model, alone, together): the ids are the same, but where the CPU has two tokens nearly as likely."""
+    """check_alike(model, alone, together, most): the ids are the same, but where the CPU has two tokens nearly as
+    likely, and so in at most `most` answers, a quarter unless given."""
 
-    def look(model, alone, together):
+    def look(model, alone, together, most=None):
         pairs = [(a, b) for a, b in zip(alone, together, strict=True) if a["ids"] != b["ids"]]
         for a, b in pairs:
             n = first_difference(a["ids"], b["ids"])
@@ -66,7 +67,7 @@ def check_alike(auk, tmp_path):
             last = np.load(tmp_path / "l.npy")[-1]
             assert abs(last[a["ids"][n]] - last[b["ids"][n]]) < NEAR
         print(f"{len(pairs)} of {len(alone)} answers are others")
-        assert len(pairs) <= len(alone) // 4
+        assert len(pairs) <= (len(alone) // 4 if most is None else most)
 
     return look
 
@@ -77,6 +78,17 @@ def test_answers_are_those_of_one_by_one(model, records, check_alike):
     alone = records(model, "1", *flags)
     for n in ("3",) if EMULATED else ("2", "7", "64"):
         check_alike(model, alone, records(model, n, *flags))
+
+
+def test_a_thousand_records_are_answered_as_one_by_one(records, check_alike):
+    """Of a trained model: a token in a thousand is a near tie that is decided otherwise (33 of 1,000 answers of 32
+    tokens on an H200), one in 500 is the bound."""
+    if EMULATED:
+        pytest.skip("an emulated GPU takes minutes")
+    lines = [f"{'Once ' * (i % 3)}there was a {'big ' * (i % 7)}dog {i}" for i in range(1000)]
+    flags = ["-n", "8", "--temp", "0", "--ignore-eos", "--ids"]
+    alone, together = (records(STORIES, n, *flags, lines=lines) for n in ("1", "64"))
+    check_alike(STORIES, alone, together, 1000 * 8 // 500)
 
 
 @pytest.mark.parametrize("kv", ["f16", "f32"])
