@@ -133,3 +133,35 @@ def test_more_records_at_once_than_memory_holds_are_refused(auk):
     done = subprocess.run([*auk, "bench", "-m", ROOT / "test" / "data" / "configs" / "Qwen3-32B-AWQ", "--dummy-weights",
                            "--parallel", "256", "-p", "20000", "-n", "20000", "--device", "cuda"], capture_output=True)
     assert done.returncode == 1 and b"not enough memory" in done.stderr and done.stderr.count(b"\n") == 1
+
+
+def test_several_prompts_and_several_answers(auk, computed_by_cuda):
+    """They are those of a prompt alone with its seed; a near tie may decide one otherwise."""
+    if EMULATED:
+        pytest.skip("an emulated GPU takes half a minute")
+    computed_by_cuda(STORIES)
+    flags = ["-m", STORIES, "--raw", "--device", "cuda", "-n", "20", "--json", "--ids", "--temp", "1", "--top-k", "3"]
+
+    def ids(*more):
+        done = subprocess.run([*auk, *flags, *more], capture_output=True, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stderr
+        return ids_of(map(json.loads, done.stdout.splitlines()))
+
+    prompts = ["-p", "Once upon", "-p", "The dog", "-p", "Lily"]
+    together = ids(*prompts, "-s", "5") + ids("-p", "Tim", "--n-best", "3", "-s", "5")
+    alone = [ids("-p", prompts[2 * i + 1], "-s", str(5 + i))[0] for i in range(3)]
+    alone += [ids("-p", "Tim", "-s", str(5 + i))[0] for i in range(3)]
+    assert len(together) == 6 and len(set(map(tuple, together))) > 3
+    assert sum(a != b for a, b in zip(alone, together, strict=True)) <= 1
+
+
+def test_bench_counts_what_a_step_of_many_reads_and_computes(auk, computed_by_cuda):
+    computed_by_cuda(STORIES)
+    flags = ["--parallel", "1,4", "-p", "8", "-n", "4", "-r", "1", "--device", "cuda", "-o", "json"]
+    done = subprocess.run([*auk, "bench", "-m", STORIES, *flags], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    one, four = json.loads(done.stdout)
+    assert (one["backend"], one["parallel"], four["parallel"]) == ("cuda", 1, 4)
+    assert four["step_flop"] == 4 * one["step_flop"] and one["step_bytes"] < four["step_bytes"] < 4 * one["step_bytes"]
+    for row in (one, four):
+        assert min(row[rate] for rate in ("prompt_ts", "answer_ts", "total_ts", "step_ms", "of_wall")) > 0
