@@ -500,6 +500,11 @@ static int room_for_guesses(const Batch *b, const Sequence *s) {
   return generate->max_tokens > 0 && room > left ? left : room;
 }
 
+/* True if what follows each token has to be asked for. */
+static bool waits_for_turns(const Sequence *s) {
+  return s->request.turn && (s->request.generate.allow || s->request.generate.may_force);
+}
+
 /* Gives the rows that are left to guesses, the oldest sequence's first. */
 static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   int n_generating = 0;
@@ -507,11 +512,12 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     s->guesses.n = s->n_right = 0;
-    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0 || s->request.turn) continue;
+    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0) continue;
     const int rows = b->sizes.max_chunk - b->n_rows, room = room_for_guesses(b, s);
     int most = rows < n_logits ? rows : n_logits;
     if (most > room) most = room;
     if (most > b->n_guesses) most = b->n_guesses;
+    if (waits_for_turns(s)) most = 0;
     guessing_share(&s->guessing, n_generating);
     if (most > 0) {
       const DraftText text = {s->ids, s->n_ids, s->n_past, s->n_same, s->sampler};

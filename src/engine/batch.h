@@ -51,7 +51,8 @@ typedef struct {
   int n_scored;
   int n_ctx; /* most tokens of this sequence; 0, or more than the batch's: those */
   /* Asked before each step; NULL: TURN_GO. For a sink whose wishes come later than its return: the reply,
-   * zeroed before, is as the sink's. TURN_WAIT: no row in this step; TURN_END: done(), FINISH_INTERRUPTED. */
+   * zeroed before, is as the sink's. TURN_WAIT: no row in this step; TURN_END: done(), FINISH_INTERRUPTED.
+   * A sequence with masks or forced tokens then has no guesses. */
   BatchTurn (*turn)(void *user, TokenReply *reply);
   void *user; /* the sink's, turn()'s and done()'s */
 } BatchRequest;

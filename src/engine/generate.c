@@ -104,52 +104,72 @@ Status generation_take(Generation *g, int32_t id, bool is_forced, bool *ended, E
   return STATUS_OK;
 }
 
-static Status run(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
-                  GenerateResult *result, double *first_ms, Error *err) {
-  Generation generation = {options, sink, user, result, options->forced, options->n_forced};
-  while (result->n_generated != options->max_tokens) {
-    result->reason = FINISH_INTERRUPTED;
-    if (options->interrupted && *options->interrupted) break;
-    int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
-    int32_t id;
-    bool decoded = false, ended;
-    const bool is_forced = generation_forced(&generation, &id);
-    if (!is_forced) TRY(next_token(session, options, user, left, &id, &decoded, err));
-    if (options->score) TRY(score(session, options, user, id, err));
-    if (result->n_generated == 0) *first_ms = clock_ms();
-    TRY(generation_take(&generation, id, is_forced, &ended, err));
-    if (ended) break;
-    if (generation.n_forced > 0 && session_in_flight(session)) TRY(session_drain(session, err));
-    result->reason = FINISH_CONTEXT;
-    if (!decoded && !session_hold(session, id)) break;
-    result->reason = FINISH_LENGTH;
-    if ((generation.n_forced > 0 && !options->score) || session_held(session) == 0) continue;
-    left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated - 1;
-    Status status = session_decode_held(session, left, err);
-    result->reason = FINISH_INTERRUPTED;
-    if (status == STATUS_INTERRUPTED) break; /* session_watch() */
-    TRY(status);
-    result->reason = FINISH_LENGTH;
-  }
+void generating_begin(Generating *g, const Session *session, const GenerateOptions *options, TokenSink sink,
+                      void *user, GenerateResult *result) {
+  *result = (GenerateResult){.reason = FINISH_LENGTH};
+  *g = (Generating){
+      .generation = {options, sink, user, result, options->forced, options->n_forced},
+      .start_ms = clock_ms(),
+      .before = session_guesses(session),
+  };
+}
+
+/* Computes the tokens that the session was given to hold, unless more of them are known. */
+static Status decode_held(const Generation *g, Session *session, Error *err) {
+  const int most = g->options->max_tokens, left = most < 0 ? -1 : most - g->result->n_generated - 1;
+  if (session_held(session) == 0 || (g->n_forced > 0 && !g->options->score)) return STATUS_OK;
+  return session_decode_held(session, left, err);
+}
+
+Status generating_step(Generating *generating, Session *session, bool *ended, Error *err) {
+  Generation *g = &generating->generation;
+  const GenerateOptions *options = g->options;
+  GenerateResult *result = g->result;
+  int32_t id;
+  bool decoded = false;
+  *ended = true;
+  if (result->n_generated == options->max_tokens) return STATUS_OK;
+  const int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
+  result->reason = FINISH_INTERRUPTED;
+  if (options->interrupted && *options->interrupted) return STATUS_OK;
+  if (g->n_forced > 0 && session_in_flight(session)) TRY(session_drain(session, err));
+  Status status = decode_held(g, session, err);
+  if (status == STATUS_INTERRUPTED) return STATUS_OK; /* session_watch() */
+  TRY(status);
+  result->reason = FINISH_LENGTH;
+  const bool is_forced = generation_forced(g, &id);
+  if (!is_forced) TRY(next_token(session, options, g->user, left, &id, &decoded, err));
+  if (options->score) TRY(score(session, options, g->user, id, err));
+  if (result->n_generated == 0) generating->first_ms = clock_ms();
+  TRY(generation_take(g, id, is_forced, ended, err));
+  if (*ended) return STATUS_OK;
+  *ended = !decoded && !session_hold(session, id);
+  if (*ended) result->reason = FINISH_CONTEXT;
   return STATUS_OK;
+}
+
+Status generating_end(const Generating *g, Session *session, Status so_far, Error *err) {
+  GenerateResult *result = g->generation.result;
+  if (g->first_ms > 0) {
+    result->first_token_ms = g->first_ms - g->start_ms;
+    result->decode_ms = clock_ms() - g->first_ms;
+  }
+  result->guesses = session_guesses(session);
+  result->guesses.n_steps -= g->before.n_steps;
+  result->guesses.n_guessed -= g->before.n_guessed;
+  result->guesses.n_accepted -= g->before.n_accepted;
+  result->guesses.draft_ms -= g->before.draft_ms;
+  Status drained = session_drain(session, so_far ? NULL : err);
+  session_allow(session, NULL);
+  return so_far ? so_far : drained;
 }
 
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err) {
-  double start = clock_ms(), first = 0;
-  const GuessCounts before = session_guesses(session);
-  *result = (GenerateResult){.reason = FINISH_LENGTH};
-  Status status = run(session, options, sink, user, result, &first, err);
-  if (first > 0) {
-    result->first_token_ms = first - start;
-    result->decode_ms = clock_ms() - first;
-  }
-  result->guesses = session_guesses(session);
-  result->guesses.n_steps -= before.n_steps;
-  result->guesses.n_guessed -= before.n_guessed;
-  result->guesses.n_accepted -= before.n_accepted;
-  result->guesses.draft_ms -= before.draft_ms;
-  Status drained = session_drain(session, status ? NULL : err);
-  session_allow(session, NULL);
-  return status ? status : drained;
+  Generating generating;
+  Status status = STATUS_OK;
+  generating_begin(&generating, session, options, sink, user, result);
+  for (bool ended = false; !ended && status == STATUS_OK;)
+    status = generating_step(&generating, session, &ended, err);
+  return generating_end(&generating, session, status, err);
 }

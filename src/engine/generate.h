@@ -81,3 +81,16 @@ Status generation_take(Generation *generation, int32_t id, bool is_forced, bool 
  * PRECOND the session holds a prompt and its logits (session_sync). */
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err);
+
+/* generate() token by token, for a caller that computes something else between them: generating_begin(), as
+ * many steps as *ended is false, and generating_end() with the last one's status. A sink whose wishes come
+ * later than its return puts forced tokens into `generation` between two steps. */
+typedef struct {
+  Generation generation;
+  GuessCounts before;
+  double start_ms, first_ms; /* first_ms 0: there was no token */
+} Generating;
+void generating_begin(Generating *generating, const Session *session, const GenerateOptions *options,
+                      TokenSink sink, void *user, GenerateResult *result);
+Status generating_step(Generating *generating, Session *session, bool *ended, Error *err);
+Status generating_end(const Generating *generating, Session *session, Status so_far, Error *err);

@@ -26,6 +26,7 @@ struct Session {
   size_t *state_bytes; /* [n_layers] of the recurrent state */
   int32_t *ids;        /* [n_ctx], n_past of them in use */
   int n_past;
+  int n_ctx;       /* at most sizes.n_ctx: session_limit() */
   int n_held;      /* ids[n_past .. n_past + n_held) wait for session_decode_held() */
   int n_in_flight; /* tokens enqueued on the device and not read by the host */
   bool long_rope;  /* the cached keys use LongRoPE's long factors */
@@ -87,6 +88,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   s->backend = backend;
   s->config = &model->config;
   s->sizes = session_sizes(options, backend, &model->config);
+  s->n_ctx = s->sizes.n_ctx;
   s->logits_row = -1;
   if (options->drafter && options->n_guesses > 0) {
     s->drafter = options->drafter;
@@ -132,7 +134,11 @@ int session_length(const Session *s) {
 }
 
 int session_context(const Session *s) {
-  return s->sizes.n_ctx;
+  return s->n_ctx;
+}
+
+void session_limit(Session *s, int n_ctx) {
+  s->n_ctx = n_ctx > 0 && n_ctx < s->sizes.n_ctx ? n_ctx : s->sizes.n_ctx;
 }
 
 int session_vocab(const Session *s) {
@@ -250,8 +256,8 @@ static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Erro
 }
 
 static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err) {
-  if (n < 1 || n > s->sizes.n_ctx)
-    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, s->sizes.n_ctx);
+  if (n < 1 || n > s->n_ctx)
+    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, s->n_ctx);
   for (int i = 0; i < n; i++)
     if (ids[i] < 0 || ids[i] >= s->config->vocab_size)
       return error_set(err, STATUS_USAGE, "token %d has id %d, expected 0 to %d", i, (int)ids[i],
@@ -457,9 +463,9 @@ static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, 
 Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error *err) {
   TRY(check_ids(s, ids, n, err));
   const int before = s->n_past;
-  if (n - 1 > s->sizes.n_ctx - before)
+  if (n - 1 > s->n_ctx - before)
     return error_set(err, STATUS_USAGE, "%d tokens behind %d, more than the context of %d", n - 1, before,
-                     s->sizes.n_ctx);
+                     s->n_ctx);
   TRY(recompute_rope(s, before + n - 1, err));
   if (!s->has_last) TRY(session_logits(s, s->last, err));
   log_p[0] = log_probability(s->last, s->config->vocab_size, ids[0]);
@@ -496,7 +502,7 @@ Status session_sample(Session *s, int32_t *id, Error *err) {
 }
 
 bool session_hold(Session *s, int32_t id) {
-  if (s->n_past + s->n_held == s->sizes.n_ctx) return false;
+  if (s->n_past + s->n_held >= s->n_ctx) return false;
   s->ids[s->n_past + s->n_held++] = id;
   return true;
 }
@@ -527,7 +533,7 @@ static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, doub
   int most = s->drafter ? s->guessing.most : 0;
   if (n_more >= 0 && most > n_more) most = n_more;
   if (most > s->sizes.max_chunk - (n - s->n_past)) most = s->sizes.max_chunk - (n - s->n_past);
-  if (most > s->sizes.n_ctx - n) most = s->sizes.n_ctx - n;
+  if (most > s->n_ctx - n) most = s->n_ctx - n;
   if (most > 0 && s->drafter->cost > 0) most = guessing_length(&s->guessing, 0, most);
   if (most < 1 || is_long(s, n + most) != s->long_rope) return STATUS_OK;
   TRY(tell_drafter(s, err));
@@ -598,12 +604,12 @@ Status session_decode_held(Session *s, int n_more, Error *err) {
 Status session_decode(Session *s, int32_t id, Error *err) {
   s->n_held = 0;
   if (session_hold(s, id)) return session_decode_held(s, 0, err);
-  return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
+  return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
 }
 
 /* False while recompute_rope() may have to prefill all again, on the way to LongRoPE's original context. */
 bool session_decodes_async(const Session *s) {
-  return s->backend->wait_token && !s->drafter && (s->long_rope || !is_long(s, s->sizes.n_ctx));
+  return s->backend->wait_token && !s->drafter && (s->long_rope || !is_long(s, s->n_ctx));
 }
 
 int session_in_flight(const Session *s) {
@@ -613,8 +619,8 @@ int session_in_flight(const Session *s) {
 Status session_decode_async(Session *s, Error *err) {
   TRY(need_logits(s, err));
   TokenRange range = {.pos = s->n_past + s->n_in_flight, .n_tokens = 1, .long_rope = s->long_rope};
-  if (range.pos == s->sizes.n_ctx)
-    return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
+  if (range.pos >= s->n_ctx)
+    return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
   if (s->n_in_flight == 0) TRY(settle(s, err));
   TRY(keep_some_states(s, range.pos, err));
   TRY(s->backend->sample(s->state, s->sampler, s->n_in_flight > 0 ? 0 : s->logits_row, NULL, err));

@@ -316,7 +316,8 @@ static void set_result(Answer *answer, const GenerateResult *generated) {
   answer->result->is_json =
       answer->bound.form && answer->bound.form->is_json && answer->result->reason == FINISH_EOS;
   answer->result->n_generated = generated->n_generated;
-  answer->result->guesses = generated->guesses;
+  if (answer->assistant->flags->guess.most != 0) /* a process that keeps the model guesses all the same */
+    answer->result->guesses = generated->guesses;
   answer->result->first_token_ms = generated->first_token_ms;
   answer->result->decode_ms = generated->decode_ms;
 }
@@ -442,7 +443,7 @@ static Status answer_remotely(Assistant *a, const int32_t *ids, size_t n, const 
   const BatchJob job = {.next = next_alone, .done = done_alone, .user = &alone, .progress = progress_alone};
   Status status = answer_ask(a, &a->form, ids, n, sink, result, &alone.answer, &request, err);
   if (status == STATUS_OK) {
-    status = remote_run(a->remote, 1, &job, err);
+    status = remote_run(a->remote, 1, true, &job, err);
     if (status == STATUS_OK && alone.status) status = error_set(err, alone.status, "%s", alone.error.text);
   }
   answer_free(alone.answer);

@@ -259,11 +259,6 @@ static Status find_holder(Assistant *a, Error *err) {
   Error reason = {{0}};
   TRY(keep_asked(flags, &a->keep_seconds, err));
   if (is_alone(flags)) a->keep_seconds = 0;
-  if (a->talks && config_has_states(&a->model->config)) {
-    if (a->keep_seconds > 0)
-      print_note("a chat with a model that has a recurrent state is not kept for later calls");
-    a->keep_seconds = 0;
-  }
   if (a->keep_seconds == 0 || asked > a->model->config.max_position) return STATUS_OK;
   Status status =
       keep_find(flags, a->model, asked == NOT_GIVEN ? 0 : asked, a->keep_seconds, &a->remote, &reason);
@@ -505,6 +500,21 @@ static bool prefers_one(const Assistant *a) {
          config_has_states(&a->model->config);
 }
 
+/* True if a process that keeps the model has a session, too, for calls that come one at a time: a batch
+ * rounds otherwise on a GPU, and goes on with no recurrent state. */
+static bool holds_session(const Assistant *a) {
+  const Backend *backend = a->device.backend;
+  return a->holds &&
+         (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
+}
+
+/* Bytes of the session beside a batch. */
+static size_t session_beside(const Assistant *a) {
+  const Backend *backend = a->device.backend;
+  const StateOptions sizes = session_sizes(&a->session_options, backend, &a->model->config);
+  return holds_session(a) ? backend->state_bytes(&a->model->config, &sizes) : 0;
+}
+
 /* Sets the number of sequences and their pages. */
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
@@ -513,6 +523,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   size_t left;
   options->n_sequences = 1;
   if (n == 1 || (n == 0 && prefers_one(a) && !a->holds)) return STATUS_OK;
+  if (a->holds && backend->page_tokens == 0) return STATUS_OK;
   if (a->flags->guess.draft)
     return error_set(err, STATUS_USAGE, "--parallel %d: --draft is for one answer at a time (--parallel 1)",
                      n);
@@ -521,6 +532,8 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                      "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
                      backend->name);
   TRY(device_room(&a->device, a->model, &left, err));
+  const size_t beside = session_beside(a);
+  left = left > beside ? left - beside : 0;
   const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* for all else */
   *options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
                             .n_guesses = a->session_options.n_guesses,
@@ -541,13 +554,14 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   options->n_pages = batch_most_pages(options, backend, config, share);
   if (!backend->memory || options->n_sequences == 1) return STATUS_OK;
   const StateOptions sizes = batch_sizes(options, backend, config);
-  return device_check_memory(&a->device, a->model, &sizes, err);
+  return device_check_memory_bytes(&a->device, a->model, beside + backend->state_bytes(config, &sizes),
+                                   options->n_ctx, err);
 }
 
 /* --- starting */
 
 static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
-  if (!a->holds) guesser_choose(&a->guesser, a->device.backend, &a->session_options);
+  guesser_choose(&a->guesser, a->device.backend, &a->session_options);
   TRY(choose_context(a, n_prompt, err));
   return choose_batch(a, n, err);
 }
@@ -561,7 +575,9 @@ static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, E
   if (!*fits) return STATUS_OK;
   TRY(assistant_check_prompt(a, n_prompt, n_ctx, err));
   a->session_options.n_ctx = n_ctx;
-  a->batch_options.n_sequences = n ? n : facts->n_sequences;
+  a->batch_options.n_sequences = n                                    ? n
+                                 : config_has_states(&a->model->config) ? 1 /* prefers_one() */
+                                                                        : facts->n_sequences;
   if (a->flags->answer.verbose) print_settings(a);
   return STATUS_OK;
 }
@@ -604,9 +620,10 @@ static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
   if (a->device.backend != chosen) TRY(choose_sizes(a, n_prompt, n, err)); /* loading switched to the CPU */
   if (a->flags->answer.verbose && !a->holds) print_settings(a);
   a->session_options.sampler = a->sampler;
-  if (a->batch_options.n_sequences == 1 && !a->holds) {
+  if (holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds)) {
     TRY(guesser_start(&a->guesser, a->model, &a->session_options, err));
-    return open_session(a, err);
+    TRY(open_session(a, err));
+    if (a->batch_options.n_sequences == 1) return STATUS_OK;
   }
   return batch_open(a->device.backend, a->device.loaded, a->model, &a->batch_options, &a->batch, err);
 }
@@ -621,6 +638,9 @@ Status assistant_start_many(Assistant *a, int n, Error *err) {
 
 Status assistant_start_holder(Assistant *a, Error *err) {
   a->holds = true;
+  a->sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1}; /* each request brings its own */
+  a->session_options.max_logit_rows = CHOICE_LOGIT_ROWS;
+  TRY(open_guesser(a, err));
   return start(a, 0, 0, err);
 }
 
@@ -654,7 +674,7 @@ bool assistant_takes_many(const Assistant *a) {
 
 Status assistant_run(Assistant *a, const BatchJob *job, Error *err) {
   if (a->batch) return batch_run(a->batch, job, err);
-  return remote_run(a->remote, a->batch_options.n_sequences, job, err);
+  return remote_run(a->remote, a->batch_options.n_sequences, false, job, err);
 }
 
 bool assistant_goes_on(void *assistant, int done, int total) {

@@ -18,6 +18,7 @@
 #include "tokenizer/chat/chat.h"
 
 enum { NOT_GIVEN = INT_MIN };
+enum { CHOICE_LOGIT_ROWS = 16 }; /* logits that a session makes at once to score choices */
 
 typedef struct {
   Seed seed;
@@ -132,11 +133,9 @@ typedef struct {
   /* Instead of both: a process that keeps the model (commands/keep). NULL: none, or it is not started yet. */
   Remote *remote;
   int keep_seconds; /* keep_asked() */
-  bool holds;       /* this process keeps the model for others */
-  bool talks; /* set before assistant_open(): prompts go on where answers ended. A batch computes a model with
-                     * a recurrent state from the first token on, a session does not */
-  int n_held; /* tokens of the last prompt and answer there */
-  Cache *cache; /* or NULL */
+  bool holds;       /* this process keeps the model for others: batch, session, or both */
+  int n_held;       /* tokens of the last prompt and answer there */
+  Cache *cache;     /* or NULL */
   const volatile int *interrupted;
 } Assistant; /* starts zeroed */
 
@@ -175,7 +174,8 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
  * memory holds. Opens the session if that is one, else the batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
-/* Likewise for a process that keeps the model: always a batch. PRECOND assistant_open_engine() alone */
+/* Likewise for a process that keeps the model: a batch, and where that computes otherwise a session too.
+ * PRECOND assistant_open_engine() alone */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
 /* Before each answer: starts anew if the process that kept the model has ended since the last one. */

@@ -15,7 +15,7 @@
 #include "commands/input_text.h"
 #include "commands/keep/remote.h"
 
-enum { LOGIT_ROWS = 16, MAX_EXIT_CHOICES = 100 };
+enum { MAX_EXIT_CHOICES = 100 };
 
 const Flag choose_flags[] = {
     FLAG_STRINGS("--choose", "A,B,...", ChooseFlags, lists,
@@ -170,7 +170,7 @@ static Status encode_messages(Choices *choices, const Assistant *a, const ChatMe
 
 void choices_prepare(Assistant *a) {
   if (a->thinking.can_switch) a->think = THINK_NO;
-  a->session_options.max_logit_rows = LOGIT_ROWS;
+  a->session_options.max_logit_rows = CHOICE_LOGIT_ROWS;
 }
 
 static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
@@ -250,7 +250,7 @@ static Status score_remotely(Choices *choices, Assistant *a, const ChatMessage *
   const BatchJob job = {
       .next = next_choice, .done = done_choice, .interrupted = a->interrupted, .user = &asking};
   TRY(choices_ask(choices, a, messages, n_messages, err));
-  TRY(remote_run(a->remote, (int)choices->n, &job, err));
+  TRY(remote_run(a->remote, (int)choices->n, true, &job, err));
   choices_rank(choices);
   return STATUS_OK;
 }

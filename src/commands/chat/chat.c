@@ -108,7 +108,6 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
   flags = &d->continued.flags;
   if (flags->chat.raw) return error_set(err, STATUS_USAGE, "a chat needs a chat format, --raw has none");
   TRY(form_check_records(&flags->form, false, err));
-  a->talks = true;
   TRY(continued_refuse(&d->continued, assistant_open(flags, a, err), err));
   if (!a->chat)
     return error_set(

@@ -101,7 +101,7 @@ static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bo
   memcpy(&hello, body, sizeof hello);
   const bool same =
       size - sizeof hello == h->key.size && memcmp(body + sizeof hello, h->key.data, h->key.size) == 0;
-  const int n_ctx = batch_context(h->assistant->batch);
+  const int n_ctx = assistant_n_ctx(h->assistant);
   if (!same || h->stops || hello.n_ctx > n_ctx || !model_is_unchanged(h->assistant->model))
     return wire_put(&caller->wire, WIRE_REFUSED, NULL, 0, NULL, 0, err);
   if (hello.keep_seconds >= 0) h->keep_seconds = hello.keep_seconds;
@@ -110,6 +110,7 @@ static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bo
   facts.pid = (int32_t)getpid();
   facts.n_ctx = n_ctx;
   facts.n_sequences = h->assistant->batch_options.n_sequences;
+  facts.guesses = h->assistant->session_options.n_guesses > 0;
   facts.vocab_size = h->assistant->model->config.vocab_size;
   snprintf(facts.backend, sizeof facts.backend, "%s", h->assistant->device.backend->name);
   TRY(wire_put(&caller->wire, WIRE_WELCOME, &facts, sizeof facts, NULL, 0, err));
@@ -135,7 +136,7 @@ static Status put_state(Holder *h, Caller *caller, Error *err) {
   WireState state;
   memset(&state, 0, sizeof state);
   state.pid = (int32_t)getpid();
-  state.n_ctx = batch_context(a->batch);
+  state.n_ctx = assistant_n_ctx(a);
   state.n_sequences = a->batch_options.n_sequences;
   state.n_calls = n_greeted(h);
   state.n_running = h->n_running;
@@ -246,7 +247,7 @@ static Status announce(const Holder *h, const HolderOptions *options, Error *err
     TRY(output_printf(err, "ready\n"));
   else
     print_note("%s is kept on %s: context %d, %d sequences at once", a->place.name, a->device.backend->name,
-               batch_context(a->batch), a->batch_options.n_sequences);
+               assistant_n_ctx(a), a->batch_options.n_sequences);
   if (!options->quiet) return STATUS_OK;
   if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
     return system_error("/dev/null", "open", err);

@@ -1,5 +1,5 @@
-/* holder_internal.h - what holder.c (calls and the process) and holder_job.c (their requests in the batch)
- * share. */
+/* holder_internal.h - what holder.c (calls and the process), holder_job.c (their requests, in the batch) and
+ * holder_session.c (the request of a call that is alone) share. */
 #pragma once
 
 #include "commands/keep/holder.h"
@@ -9,7 +9,7 @@
 typedef struct Caller {
   Wire wire;
   bool greeted;
-  int n_running; /* requests in the batch */
+  int n_running; /* requests in the batch or the session */
 } Caller;
 
 /* A request of a call, waiting or in the batch. */
@@ -22,13 +22,31 @@ typedef struct Request {
   uint64_t *mask;
   TokenScore *scores; /* [ask.n_best + 1] of the next token */
   double *log_p;      /* [ask.n_scored] */
-  bool running;       /* in the batch */
+  bool running;       /* in the batch or the session */
   bool has_mask;
   bool has_forced; /* `forced` is not in the batch yet */
   bool awaits;     /* in lockstep: the call has not said yet what comes next */
   int n_forced;    /* tokens given to the batch that the sink has not had */
   double asked_ms; /* when it began to await */
 } Request;
+
+/* The request in the session, and what the session holds. */
+typedef struct {
+  Request *request; /* NULL: none */
+  BatchRequest asked;
+  BatchResult result;
+  bool has_prompt, generates;
+  Generating generating;
+  double start_ms;
+  int first;   /* tokens of the prompt that were there */
+  int n_calls; /* of the progress function, in this part of the prompt */
+  Status listened;
+  Error err; /* of `listened` */
+
+  const Caller *owner; /* whose last text the session holds; NULL: it is gone */
+  int n_plain;         /* so many of its tokens were computed as a prompt, from the first on */
+  bool scored;         /* it has the logits after its tokens, and has scored what may follow */
+} Alone;
 
 typedef struct Holder {
   Assistant *assistant;
@@ -45,6 +63,7 @@ typedef struct Holder {
   Request **requests; /* [n_requests] in the order in which they came */
   size_t n_requests, requests_capacity;
   int n_running;
+  Alone alone;
   uint64_t n_answered;
   int64_t since;
   double used_ms; /* when the last call left */
@@ -57,6 +76,21 @@ Status holder_take_request(Holder *holder, Caller *caller, WireKind kind, const 
 void holder_drop(Holder *holder, const Caller *caller);
 /* Computes until no request is left. */
 Status holder_compute(Holder *holder, Error *err);
+
+/* A request is done: tells the call, and drops it. */
+Status holder_done(Holder *holder, const BatchRequest *request, const BatchResult *result, Error *err);
+/* Tells a request's call of a part of its prompt; n_reused and prefill_ms are read of the result. */
+void holder_put_progress(const Request *request, const BatchResult *result, int done, int total);
+
+/* Begins a request in the session, which has none. A mistake in it is its own. */
+Status holder_session_take(Holder *holder, Request *r, const BatchRequest *request, Error *err);
+/* Computes a step of the session's request, if there is one and it does not await its call. A failure that is
+ * no mistake in the request is reported to its call, and ends the holder. */
+Status holder_session_step(Holder *holder, Error *err);
+/* True if that would compute something. */
+bool holder_session_may_go(const Holder *holder);
+/* The call is gone: what the session holds is nobody's. */
+void holder_session_disown(Holder *holder, const Caller *caller);
 
 /* Takes what has come on all sockets, and sends what waits to be sent; waits up to `ms` for something. */
 Status holder_listen(Holder *holder, int ms, Error *err);

@@ -1,4 +1,5 @@
-/* holder_job.c - the requests of calls as those of a batch (batch.h).
+/* holder_job.c - the requests of calls: a lone one goes to the session, where there is one
+ * (holder_session.c), others to the batch (batch.h), beside it.
  *
  * Called by: holder.c.
  * Always true: a request that its call has cancelled has no caller; it leaves the batch before the next
@@ -122,13 +123,14 @@ Status holder_take_request(Holder *h, Caller *caller, WireKind kind, const char 
 }
 
 void holder_drop(Holder *h, const Caller *caller) {
+  holder_session_disown(h, caller);
   for (size_t i = h->n_requests; i-- > 0;)
     if (h->requests[i]->caller == caller) cancel(h, h->requests[i]);
 }
 
 /* --- the batch */
 
-static Status put(Request *r, WireKind kind, const void *body, size_t size, const void *more,
+static Status put(const Request *r, WireKind kind, const void *body, size_t size, const void *more,
                   size_t more_size, Error *err) {
   if (!r->caller || r->caller->wire.ended) return STATUS_OK;
   return wire_put(&r->caller->wire, kind, body, size, more, more_size, err);
@@ -197,6 +199,13 @@ static BatchRequest batch_request(Request *r) {
                         .user = r};
 }
 
+static BatchRequest begin(Holder *h, Request *r) {
+  r->running = true;
+  r->caller->n_running++;
+  h->n_running++;
+  return batch_request(r);
+}
+
 /* The oldest waiting request of the calls with the fewest requests in the batch. */
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   Holder *h = user;
@@ -209,15 +218,11 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   }
   *found = best != NULL;
   if (!best) return STATUS_OK;
-  best->running = true;
-  best->caller->n_running++;
-  h->n_running++;
-  *request = batch_request(best);
+  *request = begin(h, best);
   return STATUS_OK;
 }
 
-static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
-  Holder *h = user;
+Status holder_done(Holder *h, const BatchRequest *request, const BatchResult *result, Error *err) {
   Request *r = request->user;
   WireDone message;
   memset(&message, 0, sizeof message);
@@ -226,6 +231,9 @@ static Status done(void *user, const BatchRequest *request, const BatchResult *r
   message.reason = result->generated.reason;
   message.n_reused = result->n_reused;
   message.prefill_ms = result->prefill_ms;
+  message.guesses = result->generated.guesses;
+  /* A session does not count the step that computes the prompt. */
+  if (r->ask.alone && request != &h->alone.asked && message.guesses.n_steps > 0) message.guesses.n_steps--;
   message.error = result->error;
   Status status =
       put(r, WIRE_DONE, &message, sizeof message, r->log_p, (size_t)r->ask.n_scored * sizeof *r->log_p, err);
@@ -236,11 +244,12 @@ static Status done(void *user, const BatchRequest *request, const BatchResult *r
   return status;
 }
 
-static void progress(void *user, const BatchRequest *request, const BatchResult *result, int n_done,
-                     int total) {
-  const Request *r = request->user;
+static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+  return holder_done(user, request, result, err);
+}
+
+void holder_put_progress(const Request *r, const BatchResult *result, int n_done, int total) {
   WireProgress message;
-  (void)user;
   memset(&message, 0, sizeof message);
   message.id = r->ask.id;
   message.done = n_done;
@@ -248,7 +257,13 @@ static void progress(void *user, const BatchRequest *request, const BatchResult 
   message.n_reused = result->n_reused;
   message.prefill_ms = result->prefill_ms;
   /* A progress message that is lost does no harm. */
-  put(request->user, WIRE_PROGRESS, &message, sizeof message, NULL, 0, NULL);
+  put(r, WIRE_PROGRESS, &message, sizeof message, NULL, 0, NULL);
+}
+
+static void progress(void *user, const BatchRequest *request, const BatchResult *result, int n_done,
+                     int total) {
+  (void)user;
+  holder_put_progress(request->user, result, n_done, total);
 }
 
 /* True if a call in lockstep was given a token a moment ago: its reply is worth waiting for, so that its
@@ -263,11 +278,13 @@ static bool expects_reply(const Holder *h) {
   return false;
 }
 
-/* True if another call waits for this one's places. */
-static bool is_in_the_way(const Holder *h, const Caller *caller) {
-  if (h->n_running < h->assistant->batch_options.n_sequences) return false;
+/* True if another call waits for this request's place. */
+static bool is_in_the_way(const Holder *h, const Request *r) {
+  const int n_in_batch = h->n_running - (h->alone.request != NULL);
+  const bool is_full = r != h->alone.request && n_in_batch == h->assistant->batch_options.n_sequences;
+  if (h->assistant->batch && !is_full) return false;
   for (size_t i = 0; i < h->n_requests; i++)
-    if (!h->requests[i]->running && h->requests[i]->caller != caller) return true;
+    if (!h->requests[i]->running && h->requests[i]->caller != r->caller) return true;
   return false;
 }
 
@@ -282,7 +299,7 @@ static Status drop_sleepers(Holder *h, Error *err) {
     Request *r = h->requests[i];
     if (!r->running || !r->caller || !r->awaits || now - r->asked_ms < SLEEP_MS) continue;
     Wire *wire = &r->caller->wire;
-    if (wire->ended || !is_in_the_way(h, r->caller)) continue;
+    if (wire->ended || !is_in_the_way(h, r)) continue;
     TRY(wire_put(wire, WIRE_REFUSED, reason, sizeof reason - 1, NULL, 0, err));
     wire_send(wire);
     wire->ended = true;
@@ -294,17 +311,64 @@ static Status listen(void *user, bool may_wait, Error *err) {
   Holder *h = user;
   enum { WAIT_MS = 1000 };
   TRY(drop_sleepers(h, err));
-  TRY(holder_listen(h, may_wait ? WAIT_MS : 0, err));
+  TRY(holder_listen(h, may_wait && !holder_session_may_go(h) ? WAIT_MS : 0, err));
   while (expects_reply(h)) TRY(holder_listen(h, 1, err));
-  return STATUS_OK;
+  return holder_session_step(h, err);
 }
 
-Status holder_compute(Holder *h, Error *err) {
+static Request *oldest_waiting(const Holder *h) {
+  for (size_t i = 0; i < h->n_requests; i++)
+    if (!h->requests[i]->running && h->requests[i]->caller) return h->requests[i];
+  return NULL;
+}
+
+/* Gives the session the oldest request, if nothing else is computed. A call that asks for many at a time
+ * would not compute them in a session by itself. */
+static Status fill_session(Holder *h, Error *err) {
+  Request *r = oldest_waiting(h);
+  if (!h->assistant->session || h->n_running > 0 || !r) return STATUS_OK;
+  if (h->assistant->batch && !r->ask.alone) return STATUS_OK;
+  const BatchRequest request = begin(h, r);
+  return holder_session_take(h, r, &request, err);
+}
+
+static Status compute(Holder *h, Error *err) {
   const BatchJob job = {.next = next,
                         .done = done,
                         .interrupted = h->assistant->interrupted,
                         .user = h,
                         .progress = progress,
                         .listen = listen};
-  return batch_run(h->assistant->batch, &job, err);
+  while (h->n_requests > 0) {
+    if (*h->assistant->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    TRY(fill_session(h, err));
+    if (h->assistant->batch && oldest_waiting(h)) TRY(batch_run(h->assistant->batch, &job, err));
+    if (h->n_requests > 0) TRY(listen(h, true, err));
+  }
+  return STATUS_OK;
+}
+
+/* Drops all requests, after a failure with its reason to their calls. */
+static void drop_all(Holder *h, Status status, const Error *reason) {
+  while (h->n_requests > 0) {
+    Request *r = h->requests[h->n_requests - 1];
+    WireDone message;
+    memset(&message, 0, sizeof message);
+    message.id = r->ask.id;
+    message.status = status;
+    message.error = *reason;
+    if (status != STATUS_INTERRUPTED && put(r, WIRE_DONE, &message, sizeof message, r->log_p,
+                                            (size_t)r->ask.n_scored * sizeof *r->log_p, NULL) == STATUS_OK &&
+        r->caller)
+      wire_send(&r->caller->wire);
+    remove_request(h, r);
+  }
+  for (size_t i = 0; i < h->n_callers; i++) h->callers[i]->n_running = 0;
+  h->n_running = 0;
+}
+
+Status holder_compute(Holder *h, Error *err) {
+  Status status = compute(h, err);
+  if (status) drop_all(h, status, err);
+  return status;
 }

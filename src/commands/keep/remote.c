@@ -23,7 +23,7 @@ struct Remote {
   Wire wire;
   WireWelcome facts;
   uint32_t n_asked;
-  bool many;    /* several requests at a time */
+  bool alone;   /* WireAsk */
   Asked *asked; /* [n] */
   size_t n, capacity;
   Buffer body;
@@ -133,6 +133,7 @@ static Status send_request(Remote *r, const Asked *a, Error *err) {
   ask.ignore_eos = g->ignore_eos;
   ask.scores = g->score != NULL;
   ask.lockstep = in_lockstep(g);
+  ask.alone = r->alone;
   ask.sampler = request->sampler ? *request->sampler : greedy;
   r->body.size = 0;
   TRY(add(&r->body, &ask, 1, sizeof ask, err));
@@ -150,10 +151,9 @@ static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *
   generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
   if (generated->first_token_ms < 0) generated->first_token_ms = 0;
   generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
-  /* The steps as a batch counts them, or a session, which does not compute a token that ends the answer. */
-  const bool sampled_end = generated->reason == FINISH_EOS || generated->reason == FINISH_INTERRUPTED;
-  generated->guesses.n_steps = generated->n_generated - !(r->many || sampled_end);
-  if (generated->guesses.n_steps < 0) generated->guesses.n_steps = 0;
+  /* The steps of a request that ends here are not known, only how many there are without guesses. */
+  if (cancel && r->facts.guesses && generated->n_generated > 0)
+    generated->guesses.n_steps = generated->n_generated - r->alone;
   const BatchResult result = a->result;
   *a = r->asked[--r->n];
   const WireCancel message = {ended.id};
@@ -224,6 +224,7 @@ static Status take_done(Asked *a, const char *body, size_t size, Error *err) {
   a->result.n_reused = message.n_reused;
   a->result.prefill_ms = message.prefill_ms;
   a->result.generated.reason = (FinishReason)message.reason;
+  a->result.generated.guesses = message.guesses;
   if (n_scored) memcpy(a->request.log_p, body + sizeof message, n_scored * sizeof(double));
   return STATUS_OK;
 }
@@ -257,6 +258,7 @@ static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *bo
   }
   if (kind != WIRE_TOKEN) return broken(err);
   a->result.status = take_token(r, a, body, size, &ended, &a->result.error);
+  ended = ended && a->result.generated.reason != FINISH_LENGTH; /* then the holder ends it, too */
   return a->result.status || ended ? end(r, a, job, true, err) : STATUS_OK;
 }
 
@@ -297,8 +299,8 @@ static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
   }
 }
 
-Status remote_run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
-  r->many = n_at_once > 1;
+Status remote_run(Remote *r, int n_at_once, bool alone, const BatchJob *job, Error *err) {
+  r->alone = alone;
   Status status = run(r, n_at_once, job, err);
   while (r->n > 0) {
     const WireCancel message = {r->asked[--r->n].id};

@@ -16,6 +16,7 @@ bool remote_is_alive(Remote *remote); /* false: the holder has ended */
 /* The image of the tokenizer that the holder has sent, or -1. It stays the remote's. */
 int remote_image(const Remote *remote);
 
-/* batch_run() with up to n_at_once requests at a time. A request whose generate.interrupted is set ends with
+/* batch_run() with up to n_at_once requests at a time; `alone`: which this call would compute in a session,
+ * one after another. A request whose generate.interrupted is set ends with
  * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. */
-Status remote_run(Remote *remote, int n_at_once, const BatchJob *job, Error *err);
+Status remote_run(Remote *remote, int n_at_once, bool alone, const BatchJob *job, Error *err);

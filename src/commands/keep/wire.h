@@ -52,6 +52,7 @@ typedef struct {
 /* WIRE_WELCOME. */
 typedef struct {
   int32_t pid, n_ctx, n_sequences, vocab_size;
+  bool guesses; /* it computes guessed tokens */
   char backend[16];
 } WireWelcome;
 
@@ -60,6 +61,7 @@ typedef struct {
   uint32_t id; /* of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
   bool ignore_eos, scores, lockstep;
+  bool alone; /* the call by itself would compute it in a session */
   SamplerSettings sampler;
 } WireAsk;
 
@@ -95,6 +97,7 @@ typedef struct {
   int32_t status, reason;
   int32_t n_reused;
   double prefill_ms;
+  GuessCounts guesses;
   Error error;
 } WireDone;
 
