@@ -778,6 +778,7 @@ static Status run(Batch *b, const BatchJob *job, Error *err) {
     bool all_idle;
     TRY(take_turns(b, job, &all_idle, err));
     all_wait = all_idle && !any_ends(b);
+    if (b->n_active == 0) continue; /* the turns ended all of them */
     if (!all_idle)
       TRY(run_step(b, job, err));
     else if (!all_wait)

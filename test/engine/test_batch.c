@@ -36,6 +36,9 @@ typedef struct {
   int steps_before[PAGED_POSITIONS]; /* that had begun when the sink got the token */
   BatchResult result;
   int n_done;
+  bool late;        /* forces tokens in its turn, not in its sink */
+  bool owes, waits; /* it is to force them; it was told to wait */
+  int quit_at;
 } Item;
 
 typedef struct {
@@ -47,6 +50,8 @@ typedef struct {
   int chunk, n_sequences, n_taken_back, most_sequences, n_mixed; /* steps with prompts and answers */
   const Backend *backend;                                        /* NULL: paged_backend */
   int most_rows;
+  bool turns; /* records have a turn() */
+  int n_waits, n_all_waits;
   char trace[2000];
 } Run;
 
@@ -63,7 +68,30 @@ static Status take(void *user, int32_t id, TokenReply *reply, Error *err) {
   item->steps_before[item->n_answer - 1] = paged.n_steps;
   reply->stop = item->n_answer == item->stop_at;
   if (item->n_answer == item->fail_at) return error_set(err, STATUS_USAGE, "no more of this");
-  if (item->n_answer == item->force_at) reply->forced = item->forced, reply->n_forced = 3;
+  assert_false(item->waits);
+  if (item->n_answer != item->force_at) return STATUS_OK;
+  item->owes = item->late;
+  if (!item->late) reply->forced = item->forced, reply->n_forced = 3;
+  return STATUS_OK;
+}
+
+/* Waits now and then, forces what the sink owes, and quits. */
+static BatchTurn take_turn(void *user, TokenReply *reply) {
+  Item *item = user;
+  item->waits = false;
+  if (item->quit_at && item->n_answer >= item->quit_at) return TURN_END;
+  item->waits = any(3) == 0;
+  if (item->waits) return TURN_WAIT;
+  if (item->owes) reply->forced = item->forced, reply->n_forced = 3;
+  item->owes = false;
+  return TURN_GO;
+}
+
+static Status hear(void *user, bool may_wait, Error *err) {
+  (void)err;
+  Run *run = user;
+  run->n_all_waits += may_wait;
+  for (int i = 0; i < run->next; i++) run->n_waits += run->items[i].waits;
   return STATUS_OK;
 }
 
@@ -83,6 +111,7 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
       .sink = take,
       .log_p = item->log_p,
       .n_scored = item->n_scored,
+      .turn = run->turns ? take_turn : NULL,
       .user = item};
   return STATUS_OK;
 }
@@ -127,7 +156,7 @@ static Status run_items(const Model *of, Item *items, int n, BatchOptions option
   run->n_sequences = options.n_sequences;
   run->chunk = batch_sizes(&options, &paged_backend, &of->config).max_chunk;
   const BatchJob job = {
-      .next = next, .done = done, .step = look, .interrupted = &run->interrupted, .user = run};
+      .next = next, .done = done, .step = look, .interrupted = &run->interrupted, .user = run, .listen = hear};
   Status status = batch_run(batch, &job, &err);
   assert_int_equal(batch_pages_used(batch), 0);
   batch_close(batch);
@@ -299,6 +328,50 @@ static void a_device_computes_while_its_host_works(void **state) {
     for (int t = 0; t < items[0].n_answer - 1; t++)
       assert_int_equal(items[1].steps_before[t], items[0].steps_before[t] + cases[i].late);
   }
+}
+
+/* Tokens that a turn forces are as those of a sink; a turn that waits changes nothing; one that ends leaves
+ * what was answered. */
+static void turns_wait_force_and_end(void **state) {
+  (void)state;
+  const Backend gpu = like_a_gpu();
+  enum { N = 300 };
+  static const BatchOptions options[] = {{.n_sequences = 1},
+                                         {.n_sequences = 2, .chunk = 5},
+                                         {.n_sequences = 7, .n_pages = 26},
+                                         {.n_sequences = 9, .n_guesses = 5, .guess_always = true}};
+  Item *alone = make_items(N);
+  Run run = {0};
+  paged = (PagedCounts){.turn = 1000};
+  assert_int_equal(run_items(&model, alone, N, (BatchOptions){.n_sequences = 1}, &run), STATUS_OK);
+  known_items = alone;
+  n_known = N;
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    Item *items = make_items(N);
+    int n_quit = 0, n_forced = 0;
+    for (int k = 0; k < N; k++) items[k].late = k % 2, items[k].quit_at = k % 7 ? 0 : 1 + k % 11;
+    run = (Run){.turns = true, .backend = i % 2 ? &gpu : NULL};
+    BatchOptions wanted = options[i];
+    wanted.open_drafter = open_known;
+    assert_int_equal(run_items(&model, items, N, wanted, &run), STATUS_OK);
+    for (int k = 0; k < N; k++) {
+      const Item *item = &items[k];
+      const bool quit = item->result.generated.reason == FINISH_INTERRUPTED;
+      n_quit += quit;
+      n_forced += item->late && item->force_at > 0 && item->n_answer > item->force_at;
+      if (item->late && item->force_at > 0) assert_int_equal(item->result.generated.guesses.n_guessed, 0);
+      if (!quit) {
+        assert_same(item, &alone[k]);
+        continue;
+      }
+      assert_true(item->n_done == 1 && item->n_answer >= item->quit_at && item->n_answer <= alone[k].n_answer);
+      assert_memory_equal(item->answer, alone[k].answer, (size_t)item->n_answer * sizeof *item->answer);
+    }
+    assert_true(n_quit > 10 && n_forced > 2 && run.n_waits > N);
+    if (wanted.n_sequences <= 2) assert_true(run.n_all_waits > N / 2);
+    free(items);
+  }
+  free(alone);
 }
 
 /* The first record's prompt is longer than a step; the second begins like it, and waits for what is computed
@@ -487,6 +560,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_gets_what_it_gets_alone),
       cmocka_unit_test(a_device_computes_while_its_host_works),
+      cmocka_unit_test(turns_wait_force_and_end),
       cmocka_unit_test(steps_are_filled_as_promised),
       cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
       cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
