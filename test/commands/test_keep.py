@@ -114,6 +114,46 @@ def test_bytes_are_those_without(keeper, arguments):
     assert len(keeper.list()) == 1
 
 
+@pytest.fixture
+def short_template(tmp_path):
+    """A chat template of few tokens: miniatures have a context of 128."""
+    path = tmp_path / "short.jinja"
+    path.write_text("{% for message in messages %}{{ message.content }}.{% endfor %}")
+    return path
+
+
+@pytest.mark.parametrize("model", ["lfm2-awq", "qwen3_5-awq"])
+def test_recurrent_states_go_on(keeper, root, short_template, model):
+    """A lone call is computed in a session, whose guesses, masks, forced tokens and scores are those of a call by
+    itself; what begins as the last text did goes on from it."""
+    keeper.model = root / "test" / "data" / "miniatures" / model
+    text = "Once upon a time there was a dog. " * 2
+    short = ["--chat-template", short_template]
+    calls = [CALLS[i] for i in (0, 1, 3, 4, 7, 8, 9, 12, 14)] + [["-p", text, "-n", "20", "--json", "-s", "1"]]
+    for call in calls:
+        records = b"dog\ncat\n" if "-" in call else b""
+        alone, first, second = (keeper.ask(*call, *([] if "--raw" in call else short), "--keep", time, input=records)
+                                for time in ("0", "20s", "20s"))
+        for kept in (first, second):
+            assert TIMES.sub(b"", kept.stdout) == TIMES.sub(b"", alone.stdout), call
+            assert (kept.returncode, kept.stderr) == (alone.returncode, alone.stderr)
+    said = keeper.ask("-p", text, "-n", "1", "-v", "--temp", "0", *short).stderr.decode()
+    known = re.search(r"prompt (\d+) tokens \((\d+) known\)", said)
+    assert known, said
+    assert int(known[2]) > int(known[1]) // 2, said
+    assert len(keeper.list()) == 1
+
+
+def test_a_chat_with_a_recurrent_state_is_kept(keeper, root, short_template):
+    keeper.model = root / "test" / "data" / "miniatures" / "lfm2-awq"
+    chat = [*keeper.auk, "chat", "-m", str(keeper.model), "--chat-template", str(short_template), "-n", "9", "--temp", "0", "-v"]
+    alone, kept = (subprocess.run([*chat, "--keep", time], input=b"Once\nTwice\n", env=keeper.environment,
+                                  capture_output=True, timeout=LIMIT_S) for time in ("0", "20s"))
+    assert kept.returncode == 0 and kept.stdout == alone.stdout
+    assert b"keeps the model" in kept.stderr
+    assert keeper.list()[0]["answers"] == 2
+
+
 def test_a_later_call_finds_it_and_says_so(keeper):
     keeper.ask("-p", "Once upon a time", "-n", "4", "--keep", "20s", "--temp", "0")
     said = keeper.ask("-p", "Once upon a time", "-n", "4", "-v", "--temp", "0").stderr.decode()
