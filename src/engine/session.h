@@ -41,7 +41,7 @@ int session_context(const Session *session); /* n_ctx */
 /* From here on, holds at most n_ctx tokens, as a session opened with so many does; 0, or more than it was
  * opened with: those. PRECOND the next call is session_sync() */
 void session_limit(Session *session, int n_ctx);
-int session_vocab(const Session *session);   /* the model's vocab_size */
+int session_vocab(const Session *session); /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);
 
 /* Called between prefill steps with the number of tokens done; returning false stops with

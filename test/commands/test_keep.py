@@ -146,7 +146,8 @@ def test_recurrent_states_go_on(keeper, root, short_template, model):
 
 def test_a_chat_with_a_recurrent_state_is_kept(keeper, root, short_template):
     keeper.model = root / "test" / "data" / "miniatures" / "lfm2-awq"
-    chat = [*keeper.auk, "chat", "-m", str(keeper.model), "--chat-template", str(short_template), "-n", "9", "--temp", "0", "-v"]
+    chat = [*keeper.auk, "chat", "-m", str(keeper.model), "--chat-template", str(short_template), "-n", "9",
+            "--temp", "0", "-v"]
     alone, kept = (subprocess.run([*chat, "--keep", time], input=b"Once\nTwice\n", env=keeper.environment,
                                   capture_output=True, timeout=LIMIT_S) for time in ("0", "20s"))
     assert kept.returncode == 0 and kept.stdout == alone.stdout

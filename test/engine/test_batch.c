@@ -155,8 +155,12 @@ static Status run_items(const Model *of, Item *items, int n, BatchOptions option
   run->n = n;
   run->n_sequences = options.n_sequences;
   run->chunk = batch_sizes(&options, &paged_backend, &of->config).max_chunk;
-  const BatchJob job = {
-      .next = next, .done = done, .step = look, .interrupted = &run->interrupted, .user = run, .listen = hear};
+  const BatchJob job = {.next = next,
+                        .done = done,
+                        .step = look,
+                        .interrupted = &run->interrupted,
+                        .user = run,
+                        .listen = hear};
   Status status = batch_run(batch, &job, &err);
   assert_int_equal(batch_pages_used(batch), 0);
   batch_close(batch);
@@ -364,7 +368,8 @@ static void turns_wait_force_and_end(void **state) {
         assert_same(item, &alone[k]);
         continue;
       }
-      assert_true(item->n_done == 1 && item->n_answer >= item->quit_at && item->n_answer <= alone[k].n_answer);
+      assert_true(item->n_done == 1 && item->n_answer >= item->quit_at &&
+                  item->n_answer <= alone[k].n_answer);
       assert_memory_equal(item->answer, alone[k].answer, (size_t)item->n_answer * sizeof *item->answer);
     }
     assert_true(n_quit > 10 && n_forced > 2 && run.n_waits > N);

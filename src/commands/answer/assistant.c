@@ -504,8 +504,7 @@ static bool prefers_one(const Assistant *a) {
  * rounds otherwise on a GPU, and goes on with no recurrent state. */
 static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
-  return a->holds &&
-         (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
+  return a->holds && (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
 }
 
 /* Bytes of the session beside a batch. */
@@ -575,7 +574,7 @@ static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, E
   if (!*fits) return STATUS_OK;
   TRY(assistant_check_prompt(a, n_prompt, n_ctx, err));
   a->session_options.n_ctx = n_ctx;
-  a->batch_options.n_sequences = n                                    ? n
+  a->batch_options.n_sequences = n                                      ? n
                                  : config_has_states(&a->model->config) ? 1 /* prefers_one() */
                                                                         : facts->n_sequences;
   if (a->flags->answer.verbose) print_settings(a);

@@ -77,9 +77,9 @@ void holder_drop(Holder *holder, const Caller *caller);
 /* Computes until no request is left. */
 Status holder_compute(Holder *holder, Error *err);
 
-/* A request is done: tells the call, and drops it. */
+/* A request is done: its call gets the result, and the request is dropped. */
 Status holder_done(Holder *holder, const BatchRequest *request, const BatchResult *result, Error *err);
-/* Tells a request's call of a part of its prompt; n_reused and prefill_ms are read of the result. */
+/* Reports a part of the prompt to the request's call, with n_reused and prefill_ms of the result. */
 void holder_put_progress(const Request *request, const BatchResult *result, int done, int total);
 
 /* Begins a request in the session, which has none. A mistake in it is its own. */
@@ -89,7 +89,7 @@ Status holder_session_take(Holder *holder, Request *r, const BatchRequest *reque
 Status holder_session_step(Holder *holder, Error *err);
 /* True if that would compute something. */
 bool holder_session_may_go(const Holder *holder);
-/* The call is gone: what the session holds is nobody's. */
+/* The call is gone: what the session holds belongs to no call. */
 void holder_session_disown(Holder *holder, const Caller *caller);
 
 /* Takes what has come on all sockets, and sends what waits to be sent; waits up to `ms` for something. */

@@ -357,8 +357,9 @@ static void drop_all(Holder *h, Status status, const Error *reason) {
     message.id = r->ask.id;
     message.status = status;
     message.error = *reason;
-    if (status != STATUS_INTERRUPTED && put(r, WIRE_DONE, &message, sizeof message, r->log_p,
-                                            (size_t)r->ask.n_scored * sizeof *r->log_p, NULL) == STATUS_OK &&
+    if (status != STATUS_INTERRUPTED &&
+        put(r, WIRE_DONE, &message, sizeof message, r->log_p, (size_t)r->ask.n_scored * sizeof *r->log_p,
+            NULL) == STATUS_OK &&
         r->caller)
       wire_send(&r->caller->wire);
     remove_request(h, r);

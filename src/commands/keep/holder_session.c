@@ -2,8 +2,8 @@
  * guesses and the bits that the call would have by itself.
  *
  * Called by: holder_job.c.   Calls: session.c, generate.c.
- * A session is there where a batch computes otherwise than one: on a device whose kernels for several rows
- * round otherwise, and for models with a recurrent state, of which a batch keeps none.
+ * There is a session where a batch computes otherwise: on a device whose kernels for several rows round
+ * otherwise, and for models with a recurrent state, since a batch keeps no such state for later.
  * Always true: the session has at most one request. While it has one, the batch takes the others, and each
  * step of the one comes between two of the other. */
 #include <string.h>
@@ -20,7 +20,7 @@ static bool rounds_by_rows(const Holder *h) {
 }
 
 /* Forgets tokens that this call by itself would compute in other steps. It would keep what it has computed
- * itself. Of a prompt it would compute whole chunks, from the first token on. */
+ * itself, and would compute a prompt in whole chunks, from the first token on. */
 static void keep_what_is_same(Holder *h, const Request *r, int n) {
   Alone *alone = &h->alone;
   Session *session = h->assistant->session;
