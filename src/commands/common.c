@@ -88,6 +88,12 @@ bool terminal_takes_escapes(int descriptor) {
   return isatty(descriptor) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
 }
 
+Spinner loading_spinner(bool is_wanted) {
+  return (Spinner){.is_on = is_wanted && terminal_takes_escapes(STDERR_FILENO),
+                   .turns = true,
+                   .screen = STDERR_FILENO};
+}
+
 Status append_escaped(Buffer *out, const char *text, Error *err) {
   Buffer quoted = {0};
   Status status = json_write_string(&quoted, text, strlen(text), err);

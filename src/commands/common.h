@@ -6,6 +6,7 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "terminal/spinner.h"
 
 /* Ends a command: returns the exit status and prints "auk: MESSAGE" to standard error for a failure that has
  * a message. A closed pipe and an interruption print nothing. */
@@ -20,6 +21,8 @@ Status random_seed(uint64_t *seed, Error *err);
 /* True if the descriptor is a terminal that understands escape sequences: TERM is set and not "dumb". Only
  * such a terminal shows progress, which is erased afterwards. */
 bool terminal_takes_escapes(int descriptor);
+/* A spinner on standard error for the time in which a model is loaded. */
+Spinner loading_spinner(bool is_wanted);
 
 /* Appends a text from a file with its control characters escaped, so that a terminal does not obey them. */
 Status append_escaped(Buffer *out, const char *text, Error *err);

@@ -428,10 +428,20 @@ static Status report_places(const Device *device, const Model *model, Error *err
   return STATUS_OK;
 }
 
+/* Repacks weights, with a spinner on a terminal. */
+static Status prepare(const Device *device, Model *model, Error *err) {
+  Spinner spinner = loading_spinner(device->flags->nth == 0);
+  spinner_begin(&spinner);
+  spinner_say(&spinner, "loading");
+  Status status = model_prepare(model, device->options.n_threads, err);
+  spinner_end(&spinner);
+  return status;
+}
+
 Status device_load(Device *device, Model *model, Error *err) {
   TRY(model_prepare_scales(model, device->options.n_threads, err));
   TRY(device_fit(device, model, err)); /* some limits depend on the values of the scales */
-  TRY(model_prepare(model, device->options.n_threads, err));
+  TRY(prepare(device, model, err));
   TRY(report_places(device, model, err));
   int shown = -1;
   if (terminal_takes_escapes(STDERR_FILENO) && device->flags->nth == 0) {

@@ -4,6 +4,7 @@ processes that are killed do harm to others.
 AUK_KEEP_CALLS=200 makes so many calls in the soak (default 30), AUK_KEEP_SEED=N draws other moments.
 """
 import concurrent.futures
+import fcntl
 import json
 import os
 import random
@@ -285,6 +286,33 @@ def test_a_call_that_sleeps_keeps_nobody(keeper, endless):
     keeper.wait_for(lambda: any(sleeper.poll() is not None for sleeper in sleepers))
     dropped, *_ = [sleeper for sleeper in sleepers if sleeper.poll() is not None]
     assert dropped.returncode == 1 and b"gave the places of this call to others" in dropped.stderr.read()
+
+
+def test_a_spinner_turns_while_a_process_loads(keeper):
+    """Here it waits for the lock of another call that starts one."""
+    keeper.ask("-p", "x", "-n", "1", "--keep", "1s")
+    keeper.wait_for(lambda: keeper.list() == [])
+    folder = os.path.join(keeper.folder, "auk")
+    lock, = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".lock")]
+    screen, terminal = os.openpty()
+    environment = {**keeper.environment, "TERM": "xterm"}
+    with open(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        call = subprocess.Popen([*keeper.auk, "-m", str(keeper.model), "-p", "x", "-n", "1", "--keep", "2s"],
+                                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal)
+        os.close(terminal)
+        shown = b""
+        while b"loading" not in shown:
+            shown += os.read(screen, 1000)
+    answer, _ = call.communicate(timeout=LIMIT_S)
+    assert call.returncode == 0 and answer
+    try:
+        while more := os.read(screen, 1000):
+            shown += more
+    except OSError:  # the other end is closed
+        pass
+    os.close(screen)
+    assert shown.rpartition(b"loading")[2].count(b"\r\x1b[K") == 1, shown  # and nothing is left
 
 
 def test_a_directory_that_others_may_enter_is_refused(keeper):

@@ -235,12 +235,16 @@ Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Mo
   Status status = keep_directory(true, &directory, err);
   if (status == STATUS_OK) status = keep_key(flags, model, &key, err);
   if (status == STATUS_OK) status = keep_path(directory, &key, ".lock", &lock, err);
+  Spinner spinner = loading_spinner(true);
   if (status == STATUS_OK && (descriptor = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) < 0)
     status = system_error(lock, "open", err);
+  spinner_begin(&spinner);
+  spinner_say(&spinner, "loading");
   if (status == STATUS_OK && flock(descriptor, LOCK_EX) != 0)
     status = interrupt_came() ? error_set(err, STATUS_INTERRUPTED, "interrupted")
                               : system_error(lock, "lock", err);
   if (status == STATUS_OK) status = start_locked(flags, place, directory, &key, &hello, remote, err);
+  spinner_end(&spinner);
   if (descriptor >= 0) close(descriptor);
   free(lock);
   free(directory);
