@@ -89,9 +89,8 @@ bool terminal_takes_escapes(int descriptor) {
 }
 
 Spinner loading_spinner(bool is_wanted) {
-  return (Spinner){.is_on = is_wanted && terminal_takes_escapes(STDERR_FILENO),
-                   .turns = true,
-                   .screen = STDERR_FILENO};
+  return (Spinner){
+      .is_on = is_wanted && terminal_takes_escapes(STDERR_FILENO), .turns = true, .screen = STDERR_FILENO};
 }
 
 Status append_escaped(Buffer *out, const char *text, Error *err) {
