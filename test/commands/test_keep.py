@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -313,6 +314,59 @@ def test_a_spinner_turns_while_a_process_loads(keeper):
         pass
     os.close(screen)
     assert shown.rpartition(b"loading")[2].count(b"\r\x1b[K") == 1, shown  # and nothing is left
+
+
+OTHER_USER = 65534
+AS_ANOTHER = "import os, socket, sys; os.setuid(%d); s = socket.socket(socket.AF_UNIX); " % OTHER_USER
+
+
+@pytest.fixture
+def open_place(keeper):
+    """The path of a holder's socket that everybody may connect to, and its directory, which everybody may write to."""
+    keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
+    folder = os.path.join(keeper.folder, "auk")
+    path, = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".sock")]
+    os.chmod(keeper.folder, 0o755)
+    os.chmod(folder, 0o777)
+    os.chmod(path, 0o666)
+    yield path, folder
+    os.chmod(folder, 0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_another_user_gets_no_answer(keeper, open_place):
+    look = """
+s.connect(sys.argv[1])
+try:
+    s.sendall(bytes([10, 0, 0, 0, 0, 0, 0, 0]))
+    print(len(s.recv(9999)))
+except ConnectionError:
+    print(0)
+"""
+    for other, n in ((OTHER_USER, b"0\n"), (0, None)):
+        code = (AS_ANOTHER if other else "import socket, sys; s = socket.socket(socket.AF_UNIX); ") + look
+        got = subprocess.run([sys.executable, "-c", code, open_place[0]], capture_output=True, timeout=LIMIT_S)
+        assert got.returncode == 0 and (got.stdout == n if n else int(got.stdout) > 100), got
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_another_users_process_is_not_asked(keeper, open_place):
+    path, folder = open_place
+    os.chmod(folder, 0o700)
+    os.kill(keeper.pid(), signal.SIGKILL)
+    os.chmod(folder, 0o777)
+    os.unlink(path)
+    wait = "s.bind(sys.argv[1]); s.listen(9); print('ready', flush=True); input()"
+    other = subprocess.Popen([sys.executable, "-c", AS_ANOTHER + wait, path], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"ready\n"
+        os.chmod(path, 0o666)
+        os.chmod(folder, 0o700)
+        call = keeper.ask("-p", "x", "-n", "1", "--temp", "0", "-v")
+        assert call.returncode == 0 and call.stdout and b"another user's process listens there" in call.stderr
+    finally:
+        other.communicate(b"\n")
 
 
 def test_a_directory_that_others_may_enter_is_refused(keeper):
