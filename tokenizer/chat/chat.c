@@ -173,6 +173,8 @@ ChatThinking chat_thinking(const Chat *chat, const Tokenizer *tokenizer) {
   bool can_switch =
       template_mentions(chat->template, "enable_thinking") || template_mentions(chat->template, "thinking");
   ChatThinking thinking = {.can_switch = can_switch};
+  if (template_writes(chat->template, "<|channel|>") && template_writes(chat->template, "<|message|>"))
+    return (ChatThinking){"<|channel|>analysis<|message|>", "<|end|>", false}; /* gpt-oss */
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     bool written = template_writes(chat->template, known[i].close);
     bool tokens = tokenizer && tokenizer_find(tokenizer, known[i].open) >= 0 &&

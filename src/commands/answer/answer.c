@@ -15,6 +15,7 @@
 #include "commands/answer/thinking.h"
 #include "commands/form/bound.h"
 #include "commands/form/calls.h"
+#include "commands/form/channels.h"
 #include "commands/keep/remote.h"
 
 struct Answer {
@@ -30,6 +31,7 @@ struct Answer {
   size_t n_closing;                    /* how many of them are still to come */
   Bound bound;                         /* the form that the answer, or its calls, keep to */
   Calls calls;                         /* of functions, with --tools */
+  Channels channels;                   /* of a model that writes messages with channels */
   int n_spaces;                        /* tokens of white space after the thought of such an answer */
   int budget;                          /* limit on tokens of thought; -1: none, or the thought is closed */
   bool stopped;                        /* the sink asked to stop */
@@ -37,6 +39,8 @@ struct Answer {
   Repetition repetition;
   bool loops; /* a repetition was found: stop */
 };
+
+static Status end_message(Answer *answer, Error *err);
 
 /* --- thoughts */
 
@@ -83,9 +87,18 @@ static Status make_closing(Answer *answer, Error *err) {
 
 /* Closes a thought that has used up its budget: `forced` ids come next. */
 static Status limit_thought(Answer *answer, const int32_t **forced, int *n_forced, Error *err) {
-  if (answer->splitter.state != THINKING_INSIDE) return STATUS_OK;
+  const bool has_channels = channels_are_used(&answer->channels);
+  if (has_channels ? answer->channels.state != CHANNEL_THOUGHT : answer->splitter.state != THINKING_INSIDE)
+    return STATUS_OK;
   if (answer->budget < 0 || answer->result->n_thought < answer->budget) return STATUS_OK;
   answer->budget = -1;
+  if (has_channels) {
+    TRY(end_message(answer, err));
+    TRY(channels_next(&answer->channels, true, err));
+    channels_forced(&answer->channels, forced, n_forced);
+    answer->n_closing = (size_t)*n_forced;
+    return STATUS_OK;
+  }
   TRY(make_closing(answer, err));
   answer->n_closing = answer->closing.count;
   *forced = answer->closing.ids;
@@ -106,9 +119,16 @@ static Status pass_on(Answer *answer, TextKind kind, Buffer *text, Error *err) {
 /* Passes the text of a token through splitter and stop strings; at the end, also the held-back text. */
 static Status take_text(Answer *answer, bool end, Error *err) {
   ThinkingSplitter *splitter = &answer->splitter;
-  TRY(thinking_push(splitter, answer->text.data, answer->text.size, &answer->thought, &answer->answer, err));
-  if (end) TRY(thinking_end(splitter, &answer->thought, &answer->answer, err));
-  if (answer->bound.form && !answer->calls.tools)
+  const bool has_channels = channels_are_used(&answer->channels);
+  if (has_channels) {
+    Buffer *to = answer->channels.state == CHANNEL_TEXT ? &answer->answer : &answer->thought;
+    TRY(buffer_append(to, answer->text.data ? answer->text.data : "", answer->text.size, err));
+  } else {
+    TRY(thinking_push(splitter, answer->text.data, answer->text.size, &answer->thought, &answer->answer,
+                      err));
+    if (end) TRY(thinking_end(splitter, &answer->thought, &answer->answer, err));
+  }
+  if (answer->bound.form && !answer->calls.tools && !has_channels)
     answer->answer.size = 0; /* what a token has after a thought's mark */
   answer->text.size = 0;
   TRY(pass_on(answer, TEXT_THOUGHT, &answer->thought, err));
@@ -116,6 +136,12 @@ static Status take_text(Answer *answer, bool end, Error *err) {
   if (end && !answer->stop.stopped) TRY(stop_filter_end(&answer->stop, &answer->shown, err));
   answer->answer.size = 0;
   return pass_on(answer, TEXT_ANSWER, &answer->shown, err);
+}
+
+/* Passes on the text of a message to its end. */
+static Status end_message(Answer *answer, Error *err) {
+  TRY(tokenizer_stream_end(answer->stream, &answer->text, err));
+  return take_text(answer, false, err);
 }
 
 /* Special tokens produce no text, except the marks of a thought. */
@@ -147,8 +173,21 @@ static bool may_be_spaced(const Answer *answer) {
   return answer->splitter.state == THINKING_AFTER && !answer->bound.begun && answer->n_spaces < MOST;
 }
 
+static Status allow_in_channels(Answer *answer, const uint64_t **mask, Error *err) {
+  Bound *bound = &answer->bound;
+  *mask = NULL;
+  switch (answer->channels.state) {
+  case CHANNEL_HEADER: channels_mask_header(&answer->channels, bound, mask); break;
+  case CHANNEL_THOUGHT: bound_mask_thought(bound, mask); break;
+  case CHANNEL_TEXT: return answer->channels.tools ? STATUS_OK : bound_mask(bound, -1, false, mask, err);
+  case CHANNEL_CALL: return bound_mask(bound, -1, false, mask, err);
+  }
+  return STATUS_OK;
+}
+
 static Status allow(void *user, const uint64_t **mask, Error *err) {
   Answer *answer = user;
+  if (channels_are_used(&answer->channels)) return allow_in_channels(answer, mask, err);
   if (answer->splitter.state == THINKING_INSIDE) {
     *mask = NULL;
     if (!answer->calls.tools) bound_mask_thought(&answer->bound, mask);
@@ -213,6 +252,63 @@ static Status take_call(Answer *answer, int32_t id, bool *is_call, TokenReply *r
   return pass_on(answer, TEXT_CALL, &answer->answer, err);
 }
 
+/* --- messages with channels */
+
+/* Takes a token of a call's arguments, which end the answer. */
+static Status take_argument(Answer *answer, int32_t id, TokenReply *reply, Error *err) {
+  Channels *c = &answer->channels;
+  answer->result->n_forced += answer->bound.n_forced > 0;
+  TRY(bound_take(&answer->bound, id, &c->arguments, err));
+  answer->loops =
+      !answer->bound.ended && obeys_repetition(answer) && repetition_push(&answer->repetition, id);
+  answer->calls_ended = reply->stop = answer->bound.ended;
+  reply->stop |= answer->loops;
+  if (!answer->bound.ended)
+    return reply->stop ? STATUS_OK
+                       : bound_forced(&answer->bound, answer->assistant->tokenizer, &reply->forced,
+                                      &reply->n_forced, err);
+  TRY(channels_write_call(c, &answer->answer, err));
+  return pass_on(answer, TEXT_CALL, &answer->answer, err);
+}
+
+/* Takes a token of a header; the first one of a message's text comes next after the last one. */
+static Status take_header(Answer *answer, int32_t id, TokenReply *reply, Error *err) {
+  Channels *c = &answer->channels;
+  TRY(channels_take_header(c, id, answer->bound.form, err));
+  if (c->state == CHANNEL_CALL) return bound_restart(&answer->bound, err);
+  if (c->state == CHANNEL_THOUGHT) answer->result->thought = true;
+  if (c->state == CHANNEL_THOUGHT) answer->splitter.state = THINKING_INSIDE;
+  if (c->state == CHANNEL_TEXT) answer->splitter.state = THINKING_ANSWER;
+  if (answer->n_closing > 0) answer->n_closing--;
+  if (answer->n_closing == 0 && c->state == CHANNEL_HEADER) {
+    channels_forced(c, &reply->forced, &reply->n_forced);
+    answer->n_closing = (size_t)reply->n_forced;
+  }
+  return limit_thought(answer, &reply->forced, &reply->n_forced, err);
+}
+
+static Status take_in_channel(Answer *answer, int32_t id, TokenReply *reply, Error *err) {
+  Channels *c = &answer->channels;
+  const bool is_text = c->state == CHANNEL_TEXT;
+  if (c->state == CHANNEL_HEADER) return take_header(answer, id, reply, err);
+  if (c->state == CHANNEL_CALL) return take_argument(answer, id, reply, err);
+  if (is_text && answer->bound.form && !c->tools) return take_bound(answer, id, reply, err);
+  if (id == c->end) {
+    TRY(end_message(answer, err));
+    TRY(channels_next(c, false, err));
+    channels_forced(c, &reply->forced, &reply->n_forced);
+    answer->n_closing = (size_t)reply->n_forced;
+    return STATUS_OK;
+  }
+  answer->result->n_thought += !is_text;
+  if (!tokenizer_is_special(answer->assistant->tokenizer, id))
+    TRY(tokenizer_stream_push(answer->stream, id, &answer->text, err));
+  TRY(take_text(answer, false, err));
+  answer->loops = obeys_repetition(answer) && repetition_push(&answer->repetition, id);
+  reply->stop = answer->stop.stopped || answer->stopped || answer->loops;
+  return reply->stop ? STATUS_OK : limit_thought(answer, &reply->forced, &reply->n_forced, err);
+}
+
 /* --- tokens */
 
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
@@ -220,6 +316,7 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
   if (answer->sink->ids) TRY(id_list_append(answer->sink->ids, id, err));
   if (answer->sink->scores) answer->sink->scores->count += (size_t)answer->sink->scores->n_best + 1;
   bool is_call;
+  if (channels_are_used(&answer->channels)) return take_in_channel(answer, id, reply, err);
   TRY(take_call(answer, id, &is_call, reply, err));
   if (is_call) return STATUS_OK;
   if (is_bound(answer, id)) return take_bound(answer, id, reply, err);
@@ -239,7 +336,9 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 
 static Status finish_text(Answer *answer, Error *err) {
   if (answer->stop.stopped || answer->stopped) return STATUS_OK;
-  answer->result->in_call = calls_is_inside(&answer->calls) && !answer->calls_ended;
+  const bool in_call = channels_are_used(&answer->channels) ? answer->channels.state == CHANNEL_CALL
+                                                            : calls_is_inside(&answer->calls);
+  answer->result->in_call = in_call && !answer->calls_ended;
   if (answer->calls.state != CALLS_NONE) return STATUS_OK;
   answer->result->in_thought = answer->splitter.state == THINKING_INSIDE;
   TRY(tokenizer_stream_end(answer->stream, &answer->text, err));
@@ -257,7 +356,8 @@ static bool prefilling(void *user, int done, int total) {
 static Status begin(Answer *answer, AnswerForm *form, const int32_t *ids, size_t n, Error *err) {
   const Assistant *a = answer->assistant;
   bool inside;
-  const bool splits = !form->has_tokens;
+  TRY(channels_begin(&answer->channels, a->chat, a->tokenizer, &a->tools, form, a->think == THINK_NO, err));
+  const bool splits = !form->has_tokens && !channels_are_used(&answer->channels);
   TRY(ends_in_thought(a, ids, n, &inside, err));
   inside = inside && splits;
   thinking_begin(&answer->splitter, splits ? a->thinking.open : NULL, a->thinking.close, inside);
@@ -265,7 +365,7 @@ static Status begin(Answer *answer, AnswerForm *form, const int32_t *ids, size_t
   answer->result->thought = inside;
   answer->stop.strings = a->flags->answer.stops.items;
   answer->stop.n_strings = a->flags->answer.stops.count;
-  answer->calls.tools = a->tools.given ? &a->tools : NULL;
+  answer->calls.tools = a->tools.given && !channels_are_used(&answer->channels) ? &a->tools : NULL;
   TRY(bound_begin(&answer->bound, form, &a->ends, err));
   return tokenizer_stream_open(a->tokenizer, false, &answer->stream, err);
 }
@@ -305,12 +405,16 @@ static Status choose_options(Answer *answer, GenerateOptions *options, Error *er
       .may_force = answer->bound.form || answer->budget >= 0,
       .interrupted = a->interrupted,
   };
+  if (channels_are_used(&answer->channels)) {
+    channels_forced(&answer->channels, &options->forced, &options->n_forced);
+    answer->n_closing = (size_t)options->n_forced;
+  }
   return limit_thought(answer, &options->forced, &options->n_forced, err);
 }
 
 static void set_result(Answer *answer, const GenerateResult *generated) {
   answer->result->reason = answer->loops ? FINISH_REPETITION
-                           : answer->bound.ended && (!answer->calls.tools || answer->calls_ended)
+                           : answer->bound.ended && (!answer->assistant->tools.given || answer->calls_ended)
                                ? FINISH_EOS
                                : generated->reason;
   answer->result->is_json =
@@ -340,6 +444,7 @@ static void release(Answer *answer) {
   stop_filter_release(&answer->stop);
   bound_release(&answer->bound);
   calls_release(&answer->calls);
+  channels_release(&answer->channels);
   buffer_release(&answer->text);
   buffer_release(&answer->thought);
   buffer_release(&answer->answer);

@@ -116,9 +116,15 @@ static Status render(const Assistant *a, const ChatMessage *messages, size_t n_m
   return STATUS_OK;
 }
 
-/* Closes a thought that the template has opened, as templates write an empty thought. */
+/* Closes a thought that the template has opened, as templates write an empty thought; or begins the message
+ * of an answer where messages have channels. */
 static void close_thought(const Assistant *a, Pieces *prompt) {
   if (!a->thinking.open || prompt->n == 0) return;
+  static const char channel[] = "<|channel|>", final[] = "<|channel|>final<|message|>";
+  if (a->chat && strncmp(a->thinking.open, channel, strlen(channel)) == 0) {
+    prompt->pieces[prompt->n++] = (PromptPiece){final, strlen(final), true};
+    return;
+  }
   const PromptPiece *last = &prompt->pieces[prompt->n - 1];
   size_t length = strlen(a->thinking.open), size = last->size;
   while (size && strchr(" \t\r\n", last->text[size - 1])) size--;

@@ -79,6 +79,10 @@ void bound_mask_few(Bound *b, int32_t also, bool space, bool ends, const uint64_
   *mask = b->mask;
 }
 
+void bound_allow(Bound *b, int32_t id) {
+  if (id < b->form->vocab_size) set_bit(b, id, true);
+}
+
 Status bound_mask_or_text(Bound *b, char first, const uint64_t **mask, Error *err) {
   const Vocabulary *v = b->form->vocabulary;
   TRY(bound_mask(b, -1, false, mask, err));

@@ -30,6 +30,8 @@ Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask,
 void bound_mask_thought(Bound *bound, const uint64_t **mask);
 /* Only `also`, with `space` tokens of white space, and with `ends` end tokens. */
 void bound_mask_few(Bound *bound, int32_t also, bool space, bool ends, const uint64_t **mask);
+/* Adds a token to the mask that was set last. */
+void bound_allow(Bound *bound, int32_t id);
 /* All tokens but those that begin, after white space, with `first` and do not fit the form. */
 Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error *err);
 /* Begins the form anew: another part of the same answer is to have it. */

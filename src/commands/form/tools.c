@@ -55,10 +55,15 @@ static const CallMarks
                         .after_name = "",
                         .before_id = "[CALL_ID]",
                         .before_object = "[ARGS]"},
+    /* gpt-oss: the marks are those of channels.h. */
+    channel_marks = {.before_name = "", .after_name = "", .before_object = "<|message|>"},
     mistral_marks = {.before_name = "", .after_name = "", .before_object = "[ARGS]"};
 
 /* The first that a template has. */
 static const KnownFormat known[] = {
+    {{"<|channel|>", NULL, NULL, false, false, &channel_marks},
+     {"<|channel|>commentary", "functions."},
+     {NULL, NULL}},
     /* Qwen2.5, Qwen3, SmolLM3, Hermes: <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call> for each */
     {{"<tool_call>", "</tool_call>", "arguments", false, false, NULL},
      {"<tool_call>", "arguments"},
@@ -96,8 +101,8 @@ static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *token
     return error_set(
         err, STATUS_USAGE,
         "--tools: the chat template (%s) has calls in a format that is not known (known are Qwen's "
-        "<tool_call> with JSON or <function=, GLM's with <arg_key>, Mistral's [TOOL_CALLS] and Llama 3's "
-        "JSON)",
+        "<tool_call> with JSON or <function=, GLM's with <arg_key>, Mistral's [TOOL_CALLS], Llama 3's JSON "
+        "and gpt-oss's channels)",
         chat_source(chat));
   const CallMarks *marks = tools->format->marks;
   const char *tokens[] = {tools->format->begin, marks ? marks->before_id : NULL,

@@ -1,16 +1,19 @@
 """--tools and --messages with the tiny model, which at a high temperature writes noise: its calls have the form of
 their functions all the same. Templates are small ones with the words by which formats are known."""
 import json
+import pathlib
 import re
 
 import pytest
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 
 TOOLS = [{"type": "function", "function": {
     "name": "get_weather", "description": "Weather of a city", "parameters": {
         "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "unit": {"$ref": "#/$defs/unit"}},
         "required": ["city", "unit"], "additionalProperties": False,
         "$defs": {"unit": {"enum": ["celsius", "kelvin"]}}}}},
-         {"type": "function", "function": {"name": "now"}}]
+         {"type": "function", "function": {"name": "now", "description": "The time"}}]
 NAMES = "{% for t in tools or [] %}{{ t.function.name }}\n{% endfor %}"
 LIST = "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}"
 TURNS = ("{% for m in messages %}{{ m.role }}: {{ m.content }}"
@@ -22,11 +25,13 @@ FORMATS = {"qwen": LIST + '{{ "<tool_call>\\n{\\"name\\": <name>, \\"arguments\\
            "glm-tight": NAMES + '{{ "<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>" }}' + TURNS,
            "mistral-args": NAMES + '{{ "[TOOL_CALLS]f[ARGS]{}" }}' + TURNS,
            "mistral-ids": NAMES + '{{ "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}" }}' + TURNS,
+           "channels": (DATA / "templates" / "gptoss.jinja").read_text(),
            "llama": LIST + "{{ 'as {\"name\": function name, \"parameters\": dictionary}' }}" + TURNS}
-BEGINS = {name: "<|python_tag|>" if name == "llama" else "[TOOL_CALLS]" if "mistral" in name else "<tool_call>"
-          for name in FORMATS}
+BEGINS = {name: "<|python_tag|>" if name == "llama" else "[TOOL_CALLS]" if "mistral" in name
+          else "<|channel|>" if name == "channels" else "<tool_call>" for name in FORMATS}
 MARKS = ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
-         "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>"]
+         "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "<|start|>", "<|end|>", "<|message|>",
+         "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>"]
 NOISE = ["--temp", 100, "-n", 300]
 
 
@@ -78,7 +83,8 @@ def test_calls_have_the_form_of_their_functions(talk, format):
         lines = done.stdout.decode().splitlines()
         assert all(fits(json.loads(line)) for line in lines), lines
         if not lines:
-            assert b"the end came within a call" in done.stderr
+            assert b"the end came within a call" in done.stderr or (
+                format == "channels" and b"the end came within the thought" in done.stderr)
         n += len(lines)
         several |= len(lines) > 1
         result = json.loads(talk(format, "--tool-choice", "required", *NOISE, "-s", seed, "--json").stdout)
@@ -86,7 +92,7 @@ def test_calls_have_the_form_of_their_functions(talk, format):
         assert all(call["type"] == "function" and re.fullmatch("[a-z0-9]{9}", call["id"])
                    for call in result.get("tool_calls", []))
         assert result["text"] == "" and "value" not in result
-    assert n >= 4 and several == (format != "llama")
+    assert n >= 4 and several == (format not in ("llama", "channels"))
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -99,7 +105,26 @@ def test_text_is_free_before_calls(talk, format):
         calls += "tool_calls" in result
         assert BEGINS[format] not in result["text"]
         assert all(fits(call["function"]) for call in result.get("tool_calls", []))
-    assert texts > 5
+    assert texts > (2 if format == "channels" else 5)
+
+
+def test_thoughts_and_answers_have_channels_of_their_own(talk, run):
+    """A thought is free and closed by its budget, the answer is bound; headers are in neither."""
+    model = re.search(r"-m', '([^']*)'", str(talk("channels", "-n", 1).args)).group(1)
+    flags = ["-m", model, "-t", 1, "-p", "Once", "--temp", 100, "--json", "-n", 80]
+    thoughts = 0
+    for seed in range(6):
+        bound = json.loads(run(*flags, "-s", seed, "--regex", "[a-c]{3}", "--think-budget", 5).stdout)
+        assert re.fullmatch("[a-c]{3}", bound["text"]) and bound["finish_reason"] == "eos"
+        n_thought = bound["usage"]["thinking_tokens"]
+        assert n_thought in (0, 5) and ("thinking" in bound) <= n_thought
+        thoughts += n_thought == 5
+        free = json.loads(run(*flags, "-s", seed, "--no-think").stdout)
+        assert free["usage"]["thinking_tokens"] == 0 and "thinking" not in free and free["text"]
+        assert not re.search("final|<.(channel|message|start).>", free["text"])
+        record = json.loads(run(*flags, "-s", seed, "--no-think", "--json-schema", '{"enum": [1, [true]]}').stdout)
+        assert record["value"] in (1, [True])
+    assert 0 < thoughts < 6
 
 
 ARGUMENTS = {"type": "object", "required": ["text", "n", "maybe", "list"], "additionalProperties": False,

@@ -1,0 +1,58 @@
+/* channels.h - answers in messages with channels, as gpt-oss writes them (OpenAI's harmony format): a header,
+ * then the text of a thought, an answer or a call of a function.
+ *
+ *   <|channel|>analysis<|message|> THOUGHT <|end|>
+ *   <|start|>assistant<|channel|>final<|message|> ANSWER <|return|>
+ *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {...} <|call|>
+ *
+ * The prompt ends before the first header. Where the answer has a form or may have calls, a header has to be,
+ * to the token, one that is allowed. */
+#pragma once
+
+#include "commands/form/bound.h"
+#include "commands/form/tools.h"
+
+typedef enum { CHANNEL_HEADER, CHANNEL_THOUGHT, CHANNEL_TEXT, CHANNEL_CALL } ChannelState;
+
+/* The tokens of a header that may come. */
+typedef struct {
+  size_t first, n; /* in Channels.ids */
+} ChannelHeader;
+
+typedef struct {
+  int32_t start, end, message; /* ids; message -1: the model has no channels */
+  const Tokenizer *tokenizer;
+  const Tools *tools; /* or NULL */
+  bool no_thought;    /* none is allowed */
+  bool bound;         /* headers are chosen among `headers` */
+  ChannelState state;
+  bool is_first;          /* the header is the answer's first */
+  Buffer header;          /* its text, with its tokens' content */
+  IdList ids;             /* of all headers that may come */
+  ChannelHeader *headers; /* [n_headers] that go on from what was taken */
+  size_t n_headers, capacity;
+  size_t n_taken;                  /* tokens of the header */
+  const WrittenFunction *function; /* that is called */
+  Buffer arguments;                /* so far */
+} Channels;                        /* starts zeroed; release with channels_release() */
+
+/* Finds the tokens of channels, if template and tokenizer have them. `form`: the answer's, or NULL. */
+Status channels_begin(Channels *channels, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
+                      const AnswerForm *form, bool no_thought, Error *err);
+void channels_release(Channels *channels);
+static inline bool channels_are_used(const Channels *channels) {
+  return channels->tokenizer != NULL;
+}
+
+/* Begins the header of the message after this one; with `closing` <|end|> comes before it, and it is that of
+ * the answer. */
+Status channels_next(Channels *channels, bool closing, Error *err);
+/* *ids: the tokens of the header that come next without a choice, *n of them. */
+void channels_forced(const Channels *channels, const int32_t **ids, int *n);
+/* Sets *mask to the tokens of a header that may be next; NULL: all. PRECOND state CHANNEL_HEADER */
+void channels_mask_header(const Channels *channels, Bound *bound, const uint64_t **mask);
+/* Takes a token of a header; the state is another one afterwards if it was the last one. The form of a call's
+ * arguments is that of `form` then. */
+Status channels_take_header(Channels *channels, int32_t id, AnswerForm *form, Error *err);
+/* Appends the call, {"name": ..., "arguments": ...} and a newline. */
+Status channels_write_call(const Channels *channels, Buffer *lines, Error *err);
