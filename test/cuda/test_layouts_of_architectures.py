@@ -20,6 +20,10 @@ BOUND = 1e-4  # mean KL on a GPU
 # Its attention is so sharp that x and the weights of qkv in fp16 cost 6.9e-5 in the mean over texts of 64 tokens, as
 # this one is, with a standard deviation of 4.1e-5 (cuda/LOG.md, "Three miniatures"): three of them more.
 SHARPEST = {"gemma3-awq": 6.9e-5 + 3 * 4.1e-5}
+# Two experts of this token are nearly tied: the router's outputs for the last one that is chosen and the first that is
+# not differ by 0.00095, and 0.00068, so that fp16 may choose the other one. Later tokens see it. All other pairs of
+# experts in these texts are at least 0.0026, and 0.0058, apart.
+TIED = {("gemma4-moe-text-part", "words"): 62, ("qwen3_5-moe-text-part", "fp8"): 58}
 
 
 @pytest.fixture
@@ -50,7 +54,8 @@ def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
     directory = every.DATA / "miniatures" / name
     ids, rows, expected, _ = compare.load_reference(directory / "reference.npz")
     folder = every.write(tmp_path / "other", *every.stored_otherwise(directory, layout))
-    close(expected, logits(folder, ids, "cuda")[rows], name)
+    clear = slice(TIED.get((name, "words")))
+    close(expected[clear], logits(folder, ids, "cuda")[rows][clear], name)
 
 
 @pytest.mark.parametrize("name", every.NAMES)
@@ -60,7 +65,8 @@ def test_floats(logits, tmp_path, name, kind):
     config, stored, _, _ = every.in_floats(directory, kind)
     folder = every.write(tmp_path / "floats", config, stored)
     ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
-    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows], name)
+    clear = slice(TIED.get((name, kind)))
+    close(logits(folder, ids, "cpu")[rows][clear], logits(folder, ids, "cuda")[rows][clear], name)
 
 
 @pytest.mark.parametrize("name", every.NAMES)
