@@ -36,9 +36,9 @@
 static const LinearEntry entries[] = {
   /* weights act tokens small tiled limit group held chips launch, name */
   {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {FLOAT, A16, 1,  8,  8,   0,  8,128, X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
+  {QUANT, A16, 1,  8,  8,   0,  8,16, X_UNITS,   FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
   {AWQ4,  A16, 9, 24, 24,   0, 24,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
-  {WIDE,  A16, 9,128,128,   0,ANY,32, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
+  {WIDE,  A16, 9,128,128,   0,ANY,16, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
   {WIDE,  A16, 129,ANY,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16, 1,192,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
   {QUANT, A16, 1,192,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
@@ -64,7 +64,7 @@ static const LinearEntry entries[] = {
  * activations are fp16, whatever is asked for other layers. */
 static const LinearEntry expert_entries[] = {
   {INTS,  A16, 1,  1,  1,   0,  1,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {FLOAT, A16, 1,  1,  1,   0,  1,128,X_INT16,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
+  {FLOAT, A16, 1,  1,  1,   0,  1,16, X_UNITS,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
   {DENSE, A16, 1,  1,  1,   0,  1, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {WIDE,  A16, 256,ANY,ANY, 0,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16, 1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
@@ -101,10 +101,15 @@ static bool f16_fits(const LinearQuery *query) {
   return padded * (size_t)skinny_held_tokens(query->n_tokens) * 2 + 1024 <= query->device.shared_bytes;
 }
 
+static bool skinny_fits(const LinearQuery *query, int int_bytes) {
+  return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(query, int_bytes).splits > 0;
+}
+
 static bool x_fits(LinearHeld held, const LinearQuery *query) {
   switch (held) {
-  case X_INT16: return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(query, 2).splits > 0;
-  case X_INT8: return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(query, 1).splits > 0;
+  case X_UNITS: return skinny_fits(query, SKINNY_F16);
+  case X_INT16: return skinny_fits(query, 2);
+  case X_INT8: return skinny_fits(query, 1);
   case X_F16: return f16_fits(query);
   case X_STAGED: break;
   }
@@ -112,12 +117,13 @@ static bool x_fits(LinearHeld held, const LinearQuery *query) {
 }
 
 /* True if the entry's kernel takes the query's groups. FP4 always has four scales in a tile, which every
- * kernel reads. FP8's, of 128 inputs or one for all in practice, are taken in multiples of 64 where those of
- * integers are taken in multiples of 32. */
+ * kernel reads. FP8's, of 128 inputs or one for all in practice, are taken in multiples of 64 (float_mma: of
+ * 128) where those of integers are taken in multiples of 16 or 32. */
 static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {
   int multiple = entry->group_multiple;
   if (multiple == 0 || query->weights == WEIGHT_FP4) return true;
-  if (query->weights == WEIGHT_FP8 && multiple == 32) multiple = 64;
+  if (query->weights == WEIGHT_FP8 && multiple > 1 && multiple < 64)
+    multiple = entry->held == X_UNITS ? 128 : 64;
   return query->group % multiple == 0;
 }
 

@@ -100,9 +100,10 @@ static inline bool dispatch_busy_enough(int busy, int n) {
 /* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
 typedef enum {
   X_STAGED, /* a few stages of x at a time */
-  X_INT16,  /* all of x as int16, or fp16 (skinny_plan.h) */
+  X_UNITS,  /* all of x as fp16, in units of inputs (skinny_plan.h) */
+  X_INT16,  /* all of x as int16 */
   X_INT8,   /* all of x as int8 */
-  X_F16     /* all of x as fp16 */
+  X_F16     /* all of x as fp16, in rows */
 } LinearHeld;
 
 typedef struct {

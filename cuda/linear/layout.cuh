@@ -181,6 +181,22 @@ struct Bits4 : GroupsOfIntegers<Bits4> {
     a[3] = w1 & 0xf0f0f0f0;
   }
 
+  /* Operand a of mma_f16 for k 16j .. 16j + 15 as fp16 subnormals: q * 2^-24, of row g + 8 q * 2^-20. */
+  static __device__ __forceinline__ void numbers(const uint4 (&v)[1], int j, uint32_t (&a)[4]) {
+    uint32_t w = j == 0 ? v[0].x : j == 1 ? v[0].y : j == 2 ? v[0].z : v[0].w;
+    a[0] = w & 0x000f000fu;
+    a[1] = w & 0x00f000f0u;
+    w >>= 8;
+    a[2] = w & 0x000f000fu;
+    a[3] = w & 0x00f000f0u;
+  }
+
+  /* Zero points of rows g and g + 8 times the same powers of two. */
+  static __device__ __forceinline__ void small_zeros(uint32_t z, float (&zero)[2]) {
+    zero[0] = f16_low(z & 0x0fu);
+    zero[1] = f16_low(z & 0xf0u);
+  }
+
   /* Zero points as halves that cancel the offset: 1024 + z, and -(64 + z). */
   static __device__ __forceinline__ HalfZeros half_zeros(uint32_t z) {
     return {half2_bits((z & 15) * 0x10001u | 0x64006400u), half2_bits((z & 0xf0) * 0x10001u | 0xd400d400u)};
@@ -217,6 +233,21 @@ struct Bits8 : GroupsOfIntegers<Bits8> {
     a[1] = v[h].y;
     a[2] = v[h].z;
     a[3] = v[h].w;
+  }
+
+  /* Operand a of mma_f16 for k 16j .. 16j + 15 as fp16 subnormals: q * 2^-24. */
+  static __device__ __forceinline__ void numbers(const uint4 (&v)[2], int j, uint32_t (&a)[4]) {
+    const uint4 &u = v[j / 2];
+    uint32_t low = j % 2 ? u.z : u.x, high = j % 2 ? u.w : u.y;
+    a[0] = prmt<0x4240>(low, 0u);
+    a[1] = prmt<0x4240>(high, 0u);
+    a[2] = prmt<0x4341>(low, 0u);
+    a[3] = prmt<0x4341>(high, 0u);
+  }
+
+  static __device__ __forceinline__ void small_zeros(uint32_t z, float (&zero)[2]) {
+    zero[0] = f16_low(z & 0x00ffu);
+    zero[1] = f16_low(z >> 8);
   }
 
   static __device__ __forceinline__ HalfZeros half_zeros(uint32_t z) {

@@ -543,6 +543,14 @@ inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int int_bytes, co
   return skinny_plan(&query, int_bytes);
 }
 
+/* The plan, or an error if x does not fit. */
+inline Status make_plan(const LinearArgs &args, int int_bytes, SkinnyPlan *plan, Error *err) {
+  *plan = plan_of(args.w, args.n_tokens, int_bytes, args.device);
+  if (plan->splits > 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: %d rows of x do not fit in shared memory", args.w->name,
+                   args.n_tokens);
+}
+
 template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn,
           bool kExperts = false>
 Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
@@ -585,14 +593,12 @@ Status launch_tokens(const LinearArgs &args, const SkinnyPlan &plan, Error *err)
   }
 }
 
-template <template <class, int, int, int> class Loop, int kIntBytes, class W4, class W8>
+template <template <class, int, int, int> class Loop, int kIntBytes>
 Status launch_plan(const LinearArgs &args, Error *err) {
-  const SkinnyPlan plan = plan_of(args.w, args.n_tokens, kIntBytes, args.device);
-  if (plan.splits == 0)
-    return error_set(err, STATUS_FAILED, "%s: %d rows of x do not fit in shared memory", args.w->name,
-                     args.n_tokens);
-  return weight_bits(args.w->type) == 4 ? launch_tokens<Loop, kIntBytes, W4>(args, plan, err)
-                                        : launch_tokens<Loop, kIntBytes, W8>(args, plan, err);
+  SkinnyPlan plan;
+  TRY(make_plan(args, kIntBytes, &plan, err));
+  return weight_bits(args.w->type) == 4 ? launch_tokens<Loop, kIntBytes, Bits4>(args, plan, err)
+                                        : launch_tokens<Loop, kIntBytes, Bits8>(args, plan, err);
 }
 
 template <int kIntBytes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
@@ -600,7 +606,7 @@ template <int kIntBytes> size_t workspace(const DeviceLinear *w, int n_tokens, c
 }
 
 /* The matmul with x as kIntBytes bytes, for weights of 4 and of 8 bits. */
-template <template <class, int, int, int> class Loop, int kIntBytes, class W4 = Bits4, class W8 = Bits8>
-constexpr LinearKernel skinny_kernel = {workspace<kIntBytes>, launch_plan<Loop, kIntBytes, W4, W8>, false};
+template <template <class, int, int, int> class Loop, int kIntBytes>
+constexpr LinearKernel skinny_kernel = {workspace<kIntBytes>, launch_plan<Loop, kIntBytes>, false};
 
 } // namespace skinny_gemm

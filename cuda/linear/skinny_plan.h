@@ -17,6 +17,7 @@
 #define SKINNY_TILE_OUT     16
 #define SKINNY_MAX_SPLITS   8
 #define SKINNY_MAX_LAUNCHES 64
+#define SKINNY_F16          0    /* in place of int_bytes: x is held as fp16 */
 #define SKINNY_STATIC_BYTES 1024 /* the kernel's static shared memory, rounded up */
 
 /* Costs as batches of a block (0.13 us): combining the partial sums of splits, for each split, and a second
@@ -27,7 +28,7 @@
 
 typedef struct {
   int tokens;          /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
-  int block_in;        /* inputs per scale of x: 128, 64 or 32, always within one group; x in fp16: 128 */
+  int block_in;        /* inputs per scale of x: 128, 64 or 32, within one group; x in fp16: 128, 32 */
   int splits;          /* split-K: blocks per tile row, each a part of the inputs; 0: does not fit */
   int blocks;          /* blocks along tile rows; the grid is blocks x splits */
   int launch_rows;     /* tile rows of one launch */
@@ -50,9 +51,10 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   SkinnyPlan p;
   memset(&p, 0, sizeof p);
   p.tokens = skinny_held_tokens(query->n_tokens);
-  p.block_in = query->group % 128 == 0 || query->weights == WEIGHT_FP4 ? 128
-               : query->group % 64 == 0                                ? 64
-                                                                       : 32;
+  if (int_bytes == SKINNY_F16)
+    p.block_in = weight_has_zeros(query->weights) ? 32 : 128; /* float_mma.cu, OfSums */
+  else
+    p.block_in = query->group % 128 == 0 ? 128 : query->group % 64 == 0 ? 64 : 32;
   p.n_units = ceil_div(query->n_in, SKINNY_UNIT_IN);
   p.n_batches = ceil_div(p.n_units, SKINNY_UNITS);
   p.splits = splits;
@@ -66,7 +68,7 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   const size_t units = (size_t)p.max_batches * SKINNY_UNITS, tokens = (size_t)p.tokens,
                ring =
                    (size_t)SKINNY_WARPS * SKINNY_UNITS * SKINNY_UNIT_IN * SKINNY_TILE_OUT * (size_t)bits / 8,
-               x = units * SKINNY_UNIT_IN * (size_t)int_bytes * tokens,
+               x = units * SKINNY_UNIT_IN * (size_t)(int_bytes == 1 ? 1 : 2) * tokens,
                scales = units * (size_t)(SKINNY_UNIT_IN / p.block_in) * tokens * 8,
                sums = (size_t)SKINNY_WARPS * (size_t)p.slots * tokens * SKINNY_TILE_OUT * 4;
   p.shared_bytes = ring + x + scales + sums;

@@ -149,15 +149,19 @@ static void floats_take_what_there_is_for_them(void **state) {
   assert_string_equal(chosen_for(h200(64), WEIGHT_FP8, 96, ACT_F16), "awq_dequant");
 }
 
-/* Groups that are no multiple of 32: the plain kernel, and the library for many tokens. */
+/* Groups that are no multiple of 32: float_mma and narrow_wgmma if one of 16, else the plain kernel, and the
+ * library for many tokens. */
 static void odd_groups_are_never_refused(void **state) {
   (void)state;
   for (int n = 1; n < 5000; n = n * 3 / 2 + 1) {
     const char *name = chosen_for(h200(n), WEIGHT_AWQ4, 16, ACT_F16);
+    assert_string_equal(name, n <= 8 ? "float_mma" : n <= 128 ? "narrow_wgmma" : "awq_dequant");
+    name = chosen_for(h200(n), WEIGHT_AWQ4, 24, ACT_F16);
     assert_string_equal(name, n < 64 ? "awq_plain" : "awq_dequant");
   }
-  assert_string_equal(chosen_for(h200(63), WEIGHT_AWQ4, 80, ACT_F16), "awq_plain");
-  assert_string_equal(chosen_for(h200(64), WEIGHT_AWQ4, 80, ACT_F16), "awq_dequant");
+  assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ8, 48, ACT_F16), "float_mma");
+  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ8, 48, ACT_F16), "awq_plain");
+  assert_string_equal(chosen_for(chip(SM(8, 6), 82, 99, 9), WEIGHT_AWQ4, 16, ACT_F16), "awq_plain");
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 96, ACT_F16), "awq_planes");
 }
 
@@ -260,10 +264,10 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     ActType act;
     int most, group, arch, last;
   } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
-               {"float_mma", WEIGHT_FP8, ACT_F16, 8, 128, SM(8, 0), 0},
+               {"float_mma", WEIGHT_AWQ4, ACT_F16, 8, 16, SM(8, 0), 0},
                {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
                {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 24, 64, SM_90A, SM_90A},
-               {"narrow_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
+               {"narrow_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 16, SM_90A, SM_90A},
                {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
                {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 32, SM(8, 0), 0},
                {"awq_small_batch", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(7, 5), 0},
@@ -286,7 +290,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     const LinearEntry *entry;
     LinearQuery query = h200(cases[i].most);
     query.weights = cases[i].weights, query.act = cases[i].act, query.device.arch = cases[i].arch;
-    query.group = cases[i].group ? 6 * cases[i].group : 0;
+    query.group = cases[i].group == 16 ? 384 : 6 * cases[i].group; /* FP8 wants multiples of 128 */
     query.n_in = 1920;
     assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_OK);
     assert_string_equal(entry->name, name);
@@ -308,17 +312,16 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
         const unsigned takes =
             cases[i].weights == WEIGHT_INT8  ? 1u << WEIGHT_INT8
             : cases[i].weights > WEIGHT_INT8 ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
-            : !strcmp(name, "float_mma")     ? floats
-            : strstr("planes_wgmma int8_wgmma", name)                         ? 1u << WEIGHT_AWQ4
-            : strstr("narrow_wgmma awq_wgmma", name)                          ? 1u << WEIGHT_AWQ4 | floats
-            : strstr("awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
-                                                                              : integers;
+            : strstr("planes_wgmma int8_wgmma", name) ? 1u << WEIGHT_AWQ4
+            : strstr("narrow_wgmma awq_wgmma", name)  ? 1u << WEIGHT_AWQ4 | floats
+            : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
+                                                                                        : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
         const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
         assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
       }
     if (cases[i].group < 2) continue;
-    other = query, other.group = 48;
+    other = query, other.group = cases[i].group > 16 ? 48 : 24;
     assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
   }
 }
@@ -439,9 +442,10 @@ static bool check_skinny_plan(const LinearQuery *shape, int int_bytes) {
   if (p.splits == 0) return false;
   const int units = (shape->n_in + SKINNY_UNIT_IN - 1) / SKINNY_UNIT_IN, tile_rows = (shape->n_out + 15) / 16;
   assert_true(p.tokens >= shape->n_tokens && p.tokens < 2 * shape->n_tokens && !(p.tokens & (p.tokens - 1)));
-  assert_true(shape->weights == WEIGHT_FP4
-                  ? p.block_in == 128
-                  : shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in)));
+  if (int_bytes == SKINNY_F16)
+    assert_int_equal(p.block_in, weight_has_zeros(shape->weights) ? 32 : 128);
+  else
+    assert_true(shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in)));
   assert_int_equal(p.n_units, units);
   assert_true(p.n_batches * SKINNY_UNITS >= units && (p.n_batches - 1) * SKINNY_UNITS < units);
   assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->device.n_sms);
@@ -450,7 +454,7 @@ static bool check_skinny_plan(const LinearQuery *shape, int int_bytes) {
   const size_t batch_in = SKINNY_UNITS * SKINNY_UNIT_IN, tokens = (size_t)p.tokens,
                batches = (size_t)p.max_batches;
   const size_t ring = SKINNY_WARPS * batch_in * 16 * bits / 8;
-  const size_t x = batches * batch_in * tokens * (size_t)int_bytes,
+  const size_t x = batches * batch_in * tokens * (int_bytes == 1 ? 1 : 2),
                scales = batches * (batch_in / (size_t)p.block_in) * tokens * 2 * sizeof(float);
   const size_t sums = SKINNY_WARPS * (size_t)p.slots * tokens * 16 * sizeof(float);
   assert_int_equal(p.shared_bytes, ring + x + scales + sums);
@@ -476,15 +480,16 @@ static void plans_cover_the_matrix(void **state) {
   for (size_t i = 0; i < COUNT(sizes); i++)
     for (size_t c = 0; c < COUNT(chips); c++)
       for (int type = WEIGHT_AWQ4; type <= WEIGHT_FP4; type++)
-        for (int int_bytes = 1; int_bytes <= 2; int_bytes++)
+        for (int int_bytes = SKINNY_F16; int_bytes <= 2; int_bytes++)
           for (int tokens = 1; tokens <= SKINNY_MAX_TOKENS; tokens++)
-            for (int group = 32; group <= 192; group += group < 128 ? 32 : 64) {
+            for (int group = 16; group <= 192; group += group < 128 ? 16 : 64) {
               const LinearQuery shape = {.weights = (WeightType)type,
                                          .n_in = sizes[i][0],
                                          .n_out = sizes[i][1],
                                          .group = group,
                                          .n_tokens = tokens,
                                          .device = {0, chips[c][0], (size_t)chips[c][1] * 1024}};
+              if (int_bytes != SKINNY_F16 && (group % 32 > 0 || !weight_has_zeros(shape.weights))) continue;
               found += check_skinny_plan(&shape, int_bytes);
             }
   assert_true(found > 1000);

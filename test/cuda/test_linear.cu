@@ -11,9 +11,8 @@
  *
  * Tolerances, normalised mean squared error (NMSE) of fp32 results:
  *   awq_planes, planes_wgmma, awq_gemv, awq_small_batch: exact sums; x is rounded to max |x| of its block /
- *     65024 at most.
- *     Blocks hold one to three of our eightfold outliers, so max ~ 20 and the error's variance is
- *     (20 / 32512)^2 / 12 = 3.2e-8 of an x whose mean square is about 2: 1.6e-8.
+ *     65024 at most. Blocks hold one to three of our eightfold outliers, so max ~ 20 and the error's variance
+ *     is (20 / 32512)^2 / 12 = 3.2e-8 of an x whose mean square is about 2: 1.6e-8.
  *   awq_tensorcore, awq_wgmma, narrow_wgmma, awq_dequant: weights rounded to fp16, an error uniform in half a
  *     unit in the last place: mean square (2^-11)^2 / 3 of the power of two below, and the mean of
  *     1 / mantissa^2 over a binade is 0.54: 4.3e-8; fp32 sums add n * 2^-48.
@@ -614,7 +613,8 @@ static void check_few(void) {
     check_counts(type, 192, 72, 64, counts);
     check_counts(type, 172, 24, 172, {1, 4, 16, 33});
     check_counts(type, 320, 40, 32, {1, 3, 7, 10, 24, 41});
-    check_counts(type, 1024, 16, 128, {2, 6, 8, 31});
+    for (int group : {128, 16}) check_counts(type, 1024, 16, group, {2, 6, 8, 31});
+    check_counts(type, 208, 24, 16, {1, 3, 9});
   }
   check_few_floats();
   for (const int *s : shapes) check_counts(WEIGHT_INT8, s[0], s[1], 0, counts);
@@ -696,7 +696,7 @@ static void check_few_narrow(void) {
   check_rows_beside("planes_wgmma", 1024, 136, 128, {24, 9, 20});
   only = "narrow_wgmma";
   check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 150}, 12);
-  check_counts(WEIGHT_AWQ4, 640, 264, 32, {30, 70}, 12);
+  for (int group : {32, 16}) check_counts(WEIGHT_AWQ4, 640, 264, group, {30, 70}, 12);
   check_counts(WEIGHT_FP4, 640, 136, 16, {20, 100});
   check_counts(WEIGHT_FP8, 640, 136, 128, {20, 100});
   check_rows_beside("narrow_wgmma", 1024, 136, 128, {64, 9, 40});

@@ -12,8 +12,8 @@
  *
  * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
  * bits do not depend on the rows beside it: all are in one tile, cuts and units are the same for all counts.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
- *          aligned, x_stride % 8 == 0; as many blocks as SMs at most.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32 or 64 (FP4: a tile's 64 inputs with four groups); x
+ *          16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
 #include <algorithm>
 
@@ -175,8 +175,9 @@ template <int kTokens, int kOutGroups> Status launch_weights(const LinearArgs &a
   case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, 64, kOutGroups>>(args, err);
   default: break;
   }
-  return args.w->group % 64 == 0 ? launch_shape<Shape<Bits4, kTokens, 64, kOutGroups>>(args, err)
-                                 : launch_shape<Shape<Bits4, kTokens, 32, kOutGroups>>(args, err);
+  if (args.w->group % 64 == 0) return launch_shape<Shape<Bits4, kTokens, 64, kOutGroups>>(args, err);
+  return args.w->group % 32 == 0 ? launch_shape<Shape<Bits4, kTokens, 32, kOutGroups>>(args, err)
+                                 : launch_shape<Shape<Bits4, kTokens, 16, kOutGroups>>(args, err);
 }
 
 typedef Status (*Launch)(const LinearArgs &args, Error *err);
