@@ -95,7 +95,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   TRY(choose_decode_step(loaded, options->decode_step, err));
   TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
   TRY(weights_load(loaded, options, err));
-  if (loaded->n_host == 0) return STATUS_OK;
+  if (loaded->n_host == 0) return fused_take_head(loaded, options->decode_step == DECODE_FUSED, err);
   if (options->decode_step == DECODE_FUSED)
     return error_set(err, STATUS_FAILED, "--decode-step cluster needs all weights on the GPU");
   loaded->decode_step = DECODE_KERNELS;
@@ -317,7 +317,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
   const int n_rows = rows_of(s, span);
   const float scale = (float)(c->embedding_scale / c->residual_scale);
   s->normed = false;
-  TRY(ops_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->rows.ids, n_rows,
+  TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, n_rows,
                 c->embedding_norm ? 1 : scale, s->x, m->stream, err));
   if (c->embedding_norm)
     TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));

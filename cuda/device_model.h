@@ -94,7 +94,8 @@ struct BackendModel {
   CpuProducts *cpu;                   /* multiplies them */
   DeviceLayer *layers;                /* [n_layers] */
   DeviceLinear head;
-  const void *embedding;   /* [vocab_size][embedding_stride] of the checkpoint's type */
+  const void *embedding; /* [vocab_size][embedding_stride] */
+  Dtype embedding_type;
   size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
   const float *final_norm; /* [hidden] */
   /* Only with config.per_layer_width: Model's. */

@@ -237,6 +237,7 @@ static Status visit_embedding(Loader *loader, const Pass *pass, Error *err) {
   BackendModel *loaded = loader->loaded;
   const Model *model = loaded->model;
   loaded->embedding_stride = (size_t)model->embedding.n_columns;
+  loaded->embedding_type = model->embedding.dtype;
   if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data)
     return pass->table(loader, &loaded->embedding, &model->embedding, err);
   loaded->embedding = loaded->head.dense;

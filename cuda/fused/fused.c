@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cuda/device.h"
+#include "cuda/fused/halves.h"
 
 struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
@@ -50,6 +51,18 @@ bool fused_preferred(const BackendModel *loaded) {
   return 4 * plan.shape.n_kv_heads >= plan.shape.n_clusters;
 }
 
+Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
+  if (loaded->decode_step == DECODE_KERNELS || loaded->head.type != WEIGHT_BF16) return STATUS_OK;
+  const bool tied = loaded->embedding == loaded->head.dense; /* then a row is the embedding of a token */
+  bool done;
+  TRY(linear_to_halves(&loaded->head, tied, loaded->stream, &done, err));
+  if (done && tied) loaded->embedding_type = DTYPE_F16;
+  if (done) return STATUS_OK;
+  loaded->decode_step = DECODE_KERNELS;
+  if (!demanded) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: lm_head has numbers that fp16 does not hold");
+}
+
 size_t fused_bytes(const ModelConfig *c) {
   const StepShape shape = config_shape(c);
   size_t bytes = 0;
@@ -65,7 +78,7 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, void
                            .final_norm = loaded->final_norm,
                            .embedding = loaded->embedding,
                            .embedding_stride = loaded->embedding_stride,
-                           .embedding_type = m->embedding.dtype,
+                           .embedding_type = loaded->embedding_type,
                            .embedding_scale = (float)m->config.embedding_scale,
                            .norm_eps = (float)m->config.norm_eps,
                            .attention_scale = (float)m->config.attention_scale};

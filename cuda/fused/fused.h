@@ -16,6 +16,10 @@ Status fused_check(const BackendModel *loaded, Error *err);
  * kernels for models with so few KV heads. */
 bool fused_preferred(const BackendModel *loaded);
 
+/* Makes fp16 of an lm_head in bf16, as the fused step reads it, if loaded->decode_step may be that. Where
+ * fp16 does not hold the numbers, separate kernels run, or it is an error if the fused step is `demanded`. */
+Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
+
 /* The most bytes of device memory that a session takes for them, whether or not they serve the model. */
 size_t fused_bytes(const ModelConfig *config);
 

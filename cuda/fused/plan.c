@@ -290,8 +290,8 @@ Status step_supports(const Model *model, Error *err) {
   const ModelConfig *c = &model->config;
   const char *unsupported = unsupported_config(c);
   for (int i = 0; !unsupported && i < c->n_layers; i++) unsupported = unsupported_layer(model, i);
-  if (!unsupported && (model->head.kind != LINEAR_DENSE || model->head.dtype != DTYPE_F16))
-    unsupported = "a head that is not fp16";
+  if (!unsupported && (model->head.kind != LINEAR_DENSE || model->head.dtype == DTYPE_F32))
+    unsupported = "a head that is not fp16 or bf16";
   if (!unsupported) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
 }

@@ -34,6 +34,8 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,
                      "num_attention_heads": 8}, 128),
 }
+BF16 = ["qwen3 in FP4", "qwen3 in groups of 32"]  # embedding and head, as compressed-tensors' checkpoints have them
+TIED = ["qwen3 in groups of 32"]
 
 
 def tensors_of(kind, random, hidden):
@@ -50,9 +52,12 @@ def tensors_of(kind, random, hidden):
              "self_attn.v_proj": (n_k, hidden), "self_attn.o_proj": (hidden, n_q),
              "mlp.gate_proj": (INTERMEDIATE, hidden), "mlp.up_proj": (INTERMEDIATE, hidden),
              "mlp.down_proj": (hidden, INTERMEDIATE)}
-    tensors = {"model.embed_tokens.weight": dense(VOCAB, hidden).astype(np.float16) * np.float16(8),
-               "lm_head.weight": dense(VOCAB, hidden).astype(np.float16) * np.float16(4),
+    halves = checkpoint.to_bf16 if kind in BF16 else np.float16
+    tensors = {"model.embed_tokens.weight": halves(dense(VOCAB, hidden) * 8),
+               "lm_head.weight": halves(dense(VOCAB, hidden) * 4),
                "model.norm.weight": norm(hidden)}
+    if kind in TIED:
+        del tensors["lm_head.weight"]
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}."
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
@@ -83,7 +88,7 @@ def make_model(folder, kind, hidden=HIDDEN, **more):
     checkpoint.write_json(str(folder / "config.json"), {
         "hidden_act": "silu", "hidden_size": hidden, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS,
         "num_key_value_heads": KV_HEADS, "max_position_embeddings": 256,
-        "vocab_size": VOCAB, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
+        "vocab_size": VOCAB, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": kind in TIED,
         "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16", **KINDS[kind][0],
         "quantization_config": quantisation(KINDS[kind][1]), **more})
     checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors_of(kind, np.random.default_rng(5), hidden))
@@ -143,6 +148,24 @@ def test_auto_is_one_of_them(auk, tmp_path, flags):
     else:
         one = evaluate(auk, folder, "--decode-step", "cluster", n=4).tobytes()
         assert auto in ([one] if EMULATED else [one, others])
+
+
+@pytest.mark.parametrize("kind, tiny", [("qwen3 in FP4", slice(None)), ("qwen3 in groups of 32", slice(7, 8))])
+def test_a_head_that_fp16_does_not_hold(auk, tmp_path, kind, tiny):
+    """The whole of it, or the row of one token, which is its embedding, too: numbers below 2^-24."""
+    folder = make_model(tmp_path / "tiny", kind)
+    tensors = dict(checkpoint.read_safetensors(folder / "model.safetensors"))
+    name = "model.embed_tokens.weight" if kind in TIED else "lm_head.weight"
+    weight = checkpoint.to_f32(tensors[name]).copy()
+    weight[tiny] *= 2.0**-30
+    checkpoint.write_safetensors(str(folder / "model.safetensors"), {**tensors, name: checkpoint.to_bf16(weight)})
+    others, auto = (evaluate(auk, folder, *flags, n=4).tobytes() for flags in (["--decode-step", "kernels"], []))
+    assert auto == others
+    done = subprocess.run([*auk, "eval", "--ids-file", "-", "--device", "cuda", "--decode-step", "cluster", "-m",
+                           folder], input="1 2 3", capture_output=True, text=True)
+    if "no clusters" in done.stderr:
+        pytest.skip("needs a GPU with clusters")
+    assert done.returncode == 3 and "lm_head has numbers that fp16 does not hold" in done.stderr, done.stderr
 
 
 def test_answers_sample_behind_it(auk, tmp_path):
