@@ -11,7 +11,7 @@ CORPUS = ROOT / "test" / "fuzz" / "corpus"
 LAYOUTS = ["awq-symmetric", "awq-head", "gptq-symmetric", "gptq-8-v2", "gptq-phi3", "autoround-awq", "packed-4-128",
            "packed-8-channel", "packed-mixed", "int8-activations", "int8-weights", "nvfp4-packed",
            "modelopt-mixed", "mxfp4-packed", "fp8-blocks", "fp8-channel"]
-MINIATURES = ["gemma3-layer-types", "granite-biases", "llama-bf16"]
+MINIATURES = ["gemma3-layer-types", "gemma4-e", "granite-biases", "lfm2-awq", "llama-bf16", "qwen3_5"]
 
 HI = '{"role": "user", "content": "Hi"}'
 REGEXES = [r"'s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
