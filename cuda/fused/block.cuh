@@ -356,26 +356,29 @@ template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_
 /* The largest x of a group as an fp16. */
 constexpr float kLargestHalf = 16384.0f;
 
-/* Stores the lane's four values of a group as fp16, relative to the largest of the group. Their scale is
- * multiplied by kOfScale, as FP4 weights' scales are read divided by it. */
-__device__ __forceinline__ void store_halves(const float (&v)[4], unsigned char *to, float2 *scale,
-                                             int lane) {
+/* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.
+ * Returns their scale, multiplied by kOfScale, as FP4 weights' scales are read divided by it. */
+__device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)[2]) {
   const float top = segment_max<32>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])))),
               inverse = __fdividef(kLargestHalf, fmaxf(top, 1e-30f));
-  *(uint2 *)to =
-      make_uint2(pack_half2(v[0] * inverse, v[2] * inverse), pack_half2(v[1] * inverse, v[3] * inverse));
-  if (lane == 0) scale->x = top * (Fp4::kOfScale / kLargestHalf);
+  word[0] = pack_half2(v[0] * inverse, v[2] * inverse), word[1] = pack_half2(v[1] * inverse, v[3] * inverse);
+  return top * (Fp4::kOfScale / kLargestHalf);
 }
 
 /* Quantises the lane's four values (k, k + 8, k + 1, k + 9) of a group, and stores them at its words of both
- * planes; {scale, scale * sum} of part i goes to scales[i * stride]. FP4: see store_halves(). */
+ * planes; {scale, scale * sum} of part i goes to scales[i * stride]. FP4: halves, and their scale. */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {
-  if constexpr (kIsFp4<kParts>) return store_halves(v, to, scales, lane);
   constexpr int kLanes = 32 / kParts;
   uint32_t word[2];
   int sum;
+  if constexpr (kIsFp4<kParts>) {
+    const float d = halves_of(v, word);
+    *(uint2 *)to = make_uint2(word[0], word[1]);
+    if (lane == 0) scales->x = d;
+    return;
+  }
   const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
   *(uint32_t *)to = word[0];
   *(uint32_t *)(to + plane_bytes) = word[1];

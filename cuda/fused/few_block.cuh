@@ -8,16 +8,26 @@ namespace step::few {
 
 /* Layout of a group of x: [64 inputs][token][plane][lane t][four words (word_at())]; with eight tokens plane
  * comes before token. So operand b of an mma m16n8k32 for four or eight tokens is 512
- * contiguous bytes. */
-template <int N> struct Layout {
+ * contiguous bytes. FP4: few_fp4.cuh. */
+template <int N, int kParts> struct Layout {
   static_assert(N == 2 || N == 4 || N == 8, "tokens, or planes of tokens, are columns of an mma");
   static constexpr int kTokens = N;
   static constexpr int kHalf = N * 128, kGroup = 2 * kHalf; /* bytes of 64 and of 128 inputs */
   static constexpr int kPlane = N == 8 ? 512 : 64;          /* from one plane to the other */
-  static __device__ __forceinline__ int token_at(int token) { return token * (N == 8 ? 64 : 128); }
+  static __device__ __forceinline__ int token_at(int token) {
+    return token * (N == 8 || kIsFp4<kParts> ? 64 : 128);
+  }
+  /* The offset of a lane's four values, k .. k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on, of token 0. */
+  static __device__ __forceinline__ int word_at(int lane) {
+    if (!kIsFp4<kParts>) return step::word_at<kParts>(lane, kHalf);
+    constexpr int kSetParts = STEP_FP4_PARTS / N;
+    const int part = lane >> 2, set = part / kSetParts;
+    return (set >> 1) * 512 + part % kSetParts * (N * 64) + (lane & 3) * 16 + (set & 1) * 8;
+  }
 };
 
-template <int N, bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm>, Layout<N> {
+template <int N, bool kDebug, class TheForm>
+struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   using Base = Thread<kDebug, TheForm>;
   using Base::plan, Base::smem, Base::heads, Base::share, Base::rank;
 
@@ -25,7 +35,8 @@ template <int N, bool kDebug, class TheForm> struct Block : Thread<kDebug, TheFo
   static constexpr int kTurns = STEP_BLOCKS / N;
   /* Bytes of {scale, scale * sum} of a group's parts, of a token's group, planes and these, and of a pack's
    * states of attention. */
-  static constexpr int kScalesBytes = 8 * TheForm::kParts, kGroupBytes = 2 * STEP_GROUP + kScalesBytes,
+  static constexpr int kScalesBytes = 8 * kXScales<TheForm::kParts>,
+                       kGroupBytes = 2 * STEP_GROUP + kScalesBytes,
                        kStateBytes = STEP_PACK * 2 + 8 * Base::kPackHeads;
 
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int) { return shared; }

@@ -35,32 +35,38 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
       }
 }
 
-/* Turns integers of x into halves / rms in place. A group becomes [32 inputs][token][64 bytes]. */
+/* Turns quantised x into halves / rms in place. A group becomes [32 inputs][token][64 bytes]. */
 template <class B> __device__ __forceinline__ void make_halves(const B &b) {
   constexpr int kTokens = B::kTokens;
   constexpr int kParts = B::kParts;
-  const int lane = b.lane(), g = lane >> 2, t = lane & 3, part = lane / (32 / kParts);
+  const int lane = b.lane(), g = lane >> 2, t = lane & 3, part = kIsFp4<kParts> ? 0 : lane / (32 / kParts);
   float inverse[kTokens];
 #pragma unroll
   for (int r = 0; r < kTokens; r++) inverse[r] = inverse_of(b, r);
 #pragma unroll 1
   for (int group = b.warp(); group < b.plan.shape.hidden / STEP_GROUP; group += STEP_WARPS) {
     unsigned char *planes = b.smem + b.plan.off.x + group * B::kGroup;
-    uint32_t high[kTokens], low[kTokens];
+    uint32_t high[kTokens], low[kTokens]; /* bytes of four values; FP4: two values each */
 #pragma unroll
     for (int r = 0; r < kTokens; r++) {
-      const unsigned char *from = planes + word_at<B::kParts>(lane, B::kHalf) + B::token_at(r);
-      high[r] = *(const uint32_t *)from, low[r] = *(const uint32_t *)(from + B::kPlane);
+      const unsigned char *from = planes + B::word_at(lane) + B::token_at(r);
+      high[r] = *(const uint32_t *)from;
+      low[r] = *(const uint32_t *)(from + (kIsFp4<kParts> ? 4 : B::kPlane));
     }
     __syncwarp();
 #pragma unroll
     for (int r = 0; r < kTokens; r++) {
       const float2 *scales = (const float2 *)(b.smem + b.plan.off.x_scales);
-      const float d = scales[(group * kParts + part) * kTokens + r].x * inverse[r];
+      const float d = scales[(group * kXScales<kParts> + part) * kTokens + r].x * inverse[r];
       float v[4]; /* k, k + 8, k + 1, k + 9 */
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        v[i] = d * (float)(256 * (int)(signed char)(high[r] >> 8 * i) + (int)(signed char)(low[r] >> 8 * i));
+        if (kIsFp4<kParts>)
+          v[i] = d / Fp4::kOfScale *
+                 (i / 2 ? f16_high(i % 2 ? low[r] : high[r]) : f16_low(i % 2 ? low[r] : high[r]));
+        else
+          v[i] =
+              d * (float)(256 * (int)(signed char)(high[r] >> 8 * i) + (int)(signed char)(low[r] >> 8 * i));
       unsigned char *to = planes + ((g >> 1) * kTokens + r) * 64 + (g & 1) * 32 + t * 4;
       *(uint32_t *)to = pack_half2(v[0], v[2]);
       *(uint32_t *)(to + 16) = pack_half2(v[1], v[3]);

@@ -16,11 +16,11 @@
  * plane of eight tokens, in two mma that share the weights. Lane (g, t) ends with outputs g and g + 8 of
  * token t (with two tokens t % 2), or of tokens 2 t and 2 t + 1. A warp takes all groups of a tile row
  * from one stage after another, two at a time to hide latency, and sends the result without a barrier of
- * the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). */
+ * the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). FP4: few_fp4.cuh. */
 #pragma once
 
 #include "cuda/fused/attend.cuh"
-#include "cuda/fused/few_residual.cuh"
+#include "cuda/fused/few_fp4.cuh"
 
 namespace step::few {
 
@@ -40,17 +40,28 @@ template <class B> __device__ __forceinline__ int first_chunk(const B &b, int ma
 
 /* A lane's results: outputs g and g + 8 of one token or of two; output g + 8 is 16 times too large until
  * finish(). */
-template <class B> struct Sums {
+template <class B> struct IntegerSums {
   static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1, kParts = B::kParts;
   /* With two tokens, two groups are columns of the same mma: lanes t = 0 and 1 use the result of the
    * first group's tile, lanes 2 and 3 that of the second's. */
   static constexpr bool kShared = kTokens == 2;
+  static constexpr int kAtOnce = 2; /* groups of add() */
   float y[2][kLaneTokens];
 
   /* Where a lane reads its part of a group: shared_addresses, but x_scales is an offset from smem. */
   struct At {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };
+
+  /* Offsets of the lane's part in a group's scales and zeros, in x, and in its scales. */
+  static __device__ __forceinline__ int scales_at(int lane) { return (lane >> 2) * 4; }
+  static __device__ __forceinline__ int zeros_at(int lane) { return lane >> 2; }
+  static __device__ __forceinline__ int planes_at(int lane) {
+    return (kTokens == 2 ? lane >> 2 & 3 : lane >> 2) * 64 + (lane & 3) * 16;
+  }
+  static __device__ __forceinline__ int x_scales_at(int lane) {
+    return (lane & 3) % kTokens * (kLaneTokens * 8);
+  }
 
   typedef int Accumulators[2][kLaneTokens][4]; /* of two groups */
 
@@ -138,7 +149,7 @@ template <class B> struct Sums {
   }
 
   /* Completes the outputs after the last group; with two tokens lanes t and t + 2 both have them. */
-  __device__ __forceinline__ void finish() {
+  __device__ __forceinline__ void finish(int) {
 #pragma unroll
     for (int r = 0; r < kLaneTokens; r++) {
       y[1][r] *= 0.0625f;
@@ -148,6 +159,9 @@ template <class B> struct Sums {
     }
   }
 };
+
+template <class B>
+using Sums = typename std::conditional<kIsFp4<B::kParts>, Fp4Sums<B>, IntegerSums<B>>::type;
 
 /* Where a warp sends its results. */
 template <class B> struct Outlet {
@@ -353,7 +367,7 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
 /* Multiplies the whole share; x of qkv, gate and up is this block's own, of o and down it waits for x. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kTokens = B::kTokens, kParts = B::kParts, kScale = kScaleBytes<kParts>,
-                kZero = kZeroBytes<kParts>;
+                kZero = kZeroBytes<kParts>, kAtOnce = Sums<B>::kAtOnce;
   const Share &share = b.share(matrix);
   const StepPlan &p = b.plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
@@ -363,17 +377,18 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     b.wait_again(b.barriers().gated, b.layer(), b.gated_bytes(), STEP_AT_GATED);
     b.mark(STEP_MARK_GATED);
   }
-  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
+  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
   /* Offsets in a stage, and of x of its first groups. */
   const uint32_t tiles_at = opaque(wg_warp * span * 1024 + b.lane() * 16),
-                 scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * kScale + g * 4),
+                 scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * kScale +
+                                    Sums<B>::scales_at(b.lane())),
                  zeros_at = opaque(STEP_WARPGROUP_WARPS * span * (1024 + kScale) +
-                                   wg_warp * zeros_stride<kParts>(span) + g),
+                                   wg_warp * zeros_stride<kParts>(span) + Sums<B>::zeros_at(b.lane())),
                  planes = opaque(shared_address(b.smem) + (from_x ? p.off.slice : p.off.in) +
-                                 (kTokens == 2 ? g & 3 : g) * 64 + t * 16),
-                 x_scales = opaque((from_x ? p.off.x_scales : p.off.in_scales) +
-                                   t % kTokens * (Sums<B>::kLaneTokens * 8));
+                                 Sums<B>::planes_at(b.lane())),
+                 x_scales =
+                     opaque((from_x ? p.off.x_scales : p.off.in_scales) + Sums<B>::x_scales_at(b.lane()));
   Outlet<B> outlet;
   outlet.begin(b, matrix);
   RingCursor cursor = b.next();
@@ -394,19 +409,19 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
                                    stage + zeros_at + (zeros_are_odd<kParts>(share, g0) ? 8 : 0),
                                    planes + g0 * B::kGroup, x_scales + g0 * kTokens * B::kScalesBytes};
 #pragma unroll 1
-      for (int n = min(span, n_groups - g0); n > 0; n -= 2) {
+      for (int n = min(span, n_groups - g0); n > 0; n -= kAtOnce) {
         if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
         sums.add(from, b.smem, n > 1, opaque(b.lane()));
         if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
         is_first = false;
-        from.tiles += 2 * 1024, from.scales += 2 * kScale, from.zeros += 2 * kZero;
-        from.planes += 2 * B::kGroup, from.x_scales += 2 * kTokens * B::kScalesBytes;
+        from.tiles += kAtOnce * 1024, from.scales += kAtOnce * kScale, from.zeros += kAtOnce * kZero;
+        from.planes += kAtOnce * B::kGroup, from.x_scales += kAtOnce * kTokens * B::kScalesBytes;
       }
       __syncwarp();
       if (b.lane() == 0) barrier_arrive(b.empty_at(cursor));
       cursor.move(step, p.n_slots);
     }
-    sums.finish();
+    sums.finish(b.lane());
     if (from_x)
       outlet.send(b, matrix, local, sums);
     else

@@ -79,12 +79,33 @@ __device__ __forceinline__ float4 four_embedded(const Args &a, int token, int co
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
+/* FP4: the same as halves. A lane has one of 16 runs of 16 bytes (pair of sets, part of a set, t). */
+template <class B>
+__device__ __forceinline__ void send_halves(const B &b, const float (&v)[4], int planes, int scales,
+                                            int group, int token, uint64_t &barrier) {
+  constexpr int kTokens = B::kTokens, kSetParts = STEP_FP4_PARTS / kTokens;
+  uint32_t word[2];
+  const float d = halves_of(v, word);
+  const int lane = b.lane(), t = lane & 3, pair = (lane >> 2 & 3) / kSetParts,
+            of_set = (lane >> 2 & 3) % kSetParts, first = (2 * pair * kSetParts + of_set) * 4 + t;
+  uint32_t run[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) run[i] = __shfl_sync(~0u, word[i % 2], first + i / 2 * kSetParts * 4);
+  const unsigned char *to =
+      b.smem + (planes + group * B::kGroup) + pair * 512 + (of_set * kTokens + token) * 64 + t * 16;
+  send_to_cluster<4>(to, make_uint4(run[0], run[1], run[2], run[3]), barrier, lane);
+  if (lane < STEP_BLOCKS)
+    send_8(peer_address(b.smem + (scales + group * kTokens * 8) + token * 8, lane),
+           make_uint2(__float_as_uint(d), 0), peer_address(&barrier, lane));
+}
+
 /* Quantises a group of 128 values of a token and sends it to the cluster. A lane has k, k + 8, k + 1, k +
  * 9 from k = 16 (lane / 4) + 2 (lane % 4) on, as quantise_values() takes them. planes, scales: offsets of
  * group 0. */
 template <class B>
 __device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int planes, int scales, int group,
                                            int token, uint64_t &barrier) {
+  if constexpr (kIsFp4<B::kParts>) return send_halves(b, v, planes, scales, group, token, barrier);
   uint32_t word[2];
   int sum;
   constexpr int kParts = B::kParts, kPartLanes = 32 / kParts;
@@ -216,8 +237,8 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
     }
     const int planes = off.slice + (group - first) * B::kGroup + B::token_at(token),
               scales = off.x_scales + (group - first) * B::kTokens * B::kScalesBytes + token * 8;
-    store_group<B::kParts>(v, b.smem + planes + word_at<B::kParts>(b.lane(), B::kHalf), B::kPlane,
-                           (float2 *)(b.smem + scales), B::kTokens, b.lane());
+    store_group<B::kParts>(v, b.smem + planes + B::word_at(b.lane()), B::kPlane, (float2 *)(b.smem + scales),
+                           B::kTokens, b.lane());
   });
   if (!wanted) return;
   b.sync();

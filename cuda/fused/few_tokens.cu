@@ -74,6 +74,7 @@ template <class TheForm, bool kDebug = false> static Kernel kernel_of(int tokens
 
 template <int kHeadDim> static Kernel kernel_of_heads(int group, int tokens) {
   switch (group) {
+  case STEP_FP4_GROUP: return kernel_of<Form<STEP_FP4_GROUP, kHeadDim>>(tokens);
   case 32: return kernel_of<Form<32, kHeadDim>>(tokens);
   case 64: return kernel_of<Form<64, kHeadDim>>(tokens);
   default: return kernel_of<Form<128, kHeadDim>>(tokens);

@@ -139,7 +139,7 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   StepOffsets *off = &plan->off;
   const int tokens = plan->tokens, packs = plan->packs, ffn_blocks = plan->most_ffn_blocks;
   const int groups = s->hidden / STEP_GROUP, own_groups = ceil_div(groups, STEP_BLOCKS),
-            rows = own_groups * 8, parts = step_parts(s), x_scales = tokens * parts * X_SCALES;
+            rows = own_groups * 8, parts = step_parts(s), x_scales = tokens * step_x_scales(parts) * X_SCALES;
   plan->queries = plan->heads_per_kv * tokens;
   plan->columns = plan->queries <= 8 ? 1 : plan->queries <= 16 ? 2 : 4;
   plan->members = STEP_WARPGROUP_WARPS / plan->columns < 2 ? plan->columns : 2 * plan->columns;
@@ -193,7 +193,6 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP,
        "group size"},
       {s->head_dim != 64 && s->head_dim != 128, "size of heads"},
-      {tokens > 1 && s->group == STEP_FP4_GROUP, "group size"}, /* separate kernels run these */
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
       {s->intermediate % (2 * STEP_GROUP) != 0, "intermediate size"},

@@ -128,13 +128,13 @@ typedef struct {
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
 
   /* several tokens */
-  int squares;      /* float [tokens][groups of hidden]: sums of squares of the residual stream */
-  int x_scales;     /* float2 [groups][parts][tokens] {scale, scale * sum}: of `slice`, or of lm_head's x */
-  int in_scales;    /* float2 [groups][parts][tokens] {scale, scale * sum}: of `in` */
+  int squares;  /* float [tokens][groups of hidden]: sums of squares of the residual stream */
+  int x_scales; /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`, of the last x */
+  int in_scales;    /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
   int rope;         /* float2 [64]: for the token that this block adds up */
   int chunks;       /* barriers of chunks */
   int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
-  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers */
+  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers; FP4: as halves */
   int warp_values;  /* half [states][queries][head_dim]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
   int states; /* half [packs of the block][8][128], then float2 {maximum, sum} [packs][8][heads of a pack] */

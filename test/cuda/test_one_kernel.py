@@ -122,7 +122,8 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind, chunk", [("qwen3", 2), ("qwen3", 3), ("qwen3", 4), ("qwen3", 6), ("qwen3", 8),
-                                         ("qwen3 in groups of 32", 4), ("heads of 64", 8)])
+                                         ("qwen3 in groups of 32", 4), ("qwen3 in FP4", 2), ("qwen3 in FP4", 4),
+                                         ("qwen3 in FP4", 7), ("heads of 64", 8)])
 def test_several_rows_are_the_others(auk, tmp_path, kind, chunk):
     """The last step has fewer tokens."""
     if EMULATED and kind != "qwen3":

@@ -108,6 +108,24 @@ int main(int argc, char **argv) {
       {{"groups of 64, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 64, 64}, 2, 2, false},
       {{"groups of 64, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 64, 64}, 4, 3, true},
       {{"groups of 64, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 64, 64}, 8, 7, false},
+      {{"FP4", 1024, 512, 1, 2, 1, 19, 2, true, false, 0, STEP_FP4_GROUP}, 2, 2, true},
+      {{"FP4", 1024, 768, 1, 4, 1, 19, 2, false, true, 0, STEP_FP4_GROUP}, 4, 3, true},
+      {{"FP4", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, STEP_FP4_GROUP}, 8, 7, true},
+      {{"FP4, heads of 64", 1024, 768, 1, 8, 2, 19, 2, true, true, 0, STEP_FP4_GROUP, 64}, 2, 1, false},
+      {{"FP4, heads of 64", 1024, 512, 1, 4, 1, 19, 2, false, false, 0, STEP_FP4_GROUP, 64}, 4, 4, true},
+      {{"FP4, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, STEP_FP4_GROUP, 64}, 8, 8, false},
+      {{"FP4, columns of two and three groups", 2560, 1280, 2, 2, 1, 19, 2, true, true, 5, STEP_FP4_GROUP},
+       2,
+       2,
+       false},
+      {{"FP4, columns of two and three groups", 2560, 1280, 2, 2, 1, 19, 2, true, true, 5, STEP_FP4_GROUP},
+       4,
+       4,
+       false},
+      {{"FP4, columns of two and three groups", 2560, 1280, 2, 2, 1, 19, 2, true, true, 5, STEP_FP4_GROUP},
+       8,
+       5,
+       false},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -121,6 +139,9 @@ int main(int argc, char **argv) {
       {"Qwen3-4B in groups of 64, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0, 64},
       {"Llama-3.2-1B, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 128, 64},
       {"Llama-3.2-1B in groups of 32, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, 32, 64},
+      {"Qwen3-8B in FP4, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, STEP_FP4_GROUP},
+      {"Qwen3-32B in FP4, one layer", 5120, 25600, 1, 64, 8, 999, 15, false, true, 0, STEP_FP4_GROUP},
+      {"Llama-3.2-1B in FP4, one layer", 2048, 8192, 1, 32, 8, 1003, 15, false, false, 0, STEP_FP4_GROUP, 64},
   };
   for (const auto &s : small)
     if (s.c.clusters <= clusters) {
