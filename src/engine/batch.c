@@ -476,9 +476,10 @@ static bool is_prefilled(const Sequence *s) {
 
 /* The rows that a step may have before prompts wait. A GPU takes as long for a few rows as for some hundred,
  * so its prompts are spread over the steps in which others generate: as many rows in each as there come
- * prompts for answers. Steps full of prompts, and then many of generating rows alone, would take longer. */
+ * prompts for answers, but at least four for each sequence that a backend takes, with which the first and the
+ * last records have fewer steps of few rows. */
 static int paced_rows(const Batch *b) {
-  const int least = 2 * b->backend->sequences, most = b->sizes.max_chunk;
+  const int least = 4 * b->backend->sequences, most = b->sizes.max_chunk;
   const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));
   if (!b->backend->memory || rows >= most) return most;
   return rows > least ? (int)rows : least < most ? least : most;
