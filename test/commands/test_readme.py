@@ -29,6 +29,7 @@ NOT_TYPED = {
     r"-p 512,2048|-d 8192,32768": "takes a large model, or minutes",
     r"^auk completions fish": "is typed in fish",
     r"^(srun|mpirun|parallel) |> all\.txt": "is typed by map/test_clusters.py",
+    r"^seq 10000 ": "takes a GPU, or minutes",
     r"/data/llms": "is a folder outside of this test's",
 }
 TYPED = re.compile(r"(auk|printf|echo|git|find|for|export|source|answer=\$\(auk) ")
