@@ -643,6 +643,14 @@ Status assistant_start_holder(Assistant *a, Error *err) {
   return start(a, 0, 0, err);
 }
 
+size_t assistant_device_bytes(const Assistant *a) {
+  const Backend *backend = a->device.backend;
+  DeviceMemory memory;
+  if (!backend->memory || device_memory(&a->device, a->model, &memory, NULL) != STATUS_OK) return 0;
+  const size_t batch = a->batch ? batch_bytes(&a->batch_options, backend, &a->model->config) : 0;
+  return memory.weights + session_beside(a) + batch;
+}
+
 Status assistant_renew(Assistant *a, size_t n_prompt, Error *err) {
   if (!a->remote || remote_is_alive(a->remote)) return STATUS_OK;
   remote_close(a->remote);

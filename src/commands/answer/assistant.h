@@ -178,6 +178,9 @@ Status assistant_start_many(Assistant *assistant, int n, Error *err);
  * PRECOND assistant_open_engine() alone */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
+/* Bytes of a device's own memory that such a process takes; 0: the device has none of its own. */
+size_t assistant_device_bytes(const Assistant *assistant);
+
 /* Before each answer: starts anew if the process that kept the model has ended since the last one. */
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 

@@ -118,9 +118,11 @@ static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bo
   return STATUS_OK;
 }
 
-/* Resident memory of this process, weights that are mapped included. */
-static uint64_t memory_bytes(void) {
+/* What the model takes of a device's own memory, else the resident memory of this process, weights that are
+ * mapped included. */
+static uint64_t memory_bytes(const Holder *h) {
   unsigned long long total = 0, resident = 0;
+  if (h->device_bytes) return h->device_bytes;
   FILE *file = fopen("/proc/self/statm", "re");
   if (file && fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
   if (file) fclose(file);
@@ -144,7 +146,7 @@ static Status put_state(Holder *h, Caller *caller, Error *err) {
   state.left_seconds = state.n_calls ? -1 : left_ms(h) > 0 ? (int32_t)(left_ms(h) / 1e3) : 0;
   state.stops = h->stops;
   state.n_answered = h->n_answered;
-  state.memory_bytes = memory_bytes();
+  state.memory_bytes = memory_bytes(h);
   state.since = h->since;
   snprintf(state.backend, sizeof state.backend, "%s", a->device.backend->name);
   snprintf(state.model, sizeof state.model, "%s", a->place.name);
@@ -260,6 +262,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
   TRY(assistant_open_engine(flags, a, err));
   TRY(keep_key(flags, a->model, &h->key, err));
   TRY(assistant_start_holder(a, err));
+  h->device_bytes = assistant_device_bytes(a);
   TRY(keep_directory(true, &directory, err));
   Status status = keep_path(directory, &h->key, ".sock", &h->path, err);
   free(directory);

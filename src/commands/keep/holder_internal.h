@@ -65,6 +65,7 @@ typedef struct Holder {
   int n_running;
   Alone alone;
   uint64_t n_answered;
+  uint64_t device_bytes; /* of a device's own memory */
   int64_t since;
   double used_ms; /* when the last call left */
 } Holder;

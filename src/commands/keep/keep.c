@@ -187,8 +187,10 @@ const Interface keep_interface = {
         "and how long each stays if there is no other. `auk --keep 10m -p TEXT` leaves one behind; `auk\n"
         "keep -m MODEL` starts one ahead of the first call. Later calls find it by themselves if the\n"
         "model's files, this program, and the flags of the device are the same; what they print is the\n"
-        "same bytes. It answers many calls at once, keeps the keys of the last prompts, so that what\n"
-        "begins alike is not computed again, and ends when no call came for the time of --keep (here 10m\n"
+        "same bytes; only answers that a GPU computes side by side, since others came meanwhile, are\n"
+        "rounded as those of --map. It answers many calls at once, keeps keys of prompts, so that what\n"
+        "begins alike is not computed again (on a GPU for another call: its steps of 2,048 tokens, which\n"
+        "give the same bytes), and ends when no call came for the time of --keep (here 10m\n"
         "by default), with --stop, or when a call with another model needs its memory. Its socket is in\n"
         "$XDG_RUNTIME_DIR/auk or /tmp/auk-UID, where no other user may enter.",
     .examples = "auk -m MODEL --keep 10m -p \"Why is the sky blue?\"\n"
