@@ -2,6 +2,7 @@
  * commands/schema.c, commands/answer/. */
 #include "constrain/constraint.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,22 @@ static bool has_text(SchemaSet *set, uint32_t number, int depth) {
          dead_member(set, number, depth) == SCHEMA_NONE;
 }
 
+/* Appends ": " and the names of a schema's keywords, but those that only describe it. */
+static void append_keywords(const Json *schema, char *out, size_t size) {
+  static const char *const others[] = {"title",    "description", "$schema",  "$id",   "id",
+                                       "$comment", "default",     "examples", "$defs", "definitions"};
+  size_t n = 0;
+  if (!json_is_object(schema)) return;
+  for (const Json *it = json_first(schema); it; it = json_next(it)) {
+    bool tells = true;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) tells &= strcmp(json_key(it), others[i]) != 0;
+    const size_t more = tells ? strlen(json_key(it)) + 2 : 0;
+    if (more == 0 || n + more + 4 > size) continue;
+    snprintf(out + n, size - n, "%s%s", n ? ", " : ": ", json_key(it));
+    n += more;
+  }
+}
+
 /* Names the innermost schema, by required members and allOf, that has no text. */
 static Status refuse_dead(SchemaSet *set, Error *err) {
   uint32_t number = set->root, next = number;
@@ -59,8 +76,11 @@ static Status refuse_dead(SchemaSet *set, Error *err) {
   if (number == SCHEMA_FALSE || next == SCHEMA_FALSE)
     return error_set(err, STATUS_USAGE, "no text satisfies the schema: %s %s", pointer,
                      number == SCHEMA_FALSE ? "is false" : "needs what is false");
-  return error_set(err, STATUS_USAGE, "no text satisfies the schema: the keywords of %s exclude one another",
-                   pointer);
+  char keywords[160] = "";
+  append_keywords(set->schemas[number].json, keywords, sizeof keywords);
+  return error_set(err, STATUS_USAGE,
+                   "no text satisfies the schema: the keywords of %s exclude one another%s", pointer,
+                   keywords);
 }
 
 /* --- opening */
@@ -87,10 +107,14 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
   langs_begin_work(&c->set.langs);
   Status status = machine_open(&c->set, &c->machine, &inner);
   if (status == STATUS_OK && vocabulary) status = masks_open(&c->machine, vocabulary, &c->masks, &inner);
-  if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
-  if (status == STATUS_OK && (status = constraint_begin(c, &inner)) != STATUS_OK)
+  if (status == STATUS_OK) status = constraint_begin(c, &inner);
+  if (status == STATUS_OK && !has_text(&c->set, c->set.root, 0) &&
+      (status = machine_check(&c->machine, &inner)) == STATUS_OK)
+    status = refuse_dead(&c->set, &inner);
+  if (status != STATUS_OK) {
     error_set(err, status, "%s: %s", name, inner.text);
-  if (status != STATUS_OK) constraint_close(c);
+    constraint_close(c);
+  }
   return status;
 }
 

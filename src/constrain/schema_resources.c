@@ -318,8 +318,9 @@ static Status check_dynamic(SchemaSet *set, const char *name, const char *pointe
 Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, bool dynamic,
                       const char *pointer, uint32_t *number, Error *err) {
   char uri[MAX_URI], fragment[MAX_URI];
-  const char *hash = strchr(reference, '#');
-  if (strlen(reference) >= MAX_URI) return error_set(err, STATUS_USAGE, "%s/$ref is too long", pointer);
+  const char *hash = strchr(reference, '#'), *keyword = dynamic ? "$dynamicRef" : "$ref";
+  if (strlen(reference) >= MAX_URI)
+    return error_set(err, STATUS_USAGE, "%s/%s is too long", pointer, keyword);
   resolve(set->resources[resource].uri, reference, uri);
   strcpy(fragment, hash ? hash + 1 : "");
   decode_percent(fragment);
@@ -328,9 +329,9 @@ Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, 
   set->langs.unsupported = found == set->n_resources;
   if (found == set->n_resources)
     return error_set(err, STATUS_USAGE,
-                     "%s/$ref: \"%s\" is not in the schema, and nothing is fetched "
+                     "%s/%s: \"%s\" is not in the schema, and nothing is fetched "
                      "(a copy below $defs, with that as its $id, is found)",
-                     pointer, reference);
+                     pointer, keyword, reference);
   uint32_t at = (uint32_t)found;
   Draft draft = set->resources[at].draft;
   const Json *json = set->resources[at].json;
@@ -347,7 +348,9 @@ Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, 
       if (dynamic && anchor->dynamic) TRY(check_dynamic(set, fragment, pointer, err));
     }
   }
-  if (!json) return error_set(err, STATUS_USAGE, "%s/$ref: \"%s\" leads nowhere", pointer, reference);
+  if (!json)
+    return error_set(err, STATUS_USAGE, "%s/%s: \"%s\" leads nowhere: the schema has no such place", pointer,
+                     keyword, reference);
   char place[MAX_URI + 2];
   snprintf(place, sizeof place, "%s#%s", at == 0 ? "" : set->resources[at].uri, fragment);
   return schema_add(set, json, at, draft, place, number, err);
