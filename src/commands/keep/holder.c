@@ -118,8 +118,8 @@ static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bo
   return STATUS_OK;
 }
 
-/* The bytes of a device's own memory that the model takes; on a CPU the resident memory of this process, mapped
- * weights included. */
+/* The bytes of a device's own memory that the model takes; on a CPU the resident memory of this process,
+ * mapped weights included. */
 static uint64_t memory_bytes(const Holder *h) {
   unsigned long long total = 0, resident = 0;
   if (h->device_bytes) return h->device_bytes;
