@@ -622,8 +622,11 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                       linear_experts_as_one(m->linear, &e->down);
   if (!as_one) TRY(experts_order(&c->experts, choices, n_tokens, m->stream, err));
   const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens);
-  const LinearExperts one = {.ids = choices->ids},
-                      many = {choices->ids, choices->begins, choices->choices, gathered};
+  const LinearExperts one = {.ids = choices->ids}, same = {.ids = choices->ids, .known = true},
+                      many = {.ids = choices->ids,
+                              .begins = choices->begins,
+                              .choices = choices->choices,
+                              .gathered = gathered};
   if (gathered) {
     TRY(experts_gather(choices, c->experts.n_chosen, h, s->h_stride, n_tokens, s->gathered, m->stream, err));
     h = s->gathered;
@@ -636,7 +639,8 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
       products_call(s, &e->down, s->expert_g, s->expert_stride, n_tokens,
                     as_one && add ? LINEAR_ADD_F32 : LINEAR_TO_F32, as_one ? to : s->expert_y, c->hidden);
   gate_up.row_factors = down.row_factors = factors;
-  gate_up.experts = down.experts = as_one ? &one : &many;
+  gate_up.experts = as_one ? &one : &many;
+  down.experts = as_one ? &same : &many;
   TRY(products_run(s, &gate_up, err));
   TRY(products_run(s, &down, err));
   return as_one ? STATUS_OK

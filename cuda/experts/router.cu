@@ -14,7 +14,7 @@
 namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kPad = 256; /* inputs of a warp at once */
-constexpr int kTargetBlocks = 128;
+constexpr int kTargetBlocks = 128, kDeep = 8; /* loads of a row that a lane has under way */
 
 /* A dense matrix, by rows. */
 struct Rows {
@@ -61,7 +61,7 @@ template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, 
   for (int m = 0; m < kTokens; m++) {
     const float *from = a.x + (size_t)(token0 + m) * a.hidden;
     const bool inside = token0 + m < a.n_tokens;
-#pragma unroll 4
+#pragma unroll 8
     for (int i = threadIdx.x; i < a.padded; i += kThreads) {
       const float v = inside && i < a.hidden ? __ldcg(from + i) : 0.0f;
       x[m * a.padded + i] = v;
@@ -86,41 +86,54 @@ template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, 
   __syncthreads();
 }
 
-/* Products of a row of T with the tokens' x, in each lane. */
+/* A lane's weights of up to kDeep * kPad inputs of a row, in registers. */
+template <class T> struct RowPart {
+  Eight<T> v[kDeep];
+
+  __device__ __forceinline__ void load(const Rows &w, int row, int k0, int padded) {
+#pragma unroll
+    for (int i = 0; i < kDeep; i++) {
+      const int k = k0 + i * kPad + (int)threadIdx.x % 32 * 8;
+      v[i].load((const T *)w.data + (size_t)row * w.stride + k, k < padded && k < (int)w.stride);
+    }
+  }
+};
+
+/* Products of a row of T with the tokens' x, in each lane. `part` holds the row's first inputs. */
 template <class T, int kTokens>
 __device__ __forceinline__ void multiply_row(const Rows &w, int row, const float *x, int padded,
-                                             float (&sum)[kTokens]) {
-  const int lane = threadIdx.x % 32;
+                                             RowPart<T> &part, float (&sum)[kTokens]) {
 #pragma unroll
   for (int m = 0; m < kTokens; m++) sum[m] = 0;
-#pragma unroll 4
-  for (int k = lane * 8; k < padded; k += kPad) {
-    Eight<T> eight;
-    float v[8];
-    eight.load((const T *)w.data + (size_t)row * w.stride + k, k < (int)w.stride);
-    eight.floats(v);
+  for (int k0 = 0; k0 < padded; k0 += kDeep * kPad) {
+    if (k0 > 0) part.load(w, row, k0, padded);
 #pragma unroll
-    for (int m = 0; m < kTokens; m++) {
-      const float4 low = *(const float4 *)(x + m * padded + k),
-                   high = *(const float4 *)(x + m * padded + k + 4);
-      sum[m] += v[0] * low.x + v[1] * low.y + v[2] * low.z + v[3] * low.w + v[4] * high.x + v[5] * high.y +
-                v[6] * high.z + v[7] * high.w;
+    for (int i = 0; i < kDeep; i++) {
+      const int k = k0 + i * kPad + (int)threadIdx.x % 32 * 8;
+      if (k0 + i * kPad >= padded) break;
+      float v[8];
+      part.v[i].floats(v);
+#pragma unroll
+      for (int m = 0; m < kTokens; m++) {
+        const float4 low = *(const float4 *)(x + m * padded + k),
+                     high = *(const float4 *)(x + m * padded + k + 4);
+        sum[m] += v[0] * low.x + v[1] * low.y + v[2] * low.z + v[3] * low.w + v[4] * high.x +
+                  v[5] * high.y + v[6] * high.z + v[7] * high.w;
+      }
     }
   }
 #pragma unroll
   for (int m = 0; m < kTokens; m++) sum[m] = warp_sum(sum[m]);
 }
 
-template <int kTokens>
+/* The factor of the MLP beside the experts: the gate is a row after the experts'. */
+template <class T, int kTokens>
 __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const float *x) {
   float sum[kTokens];
+  RowPart<T> part;
   const Rows &w = a.shared_gate;
-  if (w.type == WEIGHT_F16)
-    multiply_row<__half, kTokens>(w, 0, x, a.padded, sum);
-  else if (w.type == WEIGHT_BF16)
-    multiply_row<__nv_bfloat16, kTokens>(w, 0, x, a.padded, sum);
-  else
-    multiply_row<float, kTokens>(w, 0, x, a.padded, sum);
+  part.load(w, 0, 0, a.padded);
+  multiply_row<T, kTokens>(w, 0, x, a.padded, part, sum);
 #pragma unroll
   for (int m = 0; m < kTokens; m++)
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens)
@@ -140,15 +153,6 @@ __device__ __forceinline__ uint32_t warp_most(uint32_t v) {
   for (int o = 16; o; o /= 2) v = max(v, __shfl_xor_sync(~0u, v, o));
   return v;
 #endif
-}
-
-/* Index of the largest of n numbers, of equal ones the first. For a warp. */
-__device__ __forceinline__ int first_largest(const float *v, int n) {
-  uint32_t most = 0, at = 0;
-  for (int i = threadIdx.x % 32; i < n; i += 32)
-    if (ordered(v[i]) > most) most = ordered(v[i]), at = i;
-  const uint32_t all = warp_most(most);
-  return (int)(~warp_most(most == all ? ~at : 0) & 0x7fffffff);
 }
 
 /* Makes all but the best groups unfit. A group is as good as the sum of its two best. For a warp. */
@@ -201,23 +205,31 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *scores, 
   }
   __syncwarp();
   if (c.n_chosen_groups < c.n_groups) choose_groups(c, fitness);
-  float own = 0; /* lane i: the weight of choice i */
-  int id = 0;
+  /* Each lane knows the best of its own experts, of equal ones the first. */
+  uint32_t most, at;
+  const auto find_best = [&] {
+    most = at = 0;
+    for (int e = lane; e < c.n_experts; e += 32)
+      if (ordered(fitness[e]) > most) most = ordered(fitness[e]), at = (uint32_t)e;
+  };
+  find_best();
+  uint32_t id = 0; /* lane i: choice i */
   for (int i = 0; i < c.n_chosen; i++) {
-    const int e = first_largest(fitness, c.n_experts);
-    if (lane == i) id = e, own = scores[e];
-    __syncwarp();
-    if (lane == 0) fitness[e] = -INFINITY;
-    __syncwarp();
+    const uint32_t all = warp_most(most), best = ~warp_most(most == all ? ~at : 0);
+    if (lane == i) id = best;
+    if (at != best || most == 0) continue;
+    fitness[best] = -INFINITY;
+    find_best();
   }
   const bool chosen = lane < c.n_chosen;
+  float own = chosen ? scores[id] : 0.0f;
   if (c.score == SCORE_CHOSEN) {
     own = chosen ? expf(own - top) : 0.0f;
   }
   if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(chosen ? own : 0.0f) + (float)c.sum_plus;
   if (!chosen) return;
   own *= (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
-  a.to.ids[token * c.n_chosen + lane] = id;
+  a.to.ids[token * c.n_chosen + lane] = (int)id;
   a.to.weights[token * c.n_chosen + lane] = own;
 }
 
@@ -227,19 +239,34 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
   __shared__ bool last;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.y * kTokens,
             n_experts = a.config.n_experts, first = blockIdx.x * a.block_experts;
-  begin_overlapping();
+  const int end = min(first + a.block_experts, n_experts);
+  int e = first + warp;
+  RowPart<T> part;
+  dependents_may_start();
+  if (e < end) part.load(a.router, e, 0, a.padded); /* the router does not wait for the token */
+  for (int i = threadIdx.x * 32; a.norm && i < a.hidden; i += kThreads * 32) prefetch_l1(a.norm + i);
+  wait_for_previous();
   normalise<kTokens>(a, token0, x);
-  for (int e = first + warp; e < min(first + a.block_experts, n_experts); e += kWarps) {
+  while (e < end) {
     float sum[kTokens];
-    multiply_row<T, kTokens>(a.router, e, x, a.padded, sum);
+    multiply_row<T, kTokens>(a.router, e, x, a.padded, part, sum);
 #pragma unroll
     for (int m = 0; m < kTokens; m++)
       if (lane == 0 && token0 + m < a.n_tokens)
         a.to.logits[(size_t)(token0 + m) * n_experts + e] =
             sum[m] * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
+    e += kWarps;
+    if (e < end) part.load(a.router, e, 0, a.padded);
   }
-  if (a.shared_gate.data && blockIdx.x == gridDim.x - 1 && warp == kWarps - 1)
-    multiply_shared<kTokens>(a, token0, x);
+  if (a.shared_gate.data && n_experts >= first && n_experts < first + a.block_experts &&
+      warp == (n_experts - first) % kWarps) {
+    if (a.shared_gate.type == WEIGHT_F16)
+      multiply_shared<__half, kTokens>(a, token0, x);
+    else if (a.shared_gate.type == WEIGHT_BF16)
+      multiply_shared<__nv_bfloat16, kTokens>(a, token0, x);
+    else
+      multiply_shared<float, kTokens>(a, token0, x);
+  }
   __syncthreads();
   if (threadIdx.x == 0) {
     last = count_up(a.to.counters + blockIdx.y) == gridDim.x - 1;
@@ -265,7 +292,8 @@ template <int kTokens> Status launch_tokens(Args a, cudaStream_t stream, Error *
   const int groups = ceil_div(a.n_tokens, kTokens), n = a.config.n_experts;
   const int blocks = groups < kTargetBlocks ? kTargetBlocks / groups : 1;
   a.block_experts = (int)align_up((size_t)ceil_div(n, blocks), kWarps);
-  const dim3 grid((unsigned)ceil_div(n, a.block_experts), (unsigned)groups);
+  const int n_rows = n + (a.shared_gate.data ? 1 : 0);
+  const dim3 grid((unsigned)ceil_div(n_rows, a.block_experts), (unsigned)groups);
   const auto run = [&](auto kernel) {
     return launch(kernel, grid, kThreads, block_bytes(a, kTokens), stream, true, "router", err, a);
   };

@@ -82,8 +82,13 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   int lane = threadIdx.x % 32,
       padded = (a.n_in + kWarpIn * kDeep - 1) / (kWarpIn * kDeep) * (kWarpIn * kDeep);
   __shared__ int ids[kExperts ? kMaxChosen : 1];
-  begin_overlapping();
-  if constexpr (kExperts) a.chosen.read_ids(ids);
+  if constexpr (kExperts) {
+    wait_for_previous();
+    dependents_may_start(); /* which know then that the choice is complete */
+    a.chosen.read_ids(ids);
+  } else {
+    begin_overlapping();
+  }
   load_x(a, x, kExperts ? a.n_tokens : kTokens, padded);
   __syncthreads();
   for (int row_pair = blockIdx.x + threadIdx.x / 32 * gridDim.x; row_pair < a.n_tiles_out * 8;

@@ -84,6 +84,7 @@ struct ChosenExperts {
   const int *ids;                 /* [n_chosen] */
   int n_chosen, tile_rows, units; /* tile rows of an expert; units of 128 inputs of a tile row */
   bool summed;
+  bool known; /* LinearExperts */
 
   __host__ __device__ int n_tile_rows() const { return summed ? tile_rows : n_chosen * tile_rows; }
 
@@ -93,20 +94,27 @@ struct ChosenExperts {
     __syncthreads();
   }
 
-  /* Stores the sums of rows g and g + 8 of a tile row. Stacked experts have a row of y each. The biases of
-   * summed ones are added here, as their factors differ; their products already have the matrix's factors. */
+  /* Stores the sums of rows g and g + 8 of a tile row. Stacked experts have a row of y each. */
   __device__ __forceinline__ void store(const Epilogue &out, const int *ids, int tile_row, int g, float low,
                                         float high) const {
-    if (!summed) {
+    if (summed) {
+      store_sum(out, [&](int slot) { return ids[slot] * tile_rows; }, tile_row, g, low, high);
+    } else {
       const int slot = tile_row / tile_rows;
       store_row_pair(expert_epilogue(out, ids[slot] * tile_rows), slot, tile_row - slot * tile_rows, g, low,
                      high);
-      return;
     }
+  }
+
+  /* The same of summed experts; first(slot): the first tile row of a choice. Their biases are added here, as
+   * their factors differ; their products already have the matrix's factors. */
+  template <class First>
+  __device__ __forceinline__ void store_sum(const Epilogue &out, First first, int tile_row, int g, float low,
+                                            float high) const {
     Epilogue sum = out;
     sum.bias = sum.factors = nullptr;
     for (int slot = 0; out.bias && slot < n_chosen; slot++) {
-      const float *bias = out.bias + (ids[slot] * tile_rows + tile_row) * kTileOut + g;
+      const float *bias = out.bias + (first(slot) + tile_row) * kTileOut + g;
       low += bias_factor(out, slot) * bias[0];
       high += bias_factor(out, slot) * bias[8];
     }
@@ -117,7 +125,8 @@ struct ChosenExperts {
 inline ChosenExperts chosen_experts(const LinearArgs &args) {
   const DeviceLinear &w = *args.w;
   if (w.n_experts == 0) return {};
-  return {args.experts->ids, w.n_chosen, w.n_out / w.n_experts / kTileOut, quant_tiles_in(w) / 2, w.summed};
+  return {args.experts->ids, w.n_chosen, w.n_out / w.n_experts / kTileOut, quant_tiles_in(w) / 2, w.summed,
+          args.experts->known};
 }
 
 /* Part of a tile: its places are [place, end), its expert's outputs begin at tile_row. */

@@ -17,8 +17,9 @@
  * row, are added in a fixed order at the end; the last block to finish adds the splits, so no block waits for
  * another.
  *
- * One token of a mixture of experts (linear.h, LinearExperts) multiplies the chosen experts as one matrix,
- * whose tile rows (stacked) or units (summed) are looked up where they are read and stored.
+ * One token of a mixture of experts (linear.h, LinearExperts) multiplies the chosen experts as one matrix. A
+ * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
+ * were chosen is known late, and a warp has few batches, so its ring holds two of them where it fits.
  *
  * For one or two tokens several of the four lanes t of a row would hold the same sum. Instead each keeps
  * another unit's: kShared units are multiplied before a lane scales its own one, and it reads the scales and
@@ -38,11 +39,39 @@ namespace skinny_gemm {
 constexpr int kWarps = SKINNY_WARPS, kThreads = 32 * kWarps, kUnitIn = SKINNY_UNIT_IN, kUnits = SKINNY_UNITS;
 static_assert(kUnitIn == kPadIn, "a tile row is whole units");
 
+/* n things in n_parts runs whose lengths differ by at most one. */
+struct Cut {
+  int each, longer; /* the first `longer` runs have each + 1 */
+
+  __device__ __forceinline__ int begin(int part) const { return part * each + min(part, longer); }
+};
+
+inline Cut cut(int n, int n_parts) {
+  return {n / n_parts, n % n_parts};
+}
+
+/* a / b for 0 <= a < 2^20, b > 0: the error of the quotient is below 2^-21 of it, and it is 0.5 / b or more
+ * away from an integer. */
+__device__ __forceinline__ int divide_small(int a, int b) {
+  return (int)__fdividef((float)a + 0.5f, (float)b);
+}
+
+/* A batch of a block. */
+struct Cursor {
+  int tile, batch;
+
+  __device__ __forceinline__ void advance(int n_batches) {
+    if (++batch == n_batches) batch = 0, tile++;
+  }
+};
+
 struct Args {
   QuantView w;
   const __half *x;
   int x_stride, n_tokens;
-  int first_tile, end_tile; /* tile rows of this launch */
+  int first_tile; /* tile row of this launch */
+  Cut rows;       /* its tile rows over blocks */
+  Cut batches;    /* of a tile row, over splits */
   SkinnyPlan plan;
   Epilogue out;
   float *partial; /* [n_tiles_out][splits][kTokens][16] */
@@ -55,31 +84,44 @@ struct Place {
   int tile_row, unit;
 };
 
-/* Where unit `unit` of tile row `tile_row` lies: the matrix itself, or the chosen experts stacked by tile
- * rows, or side by side along the inputs. */
-template <bool kExperts>
-__device__ __forceinline__ Place place_of(const Args &a, const int *ids, int tile_row, int unit) {
-  if (!kExperts) return {tile_row, unit};
-  const ChosenExperts &c = a.chosen;
-  const int slot = c.summed ? unit / c.units : tile_row / c.tile_rows;
-  return {ids[slot] * c.tile_rows + (c.summed ? tile_row : tile_row - slot * c.tile_rows),
-          c.summed ? unit - slot * c.units : unit};
-}
+/* Where the tile rows and units of a block's chosen experts lie. Stacked: an entry for each tile row, {first
+ * tile row of its expert in the matrix, choice}. Summed: an entry for each unit, {first tile row of its expert,
+ * unit of the expert}. Then {first tile row} of each choice. */
+struct ExpertTable {
+  int2 *entries; /* [n + n_chosen] in shared memory */
+  int first, n;  /* tile row or unit of entry 0 */
 
-/* The number of that unit in the matrix; unit0: of the first one of the tile row, if there are no experts. */
-template <bool kExperts>
-__device__ __forceinline__ int unit_at(const Args &a, const int *ids, int unit0, int tile_row, int unit) {
-  if (!kExperts) return unit0 + unit;
-  const Place place = place_of<kExperts>(a, ids, tile_row, unit);
-  return place.tile_row * a.chosen.units + place.unit;
-}
+  /* For all threads of the block; the caller synchronises them. */
+  __device__ __forceinline__ void fill(const ChosenExperts &c) const {
+    const int size = c.summed ? c.units : c.tile_rows, last = c.n_chosen * size - 1;
+    for (int i = threadIdx.x; i < n + c.n_chosen; i += kThreads) {
+      const int at = i < n ? min(first + i, last) : (i - n) * size, slot = divide_small(at, size);
+      entries[i] = make_int2((int)load_past_l1(c.ids + slot) * c.tile_rows, c.summed ? at - slot * size : slot);
+    }
+  }
+
+  __device__ __forceinline__ Place place(const ChosenExperts &c, int tile_row, int unit) const {
+    const int2 of = entries[(c.summed ? unit : tile_row) - first];
+    return {of.x + (c.summed ? tile_row : tile_row - of.y * c.tile_rows), c.summed ? of.y : unit};
+  }
+
+  __device__ __forceinline__ void store(const ChosenExperts &c, const Epilogue &out, int tile_row, int g,
+                                        float low, float high) const {
+    if (c.summed) {
+      c.store_sum(out, [&](int slot) { return entries[n + slot].x; }, tile_row, g, low, high);
+    } else {
+      const int2 of = entries[tile_row - first];
+      store_row_pair(expert_epilogue(out, of.x), of.y, tile_row - of.y * c.tile_rows, g, low, high);
+    }
+  }
+};
 
 /* Stores the sums of rows g and g + 8 of a tile row for one token. */
 template <bool kExperts>
-__device__ __forceinline__ void store_sums(const Args &a, const int *ids, int token, int tile_row, int g,
-                                           float low, float high) {
+__device__ __forceinline__ void store_sums(const Args &a, const ExpertTable &table, int token, int tile_row,
+                                           int g, float low, float high) {
   if (kExperts)
-    a.chosen.store(a.out, ids, tile_row, g, low, high);
+    table.store(a.chosen, a.out, tile_row, g, low, high);
   else
     store_row_pair(a.out, token, tile_row, g, low, high);
 }
@@ -90,15 +132,16 @@ template <class W> struct Unit {
   uint4 v[2][W::kVectors];
 };
 
-/* The warp's ring: two stages of two units in shared memory. A lane reads only what it requested itself, so
- * waiting for its own copies suffices. */
+/* The warp's ring: stages of two units in shared memory, two for each batch that it holds. A lane reads only
+ * what it requested itself, so waiting for its own copies suffices. */
 template <class W> struct Ring {
   static constexpr int kUnitVectors = 32 * Unit<W>::kVectors;
-  uint4 *slots; /* [kUnits][kUnitVectors], of this lane */
+  uint4 *slots; /* [batches][kUnits][kUnitVectors], of this lane */
   const QuantView &w;
 
-  __device__ __forceinline__ Ring(void *shared, const QuantView &view)
-      : slots((uint4 *)shared + threadIdx.x / 32 * (kUnits * kUnitVectors) + threadIdx.x % 32), w(view) {}
+  __device__ __forceinline__ Ring(void *shared, const QuantView &view, int n_batches)
+      : slots((uint4 *)shared + threadIdx.x / 32 * (n_batches * kUnits * kUnitVectors) + threadIdx.x % 32),
+        w(view) {}
 
   /* Requests units `unit` and `second` of the matrix for a stage, unless not wanted. */
   __device__ __forceinline__ void request(int stage, bool wanted, int unit, int second) {
@@ -112,11 +155,6 @@ template <class W> struct Ring {
       }
     }
     copy_async_commit();
-  }
-
-  /* Waits for the older of the two stages. */
-  __device__ __forceinline__ void wait() {
-    copy_async_wait<1>();
   }
 
   __device__ __forceinline__ void read(int unit, Unit<W> &to) {
@@ -362,7 +400,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
 /* Adds the partial sums of a tile row's splits, in their order, and stores the result; only the last block to
  * finish does so. */
 template <int kTokens, bool kExperts>
-__device__ void combine_splits(const Args &a, const int *ids, int first_tile, int n_tiles) {
+__device__ void combine_splits(const Args &a, const ExpertTable &table, int first_tile, int n_tiles) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -379,15 +417,15 @@ __device__ void combine_splits(const Args &a, const int *ids, int first_tile, in
       low += __ldcg(from);
       high += __ldcg(from + 8);
     }
-    if (token < a.n_tokens) store_sums<kExperts>(a, ids, token, tile, g, low, high);
+    if (token < a.n_tokens) store_sums<kExperts>(a, table, token, tile, g, low, high);
   }
 }
 
 /* Adds the partial sums of the block's warps. first and last are the tile rows of the block that each warp
  * touched. */
 template <int kTokens, bool kExperts>
-__device__ void combine_warps(const Args &a, const int *ids, int first_tile, int n_tiles, const float *sums,
-                              const int *first, const int *last) {
+__device__ void combine_warps(const Args &a, const ExpertTable &table, int first_tile, int n_tiles,
+                              const float *sums, const int *first, const int *last) {
   for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
     int g = i % 8, token = i / 8 % kTokens, tile = i / 8 / kTokens;
     float low = 0, high = 0;
@@ -400,7 +438,7 @@ __device__ void combine_warps(const Args &a, const int *ids, int first_tile, int
       high += inside ? from[8] : 0.0f;
     }
     if (gridDim.y == 1) {
-      if (token < a.n_tokens) store_sums<kExperts>(a, ids, token, first_tile + tile, g, low, high);
+      if (token < a.n_tokens) store_sums<kExperts>(a, table, token, first_tile + tile, g, low, high);
     } else {
       float *to = a.partial +
                   (((size_t)(first_tile + tile) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
@@ -418,6 +456,23 @@ __device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n
   for (int m = 0; m < a.n_tokens; m++)
     for (int i = threadIdx.x % 32; i < n_tiles; i += 32)
       prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
+}
+
+/* The same of chosen experts. */
+__device__ __forceinline__ void prefetch_results(const Args &a, const ExpertTable &table, int tile0,
+                                                 int n_tiles) {
+  const ChosenExperts &c = a.chosen;
+  for (int i = threadIdx.x % 32; i < n_tiles; i += 32) {
+    if (c.summed && a.out.kind == LINEAR_ADD_F32)
+      prefetch_l1((const float *)a.out.y + (tile0 + i) * kTileOut);
+    if (!c.summed && a.out.factors)
+      prefetch_l1(a.out.factors + table.place(c, tile0 + i, 0).tile_row * kTileOut);
+    for (int s = 0; a.out.bias && s < (c.summed ? c.n_chosen : 1); s++) {
+      const int row = c.summed ? table.entries[table.n + s].x + tile0 + i
+                               : table.place(c, tile0 + i, 0).tile_row;
+      prefetch_l1(a.out.bias + row * kTileOut);
+    }
+  }
 }
 
 /* Scales and zeros of a unit; those of summed experts also have the factors of the expert's outputs. */
@@ -443,54 +498,71 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   constexpr int kBatchInts = kUnits * kUnitIn * kIntBytes * kTokens,
                 kBatchScales = kUnits * (kUnitIn / kBlockIn) * kTokens;
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int first_tile[kWarps], last_tile[kWarps], ids[kExperts ? kMaxChosen : 1];
-  int warp = warp_of_block(), lane = threadIdx.x % 32;
-  long rows = a.end_tile - a.first_tile, block = blockIdx.x;
-  int tile0 = (int)(block * rows / gridDim.x), n_tiles = (int)((block + 1) * rows / gridDim.x) - tile0;
-  tile0 += a.first_tile;
-  int batch0 = (int)((long)blockIdx.y * a.plan.n_batches / gridDim.y);
-  int n_batches = (int)((long)(blockIdx.y + 1) * a.plan.n_batches / gridDim.y) - batch0;
-  Ring<W> ring(shared, a.w);
-  unsigned char *x_ints = shared + kWarps * kUnits * Ring<W>::kUnitVectors * 16;
+  __shared__ int first_tile[kWarps], last_tile[kWarps];
+  const int warp = warp_of_block(), lane = threadIdx.x % 32, depth = kExperts ? a.plan.ring_batches : 1;
+  const int before = a.rows.begin(blockIdx.x), tile0 = a.first_tile + before,
+            n_tiles = a.rows.begin(blockIdx.x + 1) - before;
+  const int batch0 = a.batches.begin(blockIdx.y), n_batches = a.batches.begin(blockIdx.y + 1) - batch0;
+  Ring<W> ring(shared, a.w, depth);
+  unsigned char *x_ints = shared + kWarps * depth * kUnits * Ring<W>::kUnitVectors * 16;
   float2 *scales = (float2 *)(x_ints + (size_t)a.plan.max_batches * kBatchInts);
   float *sums = (float *)(scales + a.plan.max_batches * kBatchScales);
+  const ExpertTable table = {(int2 *)(sums + kWarps * a.plan.slots * kTokens * kTileOut),
+                             a.chosen.summed ? batch0 * kUnits : tile0,
+                             a.chosen.summed ? n_batches * kUnits : n_tiles};
 
-  dependents_may_start();
-  int total = n_tiles * n_batches, at = warp * total / kWarps, end = (warp + 1) * total / kWarps;
-  int tile = at / n_batches, batch = at % n_batches; /* the next request */
+  if (!kExperts) dependents_may_start();
+  const int total = n_tiles * n_batches, end = (warp + 1) * total / kWarps;
+  int at = warp * total / kWarps;
+  const int tile = divide_small(at, n_batches);
+  Cursor now = {tile, at - tile * n_batches};
   if (lane == 0) {
     first_tile[warp] = tile;
-    last_tile[warp] = end > at ? (end - 1) / n_batches : -1;
+    last_tile[warp] = end > at ? divide_small(end - 1, n_batches) : -1;
+  }
+  if constexpr (kExperts) {
+    if (!a.chosen.known) wait_for_previous();
+    table.fill(a.chosen);
+    __syncthreads();
   }
   /* Past the end of a tile row the last unit is read again: x is 0 there. */
-  int last = a.plan.n_units - 1, own = lane % 4 / Loop::kLaneTokens, u0, unit0;
-  if constexpr (kExperts) wait_for_previous(), a.chosen.read_ids(ids); /* a result of the kernel before */
-  auto move_to = [&] {
-    u0 = (batch0 + batch) * kUnits;
-    unit0 = (tile0 + tile) * a.plan.n_units;
+  const int last = a.plan.n_units - 1, own = lane % 4 / Loop::kLaneTokens;
+  const auto place = [&](const Cursor &of, int unit) -> Place {
+    const int row = tile0 + of.tile, u = min((batch0 + of.batch) * kUnits + unit, last);
+    return kExperts ? table.place(a.chosen, row, u) : Place{row, u};
   };
-  auto request = [&](int stage, bool wanted) {
-    const int u = u0 + 2 * stage, row = tile0 + tile;
-    ring.request(stage, wanted, unit_at<kExperts>(a, ids, unit0, row, min(u, last)),
-                 unit_at<kExperts>(a, ids, unit0, row, min(u + 1, last)));
+  const auto unit_at = [&](const Place &p) {
+    return p.tile_row * (kExperts ? a.chosen.units : a.plan.n_units) + p.unit;
+  };
+  const auto request = [&](int turn, int stage, const Cursor &of, bool wanted) {
+    ring.request(2 * turn + stage, wanted, unit_at(place(of, 2 * stage)), unit_at(place(of, 2 * stage + 1)));
   };
   typedef UnitScales<Loop, kExperts> Scales[kUnits / kShared];
   Scales groups;
-  auto load_groups = [&](Scales &to) {
+  const auto load_groups = [&](Scales &to, const Cursor &of) {
 #pragma unroll
     for (int i = 0; i < kUnits / kShared; i++) {
-      const Place p = place_of<kExperts>(a, ids, tile0 + tile, min(u0 + i * kShared + own, last));
+      const Place p = place(of, i * kShared + own);
       to[i].load(a.w, p.tile_row, p.unit, lane / 4);
       if constexpr (kExperts)
         to[i].load_factors(a.chosen.summed ? a.out.factors : nullptr, p.tile_row, lane / 4);
     }
   };
-  move_to();
-  request(0, at < end);
-  request(1, at < end);
-  if (at < end) load_groups(groups);
-  if (!kExperts) wait_for_previous();
-  int n_units = n_batches * kUnits;
+  Cursor asked = now; /* the next batch to request */
+  for (int turn = 0; turn < depth; turn++) {
+    const bool wanted = at + turn < end;
+    request(turn, 0, asked, wanted);
+    request(turn, 1, asked, wanted);
+    if (turn == 0 && wanted) load_groups(groups, now);
+    if (wanted) asked.advance(n_batches);
+  }
+  if constexpr (kExperts) {
+    if (a.chosen.known) wait_for_previous();
+    dependents_may_start(); /* which know then that the choice is complete */
+  } else {
+    wait_for_previous();
+  }
+  const int n_units = n_batches * kUnits;
   const auto store_x = [&](const LaneInputs &in, int u, int token, bool inside) {
     Loop::store_x(in, u, token, inside, x_ints, scales);
   };
@@ -499,42 +571,51 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   else
     read_units<kTokens, false>(a, batch0 * kUnits, n_units, store_x);
   __syncthreads();
-  if (!kExperts && warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
+  if (warp == kWarps - 1) {
+    if constexpr (kExperts)
+      prefetch_results(a, table, tile0, n_tiles);
+    else
+      prefetch_results(a, tile0, n_tiles);
+  }
 
   Loop loop;
   loop.clear();
   float *mine = sums + (size_t)warp * a.plan.slots * kTokens * kTileOut;
-  for (; at < end; at++) {
-    const unsigned char *x = x_ints + batch * kBatchInts;
-    const float2 *d = scales + batch * kBatchScales;
-    bool more = at + 1 < end, leaves = ++batch == n_batches;
-    if (leaves) batch = 0, tile++;
-    move_to();
-    auto fetch = [&](int stage, Unit<W>(&unit)[2]) {
-      ring.wait();
-      ring.read(2 * stage, unit[0]);
-      ring.read(2 * stage + 1, unit[1]);
+  for (int turn = 0; at < end; at++, turn = depth - 1 - turn) {
+    const unsigned char *x = x_ints + now.batch * kBatchInts;
+    const float2 *d = scales + now.batch * kBatchScales;
+    const bool more = at + 1 < end, ask = at + depth < end;
+    now.advance(n_batches);
+    if (!kExperts) asked = now;
+    const auto fetch = [&](int stage, Unit<W>(&unit)[2]) {
+      if (depth == 1)
+        copy_async_wait<1>(); /* for the oldest stage */
+      else
+        copy_async_wait<3>();
+      ring.read(4 * turn + 2 * stage, unit[0]);
+      ring.read(4 * turn + 2 * stage + 1, unit[1]);
     };
-    const auto used = [&](int stage) { request(stage, more); };
-    if constexpr (Loop::kScalesAhead) { /* in flight while this batch is multiplied */
+    const auto used = [&](int stage) { request(turn, stage, asked, ask); };
+    if constexpr (Loop::kScalesAhead || kExperts) { /* in flight while this batch is multiplied */
       Scales ahead = {};
-      if (more) load_groups(ahead);
+      if (more) load_groups(ahead, now);
       loop.multiply(fetch, used, x, d, groups, lane);
 #pragma unroll
       for (int i = 0; i < kUnits / kShared; i++) groups[i] = ahead[i];
     } else {
       loop.multiply(fetch, used, x, d, groups, lane);
-      if (more) load_groups(groups);
+      if (more) load_groups(groups, now);
     }
-    if (leaves || !more) {
+    if (kExperts && ask) asked.advance(n_batches);
+    if (now.batch == 0 || !more) {
       loop.store(mine, lane);
       loop.clear();
       mine += kTokens * kTileOut;
     }
   }
   __syncthreads();
-  combine_warps<kTokens, kExperts>(a, ids, tile0, n_tiles, sums, first_tile, last_tile);
-  if (gridDim.y > 1) combine_splits<kTokens, kExperts>(a, ids, tile0, n_tiles);
+  combine_warps<kTokens, kExperts>(a, table, tile0, n_tiles, sums, first_tile, last_tile);
+  if (gridDim.y > 1) combine_splits<kTokens, kExperts>(a, table, tile0, n_tiles);
 }
 
 inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int int_bytes, const DeviceLimits &device) {
@@ -554,17 +635,23 @@ inline Status make_plan(const LinearArgs &args, int int_bytes, SkinnyPlan *plan,
 template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn,
           bool kExperts = false>
 Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
-  Args a = {quant_view(*args.w),     args.x,        args.x_stride,       args.n_tokens, 0, 0, plan, args.out,
-            (float *)args.workspace, args.counters, chosen_experts(args)};
+  Args a = {};
+  a.w = quant_view(*args.w);
+  a.x = args.x, a.x_stride = args.x_stride, a.n_tokens = args.n_tokens;
+  a.plan = plan, a.out = args.out;
+  a.partial = (float *)args.workspace, a.counters = args.counters;
+  a.chosen = chosen_experts(args);
   const int n_tile_rows = kExperts ? a.chosen.n_tile_rows() : a.w.n_tiles_out;
   if constexpr (kExperts) {
     if (a.chosen.summed) a.w.n_in = plan.n_units * kUnitIn;
     a.out.n_out = args.w->n_out / args.w->n_experts;
   }
-  for (; a.first_tile < n_tile_rows; a.first_tile = a.end_tile) {
-    int left = n_tile_rows - a.first_tile, tiles = left < plan.launch_rows ? left : plan.launch_rows;
-    a.end_tile = a.first_tile + tiles;
-    dim3 grid((unsigned)(tiles < plan.blocks ? tiles : plan.blocks), (unsigned)plan.splits);
+  for (int tiles; a.first_tile < n_tile_rows; a.first_tile += tiles) {
+    const int left = n_tile_rows - a.first_tile;
+    tiles = left < plan.launch_rows ? left : plan.launch_rows;
+    const int blocks = tiles < plan.blocks ? tiles : plan.blocks;
+    a.rows = cut(tiles, blocks), a.batches = cut(plan.n_batches, plan.splits);
+    const dim3 grid((unsigned)blocks, (unsigned)plan.splits);
     TRY(launch(kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn, kExperts>, grid, kThreads,
                plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
   }

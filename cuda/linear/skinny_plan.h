@@ -36,6 +36,7 @@ typedef struct {
   int n_batches;       /* of one tile row; the last may lack units */
   int max_batches;     /* of one split of a tile row */
   int slots;           /* tile rows that one warp may touch */
+  int ring_batches;    /* that a warp has in flight: 1, or 2 of chosen experts if they fit */
   size_t shared_bytes; /* rings, integers and scales of x, partial sums */
   size_t partial_bytes;
 } SkinnyPlan;
@@ -47,7 +48,8 @@ static inline int skinny_held_tokens(int n) {
 }
 
 /* One way to cut: `splits` blocks per tile row, and the matrix in `launches` launches. */
-static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes, int splits, int launches) {
+static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes, int splits, int launches,
+                                         int ring_batches) {
   SkinnyPlan p;
   memset(&p, 0, sizeof p);
   p.tokens = skinny_held_tokens(query->n_tokens);
@@ -58,6 +60,7 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   p.n_units = ceil_div(query->n_in, SKINNY_UNIT_IN);
   p.n_batches = ceil_div(p.n_units, SKINNY_UNITS);
   p.splits = splits;
+  p.ring_batches = ring_batches;
   p.max_batches = ceil_div(p.n_batches, splits);
   const int tile_rows = ceil_div(query->n_out, SKINNY_TILE_OUT), bits = weight_bits(query->weights);
   p.blocks = query->device.n_sms / splits < tile_rows ? query->device.n_sms / splits : tile_rows;
@@ -66,12 +69,14 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   p.slots = ceil_div(block_rows * p.max_batches, SKINNY_WARPS) / least_batches + 2;
   if (p.slots > block_rows) p.slots = block_rows;
   const size_t units = (size_t)p.max_batches * SKINNY_UNITS, tokens = (size_t)p.tokens,
-               ring =
-                   (size_t)SKINNY_WARPS * SKINNY_UNITS * SKINNY_UNIT_IN * SKINNY_TILE_OUT * (size_t)bits / 8,
+               ring = (size_t)SKINNY_WARPS * (size_t)ring_batches * SKINNY_UNITS * SKINNY_UNIT_IN *
+                      SKINNY_TILE_OUT * (size_t)bits / 8,
                x = units * SKINNY_UNIT_IN * (size_t)(int_bytes == 1 ? 1 : 2) * tokens,
                scales = units * (size_t)(SKINNY_UNIT_IN / p.block_in) * tokens * 8,
                sums = (size_t)SKINNY_WARPS * (size_t)p.slots * tokens * SKINNY_TILE_OUT * 4;
   p.shared_bytes = ring + x + scales + sums;
+  if (query->n_experts > 0)
+    p.shared_bytes += 8 * ((units > (size_t)block_rows ? units : (size_t)block_rows) + LINEAR_MAX_CHOSEN);
   if (splits > 1) p.partial_bytes = (size_t)tile_rows * (size_t)splits * tokens * SKINNY_TILE_OUT * 4;
   return p;
 }
@@ -87,7 +92,9 @@ static inline SkinnyPlan skinny_plan(const LinearQuery *query, int int_bytes) {
   for (int splits = 1; splits <= SKINNY_MAX_SPLITS && splits <= query->device.n_sms; splits *= 2) {
     if (splits > 1 && splits > ceil_div(query->n_in, SKINNY_UNITS * SKINNY_UNIT_IN)) break;
     for (int launches = 1; launches <= SKINNY_MAX_LAUNCHES; launches *= 2) {
-      const SkinnyPlan p = skinny_plan_cut(query, int_bytes, splits, launches);
+      SkinnyPlan p = skinny_plan_cut(query, int_bytes, splits, launches, query->n_experts > 0 ? 2 : 1);
+      if (p.shared_bytes + SKINNY_STATIC_BYTES > query->device.shared_bytes)
+        p = skinny_plan_cut(query, int_bytes, splits, launches, 1);
       if (p.shared_bytes + SKINNY_STATIC_BYTES > query->device.shared_bytes) continue;
       const int block_rows = ceil_div(ceil_div(query->n_out, SKINNY_TILE_OUT), p.blocks);
       const long cost = (long)block_rows * p.max_batches +
