@@ -13,13 +13,14 @@
 namespace step {
 
 /* A layer in the table in device memory: 12 pointers, three a matrix, which lanes read as an array
- * (weight_ring.cuh). */
+ * (weight_ring.cuh), and with experts the router's weights. */
 struct Matrix {
   const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
 struct Layer {
   Matrix matrices[MATRICES];
+  const unsigned char *router; /* fp16 or bf16 [n_experts][router_stride] */
 };
 
 struct Args {
@@ -33,6 +34,8 @@ struct Args {
   const void *embedding;
   size_t embedding_stride;
   Dtype embedding_type;
+  int router_stride;
+  bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
   int in_flight, most_in_flight;               /* stages; from STEP_LONG on one more, up to most_in_flight */
   uint64_t *totals;                            /* allreduce.cuh */
@@ -63,6 +66,7 @@ struct Vectors {
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
+  uint64_t logits, routed;     /* experts: the router's logits, which all blocks send; the table of stages is made */
   uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
 };
 
@@ -134,16 +138,18 @@ static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnre
 
 /* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
  * heads of kHeadDim. */
-template <int kGroup, int kHeadDim> struct Form {
+template <int kGroup, int kHeadDim, bool kWithExperts = false> struct Form {
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
+  static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
 };
 
 /* The part of the context that both kernels share. */
 template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsDebug = kDebug;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
+  static constexpr bool kExperts = TheForm::kExperts;
   static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
   unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
   const Args &args;

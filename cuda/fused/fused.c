@@ -13,8 +13,11 @@ struct FusedStep {
 
 /* The part of a shape that a config alone determines. */
 static StepShape config_shape(const ModelConfig *c) {
+  const ExpertConfig *e = &c->experts;
   return (StepShape){.hidden = c->hidden,
-                     .intermediate = c->intermediate,
+                     .intermediate = e->n_experts > 0 ? e->n_chosen * e->width : c->intermediate,
+                     .n_experts = e->n_experts,
+                     .n_chosen = e->n_chosen,
                      .n_layers = c->n_layers,
                      .n_heads = c->n_heads,
                      .n_kv_heads = c->n_kv_heads,
@@ -81,7 +84,8 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, void
                            .embedding_type = loaded->embedding_type,
                            .embedding_scale = (float)m->config.embedding_scale,
                            .norm_eps = (float)m->config.norm_eps,
-                           .attention_scale = (float)m->config.attention_scale};
+                           .attention_scale = (float)m->config.attention_scale,
+                           .renormalise = m->config.experts.renormalise};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);

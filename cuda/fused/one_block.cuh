@@ -32,6 +32,11 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float2 *value_scales() const {
     return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
   }
+  /* Of experts: the router's logits; the weight of each FFN block's choice; the chosen ones and their logits. */
+  __device__ __forceinline__ float *logits() const { return (float *)(smem + plan.off.experts); }
+  __device__ __forceinline__ float *block_weights() const { return logits() + plan.shape.n_experts; }
+  __device__ __forceinline__ int *ids() const { return (int *)(block_weights() + plan.most_ffn_blocks); }
+  __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
   /* The number of x that this block received before the one for a matrix of the current layer: without a

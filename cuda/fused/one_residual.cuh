@@ -129,6 +129,10 @@ template <class B> __device__ __forceinline__ void send_gated(B &b) {
     auto gated = [&](float g, float u) { return silu(g * inverse) * (u * inverse); };
     v.x = gated(gate.x, up.x), v.y = gated(gate.y, up.y), v.z = gated(gate.z, up.z),
     v.w = gated(gate.w, up.w);
+    if constexpr (B::kExperts) {
+      const float weight = b.block_weights()[item >> 2];
+      v.x *= weight, v.y *= weight, v.z *= weight, v.w *= weight;
+    }
     const float *to = b.exchange() + (item >> 2) * STEP_GROUP + b.rank() * 16 + (item & 3) * 4;
     send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers().gated, peer));
   }

@@ -8,6 +8,7 @@
  *   attention the block's keys -> cluster
  *   o         partial sums of all columns -> all clusters
  *   norm      residual += o; x * norm -> cluster                the same
+ *   experts   logits of n_experts / 8 -> cluster; the choice     the same
  *   gate, up  features of the FFN blocks -> cluster             the same
  *   down      partial sums of all columns -> all clusters       the same
  *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
@@ -30,6 +31,7 @@
 #if HAS_CLUSTERS
 #include "cuda/fused/l2_prefetch.cuh"
 #include "cuda/fused/one_attention.cuh"
+#include "cuda/fused/one_experts.cuh"
 #include "cuda/fused/one_lm_head.cuh"
 #include "cuda/fused/one_matmul.cuh"
 #include "cuda/fused/one_residual.cuh"
@@ -39,6 +41,7 @@ namespace step::one {
 template <class B> __device__ __forceinline__ void make_tables(B &b) {
   make_stages(b);
   make_tasks(b);
+  if (B::kExperts && threadIdx.x < b.plan.shape.n_chosen) b.ids()[threadIdx.x] = threadIdx.x;
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
@@ -46,6 +49,10 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   begin_barrier(b.barriers().projections, b.projection_bytes());
   begin_barrier(b.barriers().states, b.states_bytes());
   begin_barrier(b.barriers().gated, b.gated_bytes());
+  if (B::kExperts) {
+    begin_barrier(b.barriers().logits, b.plan.shape.n_experts * 4);
+    barrier_init(&b.barriers().routed, STEP_WARPS);
+  }
 }
 
 /* Waits for x of a matmul, and quantises it. */
@@ -97,7 +104,17 @@ template <int kHeadDim> static Kernel kernel_of_heads(int group, bool debug) {
   }
 }
 
+/* Experts in groups of 32, 64 or 128, with heads of 128. */
+static Kernel kernel_of_experts(int group, bool debug) {
+  switch (group) {
+  case 32: return kernel_of<Form<32, 128, true>>(debug);
+  case 64: return kernel_of<Form<64, 128, true>>(debug);
+  default: return kernel_of<Form<128, 128, true>>(debug);
+  }
+}
+
 Kernel one_token_kernel(const StepShape &shape, bool debug) {
+  if (shape.n_experts > 0) return kernel_of_experts(shape.group, debug);
   return shape.head_dim == 64 ? kernel_of_heads<64>(shape.group, debug)
                               : kernel_of_heads<128>(shape.group, debug);
 }

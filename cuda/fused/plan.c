@@ -116,6 +116,11 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   off->stage_table = align_up(off->residual + plan->slice * 4, 16);
   off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES;
   off->total = align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
+  if (s->n_experts == 0) return;
+  off->tasks += stages * STEP_ENTRY_BYTES; /* stages have copies from two experts */
+  off->places = off->total + stages * STEP_ENTRY_BYTES;
+  off->experts = off->places + stages * 4 * STEP_ENTRY_BYTES;
+  off->total = align_up(off->experts + (s->n_experts + most + 2 * s->n_chosen) * 4, 16);
 }
 
 /* --- several tokens */
@@ -186,6 +191,7 @@ static const char *const step_of[] = {
 
 static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / STEP_GROUP;
+  const bool experts = s->n_experts > 0;
   const struct {
     bool refused;
     const char *what;
@@ -204,6 +210,13 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->n_clusters > STEP_MAX_CLUSTERS, "number of clusters"},
       {ffn_blocks < s->n_clusters, "intermediate size"},
       {tokens == 1 && ceil_div(ffn_blocks, s->n_clusters) > STEP_SPAN * STEP_WARPS, "intermediate size"},
+      {experts && (tokens > 1 || s->group == STEP_FP4_GROUP), "mixture of experts"},
+      {experts && (s->n_experts % STEP_BLOCKS != 0 || s->n_experts > STEP_MAX_EXPERTS), "number of experts"},
+      {experts && s->head_dim != 128, "size of heads"},
+      {experts && s->n_chosen > STEP_MAX_CHOSEN, "number of chosen experts"},
+      {experts && s->intermediate % (2 * STEP_GROUP * s->n_chosen) != 0, "width of experts"},
+      /* a stage of down is of two experts at most */
+      {experts && ceil_div(ffn_blocks, s->n_clusters) > ffn_blocks / s->n_chosen, "width of experts"},
   };
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     if (rules[i].refused)
@@ -256,7 +269,16 @@ int step_group(const Model *model) {
 static const char *unsupported_layer(const Model *model, int layer) {
   const ModelConfig *c = &model->config;
   const ModelLayer *l = &model->layers[layer];
-  const Linear *matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+  const bool experts = c->experts.n_experts > 0;
+  if (experts && config_layer(c, layer).n_experts == 0) return "layers with and without experts";
+  const Expert *expert = experts ? &l->moe.experts[0] : NULL; /* a GPU's are alike (supported.c) */
+  const Linear *matrices[] = {&l->q,
+                              &l->k,
+                              &l->v,
+                              &l->o,
+                              expert ? &expert->gate : &l->gate,
+                              expert ? &expert->up : &l->up,
+                              expert ? &expert->down : &l->down};
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
     const int group = group_of(matrices[i]);
     if (!group) return "layers that are not FP4 or 4 bits in groups of 32, 64 or 128";
@@ -269,7 +291,11 @@ static const char *unsupported_layer(const Model *model, int layer) {
 }
 
 static const char *unsupported_config(const ModelConfig *c) {
-  if (c->experts.n_experts > 0) return "experts";
+  const ExpertConfig *e = &c->experts;
+  if (e->n_experts > 0 && (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
+                           e->sum_plus != 0 || e->router_bias || e->choice_bias || e->biases ||
+                           e->own_norms || e->shared_width > 0))
+    return "experts of this kind";
   if (c->head_dim != 64 && c->head_dim != 128) return "heads of another size than 64 or 128";
   if (c->rope.rotary_dim != c->head_dim) return "a rope over a part of the head";
   if (c->norms != NORM_BEFORE) return "norms of what is added";

@@ -65,8 +65,11 @@ enum {
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_MAX_HIDDEN = 6144,
-  STEP_VARS_BYTES = 720,     /* barriers and variables, with which shared memory begins (block.cuh) */
-  STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh), or of tasks (one_matmul.cuh) */
+  STEP_MAX_EXPERTS = 128, /* four threads of those that multiply compare each with the others */
+  STEP_MAX_CHOSEN = 16,
+  STEP_VARS_BYTES = 736,     /* barriers and variables, with which shared memory begins (block.cuh) */
+  STEP_ENTRY_BYTES = 16, /* an entry of the table of stages (stages.cuh; with experts two), or of tasks
+                          * (one_matmul.cuh) */
   STEP_LONG = 4096,          /* from this position on reading the cache limits attention */
   STEP_PREFETCH_STAGES = 16, /* stages prefetched into L2, where so many fit */
   STEP_IN_FLIGHT =
@@ -101,6 +104,7 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
+  int n_experts, n_chosen;     /* 0: dense. `intermediate` is that of all chosen experts together */
   int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
   int head_dim;        /* 64 or 128 */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
@@ -126,6 +130,8 @@ typedef struct {
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
+  int experts;   /* float logits [n_experts], weights [most_ffn_blocks]; chosen: int ids and float logits [n_chosen] */
+  int places;    /* table of the stages of chosen experts (stages.cuh) */
 
   /* several tokens */
   int squares;  /* float [tokens][groups of hidden]: sums of squares of the residual stream */
@@ -174,6 +180,11 @@ typedef struct {
 #else
 #define STEP_BOTH
 #endif
+
+/* FFN blocks of an expert. The chosen experts follow one another: block b is of choice b / these. */
+STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
+  return s->intermediate / STEP_GROUP / s->n_chosen;
+}
 
 /* Parts of STEP_GROUP inputs with a scale and a zero point each; FP4: with a scale each. */
 STEP_BOTH static inline int step_parts(const StepShape *s) {

@@ -4,7 +4,11 @@
  *     [stages of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits first group, 5 bits groups}
  *
  * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles,
- * 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows. */
+ * 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
+ *
+ * A mixture of experts has a table [stages][2 parts][4 tile rows], since a stage of down can begin with the last
+ * groups of one choice and end with the first of the next. Its entries for gate and up and for down are made
+ * anew in every layer, from a second table that says for each entry {what it is in expert 0, choice}. */
 #pragma once
 
 #include "cuda/fused/block.cuh"
@@ -13,13 +17,16 @@ namespace step {
 
 constexpr int kStageRows = STEP_ENTRY_BYTES / 4;
 
+/* Entries of a stage: copies that one warp issues for it. */
+template <class B> constexpr int kStageCopies = B::kExperts ? 2 * kStageRows : kStageRows;
+
 /* A stage's tile rows and groups within its share. */
 struct StageTiles {
   int row, rows, group, groups;
 };
 
 template <class B> __device__ __forceinline__ uint32_t stage_entry(const B &b, int stage) {
-  return shared_address(b.smem) + b.plan.off.stage_table + stage * STEP_ENTRY_BYTES;
+  return shared_address(b.smem) + b.plan.off.stage_table + stage * kStageCopies<B> * 4;
 }
 
 /* The number in the matrix of the share's tile row i. */
@@ -29,20 +36,63 @@ __device__ __forceinline__ int tile_row(const Share &share, int i) {
   return share.tile[second] + (i >> share.log_run) * share.stride[second] + (i & ((1 << share.log_run) - 1));
 }
 
+/* The part of a stage of chosen experts that an entry copies, as it is in expert 0. */
+template <class B>
+__device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const Share &share,
+                                                 const StageTiles &stage, int row, int part) {
+  const int blocks = step_expert_blocks(&b.plan.shape), tile = tile_row(share, stage.row + row);
+  if (row >= stage.rows) return make_uint2(0, 0);
+  if (matrix == GATE_UP) {
+    const int rows = 16 * blocks, choice = tile / rows, index = (tile - choice * rows) * share.all_groups;
+    return part ? make_uint2(0, 0) : make_uint2((index + stage.group) << 5 | stage.groups, choice);
+  }
+  const int block = share.group + stage.group, choice = block / blocks,
+            first = min(stage.groups, (choice + 1) * blocks - block);
+  return part ? make_uint2(tile * blocks << 5 | (stage.groups - first), choice + 1)
+              : make_uint2((tile * blocks + block - choice * blocks) << 5 | first, choice);
+}
+
+/* Entries of the second table. */
+template <class B> __device__ __forceinline__ int n_places(const B &b, int matrix) {
+  return b.share(matrix).stages * kStageCopies<B>;
+}
+
+/* Completes the table for experts ids[n_chosen]. For all threads that multiply. */
+template <class B> __device__ __forceinline__ void place_stages(const B &b, const int *ids) {
+  const StepShape &s = b.plan.shape;
+  const int blocks = step_expert_blocks(&s), of_gate_up = n_places(b, GATE_UP),
+            n = of_gate_up + n_places(b, DOWN);
+  const int sizes[2] = {16 * blocks * (s.hidden / STEP_GROUP), s.hidden / 16 * blocks}; /* of an expert */
+  const uint2 *from = (const uint2 *)(b.smem + b.plan.off.places);
+  uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table) + n_places(b, QKV) + n_places(b, O);
+#pragma unroll 1
+  for (int i = b.thread(); i < n; i += STEP_THREADS) {
+    const uint2 place = from[i];
+    to[i] = place.x & 31 ? place.x + ((uint32_t)(ids[place.y] * sizes[i >= of_gate_up]) << 5) : 0;
+  }
+}
+
 /* Called by all threads of the block after make_share(). stage_of(b, share, i) is the share's i-th stage. */
 template <class B> __device__ __forceinline__ void make_stages(const B &b) {
+  constexpr int kCopies = kStageCopies<B>;
   uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table);
+  uint2 *place = (uint2 *)(b.smem + b.plan.off.places);
 #pragma unroll 1
   for (int matrix = 0; matrix < MATRICES; matrix++) {
     const Share &share = b.share(matrix);
+    const bool of_experts = B::kExperts && matrix >= GATE_UP;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < share.stages * kStageRows; i += STEP_ALL_THREADS) {
-      const StageTiles stage = stage_of(b, share, i / kStageRows);
-      const int row = i % kStageRows;
+    for (int i = threadIdx.x; i < share.stages * kCopies; i += STEP_ALL_THREADS) {
+      const StageTiles stage = stage_of(b, share, i / kCopies);
+      const int row = i % kStageRows, part = i % kCopies / kStageRows;
       const uint32_t index = tile_row(share, stage.row + row) * share.all_groups + share.group + stage.group;
-      to[i] = row < stage.rows ? index << 5 | stage.groups : 0;
+      if (of_experts)
+        place[i] = place_in_expert(b, matrix, share, stage, row, part);
+      else
+        to[i] = row < stage.rows && part == 0 ? index << 5 | stage.groups : 0;
     }
-    to += share.stages * kStageRows;
+    to += share.stages * kCopies;
+    if (of_experts) place += share.stages * kCopies;
   }
 }
 

@@ -79,8 +79,13 @@ static size_t vectors_bytes(const StepShape &s) {
 }
 
 static Layer layer_of(const DeviceLayer *from) {
-  const DeviceLinear *matrices[] = {&from->qkv.parts[0], &from->o, &from->gate_up.parts[0], &from->down};
+  const DeviceExperts &e = from->experts;
+  const bool experts = e.down.n_out > 0;
+  const DeviceLinear *matrices[] = {&from->qkv.parts[0], &from->o,
+                                    experts ? &e.gate_up : &from->gate_up.parts[0],
+                                    experts ? &e.down : &from->down};
   Layer l = {};
+  l.router = (const unsigned char *)e.router.dense;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
     l.matrices[i] = {(const unsigned char *)w.tiles, (const unsigned char *)w.scales,
@@ -128,7 +133,8 @@ size_t step_bytes(const StepShape *s, int tokens) {
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
-  if (wanted != 0 || plan.tokens > 1 || 2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
+  if (plan.shape.n_experts > 0) *prefetch_stages = 0; /* their places are known too late */
+  if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 || 2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
   TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
   TRY(cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
   const int stages = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / plan.stage_bytes;
@@ -140,6 +146,9 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
 static void set_model(Args *a, const StepModel *m) {
   a->head_norms = m->layers[0].q_norm != NULL;
   for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
+  a->router_stride = (int)m->layers[0].experts.router.stride;
+  a->router_is_bf16 = m->layers[0].experts.router.type == WEIGHT_BF16;
+  a->renormalise = m->renormalise;
   a->lm_head = (const unsigned char *)m->lm_head->dense;
   a->embedding = m->embedding;
   a->embedding_stride = m->embedding_stride;

@@ -30,6 +30,7 @@ typedef struct {
   size_t embedding_stride;
   Dtype embedding_type; /* F32, F16 or BF16 */
   float embedding_scale, norm_eps, attention_scale;
+  bool renormalise; /* ExpertConfig */
 } StepModel;
 
 /* Input and output of a step: pointers to device memory, and counts. */
@@ -82,6 +83,7 @@ typedef enum {
   STEP_AT_PROJECTIONS,
   STEP_AT_STATES,
   STEP_AT_GATED,
+  STEP_AT_ROUTES, /* until experts are chosen, or all blocks' logits have come */
   STEP_AT_VALUES, /* until all clusters have contributed to a sum */
 } StepPlace;
 

@@ -62,14 +62,15 @@ template <class B, int kKind> struct Copier {
         kKind == TILES    ? 0
         : kKind == SCALES ? 1024
                           : 1024 + kScaleBytes<kParts>;
+    constexpr int kCopies = kStageCopies<B>;
     const int n_groups = share.groups, lane = b.lane(),
               stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups) : n_groups << kLogUnit,
-              place = (1 << share.log_rows) * n_groups * kBefore + lane * stride;
-    at += min(lane, kStageRows - 1) * 4;
+              place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
+    at += min(lane, kCopies - 1) * 4;
     uint32_t now = load_shared_4(at);
 #pragma unroll 1
     for (; n > 0; n--) {
-      at += STEP_ENTRY_BYTES;
+      at += kCopies * 4;
       const uint32_t after = load_shared_4(at); /* unused after the last stage */
       const int groups = now & 31, index = now >> 5;
       const unsigned char *from = from0 + ((size_t)index << kLogUnit);
@@ -80,8 +81,15 @@ template <class B, int kKind> struct Copier {
       } else if (kKind == ZEROS && kIsFp4<kParts>) {
         from = from0 + index / share.all_groups * STEP_FACTOR_BYTES, bytes = STEP_FACTOR_BYTES;
       }
-      const bool mine = lane < kStageRows && groups > 0;
-      stage(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
+      const bool mine = lane < kCopies && groups > 0;
+      if constexpr (B::kExperts) { /* the second part follows the first; its zeros begin at a multiple of 16 */
+        const uint32_t first = __shfl_sync(~0u, now, lane % kStageRows);
+        const int before = (int)((first & 31) + (kKind == ZEROS && kParts == 1 ? first >> 5 & 1 : 0));
+        stage(place + (lane < kStageRows ? 0 : before << kLogUnit), from, bytes, mine,
+              (int)__reduce_add_sync(~0u, mine ? (unsigned)bytes : 0u));
+      } else {
+        stage(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
+      }
       now = after;
     }
   }
@@ -117,12 +125,13 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
 #pragma unroll 1
     for (int matrix = QKV; matrix < MATRICES; matrix++) {
       const int n = b.share(matrix).stages;
+      if (B::kExperts && matrix == GATE_UP) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
       if (matrix >= GATE_UP || b.has_kv_head()) {
         if (matrix == O) loader.keys(pos);
         loader.weights(at, n, b.share(matrix),
                        (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
       }
-      at += n * STEP_ENTRY_BYTES;
+      at += n * kStageCopies<B> * 4;
     }
     now = after;
   }

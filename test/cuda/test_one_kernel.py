@@ -31,6 +31,10 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "qwen2": ({**QWEN3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, 128),
     "qwen3 in groups of 32": (QWEN3, 32),
     "qwen3 in FP4": (QWEN3, 16),
+    # 12 FFN blocks of 2 experts: a cluster's last ones are of another expert than its first.
+    "experts": ({**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 24,
+                 "num_experts_per_tok": 6, "moe_intermediate_size": 768, "norm_topk_prob": True,
+                 "decoder_sparse_step": 1, "mlp_only_layers": []}, 128),
     "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,
                      "num_attention_heads": 8}, 128),
 }
@@ -49,9 +53,11 @@ def tensors_of(kind, random, hidden):
         return (1 + 0.2 * random.standard_normal(n)).astype(np.float16)
 
     sizes = {"self_attn.q_proj": (n_q, hidden), "self_attn.k_proj": (n_k, hidden),
-             "self_attn.v_proj": (n_k, hidden), "self_attn.o_proj": (hidden, n_q),
-             "mlp.gate_proj": (INTERMEDIATE, hidden), "mlp.up_proj": (INTERMEDIATE, hidden),
-             "mlp.down_proj": (hidden, INTERMEDIATE)}
+             "self_attn.v_proj": (n_k, hidden), "self_attn.o_proj": (hidden, n_q)}
+    experts = config.get("num_experts", 0)
+    for mlp in [f"mlp.experts.{e}." for e in range(experts)] or ["mlp."]:
+        sizes |= {mlp + "gate_proj": (INTERMEDIATE, hidden), mlp + "up_proj": (INTERMEDIATE, hidden),
+                  mlp + "down_proj": (hidden, INTERMEDIATE)}
     halves = checkpoint.to_bf16 if kind in BF16 else np.float16
     tensors = {"model.embed_tokens.weight": halves(dense(VOCAB, hidden) * 8),
                "lm_head.weight": halves(dense(VOCAB, hidden) * 4),
@@ -62,13 +68,15 @@ def tensors_of(kind, random, hidden):
         prefix = f"model.layers.{layer}."
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
+        if experts:
+            tensors[prefix + "mlp.gate.weight"] = dense(experts, hidden).astype(np.float16)
         for name, (n_out, n_in) in sizes.items():
             weight = dense(n_out, n_in)
             tensors |= (layouts.float_tensors(prefix + name, weight, "nvfp4-packed", None, None)[0] if group == 16 else
                         checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(weight, group)))
             if config["model_type"] == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
                 tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
-        if config["model_type"] == "qwen3":
+        if config["model_type"] in ("qwen3", "qwen3_moe"):
             tensors[prefix + "self_attn.q_norm.weight"] = norm(128)
             tensors[prefix + "self_attn.k_norm.weight"] = norm(128)
     return tensors
