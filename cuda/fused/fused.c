@@ -11,22 +11,8 @@ struct FusedStep {
   void *memory[STEP_KERNELS];
 };
 
-/* The part of a shape that a config alone determines. */
-static StepShape config_shape(const ModelConfig *c) {
-  const ExpertConfig *e = &c->experts;
-  return (StepShape){.hidden = c->hidden,
-                     .intermediate = e->n_experts > 0 ? e->n_chosen * e->width : c->intermediate,
-                     .n_experts = e->n_experts,
-                     .n_chosen = e->n_chosen,
-                     .n_layers = c->n_layers,
-                     .n_heads = c->n_heads,
-                     .n_kv_heads = c->n_kv_heads,
-                     .vocab_size = c->vocab_size,
-                     .head_dim = c->head_dim};
-}
-
 static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Error *err) {
-  StepShape shape = config_shape(&loaded->model->config);
+  StepShape shape = step_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   shape.group = step_group(loaded->model);
   if (loaded->act != ACT_F16)
@@ -67,7 +53,7 @@ Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
 }
 
 size_t fused_bytes(const ModelConfig *c) {
-  const StepShape shape = config_shape(c);
+  const StepShape shape = step_shape(c);
   size_t bytes = 0;
   for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
   return bytes;

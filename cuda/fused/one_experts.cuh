@@ -44,34 +44,40 @@ template <class B> __device__ __forceinline__ RouterRow load_router_row(const B 
 }
 
 /* The product of eight weights and x. */
-__device__ __forceinline__ float multiply_eight(const uint4 &v, const float *x, bool is_bf16) {
+template <bool kBf16> __device__ __forceinline__ float multiply_eight(const uint4 &v, const float *x) {
   const float4 low = *(const float4 *)x, high = *(const float4 *)(x + 4);
   const uint32_t words[4] = {v.x, v.y, v.z, v.w};
   const float inputs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const float first = is_bf16 ? __uint_as_float(words[i] << 16) : f16_low(words[i]),
-                second = is_bf16 ? __uint_as_float(words[i] & 0xffff0000u) : f16_high(words[i]);
+    const float first = kBf16 ? __uint_as_float(words[i] << 16) : f16_low(words[i]),
+                second = kBf16 ? __uint_as_float(words[i] & 0xffff0000u) : f16_high(words[i]);
     sum += first * inputs[2 * i] + second * inputs[2 * i + 1];
   }
   return sum;
 }
 
-/* Sends the logit of the warp's expert to the cluster, without the factor 1 / rms. x has come. */
-template <class B> __device__ __forceinline__ void send_logit(const B &b, const RouterRow &row) {
-  const int hidden = b.plan.shape.hidden, each = b.plan.shape.n_experts / STEP_BLOCKS;
+/* The lane's part of the product of its warp's row and x. */
+template <bool kBf16, class B>
+__device__ __forceinline__ float multiply_row(const B &b, const RouterRow &row) {
+  const int hidden = b.plan.shape.hidden;
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < RouterRow::kLoads; i++) {
     const int k = i * RouterRow::kStep + 8 * b.lane();
-    if (i * RouterRow::kStep < hidden) sum += multiply_eight(row.v[i], b.x() + k, b.args.router_is_bf16);
+    if (i * RouterRow::kStep < hidden) sum += multiply_eight<kBf16>(row.v[i], b.x() + k);
   }
 #pragma unroll 1
   for (int k = RouterRow::kLoads * RouterRow::kStep + 8 * b.lane(); k < hidden; k += RouterRow::kStep)
-    sum += multiply_eight(RouterRow::load_at(b, b.args.layers[b.layer()].router, k), b.x() + k,
-                          b.args.router_is_bf16);
-  sum = warp_sum(sum);
+    sum += multiply_eight<kBf16>(RouterRow::load_at(b, b.args.layers[b.layer()].router, k), b.x() + k);
+  return sum;
+}
+
+/* Sends the logit of the warp's expert to the cluster, without the factor 1 / rms. x has come. */
+template <class B> __device__ __forceinline__ void send_logit(const B &b, const RouterRow &row) {
+  const int each = b.plan.shape.n_experts / STEP_BLOCKS;
+  const float sum = warp_sum(b.args.router_is_bf16 ? multiply_row<true>(b, row) : multiply_row<false>(b, row));
   if (b.warp() < each && b.lane() < STEP_BLOCKS)
     send_4(peer_address(b.logits() + b.rank() * each + b.warp(), b.lane()), __float_as_uint(sum),
            peer_address(&b.barriers().logits, b.lane()));

@@ -262,6 +262,19 @@ static int group_of(const Linear *l) {
   return l->kind == LINEAR_AWQ && (l->group == STEP_GROUP || l->group == 64 || l->group == 32) ? l->group : 0;
 }
 
+StepShape step_shape(const ModelConfig *c) {
+  const ExpertConfig *e = &c->experts;
+  return (StepShape){.hidden = c->hidden,
+                     .intermediate = e->n_experts > 0 ? e->n_chosen * e->width : c->intermediate,
+                     .n_layers = c->n_layers,
+                     .n_heads = c->n_heads,
+                     .n_kv_heads = c->n_kv_heads,
+                     .vocab_size = c->vocab_size,
+                     .head_dim = c->head_dim,
+                     .n_experts = e->n_experts,
+                     .n_chosen = e->n_chosen};
+}
+
 int step_group(const Model *model) {
   return group_of(&model->layers[0].q);
 }
@@ -271,6 +284,9 @@ static const char *unsupported_layer(const Model *model, int layer) {
   const ModelLayer *l = &model->layers[layer];
   const bool experts = c->experts.n_experts > 0;
   if (experts && config_layer(c, layer).n_experts == 0) return "layers with and without experts";
+  const Dtype router = l->moe.router.dtype;
+  if (experts && (router != model->layers[0].moe.router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16)))
+    return "a router that is not fp16 or bf16";
   const Expert *expert = experts ? &l->moe.experts[0] : NULL; /* a GPU's are alike (supported.c) */
   const Linear *matrices[] = {&l->q,
                               &l->k,

@@ -104,12 +104,12 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int n_experts, n_chosen;     /* 0: dense. `intermediate` is that of all chosen experts together */
   int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
   int head_dim;        /* 64 or 128 */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   size_t shared_bytes; /* the most that one block may have */
   int max_slots;       /* at most so many slots in the ring; 0: as many as fit */
+  int n_experts, n_chosen; /* 0: dense; else `intermediate` is that of all chosen experts together */
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_token.cu and few_tokens.cu say which areas overlap. Each
@@ -256,5 +256,6 @@ Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err)
  * no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
 
-/* The group of a model's shape. */
+/* The part of a shape that a config alone determines, and the group of a model's shape. */
+StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);

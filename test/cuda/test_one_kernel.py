@@ -31,7 +31,7 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "qwen2": ({**QWEN3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, 128),
     "qwen3 in groups of 32": (QWEN3, 32),
     "qwen3 in FP4": (QWEN3, 16),
-    # 12 FFN blocks of 2 experts: a cluster's last ones are of another expert than its first.
+    # 36 FFN blocks, 6 of each choice: a cluster's first and last ones are of two experts.
     "experts": ({**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 24,
                  "num_experts_per_tok": 6, "moe_intermediate_size": 768, "norm_topk_prob": True,
                  "decoder_sparse_step": 1, "mlp_only_layers": []}, 128),

@@ -29,6 +29,7 @@ static const char *const configs[] = {
     "Llama-3.1-8B-Instruct-AWQ",
     "Llama-3.2-1B-Instruct-AWQ", /* heads of 64 */
     "Qwen3-8B-W4A16-G32",        /* groups of 32 */
+    "Qwen3-30B-A3B-AWQ",         /* experts, which steps of several tokens have no kernel for */
     "Qwen3-8B-NVFP4",            /* FP4 */
 };
 
@@ -42,17 +43,11 @@ static Model *open_config(const char *name) {
 }
 
 static StepShape shape_of(const Model *model, int n_clusters) {
-  const ModelConfig *c = &model->config;
-  return (StepShape){.hidden = c->hidden,
-                     .intermediate = c->intermediate,
-                     .n_layers = c->n_layers,
-                     .n_heads = c->n_heads,
-                     .n_kv_heads = c->n_kv_heads,
-                     .vocab_size = c->vocab_size,
-                     .group = step_group(model),
-                     .head_dim = c->head_dim,
-                     .n_clusters = n_clusters,
-                     .shared_bytes = H200_SHARED};
+  StepShape shape = step_shape(&model->config);
+  shape.group = step_group(model);
+  shape.n_clusters = n_clusters;
+  shape.shared_bytes = H200_SHARED;
+  return shape;
 }
 
 static int larger(int a, int b) {
@@ -161,7 +156,17 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
 /* The tables have an entry for every stage of a layer in every block, and a stage's groups fit five
  * bits. */
 static void check_stages(const StepPlan *plan) {
-  const int rows = plan->slice / 16, room = (plan->off.tasks - plan->off.stage_table) / STEP_ENTRY_BYTES;
+  const StepOffsets *off = &plan->off;
+  const int experts = plan->shape.n_experts, copies = experts ? 2 : 1; /* of a tile row of a stage */
+  const int rows = plan->slice / 16,
+            room = (off->tasks - off->stage_table) / (copies * STEP_ENTRY_BYTES);
+  if (experts) { /* each copy is described in eight bytes */
+    assert_true(off->places - off->tasks >= room * STEP_ENTRY_BYTES);
+    assert_true(off->experts - off->places >= room * copies * STEP_ENTRY_BYTES / 4 * 8);
+    assert_true(off->total - off->experts >=
+                (experts + plan->most_ffn_blocks + 2 * plan->shape.n_chosen) * (int)sizeof(float));
+    assert_true(plan->most_ffn_blocks <= step_expert_blocks(&plan->shape));
+  }
   assert_true((plan->off.total - plan->off.tasks) / STEP_ENTRY_BYTES >= room);
   assert_true(STEP_SPAN * STEP_WARPGROUP_WARPS < 32);
   for (int c = 0; c < plan->shape.n_clusters; c++) {
@@ -202,9 +207,11 @@ static void check_places(const StepPlan *plan) {
 
 /* Gives the shape the next of the groups and heads that have kernels. */
 static void next_form(StepShape *s) {
-  static const int groups[] = {128, 64, 32, 128, 16}, head_dims[] = {128, 128, 128, 64, 128};
+  static const int groups[] = {128, 64, 32, 128, 16, 128, 32}, head_dims[] = {128, 128, 128, 64, 128, 128, 128},
+                   chosen[] = {0, 0, 0, 0, 0, 8, 2};
   static unsigned turn;
-  s->group = groups[turn % 5], s->head_dim = head_dims[turn % 5];
+  s->group = groups[turn % 7], s->head_dim = head_dims[turn % 7];
+  s->n_chosen = chosen[turn % 7], s->n_experts = 8 * s->n_chosen;
   turn++;
 }
 
@@ -493,7 +500,7 @@ static void models_of_today_and_their_rows(void **state) {
     for (int rows = 2; rows <= STEP_MAX_TOKENS; rows *= 2) {
       StepPlan plan;
       Error err;
-      const bool none = shape.n_heads / shape.n_kv_heads * rows > STEP_MAX_QUERIES;
+      const bool none = shape.n_experts > 0 || shape.n_heads / shape.n_kv_heads * rows > STEP_MAX_QUERIES;
       const Status status = step_plan(&shape, rows, &plan, &err);
       if ((status == STATUS_OK) == none) fail_msg("%s, %d rows: %s", configs[i], rows, err.text);
       if (status == STATUS_OK) check_few_plan(&plan);
@@ -546,6 +553,7 @@ static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) 
     StepPlan plan;
     Error err;
     char needed[32];
+    if (shape.n_experts > 0) continue;
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
     shape.shared_bytes = (size_t)(plan.off.total + (STEP_WARPGROUPS + 1) * plan.slot_bytes);
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
@@ -598,6 +606,59 @@ static void models_it_is_not_for_are_told_why(void **state) {
   model_close(model);
 }
 
+static void experts_it_is_not_for_are_told_why(void **state) {
+  (void)state;
+  Model *model = open_config("Qwen3-30B-A3B-AWQ");
+  ExpertConfig *e = &model->config.experts;
+  ModelLayer *l = &model->layers[7];
+  assert_int_equal(step_supports(model, NULL), STATUS_OK);
+  REFUSED_WITH(model, e->score, SCORE_SIGMOID, "experts of this kind");
+  REFUSED_WITH(model, e->score, SCORE_CHOSEN, "experts of this kind");
+  REFUSED_WITH(model, e->n_groups, 4, "experts of this kind");
+  REFUSED_WITH(model, e->scale, 2.5, "experts of this kind");
+  REFUSED_WITH(model, e->sum_plus, 1e-20, "experts of this kind");
+  REFUSED_WITH(model, e->router_bias, true, "experts of this kind");
+  REFUSED_WITH(model, e->choice_bias, true, "experts of this kind");
+  REFUSED_WITH(model, e->biases, true, "experts of this kind");
+  REFUSED_WITH(model, e->own_norms, true, "experts of this kind");
+  REFUSED_WITH(model, e->shared_width, 512, "experts of this kind");
+  REFUSED_WITH(model, l->moe.router.dtype, DTYPE_F32, "router");
+  REFUSED_WITH(model, l->moe.experts[0].down.group, 64, "groups of different sizes");
+  model_close(model);
+}
+
+/* One size at a time, of a shape that is served: 8 of 64 experts of 256. */
+static void experts_that_do_not_divide_are_refused(void **state) {
+  (void)state;
+  const struct {
+    int n_experts, n_chosen, width, n_clusters, group, head_dim;
+    const char *because; /* NULL: accepted */
+  } cases[] = {
+      {64, 8, 256, 8, 128, 128, NULL},
+      {128, 16, 256, 16, 32, 128, NULL},
+      {60, 8, 256, 8, 128, 128, "number of experts"},
+      {136, 8, 256, 8, 128, 128, "number of experts"},
+      {64, 17, 256, 8, 128, 128, "number of chosen experts"},
+      {64, 8, 128, 8, 128, 128, "width of experts"}, /* an odd number of groups */
+      {64, 14, 256, 9, 128, 128, "width of experts"}, /* a cluster's FFN blocks would be of three experts */
+      {64, 8, 256, 8, 16, 128, "mixture of experts"},
+      {64, 8, 256, 8, 128, 64, "size of heads"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    StepShape s = small_shape();
+    s.n_experts = cases[i].n_experts, s.n_chosen = cases[i].n_chosen, s.n_clusters = cases[i].n_clusters;
+    s.intermediate = cases[i].n_chosen * cases[i].width;
+    s.group = cases[i].group, s.head_dim = cases[i].head_dim;
+    StepPlan plan;
+    Error err = {{0}};
+    const Status status = step_plan(&s, 1, &plan, &err);
+    const char *because = cases[i].because;
+    if (because ? status != STATUS_MODEL || !strstr(err.text, because) : status != STATUS_OK)
+      fail_msg("case %zu: \"%s\"", i, err.text);
+    assert_int_equal(step_plan(&s, 2, &plan, &err), STATUS_MODEL);
+  }
+}
+
 /* Each of the seven matrices of a layer; only q, k and v may have a bias. */
 static void layers_it_is_not_for_are_told_why(void **state) {
   (void)state;
@@ -629,6 +690,8 @@ int main(void) {
       cmocka_unit_test(few_spans_are_wasted),
       cmocka_unit_test(sizes_that_do_not_divide_are_refused),
       cmocka_unit_test(forms_without_a_kernel_are_refused),
+      cmocka_unit_test(experts_that_do_not_divide_are_refused),
+      cmocka_unit_test(experts_it_is_not_for_are_told_why),
       cmocka_unit_test(rows_are_refused_by_the_queries_they_make),
       cmocka_unit_test(fewer_slots_where_asked),
       cmocka_unit_test(models_it_is_not_for_are_told_why),
