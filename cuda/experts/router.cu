@@ -14,7 +14,7 @@
 namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kPad = 256; /* inputs of a warp at once */
-constexpr int kTargetBlocks = 128, kDeep = 8; /* loads of a row that a lane has under way */
+constexpr int kTargetBlocks = 128, kDeep = 8;                 /* loads of a row that a lane has under way */
 
 /* A dense matrix, by rows. */
 struct Rows {
@@ -117,8 +117,8 @@ __device__ __forceinline__ void multiply_row(const Rows &w, int row, const float
       for (int m = 0; m < kTokens; m++) {
         const float4 low = *(const float4 *)(x + m * padded + k),
                      high = *(const float4 *)(x + m * padded + k + 4);
-        sum[m] += v[0] * low.x + v[1] * low.y + v[2] * low.z + v[3] * low.w + v[4] * high.x +
-                  v[5] * high.y + v[6] * high.z + v[7] * high.w;
+        sum[m] += v[0] * low.x + v[1] * low.y + v[2] * low.z + v[3] * low.w + v[4] * high.x + v[5] * high.y +
+                  v[6] * high.z + v[7] * high.w;
       }
     }
   }

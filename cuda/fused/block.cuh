@@ -66,7 +66,8 @@ struct Vectors {
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
-  uint64_t logits, routed;     /* experts: the router's logits, which all blocks send; the table of stages is made */
+  uint64_t logits,
+      routed; /* experts: the router's logits, which all blocks send; the table of stages is made */
   uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
 };
 

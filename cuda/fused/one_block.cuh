@@ -32,7 +32,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float2 *value_scales() const {
     return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
   }
-  /* Of experts: the router's logits; the weight of each FFN block's choice; the chosen ones and their logits. */
+  /* A mixture of experts: the router's logits; the weight of each FFN block's choice; the chosen experts and
+   * their logits. */
   __device__ __forceinline__ float *logits() const { return (float *)(smem + plan.off.experts); }
   __device__ __forceinline__ float *block_weights() const { return logits() + plan.shape.n_experts; }
   __device__ __forceinline__ int *ids() const { return (int *)(block_weights() + plan.most_ffn_blocks); }

@@ -1,12 +1,12 @@
 /* one_experts.cuh - a mixture of experts in the step of one token: which experts the token takes.
  *
  * The chosen experts are one gated product, whose FFN blocks are those of one expert after another. So the
- * matmuls are those of dense layers; only the table of stages says anew in each layer where they are loaded from
- * (stages.cuh), and the gated product is multiplied by the expert's weight.
+ * matmuls are those of dense layers; only the table of stages says anew in each layer where they are loaded
+ * from (stages.cuh), and the gated product is multiplied by the expert's weight.
  *
- * Each cluster multiplies the router as a whole, n_experts / 8 rows a block in fp32, and each block chooses by
- * itself: what passes between blocks are logits within a cluster. An expert's rank is the number of better ones;
- * of equal ones the first is better. NaN leaves choices of an earlier layer, which are experts, too. */
+ * Each cluster multiplies the router as a whole, n_experts / 8 rows a block in fp32, and each block chooses
+ * by itself: only logits pass between blocks, within a cluster. An expert's rank is the number of better
+ * ones; of equal ones the first is better. NaN leaves choices of an earlier layer, which are experts, too. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -77,14 +77,15 @@ __device__ __forceinline__ float multiply_row(const B &b, const RouterRow &row) 
 /* Sends the logit of the warp's expert to the cluster, without the factor 1 / rms. x has come. */
 template <class B> __device__ __forceinline__ void send_logit(const B &b, const RouterRow &row) {
   const int each = b.plan.shape.n_experts / STEP_BLOCKS;
-  const float sum = warp_sum(b.args.router_is_bf16 ? multiply_row<true>(b, row) : multiply_row<false>(b, row));
+  const float sum =
+      warp_sum(b.args.router_is_bf16 ? multiply_row<true>(b, row) : multiply_row<false>(b, row));
   if (b.warp() < each && b.lane() < STEP_BLOCKS)
     send_4(peer_address(b.logits() + b.rank() * each + b.warp(), b.lane()), __float_as_uint(sum),
            peer_address(&b.barriers().logits, b.lane()));
 }
 
-/* Writes the chosen experts and their logits, the best first: four threads count the experts that are better than
- * one. */
+/* Writes the chosen experts and their logits, the best first: four threads count the experts that are better
+ * than one. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int n = b.plan.shape.n_experts, e = min(b.thread() >> 2, n - 1);
   const float own = b.logits()[e];

@@ -285,7 +285,8 @@ static const char *unsupported_layer(const Model *model, int layer) {
   const bool experts = c->experts.n_experts > 0;
   if (experts && config_layer(c, layer).n_experts == 0) return "layers with and without experts";
   const Dtype router = l->moe.router.dtype;
-  if (experts && (router != model->layers[0].moe.router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16)))
+  if (experts &&
+      (router != model->layers[0].moe.router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16)))
     return "a router that is not fp16 or bf16";
   const Expert *expert = experts ? &l->moe.experts[0] : NULL; /* a GPU's are alike (supported.c) */
   const Linear *matrices[] = {&l->q,
@@ -308,9 +309,9 @@ static const char *unsupported_layer(const Model *model, int layer) {
 
 static const char *unsupported_config(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
-  if (e->n_experts > 0 && (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
-                           e->sum_plus != 0 || e->router_bias || e->choice_bias || e->biases ||
-                           e->own_norms || e->shared_width > 0))
+  if (e->n_experts > 0 &&
+      (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 || e->sum_plus != 0 ||
+       e->router_bias || e->choice_bias || e->biases || e->own_norms || e->shared_width > 0))
     return "experts of this kind";
   if (c->head_dim != 64 && c->head_dim != 128) return "heads of another size than 64 or 128";
   if (c->rope.rotary_dim != c->head_dim) return "a rope over a part of the head";

@@ -65,10 +65,10 @@ enum {
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_MAX_HIDDEN = 6144,
-  STEP_MAX_EXPERTS = 128, /* four threads of those that multiply compare each with the others */
+  STEP_MAX_EXPERTS = 128, /* four threads compare each with the others */
   STEP_MAX_CHOSEN = 16,
   STEP_VARS_BYTES = 736,     /* barriers and variables, with which shared memory begins (block.cuh) */
-  STEP_ENTRY_BYTES = 16, /* an entry of the table of stages (stages.cuh; with experts two), or of tasks
+  STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts two), or of tasks
                           * (one_matmul.cuh) */
   STEP_LONG = 4096,          /* from this position on reading the cache limits attention */
   STEP_PREFETCH_STAGES = 16, /* stages prefetched into L2, where so many fit */
@@ -104,11 +104,11 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
-  int head_dim;        /* 64 or 128 */
-  int n_clusters;      /* clusters of 8 blocks that are to run at once */
-  size_t shared_bytes; /* the most that one block may have */
-  int max_slots;       /* at most so many slots in the ring; 0: as many as fit */
+  int group;               /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
+  int head_dim;            /* 64 or 128 */
+  int n_clusters;          /* clusters of 8 blocks that are to run at once */
+  size_t shared_bytes;     /* the most that one block may have */
+  int max_slots;           /* at most so many slots in the ring; 0: as many as fit */
   int n_experts, n_chosen; /* 0: dense; else `intermediate` is that of all chosen experts together */
 } StepShape;
 
@@ -130,7 +130,7 @@ typedef struct {
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
-  int experts;   /* float logits [n_experts], weights [most_ffn_blocks]; chosen: int ids and float logits [n_chosen] */
+  int experts;   /* float logits [n_experts], weights [most_ffn_blocks]; int ids, float logits [n_chosen] */
   int places;    /* table of the stages of chosen experts (stages.cuh) */
 
   /* several tokens */

@@ -6,9 +6,9 @@
  * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles,
  * 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
  *
- * A mixture of experts has a table [stages][2 parts][4 tile rows], since a stage of down can begin with the last
- * groups of one choice and end with the first of the next. Its entries for gate and up and for down are made
- * anew in every layer, from a second table that says for each entry {what it is in expert 0, choice}. */
+ * A mixture of experts has a table [stages][2 parts][4 tile rows], since a stage of down can begin with the
+ * last groups of one choice and end with the first of the next. Its entries for gate and up and for down are
+ * made anew in every layer, from a second table: for each entry {what it is in expert 0, choice}. */
 #pragma once
 
 #include "cuda/fused/block.cuh"

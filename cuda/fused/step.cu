@@ -134,7 +134,9 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
   if (plan.shape.n_experts > 0) *prefetch_stages = 0; /* their places are known too late */
-  if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 || 2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
+  if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 ||
+      2 * plan.shape.n_kv_heads >= plan.shape.n_clusters)
+    return STATUS_OK;
   TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
   TRY(cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
   const int stages = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / plan.stage_bytes;

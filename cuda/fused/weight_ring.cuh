@@ -82,7 +82,8 @@ template <class B, int kKind> struct Copier {
         from = from0 + index / share.all_groups * STEP_FACTOR_BYTES, bytes = STEP_FACTOR_BYTES;
       }
       const bool mine = lane < kCopies && groups > 0;
-      if constexpr (B::kExperts) { /* the second part follows the first; its zeros begin at a multiple of 16 */
+      if constexpr (
+          B::kExperts) { /* the second part follows the first; its zeros begin at a multiple of 16 */
         const uint32_t first = __shfl_sync(~0u, now, lane % kStageRows);
         const int before = (int)((first & 31) + (kKind == ZEROS && kParts == 1 ? first >> 5 & 1 : 0));
         stage(place + (lane < kStageRows ? 0 : before << kLogUnit), from, bytes, mine,

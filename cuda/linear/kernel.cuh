@@ -98,7 +98,8 @@ struct ChosenExperts {
   __device__ __forceinline__ void store(const Epilogue &out, const int *ids, int tile_row, int g, float low,
                                         float high) const {
     if (summed) {
-      store_sum(out, [&](int slot) { return ids[slot] * tile_rows; }, tile_row, g, low, high);
+      store_sum(
+          out, [&](int slot) { return ids[slot] * tile_rows; }, tile_row, g, low, high);
     } else {
       const int slot = tile_row / tile_rows;
       store_row_pair(expert_epilogue(out, ids[slot] * tile_rows), slot, tile_row - slot * tile_rows, g, low,
@@ -125,8 +126,8 @@ struct ChosenExperts {
 inline ChosenExperts chosen_experts(const LinearArgs &args) {
   const DeviceLinear &w = *args.w;
   if (w.n_experts == 0) return {};
-  return {args.experts->ids, w.n_chosen, w.n_out / w.n_experts / kTileOut, quant_tiles_in(w) / 2, w.summed,
-          args.experts->known};
+  return {args.experts->ids,     w.n_chosen, w.n_out / w.n_experts / kTileOut,
+          quant_tiles_in(w) / 2, w.summed,   args.experts->known};
 }
 
 /* Part of a tile: its places are [place, end), its expert's outputs begin at tile_row. */

@@ -120,8 +120,8 @@ typedef struct {
   const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */
   const int *choices; /* [n_tokens * n_chosen] the choice of each place */
   bool gathered;      /* x has a row for each place, which awq_wgmma needs */
-  /* One token: the kernel launched before is linear_run()'s of the same choice, so that `ids` are complete when
-   * a dependent launch begins. */
+  /* One token: the kernel launched before is linear_run()'s of the same choice, so that `ids` are complete
+   * when a dependent launch begins. */
   bool known;
 } LinearExperts;
 

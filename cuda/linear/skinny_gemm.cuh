@@ -85,8 +85,8 @@ struct Place {
 };
 
 /* Where the tile rows and units of a block's chosen experts lie. Stacked: an entry for each tile row, {first
- * tile row of its expert in the matrix, choice}. Summed: an entry for each unit, {first tile row of its expert,
- * unit of the expert}. Then {first tile row} of each choice. */
+ * tile row of its expert in the matrix, choice}. Summed: an entry for each unit, {first tile row of its
+ * expert, unit of the expert}. Then {first tile row} of each choice. */
 struct ExpertTable {
   int2 *entries; /* [n + n_chosen] in shared memory */
   int first, n;  /* tile row or unit of entry 0 */
@@ -96,7 +96,8 @@ struct ExpertTable {
     const int size = c.summed ? c.units : c.tile_rows, last = c.n_chosen * size - 1;
     for (int i = threadIdx.x; i < n + c.n_chosen; i += kThreads) {
       const int at = i < n ? min(first + i, last) : (i - n) * size, slot = divide_small(at, size);
-      entries[i] = make_int2((int)load_past_l1(c.ids + slot) * c.tile_rows, c.summed ? at - slot * size : slot);
+      entries[i] =
+          make_int2((int)load_past_l1(c.ids + slot) * c.tile_rows, c.summed ? at - slot * size : slot);
     }
   }
 
@@ -108,7 +109,8 @@ struct ExpertTable {
   __device__ __forceinline__ void store(const ChosenExperts &c, const Epilogue &out, int tile_row, int g,
                                         float low, float high) const {
     if (c.summed) {
-      c.store_sum(out, [&](int slot) { return entries[n + slot].x; }, tile_row, g, low, high);
+      c.store_sum(
+          out, [&](int slot) { return entries[n + slot].x; }, tile_row, g, low, high);
     } else {
       const int2 of = entries[tile_row - first];
       store_row_pair(expert_epilogue(out, of.x), of.y, tile_row - of.y * c.tile_rows, g, low, high);
@@ -155,6 +157,14 @@ template <class W> struct Ring {
       }
     }
     copy_async_commit();
+  }
+
+  /* Waits for the oldest stage of the n_batches that are in flight. */
+  __device__ __forceinline__ void wait(int n_batches) {
+    if (n_batches == 1)
+      copy_async_wait<1>();
+    else
+      copy_async_wait<3>();
   }
 
   __device__ __forceinline__ void read(int unit, Unit<W> &to) {
@@ -448,19 +458,9 @@ __device__ void combine_warps(const Args &a, const ExpertTable &table, int first
   }
 }
 
-/* Prefetches the residuals and factors of the block into L1 for the epilogue. For one warp. */
-__device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n_tiles) {
-  if (a.out.factors)
-    for (int i = threadIdx.x % 32; i < n_tiles; i += 32) prefetch_l1(a.out.factors + (tile0 + i) * kTileOut);
-  if (a.out.kind != LINEAR_ADD_F32) return;
-  for (int m = 0; m < a.n_tokens; m++)
-    for (int i = threadIdx.x % 32; i < n_tiles; i += 32)
-      prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
-}
-
-/* The same of chosen experts. */
-__device__ __forceinline__ void prefetch_results(const Args &a, const ExpertTable &table, int tile0,
-                                                 int n_tiles) {
+/* Prefetches residuals, factors and biases of chosen experts into L1 for the epilogue. For one warp. */
+__device__ __forceinline__ void prefetch_of_experts(const Args &a, const ExpertTable &table, int tile0,
+                                                    int n_tiles) {
   const ChosenExperts &c = a.chosen;
   for (int i = threadIdx.x % 32; i < n_tiles; i += 32) {
     if (c.summed && a.out.kind == LINEAR_ADD_F32)
@@ -468,11 +468,24 @@ __device__ __forceinline__ void prefetch_results(const Args &a, const ExpertTabl
     if (!c.summed && a.out.factors)
       prefetch_l1(a.out.factors + table.place(c, tile0 + i, 0).tile_row * kTileOut);
     for (int s = 0; a.out.bias && s < (c.summed ? c.n_chosen : 1); s++) {
-      const int row = c.summed ? table.entries[table.n + s].x + tile0 + i
-                               : table.place(c, tile0 + i, 0).tile_row;
+      const int row =
+          c.summed ? table.entries[table.n + s].x + tile0 + i : table.place(c, tile0 + i, 0).tile_row;
       prefetch_l1(a.out.bias + row * kTileOut);
     }
   }
+}
+
+/* Prefetches the residuals and factors of the block into L1 for the epilogue. For one warp. */
+template <bool kExperts>
+__device__ __forceinline__ void prefetch_results(const Args &a, const ExpertTable &table, int tile0,
+                                                 int n_tiles) {
+  if constexpr (kExperts) return prefetch_of_experts(a, table, tile0, n_tiles);
+  if (a.out.factors)
+    for (int i = threadIdx.x % 32; i < n_tiles; i += 32) prefetch_l1(a.out.factors + (tile0 + i) * kTileOut);
+  if (a.out.kind != LINEAR_ADD_F32) return;
+  for (int m = 0; m < a.n_tokens; m++)
+    for (int i = threadIdx.x % 32; i < n_tiles; i += 32)
+      prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
 }
 
 /* Scales and zeros of a unit; those of summed experts also have the factors of the expert's outputs. */
@@ -487,6 +500,40 @@ template <class Loop> struct UnitScales<Loop, true> : Loop::Scales {
   __device__ __forceinline__ void load_factors(const float *factors, int tile_row, int g) {
     by[0] = factors ? __ldg(factors + tile_row * kTileOut + g) : 1.0f;
     by[1] = factors ? __ldg(factors + tile_row * kTileOut + g + 8) : 1.0f;
+  }
+};
+
+/* Where the weights of a block's batches lie. */
+template <class W, class Loop, bool kExperts> struct BlockWeights {
+  typedef UnitScales<Loop, kExperts> Scales[kUnits / Loop::kShared];
+  const Args &a;
+  const ExpertTable &table;
+  int tile0, batch0; /* the block's first ones */
+
+  /* Past the end of a tile row the last unit is read again: x is 0 there. */
+  __device__ __forceinline__ Place place(const Cursor &of, int unit) const {
+    const int row = tile0 + of.tile, u = min((batch0 + of.batch) * kUnits + unit, a.plan.n_units - 1);
+    return kExperts ? table.place(a.chosen, row, u) : Place{row, u};
+  }
+
+  __device__ __forceinline__ int unit_at(const Place &p) const {
+    return p.tile_row * (kExperts ? a.chosen.units : a.plan.n_units) + p.unit;
+  }
+
+  __device__ __forceinline__ void request(Ring<W> &ring, int turn, int stage, const Cursor &of,
+                                          bool wanted) const {
+    ring.request(2 * turn + stage, wanted, unit_at(place(of, 2 * stage)), unit_at(place(of, 2 * stage + 1)));
+  }
+
+  __device__ __forceinline__ void load_groups(Scales &to, const Cursor &of) const {
+    const int lane = threadIdx.x % 32, own = lane % 4 / Loop::kLaneTokens;
+#pragma unroll
+    for (int i = 0; i < kUnits / Loop::kShared; i++) {
+      const Place p = place(of, i * Loop::kShared + own);
+      to[i].load(a.w, p.tile_row, p.unit, lane / 4);
+      if constexpr (kExperts)
+        to[i].load_factors(a.chosen.summed ? a.out.factors : nullptr, p.tile_row, lane / 4);
+    }
   }
 };
 
@@ -525,35 +572,14 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
     table.fill(a.chosen);
     __syncthreads();
   }
-  /* Past the end of a tile row the last unit is read again: x is 0 there. */
-  const int last = a.plan.n_units - 1, own = lane % 4 / Loop::kLaneTokens;
-  const auto place = [&](const Cursor &of, int unit) -> Place {
-    const int row = tile0 + of.tile, u = min((batch0 + of.batch) * kUnits + unit, last);
-    return kExperts ? table.place(a.chosen, row, u) : Place{row, u};
-  };
-  const auto unit_at = [&](const Place &p) {
-    return p.tile_row * (kExperts ? a.chosen.units : a.plan.n_units) + p.unit;
-  };
-  const auto request = [&](int turn, int stage, const Cursor &of, bool wanted) {
-    ring.request(2 * turn + stage, wanted, unit_at(place(of, 2 * stage)), unit_at(place(of, 2 * stage + 1)));
-  };
-  typedef UnitScales<Loop, kExperts> Scales[kUnits / kShared];
-  Scales groups;
-  const auto load_groups = [&](Scales &to, const Cursor &of) {
-#pragma unroll
-    for (int i = 0; i < kUnits / kShared; i++) {
-      const Place p = place(of, i * kShared + own);
-      to[i].load(a.w, p.tile_row, p.unit, lane / 4);
-      if constexpr (kExperts)
-        to[i].load_factors(a.chosen.summed ? a.out.factors : nullptr, p.tile_row, lane / 4);
-    }
-  };
+  const BlockWeights<W, Loop, kExperts> weights = {a, table, tile0, batch0};
+  typename BlockWeights<W, Loop, kExperts>::Scales groups;
   Cursor asked = now; /* the next batch to request */
   for (int turn = 0; turn < depth; turn++) {
     const bool wanted = at + turn < end;
-    request(turn, 0, asked, wanted);
-    request(turn, 1, asked, wanted);
-    if (turn == 0 && wanted) load_groups(groups, now);
+    weights.request(ring, turn, 0, asked, wanted);
+    weights.request(ring, turn, 1, asked, wanted);
+    if (turn == 0 && wanted) weights.load_groups(groups, now);
     if (wanted) asked.advance(n_batches);
   }
   if constexpr (kExperts) {
@@ -571,12 +597,7 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   else
     read_units<kTokens, false>(a, batch0 * kUnits, n_units, store_x);
   __syncthreads();
-  if (warp == kWarps - 1) {
-    if constexpr (kExperts)
-      prefetch_results(a, table, tile0, n_tiles);
-    else
-      prefetch_results(a, tile0, n_tiles);
-  }
+  if (warp == kWarps - 1) prefetch_results<kExperts>(a, table, tile0, n_tiles);
 
   Loop loop;
   loop.clear();
@@ -588,23 +609,20 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
     now.advance(n_batches);
     if (!kExperts) asked = now;
     const auto fetch = [&](int stage, Unit<W>(&unit)[2]) {
-      if (depth == 1)
-        copy_async_wait<1>(); /* for the oldest stage */
-      else
-        copy_async_wait<3>();
+      ring.wait(depth);
       ring.read(4 * turn + 2 * stage, unit[0]);
       ring.read(4 * turn + 2 * stage + 1, unit[1]);
     };
-    const auto used = [&](int stage) { request(turn, stage, asked, ask); };
+    const auto used = [&](int stage) { weights.request(ring, turn, stage, asked, ask); };
     if constexpr (Loop::kScalesAhead || kExperts) { /* in flight while this batch is multiplied */
-      Scales ahead = {};
-      if (more) load_groups(ahead, now);
+      typename BlockWeights<W, Loop, kExperts>::Scales ahead = {};
+      if (more) weights.load_groups(ahead, now);
       loop.multiply(fetch, used, x, d, groups, lane);
 #pragma unroll
       for (int i = 0; i < kUnits / kShared; i++) groups[i] = ahead[i];
     } else {
       loop.multiply(fetch, used, x, d, groups, lane);
-      if (more) load_groups(groups, now);
+      if (more) weights.load_groups(groups, now);
     }
     if (kExperts && ask) asked.advance(n_batches);
     if (now.batch == 0 || !more) {

@@ -158,8 +158,7 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
 static void check_stages(const StepPlan *plan) {
   const StepOffsets *off = &plan->off;
   const int experts = plan->shape.n_experts, copies = experts ? 2 : 1; /* of a tile row of a stage */
-  const int rows = plan->slice / 16,
-            room = (off->tasks - off->stage_table) / (copies * STEP_ENTRY_BYTES);
+  const int rows = plan->slice / 16, room = (off->tasks - off->stage_table) / (copies * STEP_ENTRY_BYTES);
   if (experts) { /* each copy is described in eight bytes */
     assert_true(off->places - off->tasks >= room * STEP_ENTRY_BYTES);
     assert_true(off->experts - off->places >= room * copies * STEP_ENTRY_BYTES / 4 * 8);
@@ -207,8 +206,8 @@ static void check_places(const StepPlan *plan) {
 
 /* Gives the shape the next of the groups and heads that have kernels. */
 static void next_form(StepShape *s) {
-  static const int groups[] = {128, 64, 32, 128, 16, 128, 32}, head_dims[] = {128, 128, 128, 64, 128, 128, 128},
-                   chosen[] = {0, 0, 0, 0, 0, 8, 2};
+  static const int groups[] = {128, 64, 32, 128, 16, 128, 32},
+                   head_dims[] = {128, 128, 128, 64, 128, 128, 128}, chosen[] = {0, 0, 0, 0, 0, 8, 2};
   static unsigned turn;
   s->group = groups[turn % 7], s->head_dim = head_dims[turn % 7];
   s->n_chosen = chosen[turn % 7], s->n_experts = 8 * s->n_chosen;
@@ -639,7 +638,7 @@ static void experts_that_do_not_divide_are_refused(void **state) {
       {60, 8, 256, 8, 128, 128, "number of experts"},
       {136, 8, 256, 8, 128, 128, "number of experts"},
       {64, 17, 256, 8, 128, 128, "number of chosen experts"},
-      {64, 8, 128, 8, 128, 128, "width of experts"}, /* an odd number of groups */
+      {64, 8, 128, 8, 128, 128, "width of experts"},  /* an odd number of groups */
       {64, 14, 256, 9, 128, 128, "width of experts"}, /* a cluster's FFN blocks would be of three experts */
       {64, 8, 256, 8, 16, 128, "mixture of experts"},
       {64, 8, 256, 8, 128, 64, "size of heads"},
