@@ -58,6 +58,12 @@ static size_t count_sequences(const StateOptions *o) {
   return o->n_sequences > 0 ? (size_t)o->n_sequences : 1;
 }
 
+/* Rows of logits that the sampler picks from at once. */
+static int count_picks(const StateOptions *o) {
+  if (o->n_sequences > 0) return o->n_sequences;
+  return o->max_logit_rows < STATE_ROW_PICKS ? o->max_logit_rows : STATE_ROW_PICKS;
+}
+
 static size_t cached_positions(const StateOptions *o) {
   return o->n_sequences > 0 ? (size_t)o->n_pages * KV_PAGE_TOKENS : (size_t)o->n_ctx;
 }
@@ -175,7 +181,7 @@ size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   place(&measured, config, true, &arena);
   if (arena.used == SIZE_MAX) return SIZE_MAX;
   const size_t fused = options->n_sequences > 0 ? 0 : fused_bytes(config);
-  return arena.used + fused + device_sampler_bytes(config->vocab_size, (int)count_sequences(options));
+  return arena.used + fused + device_sampler_bytes(config->vocab_size, count_picks(options));
 }
 
 void state_close(BackendState *s) {
@@ -279,7 +285,7 @@ Status state_open(BackendState *s, Error *err) {
   TRY(place_layers(s, err));
   const size_t n_sequences = count_sequences(options);
   if (options->n_sequences > 0) TRY(open_sequences(s, err));
-  TRY(device_sampler_open(config->vocab_size, (int)n_sequences, &s->sampler, err));
+  TRY(device_sampler_open(config->vocab_size, count_picks(options), &s->sampler, err));
   const size_t n_ring = n_sequences > STATE_RING ? n_sequences : STATE_RING, ring = n_ring * sizeof *s->ring,
                staging = (size_t)config->vocab_size * sizeof(float);
   const size_t n_mask = n_sequences * (((size_t)config->vocab_size + 63) / 64),

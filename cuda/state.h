@@ -10,7 +10,18 @@
 #include "cuda/sequences.h"
 #include "cuda/step_graphs.h"
 
-enum { STATE_RING = 64 };
+enum {
+  STATE_RING = 64,
+  STATE_ROW_PICKS = 16, /* rows of a step that are picked from at once */
+};
+
+/* Picks from the rows n_rows - n_left .. n_rows - 1 of the last logits that are on their way, or on the ring,
+ * and were not asked for: row r with the draw `draw` + r. */
+typedef struct {
+  int n_rows, n_left; /* n_rows 0: the logits are no more */
+  uint64_t draw;
+  SamplerSettings settings;
+} PicksAhead;
 
 /* Where a layer's parts lie in the memory of all: its cache in k and in v, its recurrent state in a session's
  * states. */
@@ -74,7 +85,7 @@ struct BackendState {
                            * [n_sequences] of them */
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the notes on the device */
-  bool ahead; /* picks are enqueued that the host has not seen: only the device's notes count them */
+  PicksAhead ahead;
   Sampled
       *ring; /* [STATE_RING] pinned: pick n is in slot n % STATE_RING; of several sequences [n_sequences] */
   uint64_t n_enqueued, n_taken;

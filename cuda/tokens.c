@@ -17,13 +17,19 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies the host sampler's notes of seen tokens to the device if they have changed. */
+/* Copies the host sampler's notes of seen tokens to the device, unless the device made the same ones itself: it
+ * counts its picks, those among them that the host has not taken yet. */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
-  if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
+  if (!sampler_has_penalties(sampler)) {
+    s->notes_version = UINT64_MAX;
     return STATUS_OK;
+  }
+  const uint64_t version = sampler_version(sampler) + (s->n_enqueued - s->n_taken);
+  const bool same = s->notes_version == version;
+  s->notes_version = version + 1;
+  if (same) return STATUS_OK;
   TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
   sampler_token_counts(sampler, s->staging);
-  s->notes_version = sampler_version(sampler);
   return device_sampler_set_notes(s->sampler, 0, s->staging, s->loaded->stream, err);
 }
 
@@ -49,7 +55,8 @@ static Status check_pick(const Sampled *picked, Error *err) {
   }
 }
 
-Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
+/* Waits for the oldest pick that was not taken. */
+static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
   static const struct timespec pause = {.tv_nsec = 20000}; /* leaves the core to the CPU's part of the step */
   const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
   for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
@@ -62,31 +69,98 @@ Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
       return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
   }
   __sync_synchronize(); /* the device writes the id before the kind */
-  const Sampled picked = {slot->id, slot->kind};
-  *id = picked.id;
+  *picked = (Sampled){slot->id, slot->kind};
   s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
+  return STATUS_OK;
+}
+
+Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
+  Sampled picked;
+  TRY(take_pick(s, &picked, err));
+  *id = picked.id;
   return check_pick(&picked, err);
+}
+
+/* --- picks from several rows at once
+ *
+ * After a step with guesses, the next row is asked for if the pick is the guess. So all rows from the first one
+ * on that is asked for are picked from at once, each with the draw that it then has. */
+
+void tokens_forget_picks(BackendState *s) {
+  s->ahead.n_rows = 0;
+}
+
+/* Drops the picks that nobody asked for. */
+static Status drop_picks(BackendState *s, Error *err) {
+  Sampled dropped;
+  for (; s->ahead.n_left > 0; s->ahead.n_left--) TRY(take_pick(s, &dropped, err));
+  return STATUS_OK;
+}
+
+static bool same_settings(const SamplerSettings *a, const SamplerSettings *b) {
+  return a->temperature == b->temperature && a->top_k == b->top_k && a->top_p == b->top_p &&
+         a->min_p == b->min_p && a->seed == b->seed;
+}
+
+/* Neither penalties, which depend on the picks before, nor a mask, which is of one row. */
+static bool can_pick_ahead(const Sampler *sampler) {
+  return !sampler_has_penalties(sampler) && !sampler_allowed(sampler);
+}
+
+/* True if the oldest pick that was not taken is that of this row. */
+static bool is_picked(const BackendState *s, const Sampler *sampler, int row) {
+  const PicksAhead *a = &s->ahead;
+  return a->n_left > 0 && row == a->n_rows - a->n_left && sampler_draws(sampler) == a->draw + (uint64_t)row &&
+         can_pick_ahead(sampler) && same_settings(sampler_settings(sampler), &a->settings);
+}
+
+/* Picks from row `row` and those after it. */
+static Status pick_ahead(BackendState *s, const Sampler *sampler, int row, Error *err) {
+  RowPick picks[STATE_ROW_PICKS];
+  const int n = s->n_logit_rows - row;
+  s->ahead = (PicksAhead){.n_rows = s->n_logit_rows,
+                          .draw = sampler_draws(sampler) - (uint64_t)row,
+                          .settings = *sampler_settings(sampler)};
+  for (int i = 0; i < n; i++)
+    picks[i] = (RowPick){.settings = &s->ahead.settings,
+                         .draw = s->ahead.draw + (uint64_t)(row + i),
+                         .row = row + i,
+                         .sequence = i,
+                         .slot = &s->ring[(s->n_enqueued + (uint64_t)i) % STATE_RING]};
+  s->notes_version = UINT64_MAX; /* guesses are counted, too */
+  TRY(device_sampler_pick_rows(s->sampler, picks, n, s->logits, s->loaded->stream, err));
+  s->n_enqueued += (uint64_t)n;
+  s->ahead.n_left = n;
+  return STATUS_OK;
 }
 
 Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
   if (row < 0 || row >= s->n_logit_rows)
     return error_set(err, STATUS_FAILED, "a token was asked for before its logits");
-  if (s->n_enqueued - s->n_taken >= STATE_RING)
+  if (!id || !is_picked(s, sampler, row)) TRY(drop_picks(s, err));
+  const int n = s->n_logit_rows - row;
+  const bool many = id && n > 1 && n <= STATE_ROW_PICKS && can_pick_ahead(sampler);
+  if (s->n_enqueued - s->n_taken + (many ? n : 1) > STATE_RING)
     return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", STATE_RING);
+  if (s->ahead.n_left == 0 && many) TRY(pick_ahead(s, sampler, row, err));
+  if (s->ahead.n_left > 0) {
+    s->ahead.n_left--;
+    sampler_take_draw(sampler);
+    return tokens_wait(s, id, err);
+  }
   TRY(sync_notes(s, sampler, err));
   TRY(sync_mask(s, sampler, err));
   const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;
   TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits,
                           s->rows.ids, &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
   s->n_enqueued++;
-  s->ahead = s->ahead || !id;
   return id ? tokens_wait(s, id, err) : STATUS_OK;
 }
 
 Status tokens_drain(BackendState *s, Error *err) {
   Status status = state_wait(s, err);
   while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
-  s->ahead = false;
+  s->ahead.n_left = 0;
   s->notes_version = UINT64_MAX;
   return status;
 }
@@ -140,13 +214,13 @@ Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int3
                                       .draw = sampler_take_draw(samplers[i]),
                                       .row = i,
                                       .sequence = sequence,
-                                      .masked = sampler_allowed(samplers[i]) != NULL};
+                                      .masked = sampler_allowed(samplers[i]) != NULL,
+                                      .slot = &s->ring[n_picks]};
     s->ring[n_picks++].kind = SAMPLED_NOTHING;
   }
   if (n_picks == 0) return STATUS_OK;
   TRY(copy_masks(s, s->row_picks, samplers, n_picks, err));
-  TRY(device_sampler_pick_rows(s->sampler, s->row_picks, n_picks, s->logits, s->ring, s->loaded->stream,
-                               err));
+  TRY(device_sampler_pick_rows(s->sampler, s->row_picks, n_picks, s->logits, s->loaded->stream, err));
   TRY(state_wait(s, err));
   for (int i = 0; i < n_picks; i++) {
     TRY(check_pick(&s->ring[i], err));

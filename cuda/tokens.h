@@ -4,6 +4,8 @@
 #include "engine/backend.h"
 
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
+/* Rows of logits are made anew: what was picked from them and not asked for yet does not count. */
+void tokens_forget_picks(BackendState *s);
 Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);

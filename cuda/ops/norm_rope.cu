@@ -14,10 +14,17 @@ namespace {
 
 /* No later kernel starts before this one has ended, and so all that came before: before they wait for their
  * predecessor, kernels of a step may read what only earlier steps write. */
-__global__ void set_step_kernel(int *pos, int at, int n, int *ids, int id) {
+struct StepIds {
+  int ids[OPS_MOST_IDS];
+  int n;
+};
+
+__global__ void set_step_kernel(int *pos, int at, int n, int *ids, StepIds from) {
   wait_for_previous();
-  for (int i = threadIdx.x; i < n; i += blockDim.x) pos[i] = at + i;
-  if (id >= 0 && threadIdx.x == 0) ids[0] = id;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    pos[i] = at + i;
+    if (i < from.n) ids[i] = from.ids[i];
+  }
 }
 
 template <typename T, bool kScaled>
@@ -366,8 +373,13 @@ cudaError_t ops_probe(void) {
   return cudaFuncGetAttributes(&attributes, set_step_kernel);
 }
 
-Status ops_set_step(int *pos, int at, int n, int *ids, int id, cudaStream_t stream, Error *err) {
-  return launch(set_step_kernel, 1, n < 256 ? n : 256, 0, stream, true, "set step", err, pos, at, n, ids, id);
+Status ops_set_step(int *pos, int at, int n, int *to_ids, const int32_t *ids, int n_ids, cudaStream_t stream,
+                    Error *err) {
+  StepIds from = {};
+  from.n = n_ids;
+  for (int i = 0; i < n_ids; i++) from.ids[i] = ids[i];
+  return launch(set_step_kernel, 1, n < 256 ? n : 256, 0, stream, true, "set step", err, pos, at, n, to_ids,
+                from);
 }
 
 template <typename T>

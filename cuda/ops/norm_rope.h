@@ -16,8 +16,10 @@ extern "C" {
  * kernel, which cudaFuncGetAttributes() does, and launches nothing. */
 cudaError_t ops_probe(void);
 
-/* pos[i] = at + i for i < n, and ids[0] = id unless id is negative; at and id are passed by value. */
-Status ops_set_step(int *pos, int at, int n, int *ids, int id, cudaStream_t stream, Error *err);
+/* pos[i] = at + i for i < n, and to_ids[i] = ids[i] for i < n_ids; at and ids are passed by value. */
+enum { OPS_MOST_IDS = 16 };
+Status ops_set_step(int *pos, int at, int n, int *to_ids, const int32_t *ids, int n_ids, cudaStream_t stream,
+                    Error *err);
 
 /* x[row][i] = scale * table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32
  * [n_tokens][hidden]. */

@@ -452,14 +452,14 @@ Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_
 }
 
 Status device_sampler_pick_rows(DeviceSampler *s, const RowPick *rows, int n, const float *logits,
-                                Sampled *slots, cudaStream_t stream, Error *err) {
+                                cudaStream_t stream, Error *err) {
   const size_t vocab = (size_t)s->vocab_size, words = mask_words(s->vocab_size);
   Ways ways = {};
   for (int i = 0; i < n; i++) {
     const RowPick *r = &rows[i];
     Pick &p = s->pinned[i];
     p = make_pick(s, r->settings, r->draw, logits + (size_t)r->row * vocab, r->sequence, s->tokens + i,
-                  &slots[i]);
+                  r->slot);
     if (r->masked) mask_pick(p, s->allowed + (size_t)r->sequence * words);
     ways.add(p);
   }

@@ -54,11 +54,11 @@ typedef struct {
   uint64_t draw;
   int row, sequence; /* of the logits; in [0, n_sequences), all different */
   bool masked;       /* by device_sampler_allow_all() */
+  Sampled *slot;     /* mapped host memory, for the result */
 } RowPick;
-/* Enqueues n picks at once from logits[rows][vocab_size]; the result of rows[i] comes to slots[i] (mapped
- * host memory). PRECOND the picks of the call before are complete. */
+/* Enqueues n picks at once from logits[rows][vocab_size]. PRECOND the picks of the call before are complete. */
 Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
-                                Sampled *slots, cudaStream_t stream, Error *err);
+                                cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

@@ -60,7 +60,7 @@ static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType
 }
 
 /* Layers after which a step keeps the residual stream of its rows, for a drafter (drafters/drafter.h). */
-enum { MAX_TAPS = 8 };
+enum { MAX_TAPS = 8, GUESS_ROWS = 15 };
 typedef struct {
   int n;                /* 0: none */
   int layers[MAX_TAPS]; /* [n] ascending, each within the model */
@@ -192,6 +192,9 @@ typedef struct Backend {
   const BackendProbe *probe; /* for bench and inspect: probe.h */
   int chunk;                 /* default number of tokens of a prefill step */
   double row_cost;           /* what a row more takes in a step of few rows, in steps of one row */
+  /* [GUESS_ROWS + 1] what so many rows more take in a step of one row, for a device that is not timed
+   * (guessing.h), so that it computes the same rows in every run; NULL: row_cost each. */
+  const double *(*row_costs)(const BackendModel *loaded);
   int guesses;               /* tokens that a step guesses by default (guessing.h), at most */
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
    * it supports all models. */

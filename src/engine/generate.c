@@ -34,15 +34,19 @@ static Status sample(Session *session, const GenerateOptions *options, void *use
 /* The next token, unless it is forced: forced tokens are computed in one step, with the sampled token before
  * them unless that is decoded already. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the
  * device computes one token while the host shows another, and waits for the oldest. A mask needs the token
- * before it: then one step is enqueued, which the device computes while the host makes the next mask. The
+ * before it: then one step is enqueued, which the device computes while the host makes the next mask. Guesses
+ * need it, too: where they are likely, the tokens in flight are waited for, and steps are enqueued no more. The
  * last wanted token is sampled and not decoded, since its logits have no use. */
 static Status next_token(Session *session, const GenerateOptions *options, void *user, int n_wanted,
                          int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   const int most = options->allow ? 1 : IN_FLIGHT;
+  bool expects;
   *decoded = false;
   if (options->score || !session_decodes_async(session)) return sample(session, options, user, id, err);
-  while (session_in_flight(session) < most && (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
+  TRY(session_expects_guesses(session, n_wanted, &expects, err));
+  while (!expects && session_in_flight(session) < most &&
+         (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
          session_length(session) + session_in_flight(session) < session_context(session)) {
     TRY(restrict_next(session, options, user, err));
     TRY(session_decode_async(session, err));

@@ -94,6 +94,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
     s->drafter = options->drafter;
     guessing_begin(&s->guessing, options->n_guesses, s->drafter, backend->row_cost, !backend->wait_token);
     s->guessing.always = options->guess_always;
+    s->guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
   }
   s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->drafter);
   Status status = STATUS_FAILED;
@@ -528,21 +529,42 @@ static void take_right_guesses(Session *s) {
   }
 }
 
-/* Asks the drafter for guesses after ids[0 .. n), as many as fit the step. */
-static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, double *draft_ms, Error *err) {
+/* The most guesses after ids[0 .. n) that fit a step. */
+static int most_guesses(const Session *s, int n, int n_more) {
   int most = s->drafter ? s->guessing.most : 0;
   if (n_more >= 0 && most > n_more) most = n_more;
   if (most > s->sizes.max_chunk - (n - s->n_past)) most = s->sizes.max_chunk - (n - s->n_past);
   if (most > s->n_ctx - n) most = s->n_ctx - n;
   if (most > 0 && s->drafter->cost > 0) most = guessing_length(&s->guessing, 0, most);
-  if (most < 1 || is_long(s, n + most) != s->long_rope) return STATUS_OK;
-  TRY(tell_drafter(s, err));
-  const DraftText text = {s->ids, n, s->n_past, s->n_same, s->sampler};
-  const double start = clock_ms();
+  return most < 1 || is_long(s, n + most) != s->long_rope ? 0 : most;
+}
+
+/* Asks the drafter for guesses after ids[0 .. n), of which n_computed are computed. */
+static Status propose(Session *s, int n, int n_computed, int most, Guesses *guesses, Error *err) {
+  const DraftText text = {s->ids, n, n_computed, s->n_same, s->sampler};
   TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));
-  *draft_ms = clock_ms() - start;
   s->n_same = s->n_past;
   if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->rank, guesses->n);
+  return STATUS_OK;
+}
+
+static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, double *draft_ms, Error *err) {
+  const int most = most_guesses(s, n, n_more);
+  if (most == 0) return STATUS_OK;
+  TRY(tell_drafter(s, err));
+  const double start = clock_ms();
+  TRY(propose(s, n, s->n_past, most, guesses, err));
+  *draft_ms = clock_ms() - start;
+  return STATUS_OK;
+}
+
+Status session_expects_guesses(Session *s, int n_more, bool *expects, Error *err) {
+  const int most = most_guesses(s, s->n_past, n_more);
+  Guesses guesses = {.n = 0};
+  *expects = s->n_right < s->guesses.n;
+  if (*expects || most == 0) return STATUS_OK;
+  if (s->drafter->cost == 0) TRY(propose(s, s->n_past, s->n_past - 1, most, &guesses, err));
+  *expects = s->drafter->cost > 0 || guesses.n > s->n_in_flight;
   return STATUS_OK;
 }
 
@@ -609,7 +631,7 @@ Status session_decode(Session *s, int32_t id, Error *err) {
 
 /* False while recompute_rope() may have to prefill all again, on the way to LongRoPE's original context. */
 bool session_decodes_async(const Session *s) {
-  return s->backend->wait_token && !s->drafter && (s->long_rope || !is_long(s, s->n_ctx));
+  return s->backend->wait_token && s->sizes.taps.n == 0 && (s->long_rope || !is_long(s, s->n_ctx));
 }
 
 int session_in_flight(const Session *s) {
@@ -623,6 +645,7 @@ Status session_decode_async(Session *s, Error *err) {
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
   if (s->n_in_flight == 0) TRY(settle(s, err));
   TRY(keep_some_states(s, range.pos, err));
+  forget_guesses(s);
   TRY(s->backend->sample(s->state, s->sampler, s->n_in_flight > 0 ? 0 : s->logits_row, NULL, err));
   s->n_in_flight++;
   s->state_pos = -1;
@@ -636,6 +659,7 @@ Status session_wait_token(Session *s, int32_t *id, Error *err) {
   s->n_in_flight--;
   s->ids[s->n_past++] = *id;
   sampler_count_token(s->sampler, *id, true);
+  if (s->drafter) guessing_note_step(&s->guessing, 1, 0, 0, 0, 0);
   s->logits_row = 0;
   return STATUS_OK;
 }

@@ -173,14 +173,16 @@ template <class T> static void test_embed(Dtype dtype, float scale) {
 }
 
 static void test_place_and_rope() {
-  Device<int> pos({1, 1, 1}), ids({2});
-  MUST(ops_set_step(pos.at, 41, 1, ids.at, -1, 0, &error));
+  Device<int> pos({1, 1, 1}), ids({2, 3, 4});
+  const int32_t new_ids[] = {7, 8};
+  MUST(ops_set_step(pos.at, 41, 1, ids.at, NULL, 0, 0, &error));
   expect("ops_set_step, no id", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {41, 2}, 0);
   expect("ops_set_step, one row", 0, {(double)pos.host()[1]}, {1}, 0);
   const int half = 70, n_tokens = 3;
-  MUST(ops_set_step(pos.at, 1000, n_tokens, ids.at, 7, 0, &error));
-  expect("ops_set_step", 0, {(double)pos.host()[0], (double)pos.host()[2], (double)ids.host()[0]},
-         {1000, 1002, 7}, 0);
+  MUST(ops_set_step(pos.at, 1000, n_tokens, ids.at, new_ids, 2, 0, &error));
+  expect("ops_set_step", 0, {(double)pos.host()[0], (double)pos.host()[2]}, {1000, 1002}, 0);
+  expect("ops_set_step, ids", 0, {(double)ids.host()[0], (double)ids.host()[1], (double)ids.host()[2]},
+         {7, 8, 4}, 0);
   const Floats frequencies = random_numbers(half, 0.0001f, 1);
   Device<float> device(frequencies), table(Floats(2 * half * n_tokens + 2, UNTOUCHED));
   const Floats long_frequencies = random_numbers(half, 0.0001f, 1);

@@ -152,12 +152,13 @@ static void run_many(int vocab, int steps) {
       const uint64_t *mask = r < n ? make_mask(vocab, r + step, masks + (size_t)sequence * words) : NULL;
       if (r >= n) continue;
       sampler_allow(host[sequence], mask);
-      picks.push_back({&settings[sequence], (uint64_t)step, r, sequence, mask != NULL});
+      picks.push_back({&settings[sequence], (uint64_t)step, r, sequence, mask != NULL, NULL});
     }
     picks.erase(picks.begin() + step % n); /* its draw is missing, too */
+    for (size_t i = 0; i < picks.size(); i++) picks[i].slot = &slots[i];
     CHECK(cudaMemcpy(logits_device, logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice));
     MUST(device_sampler_allow_all(device, 0, masks, n, 0, &error));
-    MUST(device_sampler_pick_rows(device, picks.data(), (int)picks.size(), logits_device, slots, 0, &error));
+    MUST(device_sampler_pick_rows(device, picks.data(), (int)picks.size(), logits_device, 0, &error));
     CHECK(cudaDeviceSynchronize());
     for (size_t i = 0; i < picks.size(); i++) {
       Sampler *own = host[picks[i].sequence];

@@ -44,6 +44,7 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
 
 typedef struct {
   const Model *model;
+  const Backend *backend; /* one that waits for each step, or one that runs ahead */
   SamplerSettings sampler;
   bool forces, masks, scores;
   int stop_at; /* the token of the answer at which the sink ends it; 0: none */
@@ -109,7 +110,7 @@ static Run answer(const Case *c, const int32_t *prompt, int n, Drafter *drafter,
                                   .drafter = drafter,
                                   .n_guesses = drafter ? 6 : 0,
                                   .guess_always = always};
-  if (session_open(&fake_backend, &loaded, c->model, &options, &session, &err)) fail_msg("%s", err.text);
+  if (session_open(c->backend, &loaded, c->model, &options, &session, &err)) fail_msg("%s", err.text);
   assert_int_equal(session_sync(session, prompt, n, NULL, NULL, NULL), STATUS_OK);
   const int before = fake.n_steps;
   const GenerateOptions generate_options = {
@@ -140,6 +141,30 @@ static const SamplerSettings warm = {.temperature = 3, .top_p = 0.9, .repetition
                                           .frequency_penalty = 0.25,
                                           .seed = 11};
 
+typedef struct {
+  long long guessed[N_KINDS], accepted[N_KINDS], steps[N_KINDS], plain_steps;
+} Counts;
+
+/* Compares answers to a prompt with those without guesses. */
+static void compare_answers(const Case *c, const int32_t *prompt, int n, uint32_t seed, Counts *counts) {
+  const Run plain = answer(c, prompt, n, NULL, false);
+  counts->plain_steps += plain.n_steps;
+  for (int kind = 0; kind < N_KINDS; kind++) {
+    for (int always = 0; always < 2; always++) {
+      Oracle oracle = {.kind = (Kind)kind, .n = n + plain.heard.n, .seed = seed};
+      memcpy(oracle.ids, prompt, (size_t)n * sizeof *prompt);
+      memcpy(oracle.ids + n, plain.heard.ids, (size_t)plain.heard.n * sizeof *prompt);
+      Drafter drafter = {.name = "oracle", .self = &oracle, .propose = propose};
+      const Run run = answer(c, prompt, n, &drafter, always);
+      check_same(&run, &plain);
+      if (!always) continue;
+      counts->guessed[kind] += run.result.guesses.n_guessed;
+      counts->accepted[kind] += run.result.guesses.n_accepted;
+      counts->steps[kind] += run.n_steps;
+    }
+  }
+}
+
 static void guesses_change_no_token(void **state) {
   (void)state;
   const Case cases[] = {
@@ -154,36 +179,24 @@ static void guesses_change_no_token(void **state) {
       {.model = &long_hybrid_model, .sampler = penalised, .forces = true},
   };
   enum { N_CASES = sizeof cases / sizeof *cases };
-  long long guessed[N_KINDS] = {0}, accepted[N_KINDS] = {0}, steps[N_KINDS] = {0}, plain_steps = 0;
+  Counts all = {.plain_steps = 0};
   for (int i = 0; i < N_PROMPTS; i++) {
     Case c = cases[i % N_CASES];
-    c.sampler.seed += (uint64_t)i;
     int32_t prompt[LONGEST_PROMPT];
     const int n = 5 + i % (LONGEST_PROMPT - 5);
+    c.sampler.seed += (uint64_t)i;
     make_ids(prompt, n, i);
-    const Run plain = answer(&c, prompt, n, NULL, false);
-    plain_steps += plain.n_steps;
-    for (int kind = 0; kind < N_KINDS; kind++) {
-      for (int always = 0; always < 2; always++) {
-        Oracle oracle = {.kind = (Kind)kind, .n = n + plain.heard.n, .seed = (uint32_t)i};
-        memcpy(oracle.ids, prompt, (size_t)n * sizeof *prompt);
-        memcpy(oracle.ids + n, plain.heard.ids, (size_t)plain.heard.n * sizeof *prompt);
-        Drafter drafter = {.name = "oracle", .self = &oracle, .propose = propose};
-        const Run run = answer(&c, prompt, n, &drafter, always);
-        check_same(&run, &plain);
-        if (!always) continue;
-        guessed[kind] += run.result.guesses.n_guessed;
-        accepted[kind] += run.result.guesses.n_accepted;
-        steps[kind] += run.n_steps;
-      }
-    }
+    c.backend = &fake_backend;
+    compare_answers(&c, prompt, n, (uint32_t)i, &all);
+    c.backend = &fake_ahead_backend;
+    if (c.sampler.repetition_penalty == 1) compare_answers(&c, prompt, n, (uint32_t)i, &all);
   }
   /* A guess is not judged where the answer ends before it. */
-  assert_true(accepted[RIGHT] > guessed[RIGHT] * 9 / 10 && guessed[RIGHT] > 10000);
-  assert_true(steps[RIGHT] * 3 < plain_steps);
-  assert_int_equal(accepted[WRONG], 0);
-  assert_true(guessed[WRONG] > 10000);
-  assert_true(accepted[HALF_RIGHT] > 1000 && accepted[HALF_RIGHT] < guessed[HALF_RIGHT] / 2);
+  assert_true(all.accepted[RIGHT] > all.guessed[RIGHT] * 9 / 10 && all.guessed[RIGHT] > 10000);
+  assert_true(all.steps[RIGHT] * 3 < all.plain_steps);
+  assert_int_equal(all.accepted[WRONG], 0);
+  assert_true(all.guessed[WRONG] > 10000);
+  assert_true(all.accepted[HALF_RIGHT] > 1000 && all.accepted[HALF_RIGHT] < all.guessed[HALF_RIGHT] / 2);
 }
 
 /* --- the distribution */

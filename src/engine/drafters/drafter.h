@@ -14,8 +14,8 @@
 #include "engine/backend.h"
 
 enum {
-  DRAFT_MOST = 15, /* guesses of a step */
-  DRAFT_RANKS = 4, /* kinds of guesses whose success is measured apart */
+  DRAFT_MOST = GUESS_ROWS, /* guesses of a step */
+  DRAFT_RANKS = 4,         /* kinds of guesses whose success is measured apart */
 };
 
 /* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() of the target gives them

@@ -15,7 +15,7 @@ void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_co
 }
 
 static double cost_of(const Guessing *g, int n) {
-  return n * (g->row_cost + g->guess_cost);
+  return n * g->guess_cost + (g->row_costs ? g->row_costs[n] : n * g->row_cost);
 }
 
 int guessing_length(const Guessing *g, int rank, int n) {
@@ -26,9 +26,10 @@ int guessing_length(const Guessing *g, int rank, int n) {
   const double credit = g->share * (1 + (double)g->counts.n_steps / GUESS_CREDIT) + g->balance;
   double tokens = 1, all_right = 1, best = 1 / g->share;
   int length = 0;
-  for (int i = 1; i <= n && cost_of(g, i) <= credit; i++) {
+  for (int i = 1; i <= n; i++) {
     all_right *= chance;
     tokens += all_right;
+    if (cost_of(g, i) > credit) break;
     const double rate = tokens / (g->share + cost_of(g, i));
     if (rate <= best) continue;
     best = rate;

@@ -18,9 +18,10 @@ typedef struct {
 } GuessCounts;
 
 typedef struct {
-  int most;        /* guesses of a step; 0: none */
-  bool always;     /* takes all guesses, whether they pay or not: for tests and measurements */
-  double row_cost; /* measured if `timed`: of a row more in a step */
+  int most;                /* guesses of a step; 0: none */
+  bool always;             /* takes all guesses, whether they pay or not: for tests and measurements */
+  double row_cost;         /* measured if `timed`: of a row more in a step */
+  const double *row_costs; /* [GUESS_ROWS + 1] the backend's, or NULL: row_cost each */
   double guess_cost;
   bool timed;
   double share;   /* of a step that a sequence bears: a right guess saves it; 1 where it is alone */
