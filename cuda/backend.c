@@ -719,20 +719,6 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
 
 /* --- properties of the model and the device */
 
-/* Measured on an H200 (scripts/FIGURES.md), between an empty context and one of 8,192 tokens: for the fused
- * step, whose kernels have 2, 4 or 8 rows; for separate kernels; and where rows choose experts of their own. */
-static const double *cuda_row_costs(const BackendModel *loaded) {
-  static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
-                                               0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
-                                         separate[GUESS_ROWS + 1] = {0,   0.15, 0.2, 0.25, 0.3, 0.35,
-                                                                     0.4, 0.45, 0.8, 0.8,  0.8, 0.8,
-                                                                     0.8, 0.8,  0.8, 0.8},
-                                         experts[GUESS_ROWS + 1] = {0,   0.6, 0.8, 1,   1.2, 1.4, 1.6, 1.8,
-                                                                    2.2, 2.2, 2.2, 2.2, 2.2, 2.2, 2.2, 2.2};
-  if (loaded->model->config.experts.n_experts > 0) return experts;
-  return loaded->decode_step == DECODE_KERNELS ? separate : fused;
-}
-
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
   TRY(device_name(loaded->gpu, name, sizeof name, err));
@@ -776,7 +762,7 @@ const Backend cuda_backend = {.name = "cuda",
                               .probe = &cuda_probe,
                               .chunk = CHUNK,
                               .row_cost = 0.05,
-                              .row_costs = cuda_row_costs,
+                              .row_costs = tokens_row_costs,
                               .guesses = 15,
                               .check_model = cuda_check_model,
                               .load = cuda_load,

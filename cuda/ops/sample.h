@@ -56,7 +56,8 @@ typedef struct {
   bool masked;       /* by device_sampler_allow_all() */
   Sampled *slot;     /* mapped host memory, for the result */
 } RowPick;
-/* Enqueues n picks at once from logits[rows][vocab_size]. PRECOND the picks of the call before are complete. */
+/* Enqueues n picks at once from logits[rows][vocab_size]. PRECOND the picks of the call before are
+ * complete. */
 Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err);
 

@@ -195,7 +195,7 @@ typedef struct Backend {
   /* [GUESS_ROWS + 1] what so many rows more take in a step of one row, for a device that is not timed
    * (guessing.h), so that it computes the same rows in every run; NULL: row_cost each. */
   const double *(*row_costs)(const BackendModel *loaded);
-  int guesses;               /* tokens that a step guesses by default (guessing.h), at most */
+  int guesses; /* tokens that a step guesses by default (guessing.h), at most */
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
    * it supports all models. */
   Status (*check_model)(const Model *model, Error *err);

@@ -35,8 +35,8 @@ static Status sample(Session *session, const GenerateOptions *options, void *use
  * them unless that is decoded already. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the
  * device computes one token while the host shows another, and waits for the oldest. A mask needs the token
  * before it: then one step is enqueued, which the device computes while the host makes the next mask. Guesses
- * need it, too: where they are likely, the tokens in flight are waited for, and steps are enqueued no more. The
- * last wanted token is sampled and not decoded, since its logits have no use. */
+ * need it, too: where they are likely, no more steps are enqueued, and the tokens in flight are waited for.
+ * The last wanted token is sampled and not decoded, since its logits have no use. */
 static Status next_token(Session *session, const GenerateOptions *options, void *user, int n_wanted,
                          int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };

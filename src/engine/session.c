@@ -539,7 +539,7 @@ static int most_guesses(const Session *s, int n, int n_more) {
   return most < 1 || is_long(s, n + most) != s->long_rope ? 0 : most;
 }
 
-/* Asks the drafter for guesses after ids[0 .. n), of which n_computed are computed. */
+/* Asks the drafter for guesses after ids[0 .. n). The first n_computed are computed. */
 static Status propose(Session *s, int n, int n_computed, int most, Guesses *guesses, Error *err) {
   const DraftText text = {s->ids, n, n_computed, s->n_same, s->sampler};
   TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));

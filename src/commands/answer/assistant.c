@@ -514,6 +514,12 @@ static size_t session_beside(const Assistant *a) {
   return holds_session(a) ? backend->state_bytes(&a->model->config, &sizes) : 0;
 }
 
+/* Many sequences fill a GPU's steps, so they guess only if asked to. */
+static int n_batch_guesses(const Assistant *a) {
+  const bool asked = a->flags->guess.most >= 0 || !a->device.backend->memory;
+  return asked ? a->session_options.n_guesses : 0;
+}
+
 /* Sets the number of sequences and their pages. */
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
@@ -535,7 +541,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   left = left > beside ? left - beside : 0;
   const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* for all else */
   *options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
-                            .n_guesses = a->session_options.n_guesses,
+                            .n_guesses = n_batch_guesses(a),
                             .open_drafter = draft_text_open,
                             .chunk = a->session_options.chunk,
                             .kv = a->session_options.kv};

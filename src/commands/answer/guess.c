@@ -12,7 +12,7 @@
 const Flag guess_flags[] = {
     FLAG_INT("--guess, --draft-max", "N", GuessFlags, most, 0, DRAFT_MOST,
              "tokens that a step guesses at most, to compute several at once; they change no answer. 0: none "
-             "(default: 15 on a CPU and 7 with --draft, as far as guesses turn out right; else 0)"),
+             "(default: 15, with --draft 7, as far as guesses turn out right)"),
     FLAG_PLAIN(KIND_STRING, VALUE_MODEL, const char *, "--draft, --draft-model, --model-draft, -md", "MODEL",
                GuessFlags, draft,
                "what guesses: a smaller model with the same vocabulary, a drafter trained for this one, or "

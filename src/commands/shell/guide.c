@@ -331,12 +331,12 @@ static const char guesses[] =
     "\n"
     "-u, -v, --json (guessed_tokens, accepted_tokens, tokens_per_step) and /stats of a chat say what came of "
     "it. "
-    "By default a step guesses up to 15 tokens on a CPU, and none on a GPU without --draft: there --guess 7 "
-    "asks for "
-    "them, and a step of several rows may round otherwise than one of one, so that another token may come "
-    "where two "
-    "are nearly as likely. Several records at once (--map) bring their guesses along where the model has no "
-    "recurrent states. auk bench --accept P measures steps with guesses.";
+    "By default a step guesses up to 15 tokens, with --draft 7. On a GPU a step of several rows may round "
+    "otherwise than one of one, so that another token may come where two are nearly as likely; what a row "
+    "more costs is not measured there but known, so that the same command gives the same answer. Several "
+    "records at once (--map) bring their guesses along where the model has no recurrent states, on a GPU "
+    "only "
+    "with --guess N. auk bench --accept P measures steps with guesses.";
 
 static const char tools[] =
     "  auk -p \"How warm is it in Paris?\" --tools tools.json\n"
