@@ -279,6 +279,7 @@ def test_a_call_that_sleeps_keeps_nobody(keeper, endless):
     assert keeper.ask("-p", "Once", "--json-schema", SCHEMA).returncode == 0
     sleepers[0].send_signal(signal.SIGCONT)
     sleepers += [endless("--regex", "[a-z ]{40,}") for _ in range(2)]
+    keeper.wait_for(lambda: (kept := keeper.list()[0])["running"] == kept["parallel"])  # all have asked
     for sleeper in sleepers:
         sleeper.send_signal(signal.SIGSTOP)
     assert keeper.ask("-p", "Once", "-n", "20", "--temp", "0").returncode == 0
