@@ -167,16 +167,17 @@ Status tokens_drain(BackendState *s, Error *err) {
 
 /* --- what guesses cost */
 
-/* Between an empty context and one of 8,192 tokens on an H200: of the fused step, whose kernels have 2, 4 or
- * 8 rows; of separate kernels; and where rows choose experts of their own. */
+/* Of the fused step on an H200, between an empty context and one of 8,192 tokens: its kernels have 2, 4 or 8
+ * rows. Estimates for separate kernels, and for rows that choose experts of their own, from the tokens/s of
+ * such steps (LOG.md, "Mixtures of experts") beside a fused step of one row. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
                                          separate[GUESS_ROWS + 1] = {0,   0.15, 0.2, 0.25, 0.3, 0.35,
                                                                      0.4, 0.45, 0.8, 0.8,  0.8, 0.8,
                                                                      0.8, 0.8,  0.8, 0.8},
-                                         experts[GUESS_ROWS + 1] = {0,   0.6, 0.8, 1,   1.2, 1.4, 1.6, 1.8,
-                                                                    2.2, 2.2, 2.2, 2.2, 2.2, 2.2, 2.2, 2.2};
+                                         experts[GUESS_ROWS + 1] = {0,   2.5, 2.5, 2.5, 3.7, 3.7, 3.7, 3.7,
+                                                                    4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2};
   if (loaded->model->config.experts.n_experts > 0) return experts;
   return loaded->decode_step == DECODE_KERNELS ? separate : fused;
 }
