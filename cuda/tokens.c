@@ -167,10 +167,10 @@ Status tokens_drain(BackendState *s, Error *err) {
 
 /* --- what guesses cost */
 
-/* The costs of the fused step are an H200's, between those with an empty context and with one of 8,192 tokens;
- * they rise in steps, since its kernels have 2, 4 or 8 rows. Costs of separate kernels, and of rows that choose
- * experts of their own, are estimates from the tokens/s of such steps (LOG.md, "Mixtures of experts") beside a
- * fused step of one row. */
+/* The costs of the fused step are an H200's, between those with an empty context and with one of 8,192
+ * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. Costs of separate kernels, and of rows
+ * that choose experts of their own, are estimates from the tokens/s of such steps (LOG.md, "Mixtures of
+ * experts") beside a fused step of one row. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
