@@ -136,21 +136,27 @@ def tasks_of(folder):
 def test_tasks_of_slurm_that_are_killed_go_on_when_they_are_started_again(slurm, cluster):
     (cluster.folder / "lines.txt").write_text("".join(f"dog {i}\n" for i in range(N_RECORDS)))
     job = "auk -m MODEL --raw -t 1 --map lines.txt -p 'One day {} went' -n 12 --temp 1 -s 3 --ignore-eos"
+    begin = time.monotonic()
     whole = cluster(f"{job} --parallel 16").stdout
+    alone_s = time.monotonic() - begin
     assert whole.count(b"\n") == N_RECORDS
     tasks = f"srun -n 4 {job} --parallel 4 --resume out --shard auto"
-    chance = random.Random()  # at random moments
     process = cluster.start(tasks, slurm)
-    killed = 0
-    while killed < 2 and process.poll() is None:
-        running = tasks_of(cluster.folder)
-        if len(running) >= 4 - killed:
-            time.sleep(chance.uniform(0, 0.3))
-            os.kill(chance.choice(running), signal.SIGKILL)
-            killed += 1
-        time.sleep(0.02)
+    stopped = set()  # until all four have begun, so that none can end before it may be killed
+    while len(stopped) < 4 and process.poll() is None:
+        for task in set(tasks_of(cluster.folder)) - stopped:
+            os.kill(task, signal.SIGSTOP)
+            stopped.add(task)
+        time.sleep(0.005)
+    chance = random.Random()
+    victims = chance.sample(sorted(stopped), 2)
+    for task in stopped:
+        os.kill(task, signal.SIGCONT)
+    for task in victims:  # at random moments of the first half: a task has a quarter of the records
+        time.sleep(chance.uniform(0, alone_s / 16))
+        os.kill(task, signal.SIGKILL)
     process.communicate(timeout=LIMIT_S)
-    assert killed == 2 and process.returncode != 0
+    assert process.returncode != 0
     lost = cluster("auk merge out.*")
     assert lost.returncode == 1 and lost.stdout == b"" and lost.stderr.count(b"again with --shard") == 2, lost.stderr
     again = cluster(tasks, slurm)
