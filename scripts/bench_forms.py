@@ -76,7 +76,8 @@ def measure_rates(model, n):
                 FORMS[name] = ["--json-schema", path]
         for _ in range(3):
             for name, flags in FORMS.items():
-                result, = answer(model, *flags, "-p", "Write a long list of people.", "-n", str(n), "--temp", "0", "--guess", "0")
+                result, = answer(model, *flags, "-p", "Write a long list of people.", "-n", str(n), "--temp", "0",
+                                 "--guess", "0")
                 rates[name].append(result["timings"]["decode_per_second"])
                 forced[name] = result["usage"].get("forced_tokens", 0)
     free = statistics.median(rates["free"])

@@ -433,7 +433,9 @@ static Status prepare(const Device *device, Model *model, Error *err) {
   Spinner spinner = loading_spinner(device->flags->nth == 0);
   spinner_begin(&spinner);
   spinner_say(&spinner, "loading");
-  Status status = model_prepare(model, device->options.n_threads, err);
+  const int n_threads = device->options.n_threads;
+  Status status = device->backend->prepares_experts ? model_prepare_but_experts(model, n_threads, err)
+                                                    : model_prepare(model, n_threads, err);
   spinner_end(&spinner);
   return status;
 }

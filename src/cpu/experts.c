@@ -159,6 +159,7 @@ static void gather(BackendState *state, int n_rows, const float *from) {
 static int make_groups(BackendState *state, int layer, bool down) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
+  const ExpertLayer *moe = &loaded->model->layers[layer].moe;
   ExpertMemory *memory = &state->experts;
   const size_t hidden = (size_t)state->plan.hidden, width = (size_t)state->plan.expert_width;
   const Activation activation = loaded->model->config.activation;
@@ -167,6 +168,7 @@ static int make_groups(BackendState *state, int layer, bool down) {
     const CpuExpert *expert = &weights->experts.each[e];
     float *outer = memory->gathered + (size_t)from * hidden, *inner = memory->inner + (size_t)from * width;
     if (memory->ends[e] == from) continue;
+    if (!down) model_prepare_expert(loaded->model, &moe->experts[e], loaded->n_threads);
     const Matmul there = {.w = expert->up,
                           .gate = expert->gate,
                           .activation = activation,

@@ -203,6 +203,7 @@ typedef struct Backend {
    * options->weight_bytes what load() takes may still be more than that: it is then the least that it needs.
    * NULL: the weights stay mapped in the host's memory. */
   Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
+  bool prepares_experts; /* calls model_prepare_expert() before it reads an expert */
   /* The thread that loads a model is the one that uses it and its states: CUDA's current device is the
    * thread's. Threads may use models of their own at the same time. */
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);

@@ -20,6 +20,12 @@ typedef struct {
   int first_out;               /* [first_out, first_out + linear->n_out) */
 } StoredWeights;
 
+/* Weights of an expert that model_prepare_but_experts() left: NULL, or what they are and where they go. */
+typedef struct {
+  const StoredWeights *stored;
+  unsigned char *to;
+} LaterWeights;
+
 /* True if the weights, or the zero points and scales, are used in place. */
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
@@ -51,6 +57,9 @@ struct ModelFiles {
   void **made; /* [n_made] memory that model_prepare() allocated */
   size_t n_made, made_capacity;
   bool scales_prepared, prepared;
+  size_t n_experts; /* in `experts` */
+  /* [n_experts][N_EXPERT_LINEARS] what is not repacked yet; NULL: nothing */
+  LaterWeights *waiting;
   void *reserved; /* [reserved_bytes] the mapping of a dummy's tensors, or NULL */
   size_t reserved_bytes;
 };

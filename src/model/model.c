@@ -53,6 +53,7 @@ static Status make_experts(Model *model, const char *body, Error *err) {
   size_t n = 0;
   for (int layer = 0; layer < config->n_layers; layer++) n += (size_t)config_layer(config, layer).n_experts;
   if (n == 0) return STATUS_OK;
+  files->n_experts = n;
   files->experts = mem_alloc(n, sizeof *files->experts, "experts", err);
   files->expert_names = mem_alloc(n, N_EXPERT_LINEARS * sizeof *files->expert_names, "names of experts", err);
   if (!files->experts || !files->expert_names) return STATUS_FAILED;

@@ -222,6 +222,12 @@ Status model_check_known(const Model *model, Error *err);
  * threads (0: all cores) and refuses infinite or NaN scales. To be called before weights are read, not
  * needed to look at sizes. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
+/* The same for a device that calls model_prepare_expert() before it reads an expert: their weights, most of a
+ * mixture's, stay as they are stored until then. The memory for them is taken, but not touched. */
+Status model_prepare_but_experts(Model *model, int n_threads, Error *err);
+/* Repacks an expert's weights where that was left; else it returns at once. Not from two threads at a time,
+ * unless model_prepare() was called. */
+void model_prepare_expert(const Model *model, const Expert *expert, int n_threads);
 /* The short first part of model_prepare(): makes and checks scales and zero points, so that a device can
  * refuse them before the weights are repacked. */
 Status model_prepare_scales(Model *model, int n_threads, Error *err);

@@ -1,7 +1,8 @@
 /* test_routes.c - the experts that the CPU chooses in each miniature with experts, against those that
  * transformers chooses in fp32: test/data/routes.txt, by scripts/make_routes.py, which has its format.
  *
- * All tokens are compared whose choice is decided by more than 1e-4: the file has -1 for the others. */
+ * All tokens are compared whose choice is decided by more than 1e-4: the file has -1 for the others. And the
+ * weights of experts that no token chose stay as they are stored. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "engine/forward.h"
@@ -89,7 +90,55 @@ static void experts_are_those_of_transformers(void **unused) {
   assert_int_equal(n_miniatures, 17);
 }
 
+static bool was_chosen[64]; /* experts of the layer computed last */
+
+static Status check_repacked(BackendState *state, TokenRange range, int layer, Error *err) {
+  const Model *model = state->loaded->model;
+  const ExpertConfig *config = &model->config.experts;
+  assert_true(config->n_experts < 64 && range.n_tokens == 1);
+  TRY(cpu_backend.norm_experts_residual(state, range, layer, err));
+  memset(was_chosen, 0, sizeof was_chosen);
+  for (int i = 0; i < config->n_chosen; i++) was_chosen[state->experts.choices[i].expert] = true;
+  for (int e = 0; e < config->n_experts; e++) {
+    const Expert *expert = &model->layers[layer].moe.experts[e];
+    assert_int_equal(expert->gate.weight != NULL, was_chosen[e]);
+    assert_int_equal(expert->down.weight != NULL, was_chosen[e]);
+    n_compared += was_chosen[e];
+  }
+  return STATUS_OK;
+}
+
+/* gpt-oss in bf16 stores its experts' matrices transposed. */
+static void experts_that_no_token_chose_are_not_repacked(void **unused) {
+  const int32_t id = 3;
+  Model *model = NULL;
+  Error err = {{0}};
+  BackendModel *loaded = NULL;
+  BackendState *state = NULL;
+  const StateOptions options = {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F32};
+  Backend spy = cpu_backend;
+  (void)unused;
+  spy.norm_experts_residual = check_repacked;
+  n_compared = 0;
+  assert_int_equal(model_open("test/data/miniatures/gpt-oss-bf16", NULL, &model, &err), STATUS_OK);
+  assert_int_equal(model_prepare_but_experts(model, 2, &err), STATUS_OK);
+  assert_int_equal(model_prepare_but_experts(model, 2, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.load(model, &(BackendOptions){.n_threads = 2}, &loaded, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.open(loaded, &options, &state, &err), STATUS_OK);
+  assert_int_equal(forward(&spy, state, &model->config, (TokenRange){.n_tokens = 1}, &id, 1, &err),
+                   STATUS_OK);
+  assert_int_equal(n_compared, model->config.n_layers * model->config.experts.n_chosen);
+  assert_int_equal(model_prepare(model, 2, &err), STATUS_OK); /* repacks the others */
+  for (int layer = 0; layer < model->config.n_layers; layer++)
+    for (int e = 0; e < model->config.experts.n_experts; e++)
+      assert_non_null(model->layers[layer].moe.experts[e].up.weight);
+  cpu_backend.close(state);
+  cpu_backend.unload(loaded);
+  model_close(model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(experts_are_those_of_transformers)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(experts_are_those_of_transformers),
+                                     cmocka_unit_test(experts_that_no_token_chose_are_not_repacked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

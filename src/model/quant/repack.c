@@ -173,14 +173,14 @@ static Words words_of(const StoredWeights *stored) {
   return words;
 }
 
-static void transpose_weights(const Repacker *r, const StoredWeights *stored, unsigned char *to) {
+static void transpose_weights(const StoredWeights *stored, unsigned char *to, int n_threads) {
   const Linear *linear = stored->linear;
   const Words from = words_of(stored);
   const size_t n_out = (size_t)linear->n_out, per_word = (size_t)(32 / linear->bits);
   const size_t n_words = (size_t)linear->n_in / per_word, row = n_out * (size_t)linear->bits / 8;
   const size_t width = LANES * per_word;                                /* outputs of a tile */
   const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* from int8 to offset by 128 */
-#pragma omp parallel for collapse(2) schedule(static) num_threads(r->n_threads)
+#pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads)
   for (size_t band = 0; band < n_words; band += TILE_WORDS) {
     for (size_t o = 0; o < n_out; o += width) {
       uint32_t tile[LANES * 8 * TILE_STEP];
@@ -206,13 +206,13 @@ static void copy_columns(const StoredWeights *stored, unsigned char *to) {
 }
 
 /* to[o][i] = the stored [i][first_out + step * o], in blocks of inputs so that rows are read once. */
-static void transpose_dense(const Repacker *r, const StoredWeights *stored, unsigned char *to) {
+static void transpose_dense(const StoredWeights *stored, unsigned char *to, int n_threads) {
   enum { BLOCK = 64 };
   const Linear *linear = stored->linear;
   const size_t size = dtype_bytes(linear->dtype), n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
   const size_t row = (size_t)stored->n_out * size, step = (size_t)stored->step * size;
   const unsigned char *from = stored->weights->data + (size_t)stored->first_out * size;
-#pragma omp parallel for num_threads(r->n_threads)
+#pragma omp parallel for num_threads(n_threads)
   for (size_t first = 0; first < n_in; first += BLOCK) {
     const size_t end = first + BLOCK < n_in ? first + BLOCK : n_in;
     for (size_t o = 0; o < n_out; o++)
@@ -229,24 +229,50 @@ static void drop_pages(const StoredTensor *tensor) {
   if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-static Status make_weights(const Repacker *r, const StoredWeights *stored) {
+static void make_weights(const StoredWeights *stored, unsigned char *to, int n_threads) {
   Linear *linear = stored->linear;
-  if (stored_weights_are_canonical(stored)) return STATUS_OK;
-  unsigned char *to = allocate(r, stored_replaced_bytes(stored), 1, linear);
-  if (!to) return STATUS_FAILED;
-  if (stored->method == QUANT_NONE) {
-    transpose_dense(r, stored, to);
-    linear->weight = to;
-    drop_pages(stored->weights);
-    return STATUS_OK;
-  }
-  if (stored->method == QUANT_AWQ)
+  if (stored->method == QUANT_NONE)
+    transpose_dense(stored, to, n_threads);
+  else if (stored->method == QUANT_AWQ)
     copy_columns(stored, to);
   else
-    transpose_weights(r, stored, to);
-  linear->qweight = to;
+    transpose_weights(stored, to, n_threads);
+  if (stored->method == QUANT_NONE)
+    linear->weight = to;
+  else
+    linear->qweight = to;
   drop_pages(stored->weights);
+}
+
+/* Place of an expert's layer in ModelFiles.waiting, or -1 for a layer that is no expert's. */
+static ptrdiff_t place_among_experts(const ModelFiles *files, const Linear *linear) {
+  const uintptr_t at = (uintptr_t)linear, first = (uintptr_t)files->experts;
+  if (at < first || at >= first + files->n_experts * sizeof *files->experts) return -1;
+  return (ptrdiff_t)((at - first) / sizeof *linear);
+}
+
+/* `later`: room for what is to be repacked when it is needed, or NULL. */
+static Status take_weights(const Repacker *r, const StoredWeights *stored, LaterWeights *later) {
+  if (stored_weights_are_canonical(stored)) return STATUS_OK;
+  unsigned char *to = allocate(r, stored_replaced_bytes(stored), 1, stored->linear);
+  if (!to) return STATUS_FAILED;
+  const ptrdiff_t place = later ? place_among_experts(r->model->files, stored->linear) : -1;
+  if (place < 0)
+    make_weights(stored, to, r->n_threads);
+  else
+    later[place] = (LaterWeights){stored, to};
   return STATUS_OK;
+}
+
+void model_prepare_expert(const Model *model, const Expert *expert, int n_threads) {
+  if (n_threads <= 0) n_threads = omp_get_num_procs();
+  LaterWeights *waiting = model->files->waiting;
+  if (!waiting) return;
+  waiting += (expert - model->files->experts) * N_EXPERT_LINEARS;
+  for (int i = 0; i < N_EXPERT_LINEARS; i++) {
+    if (waiting[i].stored) make_weights(waiting[i].stored, waiting[i].to, n_threads);
+    waiting[i].stored = NULL;
+  }
 }
 
 /* --- zero points */
@@ -421,12 +447,28 @@ Status model_prepare_scales(Model *model, int n_threads, Error *err) {
   return STATUS_OK;
 }
 
-Status model_prepare(Model *model, int n_threads, Error *err) {
+static Status prepare(Model *model, int n_threads, LaterWeights *later, Error *err) {
   const Repacker r = make_repacker(model, n_threads, err);
   ModelFiles *files = model->files;
   TRY(model_prepare_scales(model, n_threads, err));
   if (files->prepared || model->dummy) return STATUS_OK;
-  for (size_t i = 0; i < files->n_stored; i++) TRY(make_weights(&r, &files->stored[i]));
+  for (size_t i = 0; i < files->n_stored; i++) TRY(take_weights(&r, &files->stored[i], later));
   files->prepared = true;
   return STATUS_OK;
+}
+
+Status model_prepare(Model *model, int n_threads, Error *err) {
+  ModelFiles *files = model->files;
+  TRY(prepare(model, n_threads, NULL, err));
+  for (size_t i = 0; files->waiting && i < files->n_experts; i++)
+    model_prepare_expert(model, &files->experts[i], n_threads);
+  return STATUS_OK;
+}
+
+Status model_prepare_but_experts(Model *model, int n_threads, Error *err) {
+  ModelFiles *files = model->files;
+  const size_t n = files->n_experts * N_EXPERT_LINEARS;
+  if (n == 0 || files->prepared) return prepare(model, n_threads, NULL, err);
+  if (!files->waiting) files->waiting = mem_alloc(n, sizeof *files->waiting, "experts", err);
+  return files->waiting ? prepare(model, n_threads, files->waiting, err) : STATUS_FAILED;
 }
