@@ -1,4 +1,5 @@
-/* vocabulary.c - builds the tries of vocabulary.h. Called by: constraint.c. */
+/* vocabulary.c - builds the tries of vocabulary.h. Called by: commands/form/form.c, commands/schema.c;
+ * class_of_byte() by lex.c, lex_masks.c, masks.c. */
 #include "constrain/vocabulary.h"
 
 #include <stdlib.h>

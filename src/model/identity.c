@@ -1,6 +1,7 @@
 /* identity.c - see identity.h.
  *
- * Called by: commands/answer/cache.c, assistant.c; commands/map/map_settings.c.   Calls: base/content.c. */
+ * Called by: cache.c and assistant.c of commands/answer, commands/keep, commands/map/map_job.c,
+ *            commands/measure/eval.c.   Calls: base/content.c. */
 #include "model/identity.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* print.c - Python's str(), repr() and json.dumps(), appended to the output.
  *
- * Called by: eval.c, filters.
+ * Called by: the files of this folder that make text.
  * Always true: structure is written as trusted text, strings keep their own trust. Every text that a
  * rendering builds is built at the end of the one output, from where put_take() removes it. */
 #include <math.h>

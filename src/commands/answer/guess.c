@@ -1,5 +1,5 @@
-/* guess.c - see guess.h. Called by: assistant.c, bench.c.   Calls: engine/drafters/draft_model.c,
- * draft_text.c. */
+/* guess.c - see guess.h. Called by: assistant.c, measure/bench_guesses.c.   Calls:
+ * engine/drafters/draft_model.c, draft_text.c. */
 #include "commands/answer/guess.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* place.c - see place.h. Called by: start.c, keep.c, holder.c. */
+/* place.c - see place.h. Called by: start.c, holder.c. */
 #include "commands/keep/place.h"
 
 #include <errno.h>

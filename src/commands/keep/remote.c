@@ -1,4 +1,4 @@
-/* remote.c - see remote.h. Called by: answer/assistant.c, answer/answer.c, answer/choose.c, map/map_many.c.
+/* remote.c - see remote.h. Called by: assistant.c, answer.c and choose.c of answer/; start.c, keep.c.
  * Always true: each request that was asked for and not ended has an entry in `asked`. Messages about other
  *              requests are passed over: this call has cancelled those. */
 #include "commands/keep/remote.h"

@@ -1,4 +1,5 @@
-/* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge.c.   Calls: map_claim_life.c, map_resume.c.
+/* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge/merge_parts.c.   Calls: map_claim_life.c,
+ * map_resume.c.
  *
  * Always true: the results of a block appear whole and once, whatever processes do; that two processes answer
  *              the same block is possible (one was slow to prove that it lives), but costs time alone. */

@@ -1,4 +1,4 @@
-/* npy.c - see npy.h.   Called by: commands/eval.c. NumPy's format, version 1.0 (numpy.lib.format): magic,
+/* npy.c - see npy.h.   Called by: eval.c. NumPy's format, version 1.0 (numpy.lib.format): magic,
  * version, a u16 length, a Python dictionary padded with spaces so that the data begin at a multiple of 64,
  * then little-endian numbers. */
 #include "commands/measure/npy.h"

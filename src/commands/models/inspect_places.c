@@ -1,5 +1,5 @@
 /* inspect_places.c - `auk inspect --gpu-memory SIZE`: which weights a GPU with so much memory would leave to
- * the CPU, and the speed that the bytes on each side allow. Called by: inspect.c, inspect_json.c. */
+ * the CPU, and the speed that the bytes on each side allow. Called by: inspect.c. */
 #include "base/size_text.h"
 #include "commands/device.h"
 #include "commands/models/inspect.h"

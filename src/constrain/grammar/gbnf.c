@@ -1,4 +1,4 @@
-/* gbnf.c - parses GBNF; see gbnf.h. Called by: grammar_compile.c. */
+/* gbnf.c - parses GBNF; see gbnf.h. Called by: grammar.c. */
 #include "constrain/grammar/gbnf.h"
 
 #include <stdlib.h>

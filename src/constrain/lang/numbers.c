@@ -1,8 +1,8 @@
 /* numbers.c - comparisons of decimal texts as languages; see numbers.h.
  *
- * Called by: schema_lang.c. Texts without a sign are compared digit by digit: those with more integer
- * digits are larger, and of two with as many the first different digit decides. Scientific texts are
- * compared by their exponent first. */
+ * Called by: schema.c, schema_compile.c, machine.c. Texts without a sign are compared digit by digit: those
+ * with more integer digits are larger, and of two with as many the first different digit decides. Scientific
+ * texts are compared by their exponent first. */
 #include "constrain/lang/numbers.h"
 
 #include <string.h>

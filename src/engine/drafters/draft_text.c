@@ -1,6 +1,6 @@
 /* draft_text.c - see draft_text.h.
  *
- * Called by: the commands, batch.c.
+ * Called by: commands/answer/, batch_memory.c; batch.c through drafter.h.
  * Always true: position p of the text, p >= SHORTEST - 1, is in the chain of the hash of the SHORTEST tokens
  *              that end there; a chain goes from later to earlier positions:
  *                heads[hash] -> p -> before[p] -> ... -> 0      (positions plus one; 0: none)

@@ -1,8 +1,8 @@
 /* architectures.c - the table of architectures; see architectures.h and models.md, "Architectures".
  *
- * Called by: config.c, positions.c. Always true: meanings and defaults of members are those of
- * transformers 5.23 (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model
- * for every row. */
+ * Called by: config.c, draft.c; activation_name() by others. Always true: meanings and defaults of members
+ * are those of transformers 5.23 (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures
+ * has a model for every row. */
 #include "model/config/architectures.h"
 
 #include <stdio.h>
