@@ -2,7 +2,7 @@
  * repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Calls: linear.h, attention.h, delta.h, norm_rope.h, short_conv.h, sample.h, fused.h.
+ * Calls: products.h, attention.h, delta.h, short_conv.h, experts.h, norm_rope.h, tokens.h, fused.h, state.h.
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. A
  *              step's position and ids lie in device memory, so the graph of a step (begin_step .. end_step)
  *              serves later ones that differ in nothing else (step_graphs.h). */
@@ -398,7 +398,7 @@ typedef struct {
   const float *next;   /* of x, the input of the next operation */
 } Norms;
 
-/* x = scalar * (x + rmsnorm(branch) * norms.post), and h. */
+/* x = scalar * (x + rmsnorm(branch) * norms.post); h = rmsnorm(x) * norms.next unless that is NULL. */
 static Status add_branch(BackendState *s, int n_tokens, Norms norms, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const AddNorm add = {.y = s->branch,
@@ -415,7 +415,7 @@ static Status add_branch(BackendState *s, int n_tokens, Norms norms, Error *err)
   return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
 }
 
-/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post also h. */
+/* x += W from, or, with norms.post, x = scalar * (x + rmsnorm(W from) * norms.post) and h (add_branch()). */
 static Status linear_residual(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
                               Norms norms, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;

@@ -1,6 +1,6 @@
 /* state.h - a session of the CUDA backend: its device memory, KV cache and ring of picked tokens.
  *
- * Read and written by: backend.c. */
+ * Read and written by: backend.c, products.c, tokens.c. */
 #pragma once
 
 #include "cuda/device_model.h"
@@ -15,16 +15,16 @@ enum {
   STATE_ROW_PICKS = 16, /* rows of a step that are picked from at once */
 };
 
-/* Picks from the rows n_rows - n_left .. n_rows - 1 of the last logits that are on their way, or on the ring,
- * and were not asked for: row r with the draw `draw` + r. */
+/* Picks that tokens.c enqueues at once, for a row of the last logits that is asked for and all rows after it.
+ * The last n_left of n_rows rows were not asked for yet. Row r is picked by draw number `draw` + r. */
 typedef struct {
   int n_rows, n_left; /* n_rows 0: the logits are no more */
   uint64_t draw;
   SamplerSettings settings;
 } PicksAhead;
 
-/* Where a layer's parts lie in the memory of all: its cache in k and in v, its recurrent state in a session's
- * states. */
+/* Where a layer's memory begins: its keys in k, its values at the same place in v, its recurrent state in the
+ * states of a sequence. */
 typedef struct {
   size_t cache;     /* bytes; the same for layers that share a cache */
   size_t recurrent; /* floats */

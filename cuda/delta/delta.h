@@ -2,7 +2,8 @@
  * norm_delta_rule, has the formulas.
  *
  * Three families, chosen by delta_choose() and forced by number for tests:
- *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens
+ *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens (from 2
+ *           tokens on, a second kernel stores the inputs of the convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
  * The first two need heads of 128 numbers and 4 taps, which all published models have. Kernels read the

@@ -6,7 +6,7 @@
  * A block computes 64 outputs of up to 32 places of one expert. Steps of 32 inputs pass through shared
  * memory as fp32; a thread holds the sums of rows g and g + 8 of two tile rows for four places.
  *
- *   w  [32 inputs][64 outputs]    x  [32 inputs][32 places], a number more to a row: no bank conflicts
+ *   w  [32 inputs][64 outputs]    x  [32 inputs][32 places], each row one number longer: no bank conflicts
  *
  * READS  the weights once for every 32 places of an expert, x once for every 64 outputs. */
 #include <algorithm>

@@ -56,8 +56,8 @@ __device__ __forceinline__ void multiply(const Eight<T> (&v)[2], const __half *x
   }
 }
 
-/* A warp computes rows g and g + 8 of a tile at a time, with kDeep loads of 256 inputs of each in flight. */
-/* Adds the products of a row pair, whose row g begins at `low`, with inputs x. */
+/* Adds a warp's products of rows g and g + 8 of a tile with x to `sum`: kDeep loads of 256 inputs of each row
+ * are in flight. low: the beginning of row g. */
 template <class T, int kTokens, int kDeep>
 __device__ __forceinline__ void multiply_rows(const Args &a, const T *low, const __half *x, int padded,
                                               float (&sum)[kTokens][2]) {

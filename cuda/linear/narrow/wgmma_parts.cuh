@@ -1,12 +1,12 @@
 /* wgmma_parts.cuh - what the wgmma kernels of few tokens share: how the work is cut, the loaders of weights,
  * and how blocks add up the sums of a tile.
  *
- * A block has kInGroups x kOutGroups warpgroups that multiply, 64 outputs each; of the units each of the
- * kInGroups groups takes every kInGroups-th. A unit is kUnit inputs of the block's outputs. The units
- * of all tiles, tile after tile, are cut evenly over the blocks (stream-K, stream_k.cuh). A block that does
- * not begin the first tile it works on sends its sums of it through the mailbox to the block that does: the
- * values are their own flags, since 0 says that there is none yet. The first block of a tile adds them in the
- * order of k. All blocks are resident, and a block sends before it waits.
+ * A block has kInGroups x kOutGroups warpgroups that multiply, 64 outputs each. A unit is kUnit inputs of the
+ * block's outputs; each of the kInGroups groups multiplies every kInGroups-th unit. The units of all tiles,
+ * tile after tile, are cut evenly over the blocks (stream-K, stream_k.cuh), so a block may begin in the
+ * middle of a tile. Then it sends its sums of that tile through the mailbox to the block in which the tile
+ * begins, which adds the sums of all blocks in the order of k. A value in the mailbox is its own flag: 0
+ * means that it has not come yet. All blocks are resident, and a block sends before it waits.
  *
  *   stage  x of a unit; weights [tiles x vectors][kTileRows][512]; scales and zeros [kTileRows][kParts]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
