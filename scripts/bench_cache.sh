@@ -4,7 +4,7 @@
 #
 # usage: sh scripts/bench_cache.sh TEXT [TOKENS]      the first 4,000 tokens of a file by default; `make demo` first
 #
-# Each run asks another question behind the text. The files of the cache are in the page cache: they were just written.
+# Each run asks another question after the text. The files of the cache are in the page cache: they were just written.
 set -eu
 cd "$(dirname "$0")/.."
 auk=${AUK:-build/auk} threads=${THREADS:-2} model=${MODEL:-models/smollm2-135m-awq}

@@ -4,18 +4,19 @@
 #
 # usage: sh scripts/bench_gpu.sh [PART...]      all of them unless some are named
 #
-#   contexts   decode of MODEL behind each of DEPTHS
+#   contexts   decode of MODEL after each of DEPTHS tokens
 #   rows       steps of ROWS rows against a step of one
 #   sampling   decode with the settings that people use against greedy decode
 #   memory     what the device's memory holds beside weights and KV cache
 #   streaming  the rate of text that goes into a pipe against `auk bench`, from a file with random weights
 #   start      from the start of the process to the first byte, from the same file
 #   sizes      prefill and decode of every configuration in CONFIGS, random weights
-#   kernels    every kernel on every matrix of MODEL, and what that says of the thresholds (thresholds.py); minutes
+#   kernels    every kernel on every matrix of MODEL, and where the table's choice is not the fastest (thresholds.py);
+#              takes minutes
 #
-# A part ends after LIMIT seconds (540), all of them after TOTAL (a day), and rows are there as far as they came. They
-# are also in OUT (build/bench_gpu), with kernels.json and thresholds.md. DEVICE=cpu and smaller PROMPTS, TOKENS, ...
-# try the script itself: bench_gpu.py has the list.
+# A part ends after LIMIT seconds (540), all of them after TOTAL (a day); the rows that were measured until then are
+# printed. They are also written to the folder OUT (build/bench_gpu), with kernels.json and thresholds.md. DEVICE=cpu
+# and smaller PROMPTS, TOKENS, ... try the script itself: bench_gpu.py lists these variables.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 python=${PYTHON:-python3} out=${OUT:-build/bench_gpu} end=$(($(date +%s) + ${TOTAL:-86400}))

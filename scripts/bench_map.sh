@@ -3,8 +3,9 @@
 #
 # usage: sh scripts/bench_map.sh [RECORDS]       1000 short records by default; `make demo` first
 #
-# Pure token time is the time within prefill and decode steps, which each result tells of itself; and what `auk bench`
-# takes for as many tokens in steps of the same size at the same place of the context.
+# The cost is the time of the whole run over the time of its tokens, which is taken in two ways: from the times of
+# prefill and decode that each result reports, and from `auk bench` for as many tokens in steps of the same size at the
+# same place of the context.
 set -eu
 cd "$(dirname "$0")/.."
 auk=${AUK:-build/auk} python=${PYTHON:-python3} threads=${THREADS:-2}
@@ -54,7 +55,7 @@ n_prompt, n_reused = total("usage", "prompt_tokens"), total("usage", "reused_tok
 print(f"prompts of {n_prompt} tokens, {n_prompt - n_reused} of them prefilled")
 print(f"resident {sizes[0]:.1f} MB at record 100, {sizes[-1]:.1f} MB at record {n_records}")
 
-# The same from bench: prompts of the median size behind the median beginning, and steps behind those.
+# The same from bench: prompts of the median size after a beginning of the median size, then the steps of the answer.
 new = round(statistics.median(r["usage"]["prompt_tokens"] - r["usage"]["reused_tokens"] for r in results[1:]))
 kept = round(statistics.median(r["usage"]["reused_tokens"] for r in results[1:]))
 
@@ -65,6 +66,6 @@ def rate(*flags):
 
 prefill, decode = rate("-p", new, "-n", 0, "-d", kept), rate("-p", 0, "-n", ANSWER, "-d", kept + new)
 pure = (n_prompt - n_reused) / prefill + n_records * ANSWER / decode
-print(f"auk bench: {prefill:.0f} tokens/s for {new} behind {kept}, {decode:.0f} for {ANSWER} more: {pure:.2f} s, "
+print(f"auk bench: {prefill:.0f} tokens/s for {new} after {kept}, {decode:.0f} for {ANSWER} more: {pure:.2f} s, "
       f"{wall / pure:.3f} times that")
 PROGRAM

@@ -45,7 +45,7 @@ class Guided:
         self.mask = llguidance.numpy.allocate_token_bitmask(1, self.tokenizer.vocab_size)
 
     def take(self, matcher, text, masks):
-        """Whether the text is accepted."""
+        """True if the text is accepted."""
         for token in self.tokenizer.tokenize_str(text):
             start = time.thread_time_ns()
             llguidance.numpy.fill_next_token_bitmask(matcher, self.mask)

@@ -3,9 +3,9 @@
 #
 # usage: sh scripts/bootstrap.sh [TARGET] [VARIABLE=VALUE...]
 #
-# Looks first: where everything is there it installs nothing and needs no network. Packages come from the system's own
-# manager (apt, dnf, pacman), through sudo for who is not root. Where it may not install, it prints the names of the
-# packages and stops with status 1. What a target can do without (see `want`) never stops it.
+# It looks first: if everything is there, it installs nothing and needs no network. Packages come from the system's own
+# manager (apt, dnf, pacman), through sudo unless it runs as root. If it may not install, it prints the names of the
+# packages and stops with status 1. Packages that a target can do without (see `want`) never stop it.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -35,8 +35,9 @@ for tool in apt-get dnf pacman; do
   command -v $tool >/dev/null 2>&1 && manager=$tool && break
 done
 
-# need and want APT DNF PACMAN TEST...: notes the packages where the test command fails. What is needed stops the
-# target, what is wanted makes it do more. '-' where a manager has no such package: it is part of another one.
+# need and want APT DNF PACMAN TEST...: if the test command fails, they note the names of the packages for the system's
+# manager. A needed package that is missing stops the target; with a wanted one it does more. '-': this manager has no
+# such package, since it is part of another one.
 note() {
   case $manager in
   dnf) names=$2 ;;
@@ -60,7 +61,7 @@ fuzzes() {
     'int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) { return n && abs(*p) > 255; }' |
     clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null -
 }
-# Whether kernels are compiled: by nvcc, which takes g++ for the host's part, or as C++.
+# True if kernels are compiled: by nvcc, which takes g++ for the host's part, or as C++.
 compiles_cuda() { [ "$EMULATE" = 1 ] || { [ "$CUDA" != 0 ] && command -v "$NVCC" >/dev/null 2>&1; }; }
 has_gnu_make() { make --version | grep -q 'GNU Make'; }
 has_library() { "$PKG_CONFIG" --exists "$1"; }
@@ -147,7 +148,7 @@ look
 if [ -n "$missing$wanted" ] && may_install; then
   echo "bootstrap.sh: installing$missing$wanted"
   [ "$manager" != apt-get ] || as_root apt-get update -q </dev/null
-  # Names are split on purpose. What is only wanted comes one by one: not every system has it.
+  # Names are split on purpose. Wanted packages come one by one: not every system has each of them.
   # shellcheck disable=SC2086
   [ -z "$missing" ] || install $missing
   for name in $wanted; do install "$name"; done

@@ -58,7 +58,7 @@ def to_f32(values):
     return np.asarray(values, np.float32)
 
 
-# --- safetensors: u64 length of a JSON header, the header, the tensors one behind the other
+# --- safetensors: u64 length of a JSON header, the header, the tensors one after the other
 
 
 def dtype_of(array):
@@ -182,7 +182,7 @@ def dequantised(tensors):
 
 # --- quantisation: for each group the scale (fp16) and the zero (0..15) with the least squared error
 
-# What the search tries: zeros around the one that the group's span suggests, and scales below the one that
+# The search tries zeros around the one that the group's span suggests, and scales below the one that
 # clips nothing. On SmolLM2's Q4_1 layers the summed error is within 0.1 % of that of trying all 16 zeros with
 # seven scales.
 SHIFTS = (0, -1, 1, -2, 2)

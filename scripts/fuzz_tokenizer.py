@@ -386,7 +386,7 @@ def random_tokenizer(rng):
 
 
 def ask_reference(tokenizer, request):
-    """What the reference answers; an exception where it fails (it panics at some of its own options)."""
+    """The reference's answer; an exception where it fails (it panics at some of its own options)."""
     if "ids" in request:
         ids = request["ids"]
     else:
@@ -399,7 +399,7 @@ def ask_reference(tokenizer, request):
     }
 
 
-# What the reference takes and auk refuses on purpose: options that make texts vanish or tokens meet.
+# Refusals of what the reference takes and auk refuses on purpose: options that make texts vanish or tokens meet.
 EXPECTED_REFUSALS = re.compile(
     r"is nothing when normalized$"
     r"|are the same when normalized$"

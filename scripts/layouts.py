@@ -100,7 +100,7 @@ def transposed(array):
 
 
 def matches(name, patterns):
-    """As compressed-tensors' `ignore`: names, and regular expressions behind "re:" that fit from the beginning."""
+    """As compressed-tensors' `ignore`: names, and regular expressions after "re:" that fit from the beginning."""
     return any(re.match(p[3:], name) if p.startswith("re:") else name == p for p in patterns)
 
 

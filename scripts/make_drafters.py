@@ -305,7 +305,7 @@ def multi_token_logits(directory, config, tensors, target, ids, n):
 
 
 def sharing_modes(self):
-    """What transformers 5.23 refuses to say of configs whose layers all share, or none do."""
+    """How layers share keys and values; transformers 5.23 refuses to say it if all of them do, or none."""
     if self.num_kv_shared_layers == self.num_hidden_layers:
         return ["reuse"] * self.num_hidden_layers
     last = {kind: i for i, kind in enumerate(self.layer_types)}

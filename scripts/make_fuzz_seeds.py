@@ -21,7 +21,7 @@ TEXT = "It's 12 o'clock,\n\n  \u00c9t\u00e9 \u4e2d\u6587 abcabc \U0001f600"
 
 
 def put(target, name, *parts):
-    """A seed of these parts with NULs between them."""
+    """Writes a seed: the parts, with NULs between them."""
     folder = CORPUS / target
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts))

@@ -26,8 +26,8 @@ DEMO = os.path.join(DATA, "..", "..", "models", "smollm2-135m-awq")
 
 
 def stories():
-    """The text is a story that the dense model tells, so that it is one the model knows; both layouts get
-    the same."""
+    """The text is a story that the dense model writes, since the model knows such texts; both layouts get the
+    same one."""
     dense = reference.load(os.path.join(DATA, "stories260K-f32"))
     torch.manual_seed(1)
     with torch.no_grad():

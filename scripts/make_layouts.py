@@ -244,7 +244,7 @@ def make_tensors(name, config, layout, group=0, symmetric=True, bits=4, scales=N
 
 
 def load_dense(config, tensors):
-    """The model of these fp32 weights, by way of a dense checkpoint."""
+    """A model with the given fp32 weights, by way of a dense checkpoint."""
     with tempfile.TemporaryDirectory() as directory:
         config = {**config, "torch_dtype": "float32"}
         config.pop("quantization_config", None)

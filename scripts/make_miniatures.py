@@ -120,7 +120,7 @@ OLMO3_ROPES = {"full_attention": {**OLMO3_YARN, "rope_theta": 1000.0},
                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
           "image_size": 28, "patch_size": 14}
-# Of the architectures that are not Llama's children: rows of src/model/config/architectures.c.
+# Architectures that are not derived from Llama: rows of src/model/config/architectures.c.
 MINIATURES.update({
     "llama-gelu": dict(config=llama(hidden_act="gelu_pytorch_tanh", quantization_config=AWQ32),
                        matters=[{"hidden_act": "silu"}]),

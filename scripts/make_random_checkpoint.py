@@ -19,7 +19,7 @@ VARIANCE = 42.5  # of the difference of two numbers of 4 bits: (16 * 16 - 1) / 6
 
 
 class Numbers:
-    """Tensors as pieces of some random blocks, each from another place on: nobody multiplies to know them."""
+    """Tensors as pieces of a few random blocks, each from another place on: fast to make, and good enough for speed."""
 
     def __init__(self, seed=1):
         random = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def letters_of_bytes():
 
 
 def word(i):
-    """Of four small letters and more, another for each number, with a blank before it."""
+    """A word for each number: a blank, then four or more small letters."""
     text = ""
     while i or len(text) < 4:
         i, letter = divmod(i, 26)

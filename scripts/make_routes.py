@@ -24,7 +24,7 @@ NEAR = 1e-4
 
 
 def scores_of(router, outputs, arguments):
-    """What decides for each expert, larger is better: logits, or scores with the bias of the choice."""
+    """The numbers by which experts are chosen, larger is better: logits, or scores with the bias of the choice."""
     logits = outputs[0].double()
     if (logits >= 0).all() and torch.allclose(logits.sum(dim=-1), torch.ones(1).double(), atol=1e-5):
         logits = logits.log()

@@ -100,7 +100,7 @@ def make_tokenizer(tokens):
     neighbours of this vocabulary can join left or right to the same union by different rules, so that the
     order of rules for one union never matters: checked below."""
     vocab = {text: i for i, (_, text) in enumerate(tokens)}
-    words = [text for i, (_, text) in enumerate(tokens) if i >= 259]  # behind <unk>, <s>, </s> and 256 bytes
+    words = [text for i, (_, text) in enumerate(tokens) if i >= 259]  # after <unk>, <s>, </s> and 256 bytes
     merges = []
     for union in sorted(words, key=lambda text: -tokens[vocab[text]][0]):
         rules = [(union[:cut], union[cut:]) for cut in range(1, len(union))
@@ -139,7 +139,7 @@ def write_model(directory, h, tensors, tokenizer, dtype, **more):
         "vocab_size": h["vocab_size"], "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "rope_scaling": None,
         "tie_word_embeddings": True, "attention_bias": False, "bos_token_id": 1, "eos_token_id": 2,
         "torch_dtype": dtype, **more})
-    # It was trained on stories one behind the other, each opened by <s>: that token ends one as well.
+    # It was trained on stories one after the other, each opened by <s>: that token ends a story as well.
     checkpoint.write_json(os.path.join(directory, "generation_config.json"),
                           {"bos_token_id": 1, "eos_token_id": [1, 2]})
     checkpoint.write_json(os.path.join(directory, "tokenizer.json"), tokenizer, indent=None)

@@ -45,7 +45,7 @@ def matched_by(pattern, codes=ALL, text=TEXT):
 
 
 def kept_together(pre_tokenizer, sample):
-    """The code points in pieces of TEXT that the pre-tokenizer does not cut behind `sample`."""
+    """The code points in pieces of TEXT that the pre-tokenizer does not cut off after `sample`."""
     found = set()
     for piece, _ in pre_tokenizer.pre_tokenize_str(TEXT):
         if len(pre_tokenizer.pre_tokenize_str(sample + piece[0])) == 1:
@@ -154,7 +154,7 @@ CASE_WINDOW = 8  # tokenizer/unicode/unicode.h
 
 
 def assert_found(mapping, rows):
-    """What unicode_case() does, which looks at no more than the last few series that begin in front of a code."""
+    """Does as unicode_case(), which looks at no more than the last few series that begin before a code."""
     firsts = [row[0] for row in rows]
     for code, to in mapping.items():
         low = bisect.bisect_right(firsts, code)
@@ -201,7 +201,7 @@ def cased_candidates():
             if other != chr(c):
                 found.add(c)
                 found.update(map(ord, other))
-    # What is younger than Python's tables, by the reference's own properties.
+    # Characters that Python's tables do not have yet, by the reference's own properties.
     found |= matched_by(r"\p{Lu}") | matched_by(r"\p{Ll}") | matched_by(r"\p{Lt}") | matched_by(r"\p{Cased}")
     return sorted(found)
 

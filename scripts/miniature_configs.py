@@ -51,7 +51,7 @@ def phi3(**config):
 
 
 def gemma(**config):
-    """What Gemma 2 and 3 have in common. Neither hidden / heads nor head_dim is the scale of scores."""
+    """The members that Gemma 2 and 3 share. Neither hidden / heads nor head_dim is the scale of scores."""
     return llama(**{"hidden_activation": "gelu_pytorch_tanh", "head_dim": 32, "query_pre_attn_scalar": 24,
                     "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
                     "num_hidden_layers": 4, "sliding_window": 16, "attention_bias": False, **config})
@@ -162,7 +162,7 @@ def granite_swa(**config):
 
 
 def lfm(**config):
-    """What LFM2 and LFM3 have in common: short convolutions beside attention."""
+    """The members that LFM2 and LFM3 share: short convolutions beside attention."""
     config = llama(**{"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1,
                       "norm_eps": 1e-05, "pad_token_id": 96, "torch_dtype": "bfloat16", **config})
     return {key: value for key, value in config.items() if key not in ("rms_norm_eps", "hidden_act")}
@@ -196,7 +196,7 @@ def muse_glimmer(**config):
 
 
 def with_vision(architecture, model_type, text, vision, **config):
-    """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
+    """A model of several parts. One is `text`; the others have a config and no weights but one tensor."""
     moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
     text = {key: value for key, value in text.items() if key not in ("architectures", "tie_word_embeddings")}
     outer = {key: text.pop(key) for key in moved if key in text}

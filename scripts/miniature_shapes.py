@@ -25,7 +25,7 @@ def has_experts(config, layer):
 
 
 def shared_width(config):
-    """Of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
+    """The width of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
     if config["model_type"] == "glm4_moe":
         return config["n_shared_experts"] * config["moe_intermediate_size"]
     if config["model_type"] == "ernie4_5_moe":
@@ -59,7 +59,7 @@ def is_gemma4(config):
 
 
 def is_full(config, layer):
-    """Of Gemma 4: whether a layer has no window."""
+    """True if a layer of Gemma 4 has no window."""
     types = config.get("layer_types")
     return layer + 1 == config["num_hidden_layers"] or (
         types[layer] == "full_attention" if types else (layer + 1) % 6 == 0)

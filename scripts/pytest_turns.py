@@ -1,9 +1,9 @@
 """pytest_turns.py - a plugin by which several pytests over the same tests take them in turns: each runs the next that
 none of them has taken, until there is none left.
 
-Called by run_tests.py, as `pytest -p pytest_turns`. What is taken is a file in the folder PYTEST_TURNS, which only one
-of them can create. A test is taken before the one ahead of it runs, since pytest must know which of its fixtures the
-next one needs too.
+Called by run_tests.py, as `pytest -p pytest_turns`. To take a test is to create its file in the folder PYTEST_TURNS,
+which only one of them can do. A test is taken before the one ahead of it runs, since pytest must know which fixtures
+the next one needs too.
 """
 import hashlib
 import os
@@ -11,7 +11,7 @@ import pathlib
 
 
 def taken(items):
-    """Those of the items that nobody took before, as they are asked for."""
+    """Yields the items that no other pytest has taken, and takes each when it is asked for."""
     folder = pathlib.Path(os.environ["PYTEST_TURNS"])
     for item in items:
         try:
@@ -22,7 +22,7 @@ def taken(items):
 
 
 def pytest_runtestloop(session):
-    """As pytest's own, which this leaves what could not be collected to."""
+    """As pytest's own loop, which still reports tests that could not be collected."""
     if session.testsfailed or session.config.option.collectonly:
         return None
     items = taken(session.items)

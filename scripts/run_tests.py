@@ -7,7 +7,7 @@ are cores, and half as many more. Then as many pytests run over test/ with AUK=B
 another program): tests of terminals and signals mostly wait. The pytests take the tests in turns (pytest_turns.py), so
 that all are done at about the same time. Skipped tests are named,
 failed ones shown whole. The last lines are one "N skipped: REASON" for each reason and "N passed, N failed, N skipped".
-A program that crashes, that runs fewer tests than it announced, or that leaves a sanitizer's report behind (see
+A program that crashes, that runs fewer tests than it announced, or that leaves a sanitizer's report (see
 Reports) is a failure even where every test in it passed, and so is a run in which no test passed.
 """
 import ast
@@ -53,8 +53,8 @@ class Totals:
 
 
 class Progress:
-    """What is done, in a line that the next one overwrites, where standard output is a terminal. There passed programs
-    and skipped tests are not listed; the reasons are counted at the end as everywhere."""
+    """On a terminal: how much is done, in a line that the next one overwrites. Passed programs and skipped tests are
+    not listed then; the reasons are counted at the end in any case."""
 
     def __init__(self, turns, n_programs):
         self.on = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -147,7 +147,7 @@ def run_c(program, environment, progress):
 
 
 def why_skipped(element):
-    """Of a file that is skipped as a whole the text has the reason: "('FILE', LINE, 'Skipped: REASON')"."""
+    """The reason. If a file is skipped as a whole, the text has it: "('FILE', LINE, 'Skipped: REASON')"."""
     message = element.get("message", "")
     if message == "collection skipped":
         message = ast.literal_eval(element.text)[2].removeprefix("Skipped: ")

@@ -4,12 +4,12 @@
 # usage: test_gpu.sh BUILD [few] [PART...]      few: what an emulated GPU does in a minute
 #
 #   test_linear, test_attention, test_sample ... the programs of test/cuda (`programs`: all of them), and
-#   pytest                                       test/cuda/test_*.py: these where no part is named
-#   short                                        of those what takes an emulated GPU some two minutes: whole models
-#   fused                                        of those the decode step as one kernel, of one token and of several
+#   pytest                                       test/cuda/test_*.py. Without a PART these two run
+#   short                                        the pytests that take an emulated GPU some two minutes: whole models
+#   fused                                        the pytests of the decode step as one kernel, of one token and several
 #   sweep-1 .. sweep-6                           test_linear over every layer of the models, in six parts
 #   memcheck, racecheck, initcheck, synccheck    compute-sanitizer over whole answers of tiny models
-#   all                                          all of these
+#   all                                          programs, pytest, sweep-* and *check
 #
 # A part that takes more than LIMIT seconds (540; few: 5400), or all that take more than TOTAL (a day), are ended,
 # which is a failure; so is a part of which no test passed and none was skipped. Needs python3 with pytest and numpy.
@@ -19,7 +19,7 @@ build=${1:?usage: test_gpu.sh BUILD [few] [PART...]} size=''
 auk=${AUK:-$build/auk} log=$build/test_gpu.log reasons=$build/test_gpu.skipped
 limit=540 end=$(($(date +%s) + ${TOTAL:-86400}))
 shift
-# An emulated kernel is over in less time than idle threads spin for the next, in the way of those that work.
+# An emulated kernel takes less time than idle threads spin for the next one, and they take cores from those that work.
 [ "${1:-}" != few ] || { size=few limit=5400; export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"; shift; }
 limit=${LIMIT:-$limit}
 programs=
@@ -54,8 +54,8 @@ limited() {
   return $status
 }
 
-# told PART PASSED FAILED SKIPPED [WHY]: adds them up.
-told() {
+# record PART PASSED FAILED SKIPPED [WHY]: adds a part to the totals and to the lines at the end.
+record() {
   # On an emulated GPU nothing is missing that tests of whole models need.
   case $size-$1 in
   few-pytest | few-short | few-fused) needs_one=1 ;;
@@ -76,7 +76,7 @@ run_program() { # PART PROGRAM [ARGUMENT...]
   shift
   if [ ! -x "$1" ]; then
     echo "FAILED: $1 is not built: make gpu-programs"
-    told "$part" 0 1 0 "not built"
+    record "$part" 0 1 0 "not built"
     return
   fi
   limited "$@"
@@ -86,9 +86,9 @@ run_program() { # PART PROGRAM [ARGUMENT...]
   grep -aE '^[0-9]+ skipped: ' "$log" >>"$reasons"
   if [ $status != 0 ] && [ "${f:-0}" = 0 ] || [ -z "$p" ]; then
     echo "FAILED: $* ended with status $status"
-    told "$part" "${p:-0}" $((${f:-0} + 1)) "${s:-0}" "status $status"
+    record "$part" "${p:-0}" $((${f:-0} + 1)) "${s:-0}" "status $status"
   else
-    told "$part" "$p" "${f:-0}" "${s:-0}"
+    record "$part" "$p" "${f:-0}" "${s:-0}"
   fi
 }
 
@@ -102,7 +102,7 @@ run_pytest() { # PART [ARGUMENT...]
   p=$(count passed "$log.summary") f=$(count failed "$log.summary")
   s=$(count skipped "$log.summary")
   [ $status = 0 ] || [ "${f:-0}" != 0 ] || f=1
-  told "$part" "${p:-0}" "${f:-0}" "${s:-0}"
+  record "$part" "${p:-0}" "${f:-0}" "${s:-0}"
 }
 
 # One run under a sanitizer; its findings are its status.
@@ -132,7 +132,7 @@ sanitized_rows() { # TOOL MODEL
 run_sanitizer() { # TOOL
   if ! command -v compute-sanitizer >/dev/null; then
     echo "1 skipped: there is no compute-sanitizer on PATH" >>"$reasons"
-    told "$1" 0 0 1
+    record "$1" 0 0 1
     return
   fi
   p=0 f=0
@@ -143,17 +143,17 @@ run_sanitizer() { # TOOL
       --top-p 0.95 --repeat-penalty 1.1 --no-graphs
     sanitized_rows "$1" $model
   done
-  told "$1" $p $f 0
+  record "$1" $p $f 0
 }
 
 for part; do
   echo "== $part"
   now=$(date +%s)
   part_end=$((now + limit < end ? now + limit : end))
-  [ $part_end -gt "$now" ] || { told "$part" 0 1 0 "no time was left"; continue; }
+  [ $part_end -gt "$now" ] || { record "$part" 0 1 0 "no time was left"; continue; }
   case " $programs $sweeps $sanitizers pytest short fused " in
   *" $part "*) ;;
-  *) echo "FAILED: there is no part $part"; told "$part" 0 1 0 "no such part"; continue ;;
+  *) echo "FAILED: there is no part $part"; record "$part" 0 1 0 "no such part"; continue ;;
   esac
   case $part in
   pytest) run_pytest "$part" ;;

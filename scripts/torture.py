@@ -5,12 +5,12 @@ its own, and every such run must end as the program promises.
 
 PROGRAM is an auk that test/torture/faults.c is linked into, built with sanitizers. For each scenario below and each
 kind of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing until there is none left. --every N: only
-each Nth allocation or call of CUDA, and four times as many of the others, which are few, begun at another place for
-each scenario and kind, since most calls are of loading, which nearly all scenarios have in common. The whole takes
-minutes, CI takes a sample. What must hold:
+each Nth allocation or call of CUDA, and each (N/4)th of the other calls, which are few. The first one differs by
+scenario and kind, since nearly all scenarios share the calls of loading. All of it takes minutes; CI takes a sample.
+These must hold:
 
   - the exit status is a documented one, and not that of a signal or a sanitizer;
-  - a failure is told in one line on standard error that begins with "auk: ", beside what is said there in any case;
+  - a failure gives one line on standard error that begins with "auk: ", beside those that a run without it has;
     standard output is as it is without the fault, or shorter (text that streams cannot be taken back), never
     other bytes;
   - a file that was to be written is whole or not there, and nothing else is left beside it;
@@ -118,7 +118,7 @@ def cached(folder):
 
 
 def complaint(process, files, whole, whole_files):
-    """What is wrong with a run that had a fault, or None."""
+    """A text that says what is wrong with a run that had a fault, or None."""
     notes = whole.stderr.decode(errors="replace").splitlines()  # what the run says of itself in any case
     lines = process.stderr.decode(errors="replace").splitlines()
     told = [line for line in lines if line.startswith("auk: ") and line not in notes]

@@ -7,7 +7,7 @@
 MODEL is a Hugging Face directory (the demo model: models/smollm2-135m-awq), OUT a new folder for the drafter, which
 `auk -m MODEL --draft OUT` takes. First auk answers prompts made of phrases below (half of them with --temp 0), with
 --text that many lines of JSON are read in place of this (`auk --map ... --json`); then transformers computes the
-hidden states of these texts in fp32, and for --minutes one layer is trained with Adam to give the model's own
+hidden states of the texts in fp32, and for --minutes one layer is trained with Adam to give the model's own
 probabilities of the --vocab commonest tokens: of the next token, and twice more from its own state, as EAGLE-3's
 authors do (arXiv 2503.01840, "training-time test"). At the end it prints how often the layer's likeliest token was the
 model's, over texts held back from training. Needs numpy, torch and transformers 5; seeded, but not to the bit the same
@@ -69,7 +69,7 @@ def write_texts(args):
 
 
 def lines_of(args, command, objects, key):
-    """What `auk COMMAND` says to each line of JSON."""
+    """Member `key` of the line of JSON with which `auk COMMAND` answers each object."""
     text = "".join(json.dumps(each) + "\n" for each in objects)
     out = subprocess.run([args.auk, *command, "-m", args.model], input=text.encode(), check=True,
                          stdout=subprocess.PIPE).stdout

@@ -43,8 +43,8 @@ Status device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settin
                            const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream,
                            Error *err);
 
-/* Masks of the sequences `first` to first + n - 1, for device_sampler_pick_rows(); as device_sampler_allow().
- * */
+/* Masks of the sequences `first` to first + n - 1, for device_sampler_pick_rows(): see
+ * device_sampler_allow(). */
 Status device_sampler_allow_all(DeviceSampler *sampler, int first, const uint64_t *masks, int n,
                                 cudaStream_t stream, Error *err);
 
