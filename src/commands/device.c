@@ -35,10 +35,10 @@ const Flag device_flags[] = {
     FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
             "which GPU (default 0); many records also on several: 0,1,2 or all",
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
-    FLAG_STRING(
-        "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
-        "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
-        "that do not fit stay in the host's memory"),
+    FLAG_OF(KIND_STRING, const char *, "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
+            "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
+            "that do not fit stay in the host's memory",
+            .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_memory_is_usual, bool)),
     FLAG_CHOICE("--act", ACT_WORDS, DeviceFlags, act,
                 "GPU: what activations are multiplied as; int8 is less exact, and slower than f16 on Hopper"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
@@ -56,7 +56,7 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
                      : values->kernel                                     ? "--kernel"
                      : values->no_graphs                                  ? "--no-graphs"
                      : values->decode_step                                ? "--decode-step"
-                     : values->gpu_memory                                 ? "--gpu-memory"
+                     : values->gpu_memory && !values->gpu_memory_is_usual ? "--gpu-memory"
                      : values->gpu && !automatic && !values->gpu_is_usual ? "--gpu"
                                                                           : NULL;
   if (!flag) return STATUS_OK;

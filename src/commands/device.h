@@ -11,15 +11,16 @@
 
 /* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begins zeroed. */
 typedef struct {
-  int threads;            /* 0: all cores this process may use */
-  int kv;                 /* KvType */
-  int device;             /* index into "auto|cpu|cuda" */
-  const char *gpu;        /* numbers with commas between them, "all", or NULL */
-  bool gpu_is_usual;      /* from the file of settings: it means nothing on a CPU */
-  bool several_gpus;      /* set by the command: it may be several */
-  int nth;                /* which of several; a device that is not the first (0) loads without notes */
-  const char *gpu_memory; /* a size, or NULL */
-  int act;                /* index into "f16|int8" */
+  int threads;              /* 0: all cores this process may use */
+  int kv;                   /* KvType */
+  int device;               /* index into "auto|cpu|cuda" */
+  const char *gpu;          /* numbers with commas between them, "all", or NULL */
+  bool gpu_is_usual;        /* from the file of settings: it means nothing on a CPU */
+  bool several_gpus;        /* set by the command: it may be several */
+  int nth;                  /* which of several; a device that is not the first (0) loads without notes */
+  const char *gpu_memory;   /* a size, or NULL */
+  bool gpu_memory_is_usual; /* likewise */
+  int act;                  /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */

@@ -153,6 +153,8 @@ static Status run(CommandCall *call, Error *err) {
   if (!starts) return show_all(o->json, &call->out, err);
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
+  /* The call that starts it has checked its flags; those from the file of settings mean nothing on a CPU. */
+  if (o->detached) o->assistant.device.gpu_is_usual = o->assistant.device.gpu_memory_is_usual = true;
   if (o->foreground || o->detached) return hold(&o->assistant, seconds, o->detached, err);
   return start(&o->assistant, seconds, err);
 }

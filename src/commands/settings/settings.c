@@ -15,6 +15,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/did_you_mean.h"
+#include "commands/model_flags.h"
 
 /* --- what can be set */
 
@@ -39,7 +40,9 @@ static const Settable settable[] = {
     {TABLE(sampling_flags),
      "--temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty",
      answer_flags, false},
-    {TABLE(device_flags), "-t, --kv, --device, --gpu", NULL, false},
+    {TABLE(device_flags), "-t, --kv, --device, --gpu, --gpu-memory", NULL, false},
+    {TABLE(guess_flags), "--draft", NULL, true},
+    {TABLE(keep_flags), "--keep", NULL, false},
     {TABLE(cache_flags), "--cache, --cache-limit", NULL, false},
     {TABLE(talk_flags), "--no-history, --no-status, --context-overflow", NULL, false},
     {TABLE(reply_flags), "-u", NULL, false},
@@ -332,17 +335,35 @@ typedef struct {
   bool named;               /* the call names the model, and so the section */
 } Applying;
 
+/* Refuses a name that the call gives if it is no model and probably a section: one that is mistyped, or one
+ * (a->section) that does not say which model it is for. */
+static Status check_name(const Applying *a, const char *name, Error *err) {
+  const Settings *settings = a->settings;
+  Suggestion nearest = suggestion_begin(name, strlen(name));
+  for (size_t i = 0; i < settings->n_sections && a->section < 0; i++)
+    suggestion_consider(&nearest, settings->sections[i], strlen(settings->sections[i]));
+  if ((a->section < 0 && !nearest.word) || strchr(name, '/') || file_exists(name) || model_is_there(name))
+    return STATUS_OK;
+  if (a->section >= 0)
+    return error_set(err, STATUS_USAGE, "%s: the section [%s] needs a line \"m MODEL\": no model is named %s",
+                     settings->path, name, name);
+  return error_set(err, STATUS_MODEL, "%s: no model, and no section of %s; did you mean %s?", name,
+                   settings->path, nearest.word);
+}
+
 /* Chooses the model and its section, and puts the model into the options. */
-static void choose_model(Applying *a) {
+static Status choose_model(Applying *a, Error *err) {
   const char **path, **usual;
-  if (!flags_model(a->parse->interface, a->parse->options, &path, &usual)) return;
+  if (!flags_model(a->parse->interface, a->parse->options, &path, &usual)) return STATUS_OK;
   const SettingLine *above = find_model(a->settings, -1);
   a->named = *path != NULL;
   a->model = a->named ? NULL : above;
   a->section = find_section(a->settings, a->named ? *path : above ? above->value : getenv("AUK_MODEL"));
   const SettingLine *own = a->section >= 0 ? find_model(a->settings, a->section) : NULL;
+  if (a->named && !own) TRY(check_name(a, *path, err));
   if (own) a->model = own;
   if (a->model) *(a->named ? path : usual) = a->model->value;
+  return STATUS_OK;
 }
 
 static bool command_takes(const Interface *interface, const Flag *wanted) {
@@ -397,8 +418,8 @@ Status settings_apply(const Settings *settings, FlagParse *parse, Error *err) {
   a.results = mem_alloc(settings->n_lines, sizeof *a.results, "settings", err);
   if (!a.results) return STATUS_FAILED;
   for (size_t i = 0; i < settings->n_lines; i++) a.results[i] = SET_ABSENT;
-  choose_model(&a);
-  Status status = a.section >= 0 ? apply_lines(&a, a.section, !a.named, err) : STATUS_OK;
+  Status status = choose_model(&a, err);
+  if (status == STATUS_OK && a.section >= 0) status = apply_lines(&a, a.section, !a.named, err);
   if (status == STATUS_OK) status = apply_lines(&a, -1, true, err);
   if (status == STATUS_OK) report(&a);
   free(a.results);

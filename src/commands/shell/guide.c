@@ -40,11 +40,13 @@ static const char settings[] =
     "model and the device, and a cache that is set is not used for --map. With -v auk says what came from "
     "where. --no-config goes without the file.\n"
     "\n"
-    "These can be set: m, in a section also tokenizer, rope-theta and norm-eps; sys, sysf, think, no-think, "
+    "These can be set: m, in a section also tokenizer, rope-theta, norm-eps and draft; sys, sysf, think, "
+    "no-think, "
     "think-budget, "
     "hide-thinking, chat-template; n, c, stop, v, u, keep, plain, no-wrap; temp, top-k, top-p, min-p and the "
     "penalties; t, kv, "
-    "device, gpu; cache, cache-limit; no-history, no-status, context-overflow. Flags that say what one call "
+    "device, gpu, gpu-memory; cache, cache-limit; no-history, no-status, context-overflow. Flags that say "
+    "what one call "
     "is to do (-p, -f, -o, --json, --map) cannot. A mistake in the file is exit status 2, with file and "
     "line.";
 

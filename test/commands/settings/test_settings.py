@@ -119,6 +119,34 @@ def test_sections_are_aliases_and_settings_of_a_model(settings, stories, talker)
     assert name_and_tokens() == ("talker", 5)
 
 
+def test_a_name_that_is_no_model_is_probably_a_section(settings, stories):
+    call = settings(f"m STORIES\n[coder]\nm STORIES\nn 3\n[brief]\nn 2\n[{stories}]\nn 2\n")
+    arguments = ("--raw", "-p", "Once")
+    refused(call("-m", "brief", *arguments),
+            f'{call.path}: the section [brief] needs a line "m MODEL": no model is named brief')
+    process = call("-m", "codr", *arguments)
+    assert (process.returncode, process.stderr.decode()) == (
+        3, f"auk: codr: no model, and no section of {call.path}; did you mean coder?\n")
+    assert b"codr" in call("inspect", "codr").stderr
+    assert answer(call("-m", "coder", *arguments)) != answer(call("-m", stories, *arguments))
+
+
+def test_the_device_the_drafter_and_keeping_can_be_set(settings, stories, tmp_path):
+    call = settings("m mine\ngpu-memory 1G\ntemp 0\nn 8\n[mine]\nm STORIES\ndraft STORIES\n")
+    assert b"draft" in call("--raw", "-p", "Once", "-v", "--device", "cpu").stderr
+    assert answer(call("--raw", "-p", "Once", "--device", "cpu"))  # where 1G means nothing
+    assert b"no vocabulary" in call("--raw", "-p", "Once", "--draft", "no vocabulary").stderr
+    refused(call("--raw", "-p", "Once", "--gpu-memory", "1G", "--device", "cpu"),
+            "--gpu-memory is for GPUs, but this would compute on the CPU")
+    place = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    call = settings("m STORIES\nkeep = 20s\ngpu-memory 1G\ndevice cpu\n")
+    try:
+        answer(call("--raw", "-p", "Once", "-n", 1, env=place))
+        assert json.loads(answer(call("keep", "--json", env=place)))[0]["keep_seconds"] == 20
+    finally:
+        call("keep", "--stop", env=place)
+
+
 def test_paths_begin_at_the_file_or_the_home(settings, talker, stories, tmp_path):
     model = talker()
     call = settings(f"m {model}\nsysf rules.txt\nchat-template chatml\n")
