@@ -1,4 +1,4 @@
-"""What every pytest file here can ask for: the program, the repository, and the larger data where it is.
+"""Fixtures of all pytest files: the program, the repository, and the larger data where it is.
 
 `make test` names the program it built in AUK; a bare `python3 -m pytest test` takes build/auk.
 """
@@ -12,12 +12,13 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# What a test keeps or reads of its own user's: in a folder of the tests, never in the home of whom they run for.
+# Files of the user that a test keeps or reads lie in a folder of the tests, never in the home of the real user.
 HOMES = tempfile.TemporaryDirectory(prefix="auk-tests-")
 for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
     os.environ[variable] = os.path.join(HOMES.name, variable)
 
-# The tests may run under nohup, or behind a shell that ignores interrupts: programs they start must not.
+# The tests may run under nohup, or under a shell that ignores interrupts: programs that they start must not ignore
+# them.
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
     signal.signal(number, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -52,15 +53,15 @@ def has_sanitizers(program):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Tests of the scripts, of which sanitizers in the program see nothing, run once: with the program without them."""
+    """Tests of scripts/ run only with the program without sanitizers, which see nothing of the scripts."""
     if collection_path == ROOT / "test" / "scripts":
         return has_sanitizers(pathlib.Path(program()[-1])) or None
 
 
 @pytest.fixture(scope="session")
 def sanitized(auk):
-    """Whether the program has sanitizers in it, which make it start and run some times as long: where a test does the
-    same often, or much so that time or memory shows, less of it looks at the same there."""
+    """True if the program has sanitizers in it, which make it start and run several times as long. Tests that repeat
+    something, or do much of it to see time or memory, do less of it then."""
     return has_sanitizers(pathlib.Path(auk[-1]))
 
 

@@ -25,7 +25,7 @@ static inline void tell_begin(void) {
   dup2(fileno(told_file), STDERR_FILENO);
 }
 
-/* What was written there, as a string; standard error is as it was. */
+/* Returns the text that was written there; standard error is then as it was before. */
 static inline const char *note_end(void) {
   static char told[1 << 16];
   fflush(stderr);

@@ -92,7 +92,7 @@ static void every_byte_of_a_content_counts(void **state) {
   free(bytes);
 }
 
-/* Of each piece of 1 MiB two hashes, and two of all of these, which know the size too. */
+/* Two hashes of each piece of 1 MiB, and two of all these hashes and the size. */
 static void a_content_is_hashed_piece_by_piece(void **state) {
   (void)state;
   static const uint64_t seed = 0x9E3779B97F4A7C15;
@@ -175,7 +175,7 @@ static void a_change_is_old_after_two_seconds(void **state) {
   }
 }
 
-/* What another program, or a later one of ours, put there under the name of this stamp. */
+/* A file that another program, or a later version of ours, wrote under the name of this stamp. */
 static void a_memory_of_another_kind_or_stamp_is_none(void **state) {
   (void)state;
   const FileStamp stamp = {1, 2, 3, 4, 5}, other = {1, 2, 3, 4, 6};
@@ -272,7 +272,7 @@ static void large_files_are_read_once(void **state) {
   assert_true(remembered);
   assert_int_equal(content_of_file(&file, &look, &again, &known, NULL), STATUS_OK);
   assert_true(known && same(hash, again));
-  /* Another content of the same size, the time of its change put back: only the inode's own time tells. */
+  /* Another content of the same size, the time of its change put back: only the inode's own time shows it. */
   struct stat before;
   stat(path, &before);
   int descriptor = open(path, O_WRONLY);
@@ -286,7 +286,7 @@ static void large_files_are_read_once(void **state) {
   assert_int_equal(file_map(path, STATUS_FAILED, &file, NULL), STATUS_OK);
   assert_int_equal(content_of_file(&file, &look, &again, &known, NULL), STATUS_OK);
   assert_false(known);
-  unlink(path); /* what was mapped is not what is there: nobody may take this hash for that file's */
+  unlink(path); /* the mapped bytes are not those of the file now: its hash must not be theirs */
   assert_int_equal(content_of_file(&file, &read, &again, &known, NULL), STATUS_OK);
   assert_false(known);
   file_unmap(&file);
@@ -333,7 +333,7 @@ static void what_counts_is_when_the_reading_began(void **state) {
     assert_int_equal(content_cache_find(cache, &file.stamp, &hash), late);
   }
   file_unmap(&file);
-  /* What is no longer at its path is not remembered either. */
+  /* A file that is no longer at its path is not remembered either. */
   file = map_holes("other", (16 << 20) + 1);
   unlink(file.path);
   set_clock(file.stamp.status_changed_ns + 100000000000, file.stamp.status_changed_ns + 100000000000);

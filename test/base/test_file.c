@@ -435,7 +435,7 @@ static void input_that_does_not_block_is_waited_for(void **state) {
   }
 }
 
-/* An alarm each millisecond, none of which restarts a call. */
+/* An alarm each millisecond; none of them restarts a call. */
 static void alarms(bool on) {
   struct sigaction action = {.sa_handler = on ? interrupt : SIG_DFL};
   if (on) sigaction(SIGALRM, &action, NULL);
@@ -453,7 +453,7 @@ static void waiting_for_input_can_be_interrupted(void **state) {
   FILE *stream = fdopen(ends[0], "r");
   alarms(true);
   Status opened =
-      file_read(in_directory(own_directory, "fifo"), 100, &text, &err); /* which nobody opens for writing */
+      file_read(in_directory(own_directory, "fifo"), 100, &text, &err); /* no process opens it for writing */
   Status read = stream_read(stream, "pipe", 100, &text, &err);
   alarms(false);
   assert_int_equal(opened, STATUS_INTERRUPTED);
@@ -589,7 +589,7 @@ static int write_into_redirection(void) {
   return status == STATUS_OK ? (int)output_write("3", 1, &err) : (int)status;
 }
 
-/* What a shell redirects output to goes on being that file, from where it has been written to. */
+/* A file to which a shell redirects output stays that file, and is written from its current offset on. */
 static void a_redirected_output_is_written_in_place(void **state) {
   (void)state;
   struct stat before, after;

@@ -359,7 +359,7 @@ static void other_things_than_files_are_refused_by_their_kind(void **state) {
   assert_int_equal(file_refuse_waiting(in_directory(own_directory, "absent"), NULL), STATUS_OK);
 }
 
-/* What is in the buffer already does not count. */
+/* Bytes that are in the buffer already do not count. */
 static void a_text_may_be_as_long_as_the_limit(void **state) {
   (void)state;
   Buffer text = {0};

@@ -172,7 +172,7 @@ static void other_texts_are_refused_with_their_place(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Json *tree;
     Error err = {{0}};
-    char *copy = malloc(cases[i].size + 1); /* exactly as long, so that ASan sees a read behind its end */
+    char *copy = malloc(cases[i].size + 1); /* exactly as long, so that ASan sees a read past its end */
     memcpy(copy, cases[i].text, cases[i].size);
     Status status = json_parse("name", STATUS_MODEL, copy, cases[i].size, NULL, 0, &tree, &err);
     free(copy);
@@ -514,7 +514,7 @@ static void strings_are_written_so_that_they_can_be_read(void **state) {
 
 /* --- duplicate keys in large objects */
 
-/* Of the processor's time, which other programs do not take. */
+/* Processor time, on which other programs have no influence. */
 static double seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

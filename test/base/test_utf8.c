@@ -49,7 +49,7 @@ static int tear_down(void **state) {
 /* How many bytes at text[0..size) are the whole of a character (then *code is it), or 0. */
 static int oracle_whole(const unsigned char *text, size_t size, uint32_t *code) {
   for (int length = 1; length <= 4 && (size_t)length <= size; length++) {
-    /* the only code these bytes can encode: the bits behind the length's mark */
+    /* the only code these bytes can encode: the bits after the length's mark */
     uint32_t value = length == 1 ? text[0] : text[0] & (0x7fu >> length);
     for (int i = 1; i < length; i++) value = value << 6 | (text[i] & 0x3fu);
     unsigned char again[4];

@@ -19,7 +19,7 @@ TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfo
 
 
 class Terminal:
-    """A chat on a terminal. What it writes is text here, escape sequences included."""
+    """A chat on a terminal. Its output is compared as text, escape sequences included."""
 
     def __init__(self, command, environment, rows=24, columns=250):  # wide: no message is broken
         self.child = pexpect.spawn(command[0], command[1:], env=environment, dimensions=(rows, columns),

@@ -1,4 +1,4 @@
-"""What the tests of commands share: the tiny trained model, variations of it, and running the program."""
+"""Shared by the tests of commands: the tiny trained model, variations of it, and running the program."""
 import json
 import os
 import shutil

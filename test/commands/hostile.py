@@ -77,7 +77,7 @@ def gone(name):
 
 
 def sparse(name, size, beginning=b""):
-    """A file of this size, of which nothing but its beginning takes room on a disk."""
+    """A file of this size; only its beginning takes room on a disk."""
 
     def damage(folder):
         put(name, beginning)(folder)

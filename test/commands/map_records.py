@@ -1,4 +1,4 @@
-"""What tests of `auk --map` share: short records, of which one is an error, and what results say besides times."""
+"""Shared by tests of `auk --map`: short records, one of them an error, and results without their times."""
 import json
 
 NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
@@ -13,7 +13,7 @@ def short_records(n, *errors):
 
 
 def short_job(folder, model, n):
-    """The flags of a job of n short records, the eighth of which is an error."""
+    """The flags of a job of n short records; the eighth is an error."""
     (folder / "in").write_text("".join(line + "\n" for line in short_records(n, 7)))
     return ["-m", str(model), "--raw", "-t", "1", "-p", PATTERN, "--map", str(folder / "in"), "-s", "9"]
 

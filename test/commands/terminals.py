@@ -3,7 +3,7 @@ import os
 
 
 def read_all(descriptor):
-    """What comes out of a terminal until its other side is closed."""
+    """All output of a terminal until its other side is closed."""
     parts = []
     while True:
         try:

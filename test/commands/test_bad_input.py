@@ -241,7 +241,7 @@ def interrupt(process, expected=INTERRUPTED, number=signal.SIGINT):
 
 
 def catches_interrupts(process):
-    """Whether its handler is there: until then an interrupt ends it as it would end any program."""
+    """True if its handler is there: until then an interrupt ends it as it would end any program."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"(?m)^SigCgt:\s*(\w+)", status)[1], 16) >> (signal.SIGINT - 1) & 1
 
@@ -304,7 +304,7 @@ def test_the_first_interruption_counts_while_a_text_is_encoded(start, variant, t
 
 
 def has_open_in(process, folder):
-    """Whether the process has a file of this folder open, be it one without a name."""
+    """True if the process has a file of this folder open, even one without a name."""
     for link in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
         try:
             if os.readlink(link).startswith(str(folder)):
@@ -329,7 +329,7 @@ def test_an_interrupted_evaluation_leaves_nothing(start, variant, tmp_path, numb
 
 
 def test_an_interrupted_packing_ends_early(start, stories, tmp_path):
-    """Its writer waits for somebody to empty the fifo; once somebody does, no further tensor is written."""
+    """The writer waits until the fifo is emptied; once it is, no further tensor is written."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     process = start("pack", stories, "-o", fifo)

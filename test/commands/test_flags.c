@@ -240,7 +240,7 @@ static void tables_are_well_formed(void **state) {
 
 /* --- what goes together */
 
-/* Of `auk run`, flags by their first names: which do not go together, and which need one of some others. */
+/* Flags of `auk run` by their first names: which do not go together, and which need one of some others. */
 static const char *const apart[][2] = {
     {"--jsonl-stream", " --json --no-stream --map "},
     {"-x", " --show-thinking "},
@@ -349,7 +349,7 @@ static int put_flag(const Named *named, char **argv, char *word, size_t room) {
   return 2;
 }
 
-/* What `auk run` says of two flags. */
+/* The message of `auk run` for two flags. */
 static Status parse_pair(const Named *a, const Named *b, Error *err) {
   static _Alignas(max_align_t) char options[4096]; /* as large as the command's, or larger */
   char words[2][64], *argv[5] = {(char *)"auk"};
@@ -384,7 +384,7 @@ static void every_pair_of_flags_is_taken_or_refused(void **state) {
   assert_true(n_refused > 400 && n_refused < n * (n - 1) / 2);
 }
 
-/* Of `auk run`: what each number may be, and one step beyond it on both sides. */
+/* For `auk run`: the least and the greatest value of each number, and one step beyond them. */
 static void every_number_has_its_range(void **state) {
   (void)state;
   static const struct {

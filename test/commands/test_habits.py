@@ -1,5 +1,5 @@
-"""What people type who come from other programs, or from a script whose variable is unset: it works, or a line says
-what to type instead; nothing that was given is dropped without a word."""
+"""Lines that people type who know other programs, or that come from a script whose variable is unset: they work, or a
+message says what to type instead; nothing that was given is dropped silently."""
 import json
 import re
 

@@ -1,4 +1,4 @@
-"""What auk says of itself, and to whom mistypes a word."""
+"""The help that auk prints, and its messages for mistyped words."""
 import re
 
 import pytest

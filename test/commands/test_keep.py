@@ -186,7 +186,7 @@ def test_a_checkpoint_that_changed_is_loaded_anew(keeper, tmp_path):
 
 
 def test_it_lets_go_of_the_call(keeper):
-    """What reads the first call's output sees its end, and nothing else of the call is held."""
+    """A reader of the first call's output sees its end, and nothing else of the call is held."""
     first = keeper.ask("-p", "x", "-n", "1", "--keep", "20s")  # returns: both pipes ended
     assert first.returncode == 0
     pid = keeper.pid()
@@ -229,7 +229,7 @@ def test_a_stale_socket_is_none(keeper):
 
 @pytest.fixture
 def endless(keeper):
-    """endless(flag, ...): a call in the middle of its answers, of which there are many."""
+    """endless(flag, ...): a call in the middle of its many answers."""
     calls = []
 
     def begin(*flags):
@@ -323,7 +323,8 @@ AS_ANOTHER = "import os, socket, sys; os.setuid(%d); s = socket.socket(socket.AF
 
 @pytest.fixture
 def open_place(keeper):
-    """The path of a holder's socket that everybody may connect to, and its directory, which everybody may write to."""
+    """The path of a holder's socket to which every user may connect, and its directory, to which every user may
+    write."""
     keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
     folder = os.path.join(keeper.folder, "auk")
     path, = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".sock")]
@@ -408,7 +409,7 @@ def test_memory_is_given_to_who_needs_it(keeper, variant):
 
 
 def test_many_calls_killed_at_random(keeper):
-    """Each call that lived has the bytes it would have without; none hangs; in the end nobody is connected."""
+    """Each call that lived has the bytes it would have without; none hangs; in the end no call is connected."""
     draw = random.Random(SEED)
     kinds = [CALLS[i] for i in (1, 4, 7, 8, 9, 12, 13)]
     records = b"dog\ncat\nbig red ball\nLily\nTim\n"

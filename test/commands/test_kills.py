@@ -1,7 +1,7 @@
-"""SIGKILL at random moments: `auk --map --resume` in each form of results, and `auk pack`. Gone on with, or done again,
-they come to what they come to undisturbed: nothing is lost, nothing is there twice, and no other file is left.
+"""SIGKILL at random moments: `auk --map --resume` in each form of results, and `auk pack`. Continued, or done again,
+they give what they give without kills: nothing is lost, nothing is there twice, and no other file is left.
 
-AUK_KILLS=200 makes so many kills in all (default 12), AUK_KILLS_SEED=N draws other moments; a failure tells its seed.
+AUK_KILLS=200 makes so many kills in all (default 12), AUK_KILLS_SEED=N draws other moments; a failure prints its seed.
 """
 import os
 import random

@@ -26,7 +26,7 @@ def place(auk, stories):
 
 
 def may_run_as_nobody(program):
-    """Whether root can become another user, and that one reach the program."""
+    """True if root can become another user, and that user can run the program."""
     try:
         return subprocess.run([program, "--version"], preexec_fn=lambda: os.setuid(NOBODY), capture_output=True,
                               timeout=60, check=False).returncode == 0

@@ -83,7 +83,7 @@ def test_a_byte_order_mark_is_no_text(answer, tmp_path):
 
 
 def test_no_text_of_a_prompt_has_a_byte_order_mark_before_it(answer, tmp_path):
-    """Of several texts, too: each of them may come from an editor that puts one there."""
+    """The same of several texts: each may come from an editor that puts one there."""
     mark = b"\xef\xbb\xbf"
     for i, text in enumerate((mark + b"One day,\n", mark + b"Tim saw\n", b"a \xef\xbb\xbf dog\n", mark)):
         (tmp_path / str(i)).write_bytes(text)
@@ -232,7 +232,7 @@ def test_not_streaming_writes_once_at_the_end(ask, start, endless, answer):
 
 
 def on_terminal(start, *arguments, **options):
-    """What a program writes to a terminal that is its standard output."""
+    """The output of a program whose standard output is a terminal."""
     main, terminal = pty.openpty()
     process = start(*arguments, stdout=terminal, **options)
     os.close(terminal)
@@ -379,7 +379,7 @@ def test_a_prompt_that_cutting_cannot_help_is_refused(ask, long_text):
 
 
 def circles(ids):
-    """Whether the last ids are one passage of n that came back 16 times and for 256 tokens, or for 1,024."""
+    """True if the last ids are one passage of n that came back 16 times and for 256 tokens, or for 1,024."""
     enough = {n: min(max(256, 16 * n), 1024) for n in range(1, 257)}
     return any(len(ids) >= n + back and ids[-back:] == ids[-back - n:-n] for n, back in enough.items())
 
@@ -450,7 +450,7 @@ def fenced(variant):
 def test_the_first_code_block_is_extracted(ask, fenced, tmp_path):
     process = ask("-p", PROMPT, "-n", 60, "-x", "-u", model=fenced)
     assert process.stdout.decode() == " there was a little girl named Lily\n"
-    assert b"end: stop" in process.stderr  # what comes behind the block is not waited for
+    assert b"end: stop" in process.stderr  # auk does not wait for what follows the block
     process = ask("-p", PROMPT, "-n", 60, "-x", "-o", tmp_path / "out", model=fenced)
     assert (tmp_path / "out").read_text() == " there was a little girl named Lily\n"
     process = ask("-p", PROMPT, "-n", 60, "-x", "--no-stream", model=fenced)

@@ -2,8 +2,9 @@
 the page names, write what the page says that it writes, and say nothing else on standard error.
 
 The lines come from the pages themselves. MODEL is a stand-in made of the tiny model, and for README.md also the demo's
-model where `make demo` has put it. What a model says is not looked at, only its form. The lines of a block are typed in
-order, in a small repository that has the files they name. NOT_TYPED lists those that cannot run here, and why.
+model where `make demo` has put it. The text of a model's answers is not compared, only its form. The lines of a block
+are typed in order, in a small repository that has the files they name. NOT_TYPED lists those that cannot run here, and
+why.
 """
 import gzip
 import json
@@ -158,7 +159,8 @@ def pieces_and_the_whole(out):
 
 
 NO_CODE = r"auk: the answer has no fenced code block \(-x\)|auk: the end came within the code block \(.*\)"
-# What a line matches, its exit statuses, its standard output, each line of its standard error. The first row counts.
+# A pattern of lines, their exit statuses, their standard output, each line of their standard error. The first row that
+# matches counts.
 EXPECTED = [
     (r"^export|^source|^(printf|echo) .* >>? |^answer=", (0,), nothing, None),
     (r"--json-schema .*jq \.age", (0,), numbers, None),

@@ -10,7 +10,7 @@ from terminals import read_all
 
 PROMPT = "Once upon a time"
 
-# What transformers makes of the same weights in fp32, greedily, with its first five tokens.
+# The greedy answer of transformers with the same weights in fp32, and its first five tokens.
 STORY = (", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red "
          "ball in the sky. It was a big, red ball. She")
 STORY_IDS = [432, 383, 286, 261, 376]
@@ -165,7 +165,7 @@ def test_stop_strings_end_an_answer_and_are_not_shown(run, answer, stories):
         assert statistics(process)[2] == "stop"
     assert answer("-p", PROMPT, "-n", 60, "--stop", words[30:40], "--stop", words[20:25]).decode() == words[:20]
     assert answer("-p", PROMPT, "-n", 60, "--stop", "zebra\x7f") == text
-    # What could have been the beginning of a stop string is shown when nothing follows.
+    # Text that could have begun a stop string is shown when nothing follows.
     assert answer("-p", PROMPT, "-n", 60, "--stop", words[-5:] + "\x7f") == text
 
 
@@ -223,7 +223,7 @@ def test_seeds_repeat_an_answer(run, answer, stories):
     flags = ["-p", PROMPT, "-n", 40, "--temp", "1.2"]
     assert answer(*flags, "-s", 7) == answer(*flags, "--seed", 7)
     assert len({answer(*flags, "-s", seed) for seed in range(5)}) > 1
-    process = run("-m", stories, "--raw", *flags, "-v")  # no seed: a new one, which is told
+    process = run("-m", stories, "--raw", *flags, "-v")  # no seed: a new one, which -v reports
     seed = int(re.search(rb"seed (\d+)", process.stderr)[1])
     assert answer(*flags, "-s", seed) == process.stdout
     assert len({run("-m", stories, "--raw", *flags).stdout for _ in range(5)}) > 1
@@ -268,7 +268,7 @@ def test_flags_stand_over_the_checkpoint_which_stands_over_nothing(run, stories,
 
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "passive"}, {"GOMP_SPINCOUNT": "7"}])
 def test_waiting_threads_do_not_spin_for_long(start, endless, given):
-    """What the environment says of it counts; where it says nothing, the program does."""
+    """The setting in the environment counts; without one, the program's."""
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
     process = start(*endless, env={**{k: v for k, v in os.environ.items() if k not in names}, **given})
     assert process.stdout.read(1)

@@ -50,7 +50,7 @@ LET_GO = ["#/properties/a/pattern", "#/properties/b/not/pattern", "#/properties/
 
 
 def test_a_lenient_schema_allows_no_less_than_it_says(run, tmp_path):
-    """What holds only without the keywords, and what depends on them, is let go, each with a note."""
+    """Keywords that auk cannot hold to, and those that depend on them, are let go, each with a note."""
     (tmp_path / "lenient.json").write_text(json.dumps(LENIENT))
     refused = run("schema", "--schema", tmp_path / "lenient.json", input=b"1")
     assert refused.returncode == 2 and b"not supported" in refused.stderr

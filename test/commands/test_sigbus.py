@@ -149,7 +149,7 @@ def test_weights_that_are_overwritten_under_a_chat(start, model, tmp_path):
 
 
 def test_weights_that_are_overwritten_under_an_evaluation(start, model, tmp_path):
-    """What is written to the fifo waits for its reader, until after the overwriting."""
+    """Bytes written to the fifo wait for their reader until after the overwriting."""
     fifo, text = tmp_path / "fifo", tmp_path / "text"
     os.mkfifo(fifo)
     text.write_text(LONG)

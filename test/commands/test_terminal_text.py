@@ -123,7 +123,7 @@ def test_a_chat_shows_nothing_to_obey(chat, evil, tmp_path):
         return terminal.child.before
 
     shown = [say("/system"), say("Hi, you."),
-             say(f"/load {tmp_path}/conversation") + terminal.wait("\r\n> "),  # behind the message, shown as if typed
+             say(f"/load {tmp_path}/conversation") + terminal.wait("\r\n> "),  # after the message, shown as if typed
              say("/tokens"), say("/undo"), say(f"/load {tmp_path}/none{BIDIRECTIONAL}"), say(f"/none{BIDIRECTIONAL}")]
     assert [steers(text.replace("\r", "")) for text in shown] == [[]] * len(shown)
     assert all("evil" in shown[i] for i in (0, 3, 4)) and "<U+202E>" in shown[5]

@@ -29,7 +29,7 @@ def test_ids_of_a_text_on_one_line(run, tokenizer):
     assert len(ids) > 2
 
 
-# What the reference (tokenizers 0.23.3) makes of a text with BOS, without, and where special tokens are text too.
+# The ids of the reference (tokenizers 0.23.3) for a text with BOS, without it, and where special tokens are text too.
 TEXTS = [
     ("Once upon a time, \u00e9\U0001f600\n", *["403 407 261 378 432 410 485 243 162 155 131 13"] * 2),
     ("<s>", "1", "410 504 419 505"),

@@ -40,7 +40,7 @@ def refused(process, flag, output, what):
 
 
 def writers(folder):
-    """What writes a file: the arguments, the flag that names it."""
+    """Commands that write a file: the arguments, the flag that names it."""
     (folder / "text").write_text("Once upon a time")
     prompt = ["-p", "Once", "-n", "2"]
     return [(prompt, "-o"), ([*prompt, "--json"], "-o"), (["-p", "Once", "--choose", "a,the"], "-o"),

@@ -31,7 +31,7 @@ static bool has(Lang lang, const char *text) {
 
 /* --- numbers */
 
-/* No two of these differ by less than a double resolves, so that strtod() is exact enough to order them. */
+/* Two that are not equal differ by more than a double resolves, so that strtod() orders them rightly. */
 static void numbers_compare_as_strtod_has_it(void **state) {
   (void)state;
   static const char *const bounds[] = {"0",   "5",     "-5",    "10",   "1.5",  "-0.25", "100",

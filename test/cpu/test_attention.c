@@ -128,7 +128,7 @@ static void check_tile(const Kernels *kernels, const Cache *cache, int n, int gr
         fail_msg("%s, head_dim %zu, pos %d, window %d, query %d: %.9g, not %.9g", kernels->name, dim, pos,
                  window, i, (double)value[(size_t)i * dim + d], want[d]);
     }
-    /* The same bits with nobody beside it. */
+    /* The same bits as when it is computed alone. */
     QueryTile one = {
         .n = 1, .low = {tile.low[i]}, .high = {tile.high[i]}, .cap = cap, .q = q + (size_t)i * dim};
     attend_all(kernels, cache, &one, alone);

@@ -69,7 +69,7 @@ static Linear linear_of(TestModel *t, const Shape *shape, int n_in, int n_out) {
   return linear->linear;
 }
 
-/* What a norm's weights are about: with norm_plus_one, what they multiply by is one more. */
+/* The mean of a norm's weights: with norm_plus_one the factor is one more than the weight. */
 static Vector norm_of(TestModel *t, int n) {
   return vector_of(t, n, t->model.config.norm_plus_one ? 0 : 1, 0.5f);
 }
@@ -507,8 +507,8 @@ static const struct {
 #endif
     {7, 2}};
 
-/* Ours may be as far from exact as fp32's worst roundings, in random directions, bring any logit: 3e-5 to
- * 3e-4 here, with halves of an fp16 cache that then fall to the other side. What is wrong is wrong by 0.1 and
+/* The bound: how far the worst roundings of fp32, in random directions, can move a logit, 3e-5 to 3e-4 here,
+ * with values of an fp16 cache that then round to the other neighbour. A fault moves logits by 0.1 and
  * more. */
 static void check_model(Shape shape) {
   static float logits[N_TOKENS * VOCAB], again[N_TOKENS * VOCAB];

@@ -1,5 +1,5 @@
-/* test_convolution.c - layers with a short convolution of the CPU backend against the same in doubles, in
- * chunks, by several threads, and from states that were kept.
+/* test_convolution.c - short convolutions of the CPU backend against the same in doubles: in chunks, by
+ * several threads, and from kept states.
  *
  * Tolerance: an output is a product of three sums of at most 80 products, each of which errs by some units of
  * 2^-24; outputs of about 1 are held to 1e-4. */

@@ -62,7 +62,7 @@ static void check(int n_in, int n_out, int turn) {
   float *scales = need(out, sizeof *scales), *y = need(MAX_ROWS * MATMUL_COLUMNS, sizeof *y),
         row_scales[MAX_ROWS];
   void *owners[2];
-  fill(plain, numbers, in * out, MAX_ROWS * stride, turn, &seed); /* also what lies behind a row */
+  fill(plain, numbers, in * out, MAX_ROWS * stride, turn, &seed); /* also the bytes after a row */
   for (size_t o = 0; o < out; o++) scales[o] = turn ? 1 : next_float(&seed);
   for (int r = 0; r < MAX_ROWS; r++) row_scales[r] = turn ? 1 : next_float(&seed);
   const Linear w = {.kind = LINEAR_INT8,

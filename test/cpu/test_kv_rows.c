@@ -38,7 +38,7 @@ static void sync_ok(Session *session, const int32_t *ids, int n) {
 typedef struct {
   Session *from;
   int cuts[CUTS]; /* where pieces begin and end: not at multiples of anything */
-  int n_more;     /* tokens that each piece holds behind those that are taken */
+  int n_more;     /* tokens that each piece holds after those that are taken */
 } Pieces;
 
 /* Copies the pieces out of another session. */

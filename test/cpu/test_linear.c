@@ -118,9 +118,9 @@ static void world_free(World *world) {
 
 /* --- exactly */
 
-/* What a matrix makes of a row for one output, and what fp32 may lose of it: a chain over a split, or over
- * 1024 / 4 inputs where it is dense, then joining and the bias (test_product.c). Rounded inputs make sums
- * that are exact. */
+/* The product of a matrix and a row for one output, and the error that fp32 may make: a chain of additions
+ * over a split, or over 1024 / 4 inputs if the matrix is dense, then joining and the bias (test_product.c).
+ * Sums of rounded inputs are exact. */
 static double exact_sum(const World *world, int p, int which, const float *x, int o, double *error) {
   const TestLinear *t = &world->linears[p][which];
   const Linear *w = &t->linear;
@@ -165,7 +165,7 @@ static double exact_output(const World *world, int p, const float *x, int o, dou
 
 /* --- and ours */
 
-/* y: rows of all products, n_out numbers and BEHIND that are nobody's. */
+/* y: rows of all products, each n_out numbers and then BEHIND numbers that must stay as they are. */
 static void our_products(const World *world, const Kernels *kernels, int n_threads, int row, int n_rows,
                          float *y[]) {
   const BackendModel loaded = {.kernels = kernels, .n_threads = n_threads};

@@ -214,7 +214,7 @@ static void fp4_in_groups_of_16_and_32(void **state) {
   }
 }
 
-/* What fp16 can hold beside ordinary numbers arrives as it is. */
+/* Infinities, NaN and subnormal numbers of fp16 arrive as they are. */
 static void special_halves(void **state) {
   (void)state;
   enum { N = 32 };

@@ -1,4 +1,4 @@
-"""What the tests of GPUs share."""
+"""Shared by the tests that need a GPU."""
 import json
 import pathlib
 import subprocess

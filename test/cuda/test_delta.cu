@@ -268,7 +268,8 @@ static Text with_gates(const DeltaConfig &sizes, int n_tokens) {
   return text;
 }
 
-/* Runs the text in steps of these lengths, in turn, as far as the family takes them; the others as plain. */
+/* Runs the text in steps of the given lengths, in turn: by the family if it can take the step, else by
+ * plain. */
 static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps) {
   const size_t floats = delta_state_floats(&t.sizes), cells = t.states[0].size();
   const int out_stride = (t.values + 7) / 8 * 8 + 8;

@@ -703,7 +703,7 @@ static void check_few_narrow(void) {
   only = asked;
 }
 
-/* Whether the next matrix of a sweep belongs to its part: they are dealt out in turn. */
+/* True if the next matrix of a sweep belongs to its part: matrices are dealt out in turn. */
 static bool next_is_ours(void) {
   static int n;
   return n++ % n_parts == part - 1;

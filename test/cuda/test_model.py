@@ -262,7 +262,7 @@ def test_hybrids_go_on_from_kept_states(name, auk, tmp_path):
 
 @pytest.mark.skipif(EMULATED, reason="an emulated GPU counts no context")
 def test_memory_beside_weights_and_cache_is_at_most_600_mb(auk):
-    """On a GPU that nobody else uses: what other programs take would count. The largest steps there are, 2,048 rows."""
+    """Steps of 2,048 rows, the largest. Only on a GPU that no other program uses, since its memory would count."""
     command = [*auk, "bench", "-m", DATA / "configs" / "Qwen3-8B-AWQ", "--dummy-weights", "-p", "2048", "-n", "1",
                "-r", "1", "-v", "--device", "cuda"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)

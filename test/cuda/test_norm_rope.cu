@@ -244,9 +244,9 @@ static Row head_of(const float *from, int head_dim, int rotary, const float *wei
   return head;
 }
 
-/* Two query heads per KV head, n_kv of those; the cache has positions before and after the step's. With norms
- * there are other numbers after each query, as gates are. Pages: the cache has three, the sequence the last
- * and the first of them; row 1 is none. */
+/* n_kv KV heads with two query heads each; the cache has positions before and after the step's. With norms,
+ * other numbers follow each query, as gates do. Pages: the cache has three, and the sequence has the last and
+ * the first of them; row 1 belongs to no sequence. */
 template <class T>
 static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind, int n_kv,
                           int n_tokens, bool paged = false) {

@@ -2,7 +2,7 @@
  * in double; the division of the work among units and tiles; copies of pages.
  *
  * Each case is a step of several sequences at different positions, some of one row and some of many, a row
- * that is none, and pages in a random order, some of them shared. What the sequences do not have is NaN. The
+ * that is none, and pages in a random order, some of them shared. Positions that no sequence has are NaN. The
  * tolerance is that of test_attention.cu. `test_pages few` has fewer cases, for emulated GPUs; prints `N
  * passed, N failed`. */
 #include <cuda_fp16.h>
@@ -68,8 +68,8 @@ template <class T> struct Pool {
            s.head_dim;
   }
 
-  /* Pages in random order; every second sequence shares its first page with the one before if both are full.
-   * */
+  /* Pages in random order; every second sequence shares its first page with the one before if both are
+   * full. */
   Pool(Shape shape, const std::vector<Part> &parts)
       : s(shape), n_pages(count(parts)), k((size_t)n_pages * s.n_kv_heads * KV_PAGE_TOKENS * s.head_dim, 1),
         v(k.host.size(), 1) {
@@ -138,7 +138,7 @@ static void reference(const Pool<T> &pool, const Kind &kind, const __half *q, co
   }
 }
 
-/* A step of these parts as sequences.c describes it. */
+/* A step of the given parts, as sequences.c describes it. */
 struct Step {
   Sequences sequences = {};
   StepRows rows = {};

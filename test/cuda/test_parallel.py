@@ -81,8 +81,8 @@ def test_answers_are_those_of_one_by_one(model, records, check_alike):
 
 
 def test_a_thousand_records_are_answered_as_one_by_one(records, check_alike):
-    """Of a trained model: a token in a thousand is a near tie that is decided otherwise (33 of 1,000 answers of 32
-    tokens on an H200), one in 500 is the bound."""
+    """For a trained model: one token in a thousand is a near tie that is decided otherwise (33 of 1,000 answers of 32
+    tokens on an H200); the bound is one in 500."""
     if EMULATED:
         pytest.skip("an emulated GPU takes minutes")
     lines = [f"{'Once ' * (i % 3)}there was a {'big ' * (i % 7)}dog {i}" for i in range(1000)]

@@ -295,7 +295,7 @@ static StepShape small_shape(void) {
                      .shared_bytes = H200_SHARED};
 }
 
-/* Groups and heads without a kernel, and heads of 64 of which a KV head has an odd number. */
+/* Groups and heads without a kernel, and an odd number of heads of 64 for a KV head. */
 static void forms_without_a_kernel_are_refused(void **state) {
   (void)state;
   const struct {

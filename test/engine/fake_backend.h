@@ -1,6 +1,6 @@
-/* fake_backend.h - a backend in a few lines, for tests of what stands above backends.
+/* fake_backend.h - a backend in a few lines, for tests of the code above backends.
  *
- * Its "model" is a hash: the logits behind a token depend on every token in the cache before it, on their
+ * Its "model" is a hash: the logits after a token depend on every token in the cache before it, on their
  * positions and on the order, so that whatever a session gets wrong about its cache shows in them. The
  * recurrent state of a layer of LAYER_DELTA is all tokens so far: that of another text shows. It checks
  * the promises of backend.h as it is called (positions within the context, rows within the chunk, the order
@@ -220,7 +220,7 @@ static Status fake_norm_experts_residual(BackendState *state, TokenRange range, 
   return error_set(err, STATUS_FAILED, "layer %d has no experts", layer);
 }
 
-/* The logits behind cache[0 .. n): what every layer's cache holds goes in. */
+/* The logits after cache[0 .. n): they depend on the contents of every layer's cache. */
 static void fake_row(int32_t *const *cache, int n, float *logits) {
   uint32_t hash = 2166136261u;
   for (int layer = 0; layer < FAKE_LAYERS; layer++)
@@ -275,7 +275,7 @@ static Status fake_drain(BackendState *state, Error *err) {
   return STATUS_OK;
 }
 
-/* Of one KV head of one number: the key is the token, the value says which layer and position it is of. */
+/* A row of one KV head with one number: the key is the token, the value names its layer and position. */
 static uint16_t fake_tag(int layer, int pos) {
   return (uint16_t)(layer * 20011 + pos * 7 + 1);
 }

@@ -66,7 +66,7 @@ static inline void make_ids(int32_t *ids, int n, int salt) {
   for (int i = 0; i < n; i++) ids[i] = (i * 31 + i / 7 + salt * 13) % FAKE_VOCAB;
 }
 
-/* What a model that never heard of caches says behind ids[0 .. n). */
+/* The logits after ids[0 .. n) of a model without a cache. */
 static inline void whole_logits(const int32_t *ids, int n, float *out) {
   int32_t copy[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {copy, copy, copy};
   memcpy(copy, ids, (size_t)n * sizeof *ids);
@@ -98,7 +98,7 @@ static inline Session *open_long(SessionOptions options) {
   return session;
 }
 
-/* What long_model says behind ids[0 .. n) of a text of n_all tokens. */
+/* The logits of long_model after ids[0 .. n) of a text of n_all tokens. */
 static inline void long_logits(const int32_t *ids, int n, int n_all, float *out) {
   int32_t copy[FAKE_POSITIONS];
   for (int i = 0; i < n; i++) copy[i] = ids[i] + (n_all > SHORT_TEXT ? LONG_TURN : 0);

@@ -37,7 +37,7 @@ typedef struct {
   BatchResult result;
   int n_done;
   bool late;        /* forces tokens in its turn, not in its sink */
-  bool owes, waits; /* it is to force them; it was told to wait */
+  bool owes, waits; /* it is to force them; it was asked to wait */
   int quit_at;
 } Item;
 
@@ -300,9 +300,9 @@ static void each_gets_what_it_gets_alone(void **state) {
   check_many(&long_model, 200, &gpu);
 }
 
-/* Of a record of 3 tokens, whose answer ends by its length, by an end token, by its sink, or whose sink may
- * force tokens: a device's sink gets a token after the next step has begun, unless it may force tokens or the
- * step would be in vain. The step after a sink's end is in vain. */
+/* A record of 3 tokens, whose answer ends by its length, by an end token or by its sink, or whose sink may
+ * force tokens. On a device the sink gets a token after the next step has begun, unless it may force tokens
+ * or the step would be wasted. The step after a sink ends the answer is wasted. */
 static void a_device_computes_while_its_host_works(void **state) {
   (void)state;
   const Backend gpu = like_a_gpu();

@@ -24,8 +24,8 @@ static const SamplerSettings penalised = {.temperature = 3,
                                           .frequency_penalty = 0.25,
                                           .seed = 11};
 
-/* Where a sink forces: behind token `every` - 1, 2 `every` - 1, ... of the model's own (0: nowhere), and
- * first of all where `first` is set. */
+/* Where a sink forces: after token `every` - 1, 2 `every` - 1, ... of the model's own (0: nowhere), and
+ * before all of them if `first` is set. */
 typedef struct {
   int every;
   bool first;
@@ -365,7 +365,7 @@ static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
   session_close(session);
 }
 
-/* Forces three tokens behind the first of its own, and another two once one of the three was handed out. */
+/* Forces three tokens after the model's first one, and another two once one of the three was handed out. */
 static Status change_its_mind(void *user, int32_t id, TokenReply *reply, Error *err) {
   (void)err;
   static const int32_t three[] = {11, 12, 13}, two[] = {21, 22};

@@ -18,7 +18,7 @@ typedef struct {
   Kind kind;
   int32_t ids[FAKE_POSITIONS]; /* [n] prompt and answer */
   int n;
-  int n_told; /* what take() was told of, and checked */
+  int n_told; /* tokens that take() got, and checked */
   uint32_t seed;
 } Oracle;
 

@@ -1,5 +1,6 @@
-/* test_prefix_files.c - the files of a prefix store one by one: their bytes as prefix_file.h draws them, what
- * of them is refused and why, which names in a directory are the store's, and which of those go first. */
+/* test_prefix_files.c - the files of a prefix store one by one: their bytes as prefix_file.h draws them,
+ * which files are refused and why, which names in a directory are the store's, and which files are removed
+ * first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -20,7 +21,7 @@ static const PrefixKind kind = {"abcde", LAYERS, layer_bytes, true, false};
 
 /* --- one file */
 
-/* A file of n tokens behind `start` others, as a store writes it. */
+/* A file of n tokens that follow `start` others, as a store writes it. */
 static char *write_block(const PrefixKind *of, const char *label, int start, int n) {
   static unsigned char data[MOST * TOKENS];
   static int32_t ids[2 * MOST];
@@ -63,8 +64,8 @@ static void assert_u64(const unsigned char *at, uint64_t want) {
   assert_true(got == want);
 }
 
-/* A change of this layout needs another first line of the file, or old files are read as what they are not.
- * */
+/* A change of this layout needs another first line of the file, or old files are read as what they are
+ * not. */
 static void a_file_has_the_bytes_that_are_drawn(void **state) {
   (void)state;
   enum { START = 256, N = 3, KEY = 112, IDS = 120, SUMS = 1160, DATA = 1176, SIZE = 1236 };
@@ -238,7 +239,7 @@ static void a_file_says_of_itself_what_it_is(void **state) {
     assert_memory_equal(summary.label, label, strlen(summary.label));
     unsigned char head[PREFIX_HEADER];
     read_bytes(in_directory(own_directory, "block"), head, sizeof head);
-    assert_int_equal(head[PREFIX_HEADER - 1], 0); /* whoever reads it finds its end */
+    assert_int_equal(head[PREFIX_HEADER - 1], 0); /* its reader finds its end */
   }
   assert_true(prefix_file_summary(write_block(&kind, "", 0, PREFIX_BLOCK), &summary));
   assert_false(prefix_file_summary(write_block(&kind, "", 0, PREFIX_BLOCK + 1), &summary));
@@ -465,7 +466,7 @@ static void what_is_left_of_killed_processes_goes(void **state) {
   assert_int_equal(list.bytes, 10);
   prefix_list_release(&list);
   assert_true(file_exists(in_directory(own_directory, ".auk-1.tmp")));
-  assert_int_equal(shrink(10), 0); /* they are not counted, nor told of */
+  assert_int_equal(shrink(10), 0); /* they are neither counted nor reported */
   assert_false(file_exists(in_directory(own_directory, ".auk-1.tmp")));
   assert_true(file_exists(in_directory(own_directory, ".auk-22.tmp")));
   assert_true(file_exists(in_directory(own_directory, BLOCK_A)));

@@ -207,7 +207,7 @@ static void a_block_is_no_state(void **state) {
   assert_non_null(strstr(notes.last, "no file of keys and values"));
 }
 
-/* Under one key, which tells models apart: what a file says of its sizes is checked all the same. */
+/* All under one key, which normally differs between models: the sizes in a file are checked all the same. */
 static void a_state_of_other_sizes_is_refused(void **state) {
   (void)state;
   static LayerConfig two[FAKE_LAYERS] = {{.kind = LAYER_DELTA}, {.kind = LAYER_DELTA}};

@@ -200,7 +200,7 @@ static void only_what_is_new_is_written(void **state) {
   assert_int_equal(answer("k", ids, 700), 699);
 }
 
-/* What was read and written, in files and bytes; nothing where there is nothing to do. */
+/* Files and bytes that were read and written; none if there is nothing to do. */
 static void reports_count_what_was_read_and_written(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
@@ -415,7 +415,7 @@ static void what_is_no_file_is_not_used(void **state) {
   session_close(session);
   prefix_store_close(store);
 
-  if (geteuid() == 0) { /* a file of somebody else's */
+  if (geteuid() == 0) { /* a file of another user */
     rmdir(copy.path);
     write_file(copy.path, copy.bytes, copy.size);
     assert_int_equal(answer("the key", ids, 600), 599);
@@ -447,7 +447,7 @@ static void ids_decide_and_not_names(void **state) {
   assert_int_equal(answer("k", other, 512), 0);
 }
 
-/* Likewise of a block whose own ids are the same, behind others: its keys are of another text. */
+/* The same for a block whose own ids are equal but follow others: its keys are those of another text. */
 static void ids_before_a_block_decide_too(void **state) {
   (void)state;
   int32_t ids[CONTEXT], other[CONTEXT];
@@ -474,7 +474,7 @@ static void a_damaged_file_is_written_anew(void **state) {
     Copy copy;
     copy_file(&copy, path_of_block(starts[i]));
     copy.bytes[copy.size - 5] ^= 1;
-    if (i > 0) copy.bytes[copy.size - 132 * 4 * FAKE_LAYERS] ^= 1; /* of two layers: told once */
+    if (i > 0) copy.bytes[copy.size - 132 * 4 * FAKE_LAYERS] ^= 1; /* of two layers: reported once */
     write_file(copy.path, copy.bytes, copy.size);
     PrefixStore *store = open_store("k", UINT64_MAX);
     Session *session = open_session(CONTEXT, 1);
@@ -555,7 +555,7 @@ static void live(int salt, uint64_t limit) {
     assert_int_equal(session_sync(session, ids, 600, NULL, NULL, NULL), STATUS_OK);
     assert_holds(session, ids, 600);
     assert_int_equal(prefix_store_save(store, session, 600, &report, NULL), STATUS_OK);
-    assert_int_equal(notes.count, 0); /* nobody ever sees half a file */
+    assert_int_equal(notes.count, 0); /* no reader ever sees half a file */
     session_close(session);
     prefix_store_close(store);
   }

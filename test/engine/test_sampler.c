@@ -527,7 +527,7 @@ static void penalties_change_what_was_seen(void **state) {
   sampler_close(sampler);
 }
 
-/* What is seen comes through each of them, on its own and with the others, in either direction. */
+/* Each penalty counts the seen tokens, alone and with the others, and may lower or raise them. */
 static void every_penalty_counts_by_itself(void **state) {
   (void)state;
   enum { N = 9, STEPS = 60 };

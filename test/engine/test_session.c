@@ -74,7 +74,7 @@ static void a_failed_restore_keeps_what_was_held_and_no_more(void **state) {
   session_close(session);
 }
 
-/* Those of the last token, too; but its logits are made by computing it again. */
+/* The keys of the last token, too; but its logits are made by computing it again. */
 static void restored_keys_are_not_computed_again(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS];
@@ -94,7 +94,7 @@ static void restored_keys_are_not_computed_again(void **state) {
   }
 }
 
-/* What `auk bench -p 2,4,8 -d N` times: rows behind a context are one step, with the logits of the last. */
+/* `auk bench -p 2,4,8 -d N` times this: rows after a context are one step, with the logits of the last. */
 static void a_few_tokens_are_one_step(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS];
@@ -482,8 +482,7 @@ static bool watch_again(void *user, int done, int total) {
   return w->stop_at < 0 || done < w->stop_at;
 }
 
-/* Who watches is told how far it is, and may stop it; what is computed afterwards is as if nothing had been
- * stopped. */
+/* A watcher gets the progress and may stop it; later results are as if nothing had been stopped. */
 static void what_is_computed_again_can_be_stopped(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS];
@@ -583,7 +582,7 @@ static void every_end_is_told(void **state) {
   GenerateResult result = generate_ok(session, (GenerateOptions){.max_tokens = 20}, &heard);
   assert_int_equal(result.reason, FINISH_LENGTH);
   assert_int_equal(heard.n, 20);
-  assert_int_equal(session_length(session), 49); /* nobody asked for what follows the twentieth */
+  assert_int_equal(session_length(session), 49); /* no call asked for what follows the twentieth */
   assert_true(result.first_token_ms >= 0 && result.decode_ms >= 0);
   memcpy(greedy_ids, heard.ids, sizeof greedy_ids);
   for (int i = 0; i < 20; i++) {

@@ -134,7 +134,7 @@ static void windows_hide_what_is_far(void **state) {
   assert_equal(step_cost(&model, KV_F16, 2, 1, 1).bytes, weights + (2 + 2) * kv);
   assert_equal(step_cost(&model, KV_F16, 10, 1, 1).bytes, weights + (10 + 3) * kv);
   assert_equal(step_cost(&model, KV_F16, 10, 1, 1).flop, products + 2 + (11 + 4) * seen);
-  /* Two rows behind two: 3 and 4 positions in both layers, then 4 and no more in the second. */
+  /* Two rows after two: 3 and 4 positions in both layers, then 4 and no more in the second. */
   assert_equal(step_cost(&model, KV_F16, 2, 2, 0).flop, 2 * products + (3 + 4 + 3 + 4) * seen);
   assert_equal(step_cost(&model, KV_F16, 2, 3, 0).flop, 3 * products + (3 + 4 + 5 + 3 + 4 + 4) * seen);
 }
@@ -161,7 +161,7 @@ static void every_kind_of_matrix_is_counted(void **state) {
                        .layers = &layer,
                        .final_norm = {numbers, DTYPE_F32, 12},
                        .head = half};
-  /* Of each group of 32 or 16 weights: an fp16 scale and a zero point as wide as a weight. */
+  /* For each group of 32 or 16 weights an fp16 scale and a zero point as wide as a weight. */
   const double stored = (256 + 16 * 2.5) + (768 + 48 * 3) + (60 + 6 * 4 + 6 * 4) + (42 + 6) + (80 + 10) +
                         (200 + 3 * 2 * 4) + 5 * 4 + 9 * 2;
   const double row = 24, kv = 2 * 2 * 6 * 2, end = 12 * 4 + 42 + 6;

@@ -1,6 +1,7 @@
 /* test_timeline.c - sessions taken through thousands of states in random order: after each call, what a
- * session holds, its logits, its scores and its draws are those of a record that keeps the text alone and
- * works out everything anew. What a call forgets to reset, or resets too much, shows in a later one. */
+ * session holds, its logits, its scores and its draws are those of a record that keeps only the text and
+ * works out everything anew. If a call forgets to reset something, or resets too much, a later call shows
+ * it. */
 #include "session_test.h"
 
 typedef enum {
@@ -18,8 +19,8 @@ typedef enum {
   N_CALLS
 } Call;
 
-/* What the session should be. `notes` are the tokens that the sampler was told of, which after session_keep()
- * or a failure are those of the longer text. */
+/* The state that the session should have. `notes` are the tokens that the sampler has counted, which after
+ * session_keep() or a failure are those of the longer text. */
 typedef struct {
   Session *session;
   const Model *model;
@@ -115,7 +116,7 @@ static bool stop(void *user, int done, int total) {
   return done < s->stop_at;
 }
 
-/* Stopped at the first chunk that ends at or behind a place; at the end there is nothing to stop. */
+/* Stopped at the first chunk that ends at a place or after it; at the end there is nothing to stop. */
 static void call_interrupted(Record *r) {
   int32_t ids[FAKE_POSITIONS];
   const int n = make_text(r, ids), common = common_of(r, ids, n);
@@ -138,7 +139,7 @@ static void suit(Record *r, int n) {
   r->last = false;
 }
 
-/* A drafter of which half of the guesses are made right: the next token then is the guess. */
+/* A drafter; half of its guesses are made right, by taking the guess as the next token. */
 static bool guesses;
 
 static Status propose(void *self, const DraftText *text, int most, Guesses *out, Error *err) {
@@ -188,7 +189,7 @@ static void call_failed_step(Record *r) {
   r->logits = r->last = false;
 }
 
-/* A sampler of its own, told of the whole text and of the draws before. */
+/* A sampler of its own, which knows the whole text and the number of draws before. */
 static int32_t pick(const Record *r, uint64_t draw) {
   float logits[FAKE_VOCAB];
   Sampler *sampler;
@@ -306,7 +307,7 @@ static void call_set(Record *r) {
   r->n_draws = 0;
 }
 
-/* Some tokens ahead of the host, of which some are pulled and the rest dropped. The fake device knows nothing
+/* Some tokens ahead of the host; some of them are pulled and the rest dropped. The fake device knows nothing
  * of what it has picked itself: with penalties there is one at a time. */
 static void call_push(Record *r) {
   if (!session_decodes_async(r->session) || r->notes_differ) return;
@@ -372,7 +373,7 @@ static void walk(const Model *model_of_it, int n_slots, int n_ctx, int chunk, in
   for (int i = 0; i < STEPS; i++) {
     call(&r, (Call)number(&r, N_CALLS));
     check(&r);
-    if (number(&r, 2)) call(&r, DECODE); /* what was told to the sampler shows in a token */
+    if (number(&r, 2)) call(&r, DECODE); /* the notes of the sampler show in a token */
     call_sample(&r);
     check(&r);
   }

@@ -1,4 +1,5 @@
-/* fuzz_ak48.c - any bytes as a packed file. What is taken is written again, and must become the same bytes.
+/* fuzz_ak48.c - any bytes as a packed file. A file that is accepted is written again, and must give the same
+ * bytes.
  *
  * The file is one in memory, opened through /proc/self/fd, beside which there is no config.json. The corpus
  * holds the smallest file with q and k norms and the smallest without, made as models.md, "ak48", says. */

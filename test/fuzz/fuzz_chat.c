@@ -1,5 +1,5 @@
 /* fuzz_chat.c - hostile files that say how a model chats: one of their templates is taken, or they are
- * refused with a message; what is rendered has runs that cover it, each of whole characters.
+ * refused with a message; a rendered text is covered by its runs, each of whole characters.
  *
  * The input is, with NULs between them, tokenizer_config.json, special_tokens_map.json, chat_template.json,
  * chat_template.jinja (each of which is left out where it is empty) and the name of a template. */

@@ -1,7 +1,7 @@
-/* fuzz_json.c - hostile JSON: the tree and the cursor must tell the same of it, and neither may break.
+/* fuzz_json.c - hostile JSON: the tree and the cursor must agree about it, and neither may crash.
  *
  * Checked of every input: json_parse() with and without a tree and with skipped members agree on accepting
- * it; a tree and a cursor over the same text hold the same values; a cursor ends also on what was refused;
+ * it; a tree and a cursor over the same text hold the same values; a cursor ends on refused texts, too;
  * and any bytes that json_write_string() writes are read back, exactly where they were valid UTF-8. */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* fuzz_safetensors.c - any bytes as a .safetensors file. What is taken must hold what safetensors.h promises.
+/* fuzz_safetensors.c - any bytes as a .safetensors file. A file that is accepted must keep the promises of
+ * safetensors.h.
  *
  * The corpus holds a file of two tensors and one with metadata, an empty tensor and a scalar. */
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static void check(const uint8_t *bytes, size_t size) {
   safetensors_close(&file);
 }
 
-/* As it is, and with a header that ends behind the last brace: else the text could hardly change its
+/* As it is, and with a header that ends after the last brace: else the fuzzer could hardly change its
  * length. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   check(bytes, size);

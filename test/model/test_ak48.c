@@ -532,7 +532,7 @@ static void asks_flag_then_config_then_qwen3(void **state) {
   tiny_free(&tiny);
 }
 
-/* Whether Qwen3's values are assumed, and what model_check_known() says. */
+/* Checks whether Qwen3's values are assumed, and the status of model_check_known(). */
 static void assert_known(const char *path, const ModelOverrides *flags, bool assumed, Status status) {
   Error err = {{0}};
   Model *model = open_fine(path, flags);

@@ -1,6 +1,6 @@
 /* test_ak48_limits.c - the packed file at its limits: every field of the header at its least and its largest
- * number, everything that a model can have and the file cannot say, one at a time, and numbers beyond the
- * first chunk that is converted. What whole files look like: test_ak48.c. */
+ * number, every property that a model can have and the file cannot hold, one at a time, and numbers beyond
+ * the first chunk that is converted. test_ak48.c has whole files. */
 #include <math.h>
 
 #include "tiny_checkpoint.h"

@@ -327,7 +327,7 @@ static void what_is_not_known_is_refused_by_name(void **state) {
 
 static const char *const names[] = {"config.json", "quant_config.json", "generation_config.json"};
 
-/* Loads a directory of these texts; NULL: the file is absent. */
+/* Loads a directory with the given texts; NULL: the file is absent. */
 static Status load(const char *config_text, const char *quant, const char *generation, ModelConfig *config,
                    Error *err) {
   const char *texts[] = {config_text, quant, generation};

@@ -196,7 +196,8 @@ static void every_sampling_default_has_its_range(void **state) {
   }
 }
 
-/* What generation_config.json leaves out is neutral, and its tokens are those of config.json. */
+/* Settings that generation_config.json leaves out are neutral; tokens that it leaves out are those of
+ * config.json. */
 static void an_empty_generation_config_changes_nothing(void **state) {
   (void)state;
   static const char *const empty[] = {"{}", "{'eos_token_id': null, 'bos_token_id': null, 'top_k': null}"};
@@ -387,7 +388,7 @@ static void quantisation_is_looked_for_in_three_places(void **state) {
   }
 }
 
-/* What stands beside the text part of several goes before what it says itself. */
+/* A member beside the text part of a model of several parts wins over the same member within it. */
 static void what_is_beside_a_text_part_counts_more(void **state) {
   (void)state;
   ModelConfig c = accepted("{'model_type': 'mistral3', 'bos_token_id': 11, 'eos_token_id': 12, "

@@ -277,7 +277,7 @@ static size_t fp8_scale_bytes(const Linear *linear, size_t n_out) {
   return linear->group == 48 ? n_out / 16 * (((size_t)linear->n_in + 47) / 48) * 4 : 4;
 }
 
-/* A whole matrix of which `linear` is the first layer, and the others where they belong in it. */
+/* A whole matrix: `linear` is its first layer, and the others lie where they belong in it. */
 static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer *layer, int which) {
   const Linear *linear = layer_linear(layer, which);
   const size_t n_in = (size_t)linear->n_in, n = (size_t)layer_linear_stored(config, 0, which).n_out;

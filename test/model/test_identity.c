@@ -121,7 +121,7 @@ static void files_of_the_quantisation_count(void **state) {
     assert_false(same(content_at(directory, NULL), first));
     assert_int_equal(unlink(in_directory(directory, names[i])), 0);
   }
-  /* Of both, AutoAWQ's counts; the other is not even looked at. */
+  /* If both are there, AutoAWQ's counts; the other is not even read. */
   write_text(directory, names[0], texts[0]);
   const ContentHash one = content_at(directory, NULL);
   write_text(directory, names[1], "{\"quant_method\": \"gptq\", \"bits\": 3}");

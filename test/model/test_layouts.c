@@ -416,7 +416,7 @@ static void tensors_say_whether_a_layer_is_quantised(void **state) {
   close_opened(&opened, &tiny);
 }
 
-/* The first q_proj of a model of these sizes has a qweight, of whatever shape. */
+/* The first q_proj of a model of the given sizes has a qweight, of any shape. */
 static void words_refused(int hidden, int n_heads, int head_dim, bool fused, const char *config,
                           const char *part) {
   Tiny tiny;

@@ -186,7 +186,7 @@ static const char *quant_config(const Case *c) {
   return text;
 }
 
-/* One layer, whose matrix m is the stored one of layer m or, fused, of the layers of which m is the first. */
+/* One layer. Its matrix m is stored as layer m or, fused, as the matrix that begins with layer m. */
 static void make_model(Tiny *tiny, const Case *c, bool fused) {
   *tiny = (Tiny){.architecture = fused ? "Phi3ForCausalLM" : "LlamaForCausalLM",
                  .model_type = fused ? "phi3" : "llama",
@@ -293,8 +293,8 @@ static LinearKind kind_of(const Case *c) {
   return c->bits == 4 && c->largest_zero < 16 ? LINEAR_AWQ : LINEAR_GROUPED;
 }
 
-/* What model_prepare() allocates for it, and what of the files it no longer needs: models.md, "What is
- * repacked". */
+/* The bytes that model_prepare() allocates for it, and those of the files that it no longer needs: models.md,
+ * "What is repacked". */
 static void add_expected_bytes(const Case *c, const Linear *linear, bool fused_part, size_t *made,
                                size_t *replaced) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
@@ -311,7 +311,7 @@ static void add_expected_bytes(const Case *c, const Linear *linear, bool fused_p
   *replaced += weights;
 }
 
-/* What is in the files as a Linear has it is there at once, and nothing else. */
+/* Numbers that the files store as a Linear has them are there at once, and no others. */
 static void assert_as_opened(const Case *c, const Linear *linear, bool fused) {
   const bool parts = fused && !strstr(linear->name, "o_proj") && !strstr(linear->name, "down_proj");
   const bool in_place = c->method == QUANT_AWQ && c->zeros && strcmp(c->scales, "F16") == 0;

@@ -92,7 +92,7 @@ static void each_producer_is_understood(void **state) {
       {CT("int-quantized", CT_GROUP("8", ", 'group_size': -1")), QUANT_BYTES, 8, -1, true, false},
       {CT("int-quantized", CT_INT8), QUANT_INT8, 8, -1, true, false},
       {CT("dense", CT_GROUP("8", ", 'group_size': -1")), QUANT_NONE, 0, 0, false, false},
-      /* What is said twice, what is said of nothing, and what is left out. */
+      /* Settings that are given twice, settings that change nothing, and settings that are left out. */
       {"{'quant_method': 'awq', 'bits': 4, 'w_bit': 4, 'group_size': 64, 'q_group_size': 64}", QUANT_AWQ, 4,
        64, false, false},
       {"{'quant_method': 'awq', 'sym': true, 'zero_point': true, 'adapter': {}, 'rotation_config': {}}",
@@ -630,7 +630,7 @@ static void rules_have_limits(void **state) {
   config_release(&config);
 }
 
-/* `before`, n times `item` with commas between, and `behind`. */
+/* The text `before`, n times `item` with commas between, and `behind`. */
 static char *repeated(const char *before, const char *item, size_t n, const char *behind) {
   const size_t size = strlen(item);
   char *text = malloc(strlen(before) + n * (size + 1) + strlen(behind) + 1), *at = text;

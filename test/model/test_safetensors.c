@@ -19,7 +19,7 @@ static Buffer make_file(const char *header, size_t header_size, size_t n) {
   return file;
 }
 
-/* Bytes in a block of exactly their size, so that a read behind them is caught by the sanitizer. */
+/* Bytes in a block of exactly their size, so that the sanitizer catches a read past them. */
 static Status parse(const void *bytes, size_t size, Safetensors *file, void **copy, Error *err) {
   *copy = malloc(size ? size : 1);
   if (size) memcpy(*copy, bytes, size);

@@ -285,7 +285,7 @@ static inline void write_config(const Tiny *tiny, const char *directory) {
   write_text(directory, "config.json", text);
 }
 
-/* tensors[from .. to) as one file. `spaces` behind the header move the data to any alignment. */
+/* tensors[from .. to) as one file. `spaces` after the header move the data to any alignment. */
 static inline void write_tensors(const Tiny *tiny, int from, int to, int spaces, const char *directory,
                                  const char *name) {
   Buffer header = {0};
@@ -344,7 +344,7 @@ static inline void assert_refused(const char *path, const ModelOverrides *overri
   for (size_t i = 0; i < n_parts; i++) assert_contains(err.text, parts[i]);
 }
 
-/* Opening must fail with this status and a message that holds all of these parts. */
+/* Opening must fail with the given status and a message that holds all given parts. */
 #define OPEN_REFUSED(path, overrides, expected, ...)                                                         \
   assert_refused(path, overrides, expected, (const char *const[]){__VA_ARGS__},                              \
                  sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def table(root, auk, tmp_path_factory):
-    """table(part, ...): exit status and the cells of each row behind the head."""
+    """table(part, ...): exit status and the cells of each row after the head."""
     folder = tmp_path_factory.mktemp("bench")
     config = json.loads((root / "test" / "data" / "miniatures" / "qwen3-awq" / "config.json").read_text())
     (folder / "configs" / "tiny").mkdir(parents=True)

@@ -39,7 +39,7 @@ class Machine:
             self.tool("sudo", f'echo "sudo" >>{self.log}; exec "$@"')
 
     def body(self, name):
-        """What a tool does that an installation brought, quoted for a double-quoted string of the shell."""
+        """The script of a tool that an installation brings, quoted for a double-quoted string of the shell."""
         make = f'echo GNU Make; [ \\"\\$1\\" = --version ] || echo make \\"\\$@\\" >>{self.log}'
         return make if name == "make" else "exit 0"
 

@@ -91,7 +91,7 @@ static void any_text_comes_back(void **state) {
   cells_release(&cells);
 }
 
-/* What grows without end is no character: time and memory are linear. */
+/* A character does not grow without end: time and memory stay linear. */
 static void heaps_of_accents_are_cut(void **state) {
   (void)state;
   enum { N = 200000 };
@@ -154,7 +154,7 @@ static void what_steers_a_terminal_is_shown_by_name(void **state) {
   cells_release(&cells);
 }
 
-/* What is written for any cell has the columns that it is said to have. */
+/* The text that is written for a cell takes as many columns as the cell says. */
 static void every_cell_is_as_wide_as_what_is_shown_for_it(void **state) {
   (void)state;
   const Cells cells = {0};

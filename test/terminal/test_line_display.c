@@ -124,7 +124,7 @@ static Layout lay_out(const char *prompt, const wchar_t *line, size_t n, size_t 
   return out;
 }
 
-/* Whether rows first .. of the layout stand on the screen from `top` on, and nothing below them. */
+/* True if rows first .. of the layout stand on the screen from `top` on, and nothing below them. */
 static void assert_rows(const Screen *s, const Layout *want, int first, int n, int top, int to_row) {
   for (int i = 0; i < n; i++)
     for (int column = 0; column < s->columns; column++)
@@ -308,8 +308,8 @@ static void a_mark_stands_behind_the_line_and_the_cursor_below(void **state) {
   }
 }
 
-/* Without sequences a row can be written over: a line of one row stands right, the cursor too. A longer
- * one is written anew below, with the cursor behind it. */
+/* Without sequences a row can be written over: a line of one row stands right, the cursor too. A longer one
+ * is written anew below, with the cursor at its end. */
 static void a_plain_terminal_shows_the_line_last(void **state) {
   (void)state;
   for (int k = 0; k < 6; k++) {

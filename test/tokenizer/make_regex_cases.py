@@ -248,7 +248,7 @@ CASES = [
 ]
 
 
-# A character of each category, of the scripts that have a code, and of what the flags and brackets tell apart.
+# A character of each category, of the scripts that have a code, and those that flags and brackets distinguish.
 ALL_KINDS = (
     "aAǅʰª中Ⅷⅷ\u0301\u0903\u20dd1٣²½‿-(«»)!+€^¶ \u00a0\u2028\u2029\x01\x85\xad\ue000\u0378_9\t\n"
     "عաবдकሀაαד\u3042アខກᠠကதతབ\u0345ⓐⒶ\u200dF\x7fº"

@@ -184,7 +184,7 @@ BEGINNINGS += [" ", "  ", "a", "ab", "\u01d5"]
 
 
 def origins(rng, n_tokenizers, n_texts):
-    """What "first" of Metaspace takes for the beginning of a text, whatever normalizers did to it."""
+    """The place that "first" of Metaspace takes for the beginning of a text, whatever normalizers did to it."""
     letters = [*"_abesiuABfI012 \n", *map(chr, range(0x300, 0x330)), "é", "\uac00", "\u11a8", "\u1100", "\u1161"]
     vocab = {letter: i for i, letter in enumerate(dict.fromkeys(letters))} | {"<unk>": 99}
     for _ in range(n_tokenizers):

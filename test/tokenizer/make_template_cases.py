@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_template_cases.py - what jinja2 makes of templates: one JSON object a line for test_template.c.
+"""make_template_cases.py - jinja2's results for templates: one JSON object a line, for test_template.c.
 
 usage: make_template_cases.py
 

@@ -1,7 +1,7 @@
 """template_sweeps.py - templates that walk through the edges of each operator, method, filter, test and tag.
 
-Called by: make_template_cases.py, which renders them with jinja2. What succeeds for all its arguments is one
-template that loops over them; what may fail is a template of its own, since a failure ends a rendering."""
+Called by: make_template_cases.py, which renders them with jinja2. Calls that succeed for all arguments are one template
+that loops over them; a call that may fail is a template of its own, since a failure ends a rendering."""
 
 import itertools
 import random

@@ -198,7 +198,7 @@ static Tokenizer *open_plain(const Plain *p) {
   return t;
 }
 
-/* A text of the tokens and their letters, in pieces of which some are trusted. */
+/* A text of the tokens and their letters in pieces; some of these are trusted. */
 static void random_text(Plain *p, uint32_t *random, PromptPiece *pieces, size_t *n_pieces) {
   size_t n = 0;
   while (n < MOST_TEXT - 8) {

@@ -37,7 +37,7 @@ def alphabet():
 
 
 def decoded(auk, tmp_path, parts, texts):
-    """What auk decodes to after encoding each text by a byte-level tokenizer with these parts."""
+    """The texts that auk decodes after encoding each text by a byte-level tokenizer with the given parts."""
     path = tmp_path / "tokenizer.json"
     definition = {
         "version": "1.0",

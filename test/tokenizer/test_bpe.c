@@ -363,7 +363,7 @@ static void unknown_characters(void **state) {
   t = make((Parts){.vocab = vocab}); /* dropped without an unknown token */
   assert_ids(t, "axya", PLAIN, "1 1");
   tokenizer_close(t);
-  /* U+00E9 is C3 A9, both of which exist; one byte of U+00E8, C3 A8, is missing. An unknown token waits
+  /* U+00E9 is C3 A9, and both bytes exist; one byte of U+00E8, C3 A8, is missing. An unknown token waits
    * for the next known character, so the bytes of another one come before it. */
   t = make((Parts){.vocab = vocab,
                    .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true,"});

@@ -26,7 +26,7 @@ static Chat *open_named(const char *name, const Tokenizer *tokenizer) {
 /* --- formats */
 
 /* A conversation that the built-in format covers: plain texts and, if the model's own template would add a
- * system turn, one of those. */
+ * system turn, such a turn. */
 static bool is_plain(const Json *line, bool needs_system) {
   const Json *messages = json_member(line, "messages");
   bool plain = json_member(line, "rendered") && json_count(messages) > 0;
@@ -203,7 +203,7 @@ static void which_template_is_taken(void **state) {
   tokenizer_close(none);
 }
 
-/* Each by its two tokens, both of which must be special; the first format in the list wins. */
+/* Each format by its two tokens, which must both be special; the first format in the list wins. */
 static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) {
   (void)state;
   static const char *const pairs[][3] = {

@@ -273,7 +273,7 @@ static void decoders_make_so_much_and_no_more(void **state) {
     }
 }
 
-/* What one text took is forgotten at its end. */
+/* The bytes that one text took of the limit are given back at its end. */
 static void a_stream_decodes_any_number_of_texts(void **state) {
   (void)state;
   static const char decoder[] =
@@ -355,7 +355,7 @@ static void use_parts(void *user) {
 static void nothing_stays_in_memory(void **state) {
   (void)state;
   Parts parts = full;
-  Tokenizer *t = make(parts); /* it is none of those that are refused */
+  Tokenizer *t = make(parts); /* it is not among those that are refused */
   tokenizer_close(t);
   assert_nothing_stays("a tokenizer", use_parts, &parts);
   parts.options =

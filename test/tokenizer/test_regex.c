@@ -440,7 +440,7 @@ static void matches_of_all_lengths_are_whole(void **state) {
   free(text);
 }
 
-/* Whether a Replace may use it: a pattern that can match no character is refused there. */
+/* True if a Replace may use it: a pattern that can match without a character is refused there. */
 static void what_can_match_nothing_is_known(void **state) {
   (void)state;
   static const struct {
@@ -455,7 +455,7 @@ static void what_can_match_nothing_is_known(void **state) {
   }
 }
 
-/* 20 million characters, the first million of which is a match of half a million callouts. */
+/* 20 million characters; the first million is a match of half a million callouts. */
 static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
   (void)state;
   const size_t n = 20000000, begun = 1000000;

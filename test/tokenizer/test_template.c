@@ -46,7 +46,7 @@ static bool fails_with_its_line(const char *template, size_t size, const Json *v
   return same;
 }
 
-/* Whether the template gives what the reference says. */
+/* True if the template gives the result of the reference. */
 static bool case_holds(const Json *line, const Json *variables) {
   size_t size;
   const char *template = json_string(json_member(line, "template"), &size);
@@ -399,7 +399,7 @@ static void an_interruption_ends_a_rendering(void **state) {
   trusted_text_release(&out);
 }
 
-/* 40,000 variables, the last of which is read repeatedly. */
+/* 40,000 variables; the last one is read repeatedly. */
 static void many_variables_take_their_steps(void **state) {
   (void)state;
   Buffer text = {0};

@@ -92,7 +92,7 @@ FAULTY(cudaOccupancyMaxActiveClusters, BROKEN, (int *n, const void *kernel,
 FAULTY(cudaGetDriverEntryPointByVersion, BROKEN, (const char *symbol, void **function, unsigned version,
        unsigned long long flags, enum cudaDriverEntryPointQueryResult *found), symbol, function, version,
        flags, found)
-/* What a launch with <<<>>> becomes (the toolkit's crt/device_functions.h). */
+/* The function that a launch with <<<>>> calls (the toolkit's crt/device_functions.h). */
 FAULTY(__cudaLaunchKernel, BROKEN, (cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
        size_t shared, cudaStream_t stream), kernel, grid, block, arguments, shared, stream)
 /* clang-format on */

@@ -116,7 +116,7 @@ static void the_context_takes_half_of_the_memory_that_the_weights_leave(void **s
   weights = 5000;
   for (int n_ctx = 1; n_ctx <= MAXIMUM; n_ctx += n_ctx < 9 ? 1 : 399) {
     size_t half = FIXED_BYTES + (size_t)n_ctx * TOKEN_BYTES;
-    /* What is asked for a prompt is had in any case: here less than memory has room for. */
+    /* The context that a prompt needs is taken in any case: here less than memory has room for. */
     size_t n_prompt = n_ctx > 256 ? (size_t)n_ctx - 256 : 0;
     int least = n_ctx < 256 ? 256 : n_ctx;
     free_bytes = weights + 2 * half;
@@ -200,7 +200,7 @@ static void a_context_fits_to_the_last_byte(void **state) {
 
 /* --- loading */
 
-/* Of 1,000 bytes: nothing is drawn twice. */
+/* Pretends to load 1,000 bytes; no state of the bar is drawn twice. */
 static Status load(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err) {
   static const size_t done[] = {0, 9, 10, 24, 25, 500, 509, 999, 1000};
   (void)model, (void)err;

@@ -149,7 +149,7 @@ def test_a_limit_is_in_the_unit_that_it_names(ask, cache):
 
 
 def test_without_a_limit_it_is_10_gib(ask, cache):
-    """What is unused the longest goes where its file and the new one take more: it has no bytes on the disk."""
+    """The oldest file goes if it and the new one are larger together. It is sparse: it takes no room on the disk."""
     old = cache / ("-".join(["0" * 16] * 3) + ".kv")
     for size, kept in (((10 << 30) - (4 << 20), True), (10 << 30, False)):
         shutil.rmtree(cache, ignore_errors=True)
@@ -334,7 +334,7 @@ def test_large_weights_are_read_once_and_known_by_their_content(ask, stories, ca
 
 
 def test_a_checkpoint_that_changes_meanwhile_keeps_nothing(start, variant, cache):
-    """What was computed with some of the old and some of the new bytes belongs to neither."""
+    """Keys and values that were computed with some of the old and some of the new bytes are kept for neither model."""
     model = variant()
     process = start("-m", model, "--raw", "-p", story(6), "-n", "200", "--ignore-eos", "-v", "--cache-dir", cache)
     assert process.stdout.read(1)

@@ -60,7 +60,7 @@ static void one_that_is_possible_has_it_all(void **state) {
   assert_near(items[1].probability, 1);
 }
 
-/* exp() of these is 0: what they differ by is what counts. */
+/* exp() of each of them is 0: only their differences count. */
 static void answers_of_many_tokens_have_probabilities_too(void **state) {
   (void)state;
   Choice items[] = {scored("a", -2001, 1000), scored("b", -2000, 1000), scored("c", -2000, 1000)};

@@ -55,7 +55,8 @@ def choices(answers):
 
 
 def assert_scores(found, want):
-    """The same logits in double, of which nine digits are printed: 5e-9 of a sum; the exponentials differ by less."""
+    """The same logits in double, printed with nine digits: an error of 5e-9 of a sum; the exponentials differ by
+    less."""
     assert [score["text"] for score in found["scores"]] == list(want)
     for score, log_p in zip(found["scores"], want.values()):
         assert score["tokens"] == len(log_p)
@@ -205,7 +206,7 @@ def talker(variant):
 @pytest.mark.parametrize("template, behind", [
     (CHAT, "they:"),
     (OPENED, "they: <think>\n\n</think>\n\n"),  # a thought that the template opens is closed, empty
-    (SWITCH, "they:<think>\n\n</think>\n\n"),  # what can be told not to think is told so
+    (SWITCH, "they:<think>\n\n</think>\n\n"),  # a template that can switch thinking off is asked to
 ])
 def test_answers_are_the_assistants_own_words(run, talker, reference, template, behind):
     answers = ["dog", "A dog ran.", " He was happy"]

@@ -51,8 +51,8 @@ static void the_first_block_comes_out(void **state) {
   assert_block("```\n\n\n```", "\n\n");
   assert_block("~~~\na\n```\nb\n~~~\n", "a\n```\nb\n");
   assert_block("````\n```\nx\n```\n````\n", "```\nx\n```\n"); /* only as long a fence ends it */
-  assert_block("```\nx\n`````  \ny", "x\n");                  /* or a longer one, with white space behind */
-  assert_block("```\nx\n``` y\nz\n```\n", "x\n``` y\nz\n");   /* with text behind it is none */
+  assert_block("```\nx\n`````  \ny", "x\n");                  /* or a longer one, with white space after it */
+  assert_block("```\nx\n``` y\nz\n```\n", "x\n``` y\nz\n");   /* with text after it, it is none */
   assert_block("```c\r\nint x;\r\n```\r\n", "int x;\r\n");
   assert_block("```\nx `y` ``z``\n  ``\n```", "x `y` ``z``\n  ``\n");
 }
@@ -63,7 +63,7 @@ static void what_is_no_block_gives_none(void **state) {
   assert_block("no code", NULL);
   assert_block("``\nx\n``\n", NULL);
   assert_block("use ```x``` here\n", NULL);
-  assert_block("```x``` here\nnothing\n", NULL); /* a backtick behind backticks */
+  assert_block("```x``` here\nnothing\n", NULL); /* a backtick after backticks */
   assert_block("text\n```python", NULL);         /* the end comes before the block */
   assert_block("~~ ~\nx\n", NULL);
 }
@@ -91,7 +91,8 @@ static bool is_blank(const char *text, size_t size) {
   return n == size;
 }
 
-/* What code_block.h says of the whole text, line by line; false where there is no block. */
+/* The reference: the block that code_block.h defines, from the whole text, line by line; false: there is
+ * none. */
 static bool plain_block(const char *text, char *block) {
   size_t indent = 0, length = 0;
   char fence = 0;
@@ -142,7 +143,7 @@ static void any_pieces_give_the_same(void **state) {
   }
 }
 
-/* What cannot be the last fence is passed on before its line ends. */
+/* A line that cannot be the last fence is passed on before it ends. */
 static void a_line_streams(void **state) {
   (void)state;
   CodeBlock block = {0};

@@ -1,5 +1,5 @@
 """Drafters that are trained for a model: --draft finds and takes them, changes no text, and refuses in one line those
-that do not fit. What they compute: test/engine/drafters/test_published.c."""
+that do not fit. Their arithmetic is tested in test/engine/drafters/test_published.c."""
 import shutil
 
 import numpy as np

@@ -24,7 +24,7 @@ def call(run, talker, tmp_path):
 
 @pytest.fixture
 def asked(call):
-    """asked(...): the text of the prompt that auk makes of these flags."""
+    """asked(flag, ...): the text of the prompt that auk makes of the flags."""
 
     def text(*arguments, **options):
         process = call(*arguments, "-n", 1, "--json", "--ids", **options)

@@ -63,7 +63,7 @@ static void put_char(char *text, char c) {
   text[1] = 0;
 }
 
-/* What prompt.h says, by two passes: one that looks for a place, one that writes. */
+/* The reference, as prompt.h says it, by two passes: one that looks for a place, one that writes. */
 static void plain_join(const char *text, const char *file, char *out) {
   bool has_place = false;
   *out = 0;
@@ -154,7 +154,8 @@ static void what_a_shell_connects_on_purpose_is_read(void **state) {
   }
 }
 
-/* A person is told soon, a log late, and whoever named standard input not at all. */
+/* The hint that standard input is read comes soon on a terminal, late in a log, and not at all if a flag
+ * names standard input. */
 static void what_is_awaited_for_long_is_told(void **state) {
   (void)state;
   const char *text = "-p";

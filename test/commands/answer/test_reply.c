@@ -1,5 +1,5 @@
-/* test_reply.c - an answer in each form, whole and as it comes; what is said where something is missing; the
- * figures, as the JSON object and the line of -v tell them. */
+/* test_reply.c - an answer in each form, whole and as it comes; the messages where something is missing; the
+ * figures in the JSON object and in the line of -v. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +14,8 @@
 #include "test/directory.h"
 #include "test/standard_streams.h"
 
-/* Of 100 tokens of the prompt 40 were computed, in half a second: 80 each second. The first token of 11 came
- * after a quarter of a second, the 10 others took two seconds: 5 each second. */
+/* 40 of the 100 tokens of the prompt were computed, in half a second: 80 a second. The first of 11 tokens
+ * came after a quarter of a second, the other 10 took two seconds: 5 a second. */
 static const AnswerResult result = {.reason = FINISH_EOS,
                                     .n_prompt = 100,
                                     .n_reused = 60,

@@ -21,7 +21,8 @@ static bool ends_with(const char *text, size_t size, const char *stop) {
   return length <= size && memcmp(text + size - length, stop, length) == 0;
 }
 
-/* How much of text[0..size) may be shown: up to the match that is complete first, the longest of those. */
+/* How much of text[0..size) may be shown: up to the match that is complete first; if several are complete at
+ * once, the longest. */
 static size_t shown_of_all(const char *text, size_t size, const char *const *stops, size_t n, bool *stopped) {
   for (size_t end = 1; end <= size; end++) {
     size_t longest = 0;

@@ -1,5 +1,5 @@
-/* test_thinking.c - thoughts told from answers: random texts in random pieces against a search of the whole
- * text at once, and what must be passed on at once. */
+/* test_thinking.c - how thoughts are separated from answers: random texts in random pieces against a search
+ * of the whole text, and text that must be passed on at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static const char *skip_space(const char *text) {
   return text + strspn(text, " \t\r\n");
 }
 
-/* What thinking.h says of the whole text, in the plainest way. */
+/* The reference: what thinking.h defines, from the whole text at once. */
 static void split(const char *text, bool inside, char *thought, char *answer) {
   const char *open = "<t>", *close = "</t>", *from = text;
   *thought = *answer = 0;
@@ -103,7 +103,7 @@ static void marks_count_at_the_beginning_only(void **state) {
   assert_split("<think>\nwhy?\n</think>\n\nSo.\n", false, "why?", "So.\n");
   assert_split("\nwhy?\n</think>\n\nSo.", true, "why?", "So.");
   assert_split("<think>\n\n</think>\n\nSo.", false, "", "So.");
-  assert_split("</think>\n\nSo.", false, "", "So."); /* ends what nobody saw begin */
+  assert_split("</think>\n\nSo.", false, "", "So."); /* an end without a beginning */
   assert_split("Write <think> and </think>.", false, "", "Write <think> and </think>.");
   assert_split("<think>a</think> b </think> c <think>", false, "a", "b </think> c <think>");
   assert_split("<think>a <think> b</think>c", false, "a <think> b", "c");

@@ -80,7 +80,7 @@ def tell(ask):
 
 @pytest.mark.parametrize("tokenizer", [marked(False), marked(True), spelled], ids=["added", "special", "spelled"])
 def test_a_thought_is_not_the_answer(ask, tell, tokenizer):
-    """Whether a mark is an added token, a special one, which has no text otherwise, or text."""
+    """The mark is an added token, a special token (which has no text otherwise), or ordinary text."""
     process = ask(tokenizer=tokenizer)
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout.decode().startswith("She loved to play outside in the sunshine")

@@ -68,7 +68,7 @@ static void cut_one(const Tokenizer *tokenizer, uint64_t *random) {
     assert_true(ids.count <= truncator.room);
     /* As much as fits is kept: less than one character more in each place, which is 4 tokens at most. */
     assert_true(truncator.room - ids.count < 8 * prompt.n_places);
-    /* What is left is the text without the bytes that are told, on borders of characters, and what was
+    /* The rest is the text without the reported bytes, cut at borders of characters, and it is what was
      * encoded. */
     assert_true(cut.begin <= cut.end && cut.end <= size && (truncator.middle || cut.begin == 0));
     assert_int_equal(utf8_valid_prefix(text, cut.begin), cut.begin);
@@ -128,7 +128,7 @@ static void the_middle_is_the_middle(void **state) {
   tokenizer_close(tokenizer);
 }
 
-/* What a tokenizer makes of a text that it changes tells nothing of where its tokens end. */
+/* If a tokenizer changes a text first, its tokens do not show where they end in the text. */
 static void a_tokenizer_may_change_the_text(void **state) {
   (void)state;
   char *vocab = byte_vocab(NULL);

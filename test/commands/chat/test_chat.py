@@ -1,6 +1,6 @@
 """auk chat, as a person at a terminal has it (through a pseudo-terminal), and as a script has it (through pipes).
 
-The model is the tiny one, which writes stories whatever it is told; what is tested is the chat around it.
+The model is the tiny one, which writes stories whatever is said to it; what is tested is the chat around it.
 """
 import json
 import os
@@ -152,7 +152,7 @@ def test_where_it_is_full_the_person_is_asked(chat, saved):
     assert int(counted[1]) > 200
     assert "Not sent" in terminal.say("n")
     assert saved(terminal) == before
-    terminal.type("\x1b[A\x1b[A\r")  # behind /save: the message is still there
+    terminal.type("\x1b[A\x1b[A\r")  # after /save: the message is still there
     terminal.wait("[y/n] ")
     told = terminal.say("y")
     assert "forgotten" in told
@@ -292,7 +292,7 @@ def test_a_message_that_fits_nowhere_is_refused_with_both_counts(chat, saved):
     counted = re.search(r"the message has (\d+) tokens with what belongs to it, the context 100", told)
     assert int(counted[1]) > 100
     assert len(saved(terminal)) == 2
-    terminal.type("\x1b[A\x1b[A")  # behind /save
+    terminal.type("\x1b[A\x1b[A")  # after /save
     terminal.wait("word word")
     terminal.type("\x03")
     terminal.ready()

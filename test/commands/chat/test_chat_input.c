@@ -12,7 +12,8 @@
 
 #define Q "\"\"\""
 
-/* What is read: 'l' is a line, 'b' a block, 'e' the end, 'x' a refusal, each with its text behind it. */
+/* The inputs that were read: 'l' is a line, 'b' a block, 'e' the end, 'x' a refusal, each followed by its
+ * text. */
 typedef struct {
   const char *input;
   const char *want[6];

@@ -10,7 +10,7 @@ __all__ = ["chat", "saved", "template"]
 LEFT, HOME, BREAK = "\x1b[D", "\x1b[H", "\x1b\r"
 THREE = f"abcdef{BREAK}gh{BREAK}ijklm"
 
-# What is typed, and the message that it makes; X shows where the cursor was.
+# Keys that are typed, and the message that they make; X shows where the cursor was.
 KEYS = [
     *((f"one two{keys}X", "one twXo") for keys in ("\x1b[D", "\x1bOD", "\x02")),
     *((f"one two{LEFT}{LEFT}{keys}X", "one twXo") for keys in ("\x1b[C", "\x1bOC", "\x06")),
@@ -83,7 +83,7 @@ def test_what_is_higher_than_a_third_of_the_screen_shows_as_a_label(chat, saved,
     terminal = chat("-n", 1, rows=rows, columns=40)
     view = View(terminal, rows, 40)
     view.look(lambda lines: ">" in lines)
-    widest = 40 * most - 2 - 1  # columns behind the prompt: a row that is full is followed by another one
+    widest = 40 * most - 2 - 1  # columns after the prompt: a row that is full is followed by another one
     for text, label in (("\n".join(["x"] * most), None), ("\n".join(["x"] * (most + 1)), f"[{most + 1} lines]"),
                         ("x\n" * most, f"[{most} lines]"), ("é" * widest, None),
                         ("é" * (widest + 1), f"[{widest + 1} characters]"), ("é" * (widest + 1) + "\n",

@@ -1,6 +1,6 @@
 """The line of a chat: editing, pasting, the screen, the terminal's settings, history, pipes beside a person.
 
-The model is the tiny one, which writes stories whatever it is told.
+The model is the tiny one, which writes stories whatever is said to it.
 """
 import json
 import os

@@ -1,6 +1,6 @@
 """How a chat looks: what it begins with, whose text is whose, rows at any width, lists, what is shown again.
 
-The model is the tiny one, which writes stories whatever it is told; some of its tokens are marks of Markdown.
+The model is the tiny one, which writes stories whatever is said to it; some of its tokens are marks of Markdown.
 """
 import re
 

@@ -1,5 +1,5 @@
 /* test_dialogue.c - a chat on the tiny model, without a terminal: when the oldest turns are forgotten and how
- * many, what is told, and that nothing is lost where nothing came. */
+ * many, which messages say so, and that nothing is lost if no answer came. */
 #include "dialogue_test.h"
 
 static void add(Role role, const char *text) {
@@ -29,7 +29,7 @@ static size_t count_tokens(size_t first) {
   return n;
 }
 
-/* A message with which the conversation has so many tokens: the tokenizer has one for each of these words. */
+/* A message that makes the conversation so many tokens long: each of its words is one token. */
 static const char *message_for(size_t n_tokens) {
   static char text[4000];
   *text = 0;
@@ -127,7 +127,7 @@ static size_t tokens_of_turns(size_t n, size_t k) {
   return count_tokens(0) - count_tokens(at);
 }
 
-/* What is left has three quarters of the context to a token, or one more or less. */
+/* The rest takes three quarters of the context, give or take one token. */
 static void as_few_turns_are_forgotten_as_can_be(void **state) {
   (void)state;
   size_t n_tried = 0;
@@ -196,7 +196,7 @@ static void an_answer_that_does_not_come_leaves_every_turn(void **state) {
   end();
 }
 
-/* --- what is told */
+/* --- messages */
 
 /* A conversation that fills so many tokens of the context; what is said of that. */
 static const char *fill_to(size_t used) {
@@ -233,7 +233,7 @@ static void a_context_that_fills_is_told_of_once_a_level(void **state) {
   end();
 }
 
-/* What was told of the turns that are gone is told again. */
+/* The message about turns that are gone comes again. */
 static void a_context_that_fills_again_is_told_of_again(void **state) {
   (void)state;
   Status status;
@@ -274,7 +274,7 @@ static void an_answer_ends_its_line_in_a_pipe(void **state) {
   end();
 }
 
-/* Whatever tokens the mark is made of, and whatever white space the template has behind it. */
+/* Whatever tokens the mark is made of, and whatever white space the template puts after it. */
 static void a_prompt_that_ends_in_an_open_thought_is_answered_with_one(void **state) {
   (void)state;
   static const struct {

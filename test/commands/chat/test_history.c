@@ -123,7 +123,7 @@ static void a_link_leads_to_the_history(void **state) {
   free(path);
 }
 
-/* Of its kind the longest is kept; an entry that a line could not give back is left out. */
+/* The longest entry that can be kept is kept; one that a line of the file cannot hold is left out. */
 static void an_entry_has_its_limit(void **state) {
   (void)state;
   char *path = path_here(), *text = malloc(HISTORY_ENTRY_BYTES + 1);
@@ -161,7 +161,7 @@ static void a_history_has_its_limit(void **state) {
     memset(text, 'y', sizeof text);
     assert_int_equal(history_add(path, text, 63 + more, NULL), STATUS_OK);
     assert_int_equal(stat(path, &kind), 0);
-    /* Of the half, which begins within a line where there is a byte more, the rest of that line goes. */
+    /* The half that is kept begins within a line if the file has a byte more; the rest of that line goes. */
     assert_int_equal(kind.st_size, more ? HISTORY_BYTES / 2 - 63 : HISTORY_BYTES);
     if (more) assert_int_equal(kind.st_mode & 0777, 0600);
     assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
@@ -179,7 +179,7 @@ static Status take_first(void *user, const char *text, size_t size, Error *err) 
   return STATUS_OK;
 }
 
-/* Of a longer file, which another program made, only the end is read. */
+/* If another program made a longer file, only its end is read. */
 static void a_longer_history_is_read_from_its_end(void **state) {
   (void)state;
   enum { N_LINES = HISTORY_BYTES / 64 };

@@ -162,7 +162,7 @@ typedef struct {
   const char *open, *end; /* special tokens */
 } Kind;
 
-/* Of bytes, from SmolLM2: the file is packed. */
+/* A tokenizer of bytes, from SmolLM2: the file is packed. */
 static int open_byte_level(void **state) {
   FILE *pipe = popen("gzip -dc test/data/tokenizers/smollm2/tokenizer.json.gz", "r");
   Buffer text = {0};
@@ -175,7 +175,7 @@ static int open_byte_level(void **state) {
   return good ? 0 : -1;
 }
 
-/* Of SentencePiece's manner, with bytes by their names. */
+/* A tokenizer in SentencePiece's manner, with bytes by their names. */
 static int open_byte_fallback(void **state) {
   static Kind kind = {.open = "<s>", .end = "</s>"};
   *state = &kind;
@@ -209,8 +209,8 @@ static void cut_otherwise(const Tokenizer *t, const IdList *ids, IdList *out) {
   }
 }
 
-/* A model may cut its text in any way, which is not the tokenizer's. What was held is kept whole where the
- * text goes on behind it with a special token, and the text is never another one. */
+/* A model may cut its text in any way, which is not the tokenizer's. The ids that were held are kept whole if
+ * a special token follows their text, and the text is never another one. */
 static void generated_ids_are_kept(void **state) {
   const Kind *kind = *state;
   const Tokenizer *t = kind->tokenizer;

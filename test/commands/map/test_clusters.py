@@ -1,7 +1,6 @@
-"""Records over many processes as clusters start them: tasks of Slurm, of which some are killed, Open MPI's mpirun and
-GNU parallel; and the lines of README.md with these, as they stand there.
-
-The Slurm is one of this test alone: a controller and a node with four GPUs that are none, on the loopback interface.
+"""Records over many processes as clusters start them: tasks of Slurm (some are killed), Open MPI's mpirun and
+GNU parallel; and the lines of README.md with these programs, as they stand there. The test starts a Slurm of its own: a
+controller and a node with four pretended GPUs, on the loopback interface.
 """
 import getpass
 import os

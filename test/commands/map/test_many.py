@@ -92,7 +92,7 @@ def test_an_interruption_leaves_the_first_results_whole(start, many, stories, tm
 
 
 def test_memory_is_bounded_where_the_first_record_takes_longest(many):
-    """Results behind it wait for it, and it for no other."""
+    """Results after it wait for it, and it waits for no other."""
     lines = ["Once upon a time"] + ["Tim"] * 100
     got = many(4, "-n", 100, "--temp", 0, "--stop", ".", lines=lines, status=0).stdout.splitlines()
     assert len(got) == 101 and len(set(got[1:])) == 1

@@ -107,7 +107,7 @@ def test_json_records_give_their_members(map_run, one):
     assert found[1]["text"] == one('Lily saw [1, "x"] {who}')
     assert found[2]["error"] == "the record has no member who"
     assert got.stderr.decode().splitlines() == [
-        "auk: standard input:4: the record has no member who",  # the empty line counts for whoever looks it up
+        "auk: standard input:4: the record has no member who",  # the empty line counts as a line
         "auk: 1 of 3 records are errors",
     ]
 
@@ -171,7 +171,7 @@ def test_an_answer_that_the_context_cuts_is_told(map_run):
 
 
 def test_what_is_computed_once_stays(map_run):
-    """The beginning that records have in common is not prefilled again, long answers behind it or not."""
+    """The beginning that records have in common is not prefilled again, even if long answers came after it."""
     beginning = "One day, a little girl named Lily went to the park with her mom and her dog. "
     found = objects(map_run("-p", beginning + "{}", "--json", "-n", "60", "--ignore-eos", lines=["She", "He", "A cat"]))
     for record in found[1:]:
@@ -182,7 +182,7 @@ fenced = renamed({",": "```sh\n", ".": "\n```\n"})  # a change of tokenizer.json
 
 
 def test_code_blocks_are_extracted_record_by_record(run, variant):
-    """What was held back of one answer is none of the next."""
+    """Text that was held back in one answer does not appear in the next."""
     flags = ["-m", variant(tokenizer=fenced, name="fenced"), "--raw", "-t", 1, "-x", "-n"]
     prompts, lengths = ["Once upon a time", "Tim", "Once upon a time"], (2, 6, 60)
     for n in lengths:
@@ -312,7 +312,7 @@ def resident(pid):
 
 
 def test_memory_does_not_grow_with_the_number_of_records(start, stories, sanitized):
-    """What the second thousand of records adds, less than a page each four: nothing that is kept by record."""
+    """The second thousand of records adds less than a page for each four records: nothing is kept for each record."""
     process = start("-m", stories, "--raw", "-n", "2", "--map-json", "--map", "-", "--json", "-t", "1",
                     "-p", "{who} went", stdin=subprocess.PIPE)
     sizes = []

@@ -52,7 +52,7 @@ static void the_record_stands_where_the_braces_do(void **state) {
   assert_prompt(false, "<{}>", "x", "<x>");
   assert_prompt(false, "{} and {}", "x", "x and x");
   assert_prompt(false, "{}{}", "", "");
-  assert_prompt(false, "Sum up:", "x\ny", "x\ny\nSum up:"); /* as behind standard input */
+  assert_prompt(false, "Sum up:", "x\ny", "x\ny\nSum up:"); /* as after standard input */
   assert_prompt(false, "", "x", "x\n");
 }
 
@@ -83,8 +83,8 @@ static size_t plain_place(bool json, const char *at) {
   return size && at[size] == '}' ? size + 1 : 0;
 }
 
-/* What map_prompt.h says of a pattern that has a place, of the record {"a": "1"} or 1. Returns the number of
- * {}; -1: the record cannot fill it. */
+/* The reference: what map_prompt.h says of a pattern with a place and the record {"a": "1"} or 1. Returns the
+ * number of {}; -1: the record cannot fill it. */
 static int plain_fill(bool json, const char *pattern, char *out, bool *has_place) {
   int n_records = 0;
   bool missing = false;
@@ -281,7 +281,7 @@ static void the_id_is_kept_as_it_is_written(void **state) {
   map_prompt_release(&prompt);
 }
 
-/* What a prompt is used again for: the record before leaves nothing in it. */
+/* A prompt is used again for each record: the record before leaves nothing in it. */
 static void a_record_has_nothing_of_the_one_before_it(void **state) {
   (void)state;
   static const char first[] = "{\"id\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"before\"}]}";

@@ -70,7 +70,7 @@ static void lines_are_what_lies_between_their_ends(void **state) {
   assert_records("", 0, lines, NULL, 0);
   ASSERT_RECORDS("\n", lines, "");
   ASSERT_RECORDS("one\ntwo\n", lines, "one", "two");
-  ASSERT_RECORDS("one\ntwo", lines, "one", "two");         /* no end behind the last */
+  ASSERT_RECORDS("one\ntwo", lines, "one", "two");         /* no end after the last */
   ASSERT_RECORDS("\n\none\n\n", lines, "", "", "one", ""); /* empty lines count */
   ASSERT_RECORDS("one\r\n\r\ntwo\r\r\nthr\ree\r", lines, "one", "", "two\r", "thr\ree");
   ASSERT_RECORDS("\xef\xbb\xbfone\n\xef\xbb\xbftwo", lines, "one",

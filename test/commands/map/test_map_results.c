@@ -29,7 +29,7 @@ static uint64_t input_of(size_t index) {
   return record_hash(RECORD_HASH_START, &index, sizeof index);
 }
 
-/* What the index-th result is: the third is an error. */
+/* Makes the index-th result; the third is an error. */
 static void make_result(ResultsFormat format, size_t index, Buffer *out) {
   /* "\n" begins with a backslash, as an error does. */
   static const char *const texts[N] = {"one", "\ntwo\nlines \\ and\r", "", "\xc3\xa9\t\"", "five"};
@@ -125,8 +125,7 @@ static void cut_anywhere_it_goes_on_to_the_same(void **state) {
         make_result(format, n_whole % N, &result);
         next_end += result.size;
       }
-      /* The hash of the next one may be there, or not, or torn; but for one of those, it was written first.
-       *  */
+      /* The hash of the next result is missing, torn or there: it is written before the result. */
       for (size_t more = 0; more < 3; more++) {
         size_t told = head_size + INPUT_LINE * n_whole + (more == 1 ? 9 : more == 2 ? INPUT_LINE : 0);
         ResultsOptions options = going_on(format);
@@ -247,7 +246,7 @@ static void what_was_begun_before_anything_was_there_goes_on(void **state) {
   Buffer whole = {0}, inputs = {0};
   make_whole(RESULTS_LINES, &whole, &inputs);
   ResultsOptions options = going_on(RESULTS_LINES);
-  for (size_t told = 0; told <= inputs.size; told++) { /* somebody took the results away */
+  for (size_t told = 0; told <= inputs.size; told++) { /* another program took the results away */
     put_file(path, "", 0);
     put_file(inputs_path, inputs.data, told);
     assert_int_equal(go_on(&options, N), 0);

@@ -1,5 +1,5 @@
-/* test_map_settings.c - the lines that tell with what results were made: short and of one line whatever is in
- * them, while their hashes tell all of it. */
+/* test_map_settings.c - the lines that say with which settings results were made: short and one line each
+ * whatever the settings hold, while their hashes cover all of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ static void add(MapSettings *settings, const char *name, const char *value) {
   assert_int_equal(map_settings_add(settings, name, value, strlen(value), NULL, NULL), STATUS_OK);
 }
 
-/* What JSON results say: every value and name counts, and their order; -c alone does not. */
+/* The settings as JSON results have them: every value and name counts, and their order; -c alone does not. */
 static void the_hash_of_all_tells_settings_apart(void **state) {
   (void)state;
   static const char *const sets[][6] = {

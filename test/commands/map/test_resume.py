@@ -166,7 +166,7 @@ def kept(run, talker, tmp_path):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_other_settings_are_refused_by_name(run, kept, tmp_path, name):
-    """What is in the file and what would be added must be of one model and one set of settings."""
+    """The results in the file and those to be added must be of one model and one set of settings."""
     flags, words = SETTINGS[name]
     for form in ([], ["--json"]):
         job = kept(form)
@@ -326,7 +326,7 @@ def test_a_file_that_others_change_gets_no_more_results(begun, run, stories, tmp
 
 
 def test_results_that_are_gone_are_told_of(run, kept, tmp_path):
-    """One that is told of and not there is what a kill between the two writes leaves."""
+    """A kill between the two writes leaves a result that is announced and not there."""
     job, out = kept([]), tmp_path / "out"
     whole = out.read_bytes()
     for n_left, said in ((1, b""), (0, b"auk: %s: 2 of the 2 results that were written are gone: they are made again\n"

@@ -11,7 +11,7 @@ from map_records import DRAWN, short_job, stable
 
 @pytest.fixture
 def job(tmp_path, stories):
-    """A job of 40 short records, one of which is an error: its flags."""
+    """The flags of a job of 40 short records; one of them is an error."""
     return short_job(tmp_path, stories, 40)
 
 
@@ -100,7 +100,7 @@ def test_parts_of_different_runs_are_refused(run, job, tmp_path):
     refused = run(*job, "--resume", out, "--shard", "1/2")  # a shard itself, too, is of one input
     assert refused.returncode == 2 and b"another input than this one (40 records)" in refused.stderr
     given.write_bytes(before)
-    # What is no part at all.
+    # Values that name no part.
     run(*job, "--resume", tmp_path / "whole")
     for path, message in ((tmp_path / "whole", b"not the results of a shard"), (given, b"this is not what --shard"),
                           (tmp_path / "none", b"there is no such file"), (tmp_path, b"no directory of --claim")):

@@ -135,8 +135,8 @@ def bench_json(run, *flags):
 
 
 def test_the_bytes_of_a_step_are_those_that_it_must_read(run, stories):
-    """Of the weights all (the head is the embedding), a row of the embedding for each token, and the keys and values
-    that are there: on average those before the middle of an answer."""
+    """The bytes of a step: all weights (the head is the embedding), a row of the embedding for each token, and the keys
+    and values in the cache: on average those before the middle of an answer."""
     said = json.loads(run("inspect", stories, "--json").stdout)
     weights, row, kv = said["weight_bytes"], 64 * 2, said["kv_bytes_per_token"]["f16"]
     flags = ["-m", stories, "-p", "1,4,400", "-n", 9, "-d", "0,20", "-r", 2]
@@ -249,8 +249,8 @@ def test_every_architecture_goes_without_weights(run, config):
         assert row["weight_bytes"] == report["weight_bytes"] + tables
 
 
-# What the authors publish: layers, hidden, heads and kv heads times head_dim, intermediate, vocabulary, tied head,
-# numbers in a layer's norms of q and k, numbers in its biases.
+# The sizes that the authors publish: layers, hidden, heads and kv heads times head_dim, intermediate, vocabulary, tied
+# head, numbers in a layer's norms of q and k, numbers in its biases.
 REAL = {
     "Qwen3-0.6B-AWQ": (28, 1024, 16 * 128, 8 * 128, 3072, 151936, True, 2 * 128, 0),
     "Qwen3-1.7B-AWQ": (28, 2048, 16 * 128, 8 * 128, 6144, 151936, True, 2 * 128, 0),

@@ -44,7 +44,7 @@ static void a_prefill_is_cut_into_chunks_and_gives_the_last_logits(void **state)
   const Model *model = *state;
   static const MachineRates machines[] = {{.read_gbps = 3, .fp16_tflops = 1000},
                                           {.read_gbps = 1000, .fp16_tflops = 1}};
-  static const int cases[][4] = {/* behind, tokens, chunk, steps */
+  static const int cases[][4] = {/* tokens before, tokens, chunk, steps */
                                  {0, 1, 64, 1},   {0, 64, 64, 1},  {20, 65, 64, 2},
                                  {5, 128, 64, 2}, {0, 130, 64, 3}, {100, 7, 1, 7}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -210,7 +210,7 @@ def test_the_line_has_nine_digits(run, stories, ids):
 
 
 def test_progress_is_told_on_a_terminal_and_taken_off_it(auk, stories, ids):
-    """A line for each 64 tokens of a window; the number is of those before."""
+    """A line for each 64 tokens of a window, with the number of tokens before it."""
     parent, child = os.openpty()
     command = [*auk, "eval", "-m", str(stories), "--ids-file", str(ids[1]), "--window", "150", "-t", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=child, stdin=subprocess.DEVNULL)

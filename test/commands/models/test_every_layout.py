@@ -1,9 +1,9 @@
 """Every architecture in every quantised layout: its miniature in AWQ, stored again as others store the same numbers.
 
-What becomes AWQ's form is the same to the bit; what becomes another has the miniature's own reference (transformers in
-fp32) for its bound, the project's. int8 weights are others than the miniature's, and are compared with the dense
-checkpoint of the numbers that they mean, in fp32. Layouts with references of their own, and groups: test_layouts.py.
-The same on GPUs: test/cuda/test_layouts_of_architectures.py.
+A layout that becomes AWQ's form gives the same bits; another is held to the project's bound against the miniature's own
+reference (transformers in fp32). int8 weights are not the miniature's numbers: they are compared with the dense
+checkpoint of the numbers that they stand for, in fp32. Layouts with references of their own, and groups:
+test_layouts.py. The same on GPUs: test/cuda/test_layouts_of_architectures.py.
 """
 import json
 import pathlib
@@ -58,7 +58,7 @@ def awq_layers(tensors):
 
 
 def others(tensors):
-    """What is no part of a quantised layer's weights."""
+    """Tensors that are no part of a quantised layer's weights."""
     return {name: array for name, array in tensors.items() if name.rpartition(".")[2] not in
             ("qweight", "qzeros", "scales")}
 
@@ -161,7 +161,7 @@ def test_bytes(logits, tmp_path, name, group):
 @pytest.mark.parametrize("name", NAMES)
 def test_rounded_activations(logits, tmp_path, name):
     """They change something, little (a mean KL of 7e-5 to 0.1 as measured), the same however a text is cut into steps.
-    What they have to be: test_layouts.py, test/cpu/test_int8.c."""
+    Their values are tested in test_layouts.py and test/cpu/test_int8.c."""
     config, tensors = read(DATA / "miniatures" / name)
     stored, _ = in_bytes(tensors, -1)
     ids = [i * 7 % 104 for i in range(60)]
@@ -212,7 +212,7 @@ def test_floats(logits, sanitized, tmp_path, name, kind):
 
 
 def fused(tensors, config):
-    """Phi-3's matrices: those of q, k and v one behind the other, and those of gate and up."""
+    """Phi-3's matrices: q, k and v one after the other in one matrix, gate and up in another."""
     stored = dict(tensors)
     for layer in range(config["num_hidden_layers"]):
         for whole, parts in (("self_attn.qkv_proj", "qkv"), ("mlp.gate_up_proj", ("gate", "up"))):

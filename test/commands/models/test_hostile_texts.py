@@ -23,7 +23,7 @@ def model(**changes):
 
 
 def sequence(name, *steps):
-    """Of a normalizer, a pre-tokenizer, ... these steps in a row."""
+    """A normalizer, a pre-tokenizer, ... that does these steps in a row."""
     plural = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders",
               "post_processor": "processors"}[name]
     return tokenizer(**{name: {"type": "Sequence", plural: list(steps)}})

@@ -173,7 +173,7 @@ def test_says_what_the_files_say(run, directory):
 
 
 def with_unit(size):
-    """What a person is told of a number of bytes."""
+    """A number of bytes, as it is printed for people."""
     value, units = size, iter(("KiB", "MiB", "GiB"))
     while value >= 1024:
         value, unit = value / 1024, next(units)
@@ -313,7 +313,7 @@ def experts_of(report):
 
 
 def lines_of(report):
-    """What a person is told, made of what a program is told."""
+    """The report for people, made from the report for programs."""
     norms = {None: "", "heads": ", q and k norms", "whole": ", q and k norms over all heads"}
     n_files = len({tensor["file"] for tensor in report["tensors"]})
     generation, unused = report["generation"], report["unused_tensors"]
@@ -410,7 +410,7 @@ def test_eight_layers_that_are_not_quantised_are_named(run, tmp_path, n_dense):
     assert run("inspect", tmp_path, "--tensors").stdout.decode().splitlines() == lines_of(report)
 
 
-# Of each architecture that is another transformer than Llama: members of the report, and lines for a person.
+# For each architecture whose transformer differs from Llama: members of the JSON report, and lines for people.
 ARITHMETIC = {
     "qwen3-awq": ({"norms": "before", "qk_norm": "heads", "activation": "silu", "attention_cap": None,
                    "runs_on": ["cpu", "cuda"], "cuda_refusal": None}, {"runs on": "CPU and GPU"}),
@@ -497,7 +497,7 @@ def large_checkpoint(folder):
 
 
 def processor_seconds(command):
-    """Of a process that is waited for: what it used itself, however busy the machine is."""
+    """Processor time of a process, which is waited for: the same however busy the machine is."""
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -506,7 +506,7 @@ def processor_seconds(command):
 
 
 def test_a_thousand_tensors_open_in_30_ms(auk, sanitized, tmp_path):
-    """Of processor time beyond that of a program that opens nothing; the best of some runs."""
+    """Processor time beyond that of a program that opens nothing; the best of some runs."""
     assert large_checkpoint(tmp_path) == 1047
     start = min(processor_seconds([*auk, "inspect", "--help"]) for _ in range(5))
     opened = min(processor_seconds([*auk, "inspect", tmp_path]) for _ in range(5))
@@ -579,7 +579,7 @@ def test_writes_that_fail(run):
 
 
 def test_pools_are_those_of_map(run, stories):
-    """Without a flag about memory, --map opens the pool that inspect tells of."""
+    """Without a flag about memory, --map opens the pool that inspect describes."""
     pool = inspect(run, stories)["pools"]["cpu"]
     assert pool["pages"] * pool["page_tokens"] == pool["sequences"] * 512  # a whole context for each
     kv = inspect(run, stories)["kv_bytes_per_token"]["f16"]

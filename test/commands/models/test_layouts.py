@@ -28,7 +28,7 @@ NAMES = sorted(path.name for path in LAYOUTS.iterdir())
 ROUNDED = [name for name in NAMES if "activations" in name]
 GPTQ = [name for name in NAMES if name.startswith("gptq")]
 
-# What "linear layers" begins with and what runs them, of each directory.
+# For each directory: how the line "linear layers" begins, and what runs them.
 AWQ, GPTQ_4, GPTQ_8 = "AutoAWQ gemm, 4 bits", "GPTQ, 4 bits", "GPTQ, 8 bits"
 PACKED = "compressed-tensors pack-quantized, "
 BYTES = "compressed-tensors int-quantized"
@@ -83,7 +83,7 @@ SAYS = {
                    EVERYWHERE),
 }
 WITH_INPUT_SCALES = ["nvfp4-packed", "nvfp4-modelopt", "modelopt-mixed"]  # of activations, which are not rounded
-# What a packed file holds: 4 bits everywhere, as AutoAWQ has them, of architectures whose config it can say.
+# Models that a packed file holds: 4 bits everywhere, as AutoAWQ has them, of architectures whose config it can say.
 PACKABLE = ["awq-symmetric", "autoround-own", "gptq-symmetric", "gptq-asymmetric", "gptq-v2", "packed-4-32",
             "packed-4-128"]
 

@@ -252,8 +252,8 @@ def weigh(folder, files):
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 ONE = {"model.safetensors": 1}
 LONG = "A" * 63
-# What config.json says, further files (of a size, or holding this JSON), what is told of it: architecture, method,
-# bits, group, dtype, context, bytes; and the size in words.
+# config.json, further files (of a size, or holding this JSON), and what the list then says: architecture, method, bits,
+# group, dtype, context, bytes; and the size in words.
 FACTS = {
     "nothing": ({}, {"model.safetensors": 0}, (None, None, None, None, None, None, None), "-"),
     "plain": ({"architectures": ["A", "B"], "model_type": "t", "max_position_embeddings": 77, "torch_dtype": "f",
@@ -366,7 +366,7 @@ def test_only_what_is_being_downloaded_is_on_its_way(hub, call, stories):
 
 
 def test_the_cache_is_listed_by_name(hub, call, stories):
-    """What is no model is passed over, and so is what has no snapshot."""
+    """Folders that hold no model are passed over, and so are those without a snapshot."""
     for name in ("b/z", "b/a", "a", "B/x--y"):
         hub.add(stories, name=name)
     for other in ("datasets--a--b", "models--a b", "models--", "models--c--empty", "models--d--file"):

@@ -31,7 +31,7 @@ typedef struct {
 } Step;
 
 static Step steps[64];
-static int n_steps, n_failing; /* n_failing: calls that may fail, of which the one of number fails_at does */
+static int n_steps, n_failing; /* n_failing: calls so far that may fail; number fails_at does */
 static int fails_at;
 
 static Step *add_step(int kind, const struct stat *info) {
@@ -76,7 +76,7 @@ int linkat(int from_directory, const char *from, int to_directory, const char *t
   return fails() ? -1 : (int)syscall(SYS_linkat, from_directory, from, to_directory, to, flags);
 }
 
-/* What the command says stays unseen: it is run many times. */
+/* Hides the messages of the command, which runs many times. */
 static int pack(int call_that_fails) {
   char output[512];
   snprintf(output, sizeof output, "%s/model.ak48", own_directory);

@@ -9,7 +9,7 @@ import pytest
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 STORIES = DATA / "stories260K-awq"
-# What auk reads beside weights, and copies with them.
+# Files that auk reads beside weights, and copies with them.
 COMPANIONS = ("config.json", "quant_config.json", "quantize_config.json", "hf_quant_config.json",
               "generation_config.json", "tokenizer.json",
               "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
@@ -57,7 +57,7 @@ def test_a_directory_is_packed_or_refused(run, directory, tmp_path):
     assert pack(run, directory, output) == ""
     assert output.stat().st_size == 256 + before["weight_bytes"]
 
-    # What belongs beside it is there, and it is the same model, but for the order of its tensors and their place.
+    # The files that belong beside it are there, and it is the same model, but for the order and place of its tensors.
     copies = sorted(name for name in COMPANIONS if (directory / name).exists())
     assert sorted(os.listdir(tmp_path)) == sorted(["model.ak48", *copies])
     for name in copies:
@@ -205,7 +205,7 @@ def test_files_of_another_model_are_not_replaced(run, variant, tmp_path):
 
 
 def test_what_is_beside_is_compared_before_the_weights_are_read(run, tmp_path):
-    """These weights cannot be packed; that is found after the reading, and is not what is told."""
+    """These weights cannot be packed; but that is found only after reading, and the refusal comes before."""
     model = DATA / "miniatures" / "llama-f32-biases"
     assert b"is not quantised" in run("pack", model, "-o", tmp_path / "alone").stderr
     (tmp_path / "config.json").write_text("{}")

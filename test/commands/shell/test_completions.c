@@ -10,7 +10,7 @@
 
 #include "commands/shell/completions.h"
 
-/* Up to the first aside behind twelve characters, in brackets or after a semicolon. */
+/* Up to the first aside, in brackets or after a semicolon, that begins after more than twelve characters. */
 static void a_help_ends_at_its_first_aside(void **state) {
   (void)state;
   static const char *const cases[][2] = {

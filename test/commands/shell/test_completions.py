@@ -117,7 +117,7 @@ def test_every_flag_of_every_command_is_in_fish(scripts, commands):
 
 @pytest.fixture(scope="module")
 def helps(auk):
-    """Of each command: its flags in order as (spellings, argument, the words of the help), and its usage."""
+    """For each command: its flags in order as (spellings, argument, the words of the help), and its usage."""
     def of(command):
         done = subprocess.run([*auk, command, "--help", "all"], check=True, capture_output=True, timeout=LIMIT_S)
         flags = []
@@ -323,7 +323,7 @@ def test_a_tab_completes(scripts, place, settings, name, flags, prepare):
                        ("auk --chat-template gem", "auk --chat-template gemma"),
                        ("auk --chat-template fi", "auk --chat-template file\\ one.txt"),
                        ("auk completions f", "auk completions fish")):
-        # What was made of the line is echoed, not run: Ctrl-A, echo ', Ctrl-E, '.
+        # The completed line is echoed, not run: Ctrl-A, echo ', Ctrl-E, '.
         child.send(f"{text}\t\x01echo 'line: \x05'\r")
         child.expect(r"\r\nline: ([^\r]*)\r\n")
         assert child.match.group(1).rstrip() == line

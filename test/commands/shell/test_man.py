@@ -16,7 +16,7 @@ def page(auk, tmp_path_factory):
 
 
 def plain(text):
-    """What roff shows of the page's text: only the escapes that it uses."""
+    """The text as roff shows it; only the escapes that the page uses are known."""
     escapes = {r"\-": "-", r"\(rs": "\\", r"\(aq": "'", r"\(ga": "`", r"\(ha": "^", r"\(ti": "~", r"\&": "",
                r"\fB": "", r"\fI": "", r"\fR": ""}
     return re.sub(r"\\(?:\(..|f.|.)", lambda match: escapes[match.group()], text)
@@ -37,7 +37,7 @@ def test_every_flag_and_command_is_in_it(auk, page):
 
 
 def helps(auk):
-    """What each command says of itself."""
+    """The help of each command."""
     def text_of(*arguments):
         return subprocess.run([*auk, *arguments], check=True, capture_output=True, timeout=LIMIT_S).stdout.decode()
 
@@ -52,8 +52,8 @@ def entries(text):
 
 
 def test_every_flag_stands_in_it_once_with_all_of_its_help(auk, page):
-    """Those of a table that several commands have stand in a section of their own, and under each of the commands its
-    title does."""
+    """Flags of a table that several commands share stand in a section of their own; each of these commands has its
+    title."""
     text = plain(page.read_text())
     commands, shared = (text.split(f"\n.SH {title}\n")[1].split("\n.SH ")[0]
                         for title in ("COMMANDS", "FLAGS OF SEVERAL COMMANDS"))
@@ -117,7 +117,7 @@ def test_sections(page):
 
 
 def test_every_exit_status_is_in_it(root, page):
-    """Those of base/status.h, and those of --exit-choice."""
+    """The exit statuses of base/status.h, and those of --exit-choice."""
     text = plain(page.read_text()).split("\n.SH EXIT STATUS\n")[1].split("\n.SH ")[0]
     tags = re.findall(r"^\.TP\n\.B (.*)$", text, re.MULTILINE)
     header = (root / "src" / "base" / "status.h").read_text()

@@ -92,7 +92,7 @@ struct Meeting {
 };
 
 struct Warp {
-  unsigned lanes;         /* mask of those that exist */
+  unsigned lanes;         /* mask of the lanes that exist */
   int n_live, at_barrier; /* lanes that have not ended, and those of them that wait in __syncthreads */
   int n_meetings;
   Meeting meetings[kMostMeetings];
@@ -191,7 +191,7 @@ void progress(Worker *w);
 uint64_t random_number(Residents &home);
 /* The block whose turn is next: `w` (may be NULL) if it can go on. Lands what is due meanwhile. */
 Worker *choose_block(Residents &home, Worker *w);
-/* Whether a thread of the block can go on; w->next is the one. */
+/* True if a thread of the block can go on: w->next. */
 bool can_go(Worker *w);
 void hand_over(Worker *from, Worker *to);
 void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread);

@@ -120,7 +120,8 @@ static const Case cases[] = {
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
-/* The reference is of rounds: so many tokens computed, then guesses, of which the next round keeps none. */
+/* The reference has rounds: a number of computed tokens, then guesses; the next round keeps none of the
+ * guesses. */
 typedef struct {
   Safetensors file;
   const int32_t *ids, *rounds;
