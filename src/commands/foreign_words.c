@@ -12,7 +12,10 @@ typedef struct {
 
 static const Foreign other_commands[] = {
     {"version", "auk --version says which this is"},
-    {"list, ls, ps", "auk models lists the models that are here"},
+    {"list, ls", "auk models lists the models that are here"},
+    {"ps, stop, unload, load", "auk keep shows the models that stay in memory, auk keep --stop ends them"},
+    {"logs, log, history, sessions",
+     "auk chats lists the chats that were kept, auk chats show NAME shows one"},
     {"pull, download", "auk get NAME fetches a model, auk models lists those that are here"},
     {"show, info", "auk inspect MODEL says what is in a model"},
     {"rm, remove, delete, push, cp, create", "models are files: auk models DIR lists them"},
@@ -26,7 +29,7 @@ static const Foreign other_commands[] = {
 
 static const Foreign other_flags[] = {
     {"-ngl, --gpu-layers, --n-gpu-layers",
-     "all layers are on the GPU where it can be used, none with --device cpu"},
+     "the GPU takes all layers that fit; --gpu-memory SIZE lets it take less, --device cpu none"},
     {"-cnv, --conversation, -i, --interactive", "auk chat is a conversation, -p TEXT one answer"},
     {"-st, --single-turn", "-p TEXT gives one answer"},
     {"--jinja, --no-jinja", "the model's own template is always used, --chat-template names another"},
@@ -36,7 +39,7 @@ static const Foreign other_flags[] = {
      "standard output has the answer alone; 2>/dev/null drops the rest"},
     {"--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"},
     {"-fa, --flash-attn, --no-mmap, --mlock, -b, --batch-size, -ub, --ubatch-size",
-     "nothing is to be set for it"},
+     "auk needs no such setting"},
     {"-ctk, -ctv, --cache-type-k, --cache-type-v", "--kv f16|f32 says how keys and values are kept"},
     {"-dev, -mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
     {"--reasoning, -rea", "--think and --no-think say it"},
@@ -45,13 +48,13 @@ static const Foreign other_flags[] = {
     {"--context-shift", "--context-overflow slide forgets the oldest turns of a chat"},
     {"--prompt-cache, --prompt-cache-file", "--cache keeps what prompts begin with"},
     {"--image, --mmproj, --audio", "prompts are text"},
-    {"--lora, --adapter-path", "adapters are to be merged into the model beforehand"},
+    {"--lora, --adapter-path", "adapters have to be merged into the model beforehand"},
     {"-e, --escape, --no-escape", "a prompt is taken as it is; a shell's $'a\\nb' has a newline in it"},
     {"--color, -co", "a terminal gets colours, unless NO_COLOR is set"},
 };
 
 static const Foreign other_chat_words[] = {
-    {"model, models, use, switch", "another model is another chat: auk chat -m MODEL"},
+    {"model, models, use, switch", "auk chat --continue -m MODEL goes on with another model"},
     {"history, messages, context", "/tokens lists the messages"},
     {"show, info, config, settings", "/set lists settings, /tokens the messages, /stats the speed"},
     {"multiline, multi, paste", "Alt-Enter puts a newline in, and so do lines between \"\"\" and \"\"\""},

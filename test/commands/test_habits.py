@@ -144,6 +144,8 @@ def test_ids_need_no_quotes(run, stories):
     ("version", "auk --version says which this is"),
     ("list", "auk models lists the models that are here"),
     ("ls", "auk models lists the models that are here"),
+    ("ps", "auk keep shows the models that stay in memory, auk keep --stop ends them"),
+    ("logs", "auk chats lists the chats that were kept, auk chats show NAME shows one"),
     ("pull", "auk get NAME fetches a model, auk models lists those that are here"),
     ("show", "auk inspect MODEL says what is in a model"),
     ("serve", "there is no server; --map FILE answers many prompts at once"),
@@ -154,13 +156,13 @@ def test_commands_of_other_programs_have_their_word_here(run, word, instead):
 
 
 @pytest.mark.parametrize("flag, instead", [
-    ("-ngl", "all layers are on the GPU where it can be used, none with --device cpu"),
+    ("-ngl", "the GPU takes all layers that fit; --gpu-memory SIZE lets it take less, --device cpu none"),
     ("-cnv", "auk chat is a conversation, -p TEXT one answer"),
     ("--jinja", "the model's own template is always used, --chat-template names another"),
     ("-hf", "auk get NAME fetches a model, -m NAME takes it from there"),
     ("-q", "standard output has the answer alone; 2>/dev/null drops the rest"),
     ("--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"),
-    ("--flash-attn", "nothing is to be set for it"),
+    ("--flash-attn", "auk needs no such setting"),
 ])
 def test_flags_of_other_programs_have_their_word_here(run, flag, instead):
     refused(run("-m", "x", flag, "1"), f"unknown flag {flag}: {instead}")

@@ -393,7 +393,7 @@ def test_an_answer_that_goes_in_circles_ends(run, variant, tmp_path):
     assert answer["finish_reason"] == "repetition" and 256 < len(ids) < 1000
     assert circles(ids) and not circles(ids[:-1])  # as soon as it does
     assert process.returncode == 4
-    assert process.stderr.decode().splitlines() == ["auk: the answer is cut: it goes in circles (-n N lets it)",
+    assert process.stderr.decode().splitlines() == ["auk: the answer is cut: it repeats itself (with -n N it may)",
                                                     "auk: the answer was cut short by going in circles "
                                                     "(--require-stop)"]
     asked = json.loads(run(*flags, "--json", "-n", len(ids) + 5).stdout)
@@ -403,7 +403,7 @@ def test_an_answer_that_goes_in_circles_ends(run, variant, tmp_path):
     (tmp_path / "in").write_text(PROMPT + "\n")
     process = run(*flags[:5], *flags[7:], "--map", tmp_path / "in", "--json", "--require-stop")
     assert json.loads(process.stdout)["text"] == answer["text"] and process.returncode == 4
-    assert b"in:1: the answer is cut: it goes in circles (-n N lets it)\n" in process.stderr
+    assert b"in:1: the answer is cut: it repeats itself (with -n N it may)\n" in process.stderr
 
 
 def test_a_stop_can_be_required(ask, variant):

@@ -412,6 +412,12 @@ static Status choose_options(Answer *answer, GenerateOptions *options, Error *er
   return limit_thought(answer, &options->forced, &options->n_forced, err);
 }
 
+static bool is_cut_in_form(Answer *answer) {
+  return answer->bound.form && !answer->calls.tools && !answer->bound.ended &&
+         answer_was_cut(answer->result) && answer->splitter.state != THINKING_INSIDE &&
+         !constraint_may_end(&answer->bound.form->constraint);
+}
+
 static void set_result(Answer *answer, const GenerateResult *generated) {
   answer->result->reason = answer->loops ? FINISH_REPETITION
                            : answer->bound.ended && (!answer->assistant->tools.given || answer->calls_ended)
@@ -419,6 +425,7 @@ static void set_result(Answer *answer, const GenerateResult *generated) {
                                : generated->reason;
   answer->result->is_json =
       answer->bound.form && answer->bound.form->is_json && answer->result->reason == FINISH_EOS;
+  answer->result->in_form = is_cut_in_form(answer);
   answer->result->n_generated = generated->n_generated;
   if (answer->assistant->flags->guess.most != 0) /* a process that keeps the model guesses all the same */
     answer->result->guesses = generated->guesses;

@@ -225,6 +225,7 @@ typedef struct {
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within it: no answer */
   bool in_call;                                 /* the end came within a call of a function */
+  bool in_form;                                 /* the end came before the answer was complete in its form */
   bool is_json;                                 /* the answer is complete, and JSON by its form */
   double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
 } AnswerResult;

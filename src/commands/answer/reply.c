@@ -304,12 +304,15 @@ static void report_cut(const Reply *reply, const AnswerResult *result) {
     fprintf(stderr, "auk: the answer is cut: the context of %d tokens is full\n",
             reply->assistant->session_options.n_ctx);
   if (result->reason == FINISH_REPETITION)
-    fprintf(stderr, "auk: the answer is cut: it goes in circles (-n N lets it)\n");
+    fprintf(stderr, "auk: the answer is cut: it repeats itself (with -n N it may)\n");
   if (result->in_thought && result->reason != FINISH_INTERRUPTED)
     fprintf(stderr, "auk: the end came within the thought (%s), there is no answer\n",
             finish_name(result->reason));
   else if (result->in_call && result->reason != FINISH_INTERRUPTED)
     fprintf(stderr, "auk: the end came within a call (%s), which is left out\n", finish_name(result->reason));
+  else if (result->in_form && !reply->flags->require_stop) /* which says it too */
+    fprintf(stderr, "auk: the end came within the answer (%s), which does not fit %s\n",
+            finish_name(result->reason), reply->assistant->form.flag);
   else if (reply->flags->code && reply->block.state == BLOCK_INSIDE && result->reason != FINISH_INTERRUPTED)
     fprintf(stderr, "auk: the end came within the code block (%s)\n", finish_name(result->reason));
 }

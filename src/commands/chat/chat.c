@@ -53,8 +53,8 @@ static Status refuse_word(const ChatLine *line, Error *err) {
   char nearest[64] = "/help lists them";
   if (!instead && line->nearest) snprintf(nearest, sizeof nearest, "is it /%s?", line->nearest);
   return error_set(err, STATUS_USAGE,
-                   "there is no command /%.*s: %s (a line that begins with a blank is text)", size,
-                   line->name, instead ? instead : nearest);
+                   "there is no command /%.*s: %s (to send it as text, begin with a space)", size, line->name,
+                   instead ? instead : nearest);
 }
 
 static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error *err) {

@@ -329,7 +329,7 @@ static Status with_file(Dialogue *d, const ChatLine *line,
 static Status dispatch(Dialogue *d, const ChatLine *line, Buffer *out, Error *err) {
   const ChatCommand *command = &chat_commands[line->word];
   if (!command->argument && line->size)
-    return error_set(err, STATUS_USAGE, "/%s stands alone (a line that begins with a blank is text)",
+    return error_set(err, STATUS_USAGE, "/%s stands alone (to send it as text, begin with a space)",
                      command->name);
   switch (line->word) {
   case WORD_CLEAR: clear(d); break;

@@ -315,7 +315,7 @@ static void note_end(const Dialogue *d) {
   case FINISH_LENGTH:
     if (d->interactive) dialogue_note(d, "cut after %d tokens (/set n)", d->assistant.max_tokens);
     break;
-  case FINISH_REPETITION: dialogue_note(d, "cut: it goes in circles (/set n N lets it)"); break;
+  case FINISH_REPETITION: dialogue_note(d, "cut: it repeats itself (with /set n N it may)"); break;
   case FINISH_INTERRUPTED: dialogue_note(d, "interrupted"); break;
   default: break;
   }

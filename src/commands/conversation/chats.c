@@ -218,7 +218,7 @@ static Status run(CommandCall *call, Error *err) {
     return show(o, n == 2 ? call->operands[1] : NULL, &call->out, err);
   if (n == 0) return list_all(o, &call->out, err);
   return error_set(err, STATUS_USAGE,
-                   "unexpected argument \"%s\" (auk chats, auk chats show [NAME], auk chats rm NAME)",
+                   "unexpected argument \"%s\" (auk chats, auk chats show [NAME] or auk chats rm NAME)",
                    strcmp(what, "show") == 0 && n > 2 ? call->operands[2] : what);
 }
 

@@ -151,6 +151,8 @@ static Status run(CommandCall *call, Error *err) {
   if (o->stop) return end_all(err);
   const bool starts = o->assistant.model.path || o->foreground || o->detached;
   if (!starts) return show_all(o->json, &call->out, err);
+  if (o->assistant.model.path && strcmp(o->assistant.model.path, "stop") == 0 && !model_is_there("stop"))
+    return error_set(err, STATUS_USAGE, "no model is named stop (auk keep --stop ends what is kept)");
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
   /* The call that starts it has checked its flags; those from the file of settings mean nothing on a CPU. */

@@ -282,7 +282,10 @@ void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]
     snprintf(what, 128, "the answer is cut: the context of %d tokens is full",
              map->mapping.assistant->session_options.n_ctx);
   else if (result->reason == FINISH_REPETITION)
-    snprintf(what, 128, "the answer is cut: it goes in circles (-n N lets it)");
+    snprintf(what, 128, "the answer is cut: it repeats itself (with -n N it may)");
+  else if (result->in_form)
+    snprintf(what, 128, "the end came within the answer (%s), which does not fit %s",
+             finish_name(result->reason), map->mapping.assistant->form.flag);
 }
 
 void map_say(Map *map, const char *format, ...) {

@@ -258,21 +258,22 @@ static const char examples[] = "auk -m MODEL -p \"Why is the sky blue?\"\n"
                                "auk inspect MODEL";
 
 static const char description[] =
-    "auk runs AWQ-quantised language models from the shell, on an NVIDIA GPU or on a CPU. The answer goes "
-    "to standard output and nothing else does; everything else is said on standard error. MODEL is a "
+    "auk runs quantised language models from the shell, on an NVIDIA GPU or on a CPU. The answer goes to "
+    "standard output and nothing else does; messages go to standard error. MODEL is a "
     "Hugging Face directory, a packed file, or a name such as Qwen/Qwen3-8B-AWQ (with @REVISION behind it "
-    "or not) that is in Hugging Face's local cache; the network is never used.\n"
+    "or not) that is in Hugging Face's local cache. auk never uses the network; auk get has Hugging Face's "
+    "own tool "
+    "download a model.\n"
     "\n"
     "Names of flags are matched whole; an underscore is as good as a dash. A value follows as the next "
     "argument, whatever it begins with, or behind = for names of two dashes. Where a flag is given twice, "
-    "the last one counts, a second -p is refused, and flags that may be repeated collect. One that would be "
-    "without effect beside another is refused. -- ends the flags. Where no command is named, auk is auk run.";
+    "the last one counts, unless its description says that it may be repeated. A flag that would have no "
+    "effect beside another one is refused. -- ends the flags. Without a command, auk is auk run.";
 
 static Status put_page(Buffer *out, Error *err) {
   TRY(buffer_append_string(
       out, ".TH AUK 1 \"" AUK_RELEASED "\" \"auk " AUK_VERSION "\" \"User Commands\"\n.ad l\n.nh\n", err));
-  TRY(buffer_append_string(out, ".SH NAME\nauk \\- run AWQ\\-quantised language models from the shell\n",
-                           err));
+  TRY(buffer_append_string(out, ".SH NAME\nauk \\- run quantised language models from the shell\n", err));
   TRY(put_synopsis(out, err));
   TRY(buffer_append_string(out, ".SH DESCRIPTION\n", err));
   TRY(put_paragraphs(out, description, err));

@@ -280,7 +280,7 @@ def test_an_answer_that_the_context_cuts_is_told(chat):
 def test_an_answer_that_goes_in_circles_ends(chat, variant):
     model = variant(config={"max_position_embeddings": 20000}, generation={"eos_token_id": None}, name="circles")
     terminal = chat("--repeat-penalty", "0.01", model=model)
-    assert "cut: it goes in circles (/set n N lets it)" in terminal.say("Once")
+    assert "cut: it repeats itself (with /set n N it may)" in terminal.say("Once")
     terminal.say("/set n 1200")
     assert "cut after 1200 tokens (/set n)" in terminal.say("Once")
 

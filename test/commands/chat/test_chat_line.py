@@ -180,11 +180,11 @@ def test_text_and_commands_are_told_apart(chat, saved):
     texts = ["/usr/bin/env is what?", " /tmp", " /help", "/2 apples", "//"]
     for text in texts:
         terminal.say(text)
-    hint = "(a line that begins with a blank is text)\n"
+    hint = "(to send it as text, begin with a space)\n"
     assert terminal.say("/hlep") == f"there is no command /hlep: is it /help? {hint}"
     assert terminal.say("/tmp") == f"there is no command /tmp: /help lists them {hint}"
     assert terminal.say("/foo bar") == f"there is no command /foo: /help lists them {hint}"
-    instead = "another model is another chat: auk chat -m MODEL"
+    instead = "auk chat --continue -m MODEL goes on with another model"
     assert terminal.say("/model qwen3") == f"there is no command /model: {instead} {hint}"
     assert "stands alone" in terminal.say("/clear the table")
     terminal.say("")

@@ -86,7 +86,7 @@ def test_messages_of_the_chat_wrap_too(chat):
     terminal = chat(columns=30)
     told = terminal.say("/foo")
     assert max(map(len, told.splitlines())) <= 30
-    assert joined(told) == "there is no command /foo: /help lists them (a line that begins with a blank is text)"
+    assert joined(told) == "there is no command /foo: /help lists them (to send it as text, begin with a space)"
     assert max(map(len, chat("--no-wrap", columns=30).say("/foo").splitlines())) > 30
 
 

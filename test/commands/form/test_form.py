@@ -147,6 +147,15 @@ def without_end(tokenizer):
     return json.loads(text)
 
 
+def test_an_answer_that_is_cut_before_it_fits_is_told(answer, stories, run):
+    told = "auk: the end came within the answer (length), which does not fit --json-schema\n"
+    flags = ("--json-schema", json.dumps(RECORD), "-n", 4)
+    assert answer(*flags).stderr.decode() == answer(*flags, "--json").stderr.decode() == told
+    assert answer("--regex", "[a-z]*", "-n", 4).stderr == b""  # it fits wherever it ends
+    many = run("-m", stories, "--raw", "--map", "-", *flags, *NOISE, input=b"One\n")
+    assert many.returncode == 0 and many.stderr.decode() == told.replace("auk: ", "auk: standard input:1: ")
+
+
 def test_a_cut_answer_says_so(answer):
     done = answer("--json-schema", json.dumps(NUMBERS), "-n", 20, "--json", "--require-stop", status=4)
     result = json.loads(done.stdout)
