@@ -41,9 +41,10 @@ static Status find_name(ModelPlace *place, Error *err) {
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err) {
   const char *given = values->path ? values->path : values->usual ? values->usual : getenv("AUK_MODEL");
   if (!given || !*given)
-    return error_set(err, STATUS_USAGE,
-                     "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, hf "
-                     "download " HUB_EXAMPLE " fetches one, auk --help shows how to begin)");
+    return error_set(
+        err, STATUS_USAGE,
+        "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, auk get " HUB_EXAMPLE
+        " fetches one, auk --help shows how to begin)");
   TRY(known_name(given, &place->given, err));
   TRY(hub_find(place->given, &place->path, err));
   return find_name(place, err);

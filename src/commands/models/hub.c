@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "commands/models/checkpoints.h"
 #include "commands/models/names.h"
 
 #define REPOSITORY_PREFIX "models--"
@@ -278,8 +279,8 @@ typedef struct {
 static FetchText fetch_text(const HubName *name) {
   FetchText out;
   const char *start = name->organisation_size ? name->organisation : name->name;
-  snprintf(out.text, sizeof out.text, "hf download %.*s%s%s", (int)(name->name + name->name_size - start),
-           start, name->revision ? " --revision " : "", name->revision ? name->revision : "");
+  snprintf(out.text, sizeof out.text, "auk get %.*s%s%s", (int)(name->name + name->name_size - start), start,
+           name->revision ? "@" : "", name->revision ? name->revision : "");
   return out;
 }
 
@@ -312,7 +313,8 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
                      hub, name->revision ? name->revision : "main", fetch_text(name).text);
   char folder[MAX_NAME + 1];
   snprintf(folder, sizeof folder, "%.*s", (int)name->organisation_size, name->organisation);
-  if (!*folder || file_is_directory(folder)) /* more likely a mistyped directory than a repository */
+  /* A folder that is here, or the one that models are looked for in, is more likely than an organisation. */
+  if (!*folder || file_is_directory(folder) || strcmp(folder, CHECKPOINTS_HERE) == 0)
     return error_set(err, STATUS_MODEL,
                      "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
                      "(auk models lists what is there)",

@@ -122,9 +122,40 @@ static bool begins_in_folder(const char *text) {
   return here;
 }
 
+static bool has_config(const char *directory) {
+  char *config = path_join(directory, "config.json", NULL);
+  const bool has = config && file_exists(config);
+  free(config);
+  return has;
+}
+
+/* Refuses a folder that is no checkpoint but has some directly below it. */
+static Status refuse_folder_above(const char *folder, Error *err) {
+  enum { MOST = 3 };
+  Names names = {0};
+  Buffer found = {0};
+  int n = 0;
+  Status status =
+      file_is_directory(folder) && !has_config(folder) ? names_read(folder, &names, err) : STATUS_OK;
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
+    char *path = path_join(folder, names.items[i], err);
+    status = path ? STATUS_OK : STATUS_FAILED;
+    if (path && has_config(path) && n++ < MOST)
+      status = buffer_printf(&found, err, "%s%s", n > 1 ? ", " : "", path);
+    free(path);
+  }
+  if (status == STATUS_OK && n > 0)
+    status = error_set(err, STATUS_MODEL, "%s is no checkpoint, but a folder with %s%s", folder, found.data,
+                       n > MOST ? ", ..." : "");
+  buffer_release(&found);
+  names_release(&names);
+  return status;
+}
+
 Status known_name_suggest(const char *text, Error *err) {
   struct stat info;
   Checkpoints list = {0};
+  TRY(refuse_folder_above(text, err));
   /* Opening dangling links and unsearchable folders gives the reason. */
   const bool is_missing = lstat(text, &info) != 0 && errno == ENOENT;
   if (!is_missing || !begins_in_folder(text)) return STATUS_OK;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -18,6 +19,7 @@
 #include "commands/models/drafts.h"
 #include "commands/models/hub.h"
 #include "commands/models/names.h"
+#include "terminal/console.h"
 
 typedef struct {
   bool json, names;
@@ -228,7 +230,8 @@ static Words quantisation_words(const Facts *facts) {
   return out;
 }
 
-static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, const Facts *facts,
+/* A narrow line leaves the architecture out, and has a line below it for what made the model the default. */
+static Status put_line(Buffer *out, int width, bool narrow, const Checkpoint *checkpoint, const Facts *facts,
                        const char *origin, Error *err) {
   size_t start = out->size;
   TRY(append_escaped(out, checkpoint->name, err));
@@ -239,12 +242,15 @@ static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, con
     TRY(buffer_printf(out, err, "%7lld  ", (long long)facts->context));
   else
     TRY(buffer_printf(out, err, "%7s  ", "-"));
-  start = out->size;
-  TRY(append_escaped(out, facts->architecture[0] ? facts->architecture : "-", err));
-  padding = 22 - (int)(out->size - start);
-  TRY(buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, ""));
+  if (!narrow) {
+    start = out->size;
+    TRY(append_escaped(out, facts->architecture[0] ? facts->architecture : "-", err));
+    padding = 22 - (int)(out->size - start);
+    TRY(buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, ""));
+  }
   TRY(append_escaped(out, quantisation_words(facts).text, err));
-  if (checkpoint->is_default) TRY(buffer_printf(out, err, "  (default: %s)", origin));
+  if (checkpoint->is_default)
+    TRY(buffer_printf(out, err, "%s(default: %s)", narrow ? "\n    " : "  ", origin));
   TRY(buffer_append_string(out, "\n", err));
   if (facts->status != STATUS_OK) TRY(buffer_printf(out, err, "    %s\n", facts->reason.text));
   for (size_t i = 0; i < facts->targets.count; i++) {
@@ -313,17 +319,20 @@ static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
 
 /* `origin` says what made a model the default. */
 static Status write_lines(const Checkpoints *list, const char *origin, Buffer *out, Error *err) {
+  enum { WIDE = 98 }; /* columns behind the names, with the longest quantisation and origin */
   int width = 4;
   for (size_t i = 0; i < list->count; i++) {
     size_t length = strlen(list->items[i].name);
     if (length < 60 && (int)length > width) width = (int)length;
   }
-  TRY(buffer_printf(out, err, "%-*s  %-4s  %8s  %7s  %-22s  %s\n", width, "NAME", "RUNS", "SIZE", "CONTEXT",
-                    "ARCHITECTURE", "QUANTISATION"));
+  const int columns = output_is_terminal() ? terminal_columns(STDOUT_FILENO) : 0; /* 0: unknown */
+  const bool narrow = columns > 0 && columns < width + WIDE;
+  TRY(buffer_printf(out, err, "%-*s  %-4s  %8s  %7s  %s%s\n", width, "NAME", "RUNS", "SIZE", "CONTEXT",
+                    narrow ? "" : "ARCHITECTURE            ", "QUANTISATION"));
   for (size_t i = 0; i < list->count; i++) {
     Facts facts;
     Status status = look_at(&list->items[i], list, &facts, err);
-    if (status == STATUS_OK) status = put_line(out, width, &list->items[i], &facts, origin, err);
+    if (status == STATUS_OK) status = put_line(out, width, narrow, &list->items[i], &facts, origin, err);
     names_release(&facts.targets);
     TRY(status);
     TRY(write_out(out, err));
@@ -382,8 +391,8 @@ static Status report_none(const char *const *directories, size_t count, Error *e
   for (size_t i = 0; i < count && status == STATUS_OK; i++)
     status = buffer_printf(&places, err, "%sbelow %s", places.size ? ", " : "", directories[i]);
   if (status == STATUS_OK)
-    print_note("no checkpoint found: looked %.*s; fetch one with:  hf download " HUB_EXAMPLE,
-               (int)places.size, places.data);
+    print_note("no checkpoint found: looked %.*s; fetch one with:  auk get " HUB_EXAMPLE, (int)places.size,
+               places.data);
   buffer_release(&places);
   free(hub);
   return status;

@@ -1,12 +1,16 @@
 """Models by the names of Hugging Face's site, out of its cache, and the list that `auk models` makes."""
+import fcntl
 import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import tempfile
+import termios
 
 import pytest
+from terminals import read_all
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = "89abcdef0123456789abcdef0123456789abcdef"
@@ -154,7 +158,7 @@ def test_revisions(hub, call, stories):
     assert path_of(call("inspect", "--json", NAME + "@v1.0")) == str(tagged)
     assert path_of(call("inspect", "--json", NAME + "@refs/pr/7")) == str(tagged)
     assert path_of(call("inspect", "--json", f"{NAME}@{OTHER}")) == str(tagged)
-    refused(call("inspect", NAME + "@v2"), "not revision v2", f"hf download {NAME} --revision v2")
+    refused(call("inspect", NAME + "@v2"), "not revision v2", f"auk get {NAME}@v2")
 
 
 def test_without_a_ref_the_newest_complete_snapshot_counts(hub, call, stories):
@@ -169,13 +173,13 @@ def test_without_a_ref_the_newest_complete_snapshot_counts(hub, call, stories):
 
 def test_a_name_that_is_nowhere_says_where_it_looked_and_how_to_fetch_it(hub, call):
     refused(call("-m", "Qwen/Qwen3-8B-AWQ", "-p", "x"), "no such file or directory", hub.folder,
-            "hf download Qwen/Qwen3-8B-AWQ")
+            "auk get Qwen/Qwen3-8B-AWQ")
     for arguments in (["tokenize", "-m", "Qwen/Qwen3-8B-AWQ", "x"], ["template", "-m", "Qwen/Qwen3-8B-AWQ"],
                       ["chat", "-m", "Qwen/Qwen3-8B-AWQ"], ["pack", "Qwen/Qwen3-8B-AWQ", "-o", "x"]):
-        refused(call(*arguments), hub.folder, "hf download Qwen/Qwen3-8B-AWQ")
+        refused(call(*arguments), hub.folder, "auk get Qwen/Qwen3-8B-AWQ")
     process = call("-m", "a-folder", "-p", "x")  # nothing that one would fetch
     refused(process, hub.folder, "auk models lists")
-    assert b"hf download" not in process.stderr
+    assert b"auk get" not in process.stderr
     refused(call("inspect", "a/b", HOME=None, HF_HUB_CACHE=None), "no such file or directory", "HOME is not set")
 
 
@@ -184,7 +188,7 @@ def test_a_name_that_is_nowhere_says_where_it_looked_and_how_to_fetch_it(hub, ca
 def test_what_is_no_name_is_a_path(hub, call, stories, text):
     hub.add(stories, name="a/b")
     process = call("inspect", "-m", text)
-    assert process.returncode == 3 and b"hf download" not in process.stderr
+    assert process.returncode == 3 and b"auk get" not in process.stderr
 
 
 # --- downloads that are not complete
@@ -194,7 +198,7 @@ def test_what_is_no_name_is_a_path(hub, call, stories, text):
 def test_a_file_that_is_missing_is_named(hub, call, stories, file):
     hub.add(stories, leave_out=(file,))
     (hub.repository(NAME) / "blobs" / "5a.incomplete").write_bytes(b"half")
-    refused(call("-m", NAME, "-p", "x"), "the download is not complete", f"{file} is missing", f"hf download {NAME}")
+    refused(call("-m", NAME, "-p", "x"), "the download is not complete", f"{file} is missing", f"auk get {NAME}")
 
 
 def test_a_shard_that_is_missing_is_named(hub, call, root):
@@ -329,12 +333,12 @@ def test_names_are_as_long_as_the_site_allows(hub, call, stories):
     snapshot = hub.add(stories, name=name)
     assert path_of(call("inspect", "--json", name)) == str(snapshot)
     hub.add(stories, name=name + "b")
-    assert b"hf download" not in call("inspect", name + "b").stderr
+    assert b"auk get" not in call("inspect", name + "b").stderr
     assert [it["name"] for it in listed(call("models", "--json"))] == [name]
     revision = "v" * 128
     tagged = hub.add(stories, commit=OTHER, name=NAME, ref=revision)
     assert path_of(call("inspect", "--json", f"{NAME}@{revision}")) == str(tagged)
-    assert b"hf download" not in call("inspect", f"{NAME}@{revision}v").stderr
+    assert b"auk get" not in call("inspect", f"{NAME}@{revision}v").stderr
 
 
 @pytest.mark.parametrize("text, is_name", [
@@ -343,7 +347,7 @@ def test_names_are_as_long_as_the_site_allows(hub, call, stories):
     ("a/b@x//y", False), ("a+b/c", False), ("a/b~", False), ("/a@x", False)])
 def test_what_can_be_a_name(call, text, is_name):
     process = call("inspect", "-m", text)
-    assert process.returncode == 3 and (b"hf download" in process.stderr) == is_name
+    assert process.returncode == 3 and (b"auk get" in process.stderr) == is_name
 
 
 def test_among_snapshots_as_new_as_each_other_the_first_name_counts(hub, call, stories):
@@ -505,7 +509,7 @@ def test_nothing_found_is_no_failure(hub, call, tmp_path):
     process = call("models")
     assert process.returncode == 0 and process.stdout == b""
     assert process.stderr.decode() == (f"auk: no checkpoint found: looked in the Hugging Face cache {hub.folder}, "
-                                       "below ./models; fetch one with:  hf download Qwen/Qwen3-8B-AWQ\n")
+                                       "below ./models; fetch one with:  auk get Qwen/Qwen3-8B-AWQ\n")
     (tmp_path / "empty").mkdir()
     process = call("models", tmp_path / "empty", HF_HUB_CACHE=None, HOME=None)
     assert process.returncode == 0 and f"looked below {tmp_path / 'empty'}; fetch" in process.stderr.decode()
@@ -533,12 +537,12 @@ def test_a_default_that_is_nowhere_is_said(hub, call):
     process = call("models", AUK_MODEL="Qwen/Qwen3-8B-AWQ")
     assert process.returncode == 0 and process.stdout == b""
     first, second = process.stderr.decode().splitlines()
-    assert first.startswith("auk: AUK_MODEL: Qwen/Qwen3-8B-AWQ: no such file or directory") and "hf download" in first
+    assert first.startswith("auk: AUK_MODEL: Qwen/Qwen3-8B-AWQ: no such file or directory") and "auk get" in first
     assert second.startswith("auk: no checkpoint found")
 
 
 def test_no_model_says_how_to_get_one(call):
-    refused(call("-p", "x"), "no model: give -m MODEL or set AUK_MODEL", "auk models", "hf download Qwen/Qwen3-8B-AWQ",
+    refused(call("-p", "x"), "no model: give -m MODEL or set AUK_MODEL", "auk models", "auk get Qwen/Qwen3-8B-AWQ",
             status=2)
 
 
@@ -595,7 +599,7 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(call, local,
     process = call("-m", text, "-p", "x")
     dot = "./" if text.startswith("./") else ""
     refused(process, f"auk: {text}: no such file or directory; did you mean {dot}models/smollm2-135m-awq?")
-    assert b"hf download" not in process.stderr
+    assert b"auk get" not in process.stderr
 
 
 def test_a_packed_file_and_a_folder_elsewhere_are_suggested_too(call, stories, tmp_path):
@@ -611,8 +615,27 @@ def test_fetching_is_suggested_where_no_folder_has_the_first_part(hub, call, loc
     local("smollm2-135m-awq")
     process = call("-m", "models/qwen", "-p", "x")
     refused(process, "models/qwen: no such file or directory", "auk models lists")
-    assert b"hf download" not in process.stderr
-    refused(call("-m", "HuggingFaceTB/SmolLM2-135M-AWQ", "-p", "x"), "hf download HuggingFaceTB/SmolLM2-135M-AWQ")
+    assert b"auk get" not in process.stderr
+    refused(call("-m", "HuggingFaceTB/SmolLM2-135M-AWQ", "-p", "x"), "auk get HuggingFaceTB/SmolLM2-135M-AWQ")
+
+
+def test_a_folder_above_names_what_is_in_it(call, local):
+    local("one")
+    local("two")
+    refused(call("-m", "models", "-p", "x"), "models is no checkpoint, but a folder with models/one, models/two\n")
+
+
+def test_lines_fit_a_narrow_terminal(clean, auk, local, tmp_path):
+    local("one")
+    mine, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    done = subprocess.run([*auk, "models"], env={**clean, "AUK_MODEL": "models/one"}, cwd=tmp_path / "here",
+                          stdout=its, timeout=60)
+    os.close(its)
+    lines = read_all(mine).decode().splitlines()
+    os.close(mine)
+    assert done.returncode == 0 and max(map(len, lines)) < 80 and "ARCHITECTURE" not in lines[0]
+    assert lines[1].startswith("models/one  yes ") and lines[2] == "    (default: AUK_MODEL)"
 
 
 def test_control_bytes_in_names_do_not_reach_a_terminal(call, stories, tmp_path):
