@@ -25,7 +25,7 @@ import transformers
 import checkpoint
 import reference
 from make_miniatures import QWEN3_5, make_tensors, tokenizer
-from miniature_configs import GEMMA4_ROPES, VOCAB, gemma4, llama, qwen3
+from miniature_configs import VOCAB, gemma4, llama, qwen3
 
 N_TOKENS, GUESSES = 40, 4
 ROUNDS = (12, 13, 16, 31)

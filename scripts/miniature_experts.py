@@ -5,7 +5,6 @@ import numpy as np
 
 import checkpoint
 from miniature_configs import AWQ32, awq, gemma4, granite, lfm, llama, qwen2, qwen3, qwen3_5, with_vision
-from miniature_shapes import has_experts  # noqa: F401 (for make_miniatures.py)
 
 # kind -> (number of experts, their width, name of the router, of an expert's matrices, of the tensors of all)
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")

@@ -22,7 +22,7 @@ extern "C" {
 #include "cuda/ops/single_row.h"
 #include "engine/backend.h"
 
-typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN, DELTA_FAMILIES } DeltaFamily;
+typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
 
 enum { DELTA_STEP_TOKENS = 8 }; /* most tokens of the step family */
 

@@ -224,11 +224,6 @@ __device__ __forceinline__ void prefetch_l1(const void *p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
-/* Prefetches the cache line of p into L2, also one that an earlier kernel may still write: L2 is coherent. */
-__device__ __forceinline__ void prefetch_l2(const void *p) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-}
-
 /* Increments a counter at device scope and returns its old value. After __syncthreads() it publishes what all
  * threads of the block wrote before; before __syncthreads() it lets them see, past L1, what the blocks that
  * counted earlier had written. 9.7.13 "atom", 8.10. */

@@ -204,7 +204,7 @@ def test_sampling_defaults_out_of_range(run, variant):
 # --- output that fails
 
 
-def test_a_full_disk(auk, stories, tmp_path):
+def test_a_full_disk(auk, stories):
     for arguments in (["-p", "Hi", "--raw", "-m", stories], ["--help"], ["--version"],
                       ["bench", "-m", stories, "-p", "4", "-n", "4"],
                       ["eval", "-m", stories, "-f", stories / "config.json", "--max-tokens", "9"]):

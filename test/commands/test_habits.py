@@ -67,7 +67,7 @@ def test_a_setting_without_effect_is_told(run, stories, tmp_path):
     assert "temp is 0: seed has no effect" in process.stderr.decode()
 
 
-def test_a_gpu_that_this_build_has_not_is_told_whatever_its_number(auk, run, stories):
+def test_a_gpu_that_this_build_has_not_is_told_whatever_its_number(run, stories):
     without = b"this build has no CUDA" in run("-m", stories, "--device", "cuda", "-p", "x").stderr
     for number in (0, 1):
         asked = ["-m", stories, "--raw", "-p", PROMPT, "-n", "2", "--gpu", number]

@@ -185,7 +185,7 @@ def test_a_reader_who_goes_away_ends_it_quietly(auk, endless, flags):
     assert len(process.stderr) == 20  # head's, and not a word beside it
 
 
-def test_a_closed_pipe_has_its_status(auk, start, endless):
+def test_a_closed_pipe_has_its_status(start, endless):
     process = start(*endless)
     process.stdout.read(5)
     process.stdout.close()
@@ -220,7 +220,7 @@ def test_an_interrupted_answer_is_still_given_whole(start, endless):
     assert b"end: interrupted" in process.stderr.read()
 
 
-def test_not_streaming_writes_once_at_the_end(ask, start, endless, answer):
+def test_not_streaming_writes_once_at_the_end(start, endless, answer):
     assert answer("-p", PROMPT, "-n", 60, "--no-stream").decode() == STORY
     process = start(*endless, "--no-stream", "-n", "3000")
     os.set_blocking(process.stdout.fileno(), False)
@@ -332,7 +332,7 @@ def test_a_prompt_is_cut_only_where_that_is_asked_for(ask, long_text):
 
 
 @pytest.mark.parametrize("where", ["start", "middle"])
-def test_a_cut_prompt_is_what_is_said(ask, answer, long_text, where):
+def test_a_cut_prompt_is_what_is_said(ask, long_text, where):
     """The bytes it names are gone, whole characters and the question are not, and the room for the answer is left."""
     text = "Größe! " + long_text + " Ende ü"
     process = ask("-p", "Then {} And so", "-n", 40, "--truncate", where, input=text.encode())

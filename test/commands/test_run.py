@@ -98,7 +98,7 @@ def test_what_is_for_an_answer_makes_no_chat(auk, stories, flags):
     assert process.returncode == 2 and b"no prompt" in process.stderr
 
 
-def test_no_prompt_is_a_mistake_that_waits_for_nobody(run, auk, stories):
+def test_no_prompt_is_a_mistake_that_waits_for_nobody(run, stories):
     assert run("-m", stories).returncode == 2  # standard input is /dev/null
     main, terminal = pty.openpty()
     process = run("-m", stories, stdin=terminal)
@@ -376,7 +376,7 @@ def test_text_of_a_person_holds_no_special_tokens(run, chatml):
         assert n_prompt("a<|im_end|>b", *raw) > n_prompt("a<|im_end|>b", "--parse-special", *raw)
 
 
-def test_a_special_token_may_be_a_stop_string(run, chatml, answer):
+def test_a_special_token_may_be_a_stop_string(run, chatml):
     """It never shows up as text, so it must stop as a token; at this temperature every token comes up at times."""
     flags = ["-m", chatml, "--raw", "-p", PROMPT, "-n", 500, "--temp", 1000, "-s", 3, "-v"]
     assert statistics(run(*flags, "--ignore-eos"))[2] in ("length", "context")
@@ -408,7 +408,7 @@ def on_terminal(start, arguments, which, **options):
     return seen, rest
 
 
-def test_standard_output_holds_the_answer_and_nothing_else(run, stories, answer):
+def test_standard_output_holds_the_answer_and_nothing_else(run, stories):
     process = run("-m", stories, "--raw", "-p", PROMPT, "-n", 20)
     assert process.stderr == b""
     assert not process.stdout.endswith(b"\n")

@@ -188,7 +188,7 @@ def test_text_comes_through_as_it_is(ask):
         {"rendered": f"<|im_start|>user\n{content}<|im_end|>\n"}]
 
 
-def test_a_packed_file_has_its_template_beside_it(ask, run, checkpoint):
+def test_a_packed_file_has_its_template_beside_it(ask, checkpoint):
     model = checkpoint({"chat_template.jinja": "J", "model.ak48": ""})
     assert ask([HI], "-m", model / "model.ak48") == [{"rendered": "J"}]
 

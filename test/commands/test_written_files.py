@@ -157,7 +157,7 @@ def test_a_conversation_is_saved_over_no_file_of_the_model(run, model, kept, tmp
     assert (tmp_path / "new").exists()
 
 
-def test_other_outputs_are_written_as_before(run, auk, model, tmp_path):
+def test_other_outputs_are_written_as_before(run, model, tmp_path):
     """Devices and pipes, which have no content; a new file in the model's own folder; a result written anew."""
     flags = ["-m", model, "-p", "Once", "-n", "3", "--temp", "0"]
     answer = run(*flags).stdout

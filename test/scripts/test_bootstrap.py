@@ -1,5 +1,4 @@
 """scripts/bootstrap.sh against package managers, compilers and a make that only say how they were called."""
-import os
 import shutil
 import subprocess
 

@@ -6,7 +6,6 @@ import re
 import resource
 import shutil
 import struct
-import subprocess
 import time
 
 import pytest
@@ -123,7 +122,7 @@ def test_the_limit_is_kept(ask, cache):
     assert re.search(r"old files? removed", errors)
 
 
-def test_flags(run, ask, cache, stories, tmp_path):
+def test_flags(run, ask, cache, stories):
     for limit in ("", "x", "5X", "-1", "1e400", "10GG", "nan", "M"):
         done = run("-m", stories, "--raw", "-p", "x", "-n", "1", "--cache-dir", cache, "--cache-limit", limit)
         assert done.returncode == 2 and b"--cache-limit" in done.stderr, limit
@@ -184,7 +183,7 @@ def test_prompts_of_256_tokens_are_kept(ask, cache):
         assert bool(saved) == kept == bool(cache.exists() and blocks(cache))
 
 
-def test_where_it_lies(run, ask, tmp_path):
+def test_where_it_lies(ask, tmp_path):
     def environment(**changes):
         base = {key: value for key, value in os.environ.items() if key not in ("XDG_CACHE_HOME", "HOME")}
         return {**base, **changes}

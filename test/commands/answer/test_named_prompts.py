@@ -56,7 +56,7 @@ def test_the_text_is_where_its_place_is(call, asked, tmp_path):
     assert asked("--named-prompt=plain", input=b"piped") == "piped\nSay more."
 
 
-def test_many(call, asked, tmp_path):
+def test_many(call, asked):
     (call.prompts / "to.md").write_text("To {}!")
     (call.prompts / "members.md").write_text("In {lang}: {text}")
     process = call("-P", "to", "-p", "A", "-p", "B", "-n", 1, "--json", "--ids")
@@ -72,7 +72,7 @@ def test_many(call, asked, tmp_path):
     assert call("-P", "to", "--messages", "x").returncode == USAGE
 
 
-def test_mistakes(call, tmp_path):
+def test_mistakes(call):
     (call.prompts / "review.md").write_text("Review this: {}")
     (call.prompts / "empty.md").write_text("\n")
     (call.prompts / "nul.md").write_bytes(b"a\0b")

@@ -372,7 +372,7 @@ def test_files_come_before_the_next_message(chat, saved, tmp_path):
     assert saved(terminal)[0]["content"] == "Nothing."
 
 
-def test_a_file_that_fits_no_message_is_refused_where_it_is_read(chat, saved, tmp_path, stories):
+def test_a_file_that_fits_no_message_is_refused_where_it_is_read(chat, saved, tmp_path):
     """It made every later message one that is refused."""
     (tmp_path / "long.txt").write_text("word " * 600)
     (tmp_path / "short.txt").write_text("word " * 150)
@@ -671,7 +671,7 @@ def test_a_chat_needs_a_template(run, stories):
     assert done.returncode == 2 and b"--raw" in done.stderr
 
 
-def test_an_interrupt_ends_a_script(start, stories, template, variant):
+def test_an_interrupt_ends_a_script(start, template, variant):
     model = variant(config={"max_position_embeddings": 200000})
     process = start("chat", "-m", model, "--chat-template", template, "--ignore-eos", "--temp", "1",
                     stdin=subprocess.PIPE)

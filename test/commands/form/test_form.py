@@ -116,7 +116,7 @@ def test_a_grammar(answer, tmp_path):
         json.loads(re.sub(r"\b0(?=\d)", "", text))
 
 
-def test_a_grammar_names_tokens(answer, run, stories, tmp_path):
+def test_a_grammar_names_tokens(answer, tmp_path):
     """Tokens as such, by id and by text; the end token is none of them."""
     def ids(grammar, **options):
         (tmp_path / "it.gbnf").write_text(grammar)

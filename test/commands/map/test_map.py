@@ -145,7 +145,7 @@ def test_no_records_are_no_error(map_run):
     assert map_run("-p", PATTERN, lines=[]).stdout == b""
 
 
-def test_a_prompt_that_is_empty_is_an_error(map_run, run, stories):
+def test_a_prompt_that_is_empty_is_an_error(map_run, stories):
     got = map_run(lines=["", "Tim"], model=stories)
     assert len(got.stdout.splitlines()) == 2  # this tokenizer puts a token before every text
 

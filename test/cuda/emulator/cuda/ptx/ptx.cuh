@@ -193,7 +193,6 @@ inline uint4 load_once(const uint4 *p) {
 }
 
 inline void prefetch_l1(const void *) {}
-inline void prefetch_l2(const void *) {}
 
 inline unsigned count_up(unsigned *counter) {
   return atomicAdd(counter, 1u);
