@@ -319,7 +319,7 @@ static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
 
 /* `origin` says what made a model the default. */
 static Status write_lines(const Checkpoints *list, const char *origin, Buffer *out, Error *err) {
-  enum { WIDE = 98 }; /* columns behind the names, with the longest quantisation and origin */
+  enum { WIDE = 98 }; /* columns after the names, for the longest quantisation and origin */
   int width = 4;
   for (size_t i = 0; i < list->count; i++) {
     size_t length = strlen(list->items[i].name);
