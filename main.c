@@ -15,9 +15,9 @@
 static const char beginning[] =
     "auk runs quantised language models from the shell.\n"
     "\n"
-    "  auk -m MODEL -p \"Why is the sky blue?\"         an answer, nothing else\n"
-    "  auk -m MODEL                                   a conversation, on a terminal\n"
-    "  git diff | auk -m MODEL -p \"Review this.\"      input stands before the prompt\n"
+    "  auk -m MODEL -p \"Why is the sky blue?\"         an answer\n"
+    "  auk -m MODEL                                   a chat, on a terminal\n"
+    "  git diff | auk -m MODEL -p \"Review this.\"      input comes before the prompt\n"
     "  auk -m MODEL -f notes.txt -p \"What was decided?\"   and so do files\n"
     "  auk -m MODEL --map names.txt -p \"Greet {}.\"    a prompt for each line\n"
     "  auk models                                     the models that are here\n"

@@ -45,8 +45,8 @@ const Flag device_flags[] = {
                 "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
     FLAG_CHOICE("--decode-step", DECODE_STEP_WORDS, DeviceFlags, decode_step,
-                "GPU: a token by a kernel for each operation, or by one for all (default auto: one, on "
-                "Hopper, for models that it is for)"),
+                "GPU: computes a token with a kernel for each operation, or with one cluster kernel for all "
+                "(default auto: cluster on Hopper, for models that it can compute)"),
 };
 
 /* Refuses flags that only a GPU obeys instead of ignoring them. --gpu is allowed if the device is chosen

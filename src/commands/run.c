@@ -315,9 +315,9 @@ const Interface run_interface = {
     .usage = usage,
     .about = about,
     .examples = "auk -m MODEL -p \"Why is the sky blue?\"\n"
-                "git diff | auk -m MODEL -P review            # ~/.config/auk/prompts/review.md\n"
-                "git log -5 | auk -m MODEL -p \"For a changelog: {}\"      # input in place of {}\n"
-                "auk -m MODEL -p \"A sort function in Python\" -x >s.py   # the code alone\n"
+                "git diff | auk -m MODEL -P review    # ~/.config/auk/prompts/review.md\n"
+                "git log -5 | auk -m MODEL -p \"A changelog of: {}\"   # input in place of {}\n"
+                "auk -m MODEL -p \"A sort in Python\" -x > s.py      # the code alone\n"
                 "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"
                 "auk -m MODEL -p \"Invent a person.\" --json-schema person.json | jq .\n"
                 "auk -m MODEL --map lines.txt -p \"Translate: {}\" --resume out.txt\n"

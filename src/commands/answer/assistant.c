@@ -20,64 +20,67 @@ const Flag chat_flags[] = {
     FLAG_OF(KIND_STRING, const char *, "-sysf, --system-prompt-file", "FILE", ChatFlags, system_file,
             "the same from a file", .hint = VALUE_FILE, .weak = SYSTEM_IS_USUAL),
     FLAG_OF(KIND_SWITCH, bool, "--think", NULL, ChatFlags, think,
-            "the model thinks first, where its template leaves the choice",
+            "lets the model think before it answers, if its template leaves the choice",
             .weak = MEMBER_OF_TYPE(ChatFlags, think_is_usual, bool)),
     FLAG_SWITCH("--no-think", ChatFlags, no_think,
-                "it does not: by its template, or its thought is closed as soon as it begins"),
+                "lets the model answer without a thought: its template says so, or auk closes the thought as "
+                "soon as it begins"),
     FLAG_INT("--think-budget, --reasoning-budget", "N", ChatFlags, think_budget, -1, INT_MAX,
-             "a thought of N tokens is closed, and the answer begins (default -1: no limit)"),
+             "ends a thought after N tokens, so that the answer begins (default -1: no limit)"),
     FLAG_SWITCH("--hide-thinking, --hidethinking", ChatFlags, hide_thinking,
-                "no thoughts on a terminal, nor with --json"),
+                "shows no thoughts, neither on a terminal nor with --json"),
     FLAG_SWITCH("--show-thinking", ChatFlags, show_thinking,
-                "thoughts also where standard output is no terminal, between the model's own marks"),
+                "writes thoughts to a pipe or a file too, between the model's own marks"),
     FLAG_FILE_OR(
         CHAT_BUILTINS, "--chat-template, --chat-template-file", "NAME|FILE", ChatFlags, chat_template,
         "chatml, llama2, llama3, mistral, deepseek, gemma, phi, or a file with a Jinja template (default: "
         "the model's own)"),
     FLAG_SWITCH("--raw, -no-cnv, --ignore-chat-template", ChatFlags, raw,
-                "no chat format: the text as it is"),
-    FLAG_SWITCH("--parse-special", ChatFlags, parse_special,
-                "text like <|im_end|> in the prompt is the special token; without it, it is ordinary text"),
+                "no chat template: the model gets the text as it is"),
+    FLAG_SWITCH(
+        "--parse-special", ChatFlags, parse_special,
+        "text like <|im_end|> in the prompt becomes the special token; without this flag it stays text"),
 };
 const Flag answer_flags[] = {
     FLAG_INT("-n, --predict, --n-predict, --max-tokens, --max-new-tokens", "N", AnswerFlags, max_tokens, -1,
              INT_MAX,
-             "tokens to answer with at most (default -1: until the model ends, the context is full, or the "
-             "answer goes in circles)"),
+             "most tokens of an answer (default -1: until the model ends, the context is full, or the answer "
+             "repeats itself)"),
     FLAG_OF(KIND_INT, int, "-c, --ctx-size", "N", AnswerFlags, context,
             "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
             "the free memory holds)",
             .low = 0, .high = INT_MAX, .weak = MEMBER_OF_TYPE(AnswerFlags, context_is_usual, bool)),
     FLAG_STRINGS("--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
                  "ends the answer before this text; may be repeated"),
-    FLAG_SWITCH("--ignore-eos", AnswerFlags, ignore_eos, "goes on behind end tokens"),
+    FLAG_SWITCH("--ignore-eos", AnswerFlags, ignore_eos, "goes on where the model ends"),
     FLAG_SWITCH("--plain", AnswerFlags, plain,
                 "on a terminal: no colours, bold or dim text (so does NO_COLOR=1)"),
-    FLAG_SWITCH("--no-wrap", AnswerFlags, no_wrap, "on a terminal: lines are not broken between words"),
+    FLAG_SWITCH("--no-wrap", AnswerFlags, no_wrap, "on a terminal: does not wrap lines between words"),
     FLAG_SWITCH("-v, --verbose", AnswerFlags, verbose, "settings and statistics to standard error"),
 };
 const Flag sampling_flags[] = {
     FLAG_DOUBLE("--temp, --temperature", "X", SamplingFlags, temperature, 0, 1000,
-                "0: always the likeliest token"),
+                "how freely tokens are chosen; 0: always the likeliest"),
     FLAG_INT("--top-k", "N", SamplingFlags, top_k, 0, INT_MAX, "only the N likeliest; 0: off"),
     FLAG_DOUBLE("--top-p", "X", SamplingFlags, top_p, 0, 1,
                 "only the likeliest that together reach X; 1: off"),
     FLAG_DOUBLE("--min-p", "X", SamplingFlags, min_p, 0, 1,
                 "only those at least X times as likely as the likeliest; 0: off"),
     FLAG_DOUBLE("--repeat-penalty, --repetition-penalty", "X", SamplingFlags, repetition_penalty, 0.001, 1000,
-                "of tokens in prompt or answer; 1: off"),
+                "makes tokens less likely that are in the prompt or the answer; 1: off"),
     FLAG_DOUBLE("--presence-penalty", "X", SamplingFlags, presence_penalty, -1000, 1000,
-                "of tokens in the answer (default 0: off)"),
+                "makes tokens less likely that are in the answer (default 0: off)"),
     FLAG_DOUBLE("--frequency-penalty", "X", SamplingFlags, frequency_penalty, -1000, 1000,
-                "of tokens in the answer, for each time (default 0: off)"),
+                "the same for each time that the token is in the answer (default 0: off)"),
     FLAG_SEED("-s, --seed", SamplingFlags, seed,
               "the same seed gives the same answer (default -1: a new one each time)"),
 };
 
 const Flag keep_flags[] = {
-    FLAG_STRING("--keep", "TIME", KeepFlags, time,
-                "a process keeps the model for later calls until it was unused for so long: 90s, 10m, 2h "
-                "(default $AUK_KEEP; without either, a call uses such a process if there is one; 0: none)"),
+    FLAG_STRING(
+        "--keep", "TIME", KeepFlags, time,
+        "leaves a process that keeps the model for later calls, until none came for this long: 90s, 10m, 2h "
+        "(default: $AUK_KEEP); calls without --keep use such a process if there is one, and --keep 0 none"),
 };
 
 /* --- what to sample with, where to end */

@@ -24,14 +24,15 @@ static const uint64_t DEFAULT_LIMIT = (uint64_t)10 << 30;
 
 const Flag cache_flags[] = {
     FLAG_OF(KIND_SWITCH, bool, "--cache", NULL, CacheFlags, on,
-            "keeps the keys and values of prompts of 256 tokens or more on disk, so that what a later "
-            "prompt begins with in common is not prefilled again",
+            "keeps the keys and values of prompts of 256 tokens or more on disk; a later prompt that begins "
+            "with the same text need not compute it again",
             .weak = MEMBER_OF_TYPE(CacheFlags, on_is_usual, bool)),
     FLAG_DIRECTORY("--cache-dir", "DIR", CacheFlags, directory,
-                   "likewise, there (default $XDG_CACHE_HOME/auk, or ~/.cache/auk)"),
+                   "the same in this directory (default $XDG_CACHE_HOME/auk, or ~/.cache/auk)"),
     FLAG_STRING("--cache-limit", "SIZE", CacheFlags, limit,
-                "what it may take, as in 500M or 20G (default 10G): what was unused the longest goes first"),
-    FLAG_SWITCH("--no-cache", CacheFlags, off, "takes the flags above back"),
+                "what the cache may take, such as 500M or 20G (default 10G); what was unused the longest is "
+                "removed first"),
+    FLAG_SWITCH("--no-cache", CacheFlags, off, "no cache, whatever other flags or the settings say"),
 };
 
 struct Cache {

@@ -19,15 +19,15 @@ enum { MAX_EXIT_CHOICES = 100 };
 
 const Flag choose_flags[] = {
     FLAG_STRINGS("--choose", "A,B,...", ChooseFlags, lists,
-                 "no answer of the model's own, but which of these it finds likeliest"),
+                 "answers with the one of these texts that the model finds likeliest"),
     FLAG_STRINGS("--choice", "TEXT", ChooseFlags, answers,
-                 "one more of them, commas and all; may be repeated"),
-    FLAG_CHOICE(
-        "--choose-by", "sum|mean", ChooseFlags, by,
-        "the log-probabilities of an answer's tokens together, or by token, which is fair to long ones "
-        "(default sum)"),
+                 "one more such text, which may have commas; may be repeated"),
+    FLAG_CHOICE("--choose-by", "sum|mean", ChooseFlags, by,
+                "compares the sum of the log-probabilities of a text's tokens (the default) or their mean, "
+                "which does "
+                "not favour short texts"),
     FLAG_SWITCH("--exit-choice", ChooseFlags, exit_choice,
-                "exit status 10 where the first was chosen, 11 for the second ..."),
+                "exit status 10 if the first was chosen, 11 if the second, ..."),
 };
 
 /* --- the answers */

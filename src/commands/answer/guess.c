@@ -11,13 +11,15 @@
 
 const Flag guess_flags[] = {
     FLAG_INT("--guess, --draft-max", "N", GuessFlags, most, 0, DRAFT_MOST,
-             "tokens that a step guesses at most, to compute several at once; they change no answer. 0: none "
-             "(default: 15, with --draft 7, as far as guesses turn out right)"),
-    FLAG_PLAIN(KIND_STRING, VALUE_MODEL, const char *, "--draft, --draft-model, --model-draft, -md", "MODEL",
-               GuessFlags, draft,
-               "what guesses: a smaller model with the same vocabulary, a drafter trained for this one, or "
-               "mtp, its own layer for several tokens (auk inspect); without it guesses are how the text "
-               "went on where it was the same before"),
+             "most tokens that a step guesses, to compute several at once; 0: none (default: up to 15, with "
+             "--draft "
+             "up to 7, fewer where guesses are wrong)"),
+    FLAG_PLAIN(
+        KIND_STRING, VALUE_MODEL, const char *, "--draft, --draft-model, --model-draft, -md", "MODEL",
+        GuessFlags, draft,
+        "who guesses: a smaller model with the same vocabulary, a drafter trained for this model, or mtp, "
+        "the model's own layer for it (auk inspect names it); without --draft auk guesses that the text "
+        "goes on as after an earlier passage like it"),
 };
 
 /* Refuses a draft model without one of the target's tokens. */

@@ -30,9 +30,8 @@ const Flag prompt_flags[] = {
               "{\"role\", \"content\"}, with calls of --tools in \"tool_calls\" and their results in "
               "messages of the "
               "role tool"),
-    FLAG_CHOICE(
-        "--truncate", "none|start|middle", PromptFlags, truncate,
-        "where a prompt that is too long is cut, by whole tokens of its text (default none: refused)"),
+    FLAG_CHOICE("--truncate", "none|start|middle", PromptFlags, truncate,
+                "cuts a prompt that is too long at its start or in its middle (default none: refuses it)"),
 };
 
 /* --- available input */

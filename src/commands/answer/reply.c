@@ -16,24 +16,25 @@
 
 const Flag reply_flags[] = {
     FLAG_FILE("-o, --output, --output-file", "FILE", ReplyFlags, path,
-              "the answer goes to this file, made anew, and nowhere else"),
+              "writes the answer to this file, which is overwritten, and not to standard output"),
     FLAG_SWITCH("--json", ReplyFlags, json,
                 "one JSON object at the end: text, value (of an answer that is JSON), thinking, "
                 "finish_reason, usage, timings, seed, model"),
-    FLAG_SWITCH("--jsonl-stream", ReplyFlags, jsonl,
-                "a JSON object for each piece as it comes, {\"text\": ...} or {\"thinking\": ...}, then that "
-                "of --json"),
-    FLAG_SWITCH("--ids", ReplyFlags, ids, "token ids of prompt and answer in the JSON object"),
-    FLAG_INT(
-        "--logprobs, --n-probs", "N", ReplyFlags, logprobs, 1, MOST_BEST,
-        "logprobs in the JSON object: the log-probability of each token and of the N likeliest in its place"),
+    FLAG_SWITCH(
+        "--jsonl-stream", ReplyFlags, jsonl,
+        "a JSON object for each piece as it comes, {\"text\": ...} or {\"thinking\": ...}, and at the "
+        "end the one of --json"),
+    FLAG_SWITCH("--ids", ReplyFlags, ids, "adds the token ids of prompt and answer to the JSON object"),
+    FLAG_INT("--logprobs, --n-probs", "N", ReplyFlags, logprobs, 1, MOST_BEST,
+             "adds logprobs to the JSON object: the log-probability of each token and of the N likeliest in "
+             "its place"),
     FLAG_SWITCH("-x, --extract", ReplyFlags, code,
-                "only the first fenced code block, which then ends the answer; it fails where there is none"),
-    FLAG_SWITCH("--no-stream", ReplyFlags, no_stream, "the answer at once, when it is complete"),
-    FLAG_SWITCH("-u, --usage", ReplyFlags, usage,
-                "tokens and times to standard error (a short line where both outputs are a terminal)"),
+                "writes only the first fenced code block, where the answer then ends; without one it is exit "
+                "status 1"),
+    FLAG_SWITCH("--no-stream", ReplyFlags, no_stream, "writes the answer when it is complete, all at once"),
+    FLAG_SWITCH("-u, --usage", ReplyFlags, usage, "writes tokens and times to standard error"),
     FLAG_SWITCH("--require-stop", ReplyFlags, require_stop,
-                "exit status 4 where -n or the context cut the answer"),
+                "exit status 4 if -n or the context cut the answer"),
 };
 
 bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant) {

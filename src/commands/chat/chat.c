@@ -21,13 +21,12 @@ const Flag talk_flags[] = {
         "its one answer is kept in that chat",
         .hint = VALUE_CHAT),
     FLAG_SWITCH("--no-history", TalkFlags, no_history,
-                "neither the chat nor what was entered is kept or brought back (else: in "
-                "$XDG_STATE_HOME/auk)"),
-    FLAG_SWITCH("--no-status", TalkFlags, no_status, "no line with tokens and speed behind an answer"),
+                "keeps neither the chat nor the lines that you enter, and brings no earlier lines back"),
+    FLAG_SWITCH("--no-status", TalkFlags, no_status, "no line with tokens and speed after an answer"),
     FLAG_OF(
         KIND_CHOICE, int, "--context-overflow", "ask|slide|stop", TalkFlags, overflow,
-        "where the context is full: ask whether the oldest turns may be forgotten (the default), forget them "
-        "and say so, or refuse the message",
+        "when the context is full: ask whether to forget the oldest turns (the default), forget them and say "
+        "so, or refuse the message",
         .weak = MEMBER_OF_TYPE(TalkFlags, overflow_is_usual, bool)),
     FLAG_STRING("--tool-command", "COMMAND", TalkFlags, tool_command,
                 "runs in a shell for each call of a function: the call, {\"name\", \"arguments\"}, is its "

@@ -13,18 +13,17 @@ const Flag form_flags[] = {
         "the answer is JSON that fits this schema; with --map-json also {NAME}: each record has its own "
         "in its member NAME"),
     FLAG_SWITCH("--json-object", FormFlags, object, "the answer is a JSON object"),
-    FLAG_CHOICE(
-        "--key-order", "schema|any", FormFlags, key_order,
-        "keys of an object come as `properties` of the schema has them, then others (the default), or as "
-        "the model likes"),
+    FLAG_CHOICE("--key-order", "schema|any", FormFlags, key_order,
+                "the order of an object's keys: that of `properties` in the schema, then others (the "
+                "default), or any"),
     FLAG_SWITCH(
         "--schema-lenient", FormFlags, lenient,
-        "keywords of the schema that cannot be held to exactly are let go, each with a note, instead of "
-        "refused"),
+        "leaves out keywords of the schema that auk cannot enforce exactly, with a note for each, instead of "
+        "refusing the schema"),
     FLAG_STRING("--regex", "RE", FormFlags, regex,
                 "the answer matches this regular expression (ECMAScript's) from end to end"),
     FLAG_FILE("--grammar, --grammar-file", "FILE", FormFlags, grammar,
-              "the answer is a text of the grammar in this file, in llama.cpp's GBNF"),
+              "the answer matches the grammar in this file, written in llama.cpp's GBNF"),
 };
 
 /* --- opening */

@@ -17,7 +17,7 @@ const Flag tool_flags[] = {
         "\"description\", \"parameters\"}}; each call comes as a line {\"name\": ..., \"arguments\": {...}}, "
         "with --json in tool_calls"),
     FLAG_CHOICE("--tool-choice", "auto|required", ToolFlags, choice,
-                "whether the model answers by text or calls (the default), or must call"),
+                "auto: the model may answer or call (the default); required: it must call"),
 };
 
 /* --- formats */

@@ -187,16 +187,19 @@ static const FlagRule rules[] = {
 const Interface keep_interface = {
     .usage = "auk keep [--json]\nauk keep --stop\nauk keep -m MODEL [--keep TIME] [--foreground] [FLAGS]",
     .about =
-        "Shows the processes of this user that keep a model in memory, with how many calls are connected\n"
-        "and how long each stays if there is no other. `auk --keep 10m -p TEXT` leaves one behind; `auk\n"
-        "keep -m MODEL` starts one ahead of the first call. Later calls find it by themselves if the\n"
-        "model's files, this program, and the flags of the device are the same; what they print is the\n"
-        "same bytes; only answers that a GPU computes side by side, since others came meanwhile, are\n"
-        "rounded as those of --map. It answers many calls at once, keeps keys of prompts, so that what\n"
-        "begins alike is not computed again (on a GPU for another call: its steps of 2,048 tokens, which\n"
-        "give the same bytes), and ends when no call came for the time of --keep (here 10m\n"
-        "by default), with --stop, or when a call with another model needs its memory. Its socket is in\n"
-        "$XDG_RUNTIME_DIR/auk or /tmp/auk-UID, where no other user may enter.",
+        "Shows your processes that keep a model in memory: how many calls are connected to each, and when "
+        "it\n"
+        "ends if no other call comes. `auk --keep 10m -p TEXT` leaves such a process; `auk keep -m MODEL`\n"
+        "starts one before the first call. Later calls find it by themselves if the model's files, this\n"
+        "program, and the flags of the device are the same. They print the same bytes as without it; only\n"
+        "answers that a GPU computes side by side with others are rounded as with --map. The process "
+        "answers\n"
+        "many calls at once. It keeps the keys and values of prompts, so that a beginning that two prompts\n"
+        "share is computed once (on a GPU, between two calls: in blocks of 2,048 tokens).\n"
+        "It ends when no call came for the time of --keep (here 10m by default), with --stop, or when a "
+        "call\n"
+        "with another model needs its memory. Its socket is in $XDG_RUNTIME_DIR/auk or /tmp/auk-UID, which\n"
+        "no other user can enter.",
     .examples = "auk -m MODEL --keep 10m -p \"Why is the sky blue?\"\n"
                 "auk keep -m MODEL --keep 2h        # loads it now\n"
                 "auk keep                           # what is kept\n"

@@ -21,32 +21,34 @@
 #include "commands/map/map_run.h"
 
 const Flag map_flags[] = {
-    FLAG_FILE("--map", "FILE", MapFlags, input,
-              "an answer for each line of the file ('-': standard input), which stands where {} does in -p, "
-              "or is the prompt; one line each, \\n"
-              ", \\r and \\\\ for newlines, CRs and backslashes in it, \\! before an error"),
+    FLAG_FILE(
+        "--map", "FILE", MapFlags, input,
+        "answers each line of the file ('-': standard input), which stands where {} does in -p, or is the "
+        "prompt; each result is one line: \\n, \\r and \\\\ stand for newlines, CRs and backslashes in it, "
+        "\\! begins an error"),
     FLAG_SWITCH(
         "--map-json", MapFlags, json,
         "the lines are JSON: {NAME} in -p is a member, {} all of it; without -p, \"prompt\" or \"messages\""),
     FLAG_SWITCH("-0, --map-nul", MapFlags, nul,
-                "records, and results that are text, end in NUL, not in a newline"),
+                "records end with a NUL in place of a newline, and so do results that are text"),
     FLAG_FILE("--resume", "OUT", MapFlags, resume,
-              "results go to this file behind those that are there, from the record on that has none"),
+              "adds the results to this file, and begins with the first record that has none there"),
     FLAG_SWITCH("--retry-errors", MapFlags, retry_errors,
-                "with --resume: records whose results are errors again"),
+                "with --resume: also answers the records again whose results are errors"),
     FLAG_INT("--parallel, -np", "N", MapFlags, parallel, 0, MAX_PARALLEL,
              "records that are answered at once (default 0: what suits the device and its memory)"),
     FLAG_SWITCH("--unordered", MapFlags, unordered,
-                "each result as soon as it is there; \"index\" says of which record it is"),
+                "writes each result as soon as it is there, in any order; its \"index\" tells the record"),
     FLAG_INT("--n-best", "N", MapFlags, n_best, 1, MAX_PARALLEL,
-             "N answers to each prompt, with the seeds S, S + 1, ... of -s S"),
-    FLAG_STRING(
-        "--shard", "I/N", MapFlags, shard,
-        "with --resume OUT: every N-th record from the I-th on, to OUT.I-of-N; auto: what srun or mpirun "
-        "says (auk merge puts the files together)"),
-    FLAG_DIRECTORY("--claim", "DIR", MapFlags, claim,
-                   "the records that no other process with this directory has taken; results go there too "
-                   "(auk merge DIR)"),
+             "N answers to each prompt, with the seeds S, S + 1, ... where -s S gives the first"),
+    FLAG_STRING("--shard", "I/N", MapFlags, shard,
+                "with --resume OUT: answers every N-th record from the I-th on, in OUT.I-of-N (auk merge "
+                "puts the files "
+                "together); auto: as srun or mpirun says"),
+    FLAG_DIRECTORY(
+        "--claim", "DIR", MapFlags, claim,
+        "answers the records that no other process with this directory has taken; the results go there "
+        "too (auk merge DIR puts them together)"),
     FLAG_INT("--lease", "S", MapFlags, lease, 1, 86400,
              "with --claim: seconds without a sign of life after which a process's records are taken over "
              "(default 60)"),
