@@ -16,7 +16,7 @@
 
 EMULATED_ARCH ?= 80
 BUILD        = build$(if $(filter 1,$(EMULATE)),/emulated-$(EMULATED_ARCH))$(if $(filter 1,$(SANITIZE)),/sanitize)
-# What knows nothing of CUDA is the same for the emulated GPU's builds: objects and archives are made once, in build.
+# Objects and archives that know nothing of CUDA are the same for the emulated GPU's builds: made once, in build.
 HOST         = $(if $(filter 1-file,$(EMULATE)-$(origin BUILD)),build$(if $(filter 1,$(SANITIZE)),/sanitize),$(BUILD))
 PREFIX       = /usr/local
 PYTHON       = python3
@@ -34,7 +34,7 @@ BUILDS      := $(filter all install gpu-programs test-gpu torture-gpu,$(or $(MAK
 CUDA        := $(if $(and $(shell command -v $(NVCC)),$(GPUS)$(BUILDS)),1,0)
 STATIC       = 0
 
-# On a terminal what is made is told in one line, which the next one overwrites.
+# On a terminal one line names the file that is being made, and the next line overwrites it.
 ONE_LINE     = $(and $(MAKE_TERMOUT),$(filter-out dumb,$(TERM)))
 Q            = $(if $(V),,@$(if $(ONE_LINE),printf '\033[K  %s\r' '$@',echo "  $@");)
 
@@ -53,7 +53,7 @@ AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -DAUK_RELEASED=\"$(RE
 AUK_CFLAGS := -std=c11 $(WARN) -fopenmp -ffp-contract=off $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>&-) $(CFLAGS)
 AUK_LDLIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>&-) -lm $(LDLIBS)
 ifeq ($(STATIC),1)
-# What has an archive is linked in, what has none is put beside the program, where $$ORIGIN finds it.
+# A library with an archive is linked in; one without is put beside the program, where $$ORIGIN finds it.
 archive     = $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a))
 # (cmocka may be missing: only tests need it.)
 shared      = $(filter /%,$(shell $(CC) -print-file-name=lib$(1).so))
@@ -63,7 +63,7 @@ AUK_LDLIBS := $(foreach lib,cjson utf8proc pcre2-8 $(EDIT) gomp,$(or $(call arch
   -lm -ldl -lpthread $(LDLIBS)
 AUK_LDFLAGS = -Wl,--as-needed -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' -static-libgcc
 endif
-# Warnings are off here: what sanitizers put into the code makes gcc warn of paths that are not there.
+# Warnings are off here: code that sanitizers add makes gcc warn of paths that do not exist.
 ifneq ($(filter 1,$(SANITIZE) $(FUZZ)),)
 AUK_CFLAGS += -w -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 AUK_CFLAGS += $(if $(filter 1,$(FUZZ)),-fsanitize=fuzzer-no-link)
@@ -228,7 +228,7 @@ test: $(BUILD)/auk $(TESTS)
 test-unit: $(TESTS)
 	@$(PYTHON) scripts/run_tests.py $(BUILD) --only-c $(TESTS)
 
-# What needs a GPU: test/cuda/*.cu, each a program, and test/cuda/test_*.py. Built elsewhere (STATIC=1), they run by
+# Tests that need a GPU: test/cuda/*.cu, each a program, and test/cuda/test_*.py. Built elsewhere (STATIC=1), they run by
 # scripts/test_gpu.sh alone.
 GPU_PROGRAMS := $(patsubst %.cu,$(BUILD)/%,$(wildcard test/cuda/*.cu))
 gpu-programs: $(BUILD)/auk $(GPU_PROGRAMS)
@@ -248,7 +248,7 @@ fuzz-programs: $(FUZZERS)
 $(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,fuzz)
 	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,fuzz)
 
-# auk with calls of the C library that fail when told to (test/torture/faults.c): every failure once, with sanitizers
+# auk with calls of the C library that fail on demand (test/torture/faults.c): every failure once, with sanitizers
 # (SANITIZE=0: without). With EMULATE=1 the calls are CUDA's, as on a GPU they are with `make torture-gpu`.
 torture:
 	@$(MAKE) SANITIZE=$(or $(SANITIZE),1) torture-program
@@ -283,7 +283,7 @@ lint:
 format:
 	clang-format -i $(filter %.c %.h %.cu %.cuh,$(shell git ls-files -co --exclude-standard))
 
-# What the program says of itself goes where man and the shells look for it; it is made by the program.
+# The manual page and the completions, which the program itself writes, go where man and the shells look for them.
 SHARE        = $(DESTDIR)$(PREFIX)/share
 PAGES       := man/man1/auk.1 bash-completion/completions/auk zsh/site-functions/_auk fish/vendor_completions.d/auk.fish
 

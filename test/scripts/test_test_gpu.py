@@ -43,7 +43,7 @@ def test_parts_are_run_as_they_are_named(run):
 
 
 def test_parts_have_nine_minutes_and_emulated_ones_ninety(run, build):
-    """A GPU is lent for ten minutes at a time; whole models on an emulated one take longer than that."""
+    """So a part that hangs ends; whole models on an emulated GPU take longer than on a real one."""
     program(build / "bin" / "timeout", 'echo "limit $1"; shift; exec "$@"')
     path = f"{build / 'bin'}:{os.environ['PATH']}"
     for size, most in (([], 540), (["few"], 5400)):
