@@ -236,6 +236,16 @@ def check_comments():
                     yield f'{name}:{line}: "{match[0].strip(".:; ")}": {advice}'
 
 
+def check_names():
+    """C files that comments of product code name are there"""
+    paths = ["/" + name for name in FILES]
+    for name in (name for name in C_FILES if not name.startswith("test/")):
+        for line, text in comments_of(name):
+            for match in re.finditer(r"(?<![\w*./])[\w/-]*\w\.(?:cuh|cu|c|h)\b(?![*(])", text):
+                if not any(path.endswith("/" + match[0]) for path in paths):
+                    yield f"{name}:{line}: there is no {match[0]}"
+
+
 def check_python():
     """every Python file compiles"""
     for name in PYTHON_FILES:
@@ -285,7 +295,7 @@ def check_shell():
 def main():
     passed = failed = skipped = 0
     checks = [check_includes, check_environment, check_quiet, check_length, check_functions, check_words,
-              check_comments, check_python, check_format, check_shell, check_cppcheck]
+              check_comments, check_names, check_python, check_format, check_shell, check_cppcheck]
     for check in checks:
         says = check.__doc__.splitlines()[0]
         try:

@@ -17,6 +17,8 @@ OFFENCES = {
     "src/engine/prints.c": ('int main(void) { return printf("x"); }\n', "printf below src/commands"),
     "src/base/long.c": ("\n" * 801, "801 lines"),
     "src/base/wide.c": ("/* " + "x" * 120 + " */\n", "126 columns"),
+    "src/base/unclear.c": ("/* The blank be" + "hind the word. */\n", 'say "after"'),
+    "src/base/stale.c": ("/* Called by: words.c, engine/words.c, gone.c. */\n", "there is no gone.c"),
     "src/base/unfinished.c": ("/* TO" + "DO: all of it */\n", "unfinished work"),
     "scripts/path.sh": ("cat /wor" + "k/file\n", "a path of one machine"),
     "scripts/broken.py": ("def f(:\n", "broken.py:1"),
