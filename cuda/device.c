@@ -1,4 +1,5 @@
-/* device.c - see device.h. Called by: weights.c, backend.c, kernel_bench.c, commands/device.c. */
+/* device.c - see device.h. Called by: this folder and those below it; commands/, for names and memory of
+ * GPUs. */
 #include "cuda/device.h"
 
 #include <stdint.h>

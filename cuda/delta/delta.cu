@@ -1,4 +1,4 @@
-/* delta.cu - which family of the gated delta rule runs, and its launches. Called by backend.c. */
+/* delta.cu - which family of the gated delta rule runs, and its launches. Called by: backend.c, state.c. */
 #include <algorithm>
 #include <cmath>
 

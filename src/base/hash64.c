@@ -1,6 +1,6 @@
 /* hash64.c - see hash64.h.
  *
- * Called by: content.c, engine/prefix_file.c and prefix_store.c.
+ * Called by: content.c and the tables of all folders.
  * Always true: words are read little-endian at any alignment. Four accumulators hide the latency of the
  *              multiplication. */
 #include "base/hash64.h"

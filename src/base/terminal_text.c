@@ -1,7 +1,7 @@
 /* terminal_text.c - see terminal_text.h.
  *
- * Called by: output.c, status.c, json_write.c, terminal/cells.c, commands/answer/show.c,
- *            commands/chat/dialogue.c. */
+ * Called by: output.c, status.c, json_write.c, cells.c and line_editor.c of terminal, show.c, chat_input.c
+ *            and dialogue.c of commands. */
 #include "base/terminal_text.h"
 
 #include "base/utf8.h"

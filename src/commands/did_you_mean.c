@@ -1,4 +1,5 @@
-/* did_you_mean.c - see did_you_mean.h.   Called by: flags.c, chat_words.c, models/known_names.c, main.c. */
+/* did_you_mean.c - see did_you_mean.h.   Called by: main.c and the files of this folder and below that read
+ * words of people. */
 #include "commands/did_you_mean.h"
 
 #include <stdbool.h>

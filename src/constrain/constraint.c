@@ -1,5 +1,5 @@
 /* constraint.c - opens a schema's parts or a grammar and takes tokens; see constraint.h. Called by:
- * commands/schema.c, commands/answer/. */
+ * commands/schema.c, commands/form/, commands/answer/answer.c. */
 #include "constrain/constraint.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* frames.c - what an open array or object still needs, step by step; see frames.h. Called by: machine.c. */
+/* frames.c - what an open array or object still needs, step by step; see frames.h. Called by: machine.c,
+ * masks.c, key_order.c. */
 #include "constrain/frames.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* key_order.c - finds the order of an object's keys and which of them may come next; see key_order.h.
  *
- * Called by: frames.c. Any object can be written in the order, so that it makes no schema unsatisfiable.
+ * Called by: frames.c, machine.c.
+ * Any object can be written in the order, so that it makes no schema unsatisfiable.
  * A key that has been left out cannot come any more: `required` then forbids to leave it out. */
 #include "constrain/key_order.h"
 

@@ -1,4 +1,5 @@
-/* lex_masks.c - walks the tokens with the states of a string; see lex_masks.h. Called by: masks.c.
+/* lex_masks.c - walks the tokens with the states of a string; see lex_masks.h. Called by: masks.c,
+ * grammar/grammar.c.
  *
  * Most tokens need no walk. Most states have classes of characters that may follow one another freely, as
  * letters follow letters: the tokens of such characters alone are one bit set. Below a node of the trie a

@@ -1,6 +1,6 @@
 /* experts.c - the operation norm_experts_residual: rows choose experts, and meet them expert by expert.
  *
- * Called by: backend.c.   Calls: linear.c, the kernels.
+ * Called by: backend.c, products.c.   Calls: linear.c, the kernels.
  * The rows that chose an expert are copied one after another, so that its weights are read once a step, and
  * those of an expert that no row chose are not touched:
  *

@@ -1,8 +1,8 @@
 /* linear.c - the matmuls of a step, split among threads.
  *
- * Called by backend.c, experts.c. Many rows: a task is a block of columns times a block of rows; scheduling
- * is dynamic. A few rows: split-K. Each thread takes an equal stretch of the splits of each matrix, each
- * split with all its columns, so that it reads weights in memory's order, once for all rows:
+ * Called by: the other files of this folder. Many rows: a task is a block of columns times a block of rows;
+ * scheduling is dynamic. A few rows: split-K. Each thread takes an equal stretch of the splits of each
+ * matrix, each split with all its columns, so that it reads weights in memory's order, once for all rows:
  *
  *     split 0      split 1      split 2      split 3
  *     |------- thread 0 -------|------- thread 1 -------| ...

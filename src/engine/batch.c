@@ -1,6 +1,7 @@
 /* batch.c - see batch.h.
  *
- * Called by: commands/map, commands/measure.   Calls: forward.c, page_pool.c, generate.c, the backend.
+ * Called by: commands/answer/assistant.c, commands/keep, commands/measure.
+ * Calls: forward.c, page_pool.c, generate.c, the backend.
  * Always true: ids[0 .. n_past) of a sequence are the tokens whose keys and values are in its pages; a page
  *              that two sequences use is full and computed; the sequences in use are in order of age;
  *              nothing allocates after batch_open().

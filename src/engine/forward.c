@@ -1,6 +1,6 @@
 /* forward.c - see forward.h.
  *
- * Called by: session.c. The order of the calls is the transformer:
+ * Called by: session.c, batch.c, drafters/published.c. The order of the calls is the transformer:
  *   x = x + attention(norm(x)); x = x + mlp(norm(x)) */
 #include "engine/forward.h"
 

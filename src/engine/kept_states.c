@@ -1,4 +1,4 @@
-/* kept_states.c - see kept_states.h. Called by: session.c. */
+/* kept_states.c - see kept_states.h. Called by: session.c, prefix_store.c. */
 #include "engine/kept_states.h"
 
 int kept_states_slots(unsigned long long bytes) {

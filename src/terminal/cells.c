@@ -1,6 +1,6 @@
 /* cells.c - see cells.h.
  *
- * Called by: line_editor.c, line_display.c, word_wrap.c.
+ * Called by: line_editor.c, line_display.c, word_wrap.c, commands/answer/show.c.
  * Always true: a cell in the range of proxies is the index of its slot. */
 #include "terminal/cells.h"
 

@@ -1,6 +1,7 @@
 /* spinner.c - see spinner.h.
  *
- * Called by: reply.c, dialogue.c.   Calls: console.c (terminal_columns).
+ * Called by: reply.c, dialogue.c, device.c and keep/start.c of commands.
+ * Calls: console.c (terminal_columns).
  * Always true: each drawing is one write, which leaves the cursor at the beginning of the line, so that a
  *              message that comes nevertheless begins there; the thread takes no signals. */
 #include "terminal/spinner.h"

@@ -1,5 +1,5 @@
 /* answer.c - assistant_answer(): generates tokens and splits them into thought and answer; see
- * assistant.h. Called by: run.c, map_answer.c, dialogue.c.
+ * assistant.h. Called by: run.c, map_answer.c, dialogue.c; reply.c and chat_commands.c for figures.
  * A token of an answer with a form (bound.h) goes straight to the sink.
  * Always true: a token's text passes through the stream (whole characters), the splitter (thought or
  *              answer), the stop strings (answers only) and the sink; each stage holds back only what the

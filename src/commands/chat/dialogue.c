@@ -1,4 +1,4 @@
-/* dialogue.c - see dialogue.h. Called by: chat.c, chat_commands.c.
+/* dialogue.c - see dialogue.h. Called by: chat.c, chat_commands.c, tool_results.c.
  * Always true: the session holds a prefix of `held`; dropping turns from a conversation is always
  *              reported. */
 #include "commands/chat/dialogue.h"

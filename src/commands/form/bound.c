@@ -1,4 +1,4 @@
-/* bound.c - see bound.h. Called by: answer.c.
+/* bound.c - see bound.h. Called by: answer.c, calls.c, channels.c.
  * Always true: an end token is in a mask only where the form allows the answer to end. */
 #include "commands/form/bound.h"
 

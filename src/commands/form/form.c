@@ -1,4 +1,5 @@
-/* form.c - see form.h. Called by: assistant.c, run.c, chat.c, reply.c, map_answer.c. Calls: constraint.h. */
+/* form.c - see form.h. Called by: the files of this folder, assistant.c, run.c, chat.c, reply.c,
+ * map_answer.c, schema.c. Calls: constraint.h. */
 #include "commands/form/form.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* wire.c - see wire.h. Called by: remote.c, holder.c, keep.c. */
+/* wire.c - see wire.h. Called by: the files of this folder. */
 #include "commands/keep/wire.h"
 
 #include <errno.h>

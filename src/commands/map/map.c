@@ -1,6 +1,6 @@
 /* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records, one after another or, where the
  * device can, many at once (map_many.c). Without --map, several -p are the records.
- * Called by: commands/run.c.
+ * Called by: run.c; map_many.c for results.
  * Always true: results are in the order of the records, but for --unordered; each result is written in full.
  *              One after another, one record and its answer are held at a time.
  *

@@ -1,4 +1,4 @@
-/* map_answer.c - see map_answer.h. Called by: commands/map/map.c. */
+/* map_answer.c - see map_answer.h. Called by: map.c, map_many.c. */
 #include "commands/map/map_answer.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* map_prompt.c - see map_prompt.h. Called by: map.c, map_answer.c.
+/* map_prompt.c - see map_prompt.h. Called by: map.c, map_answer.c, run.c.
  * Always true: a JSON record is validated before a cursor walks it, so that cursors never fail. */
 #include "commands/map/map_prompt.h"
 

@@ -1,4 +1,5 @@
-/* map_resume.c - see map_resume.h.   Called by: map_results.c.   Calls: map_settings.c. */
+/* map_resume.c - see map_resume.h.   Called by: map_results.c, map_claim.c, merge/merge_parts.c.   Calls:
+ * map_settings.c. */
 #include "commands/map/map_resume.h"
 
 #include <errno.h>

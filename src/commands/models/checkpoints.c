@@ -1,5 +1,5 @@
 /* checkpoints.c - see checkpoints.h.
- * Called by: models.c.
+ * Called by: models.c, known_names.c.
  * Always true: every directory is listed once, whatever links lead to it, and no deeper than the limits. */
 #include "commands/models/checkpoints.h"
 

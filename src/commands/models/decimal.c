@@ -1,4 +1,4 @@
-/* decimal.c - see decimal.h. Called by: inspect.c, inspect_json.c, pack.c. */
+/* decimal.c - see decimal.h. Called by: inspect*.c, pack.c, model_flags.c. */
 #include "commands/models/decimal.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* hub.c - see hub.h.   Called by: model_flags.c, checkpoints.c, models.c.   Calls: base/file.h, base/json.h.
+/* hub.c - see hub.h.   Called by: model_flags.c, checkpoints.c, known_names.c, models.c.
+ * Calls: base/file.h, base/json.h.
  * Always true: no path leaves the cache, since parts of names are checked before they become parts of
  * paths. */
 #include "commands/models/hub.h"
