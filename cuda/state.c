@@ -1,7 +1,6 @@
 /* state.c - see state.h: sizes and places of a session's buffers, and its KV cache.
  *
- * Called by: backend.c, products.c, tokens.c.   Calls: attention.h, delta.h and fused.h for what they need,
- * sample.h. */
+ * Called by: backend.c, tokens.c.   Calls: attention.h, delta.h and fused.h for what they need, sample.h. */
 #include "cuda/state.h"
 
 #include <stdlib.h>
