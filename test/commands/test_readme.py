@@ -202,7 +202,7 @@ EXPECTED = [
     (r"^auk keep .*--keep|^auk keep --stop", (0,), nothing, r"auk: .*: process \d+ (keeps it on|has ended).*"),
     (r"^auk .* -u$", (0,), text, r"auk: prompt .*"),
     (r"^auk chat --continue", (0,), text, r"auk: goes on: .*"),
-    (r"^auk chat -f", (0,), text, r"auk: \d+ tokens, in front of your next message.*"),
+    (r"^auk chat -f", (0,), text, r"auk: .*: \d+ tokens, in front of your next message.*"),
     (r"^echo .* > ~/", (0,), nothing, None),
     (r"", (0,), text, None),
 ]

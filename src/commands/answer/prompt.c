@@ -154,9 +154,11 @@ static Status set_parts(const PromptFlags *flags, const char *text, bool has_inp
   has_input = has_input || (text && *text);
   TRY(set_text(flags->named.data, has_input, prompt, err));
   if (has_input || count_places(flags->named.data) == 0) return STATUS_OK;
-  return error_set(err, STATUS_USAGE,
-                   "the prompt %s has a place for a text: give -p TEXT or -f FILE, or pipe one in",
-                   flags->name);
+  return error_set(
+      err, STATUS_USAGE,
+      "the prompt %s has a place for a text, but there is none: -p TEXT, -f FILE and standard input are "
+      "empty or not given",
+      flags->name);
 }
 
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {

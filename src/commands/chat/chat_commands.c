@@ -25,7 +25,7 @@ static Status help(Buffer *out, Error *err) {
   return buffer_append_string(
       out,
       "Enter sends; Alt-Enter puts a newline in, and so do lines between \"\"\" and \"\"\".\n"
-      "Tab completes. Ctrl-C stops an answer and keeps it. Behind a blank all is text.\n",
+      "Tab completes. Ctrl-C stops an answer and keeps it. \" /word\" is sent as text.\n",
       err);
 }
 
@@ -45,9 +45,9 @@ static Status stats(Dialogue *d) {
   if (r->guesses.n_guessed)
     dialogue_say(d, "guesses: %lld tokens, %lld of them right; %.2f tokens a step", r->guesses.n_guessed,
                  r->guesses.n_accepted, answer_per_step(r));
-  dialogue_say(d, "all %d: %lld prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)", t->n_answers,
-               t->n_prefilled, answer_per_second(t->n_prefilled, t->prefill_ms), t->n_reused, t->n_generated,
-               answer_per_second(t->n_generated, t->decode_ms));
+  dialogue_say(d, "all %d answers: %lld prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)",
+               t->n_answers, t->n_prefilled, answer_per_second(t->n_prefilled, t->prefill_ms), t->n_reused,
+               t->n_generated, answer_per_second(t->n_generated, t->decode_ms));
   return STATUS_OK;
 }
 
@@ -87,9 +87,10 @@ static Status tokens(Dialogue *d, Buffer *out, Error *err) {
   const size_t n_ids = ids.count;
   id_list_release(&ids);
   TRY(status);
-  TRY(buffer_printf(out, err, "%7zu  in all, without what the template puts around them\n", n_texts));
-  TRY(buffer_printf(out, err, "%7zu  with it, of the %d that the context has\n", n_ids,
-                    assistant_n_ctx(&d->assistant)));
+  TRY(buffer_printf(out, err, "%7zu  in the messages\n", n_texts));
+  TRY(buffer_printf(out, err,
+                    "%7zu  with the template's own and the beginning of an answer, of a context of %d\n",
+                    n_ids, assistant_n_ctx(&d->assistant)));
   return list_attached(d, out, err);
 }
 
@@ -229,7 +230,7 @@ static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *e
   if (text->size) TRY(buffer_append(&d->attached, text->data, text->size, err));
   TRY(dialogue_measure(d, &d->attached, &n_message, err));
   if (n_message < (size_t)n_ctx) {
-    dialogue_note(d, "%zu tokens, in front of your next message (/undo drops them)", n);
+    dialogue_note(d, "%s: %zu tokens, in front of your next message (/undo drops them)", path, n);
     return STATUS_OK;
   }
   char waiting[64] = "";

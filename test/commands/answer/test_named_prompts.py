@@ -79,7 +79,8 @@ def test_mistakes(call):
     (call.prompts / "latin.md").write_bytes(b"caf\xe9")
     (call.prompts / "folder").mkdir()
     refused(call("-P", "review"),
-            "the prompt review has a place for a text: give -p TEXT or -f FILE, or pipe one in")
+            "the prompt review has a place for a text, but there is none: -p TEXT, -f FILE and standard input are "
+            "empty or not given")
     refused(call("-P", "reviw", "-p", "x"), 'there is no prompt named "reviw": did you mean review?')
     refused(call("-P", "something-else", "-p", "x"),
             f'there is no prompt named "something-else": {call.prompts}/something-else.md would be one')

@@ -340,7 +340,7 @@ static void totals_are_those_of_all_answers(void **state) {
            d.result.n_reused, d.result.n_prompt - d.result.n_reused);
   assert_non_null(strstr(said, want));
   assert_non_null(strstr(said, "\nauk: answer: 7 tokens ("));
-  snprintf(want, sizeof want, "\nauk: all 3: %lld prefilled (", prefilled);
+  snprintf(want, sizeof want, "\nauk: all 3 answers: %lld prefilled (", prefilled);
   assert_non_null(strstr(said, want));
   snprintf(want, sizeof want, "/s), %lld known, 21 generated (", reused);
   assert_non_null(strstr(said, want));
@@ -379,8 +379,8 @@ static void tokens_are_listed_by_message(void **state) {
       "%7zu  system     Be kind.\n%7zu  user       %s\n%7zu  assistant  %s...  (and %zu of thought)\n", n[0],
       n[1], letters(50), n[2], letters(50), tokens_of("hm so"));
   at += snprintf(want + at, sizeof want - (size_t)at,
-                 "%7zu  in all, without what the template puts around them\n"
-                 "%7zu  with it, of the 300 that the context has\n",
+                 "%7zu  in the messages\n"
+                 "%7zu  with the template's own and the beginning of an answer, of a context of 300\n",
                  n[0] + n[1] + n[2], count_tokens(0));
   snprintf(want + at, sizeof want - (size_t)at,
            "%7zu  wait for your next message (/undo drops them): %s...\n", tokens_of(letters(31)),
