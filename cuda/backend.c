@@ -19,10 +19,12 @@
 #include "cuda/bench/kernel_bench.h"
 #include "cuda/delta/delta.h"
 #include "cuda/device.h"
+#include "cuda/draft.h"
 #include "cuda/fused/fused.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
 #include "cuda/products.h"
+#include "cuda/rows.h"
 #include "cuda/state.h"
 #include "cuda/tokens.h"
 #include "cuda/weights.h"
@@ -36,7 +38,7 @@ static void cuda_unload(BackendModel *loaded) {
   linear_close(loaded->linear);
   cpu_products_close(loaded->cpu);
   weights_release(loaded);
-  if (loaded->stream) cudaStreamDestroy(loaded->stream);
+  if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
   free(loaded);
 }
 
@@ -75,6 +77,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
     TRY(linear_prepare(loaded->linear, &layer->experts.down, ACT_F16, max_tokens, NULL, err));
   }
   TRY(prepare_inputs(loaded, max_tokens, err));
+  TRY(draft_prepare(loaded, max_tokens, err));
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
 }
 
@@ -90,9 +93,12 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   TRY(device_attribute(options->gpu, cudaDevAttrMaxSharedMemoryPerBlockOptin, &shared_bytes, err));
   loaded->shared_bytes = (size_t)shared_bytes;
   TRY(attention_wgmma_sms(options->gpu, &loaded->attention_sms, err));
-  TRY(cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking), "cannot make a stream",
-                  err));
-  TRY(choose_decode_step(loaded, options->decode_step, err));
+  if (loaded->target)
+    loaded->stream = loaded->target->stream;
+  else
+    TRY(cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking), "cannot make a stream",
+                    err));
+  TRY(choose_decode_step(loaded, loaded->target ? DECODE_KERNELS : options->decode_step, err));
   TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
   TRY(weights_load(loaded, options, err));
   if (loaded->n_host == 0) return fused_take_head(loaded, options->decode_step == DECODE_FUSED, err);
@@ -108,9 +114,10 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
   BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
   if (!loaded) return STATUS_FAILED;
   loaded->model = model;
+  loaded->target = options->target;
   loaded->gpu = options->gpu;
   loaded->act = options->int8_activations ? ACT_INT8 : ACT_F16;
-  loaded->kernel = options->kernel;
+  loaded->kernel = options->target ? NULL : options->kernel;
   loaded->graphs = !options->no_graphs;
   Status status = open_model(loaded, options, err);
   if (status)
@@ -140,43 +147,9 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 
 /* --- a step */
 
-/* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
-static Status set_step(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
-  cudaStream_t stream = s->loaded->stream;
-  const int n = span.n_tokens;
-  const int n_ids = ids && n <= OPS_MOST_IDS ? n : 0;
-  tokens_forget_picks(s);
-  TRY(ops_set_step(s->rows.pos, span.pos, n, s->rows.ids, ids, n_ids, stream, err));
-  if (!ids || n_ids > 0) return STATUS_OK;
-  return cuda_status(
-      cudaMemcpyAsync(s->rows.ids, ids, (size_t)n * sizeof *ids, cudaMemcpyHostToDevice, stream),
-      "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
-}
-
-/* Rows of the step, with those that pad a step of several sequences. */
-static int rows_of(const BackendState *s, TokenRange span) {
-  return span.parts ? s->sequences.n_rows : span.n_tokens;
-}
-
-/* Fills a rope's table for the step's positions. A long text has a global rope of its own. */
-static Status fill_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
-  const BackendModel *m = s->loaded;
-  const bool by_row = which == ROPE_GLOBAL && span.parts;
-  const DeviceRope *of_long = &m->ropes[ROPE_OF_LONG_TEXTS];
-  const DeviceRope *rope = which == ROPE_GLOBAL && !by_row && span.long_rope ? of_long : &m->ropes[which];
-  const RopeAngles angles = {.frequencies = rope->frequencies,
-                             .long_frequencies = of_long->frequencies,
-                             .half = rope->n_pairs,
-                             .attention_factor = rope->attention_factor,
-                             .long_factor = of_long->attention_factor,
-                             .pos = s->rows.pos,
-                             .is_long = by_row ? s->rows.is_long : NULL};
-  return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], m->stream, err);
-}
-
-/* Enqueues the whole step. PRECOND set_step() was enqueued. */
+/* Enqueues the whole step. PRECOND rows_set() was enqueued. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
-  TRY(fill_rope_table(s, span, ROPE_GLOBAL, err));
+  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
   const StepCall call = {.pos = s->rows.pos,
                          .ids = s->rows.ids,
                          .rope_table = s->rope_tables[ROPE_GLOBAL],
@@ -192,6 +165,7 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
 static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
   Attention attention = state_attention(s, layer);
   attention.past = span.pos;
+  if (s->loaded->model->config.draft.kind == DRAFT_DFLASH) attention.whole = span.n_tokens;
   return attention;
 }
 
@@ -247,7 +221,7 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *i
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, replayed, err) : STATUS_OK;
   }
-  TRY(set_step(s, span, ids, err));
+  TRY(rows_set(s, span, ids, err));
   return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
 }
 
@@ -261,7 +235,7 @@ static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *i
   if (!*done) return STATUS_OK;
   bool replayed = false;
   s->n_logit_rows = n_logit_rows;
-  TRY(set_step(s, span, ids, err));
+  TRY(rows_set(s, span, ids, err));
   if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, n_logit_rows, &replayed, err));
   return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
@@ -313,7 +287,7 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
 
 /* x is the residual stream divided by residual_scale, so that layers add to it without a factor. */
 static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
-  (void)ids; /* set_step put them into device memory */
+  (void)ids; /* rows_set() put them into device memory */
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n_rows = rows_of(s, span);
@@ -324,60 +298,16 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
   if (c->embedding_norm)
     TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
-  TRY(fill_rope_table(s, span, ROPE_GLOBAL, err));
-  return s->rope_tables[ROPE_LOCAL] ? fill_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
-}
-
-/* RMSNorm of q and of k, each over all heads together. */
-static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const DeviceLayer *l = &s->loaded->layers[layer];
-  const LayerConfig own = config_layer(c, layer);
-  const int n_q = c->n_heads * own.head_dim, n_k = own.n_kv_heads * own.head_dim;
-  return ops_rms_norm_qk(s->projections, (size_t)s->projection_stride, n_q, n_k, l->q_norm, l->k_norm,
-                         (float)c->norm_eps, n_tokens, s->loaded->stream, err);
+  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
+  return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
 }
 
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
-  const BackendModel *m = s->loaded;
-  const ModelConfig *c = &m->model->config;
-  const DeviceLayer *l = &m->layers[layer];
-  const LayerConfig own = config_layer(c, layer);
+  const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_rows = rows_of(s, span);
   TRY(norm_input(s, l->attn_norm, n_rows, err));
   TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
-  const bool whole = c->qk_norm == QK_NORM_WHOLE;
-  if (whole) TRY(norm_q_k(s, layer, n_rows, err));
-  const LayerRope rope = own.rope;
-  const Attention attention = state_attention(s, layer);
-  const QkvHeads heads = {
-      .n_heads = c->n_heads,
-      .n_kv_heads = own.shares_kv ? 0 : own.n_kv_heads,
-      .head_dim = own.head_dim,
-      .n_ctx = attention.n_ctx,
-      .eps = (float)c->norm_eps,
-      .kv = s->options.kv,
-      .q_norm = whole ? NULL : l->q_norm,
-      .k_norm = whole ? NULL : l->k_norm,
-      .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
-      .pos = s->rows.pos,
-      .pages = attention.pages,
-      .projections = s->projections,
-      .stride = (size_t)s->projection_stride,
-      .query_step = query_outputs(c, &own) / c->n_heads,
-      .q = s->q,
-      .k_cache = state_keys(s, layer),
-      .v_cache = state_values(s, layer),
-      .rotary_dim = rope == ROPE_NONE ? 0 : 2 * m->ropes[rope].n_pairs,
-      .neighbours = c->rope.neighbours,
-      .norm_after_rope = c->qk_norm_after_rope,
-      .plain_qk_norm = c->qk_norm_plain,
-      .v_norm = c->v_norm,
-      .k_as_v = own.k_as_v,
-      .query_scale_beta = (float)c->query_scale_beta,
-      .query_scale_step = (float)c->query_scale_step,
-  };
-  return ops_qk_norm_rope_append(&heads, n_rows, m->stream, err);
+  return rows_append(s, layer, n_rows, err);
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
@@ -790,6 +720,11 @@ const Backend cuda_backend = {.name = "cuda",
                               .sequences = SEQUENCES,
                               .set_pages = state_set_pages,
                               .copy_page = state_copy_page,
+                              .check_draft = draft_check,
+                              .draft_take = draft_take,
+                              .draft_move = draft_move,
+                              .draft_embed = draft_embed,
+                              .draft_context = draft_context,
                               .keep_tap = state_keep_tap,
                               .read_taps = state_read_taps,
                               .sample_rows = tokens_sample_rows,

@@ -55,6 +55,12 @@ typedef struct {
   DeviceLinear input_gate, input_projection; /* only with config.per_layer_width */
 } DeviceLayer;
 
+/* The parts of a drafter beside its layers (model.h, DraftParts); zeros in other models. */
+typedef struct {
+  DeviceLinear states, join;
+  const float *embedding_norm, *state_norm, *states_norm[MAX_DRAFT_STATES];
+} DeviceDraft;
+
 typedef struct {
   const float *frequencies; /* [n_pairs] rope_frequencies() */
   int n_pairs;              /* rotary_dim / 2 */
@@ -74,6 +80,8 @@ enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's g
 
 struct BackendModel {
   const Model *model;
+  const struct BackendModel
+      *target; /* of a drafter: its stream is this one's, its head and embedding may be */
   int gpu;
   ActType act;
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
@@ -93,6 +101,7 @@ struct BackendModel {
   struct WeightStream *weight_stream; /* weights.c's */
   CpuProducts *cpu;                   /* multiplies them */
   DeviceLayer *layers;                /* [n_layers] */
+  DeviceDraft draft;
   DeviceLinear head;
   const void *embedding; /* [vocab_size][embedding_stride] */
   Dtype embedding_type;

@@ -120,8 +120,9 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   const size_t inputs = chunk * (size_t)c->per_layer_width;
   const LargestSizes sizes = largest_sizes(c);
-  const bool separate_norms = c->norms != NORM_BEFORE || c->per_layer_width > 0;
-  s->h_stride = padded_row(c->hidden);
+  const bool separate_norms = c->norms != NORM_BEFORE || c->per_layer_width > 0 || c->draft.kind;
+  /* The first layer of EAGLE-3 takes an embedding and a state. */
+  s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
@@ -151,6 +152,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->lm_head_in = arena_take(m, rows * (size_t)s->h_stride, 2);
   s->logits = arena_take(m, rows * (size_t)c->vocab_size, sizeof(float));
   s->taps = arena_take(m, chunk * (size_t)o->taps.n * (size_t)c->hidden, sizeof(float));
+  const DraftConfig *draft = &c->draft;
+  const size_t width = (size_t)draft->n_states * (size_t)draft->target_hidden;
+  s->draft_rows = arena_take(m, draft->kind ? (chunk + 1) * width : 0, sizeof(float));
+  s->draft_h = arena_take(m, draft->kind ? chunk * (size_t)padded_row((int)width) : 0, 2);
   const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
                local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
   s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
@@ -298,7 +303,7 @@ Status state_open(BackendState *s, Error *err) {
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
   TRY(products_open(s, err));
-  if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, &s->fused, err));
+  if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
   return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),
                      "cannot clear memory", err);

@@ -63,6 +63,9 @@ struct BackendState {
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
   float *logits;        /* [max_logit_rows][vocab_size] */
   float *taps;          /* [max_chunk][taps.n][hidden] x after those layers */
+  /* A drafter's rows of the target's states (draft_take()), and those of a step in fp16. */
+  float *draft_rows;    /* [max_chunk + 1][n_states * target_hidden] */
+  void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded] */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] rows of x whose logits are asked for, of several sequences */

@@ -10,6 +10,7 @@
 
 #include "cuda/bench/random_weights.h"
 #include "cuda/device.h"
+#include "cuda/ropes.h"
 #include "cuda/upload.h"
 #include "model/layers.h"
 
@@ -233,9 +234,39 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   return visit_matrix(loader, pass, &to->input_projection, &from->input_projection, err);
 }
 
+/* The parts of a drafter beside its layers. */
+static Status visit_draft(Loader *loader, const Pass *pass, VectorUse norm, Error *err) {
+  const Model *model = loader->loaded->model;
+  const DraftParts *from = &model->draft;
+  DeviceDraft *to = &loader->loaded->draft;
+  if (!model->config.draft.kind) return STATUS_OK;
+  if (from->states.n_out > 0) TRY(visit_matrix(loader, pass, &to->states, &from->states, err));
+  if (from->join.n_out > 0) TRY(visit_matrix(loader, pass, &to->join, &from->join, err));
+  TRY(pass->vector(loader, &to->embedding_norm, &from->embedding_norm, norm, err));
+  TRY(pass->vector(loader, &to->state_norm, &from->state_norm, norm, err));
+  for (int i = 0; i < MAX_DRAFT_STATES; i++)
+    TRY(pass->vector(loader, &to->states_norm[i], &from->states_norm[i], norm, err));
+  return STATUS_OK;
+}
+
+/* A drafter's head may be its target's. */
+static Status visit_head(Loader *loader, const Pass *pass, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  if (!loaded->target || !loaded->model->draft.target_head)
+    return visit_matrix(loader, pass, &loaded->head, &loaded->model->head, err);
+  loaded->head = loaded->target->head;
+  return STATUS_OK;
+}
+
 static Status visit_embedding(Loader *loader, const Pass *pass, Error *err) {
   BackendModel *loaded = loader->loaded;
   const Model *model = loaded->model;
+  if (loaded->target && model->embedding.data == loaded->target->model->embedding.data) {
+    loaded->embedding = loaded->target->embedding;
+    loaded->embedding_stride = loaded->target->embedding_stride;
+    loaded->embedding_type = loaded->target->embedding_type;
+    return STATUS_OK;
+  }
   loaded->embedding_stride = (size_t)model->embedding.n_columns;
   loaded->embedding_type = model->embedding.dtype;
   if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data)
@@ -254,8 +285,9 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   for (int i = 0; i < config->n_layers; i++) TRY(visit_layer(loader, pass, i, err));
   loader->stays = false;
   TRY(pass->vector(loader, &loaded->final_norm, &model->final_norm, last, err));
-  TRY(visit_matrix(loader, pass, &loaded->head, &model->head, err));
+  TRY(visit_head(loader, pass, err));
   TRY(visit_embedding(loader, pass, err));
+  TRY(visit_draft(loader, pass, norm, err));
   if (config->per_layer_width == 0) return STATUS_OK;
   TRY(pass->table(loader, &loaded->input_table, &model->input_table, err));
   TRY(visit_matrix(loader, pass, &loaded->input_projection, &model->input_projection, err));
@@ -397,11 +429,6 @@ static Status place_table(Loader *loader, const void **to, const Matrix *from, E
   return STATUS_OK;
 }
 
-static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
-  const ModelConfig *config = &loaded->model->config;
-  return which == ROPE_LOCAL ? &config->local_rope : &config->rope;
-}
-
 /* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
 static Status lay_out(Loader *loader, Error *err) {
   static const Pass pass = {place_vector, place_matrix, place_table, place_experts};
@@ -409,11 +436,7 @@ static Status lay_out(Loader *loader, Error *err) {
   loaded->staging = arena_take(&loader->arena, loader->staging_need, 1);
   loaded->n_host = 0;
   loader->host_bytes = 0;
-  for (int i = 0; i < N_ROPES; i++) {
-    loaded->ropes[i].n_pairs = rope_config(loaded, i)->rotary_dim / 2;
-    loaded->ropes[i].frequencies =
-        arena_take(&loader->arena, (size_t)loaded->ropes[i].n_pairs, sizeof(float));
-  }
+  ropes_place(loaded, &loader->arena);
   return visit(loader, &pass, err);
 }
 
@@ -712,26 +735,6 @@ static Status fill_at_random(Loader *l, Error *err) {
   return status;
 }
 
-/* --- rope frequencies */
-
-/* Copies all of them, although most models use one. */
-static Status copy_ropes(BackendModel *loaded, Error *err) {
-  float *host = mem_alloc(MAX_HEAD_DIM / 2, sizeof *host, "rotary frequencies", err);
-  Status status = host ? STATUS_OK : STATUS_FAILED;
-  for (int i = 0; i < N_ROPES && !status; i++) {
-    DeviceRope *rope = &loaded->ropes[i];
-    rope_frequencies(rope_config(loaded, i), i == ROPE_OF_LONG_TEXTS, host, &rope->attention_factor);
-    status =
-        cuda_status(cudaMemcpyAsync((void *)rope->frequencies, host, (size_t)rope->n_pairs * sizeof *host,
-                                    cudaMemcpyHostToDevice, loaded->stream),
-                    "cannot copy rotary frequencies", err);
-    if (!status)
-      status = cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err);
-  }
-  free(host);
-  return status;
-}
-
 /* --- matrices on the host */
 
 struct WeightStream {
@@ -775,7 +778,7 @@ Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *
   TRY(cuda_status(cudaMalloc(&loaded->memory, loader.arena.used), "no memory for the weights", err));
   loader.arena = (DeviceArena){.base = loaded->memory};
   TRY(lay_out(&loader, err));
-  TRY(copy_ropes(loaded, err));
+  TRY(ropes_copy(loaded, err));
   TRY(loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err));
   return loaded->n_host > 0 ? open_stream(loaded, &loader, options, err) : STATUS_OK;
 }

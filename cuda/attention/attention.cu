@@ -46,6 +46,7 @@ static AttentionArgs kernel_args(const Attention *a) {
   args.shared_limit = a->shared_bytes;
   args.sinks = a->sinks;
   args.kv_sharers = 1;
+  args.whole = a->whole;
   return args;
 }
 
@@ -74,6 +75,7 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   AttentionArgs args = kernel_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
   if (a->kv != KV_F16 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
+  if (a->whole && (family != ATTENTION_DECODE || a->head_dim != kWholeHead || a->cap > 0)) return false;
   if (family == ATTENTION_WGMMA)
     return a->wgmma_sms > 0 && a->head_dim % 64 == 0 &&
            a->n_heads / a->n_kv_heads <= attention_wgmma_rows(a->head_dim) &&
@@ -96,6 +98,7 @@ static bool decode_is_faster(const Attention *a, int n_tokens) {
 
 AttentionFamily attention_choose(const Attention *a, int n_tokens) {
   bool decode = attention_can_run(ATTENTION_DECODE, a, n_tokens);
+  if (a->whole) return decode ? ATTENTION_DECODE : ATTENTION_PLAIN;
   bool prefill = attention_can_run(ATTENTION_PREFILL, a, n_tokens);
   const bool is_short = prefill && n_tokens <= kShortTokens && a->past <= kShortPast;
   if (attention_can_run(ATTENTION_WGMMA, a, n_tokens) && !is_short && (n_tokens > 1 || !decode))

@@ -257,7 +257,7 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
 /* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
  * multiplied; with one, for long heads and chips with little shared memory, the next keys load while the
  * values are multiplied, and the next values while the keys are. */
-template <int kHeadDim, int kTiles, int kStages, bool kCapped>
+template <int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false>
 __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
   constexpr int kStride = padded_stride(kHeadDim), kColumns = kTiles * 8, kStage = 2 * kKeys * kStride;
@@ -272,6 +272,7 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   int pos = a.pos[unit.row], length = pos + n_tokens;
+  if (kWhole) pos = length = a.pos[0] + a.whole;
   int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / kKeys * kKeys : 0;
   int tiles = (length - start + kKeys - 1) / kKeys, per_split = (tiles + n_splits - 1) / n_splits;
   int n_used = (tiles + per_split - 1) / per_split; /* splits that have keys */
@@ -366,10 +367,14 @@ Status launch_columns(const AttentionArgs &a, int n_tokens, int n_blocks, cudaSt
 } // namespace
 
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens) {
+  if (a.whole) return shared_bytes(a.head_dim, 4, 2);
   return shared_bytes(a.head_dim, tiles_of(a, n_tokens), 1);
 }
 
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
+  if (a.whole)
+    return launch(attention_decode_kernel<kWholeHead, 4, 2, false, true>, dim3(a.n_kv_heads, n_blocks),
+                  kThreads, shared_bytes(kWholeHead, 4, 2), stream, true, "attention", err, a, n_tokens);
   return with_head_size(a, err, [&](auto size, auto capped) {
     return launch_columns<decltype(size)::value, decltype(capped)::value>(a, n_tokens, n_blocks, stream, err);
   });

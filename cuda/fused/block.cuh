@@ -43,13 +43,15 @@ struct Args {
   float *residual;     /* several tokens: [n_clusters][tokens][hidden] */
   unsigned *launches;  /* several tokens: how many launches precede this one */
   StepDebug debug;
+  StepTaps taps;
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few_tokens.cu for up to 2, 4 or 8
- * tokens. */
+ * tokens. taps: those that copy the residual stream, which have none for debugging; else a step without a
+ * drafter would have to pass over the copies. */
 typedef void (*Kernel)(const Args);
-Kernel one_token_kernel(const StepShape &shape, bool debug);
-Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug);
+Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
+Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
  * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
@@ -139,18 +141,19 @@ static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnre
 
 /* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
  * heads of kHeadDim. */
-template <int kGroup, int kHeadDim, bool kWithExperts = false> struct Form {
+template <int kGroup, int kHeadDim, bool kWithExperts = false, bool kWithTaps = false> struct Form {
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
   static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
+  static constexpr bool kTaps = kWithTaps;       /* copies the residual stream after some layers */
 };
 
 /* The part of the context that both kernels share. */
 template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsDebug = kDebug;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
-  static constexpr bool kExperts = TheForm::kExperts;
+  static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps;
   static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
   unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
   const Args &args;
@@ -340,6 +343,13 @@ __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t
                  two = step ? tile.w : (kParts == 4 ? tile.y : tile.z);
   operand[0] = one & 0x0f0f0f0fu, operand[1] = one;
   operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
+}
+
+/* The tap of a layer, or -1: only the first of the clusters, which all have the same x, copies it. */
+template <class B> __device__ __forceinline__ int tap_of(const B &b, int layer) {
+  const uint64_t layers = b.args.taps.layers;
+  if (layer < 0 || b.cluster() > 0 || !(layers >> layer & 1)) return -1;
+  return __popcll(layers & ((1ull << layer) - 1));
 }
 
 /* 1 / rms of a head from its sum of squares. */

@@ -140,6 +140,20 @@ __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane)
   v[0] = odd ? n2 : n0, v[1] = odd ? f2 : f0, v[2] = odd ? n3 : n1, v[3] = odd ? f3 : f1;
 }
 
+/* Copies what this thread has just added to the residual stream, after a layer's down. */
+template <class B> __device__ __forceinline__ void keep_tap(const B &b, int layer) {
+  const StepTaps &taps = b.args.taps;
+  const int hidden = b.plan.shape.hidden, end = b.end_columns() * B::kTokens, tap = tap_of(b, layer);
+  if (tap < 0) return;
+#pragma unroll 1
+  for (int item = b.first_columns() * B::kTokens + b.warp(); item < end; item += STEP_WARPS) {
+    const int token = item % B::kTokens, column = item / B::kTokens * STEP_GROUP + 4 * b.lane();
+    if (token >= b.args.call.n_tokens) continue;
+    *(float4 *)(taps.rows + ((size_t)token * taps.n + tap) * hidden + column) =
+        *(const float4 *)(b.args.residual + (size_t)token * hidden + column);
+  }
+}
+
 /* Adds the output of `matrix` in `layer` to the residual stream (layer < 0: the embedding begins it). If
  * `wanted`, calls hand_on(group, row, v, squares) for each group of each token, by one warp: v is x =
  * residual * norm in the order of quantise_values(), squares the residual's sum of squares. */
@@ -189,6 +203,8 @@ __device__ __forceinline__ void add_sums(B &b, int matrix, int layer, const floa
       hand_on(item / kTokens, item % kTokens, v, squares);
     }
   }
+  if constexpr (B::kTaps)
+    if (matrix == DOWN) keep_tap(b, layer);
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 

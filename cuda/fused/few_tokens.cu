@@ -81,8 +81,9 @@ template <int kHeadDim> static Kernel kernel_of_heads(int group, int tokens) {
   }
 }
 
-/* Each kernel takes nvcc six seconds, so only one form has kernels for debugging. */
-Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug) {
+/* Each kernel takes nvcc six seconds, so only one form has kernels for debugging, and one those with taps. */
+Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps) {
+  if (taps) return kernel_of<Form<STEP_GROUP, 128, false, true>>(tokens);
   if (shape.head_dim == 64) return kernel_of_heads<64>(shape.group, tokens);
   if (debug && shape.group == STEP_GROUP) return kernel_of<Form<128, 128>, true>(tokens);
   return kernel_of_heads<128>(shape.group, tokens);

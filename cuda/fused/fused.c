@@ -59,8 +59,8 @@ size_t fused_bytes(const ModelConfig *c) {
   return bytes;
 }
 
-static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, void **memory, Step **step,
-                          Error *err) {
+static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, void **memory,
+                          Step **step, Error *err) {
   const Model *m = loaded->model;
   const StepModel model = {.layers = loaded->layers,
                            .lm_head = &loaded->head,
@@ -71,16 +71,30 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, void
                            .embedding_scale = (float)m->config.embedding_scale,
                            .norm_eps = (float)m->config.norm_eps,
                            .attention_scale = (float)m->config.attention_scale,
-                           .renormalise = m->config.experts.renormalise};
+                           .renormalise = m->config.experts.renormalise,
+                           .taps = taps};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);
 }
 
-Status fused_open(const BackendModel *loaded, const StateOptions *options, FusedStep **out, Error *err) {
+/* False where separate kernels have to keep the taps. */
+static bool keeps_taps(const BackendModel *loaded) {
+  StepPlan plan;
+  return plan_of(loaded, 1, &plan, NULL) == STATUS_OK && step_keeps_taps(&plan.shape);
+}
+
+Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **out,
+                  Error *err) {
   *out = NULL;
   if (options->kv != KV_F16)
     return error_set(err, STATUS_USAGE, "one kernel a step: keys and values have to be fp16");
+  if (options->taps.n > 0 && !keeps_taps(loaded)) {
+    if (loaded->decode_step != DECODE_FUSED) return STATUS_OK;
+    return error_set(err, STATUS_USAGE, "one kernel a step: drafters want groups and heads of 128");
+  }
+  StepTaps to = {.rows = taps, .n = options->taps.n};
+  for (int i = 0; i < to.n; i++) to.layers |= UINT64_C(1) << options->taps.layers[i];
   FusedStep *f = mem_alloc(1, sizeof *f, "fused steps", err);
   if (!f) return STATUS_FAILED;
   Status status = STATUS_OK;
@@ -90,7 +104,7 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, Fused
     if (status && i > 0)
       status = STATUS_OK;
     else if (!status)
-      status = open_kernel(loaded, &plan, &f->memory[i], &f->steps[i], err);
+      status = open_kernel(loaded, &plan, to, &f->memory[i], &f->steps[i], err);
   }
   if (status) {
     fused_close(f);

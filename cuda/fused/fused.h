@@ -24,8 +24,11 @@ Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
 size_t fused_bytes(const ModelConfig *config);
 
 /* Opens the kernels for steps of up to options->max_chunk tokens; those of several tokens only if they
- * serve the model. Refuses keys and values that are not fp16. */
-Status fused_open(const BackendModel *loaded, const StateOptions *options, FusedStep **fused, Error *err);
+ * serve the model. Each step keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel
+ * does so, *fused is NULL, or with decode_step DECODE_FUSED it is an error. Refuses keys and values that are
+ * not fp16. */
+Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **fused,
+                  Error *err);
 void fused_close(FusedStep *fused);
 
 /* True if a kernel is open for a step of n_tokens tokens; false if `fused` is NULL. */

@@ -73,6 +73,17 @@ __device__ __forceinline__ uint4 bits_of(const float4 &v) {
   return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
 }
 
+/* Copies what this thread has just added to the residual stream, after a layer's down. */
+template <class B> __device__ __forceinline__ void keep_tap(const B &b, int layer) {
+  const StepTaps &taps = b.args.taps;
+  const int tap = tap_of(b, layer), spans = b.plan.slice / kColumns;
+  if (tap < 0) return;
+  float *to = taps.rows + tap * b.plan.shape.hidden + b.rank() * b.plan.slice;
+#pragma unroll 1
+  for (int span = b.warp(); span < spans; span += STEP_WARPS)
+    to[span * kColumns + b.lane()] = b.residual()[span * kColumns + b.lane()];
+}
+
 /* Before qkv (and lm_head) and before gate and up: adds the output of down or o to the residual stream, which
  * the embedding begins, and if `wanted`, sends x = residual * norm of this block's columns to the cluster. */
 template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
@@ -100,6 +111,8 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
       send_4(peer_address(b.squares() + b.rank() * spans + span, b.lane()), __float_as_uint(squares),
              peer_address(&b.barriers().x, b.lane()));
   }
+  if constexpr (B::kTaps)
+    if (matrix == QKV) keep_tap(b, layer);
   b.mark(matrix == QKV ? STEP_MARK_X_SENT : STEP_MARK_X_SENT_O);
 }
 

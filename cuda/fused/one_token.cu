@@ -88,7 +88,7 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
-/* Each kernel takes nvcc seconds, so forms with heads of 64 have none for debugging. */
+/* Each kernel takes nvcc seconds, so forms with heads of 64 and those with taps have none for debugging. */
 template <class TheForm> static Kernel kernel_of(bool debug) {
   if constexpr (TheForm::kDim == 128)
     if (debug) return kernel<one::Block<true, TheForm>>;
@@ -113,7 +113,8 @@ static Kernel kernel_of_experts(int group, bool debug) {
   }
 }
 
-Kernel one_token_kernel(const StepShape &shape, bool debug) {
+Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps) {
+  if (taps) return kernel<one::Block<false, Form<STEP_GROUP, 128, false, true>>>;
   if (shape.n_experts > 0) return kernel_of_experts(shape.group, debug);
   return shape.head_dim == 64 ? kernel_of_heads<64>(shape.group, debug)
                               : kernel_of_heads<128>(shape.group, debug);

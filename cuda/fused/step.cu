@@ -14,9 +14,13 @@ struct Step {
   Args args;
 };
 
-static Kernel kernel_of(const StepPlan &plan, bool debug) {
-  return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug)
-                          : step::few_tokens_kernel(plan.shape, plan.tokens, debug);
+static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps) {
+  return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
+                          : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
+}
+
+bool step_keeps_taps(const StepShape *s) {
+  return s->group == STEP_GROUP && s->head_dim == 128 && s->n_experts == 0 && s->n_layers <= 64;
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
@@ -53,7 +57,7 @@ int step_clusters(int gpu, size_t shared) {
   StepShape any = {};
   any.group = STEP_GROUP,
   any.head_dim = STEP_MAX_HEAD_DIM; /* all kernels have as many threads and as much shared memory */
-  const Kernel kernel = step::one_token_kernel(any, false);
+  const Kernel kernel = step::one_token_kernel(any, false, false);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) != cudaSuccess)
     return 0;
   cudaLaunchAttribute cluster;
@@ -158,6 +162,7 @@ static void set_model(Args *a, const StepModel *m) {
   a->embedding_scale = m->embedding_scale;
   a->norm_eps = m->norm_eps;
   a->scale_log2 = m->attention_scale * 1.44269504f;
+  a->taps = m->taps;
 }
 
 /* Loads finish in any order. A warpgroup waits for the stage four after its last one, and a barrier
@@ -176,7 +181,8 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   const size_t values = (size_t)plan.tokens * (size_t)s.hidden;
   float *vectors = (float *)((char *)memory + layers_bytes(s));
   for (bool debug : {false, true})
-    TRY(cuda_status(cudaFuncSetAttribute(kernel_of(plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    TRY(cuda_status(cudaFuncSetAttribute(kernel_of(plan, debug, m->taps.n > 0),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          (int)shared_bytes(plan)),
                     "one kernel a step", err));
   TRY(set_prefetch(plan, m->prefetch_stages, &a->prefetch_stages, err));
@@ -224,6 +230,6 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   if (debug) a.debug = *debug;
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, &cluster);
-  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step",
-                     err);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL, a.taps.n > 0), a),
+                     "one kernel a step", err);
 }

@@ -20,6 +20,13 @@ extern "C" {
 #include "cuda/device_model.h"
 #include "cuda/fused/plan.h"
 
+/* Layers after which a step copies the residual stream of its tokens, for a drafter. */
+typedef struct {
+  float *rows;     /* device: [n_tokens][n][hidden], or NULL */
+  uint64_t layers; /* bit l: layer l */
+  int n;           /* bits that are set; 0: none */
+} StepTaps;
+
 typedef struct {
   int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
   int prefetch_stages;         /* one token: stages to prefetch into L2; 0: the default, negative: none */
@@ -31,6 +38,7 @@ typedef struct {
   Dtype embedding_type; /* F32, F16 or BF16 */
   float embedding_scale, norm_eps, attention_scale;
   bool renormalise; /* ExpertConfig */
+  StepTaps taps;    /* n > 0 only if step_keeps_taps() */
 } StepModel;
 
 /* Input and output of a step: pointers to device memory, and counts. */
@@ -109,6 +117,10 @@ int step_clusters(int gpu, size_t shared_bytes);
 
 /* True on compute capability 9.0: there the one-token kernel was measured, and beat separate kernels. */
 bool step_measured(int gpu);
+
+/* True if there are kernels that copy the residual stream: for groups and heads of 128, no experts, and at
+ * most 64 layers. */
+bool step_keeps_taps(const StepShape *shape);
 
 /* Bytes of device memory that step_open() needs. */
 size_t step_bytes(const StepShape *shape, int tokens);

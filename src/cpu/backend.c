@@ -330,6 +330,9 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *s
   state->sequences = take(&arena, rows, sizeof *state->sequences);
   state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
   state->inputs = take(&arena, product_of(rows, (size_t)plan->inputs), sizeof(float));
+  state->kept_rows =
+      take(&arena, config->draft.kind ? product_of(rows + 1, (size_t)config->draft.n_states) : 0,
+           product_of((size_t)config->draft.target_hidden, sizeof(float)));
   state->states = take(&arena, product_of(rows, (size_t)plan->states), sizeof(float));
   state->pairs = take(&arena, product_of(rows, (size_t)plan->pairs), sizeof(float));
   state->cosines = take(&arena, angles, sizeof(float));
@@ -703,6 +706,8 @@ const Backend cpu_backend = {.name = "cpu",
                              .state_read = cpu_state_read,
                              .state_write = cpu_state_write,
                              .layer_end = cpu_layer_end,
+                             .draft_take = cpu_draft_take,
+                             .draft_move = cpu_draft_move,
                              .draft_embed = cpu_draft_embed,
                              .draft_context = cpu_draft_context,
                              .keep_tap = cpu_keep_tap,

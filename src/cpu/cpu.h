@@ -169,6 +169,7 @@ struct BackendState {
   float *g;              /* [max_chunk][plan.intermediate] */
   float *inputs;         /* [max_chunk][plan.inputs] of all layers, set by embed */
   float *states;         /* [max_chunk][plan.states] a drafter's: the target's states */
+  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] a drafter's: draft_take() */
   float *pairs;          /* [max_chunk][plan.pairs] an embedding and a state, set by draft_embed */
   ExpertMemory experts;
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
@@ -273,9 +274,11 @@ Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *er
 
 /* The drafter's part of the model, and Backend's draft_embed() and draft_context() (draft.c). */
 CpuDraft cpu_take_draft(const Model *model, float plus, float *place, size_t *next);
-Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, const float *states,
-                       Error *err);
-Status cpu_draft_context(BackendState *state, TokenRange range, const float *states, Error *err);
+Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
+                      Error *err);
+Status cpu_draft_move(BackendState *state, int from, int to, Error *err);
+Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, int states, Error *err);
+Status cpu_draft_context(BackendState *state, TokenRange range, int states, Error *err);
 /* Sets x to the embedding of a token without its scale. */
 void cpu_read_embedding(const BackendState *state, int32_t id, float *x);
 

@@ -31,6 +31,40 @@ static int state_width(const BackendState *state) {
                                      : loaded->model->config.draft.target_hidden;
 }
 
+/* A row of the target's states. */
+static float *kept_row(const BackendState *state, int row) {
+  const DraftConfig *draft = &state->loaded->model->config.draft;
+  return state->kept_rows + (size_t)row * (size_t)draft->n_states * (size_t)draft->target_hidden;
+}
+
+Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
+                      Error *err) {
+  const BackendModel *loaded = state->loaded, *from = target->loaded;
+  const DraftConfig *draft = &loaded->model->config.draft;
+  const size_t width = (size_t)draft->target_hidden, n_taps = (size_t)target->options.taps.n;
+  const bool normed = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+  if (row < 0 || n < 1 || n > target->options.max_chunk - row || to + n > state->options.max_chunk + 1)
+    return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
+                     n_taps ? target->options.max_chunk : 0);
+  for (int r = 0; r < n; r++)
+    for (int i = 0; i < draft->n_states; i++) {
+      const float *tap = target->taps + ((size_t)(row + r) * n_taps + (size_t)taps[i]) * width;
+      float *out = kept_row(state, to + r) + (size_t)i * width;
+      if (normed)
+        loaded->kernels->rms_norm(tap, from->final_norm, (int)width, from->model->config.norm_eps, out);
+      else
+        memcpy(out, tap, width * sizeof *out);
+    }
+  return STATUS_OK;
+}
+
+Status cpu_draft_move(BackendState *state, int from, int to, Error *err) {
+  (void)err;
+  memcpy(kept_row(state, to), kept_row(state, from),
+         (size_t)(kept_row(state, 1) - kept_row(state, 0)) * sizeof(float));
+  return STATUS_OK;
+}
+
 /* Copies a row of the target's states to state->states, normalised if the drafter does so. */
 static void place_states(BackendState *state, int row, const float *from) {
   const BackendModel *loaded = state->loaded;
@@ -53,18 +87,17 @@ static void run_matmul(const BackendState *state, CpuLinear w, const float *x, i
 
 /* One row of state of each token, in x: of the target's states, or the drafter's own of the last step.
  * Returns where they are, [n_tokens][*stride]. */
-static const float *make_states(BackendState *state, int n_rows, const float *from, int *stride) {
+static const float *make_states(BackendState *state, int n_rows, int first, int *stride) {
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
-  const int n = draft->n_states * draft->target_hidden;
   *stride = state->plan.hidden;
-  if (!from && loaded->draft.out.linear) {
+  if (first < 0 && loaded->draft.out.linear) {
     run_matmul(state, loaded->draft.out, state->h, *stride, 1, state->states, state->plan.states);
     *stride = state->plan.states;
     return state->states;
   }
-  if (!from) return draft->kind == DRAFT_EAGLE3 && !draft->norm_output ? state->x : state->h;
-  for (int r = 0; r < n_rows; r++) place_states(state, r, from + (size_t)r * (size_t)n);
+  if (first < 0) return draft->kind == DRAFT_EAGLE3 && !draft->norm_output ? state->x : state->h;
+  for (int r = 0; r < n_rows; r++) place_states(state, r, kept_row(state, first + r));
   if (loaded->draft.states.linear) {
     run_matmul(state, loaded->draft.states, state->states, state->plan.states, n_rows, state->x, *stride);
     return state->x;
@@ -111,8 +144,7 @@ static void embed_block(BackendState *state, TokenRange range, const int32_t *id
   }
 }
 
-Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, const float *states,
-                       Error *err) {
+Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids, int states, Error *err) {
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
   const int hidden = loaded->model->config.hidden, stride = state->plan.hidden;
@@ -139,7 +171,7 @@ Status cpu_draft_embed(BackendState *state, TokenRange range, const int32_t *ids
   return STATUS_OK;
 }
 
-Status cpu_draft_context(BackendState *state, TokenRange range, const float *states, Error *err) {
+Status cpu_draft_context(BackendState *state, TokenRange range, int states, Error *err) {
   (void)err;
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;

@@ -110,9 +110,10 @@ typedef struct {
   int n_threads;       /* CPU threads; 0 = all cores this process may use */
   int gpu;             /* CUDA: the device's number */
   size_t weight_bytes; /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
-  bool int8_activations;  /* CUDA: quantised layers multiply int8 activations (W4A8) */
-  bool no_graphs;         /* CUDA: launch every step kernel by kernel */
-  DecodeStep decode_step; /* CUDA */
+  bool int8_activations;      /* CUDA: quantised layers multiply int8 activations (W4A8) */
+  bool no_graphs;             /* CUDA: launch every step kernel by kernel */
+  DecodeStep decode_step;     /* CUDA */
+  const BackendModel *target; /* CUDA, of a drafter: its stream, embedding and head are shared */
   const char *kernel; /* CUDA: the kernel of every quantised layer, or NULL: the dispatch table's choice */
   LoadProgress progress;
   void *progress_user;
@@ -273,15 +274,21 @@ typedef struct Backend {
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
-  /* Drafters (config.h, DraftKind). draft_embed() comes in place of embed(): it makes x, and what else the
-   * first layer takes, from the embeddings of ids and `states` [n_tokens][n_states][target_hidden]. With
-   * states NULL it takes one row, and the drafter's own state after its last step, which had one row and
-   * made its logits.
-   * draft_context() appends the keys and values of all layers that DRAFT_DFLASH makes of states. In a step of
-   * DRAFT_DFLASH each row attends to all of them. NULL: not supported. */
-  Status (*draft_embed)(BackendState *state, TokenRange range, const int32_t *ids, const float *states,
-                        Error *err);
-  Status (*draft_context)(BackendState *state, TokenRange range, const float *states, Error *err);
+  /* Drafters (config.h, DraftKind). Their state keeps max_chunk + 1 rows of the target's states, each
+   * [n_states][target_hidden]. draft_take() makes rows `to` on from rows `row` on of the target's last
+   * step: state i is its tap taps[i], after the target's final norm where the kind wants that. draft_move()
+   * copies a row. draft_embed() comes in place of embed(): it makes x, and what else the first layer takes,
+   * from the embeddings of ids and the rows from `states` on. With states -1 it takes one row, and the
+   * drafter's own state after its last step, which had one row and made its logits. draft_context() appends
+   * the keys and values of all layers that DRAFT_DFLASH makes of rows. In a step of DRAFT_DFLASH each row
+   * attends to all of them. NULL: not supported. check_draft() refuses a drafter that the device cannot
+   * compute; NULL: it computes all. */
+  Status (*check_draft)(const Model *model, Error *err);
+  Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
+                       Error *err);
+  Status (*draft_move)(BackendState *state, int from, int to, Error *err);
+  Status (*draft_embed)(BackendState *state, TokenRange range, const int32_t *ids, int states, Error *err);
+  Status (*draft_context)(BackendState *state, TokenRange range, int states, Error *err);
   /* Taps: keep_tap() copies x after taps->layers[index], read_taps() gives those of the last step's rows
    * row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
   Status (*keep_tap)(BackendState *state, TokenRange range, int index, Error *err);

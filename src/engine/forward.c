@@ -37,16 +37,20 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
 }
 
 Status forward_draft(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
-                     const int32_t *ids, const float *states, int n_logit_rows, Error *err) {
-  TRY(backend->draft_embed(state, range, ids, states, err));
-  return run_layers(backend, state, config, range, n_logit_rows, err);
+                     const int32_t *ids, int states, int n_logit_rows, Error *err) {
+  bool replayed = false;
+  const bool graph = backend->begin_step && states < 0; /* other rows of states would be another graph */
+  if (graph) TRY(backend->begin_step(state, range, ids, n_logit_rows, &replayed, err));
+  if (replayed) return STATUS_OK;
+  Status status = backend->draft_embed(state, range, ids, states, err);
+  if (status == STATUS_OK) status = run_layers(backend, state, config, range, n_logit_rows, err);
+  return graph && backend->end_step ? backend->end_step(state, status, err) : status;
 }
 
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                const int32_t *ids, int n_logit_rows, Error *err) {
   bool done = false, replayed = false;
-  if (backend->fused_step && !range.taps)
-    TRY(backend->fused_step(state, range, ids, n_logit_rows, &done, err));
+  if (backend->fused_step) TRY(backend->fused_step(state, range, ids, n_logit_rows, &done, err));
   if (done) return STATUS_OK;
   if (backend->begin_step) TRY(backend->begin_step(state, range, ids, n_logit_rows, &replayed, err));
   if (replayed) return STATUS_OK;

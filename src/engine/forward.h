@@ -10,4 +10,4 @@ Status forward(const Backend *backend, BackendState *state, const ModelConfig *c
 
 /* The same for a drafter, whose rows have states beside ids (Backend.draft_embed()). */
 Status forward_draft(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
-                     const int32_t *ids, const float *states, int n_logit_rows, Error *err);
+                     const int32_t *ids, int states, int n_logit_rows, Error *err);

@@ -211,6 +211,9 @@ void model_close(Model *model);
  * several tokens inside its checkpoint (Qwen3.5 to 3.8, Qwen3-Next). It uses embedding and head of the
  * target, which outlives it, where it has none. A drafter that does not fit is refused by name. */
 Status model_open_draft(const char *path, const Model *target, Model **draft, Error *err);
+/* Rounds a prepared drafter's dense matrices, all but its head, to 4 bits in groups of 128 where sizes
+ * allow. */
+Status model_round_draft(Model *draft, int n_threads, Error *err);
 /* True if a checkpoint has such a layer, which is no part of the model. */
 bool model_predicts_several(const Model *model);
 

@@ -140,8 +140,9 @@ struct Fixture {
   Dtype embedding_type; /* F32, F16 or BF16, by the vocabulary's size */
   int embedding_stride;
   unsigned char *embedding_device;
-  float *final_norm_device, *logits;
-  std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][head_dim] */
+  float *final_norm_device, *logits, *taps; /* taps: [8][2][hidden] at most */
+  Row states;                               /* host_step()'s x after the first layer and after the last */
+  std::vector<__half> keys, values;         /* [n_layers][n_kv_heads][n_ctx][head_dim] */
   __half *k, *v;
   int *pos, *ids;
   float2 *rope;
@@ -268,6 +269,7 @@ struct Fixture {
     k = to_device(keys), v = to_device(values);
     memory.push_back(k), memory.push_back(v);
     logits = vector_on_device(std::vector<float>(c.vocab));
+    taps = vector_on_device(std::vector<float>(16 * c.hidden, NAN));
     pos = to_device(std::vector<int>(1)), ids = to_device(std::vector<int>(1));
     rope = to_device(std::vector<float2>(64));
     memory.push_back(pos), memory.push_back(ids), memory.push_back(rope);
@@ -357,6 +359,7 @@ static Row host_step(Fixture &f, int pos, int id) {
     for (int i = 0; i < c.intermediate; i++) gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
     Row d = l.down.times(gate);
     for (int i = 0; i < c.hidden; i++) x[i] += d[i];
+    if (layer == 0 || layer == c.n_layers - 1) f.states.insert(f.states.end(), x.begin(), x.end());
   }
   return f.head_host.times(normed(x, f.final_norm, kEps));
 }
@@ -425,12 +428,15 @@ static StepShape shape_of(const Case &c, int shared) {
           c.group,  c.head_dim,     c.clusters, (size_t)shared, c.max_slots};
 }
 
-/* Opens the kernel for up to `rows` tokens; in_flight 0: the default. */
+/* Opens the kernel for up to `rows` tokens; in_flight 0: the default, else with taps where there are kernels
+ * with them, whose other results have to be the same bits. */
 static Step *open_step(const Fixture &f, int rows, int shared, int in_flight, void **memory) {
-  const StepModel m = model_of(f, in_flight);
+  StepModel m = model_of(f, in_flight);
   const StepShape shape = shape_of(f.c, shared);
   StepPlan plan;
   Step *step;
+  if (in_flight && step_keeps_taps(&shape))
+    m.taps = {f.taps, 1 | 1ull << (f.c.n_layers - 1), f.c.n_layers > 1 ? 2 : 1};
   MUST(step_plan(&shape, rows, &plan, &error));
   CHECK(cudaMalloc(memory, step_bytes(&shape, rows)));
   MUST(step_open(&m, &plan, *memory, 0, &step, &error));
@@ -445,6 +451,22 @@ static void run_step(const Fixture &f, const Step *step, const StepCall &call, b
   const StepDebug debug = {hang, few ? 1ll << 50 : 2000000000ll, NULL, NULL};
   MUST(step_run(step, &call, watched ? &debug : NULL, 0, &error));
   finish(hang, f.c.name);
+}
+
+/* Compares the taps of a step of n rows by open_step()'s kernel with taps, and those of no row, with the
+ * host's. */
+static void expect_taps(Fixture &f, const char *name, double tolerance, int shared, int n) {
+  const StepShape shape = shape_of(f.c, shared);
+  const Row want = f.states;
+  const std::vector<float> all = to_host<float>(f.taps, (size_t)16 * f.c.hidden);
+  f.states.clear();
+  CHECK(cudaMemset(f.taps, 0xff, all.size() * sizeof all[0]));
+  if (!step_keeps_taps(&shape)) return;
+  const double error_ = nmse(Row(all.begin(), all.begin() + want.size()), want);
+  expect(error_ < tolerance, name, "NMSE of taps", error_);
+  int more = 0;
+  for (size_t i = want.size(); i < all.size(); i++) more += all[i] == all[i];
+  expect(more == 0 && want.size() % n == 0, name, "numbers in taps of no row", more);
 }
 
 /* The exit status where no cluster runs: a skipped test on chips without clusters, a failure on Hopper. */

@@ -26,13 +26,14 @@ template <typename T> __device__ double number(T value) {
 template <typename T>
 __global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
                           int n_kv_heads, int head_dim, int n_ctx, int window, int pos, double scale,
-                          double cap, const float *sinks) {
+                          double cap, const float *sinks, bool whole) {
   int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= n_tokens * n_heads) return;
   int row = at / n_heads, head = at % n_heads, kv_head = head / (n_heads / n_kv_heads);
   const __half *query = q + (size_t)at * head_dim;
   const T *keys = k + (size_t)kv_head * n_ctx * head_dim, *values = v + (size_t)kv_head * n_ctx * head_dim;
-  int last = pos + row, first = window > 0 && last + 1 > window ? last + 1 - window : 0;
+  int last = pos + (whole ? n_tokens - 1 : row),
+      first = window > 0 && last + 1 > window ? last + 1 - window : 0;
   double high = -1e300, total = 0;
   double *o = out + (size_t)at * head_dim;
   for (int d = 0; d < head_dim; d++) o[d] = 0;
@@ -97,7 +98,7 @@ static std::vector<Setting> settings(void) {
 
 template <typename T>
 static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0, double cap = 0,
-                      bool with_sinks = false) {
+                      bool with_sinks = false, bool whole = false) {
   if (scale == 0) scale = 1 / sqrt((double)s.head_dim);
   const int n_ctx = !only.empty() ? 560 : few ? 128 : 2304, max_tokens = few ? 70 : 200;
   size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
@@ -126,7 +127,9 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   std::vector<__half> got(rows), again(rows);
   std::vector<double> expected(rows);
   for (auto [n_tokens, pos, window] : settings()) {
+    if (whole && window > 0) continue;
     Attention a = {};
+    a.whole = whole ? n_tokens : 0;
     a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = n_ctx;
     a.window = window, a.kv = kv, a.shared_bytes = shared_bytes, a.scale = scale, a.cap = cap;
     a.sinks = with_sinks ? sinks : NULL, a.wgmma_sms = wgmma_sms, a.past = pos;
@@ -134,7 +137,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     set_positions(pos_device, pos, n_tokens);
     int outputs = n_tokens * s.n_heads;
     reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
-                                              n_ctx, window, pos, scale, cap, a.sinks);
+                                              n_ctx, window, pos, scale, cap, a.sinks, whole);
     size_t n = (size_t)outputs * s.head_dim;
     CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
@@ -255,6 +258,10 @@ int main(int argc, char **argv) {
   /* Sinks, in each family and type of cache. */
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, true);
   run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 0, 0, true);
+  /* Blocks that are seen as a whole. */
+  for (Shape s : {Shape{32, 8, 128}, Shape{4, 4, 34}})
+    run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, false, true);
+  run_shape<float>(Shape{8, 2, 128}, KV_F32, (size_t)shared, 0, 0, false, true);
   /* Scores of about 30 and a cap of 20; head sizes that prefill and decode cap, and others. */
   for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 1.0, 20.0);

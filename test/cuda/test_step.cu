@@ -46,6 +46,7 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
     expect(device_step(f, usual, pos, id, few && pos == 0) == got, c.name, "two runs differ at", pos);
     expect(device_step(f, narrow, pos, id, false) == got, c.name, "with one load at a time it differs at",
            pos);
+    expect_taps(f, c.name, TOLERANCE, shared, 1);
     f.keys = to_host<__half>(f.k, f.keys.size());
     f.values = to_host<__half>(f.v, f.values.size());
     id = (id * 7 + 1) % c.vocab;

@@ -50,6 +50,7 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
     const Row last(&got[(n - 1) * c.vocab], &got[(n - 1) * c.vocab] + c.vocab);
     expect(device_step(f, narrow, pos, ids, n - 1, false) == last, name,
            "with one load at a time it differs at", pos);
+    expect_taps(f, name, TOLERANCE, shared, n);
     f.keys = to_host<__half>(f.k, f.keys.size());
     f.values = to_host<__half>(f.v, f.values.size());
   }

@@ -629,7 +629,7 @@ static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
   if (a->flags->answer.verbose && !a->holds) print_settings(a);
   a->session_options.sampler = a->sampler;
   if (holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds)) {
-    TRY(guesser_start(&a->guesser, a->model, &a->session_options, err));
+    TRY(guesser_start(&a->guesser, a->model, &a->device, &a->session_options, err));
     TRY(open_session(a, err));
     if (a->batch_options.n_sequences == 1) return STATUS_OK;
   }

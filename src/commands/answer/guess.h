@@ -29,6 +29,7 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
                     const Device *device, Guesser *guesser, Error *err);
 /* Sets the session's drafter and its number of guesses, before the session's sizes are known. */
 void guesser_choose(Guesser *guesser, const Backend *backend, SessionOptions *options);
-/* Loads the draft model. PRECOND the target is loaded, and options->n_ctx is known */
-Status guesser_start(Guesser *guesser, const Model *target, const SessionOptions *options, Error *err);
+/* Loads the draft model. PRECOND the target is loaded on `device`, and options->n_ctx is known */
+Status guesser_start(Guesser *guesser, const Model *target, const Device *device,
+                     const SessionOptions *options, Error *err);
 void guesser_release(Guesser *guesser); /* after the session is closed; a zeroed one is fine */

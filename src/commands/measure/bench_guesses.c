@@ -103,7 +103,7 @@ static Status open_and_run(Run *run, Guesser *guesser, Rates *rates, Error *err)
   if (!flags.draft)
     options.drafter = run->n_guesses > 0 ? &free_drafter : NULL;
   else
-    TRY(guesser_start(guesser, subject->model, &options, err));
+    TRY(guesser_start(guesser, subject->model, device, &options, err));
   TRY(session_open(device->backend, device->loaded, subject->model, &options, &run->session, err));
   Status status = repeat(run, rates, err);
   session_close(run->session);

@@ -77,8 +77,12 @@ static Status put_lines(const ModelConfig *config, Buffer *out, Error *err) {
   TRY(buffer_printf(out, err, "\nlayers         %d, hidden_size %d, %d heads of %d\n", config->n_layers,
                     config->hidden, config->n_heads, config->head_dim));
   TRY(buffer_printf(out, err, "guesses        %d of %d tokens, ", config->vocab_size, draft->target_vocab));
-  if (draft->block) return buffer_printf(out, err, "up to %d at once\n", draft->block - 1);
-  return buffer_append_string(out, "one after another\n", err);
+  if (draft->block)
+    TRY(buffer_printf(out, err, "up to %d at once\n", draft->block - 1));
+  else
+    TRY(buffer_append_string(out, "one after another\n", err));
+  return buffer_printf(out, err, "runs on        CPUs%s\n",
+                       draft_kind_on_gpus(draft->kind) ? " and GPUs" : "");
 }
 
 static Status put_json(const ModelConfig *config, Buffer *out, Error *err) {
@@ -97,8 +101,9 @@ static Status put_json(const ModelConfig *config, Buffer *out, Error *err) {
   return buffer_printf(
       out, err,
       "], \"num_hidden_layers\": %d, \"hidden_size\": %d, \"vocab_size\": %d, \"block_size\": "
-      "%d}\n",
-      config->n_layers, config->hidden, config->vocab_size, draft->block);
+      "%d, \"gpu\": %s}\n",
+      config->n_layers, config->hidden, config->vocab_size, draft->block,
+      draft_kind_on_gpus(draft->kind) ? "true" : "false");
 }
 
 Status drafts_inspect(const char *path, bool json, Buffer *out, Error *err) {

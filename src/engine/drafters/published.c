@@ -4,19 +4,18 @@
  * Always true: the cache has n_rows rows that are of the text, at positions 0 .. n_rows - 1, of the tokens
  *              from position `first` of the text on: tokens before it were not seen, and only distances
  *              count in a rope. EAGLE-3 and layers for several tokens: row i has the state of token first +
- *              i and the embedding of the token after it; `last` waits for that token if has_last. DFlash:
- *              row i has the state of token first + i. Gemma 4: no rows of its own; `last` is the state of
- *              token first.
+ *              i and the embedding of the token after it; the backend's row LAST waits for that token if
+ *              has_last. DFlash: row i has the state of token first + i. Gemma 4: no rows of its own; row
+ *              LAST is the state of token first.
  *              Nothing allocates after the first take(). */
 #include "engine/drafters/published.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/forward.h"
 
-enum { CHUNK = 64 }; /* rows of a step that only fills the cache */
+enum { CHUNK = 64, LAST = CHUNK }; /* rows of a step that only fills the cache, and of states that wait */
 
 typedef struct {
   const Backend *backend;
@@ -29,48 +28,12 @@ typedef struct {
   Sampler *sampler;
   TapList taps;
   int tap_of[MAX_DRAFT_STATES]; /* [n_states] */
-  float *tapped;                /* [CHUNK][taps.n][target_hidden] */
-  float *states;                /* [CHUNK][n_states * target_hidden] */
-  float *last;                  /* [n_states * target_hidden] */
-  float *final_norm;            /* [target_hidden] the target's, for states after it; NULL: not used */
-  float *logits, *all_logits;   /* [vocab_size]; [target_vocab] -INFINITY but for tokens of
-                                   target_ids, NULL without these */
   int first, n_rows;
   bool has_last, started;
-  int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the first of `states` */
+  int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the backend's first rows */
   int n_queued;
   int logits_row; /* of the last guess */
 } Published;
-
-/* --- hidden states of the target */
-
-static size_t state_floats(const Published *p) {
-  return (size_t)p->draft.n_states * (size_t)p->draft.target_hidden;
-}
-
-/* x = rmsnorm(x) * the target's final norm. */
-static void apply_final_norm(const Published *p, float *x) {
-  const int n = p->draft.target_hidden;
-  double sum = 0;
-  for (int i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
-  const float scale = (float)(1 / sqrt(sum / n + p->target->config.norm_eps));
-  for (int i = 0; i < n; i++) x[i] = x[i] * scale * p->final_norm[i];
-}
-
-/* Reads the states of n rows, in the drafter's order, to rows `to_row` .. of p->states. */
-static Status read_states(Published *p, BackendState *target, int row, int n, int to_row, Error *err) {
-  const size_t width = (size_t)p->draft.target_hidden;
-  TRY(p->backend->read_taps(target, row, n, p->tapped, err));
-  for (int r = 0; r < n; r++) {
-    for (int i = 0; i < p->draft.n_states; i++) {
-      float *to = p->states + (size_t)(to_row + r) * state_floats(p) + (size_t)i * width;
-      memcpy(to, p->tapped + ((size_t)r * (size_t)p->taps.n + (size_t)p->tap_of[i]) * width,
-             width * sizeof *to);
-      if (p->final_norm) apply_final_norm(p, to);
-    }
-  }
-  return STATUS_OK;
-}
 
 /* --- rows of the text */
 
@@ -98,7 +61,8 @@ static void cut(Published *p, int pos) {
   p->n_queued = 0;
 }
 
-static Status add_rows(Published *p, const int32_t *ids, const float *states, int n, Error *err) {
+/* states: the first row of the backend's. */
+static Status add_rows(Published *p, const int32_t *ids, int states, int n, Error *err) {
   const TokenRange range = {.pos = p->n_rows, .n_tokens = n};
   if (p->draft.kind == DRAFT_DFLASH)
     TRY(p->backend->draft_context(p->state, range, states, err));
@@ -111,13 +75,12 @@ static Status add_rows(Published *p, const int32_t *ids, const float *states, in
 /* Computes the rows of the queued states. */
 static Status flush(Published *p, Error *err) {
   const int n = p->n_queued;
-  const float *newest = p->states + (size_t)(n - 1) * state_floats(p);
   p->n_queued = 0;
   if (n == 0) return STATUS_OK;
-  if (p->draft.kind == DRAFT_DFLASH) return add_rows(p, p->queued_ids, p->states, n, err);
-  if (p->has_last) TRY(add_rows(p, p->queued_ids, p->last, 1, err));
-  if (n > 1) TRY(add_rows(p, p->queued_ids + 1, p->states, n - 1, err));
-  memcpy(p->last, newest, state_floats(p) * sizeof *p->last);
+  if (p->draft.kind == DRAFT_DFLASH) return add_rows(p, p->queued_ids, 0, n, err);
+  if (p->has_last) TRY(add_rows(p, p->queued_ids, LAST, 1, err));
+  if (n > 1) TRY(add_rows(p, p->queued_ids + 1, 0, n - 1, err));
+  TRY(p->backend->draft_move(p->state, n - 1, LAST, err));
   p->has_last = true;
   return STATUS_OK;
 }
@@ -127,7 +90,7 @@ static Status flush(Published *p, Error *err) {
 static Status queue(Published *p, const DraftRows *rows, Error *err) {
   for (int done = 0; done < rows->n;) {
     const int left = rows->n - done, room = CHUNK - p->n_queued, n = left < room ? left : room;
-    TRY(read_states(p, rows->target, rows->row + done, n, p->n_queued, err));
+    TRY(p->backend->draft_take(p->state, rows->target, rows->row + done, n, p->tap_of, p->n_queued, err));
     memcpy(p->queued_ids + p->n_queued, rows->ids + done, (size_t)n * sizeof *p->queued_ids);
     p->n_queued += n;
     done += n;
@@ -138,8 +101,7 @@ static Status queue(Published *p, const DraftRows *rows, Error *err) {
 
 /* Takes the newest state, which is all that an assistant of Gemma 4 needs. */
 static Status take_newest(Published *p, const DraftRows *rows, Error *err) {
-  TRY(read_states(p, rows->target, rows->row + rows->n - 1, 1, 0, err));
-  memcpy(p->last, p->states, state_floats(p) * sizeof *p->last);
+  TRY(p->backend->draft_take(p->state, rows->target, rows->row + rows->n - 1, 1, p->tap_of, LAST, err));
   p->first = rows->pos + rows->n - 1;
   p->has_last = p->started = true;
   return STATUS_OK;
@@ -171,19 +133,23 @@ static Status take(void *self, const DraftRows *rows, Error *err) {
 
 /* --- guesses */
 
-/* Picks a token of the target from a row of logits, with the draw that the target will make there. */
-static Status pick(Published *p, const DraftText *text, int row, int index, int32_t *id, Error *err) {
-  const int32_t *ids = p->model->draft.target_ids;
-  const int n = p->model->config.vocab_size;
+/* The first guess takes the draw that the target will make there, and so on. */
+static Status begin_picks(Published *p, const DraftText *text, Error *err) {
   SamplerSettings settings = *sampler_settings(text->sampler);
   settings.repetition_penalty = 1;
   settings.presence_penalty = settings.frequency_penalty = 0;
-  TRY(p->backend->read_logits(p->state, row, p->logits, err));
-  p->logits_row = row;
-  for (int i = 0; ids && i < n; i++) p->all_logits[ids[i]] = p->logits[i];
   TRY(sampler_set(p->sampler, &settings, err));
-  sampler_set_draws(p->sampler, sampler_draws(text->sampler) + (uint64_t)index);
-  return sampler_pick(p->sampler, ids ? p->all_logits : p->logits, id, err);
+  sampler_set_draws(p->sampler, sampler_draws(text->sampler));
+  return STATUS_OK;
+}
+
+/* Picks a token of the target from a row of logits. */
+static Status pick(Published *p, int row, int32_t *id, Error *err) {
+  const int32_t *ids = p->model->draft.target_ids;
+  p->logits_row = row;
+  TRY(p->backend->sample(p->state, p->sampler, row, id, err));
+  if (ids) *id = ids[*id];
+  return STATUS_OK;
 }
 
 /* One guess after another, each from the one before and the drafter's own state. */
@@ -194,12 +160,12 @@ static Status propose_chain(Published *p, const DraftText *text, int most, Guess
   for (int i = 0; i < n_known + most - 1; i++) {
     TokenRange range = {.pos = moves ? p->n_rows + i : text->n_computed, .n_tokens = 1};
     if (range.pos >= p->sizes.n_ctx) return STATUS_OK;
-    TRY(forward_draft(p->backend, p->state, &p->model->config, range, &id, i == 0 ? p->last : NULL, 1, err));
+    TRY(forward_draft(p->backend, p->state, &p->model->config, range, &id, i == 0 ? LAST : -1, 1, err));
     if (i + 1 < n_known) {
       id = text->ids[text->n_computed + i + 1];
       continue;
     }
-    TRY(pick(p, text, 0, guesses->n, &id, err));
+    TRY(pick(p, 0, &id, err));
     guesses->ids[guesses->n++] = id;
   }
   return STATUS_OK;
@@ -212,10 +178,10 @@ static Status propose_block(Published *p, const DraftText *text, int most, Guess
   const TokenRange range = {.pos = p->n_rows, .n_tokens = block};
   if (n_known >= block || range.pos + block > p->sizes.n_ctx) return STATUS_OK;
   for (int i = 0; i < block; i++) ids[i] = i < n_known ? text->ids[text->n_computed + i] : p->draft.mask_id;
-  TRY(forward_draft(p->backend, p->state, &p->model->config, range, ids, NULL, 0, err));
+  TRY(forward_draft(p->backend, p->state, &p->model->config, range, ids, -1, 0, err));
   const int n = block - n_known < most ? block - n_known : most;
   TRY(p->backend->norm_logits(p->state, range, n_known, n, err));
-  for (int i = 0; i < n; i++) TRY(pick(p, text, i, i, &guesses->ids[i], err));
+  for (int i = 0; i < n; i++) TRY(pick(p, i, &guesses->ids[i], err));
   guesses->n = n;
   return STATUS_OK;
 }
@@ -226,6 +192,7 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
   Status status = flush(p, err);
   if (status) p->started = false;
   TRY(status);
+  TRY(begin_picks(p, text, err));
   if (p->draft.kind == DRAFT_DFLASH) return propose_block(p, text, most, guesses, err);
   return p->has_last ? propose_chain(p, text, most, guesses, err) : STATUS_OK;
 }
@@ -238,7 +205,7 @@ Status published_logits(void *self, float *out, Error *err) {
 /* --- life */
 
 Status published_check(const Backend *backend, const Model *model, Error *err) {
-  if (backend->draft_embed && backend->read_taps) return STATUS_OK;
+  if (backend->draft_embed) return backend->check_draft ? backend->check_draft(model, err) : STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s: drafters of the kind %s run on the CPU alone (--device cpu)",
                    model_path(model), draft_kind_name(model->config.draft.kind));
 }
@@ -278,52 +245,16 @@ static void close_published(void *self) {
   if (p->state) p->backend->close(p->state);
   if (p->loaded) p->backend->unload(p->loaded);
   sampler_close(p->sampler);
-  free(p->tapped);
-  free(p->states);
-  free(p->last);
-  free(p->final_norm);
-  free(p->logits);
-  free(p->all_logits);
   free(p);
 }
 
-static float *take_floats(size_t n, Error *err) {
-  return mem_alloc(n, sizeof(float), "the drafter", err);
-}
-
-/* MTP and Gemma 4 take the state after the target's final norm. */
-static Status take_final_norm(Published *p, Error *err) {
-  const Vector *norm = &p->target->final_norm;
-  const ModelConfig *config = &p->target->config;
-  if (p->draft.kind != DRAFT_MTP && p->draft.kind != DRAFT_GEMMA4) return STATUS_OK;
-  if (!(p->final_norm = take_floats((size_t)norm->n, err))) return STATUS_FAILED;
-  floats_read(norm->data, norm->dtype, 0, (size_t)norm->n, p->final_norm);
-  for (int i = 0; config->norm_plus_one && !config->final_norm_plain && i < norm->n; i++)
-    p->final_norm[i] += 1;
-  return STATUS_OK;
-}
-
-static Status take_all_logits(Published *p, Error *err) {
-  const int n = p->draft.target_vocab;
-  if (!(p->all_logits = take_floats((size_t)n, err))) return STATUS_FAILED;
-  for (int i = 0; i < n; i++) p->all_logits[i] = -INFINITY;
-  return STATUS_OK;
-}
-
 static Status open_all(Published *p, const PublishedOptions *options, Error *err) {
-  const size_t rows = CHUNK, width = (size_t)p->draft.target_hidden;
   const SamplerSettings settings = {.top_p = 1, .repetition_penalty = 1};
+  BackendOptions backend_options = *options->backend_options;
+  backend_options.target = options->loaded_target;
   set_taps(p);
-  if (!(p->tapped = take_floats(rows * (size_t)p->taps.n * width, err))) return STATUS_FAILED;
-  if (!(p->states = take_floats(rows * state_floats(p), err))) return STATUS_FAILED;
-  if (!(p->last = take_floats(state_floats(p), err))) return STATUS_FAILED;
-  if (!(p->logits = take_floats((size_t)p->model->config.vocab_size, err))) return STATUS_FAILED;
-  if (p->model->draft.target_ids) TRY(take_all_logits(p, err));
-  TRY(take_final_norm(p, err));
-  TRY(sampler_open(&settings,
-                   p->model->draft.target_ids ? p->draft.target_vocab : p->model->config.vocab_size,
-                   &p->sampler, err));
-  TRY(p->backend->load(p->model, options->backend_options, &p->loaded, err));
+  TRY(sampler_open(&settings, p->model->config.vocab_size, &p->sampler, err));
+  TRY(p->backend->load(p->model, &backend_options, &p->loaded, err));
   if (p->draft.kind == DRAFT_GEMMA4) return STATUS_OK; /* follow_target() opens its state */
   return p->backend->open(p->loaded, &p->sizes, &p->state, err);
 }

@@ -7,9 +7,10 @@
 typedef struct {
   const Backend *backend; /* that of the target, which has draft_embed() */
   const BackendOptions *backend_options;
-  const Model *target; /* prepared; outlives the drafter */
-  Model *model;        /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
-  int n_ctx;           /* of the target's session */
+  const Model *target;               /* prepared; outlives the drafter */
+  const BackendModel *loaded_target; /* the same; a device shares with it what the drafter takes from it */
+  Model *model; /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
+  int n_ctx;    /* of the target's session */
   KvType kv;
   double cost; /* of a guess, in steps of the target */
 } PublishedOptions;

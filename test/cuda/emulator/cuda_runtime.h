@@ -285,6 +285,9 @@ inline int __clz(int v) {
 inline int __popc(unsigned v) {
   return __builtin_popcount(v);
 }
+inline int __popcll(unsigned long long v) {
+  return __builtin_popcountll(v);
+}
 
 inline void __nanosleep(unsigned) {
   emulator::yield("nanosleep");

@@ -1,0 +1,14 @@
+/* draft.h - what a drafter computes beside its layers (config.h, DraftKind): the backend's check_draft,
+ * draft_take, draft_move, draft_embed and draft_context. Called by: backend.c. */
+#pragma once
+
+#include "cuda/state.h"
+
+Status draft_check(const Model *model, Error *err);
+/* Checks that there are kernels for so many rows, and makes the workspace large enough; does nothing for a
+ * model that is no drafter. */
+Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err);
+Status draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to, Error *err);
+Status draft_move(BackendState *s, int from, int to, Error *err);
+Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int states, Error *err);
+Status draft_context(BackendState *s, TokenRange span, int states, Error *err);

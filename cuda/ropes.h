@@ -1,0 +1,10 @@
+/* ropes.h - the frequencies of a model's ropes on the device. Called by: weights.c. */
+#pragma once
+
+#include "cuda/device.h"
+#include "cuda/device_model.h"
+
+/* Takes their memory, and notes their sizes. */
+void ropes_place(BackendModel *loaded, DeviceArena *arena);
+/* Copies them to the device. */
+Status ropes_copy(BackendModel *loaded, Error *err);

@@ -1,0 +1,82 @@
+/* rows.c - see rows.h. Called by: backend.c, draft.c.   Calls: norm_rope.h. */
+#include "cuda/rows.h"
+
+#include "cuda/device.h"
+#include "cuda/ops/norm_rope.h"
+#include "cuda/tokens.h"
+
+Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
+  cudaStream_t stream = s->loaded->stream;
+  const int n = span.n_tokens;
+  const int n_ids = ids && n <= OPS_MOST_IDS ? n : 0;
+  tokens_forget_picks(s);
+  TRY(ops_set_step(s->rows.pos, span.pos, n, s->rows.ids, ids, n_ids, stream, err));
+  if (!ids || n_ids > 0) return STATUS_OK;
+  return cuda_status(
+      cudaMemcpyAsync(s->rows.ids, ids, (size_t)n * sizeof *ids, cudaMemcpyHostToDevice, stream),
+      "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
+}
+
+Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
+  const BackendModel *m = s->loaded;
+  const bool by_row = which == ROPE_GLOBAL && span.parts;
+  const DeviceRope *of_long = &m->ropes[ROPE_OF_LONG_TEXTS];
+  const DeviceRope *rope = which == ROPE_GLOBAL && !by_row && span.long_rope ? of_long : &m->ropes[which];
+  const RopeAngles angles = {.frequencies = rope->frequencies,
+                             .long_frequencies = of_long->frequencies,
+                             .half = rope->n_pairs,
+                             .attention_factor = rope->attention_factor,
+                             .long_factor = of_long->attention_factor,
+                             .pos = s->rows.pos,
+                             .is_long = by_row ? s->rows.is_long : NULL};
+  return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], m->stream, err);
+}
+
+/* RMSNorm of q and of k, each over all heads together. */
+static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const LayerConfig own = config_layer(c, layer);
+  const int n_q = c->n_heads * own.head_dim, n_k = own.n_kv_heads * own.head_dim;
+  return ops_rms_norm_qk(s->projections, (size_t)s->projection_stride, n_q, n_k, l->q_norm, l->k_norm,
+                         (float)c->norm_eps, n_tokens, s->loaded->stream, err);
+}
+
+Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  const LayerConfig own = config_layer(c, layer);
+  const bool whole = c->qk_norm == QK_NORM_WHOLE;
+  if (whole) TRY(norm_q_k(s, layer, n_rows, err));
+  const LayerRope rope = own.rope;
+  const Attention attention = state_attention(s, layer);
+  const QkvHeads heads = {
+      .n_heads = c->n_heads,
+      .n_kv_heads = own.shares_kv ? 0 : own.n_kv_heads,
+      .head_dim = own.head_dim,
+      .n_ctx = attention.n_ctx,
+      .eps = (float)c->norm_eps,
+      .kv = s->options.kv,
+      .q_norm = whole ? NULL : l->q_norm,
+      .k_norm = whole ? NULL : l->k_norm,
+      .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
+      .pos = s->rows.pos,
+      .pages = attention.pages,
+      .projections = s->projections,
+      .stride = (size_t)s->projection_stride,
+      .query_step = query_outputs(c, &own) / c->n_heads,
+      .q = s->q,
+      .k_cache = state_keys(s, layer),
+      .v_cache = state_values(s, layer),
+      .rotary_dim = rope == ROPE_NONE ? 0 : 2 * m->ropes[rope].n_pairs,
+      .neighbours = c->rope.neighbours,
+      .norm_after_rope = c->qk_norm_after_rope,
+      .plain_qk_norm = c->qk_norm_plain,
+      .v_norm = c->v_norm,
+      .k_as_v = own.k_as_v,
+      .query_scale_beta = (float)c->query_scale_beta,
+      .query_scale_step = (float)c->query_scale_step,
+  };
+  return ops_qk_norm_rope_append(&heads, n_rows, m->stream, err);
+}

@@ -1,0 +1,20 @@
+/* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache.
+ *
+ * Called by: backend.c, draft.c. */
+#pragma once
+
+#include "cuda/state.h"
+
+/* Rows of the step, with those that pad a step of several sequences. */
+static inline int rows_of(const BackendState *s, TokenRange span) {
+  return span.parts ? s->sequences.n_rows : span.n_tokens;
+}
+
+/* Writes the step's position and ids to device memory. ids NULL: the sampler's pick is there already. */
+Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err);
+
+/* Fills a rope's table for the step's positions. A long text has a global rope of its own. */
+Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
+
+/* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */
+Status rows_append(BackendState *s, int layer, int n_rows, Error *err);
