@@ -168,7 +168,7 @@ static void a_mistake_is_told_with_its_place(void **state) {
   } cases[] = {
       {"", "g: expected a rule with the name root, found none"},
       {"a ::= \"x\"", "g: expected a rule with the name root, found none"},
-      {"root ::= \"x\" item", "g:1:14: expected a rule that is there, found item"},
+      {"root ::= \"x\" item", "g:1:14: expected the name of a rule that the grammar has, found item"},
       {"root ::= \"x\nroot", "g:1:12: expected '\"' at the end of the literal, found the end of the line"},
       {"root ::= [a-", "g:1:13: expected ']' at the end of the characters, found the end"},
       {"root ::= [z-a]", "g:1:11: expected a range from a lower to a higher character, found z-a"},

@@ -74,7 +74,11 @@ Status dialogue_recall(const Dialogue *d, const Buffer *text, Error *err) {
 }
 
 void dialogue_print(const Dialogue *d, const Buffer *lines) {
-  put_shown(d, "", lines->data ? lines->data : "", lines->size, "");
+  const size_t size = lines->size;
+  if (d->interactive && size)
+    put_wrapped(d, false, lines->data, size - (lines->data[size - 1] == '\n'), NULL);
+  else
+    put_shown(d, "", lines->data ? lines->data : "", size, "");
 }
 
 void dialogue_end_turn(Dialogue *d) {

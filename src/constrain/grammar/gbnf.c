@@ -396,8 +396,8 @@ static Status check_rules(Parser *p) {
   const GbnfTree *t = p->tree;
   for (size_t i = 0; i < t->n_rules; i++)
     if (t->rules[i].node < 0)
-      return refuse_at(p, (size_t)(t->rules[i].name - p->text), "a rule that is there", t->rules[i].name,
-                       t->rules[i].size);
+      return refuse_at(p, (size_t)(t->rules[i].name - p->text), "the name of a rule that the grammar has",
+                       t->rules[i].name, t->rules[i].size);
   return STATUS_OK;
 }
 

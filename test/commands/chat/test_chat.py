@@ -453,7 +453,8 @@ def test_tokens_are_counted(chat):
     told = terminal.say("/tokens")
     assert re.search(r"^ +\d+  user       Once upon a time$", told, re.MULTILINE)
     assert re.search(r"^ +\d+  assistant  ", told, re.MULTILINE)
-    whole = int(re.search(r"^ +(\d+)  with the template's own and the beginning of an answer, of a context of 300$", told, re.MULTILINE)[1])
+    sums = r"^ +(\d+)  with the template's own and the beginning of an answer, of a context of 300$"
+    whole = int(re.search(sums, told, re.MULTILINE)[1])
     assert prompt + answer <= whole <= prompt + answer + 6  # the end of the turn, and the opening of the next one
 
 

@@ -90,6 +90,12 @@ def test_messages_of_the_chat_wrap_too(chat):
     assert max(map(len, chat("--no-wrap", columns=30).say("/foo").splitlines())) > 30
 
 
+def test_help_wraps_between_words(chat):
+    told = chat(rows=60, columns=40).say("/help")
+    assert max(map(len, told.splitlines())) <= 40
+    assert joined(told) == joined(chat(columns=100).say("/help"))
+
+
 def test_an_edited_message_is_shown(chat, tmp_path, saved):
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf "Two\\nlines" >"$1"\n')
