@@ -15,6 +15,11 @@ case ${1:-} in
 *) target=$1 && shift ;;
 esac
 
+grep -qE "^([a-z0-9-]+ )*$target( [a-z0-9-]+)*:" Makefile || case $target in
+build/*) ;;
+*) echo "bootstrap.sh: the Makefile has no target $target; all, demo, test and install are some that it has" >&2 && exit 2 ;;
+esac
+
 CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' EMULATE='' CUDA='' NVCC=nvcc # the Makefile's
 for setting in "$@"; do
   case $setting in

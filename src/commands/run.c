@@ -154,12 +154,16 @@ static Status open_one(OneShot *shot, Error *err) {
   return STATUS_OK;
 }
 
-/* Starts the assistant; a prompt that is too long because of the chat before it has a way out. */
+/* Starts the assistant; a prompt that is too long has a way out, if it was not cut already. */
 static Status start(const OneShot *shot, size_t n_prompt, Error *err) {
   Status status = assistant_start(shot->assistant, n_prompt, err);
-  if (status != STATUS_USAGE || !shot->continued.goes_on) return status;
+  const int n_ctx = shot->assistant->session_options.n_ctx;
+  if (status != STATUS_USAGE || shot->options->prompt.truncate || n_ctx <= 0 || n_prompt <= (size_t)n_ctx)
+    return status;
   const Error reason = *err;
-  return error_set(err, status, "%s; auk chat --continue can forget the oldest turns", reason.text);
+  return error_set(err, status, "%s; %s", reason.text,
+                   shot->continued.goes_on ? "auk chat --continue can forget the oldest turns"
+                                           : "--truncate start or middle cuts it");
 }
 
 static Status run_one(const Options *o, Assistant *assistant, Error *err) {
