@@ -17,7 +17,7 @@ esac
 
 grep -qE "^([a-z0-9-]+ )*$target( [a-z0-9-]+)*:" Makefile || case $target in
 build/*) ;;
-*) echo "bootstrap.sh: the Makefile has no target $target; all, demo, test and install are some that it has" >&2 && exit 2 ;;
+*) echo "bootstrap.sh: the Makefile has no target $target (make help lists them)" >&2 && exit 2 ;;
 esac
 
 CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' EMULATE='' CUDA='' NVCC=nvcc # the Makefile's

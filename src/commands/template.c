@@ -44,7 +44,8 @@ static Status read_now(const Json *line, int64_t *now, Error *err) {
 static Status render_line(const Chat *chat, const Json *line, TrustedText *text, bool *raised, Error *err) {
   int64_t now;
   *raised = false;
-  if (!json_is_object(line)) return error_set(err, STATUS_USAGE, "expected a JSON object, such as {\"messages\": [...]}");
+  if (!json_is_object(line))
+    return error_set(err, STATUS_USAGE, "expected a JSON object, such as {\"messages\": [...]}");
   TRY(read_now(line, &now, err));
   return chat_render_json(chat, line, now, text, raised, err);
 }
