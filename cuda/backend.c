@@ -17,6 +17,7 @@
 #include "base/hash64.h"
 #include "cuda/attention/attention.h"
 #include "cuda/bench/kernel_bench.h"
+#include "cuda/bench/sums_bench.h"
 #include "cuda/delta/delta.h"
 #include "cuda/device.h"
 #include "cuda/draft.h"
@@ -25,6 +26,7 @@
 #include "cuda/ops/short_conv.h"
 #include "cuda/products.h"
 #include "cuda/rows.h"
+#include "cuda/split.h"
 #include "cuda/state.h"
 #include "cuda/tokens.h"
 #include "cuda/weights.h"
@@ -33,7 +35,7 @@ enum { CHUNK = 2048, SEQUENCES = 256 };
 
 /* --- the model */
 
-static void cuda_unload(BackendModel *loaded) {
+void cuda_unload(BackendModel *loaded) {
   if (!loaded) return;
   linear_close(loaded->linear);
   cpu_products_close(loaded->cpu);
@@ -108,7 +110,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   return cpu_products_open(loaded->model, options->n_threads, products_cpu_rows(loaded), &loaded->cpu, err);
 }
 
-static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   TRY(cuda_check_model(model, err));
   BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
@@ -129,13 +131,15 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
 
 /* --- a session */
 
-static Status cuda_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
+Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **out,
+                 Error *err) {
   *out = NULL;
   TRY(prepare(loaded, options->max_chunk, options->max_logit_rows, err));
   BackendState *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
   s->loaded = loaded;
   s->options = *options;
+  s->peers.rank = rank;
   s->notes_version = UINT64_MAX;
   Status status = state_open(s, err);
   if (status)
@@ -147,9 +151,16 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 
 /* --- a step */
 
+/* The first of a layer's two sums over GPUs. After the last layer come the logits, also where the sums before
+ * them are in a fused step: their tags rise from step to step, whatever its kind. */
+static int first_sum(int layer) {
+  return 2 * layer;
+}
+
 /* Enqueues the whole step. PRECOND rows_set() was enqueued. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
+  const Peers *peers = &s->peers;
   const StepCall call = {.pos = s->rows.pos,
                          .ids = s->rows.ids,
                          .rope_table = s->rope_tables[ROPE_GLOBAL],
@@ -158,8 +169,11 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                          .n_ctx = s->options.n_ctx,
                          .n_tokens = span.n_tokens,
                          .first_logit = span.n_tokens - n_logit_rows,
-                         .logits = s->logits};
-  return fused_run(s->fused, &call, s->loaded->stream, err);
+                         .logits = s->logits + (peers->n > 0 ? peers->first_logit[peers->rank] : 0)};
+  TRY(fused_run(s->fused, &call, s->loaded->stream, err));
+  if (peers->n == 0) return STATUS_OK;
+  return peers_gather_logits(peers, first_sum(s->loaded->model->config.n_layers), n_logit_rows,
+                             s->loaded->stream, err);
 }
 
 static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
@@ -216,7 +230,10 @@ static bool can_replay(const BackendState *s, int n_rows) {
 
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
+  const Peers *peers = &s->peers;
+  const int n_sums = first_sum(s->loaded->model->config.n_layers) + 2;
   *replayed = false;
+  if (peers->n > 0) TRY(peers_begin_step(s->first_tag, n_sums, s->loaded->stream, err));
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, replayed, err) : STATUS_OK;
@@ -229,13 +246,14 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
   return step_graphs_end(&s->graphs, so_far, s->loaded->stream, err);
 }
 
-static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
-                              bool *done, Error *err) {
+Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
+                       Error *err) {
   *done = n_logit_rows > 0 && !span.parts && fused_takes(s->fused, span.n_tokens);
   if (!*done) return STATUS_OK;
   bool replayed = false;
   s->n_logit_rows = n_logit_rows;
   TRY(rows_set(s, span, ids, err));
+  if (s->peers.n > 0) TRY(peers_begin_step(s->first_tag, 2, s->loaded->stream, err));
   if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, n_logit_rows, &replayed, err));
   return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
@@ -328,10 +346,12 @@ typedef struct {
   const float *next;   /* of x, the input of the next operation */
 } Norms;
 
-/* x = scalar * (x + rmsnorm(branch) * norms.post); h = rmsnorm(x) * norms.next unless that is NULL. */
-static Status add_branch(BackendState *s, int n_tokens, Norms norms, Error *err) {
+/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without it, and h. branch: s->branch, or
+ * the sum number `sum` of the GPUs' parts. */
+static Status add_branch(BackendState *s, int n_tokens, Norms norms, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const AddNorm add = {.y = s->branch,
+  const bool several = s->peers.n > 0;
+  const AddNorm add = {.y = several ? s->peers.parts[sum & 1][s->peers.rank] : s->branch,
                        .weight = norms.post,
                        .scalar = norms.scalar,
                        .next_weight = norms.next,
@@ -340,20 +360,24 @@ static Status add_branch(BackendState *s, int n_tokens, Norms norms, Error *err)
                        .n = c->hidden,
                        .x = s->x,
                        .out = s->h,
-                       .out_stride = s->h_stride};
+                       .out_stride = s->h_stride,
+                       .peers = several ? &s->peers : NULL,
+                       .sum = sum};
   s->normed = norms.next != NULL;
   return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
 }
 
-/* x += W from, or, with norms.post, x = scalar * (x + rmsnorm(W from) * norms.post) and h (add_branch()). */
+/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs,
+ * also h. */
 static Status linear_residual(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
-                              Norms norms, Error *err) {
+                              Norms norms, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int stride = padded_row(weights->n_in);
-  if (!norms.post)
+  float *branch = s->peers.n > 0 ? s->peers.parts[sum & 1][s->peers.rank] : s->branch;
+  if (!norms.post && s->peers.n == 0)
     return products_matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
-  TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, s->branch, c->hidden, err));
-  return add_branch(s, n_tokens, norms, err);
+  TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, branch, c->hidden, err));
+  return add_branch(s, n_tokens, norms, sum, err);
 }
 
 /* The norm of the layer after this one, or NULL. */
@@ -473,7 +497,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   const int n_rows = rows_of(s, span);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
-  return linear_residual(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, l->mlp_norm}, err);
+  return linear_residual(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, l->mlp_norm},
+                         first_sum(layer), err);
 }
 
 /* g = activation(Wgate h) * (Wup h), times factors [n_tokens] unless NULL. */
@@ -514,7 +539,8 @@ static Norms mlp_norms(const BackendModel *m, int layer) {
 
 static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const Norms norms = mlp_norms(s->loaded, layer);
-  return linear_residual(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms, err);
+  return linear_residual(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms,
+                         first_sum(layer) + 1, err);
 }
 
 /* Normalises x and chooses experts; h, expert_h and choices take the results. */
@@ -598,7 +624,7 @@ static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int l
   if (e->post_norm)
     TRY(experts_add_norms(s->branch, e->post_norm, shared ? s->shared_branch : NULL, e->shared_post_norm,
                           post_eps(c), c->hidden, n_tokens, s->loaded->stream, err));
-  return to_branch ? add_branch(s, n_tokens, mlp_norms(s->loaded, layer), err) : STATUS_OK;
+  return to_branch ? add_branch(s, n_tokens, mlp_norms(s->loaded, layer), 0, err) : STATUS_OK;
 }
 
 /* With per_layer_width the layer's own input of each token; else down_residual did all. x in fp16 is divided
@@ -625,10 +651,11 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
                        .out_stride = padded_row(n)};
   TRY(ops_gated(&gated, n_rows, m->stream, err));
   return linear_residual(s, &l->input_projection, s->g, n_rows,
-                         (Norms){l->input_norm, l->scalar, next_attn_norm(m, layer)}, err);
+                         (Norms){l->input_norm, l->scalar, next_attn_norm(m, layer)}, 0, err);
 }
 
 static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
+  if (s->n_parts > 0) return split_norm_logits(s, span, first_row, n_rows, err);
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const float *x = s->x + (size_t)first_row * (size_t)c->hidden;
@@ -640,16 +667,24 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
     x = s->logit_x;
   }
   TRY(norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
-  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits,
+  const Peers *peers = &s->peers;
+  const int first = peers->n > 0 ? peers->first_logit[peers->rank] : 0;
+  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits + first,
                       c->vocab_size, err));
-  if (c->logit_divisor == 1 && c->logit_cap == 0) return STATUS_OK;
-  return ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
-                           m->stream, err);
+  if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read them */
+    TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
+                          m->stream, err));
+  return peers->n > 0 ? peers_gather_logits(peers, first_sum(c->n_layers), n_rows, m->stream, err)
+                      : STATUS_OK;
+}
+
+static Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
+  return split_sample(s, sampler, row, id, err);
 }
 
 /* --- properties of the model and the device */
 
-static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
   TRY(device_name(loaded->gpu, name, sizeof name, err));
   const char *step = loaded->decode_step == DECODE_FUSED  ? "cluster"
@@ -664,14 +699,6 @@ static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size
   return STATUS_OK;
 }
 
-static Status cuda_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
-                          Error *err) {
-  size_t all_bytes;
-  TRY(device_use(options->gpu, err));
-  TRY(weights_memory(model, options->weight_bytes, memory, err));
-  return device_bytes(&memory->free_bytes, &all_bytes, err);
-}
-
 static Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes,
                               Error *err) {
   TRY(device_use(options->gpu, err));
@@ -683,10 +710,12 @@ static Status cuda_describe(const BackendOptions *options, char *out, size_t siz
 }
 
 static const BackendProbe cuda_probe = {.places = weights_memory,
+                                        .shares = split_shares,
                                         .memory_now = cuda_memory_now,
                                         .describe = cuda_describe,
                                         .time_kernels = kernel_bench,
-                                        .measure_machine = kernel_bench_machine};
+                                        .measure_machine = kernel_bench_machine,
+                                        .time_sums = sums_bench};
 
 const Backend cuda_backend = {.name = "cuda",
                               .probe = &cuda_probe,
@@ -695,39 +724,39 @@ const Backend cuda_backend = {.name = "cuda",
                               .row_costs = tokens_row_costs,
                               .guesses = 15,
                               .check_model = cuda_check_model,
-                              .load = cuda_load,
-                              .unload = cuda_unload,
-                              .memory = cuda_memory,
+                              .load = split_load,
+                              .unload = split_unload,
+                              .memory = split_memory,
                               .state_bytes = state_bytes,
-                              .open = cuda_open,
-                              .close = state_close,
-                              .read_logits = tokens_read_logits,
-                              .kv_read = state_kv_read,
-                              .kv_write = state_kv_write,
-                              .arithmetic = cuda_arithmetic,
+                              .open = split_open,
+                              .close = split_close,
+                              .read_logits = split_read_logits,
+                              .kv_read = split_kv_read,
+                              .kv_write = split_kv_write,
+                              .arithmetic = split_arithmetic,
                               .recurrent_bytes = state_recurrent_bytes,
                               .state_save = state_save,
                               .state_restore = state_restore,
                               .state_read = state_read,
                               .state_write = state_write,
-                              .fused_step = cuda_fused_step,
+                              .fused_step = split_fused_step,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,
-                              .wait_token = tokens_wait,
-                              .drain = tokens_drain,
+                              .wait_token = split_wait_token,
+                              .drain = split_drain,
                               .layer_end = cuda_layer_end,
                               .page_tokens = KV_PAGE_TOKENS,
                               .sequences = SEQUENCES,
-                              .set_pages = state_set_pages,
-                              .copy_page = state_copy_page,
+                              .set_pages = split_set_pages,
+                              .copy_page = split_copy_page,
                               .check_draft = draft_check,
                               .draft_take = draft_take,
                               .draft_move = draft_move,
                               .draft_embed = draft_embed,
                               .draft_context = draft_context,
                               .keep_tap = state_keep_tap,
-                              .read_taps = state_read_taps,
-                              .sample_rows = tokens_sample_rows,
+                              .read_taps = split_read_taps,
+                              .sample_rows = split_sample_rows,
 #define ENTRY(name, arguments) .name = cuda_##name,
                               BACKEND_OPERATIONS(ENTRY)
 #undef ENTRY

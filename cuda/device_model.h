@@ -79,6 +79,10 @@ typedef struct HostMatrix {
 enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's global one for long texts */
 
 struct BackendModel {
+  /* Several GPUs share the model (split.h): the model of each GPU, whose `model` is a part of this one's.
+   * Nothing else here counts then but model. n_parts 0: a model on one GPU. */
+  BackendModel **parts; /* [n_parts] */
+  int n_parts;
   const Model *model;
   const struct BackendModel
       *target; /* of a drafter: its stream is this one's, its head and embedding may be */

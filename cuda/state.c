@@ -115,6 +115,16 @@ static size_t kv_before(const ModelConfig *c, const StateOptions *o, int layer) 
   return before.used;
 }
 
+/* Places the memory that the other GPUs write to, one part after the other. */
+static void place_peers(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+  if (c->split <= 1) return;
+  Peers *p = &s->peers;
+  p->n = c->split;
+  s->first_tag = arena_take(m, 1, sizeof *s->first_tag);
+  p->flags[p->rank] = arena_take(m, MAX_SPLIT, sizeof **p->flags);
+  p->inbox[p->rank] = arena_take(m, peers_inbox_bytes(p->n, c->hidden), 1);
+}
+
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
@@ -126,7 +136,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->projection_stride = padded_row(sizes.projections);
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
-  s->branch = arena_take(m, separate_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
+  const size_t branches = c->split > 1 ? 2 : separate_norms;
+  s->branch = arena_take(m, branches * chunk * (size_t)c->hidden, sizeof(float));
   s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
   const ExpertConfig *experts = &c->experts;
   const size_t choices = experts->n_experts > 0 ? chunk * (size_t)experts->n_chosen : 0;
@@ -163,6 +174,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   step_rows_place(&s->rows, o, m);
   s->logit_x = arena_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
   s->caches = arena_take(m, o->n_sequences > 0 ? (size_t)c->n_layers : 0, sizeof *s->caches);
+  place_peers(s, c, m);
   s->workspace = arena_take(m, sizes.workspace, 1);
   s->k = arena_take(m, kv_before(c, o, c->n_layers), 1);
   s->v = arena_take(m, kv_before(c, o, c->n_layers), 1);
@@ -272,6 +284,24 @@ static Status clear_experts(BackendState *s, Error *err) {
                      "cannot clear memory", err);
 }
 
+/* Notes this GPU's own memory, and clears what the others write to. */
+static Status open_peers(BackendState *s, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  Peers *p = &s->peers;
+  if (p->n == 0) return STATUS_OK;
+  int major = 0;
+  TRY(device_attribute(s->loaded->gpu, cudaDevAttrComputeCapabilityMajor, &major, err));
+  p->pushed_rows = major >= 9 ? PUSHED_ROWS : 1;
+  p->first_tag = s->first_tag;
+  p->parts[0][p->rank] = s->branch;
+  p->parts[1][p->rank] = s->branch + (size_t)s->options.max_chunk * (size_t)c->hidden;
+  p->logits[p->rank] = s->logits;
+  const size_t bytes =
+      (size_t)((char *)p->inbox[p->rank] - (char *)s->first_tag) + peers_inbox_bytes(p->n, c->hidden);
+  TRY(cuda_status(cudaMemsetAsync(s->first_tag, 0, bytes, s->loaded->stream), "cannot clear memory", err));
+  return state_wait(s, err);
+}
+
 Status state_open(BackendState *s, Error *err) {
   const BackendModel *loaded = s->loaded;
   const StateOptions *options = &s->options;
@@ -305,6 +335,7 @@ Status state_open(BackendState *s, Error *err) {
   TRY(products_open(s, err));
   if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
+  TRY(open_peers(s, err));
   return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),
                      "cannot clear memory", err);
 }
@@ -332,35 +363,31 @@ Status state_wait(BackendState *s, Error *err) {
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
-/* Copies a layer's keys and then its values: per KV head a run of rows, n_ctx rows apart in the cache,
- * n_stored on the host. Any thread may call this, so it sets the thread's device. Waits for the copy. */
-static Status copy_layer(BackendState *s, TokenRange span, int layer, int n_stored, char *host, bool to_host,
-                         Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
+size_t state_kv_bytes(const BackendState *s, int layer, int n) {
+  const LayerConfig own = config_layer(&s->loaded->model->config, layer);
+  return (size_t)own.n_kv_heads * (size_t)n * (size_t)own.head_dim * kv_bytes(s->options.kv);
+}
+
+/* Per KV head a run of rows, n_ctx rows apart in the cache, as many as are stored on the host. */
+Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *keys, char *values,
+                     Error *err) {
+  const LayerConfig own = config_layer(&s->loaded->model->config, layer);
   void *const caches[] = {s->k, s->v};
-  const LayerConfig own = config_layer(c, layer);
+  char *const hosts[] = {keys, values};
   const size_t row = (size_t)own.head_dim * kv_bytes(s->options.kv), n_heads = (size_t)own.n_kv_heads;
-  const size_t run = (size_t)span.n_tokens * row, host_pitch = (size_t)n_stored * row,
-               cache_pitch = (size_t)s->options.n_ctx * row;
+  const size_t run = (size_t)span.n_tokens * row, cache_pitch = (size_t)s->options.n_ctx * row,
+               host_pitch = n_stored > 0 ? (size_t)n_stored * row : run;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
-  for (int i = 0; i < 2; i++, host += n_heads * host_pitch) {
+  for (int i = 0; i < 2; i++) {
     char *cache = (char *)kv_layer(s, caches[i], layer) + (size_t)span.pos * row;
-    const cudaError_t error = to_host ? cudaMemcpy2DAsync(host, host_pitch, cache, cache_pitch, run, n_heads,
-                                                          cudaMemcpyDeviceToHost, s->loaded->stream)
-                                      : cudaMemcpy2DAsync(cache, cache_pitch, host, host_pitch, run, n_heads,
-                                                          cudaMemcpyHostToDevice, s->loaded->stream);
+    const cudaError_t error = n_stored == 0
+                                  ? cudaMemcpy2DAsync(hosts[i], host_pitch, cache, cache_pitch, run, n_heads,
+                                                      cudaMemcpyDeviceToHost, s->loaded->stream)
+                                  : cudaMemcpy2DAsync(cache, cache_pitch, hosts[i], host_pitch, run, n_heads,
+                                                      cudaMemcpyHostToDevice, s->loaded->stream);
     TRY(cuda_status(error, "cannot copy keys and values", err));
   }
   return state_wait(s, err);
-}
-
-Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
-  return copy_layer(s, span, layer, span.n_tokens, out, true, err);
-}
-
-Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
-                      Error *err) {
-  return copy_layer(s, span, layer, n_stored, (char *)from, false, err);
 }
 
 /* --- recurrent states: slot -1 is the current one */

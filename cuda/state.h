@@ -6,6 +6,7 @@
 #include "cuda/device_model.h"
 #include "cuda/experts/experts.h"
 #include "cuda/fused/fused.h"
+#include "cuda/ops/add_norm.h"
 #include "cuda/ops/sample.h"
 #include "cuda/sequences.h"
 #include "cuda/step_graphs.h"
@@ -41,13 +42,20 @@ typedef struct {
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
+  /* Several GPUs share the model (split.h): the state of each GPU. Nothing else here counts then but loaded
+   * and options. n_parts 0: a state of one GPU. */
+  BackendState **parts; /* [n_parts] */
+  int n_parts;
+  Peers peers;         /* of one of several GPUs: the others; else n is 0 */
+  uint32_t *first_tag; /* peers.first_tag */
   const BackendModel *loaded;
   StateOptions options;
   void *memory;
   float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
-  float *branch;      /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x */
+  float *branch; /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x; of one
+                  * of several GPUs twice: its part of o's output, and of down's */
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
   float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
@@ -96,6 +104,7 @@ struct BackendState {
 
   uint64_t *row_versions; /* [n_sequences] of the notes on the device, after the last pick */
   RowPick *row_picks;     /* [n_sequences] */
+  int n_row_picks;        /* of the last step */
 
   StepGraphs graphs;
   Sequences sequences; /* zeros for one sequence */
@@ -119,11 +128,14 @@ Status state_restore(BackendState *s, int slot, Error *err);
 Status state_read(BackendState *s, int slot, int layer, void *out, Error *err);
 Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err);
 
-/* The backend's state_bytes, kv_read and kv_write. */
+/* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);
-Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
-Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
-                      Error *err);
+/* Copies a layer's keys and values between the cache and the host: to it with n_stored 0, else from the first
+ * span.n_tokens of n_stored. Any thread may call this, so it sets the thread's device. Waits for the copy. */
+Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *keys, char *values,
+                     Error *err);
+/* Bytes of the layer's keys, or values, of n tokens. */
+size_t state_kv_bytes(const BackendState *s, int layer, int n);
 
 /* Takes all memory; state_close() also after a failure. PRECOND `loaded` and `options` are set, the rest is
  * zeros. */

@@ -134,27 +134,26 @@ static Status pick_ahead(BackendState *s, const Sampler *sampler, int row, Error
   return STATUS_OK;
 }
 
-Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
+Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err) {
   if (row < 0 || row >= s->n_logit_rows)
     return error_set(err, STATUS_FAILED, "a token was asked for before its logits");
-  if (!id || !is_picked(s, sampler, row)) TRY(drop_picks(s, err));
+  if (!waits || !is_picked(s, sampler, row)) TRY(drop_picks(s, err));
   const int n = s->n_logit_rows - row;
-  const bool many = id && n > 1 && n <= STATE_ROW_PICKS && can_pick_ahead(sampler);
+  const bool many = waits && n > 1 && n <= STATE_ROW_PICKS && can_pick_ahead(sampler);
   if (s->n_enqueued - s->n_taken + (many ? n : 1) > STATE_RING)
     return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", STATE_RING);
   if (s->ahead.n_left == 0 && many) TRY(pick_ahead(s, sampler, row, err));
   if (s->ahead.n_left > 0) {
     s->ahead.n_left--;
-    sampler_take_draw(sampler);
-    return tokens_wait(s, id, err);
+    return STATUS_OK;
   }
   TRY(sync_notes(s, sampler, err));
   TRY(sync_mask(s, sampler, err));
   const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;
-  TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits,
-                          s->rows.ids, &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
+  TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_draws(sampler), logits, s->rows.ids,
+                          &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
   s->n_enqueued++;
-  return id ? tokens_wait(s, id, err) : STATUS_OK;
+  return STATUS_OK;
 }
 
 Status tokens_drain(BackendState *s, Error *err) {
@@ -170,16 +169,20 @@ Status tokens_drain(BackendState *s, Error *err) {
 /* The costs of the fused step are an H200's, between those with an empty context and with one of 8,192
  * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. Costs of separate kernels, and of rows
  * that choose experts of their own, are estimates from the tokens/s of such steps (LOG.md, "Mixtures of
- * experts") beside a fused step of one row. */
+ * experts") beside a fused step of one row. So are those of several GPUs that share the model (LOG.md,
+ * "Several GPUs share a model"): one row is a fused step there, more are separate kernels. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
                                          separate[GUESS_ROWS + 1] = {0,   0.15, 0.2, 0.25, 0.3, 0.35,
                                                                      0.4, 0.45, 0.8, 0.8,  0.8, 0.8,
                                                                      0.8, 0.8,  0.8, 0.8},
+                                         shared[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
+                                                                   1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3},
                                          experts[GUESS_ROWS + 1] = {0,   2.5, 2.5, 2.5, 3.7, 3.7, 3.7, 3.7,
                                                                     4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2};
   if (loaded->model->config.experts.n_experts > 0) return experts;
+  if (loaded->n_parts > 0) return loaded->parts[0]->decode_step == DECODE_KERNELS ? separate : shared;
   return loaded->decode_step == DECODE_KERNELS ? separate : fused;
 }
 
@@ -218,29 +221,44 @@ static Status copy_masks(BackendState *s, const RowPick *picks, Sampler *const *
                                   s->loaded->stream, err);
 }
 
-/* Row i of the logits is the last of its sequence in the step, if a token is picked from it. */
-Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
-  int n_picks = 0;
+Status tokens_take_draws(BackendState *s, Sampler *const *samplers, int n, Error *err) {
   if (n > s->n_logit_rows)
     return error_set(err, STATUS_FAILED, "tokens of %d rows were asked for, the last step made logits of %d",
                      n, s->n_logit_rows);
-  for (int i = 0; i < n; i++) {
-    if (!samplers[i]) continue;
-    const int sequence = sequences_of_logits(&s->sequences, i);
-    TRY(sync_row_notes(s, sequence, samplers[i], err));
-    s->row_picks[n_picks] = (RowPick){.settings = sampler_settings(samplers[i]),
-                                      .draw = sampler_take_draw(samplers[i]),
-                                      .row = i,
-                                      .sequence = sequence,
-                                      .masked = sampler_allowed(samplers[i]) != NULL,
-                                      .slot = &s->ring[n_picks]};
-    s->ring[n_picks++].kind = SAMPLED_NOTHING;
+  s->n_row_picks = 0;
+  for (int i = 0; i < n; i++)
+    if (samplers[i])
+      s->row_picks[s->n_row_picks++] = (RowPick){.settings = sampler_settings(samplers[i]),
+                                                 .draw = sampler_take_draw(samplers[i]),
+                                                 .row = i,
+                                                 .sequence = sequences_of_logits(&s->sequences, i),
+                                                 .masked = sampler_allowed(samplers[i]) != NULL};
+  return STATUS_OK;
+}
+
+void tokens_copy_draws(BackendState *s, const BackendState *from) {
+  s->n_row_picks = from->n_row_picks;
+  memcpy(s->row_picks, from->row_picks, (size_t)from->n_row_picks * sizeof *s->row_picks);
+}
+
+/* Row i of the logits is the last of its sequence in the step, if a token is picked from it. */
+Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
+  if (s->n_row_picks == 0) return STATUS_OK;
+  for (int i = 0; i < s->n_row_picks; i++) {
+    RowPick *pick = &s->row_picks[i];
+    TRY(sync_row_notes(s, pick->sequence, samplers[pick->row], err));
+    pick->slot = &s->ring[i];
+    s->ring[i].kind = SAMPLED_NOTHING;
   }
-  if (n_picks == 0) return STATUS_OK;
-  TRY(copy_masks(s, s->row_picks, samplers, n_picks, err));
-  TRY(device_sampler_pick_rows(s->sampler, s->row_picks, n_picks, s->logits, s->loaded->stream, err));
+  TRY(copy_masks(s, s->row_picks, samplers, s->n_row_picks, err));
+  return device_sampler_pick_rows(s->sampler, s->row_picks, s->n_row_picks, s->logits, s->loaded->stream,
+                                  err);
+}
+
+Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err) {
+  if (s->n_row_picks == 0) return STATUS_OK;
   TRY(state_wait(s, err));
-  for (int i = 0; i < n_picks; i++) {
+  for (int i = 0; i < s->n_row_picks; i++) {
     TRY(check_pick(&s->ring[i], err));
     ids[s->row_picks[i].row] = s->ring[i].id;
   }

@@ -1,5 +1,5 @@
-/* tokens.h - from logits to tokens: the backend's row_costs, read_logits, sample, wait_token, drain and
- * sample_rows. */
+/* tokens.h - from logits to tokens on one GPU: what the backend's read_logits, sample, wait_token, drain and
+ * sample_rows are made of (split.h). */
 #pragma once
 
 #include "engine/backend.h"
@@ -8,7 +8,16 @@ const double *tokens_row_costs(const BackendModel *loaded);
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
 /* Rows of logits are made anew: what was picked from them and not asked for yet does not count. */
 void tokens_forget_picks(BackendState *s);
-Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
-Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
+/* sample() before it waits: enqueues the pick with the sampler's next draw, unless it was picked with those
+ * of rows before. The caller then takes the draw. waits: and waits for the pick before it asks for another.
+ * */
+Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err);
+
+/* sample_rows() in steps: describes the picks with their random numbers, or takes another state's; enqueues
+ * them; waits for them. */
+Status tokens_take_draws(BackendState *s, Sampler *const *samplers, int n, Error *err);
+void tokens_copy_draws(BackendState *s, const BackendState *from);
+Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err);
+Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err);

@@ -269,7 +269,8 @@ static Status visit_embedding(Loader *loader, const Pass *pass, Error *err) {
   }
   loaded->embedding_stride = (size_t)model->embedding.n_columns;
   loaded->embedding_type = model->embedding.dtype;
-  if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data)
+  if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data ||
+      model->head.n_out != model->embedding.n_rows)
     return pass->table(loader, &loaded->embedding, &model->embedding, err);
   loaded->embedding = loaded->head.dense;
   loaded->embedding_stride = loaded->head.stride;
@@ -602,10 +603,12 @@ static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, co
 
 static Status fill_fp8_scales(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                               Error *err) {
-  const size_t bytes = scale_blocks(from) * scale_groups(from) * sizeof(float);
+  const size_t n_blocks = scale_blocks(from), n_groups = scale_groups(from);
+  const size_t row = n_groups * sizeof(float), bytes = n_blocks * row;
   void *staged;
   TRY(upload_begin(&l->uploader, err));
-  TRY(upload_add(&l->uploader, from->scales, bytes, &staged, err));
+  TRY(upload_add_rows(&l->uploader, from->scales, n_blocks, row,
+                      row + (size_t)from->scale_skip * sizeof(float), &staged, err));
   TRY(linear_fill_fp8_scales(to, part, staged, from->block, from->block_first, l->uploader.stream, err));
   TRY(upload_end(&l->uploader, err));
   advance(l, bytes);

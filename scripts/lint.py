@@ -33,7 +33,8 @@ KNOWS = {
     "cpu": {"cpu"} | BACKEND,
     # ptx knows the chip, linear to fused what they compute, the top and bench all of them.
     "cuda": {"cuda", "cuda/ptx", "cuda/linear", "cuda/attention", "cuda/delta", "cuda/experts", "cuda/ops",
-             "cuda/fused", "cuda/bench", "cpu/products.h"} | BACKEND,
+             "cuda/fused", "cuda/bench", "cpu/products.h",
+             "engine/forward.h"} | BACKEND,  # forward.h: split.c runs the transformer on each of several GPUs
     "cuda/ptx": {"cuda/ptx", "cuda/device.h", "base"},
     "cuda/linear": {"cuda/linear", "cuda/ptx", "cuda/ops/elementwise.cuh", "cuda/device.h", "model", "base"},
     "cuda/linear/reference": {"cuda/linear/reference", "cuda/linear", "cuda/ptx", "base"},
@@ -45,7 +46,8 @@ KNOWS = {
                  "cuda/attention/cache_rows.cuh"} | BACKEND,
     "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/attention", "cuda/ptx", "cuda/ops/elementwise.cuh",
                    "cuda/device.h", "cuda/device_model.h"} | BACKEND,
-    "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ptx", "cuda/device.h", "cuda/weights.h"} | BACKEND,
+    "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ptx", "cuda/device.h", "cuda/split.h",
+                   "cuda/weights.h"} | BACKEND,
     "terminal": {"terminal", "base"},
     "commands": BELOW_COMMANDS,
     "commands/form": {"commands/form"} | BELOW_COMMANDS,

@@ -44,6 +44,7 @@ struct Args {
   unsigned *launches;  /* several tokens: how many launches precede this one */
   StepDebug debug;
   StepTaps taps;
+  StepPeers peers; /* one token, of several GPUs */
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few_tokens.cu for up to 2, 4 or 8
@@ -140,8 +141,10 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
 /* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
- * heads of kHeadDim. */
-template <int kGroup, int kHeadDim, bool kWithExperts = false, bool kWithTaps = false> struct Form {
+ * heads of kHeadDim. kShared: several GPUs share each layer. */
+template <int kGroup, int kHeadDim, bool kWithExperts = false, bool kWithTaps = false, bool kShared = false>
+struct Form {
+  static constexpr bool kIsShared = kShared;
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
@@ -152,6 +155,7 @@ template <int kGroup, int kHeadDim, bool kWithExperts = false, bool kWithTaps = 
 /* The part of the context that both kernels share. */
 template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsDebug = kDebug;
+  static constexpr bool kIsShared = TheForm::kIsShared;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps;
   static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */

@@ -15,6 +15,7 @@ static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Er
   StepShape shape = step_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   shape.group = step_group(loaded->model);
+  shape.vocab_size = loaded->model->head.n_out; /* of one of several GPUs a part */
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
   if (loaded->kernel)
@@ -112,6 +113,18 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
   }
   *out = f;
   return STATUS_OK;
+}
+
+uint64_t *fused_mail(const FusedStep *f) {
+  return f && f->steps[0] ? step_mail(f->steps[0]) : NULL;
+}
+
+int fused_clusters(const FusedStep *f) {
+  return step_n_clusters(f->steps[0]);
+}
+
+void fused_connect(FusedStep *f, const StepPeers *peers) {
+  step_connect(f->steps[0], peers);
 }
 
 void fused_close(FusedStep *f) {

@@ -31,6 +31,12 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
                   Error *err);
 void fused_close(FusedStep *fused);
 
+/* One of several GPUs that share the model: where the others send to, NULL without a kernel; and what the
+ * kernel needs of all of them. */
+uint64_t *fused_mail(const FusedStep *fused);
+int fused_clusters(const FusedStep *fused); /* of its kernel */
+void fused_connect(FusedStep *fused, const StepPeers *peers);
+
 /* True if a kernel is open for a step of n_tokens tokens; false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, int n_tokens);
 

@@ -12,6 +12,7 @@
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/one_block.cuh"
 #include "cuda/ptx/lanes.cuh"
+#include "cuda/ptx/waiting.cuh"
 
 namespace step::one {
 
@@ -51,6 +52,42 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
   }
 }
 
+/* The sum of the lane's column over all GPUs. own: this GPU's sum; tag: the low bits of its word.
+ *
+ *     mail  uint64 [3 buffers][GPUs][hidden]      63 .. 32 | 31 .. 0
+ *           of each GPU, by sender                 the sum  | the tag
+ *
+ * The sums are floats, added in the order of the GPUs: all get the same bits. The clusters of a GPU send its
+ * sums in turn, 32 columns each. Words of all GPUs grow by the same numbers of contributions, so they have
+ * the same tag; it differs from that of the buffer's last use by the contributors, 1 to 16 of 32. A buffer is
+ * used again only after every reader of every GPU has contributed to a sum that the sender had to wait for.
+ * */
+template <class B>
+__device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int column, float own,
+                                             uint32_t tag) {
+  const StepPeers &peers = b.args.peers;
+  const int hidden = b.plan.shape.hidden;
+  const size_t at = (size_t)(sum.totals - b.args.totals) * peers.n + column;
+  if (column / kColumns % b.plan.shape.n_clusters == b.cluster())
+    for (int gpu = 0; gpu < peers.n; gpu++)
+      if (gpu != peers.rank)
+        store_peer(peers.mail[gpu] + at + peers.rank * hidden, (uint64_t)__float_as_uint(own) << 32 | tag);
+  float all = 0;
+  for (int gpu = 0; gpu < peers.n; gpu++) {
+    float part = own;
+    if (gpu != peers.rank) {
+      const uint64_t *from = peers.mail[peers.rank] + at + gpu * hidden;
+      Waiting waiting;
+      uint64_t word = load_peer(from);
+      while ((uint32_t)word != tag && !waiting.gives_up(peers, gpu)) word = load_peer(from);
+      part = __uint_as_float((uint32_t)(word >> 32));
+    }
+    all = gpu == 0 ? part : all + part;
+  }
+  __syncwarp();
+  return all;
+}
+
 /* The lane's column, summed over the clusters. */
 template <class B> __device__ __forceinline__ float poll_sum(const B &b, const Sum &sum, int column) {
   const uint64_t *from = sum.totals + column;
@@ -66,7 +103,9 @@ template <class B> __device__ __forceinline__ float poll_sum(const B &b, const S
     if (!whole) total = load_relaxed_8(from);
   }
   *kept = total;
-  return sum_since(total, last, sum.contributors);
+  const float whole = sum_since(total, last, sum.contributors);
+  if constexpr (B::kIsShared) return sum_of_gpus(b, sum, column, whole, (uint32_t)total & 31);
+  return whole;
 }
 
 __device__ __forceinline__ uint4 bits_of(const float4 &v) {

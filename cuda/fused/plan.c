@@ -199,6 +199,7 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP,
        "group size"},
       {s->head_dim != 64 && s->head_dim != 128, "size of heads"},
+      {s->n_gpus > 1 && (tokens > 1 || s->head_dim != 128 || s->n_experts > 0), "number of GPUs"},
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
       {s->intermediate % (2 * STEP_GROUP) != 0, "intermediate size"},
@@ -226,7 +227,8 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
 
 size_t step_memory(const StepShape *s, int tokens) {
   const size_t values = (size_t)tokens * (size_t)s->hidden;
-  if (tokens == 1) return (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * values * sizeof(uint64_t);
+  const size_t mail = s->n_gpus > 1 ? (size_t)s->n_gpus : 0;
+  if (tokens == 1) return (1 + STEP_MAX_CLUSTERS + mail) * STEP_SUM_BUFFERS * values * sizeof(uint64_t);
   return (2 * STEP_SUM_TURNS * sizeof(uint64_t) + STEP_MAX_CLUSTERS * sizeof(float)) * values +
          sizeof(uint64_t); /* and the count of launches */
 }
@@ -272,7 +274,8 @@ StepShape step_shape(const ModelConfig *c) {
                      .vocab_size = c->vocab_size,
                      .head_dim = c->head_dim,
                      .n_experts = e->n_experts,
-                     .n_chosen = e->n_chosen};
+                     .n_chosen = e->n_chosen,
+                     .n_gpus = c->split};
 }
 
 int step_group(const Model *model) {

@@ -110,6 +110,7 @@ typedef struct {
   size_t shared_bytes;     /* the most that one block may have */
   int max_slots;           /* at most so many slots in the ring; 0: as many as fit */
   int n_experts, n_chosen; /* 0: dense; else `intermediate` is that of all chosen experts together */
+  int n_gpus;              /* > 1: they share each layer, and these are the sizes of one's part */
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_token.cu and few_tokens.cu say which areas overlap. Each

@@ -20,7 +20,8 @@ static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps) {
 }
 
 bool step_keeps_taps(const StepShape *s) {
-  return s->group == STEP_GROUP && s->head_dim == 128 && s->n_experts == 0 && s->n_layers <= 64;
+  return s->group == STEP_GROUP && s->head_dim == 128 && s->n_experts == 0 && s->n_gpus <= 1 &&
+         s->n_layers <= 64;
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
@@ -195,6 +196,7 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   a->vectors = vectors;
   a->vectors_stride = vectors_stride(s);
   a->totals = (uint64_t *)((char *)vectors + vectors_bytes(s));
+  a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * values;
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
   set_model(a, m);
@@ -220,6 +222,18 @@ Status step_open(const StepModel *m, const StepPlan *plan, void *memory, cudaStr
 
 void step_close(Step *s) {
   free(s);
+}
+
+uint64_t *step_mail(const Step *s) {
+  return s->args.peers.mail[s->args.peers.rank];
+}
+
+int step_n_clusters(const Step *s) {
+  return s->args.plan.shape.n_clusters;
+}
+
+void step_connect(Step *s, const StepPeers *peers) {
+  s->args.peers = *peers;
 }
 
 Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cudaStream_t stream,

@@ -109,6 +109,14 @@ typedef struct {
   long long *whole_marks; /* device: [blocks][3]: begin, last layer's end, end; or NULL */
 } StepDebug;
 
+/* Several GPUs that share each layer (allreduce.cuh). */
+typedef struct {
+  int n, rank;               /* GPUs, and which this one is */
+  uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the others have sent it */
+  int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
+  uint64_t patience;         /* nanoseconds that a GPU waits for another */
+} StepPeers;
+
 typedef struct Step Step;
 
 /* The number of clusters of the kernels that run at once on GPU `gpu`, at most STEP_MAX_CLUSTERS; 0 on a
@@ -129,6 +137,12 @@ size_t step_bytes(const StepShape *shape, int tokens);
 Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cudaStream_t stream, Step **step,
                  Error *err);
 void step_close(Step *step);
+
+/* Where the others send to, of a plan for several GPUs; and what this GPU needs of all of them, before its
+ * first step. Their plans have to be alike. */
+uint64_t *step_mail(const Step *step);
+int step_n_clusters(const Step *step);
+void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where
  * time goes; kernels of several tokens have it for groups and heads of 128 only. Steps run one after

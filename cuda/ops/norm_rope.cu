@@ -6,8 +6,8 @@
 #include <cuda_fp16.h>
 
 #include "cuda/attention/cache_rows.cuh"
+#include "cuda/ops/block_sum.cuh"
 #include "cuda/ops/elementwise.cuh"
-#include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
@@ -54,25 +54,6 @@ __global__ void gather_rows_kernel(const float *x, const int *rows, int n, float
   begin_overlapping();
   const float *from = x + (size_t)rows[blockIdx.x] * n;
   for (int i = threadIdx.x; i < n; i += blockDim.x) out[(size_t)blockIdx.x * n + i] = from[i];
-}
-
-/* Sum over the block, the same in every thread; the order of additions depends on kThreads alone. */
-template <int kThreads> __device__ float block_sum(float value) {
-  __shared__ float sums[kThreads / 32];
-  value = warp_sum(value);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
-  __syncthreads();
-  float total = 0;
-#pragma unroll
-  for (int w = 0; w < kThreads / 32; w++) total += sums[w];
-  return total;
-}
-
-/* 1 / sqrt(mean of squares + eps) of a row, the same in every thread. */
-template <int kThreads> __device__ float rms_scale(const float *row, int n, float eps) {
-  float squares = 0;
-  for (int i = threadIdx.x; i < n; i += kThreads) squares += row[i] * row[i];
-  return rsqrtf(block_sum<kThreads>(squares) / n + eps);
 }
 
 template <int kThreads>
@@ -132,69 +113,6 @@ __global__ void __launch_bounds__(kThreads) rms_norm_plain_kernel(float *x, floa
   begin_overlapping();
   float *row = x + (size_t)blockIdx.x * n, scale = factor * rms_scale<kThreads>(row, n, eps);
   for (int i = threadIdx.x; i < n; i += kThreads) row[i] *= scale;
-}
-
-template <int kThreads> __global__ void __launch_bounds__(kThreads) add_rms_norm_kernel(AddNorm a) {
-  begin_overlapping();
-  const float *from = a.y + (size_t)blockIdx.x * a.n;
-  float *to = a.x + (size_t)blockIdx.x * a.n, scale = rms_scale<kThreads>(from, a.n, a.eps);
-  const float scalar = a.scalar ? *a.scalar : 1;
-  for (int i = threadIdx.x; i < a.n; i += kThreads) to[i] = (to[i] + from[i] * scale * a.weight[i]) * scalar;
-}
-
-__device__ __forceinline__ float sum_of_squares(float4 v) {
-  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-}
-
-/* add_rms_norm_kernel and the next norm for rows that stay in registers: n % 4 == 0, n <= kThreads * 4 *
- * kChunks. Weights are fetched while the previous kernel ends. */
-template <int kThreads, int kChunks>
-__global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a) {
-  dependents_may_start();
-  const int pieces = a.n / 4;
-  const float scalar = a.scalar ? *a.scalar : 1;
-  const float4 zeros = make_float4(0, 0, 0, 0);
-  float4 w[kChunks], next[kChunks], x[kChunks], y[kChunks];
-#pragma unroll
-  for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
-    w[c] = i < pieces ? ((const float4 *)a.weight)[i] : zeros;
-    next[c] = i < pieces && a.next_weight ? ((const float4 *)a.next_weight)[i] : zeros;
-  }
-  wait_for_previous();
-  float4 *row = (float4 *)a.x + (size_t)blockIdx.x * pieces;
-  const float4 *from = (const float4 *)a.y + (size_t)blockIdx.x * pieces;
-  float squares = 0;
-#pragma unroll
-  for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
-    y[c] = i < pieces ? from[i] : zeros, x[c] = i < pieces ? row[i] : zeros;
-    squares += sum_of_squares(y[c]);
-  }
-  const float scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.eps);
-  squares = 0;
-#pragma unroll
-  for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
-    x[c].x = (x[c].x + y[c].x * scale * w[c].x) * scalar,
-    x[c].y = (x[c].y + y[c].y * scale * w[c].y) * scalar;
-    x[c].z = (x[c].z + y[c].z * scale * w[c].z) * scalar,
-    x[c].w = (x[c].w + y[c].w * scale * w[c].w) * scalar;
-    if (i < pieces) row[i] = x[c];
-    squares += sum_of_squares(x[c]);
-  }
-  if (!a.next_weight) return;
-  __syncthreads(); /* block_sum()'s memory is used again */
-  const float next_scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.next_eps);
-  __half *to = (__half *)a.out + (size_t)blockIdx.x * a.out_stride;
-#pragma unroll
-  for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
-    if (i >= pieces) continue;
-    __half2 pair[2] = {__floats2half2_rn(x[c].x * next_scale * next[c].x, x[c].y * next_scale * next[c].y),
-                       __floats2half2_rn(x[c].z * next_scale * next[c].z, x[c].w * next_scale * next[c].w)};
-    *(uint2 *)(to + 4 * i) = *(uint2 *)pair;
-  }
 }
 
 /* A block takes one layer's input of one token. */
@@ -430,17 +348,6 @@ Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, in
 Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
                           Error *err) {
   return launch(rms_norm_plain_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, x, eps, factor, n);
-}
-
-Status ops_add_rms_norm(const AddNorm *a, int n_tokens, cudaStream_t stream, Error *err) {
-  if (a->n % 4 == 0 && a->n <= 4096)
-    return launch(add_rms_norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, true, "norm", err, *a);
-  if (a->n % 4 == 0 && a->n <= 8192)
-    return launch(add_rms_norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, true, "norm", err,
-                  *a);
-  TRY(launch(add_rms_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, *a));
-  if (!a->next_weight) return STATUS_OK;
-  return ops_rms_norm(a->x, a->next_weight, a->next_eps, a->n, n_tokens, a->out, a->out_stride, stream, err);
 }
 
 Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStream_t stream, Error *err) {

@@ -54,19 +54,6 @@ Status ops_round(const float *x, float scale, int n, int n_tokens, void *out, in
 Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
                           Error *err);
 
-/* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), and then ops_rms_norm() of x unless next_weight is
- * NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a number on the device (NULL: 1), out fp16
- * [n_tokens][out_stride]. */
-typedef struct {
-  const float *y, *weight, *scalar, *next_weight;
-  float eps, next_eps;
-  int n;
-  float *x;
-  void *out;
-  int out_stride;
-} AddNorm;
-Status ops_add_rms_norm(const AddNorm *call, int n_tokens, cudaStream_t stream, Error *err);
-
 /* The inputs of each layer (backend.h, embed): p = (p * scale * weight + sqrt(width) * table[ids]) / sqrt(2)
  * in place, scale making the mean square of each layer's part 1 (with eps). p fp32
  * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */

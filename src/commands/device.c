@@ -19,6 +19,7 @@
 #include "commands/threads.h"
 #include "cuda/backend.h"
 #include "engine/probe.h"
+#include "engine/session.h"
 
 #if AUK_CUDA
 #include "cuda/device.h"
@@ -35,6 +36,8 @@ const Flag device_flags[] = {
     FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
             "which GPU (default 0); many records also on several: 0,1,2 or all",
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
+    FLAG_INT("--split", "N", DeviceFlags, split, 1, MAX_SPLIT,
+             "share each layer of the model among N GPUs (2 to 8): those that --gpu names, or the first N"),
     FLAG_OF(KIND_STRING, const char *, "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
             "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
             "that do not fit stay in the host's memory",
@@ -57,6 +60,7 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
                      : values->no_graphs                                  ? "--no-graphs"
                      : values->decode_step                                ? "--decode-step"
                      : values->gpu_memory && !values->gpu_memory_is_usual ? "--gpu-memory"
+                     : values->split > 1                                  ? "--split"
                      : values->gpu && !automatic && !values->gpu_is_usual ? "--gpu"
                                                                           : NULL;
   if (!flag) return STATUS_OK;
@@ -122,6 +126,20 @@ static void take_all(GpuList *gpus) {
   for (int i = 1; i < gpus->count; i++) gpus->numbers[i] = i;
 }
 
+/* The GPUs that share the model: those that are named, or the first ones. */
+static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
+  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* there may be none */
+  const bool named = values->gpu && !values->gpu_is_usual && !all;
+  if (named && gpus->count != values->split)
+    return error_set(err, STATUS_USAGE, "--split %d shares a model among %d GPUs, and --gpu %s names %d",
+                     values->split, values->split, values->gpu, gpus->count);
+  if (values->gpu_memory && !values->gpu_memory_is_usual)
+    return error_set(err, STATUS_USAGE, "--split %d: --gpu-memory is for one GPU", values->split);
+  for (int i = 0; !named && i < values->split; i++) gpus->numbers[i] = i;
+  gpus->count = values->split;
+  return STATUS_OK;
+}
+
 static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
   *gpus = (GpuList){.count = 0};
   const char *at = values->gpu ? values->gpu : "0";
@@ -132,6 +150,7 @@ static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
       TRY(add_gpu(values, at, (size_t)(end - at), gpus, err));
     TRY(add_gpu(values, at, strlen(at), gpus, err));
   }
+  if (values->split > 1) return choose_shared(values, gpus, err);
   if (values->gpu_is_usual && !values->several_gpus) gpus->count = 1;
   if (gpus->count == 1 || values->several_gpus) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "--gpu %s: only many records (--map) are answered by several GPUs",
@@ -141,8 +160,13 @@ static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
 #if AUK_CUDA
 /* Makes the device's GPU the current one. The first of several looks at the others, too. */
 static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
+  int n_visible = 0;
+  const bool counted = cudaGetDeviceCount(&n_visible) == cudaSuccess && n_visible > 0;
+  if (device->flags->split > 1 && counted && n_visible < device->flags->split)
+    return error_set(err, STATUS_FAILED, "--split %d: only %d GPU%s visible", device->flags->split, n_visible,
+                     n_visible == 1 ? " is" : "s are");
   for (int i = gpus->count - 1; i > 0 && device->flags->nth == 0; i--) TRY(device_use(gpus->numbers[i], err));
-  device->n_gpus = gpus->count;
+  device->n_gpus = device->flags->split > 1 ? 1 : gpus->count;
   return device_use(device->options.gpu, err);
 }
 #endif
@@ -183,6 +207,11 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
                                  .no_graphs = values->no_graphs,
                                  .decode_step = (DecodeStep)values->decode_step,
                                  .kernel = values->kernel}};
+  if (values->split > 1) {
+    device->memory_limit = 0;
+    device->options.split = values->split;
+    memcpy(device->options.gpus, gpus.numbers, sizeof device->options.gpus);
+  }
 #if AUK_CUDA
   Error reason = {{0}};
   if (values->device == DEVICE_CPU) return STATUS_OK;
@@ -205,6 +234,10 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
 }
 
 Status device_fit(Device *device, const Model *model, Error *err) {
+  if (device->options.split > 1) {
+    TRY(model_check_split(model, device->options.split, err));
+    TRY(config_part(&model->config, device->options.split, &device->part, err));
+  }
   if (!device->backend->check_model) return STATUS_OK;
   Error reason = {{0}};
   Status status = device->backend->check_model(model, &reason);
@@ -217,7 +250,7 @@ Status device_fit(Device *device, const Model *model, Error *err) {
 }
 
 bool device_is_several(const DeviceFlags *values) {
-  return values->gpu && (strcmp(values->gpu, "all") == 0 || strchr(values->gpu, ','));
+  return values->split <= 1 && values->gpu && (strcmp(values->gpu, "all") == 0 || strchr(values->gpu, ','));
 }
 
 Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err) {
@@ -361,9 +394,13 @@ static Status check_both_memories(Device *device, const Model *model, size_t sta
                    n_ctx, state, memory->free_bytes, memory->on_host, host);
 }
 
+const ModelConfig *device_config(const Device *device, const Model *model) {
+  return device->options.split > 1 ? &device->part : &model->config;
+}
+
 Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err) {
-  return device_check_memory_bytes(device, model, device->backend->state_bytes(&model->config, options),
-                                   options->n_ctx, err);
+  const size_t bytes = device->backend->state_bytes(device_config(device, model), options);
+  return device_check_memory_bytes(device, model, bytes, options->n_ctx, err);
 }
 
 Status device_check_memory_bytes(Device *device, const Model *model, size_t state, int n_ctx, Error *err) {
@@ -399,6 +436,28 @@ Status device_predict(const Model *model, size_t limit, const StateOptions *stat
   (void)model, (void)limit, (void)state, (void)memory, (void)gpu, (void)host;
   return error_set(err, STATUS_USAGE, "--gpu-memory: this build has no CUDA");
 #endif
+}
+
+Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err) {
+  *shares = (DeviceShares){.n = n};
+#if AUK_CUDA
+  const SessionOptions options = {.kv = KV_F16};
+  size_t keys_and_values = 0;
+  TRY(cuda_backend.probe->shares(model, n, shares->weights, err));
+  TRY(config_part(&model->config, n, &shares->part, err));
+  const StateOptions sizes = session_sizes(&options, &cuda_backend, &shares->part);
+  for (int i = 0; i < shares->part.n_layers; i++)
+    keys_and_values += kv_token_bytes(&shares->part, i, KV_F16) * (size_t)sizes.n_ctx;
+  shares->other_bytes = cuda_backend.state_bytes(&shares->part, &sizes) - keys_and_values;
+  return STATUS_OK;
+#else
+  (void)model;
+  return error_set(err, STATUS_USAGE, "--split: this build has no CUDA");
+#endif
+}
+
+void device_shares_release(DeviceShares *shares) {
+  config_part_release(&shares->part);
 }
 
 /* --- loading */
@@ -458,4 +517,5 @@ Status device_load(Device *device, Model *model, Error *err) {
 void device_release(Device *device) {
   if (device->loaded) device->backend->unload(device->loaded);
   device->loaded = NULL;
+  config_part_release(&device->part);
 }

@@ -9,7 +9,8 @@
 #define ACT_WORDS         "f16|int8"
 #define DECODE_STEP_WORDS "auto|kernels|cluster"
 
-/* -t, --kv, --device, --gpu, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begins zeroed. */
+/* -t, --kv, --device, --gpu, --split, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begins
+ * zeroed. */
 typedef struct {
   int threads;              /* 0: all cores this process may use */
   int kv;                   /* KvType */
@@ -18,6 +19,7 @@ typedef struct {
   bool gpu_is_usual;        /* from the file of settings: it means nothing on a CPU */
   bool several_gpus;        /* set by the command: it may be several */
   int nth;                  /* which of several; a device that is not the first (0) loads without notes */
+  int split;                /* GPUs that share the model; 0 or 1: one has it */
   const char *gpu_memory;   /* a size, or NULL */
   bool gpu_memory_is_usual; /* likewise */
   int act;                  /* index into "f16|int8" */
@@ -25,7 +27,7 @@ typedef struct {
   bool no_graphs;
   int decode_step; /* DecodeStep */
 } DeviceFlags;
-extern const Flag device_flags[9];
+extern const Flag device_flags[10];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 
 typedef struct {
@@ -34,7 +36,8 @@ typedef struct {
   BackendOptions options;
   size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
   BackendModel *loaded; /* NULL until device_load() */
-  int n_gpus;           /* that the flags name; 1 on a CPU */
+  int n_gpus;           /* that compute apart from each other; 1 on a CPU */
+  ModelConfig part;     /* device_config() if several GPUs share the model */
 } Device;
 
 /* Refuses flags that are wrong, or that go with no device that may be chosen: STATUS_USAGE, without looking
@@ -67,6 +70,16 @@ typedef struct {
 } PlacesText;
 PlacesText device_places_text(const Model *model, const DeviceMemory *memory);
 
+/* The memory that n GPUs would need that share a model (--split). */
+typedef struct {
+  int n;
+  ModelConfig part;          /* its sizes; device_shares_release() */
+  size_t weights[MAX_SPLIT]; /* bytes */
+  size_t other_bytes;        /* of a session with the model's whole context: all but its keys and values */
+} DeviceShares;
+Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err);
+void device_shares_release(DeviceShares *shares);
+
 /* Reads a flag's size: a number, and K, M, G or T for powers of 1024. */
 Status device_parse_size(const char *flag, const char *text, size_t *bytes, Error *err);
 
@@ -78,6 +91,10 @@ Status device_predict(const Model *model, size_t limit, const StateOptions *stat
 /* Bytes that sessions should take at most: what the weights leave free, or where weights stay in the host's
  * memory anyway a quarter of the device's. */
 Status device_room(const Device *device, const Model *model, size_t *bytes, Error *err);
+
+/* The sizes by which memory is counted: the model's, or those of one GPU's part if several share the model.
+ * Valid after device_fit(). */
+const ModelConfig *device_config(const Device *device, const Model *model);
 
 /* Makes room for a session of this size: weights that do not fit beside it will stay in the host's memory, if
  * the device has its own. Refuses (STATUS_FAILED, with needed and free bytes) what fits neither. After

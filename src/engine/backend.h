@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "engine/sampler.h"
 #include "model/model.h"
+#include "model/slice.h"
 
 typedef struct BackendModel BackendModel; /* the weights in the device's own layout */
 typedef struct BackendState BackendState; /* KV cache and intermediate values */
@@ -107,8 +108,10 @@ typedef struct {
 } DeviceMemory;
 
 typedef struct {
-  int n_threads;       /* CPU threads; 0 = all cores this process may use */
-  int gpu;             /* CUDA: the device's number */
+  int n_threads; /* CPU threads; 0 = all cores this process may use */
+  int gpu;       /* CUDA: the device's number */
+  int split;     /* CUDA: > 1: so many GPUs share each layer, and `gpus` has their numbers */
+  int gpus[MAX_SPLIT];
   size_t weight_bytes; /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
   bool int8_activations;      /* CUDA: quantised layers multiply int8 activations (W4A8) */
   bool no_graphs;             /* CUDA: launch every step kernel by kernel */

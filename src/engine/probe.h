@@ -42,9 +42,15 @@ struct BackendProbe {
                          KernelTimeSink sink, void *user, Error *err);
   /* Takes some 100 ms, and up to 2 GiB of the device's memory during that time. */
   Status (*measure_machine)(const BackendOptions *options, MachineRates *rates, Error *err);
+  /* microseconds[i]: a sum of rows[i] rows over the GPUs that share a loaded model, as separate kernels make
+   * it. NULL: no several share one. */
+  Status (*time_sums)(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err);
   /* Where load() would put weights, if it could take `most` bytes of the device's own memory; needs no
    * device. NULL: it has none. */
   Status (*places)(const Model *model, size_t most, DeviceMemory *memory, Error *err);
+  /* weights[i]: bytes of weights in the memory of GPU i of n that share the model (model/slice.h). Refuses
+   * (STATUS_MODEL) a model that they cannot share; needs no device. NULL: no several share one. */
+  Status (*shares)(const Model *model, int n, size_t *weights, Error *err);
   /* Free and total bytes of the device's own memory. NULL: it uses the host's. */
   Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
 };

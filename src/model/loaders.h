@@ -95,6 +95,9 @@ Status check_finite(const void *data, Dtype dtype, size_t n, int n_threads, cons
  * tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
 
+/* data + bytes; NULL stays NULL, as weights are that model_prepare() is to make. */
+const void *moved(const void *data, size_t bytes);
+
 /* Reduces a layer to its outputs [first, first + n_out) without moving them. `file` is for the message.
  * PRECOND the layer has no bias yet. */
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err);

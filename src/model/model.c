@@ -156,23 +156,26 @@ Status check_groups(const Linear *linear, int group, const char *file, const cha
       file, what, linear->n_in, linear->n_out, group);
 }
 
+const void *moved(const void *data, size_t bytes) {
+  return data ? (const char *)data + bytes : NULL;
+}
+
 /* Moves to the scales of output `first` of FP8's blocks. */
 static void cut_blocks(Linear *linear, int first) {
   const int at = linear->block_first + first, n_groups = (linear->n_in - 1) / linear->group + 1;
-  linear->scales = (const char *)linear->scales + (size_t)(at / linear->block) * (size_t)n_groups * 4;
+  linear->scales = moved(linear->scales, (size_t)(at / linear->block) * (size_t)n_groups * 4);
   linear->block_first = at % linear->block;
 }
 
 /* Cuts a layer whose rows are its outputs. */
 static void cut_rows(Linear *linear, int first) {
-  const size_t at = (size_t)first, n_in = (size_t)linear->n_in;
+  const size_t at = (size_t)first * (1 + (size_t)linear->row_skip), n_in = (size_t)linear->n_in;
   size_t row = n_in;
   if (linear->kind == LINEAR_DENSE) row = n_in * dtype_bytes(linear->dtype);
   if (linear->kind == LINEAR_FP4) row = n_in / 2;
-  linear->weight = (const char *)linear->weight + at * row;
-  if (linear->kind == LINEAR_INT8) linear->scales = (const char *)linear->scales + at * 4;
-  if (linear->kind == LINEAR_FP4)
-    linear->scales = (const char *)linear->scales + at * (n_in / (size_t)linear->group);
+  linear->weight = moved(linear->weight, at * row);
+  if (linear->kind == LINEAR_INT8) linear->scales = moved(linear->scales, (size_t)first * 4);
+  if (linear->kind == LINEAR_FP4) linear->scales = moved(linear->scales, at * (n_in / (size_t)linear->group));
   if (linear->kind == LINEAR_FP8) cut_blocks(linear, first);
 }
 
@@ -184,10 +187,10 @@ Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error 
                        "%s: %s holds several layers, of which one has the outputs %d to %d, expected eights",
                        file, linear->name, first, first + n_out - 1);
     const bool bytes = linear->kind == LINEAR_GROUPED;
-    linear->qweight = (const char *)linear->qweight + at * (size_t)linear->bits / 8;
-    linear->qzeros = (const char *)linear->qzeros + (bytes ? at : at / 2);
-    linear->scales = (const char *)linear->scales + at * (bytes ? 4 : 2);
-    linear->skip = linear->n_out - n_out;
+    linear->qweight = moved(linear->qweight, at * (size_t)linear->bits / 8);
+    linear->qzeros = moved(linear->qzeros, bytes ? at : at / 2);
+    linear->scales = moved(linear->scales, at * (bytes ? 4 : 2));
+    linear->skip += linear->n_out - n_out;
   } else {
     cut_rows(linear, first);
   }

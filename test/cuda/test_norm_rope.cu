@@ -12,6 +12,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cuda/ops/add_norm.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
 #include "test/cuda/check.cuh"

@@ -400,7 +400,7 @@ Status assistant_encode_prompt(const Assistant *a, const char *text, size_t size
 static Status roomy_context(const Assistant *a, int *n_ctx, Error *err) {
   size_t room;
   TRY(device_room(&a->device, a->model, &room, err));
-  const ModelConfig *config = &a->model->config;
+  const ModelConfig *config = device_config(&a->device, a->model);
   const Backend *backend = a->device.backend;
   SessionOptions options = a->session_options;
   int low = 1, high = config->max_position;
@@ -513,8 +513,9 @@ static bool holds_session(const Assistant *a) {
 /* Bytes of the session beside a batch. */
 static size_t session_beside(const Assistant *a) {
   const Backend *backend = a->device.backend;
-  const StateOptions sizes = session_sizes(&a->session_options, backend, &a->model->config);
-  return holds_session(a) ? backend->state_bytes(&a->model->config, &sizes) : 0;
+  const ModelConfig *config = device_config(&a->device, a->model);
+  const StateOptions sizes = session_sizes(&a->session_options, backend, config);
+  return holds_session(a) ? backend->state_bytes(config, &sizes) : 0;
 }
 
 /* Many sequences fill a GPU's steps, so they guess only if asked to. */
@@ -526,7 +527,7 @@ static int n_batch_guesses(const Assistant *a) {
 /* Sets the number of sequences and their pages. */
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
-  const ModelConfig *config = &a->model->config;
+  const ModelConfig *config = device_config(&a->device, a->model);
   BatchOptions *options = &a->batch_options;
   size_t left;
   options->n_sequences = 1;

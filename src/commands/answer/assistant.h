@@ -102,6 +102,7 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \
        EXCLUDES, "--raw", "it has no chat format"},                                                          \
+      {"--split", EXCLUDES, "--draft", "only one GPU computes a draft"},                                     \
       {"--cache-limit", NEEDS, "--cache, --cache-dir", NULL}, {                                              \
     "--keep", EXCLUDES, "--cache, --cache-dir, --guess, --draft", "a model that is kept has neither"         \
   }

@@ -374,12 +374,28 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
 
+/* Several GPUs that share the model are one machine here. Prints what their sums take. */
+static Status measure_sums(Bench *bench, Error *err) {
+  const int n = bench->device.options.split, rows[] = {1, bench->max_chunk > 1 ? bench->max_chunk : 2};
+  double microseconds[2];
+  bench->machine.read_gbps *= n;
+  bench->machine.fp16_tflops *= n;
+  TRY(bench->device.backend->probe->time_sums(bench->device.loaded, rows, 2, microseconds, err));
+  fprintf(
+      stderr,
+      "auk: a sum over %d GPUs, of which a step has %d, takes as a kernel of its own %.2f us for a token, "
+      "%.1f us for %d\n",
+      n, 2 * bench->model->config.n_layers, microseconds[0], microseconds[1], rows[1]);
+  return STATUS_OK;
+}
+
 /* Measures the machine, unless memory is so short that this could harm other programs. */
 static Status measure_machine(Bench *bench, Error *err) {
   DeviceMemory memory;
   TRY(device_memory(&bench->device, bench->model, &memory, err));
   if (memory.free_bytes < (size_t)2 << 30) return STATUS_OK;
-  return bench->device.backend->probe->measure_machine(&bench->device.options, &bench->machine, err);
+  TRY(bench->device.backend->probe->measure_machine(&bench->device.options, &bench->machine, err));
+  return bench->device.options.split > 1 ? measure_sums(bench, err) : STATUS_OK;
 }
 
 static Status run_tests_of_model(Bench *bench, Error *err) {
@@ -560,6 +576,8 @@ static const FlagGroup groups[] = {
 
 static const FlagRule rules[] = {
     {"--guess, --draft", NEEDS, "--accept", NULL},
+    {"--split", EXCLUDES, "--kernels", "it times kernels on one GPU"},
+    {"--split", EXCLUDES, "--draft", "only one GPU computes a draft"},
     {"--accept", EXCLUDES, "--parallel, --kernels, -p", "it times generation"},
     SAMPLING_FLAG_RULES,
 };

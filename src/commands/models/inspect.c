@@ -37,8 +37,7 @@ static Inspection inspect(const Model *model, const char *path) {
   return inspection;
 }
 
-size_t inspect_kv_bytes(const Inspection *inspection, KvType kv, size_t n_tokens) {
-  const ModelConfig *config = &inspection->model->config;
+size_t inspect_kv_bytes(const ModelConfig *config, KvType kv, size_t n_tokens) {
   size_t bytes = 0; /* at most 2^38 within the limits of config.h */
   for (int i = 0; i < config->n_layers; i++) bytes += kv_token_bytes(config, i, kv);
   return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
@@ -302,8 +301,8 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
       [KV_F16] = "kv cache f16", [KV_F32] = "kv cache f32", [KV_Q8] = "kv cache q8"};
   for (int kv = KV_F16; kv <= KV_Q8; kv++) {
     TRY(inspect_begin_line(out, labels[kv], err));
-    TRY(buffer_printf(out, err, "%zu bytes a token, ", inspect_kv_bytes(inspection, (KvType)kv, 1)));
-    TRY(inspect_print_bytes(out, inspect_kv_bytes(inspection, (KvType)kv, n_ctx), err));
+    TRY(buffer_printf(out, err, "%zu bytes a token, ", inspect_kv_bytes(&model->config, (KvType)kv, 1)));
+    TRY(inspect_print_bytes(out, inspect_kv_bytes(&model->config, (KvType)kv, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
   }
   if (!config_has_states(&model->config)) return STATUS_OK;
@@ -342,7 +341,7 @@ static Status print_tensors(Buffer *out, const Model *model, Error *err) {
 }
 
 static Status print_report(Buffer *out, const Inspection *inspection, const Prediction *prediction,
-                           const Pools *pools, bool tensors, Error *err) {
+                           const Pools *pools, const DeviceShares *shares, bool tensors, Error *err) {
   const Model *model = inspection->model;
   TRY(print_layout(out, inspection, err));
   TRY(print_sizes(out, &model->config, err));
@@ -359,6 +358,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(inspect_print_pools(out, pools, err));
   TRY(inspect_print_devices(out, model, err));
   TRY(inspect_print_places(out, model, prediction, err));
+  TRY(inspect_print_shares(out, shares, &model->config, err));
   TRY(print_unused(out, model, err));
   if (model_predicts_several(model)) {
     TRY(inspect_begin_line(out, "guesses", err));
@@ -378,6 +378,7 @@ typedef struct {
   ModelFlags model;
   bool json, tensors;
   const char *gpu_memory;
+  int split; /* 0: not given */
 } Options;
 
 static const Flag flags[] = {
@@ -386,9 +387,13 @@ static const Flag flags[] = {
         "--gpu-memory", "SIZE", Options, gpu_memory,
         "also which weights would stay in the host's memory beside a GPU's of that size, such as 12G, "
         "and how fast a token is at most"),
+    FLAG_INT("--split", "N", Options, split, 2, MAX_SPLIT,
+             "also what each of N GPUs would hold that share the model"),
     FLAG_SWITCH("--tensors", Options, tensors, "also every tensor: dtype, shape, bytes, name, file"),
 };
 static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
+static const FlagRule rules[] = {
+    {"--split", EXCLUDES, "--gpu-memory", "GPUs that share a model hold all of its weights"}};
 
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;
@@ -396,8 +401,9 @@ static Status run(CommandCall *call, Error *err) {
   Model *model = NULL;
   Status status = model_place_find(&options->model, &place, err);
   if (status == STATUS_OK && drafts_is_drafter(place.path)) {
-    status = options->tensors
-                 ? error_set(err, STATUS_USAGE, "%s is a drafter: --tensors is for models", place.path)
+    status = options->tensors || options->split
+                 ? error_set(err, STATUS_USAGE, "%s is a drafter: %s is for models", place.path,
+                             options->tensors ? "--tensors" : "--split")
                  : drafts_inspect(place.path, options->json, &call->out, err);
     model_place_release(&place);
     return status;
@@ -407,12 +413,14 @@ static Status run(CommandCall *call, Error *err) {
     Inspection inspection = inspect(model, place.path);
     Prediction prediction;
     Pools pools;
+    DeviceShares shares = {.n = 0};
     status = inspect_predict(model, options->gpu_memory, &prediction, err);
     if (status == STATUS_OK) status = inspect_pools(model, &prediction, &pools, err);
+    if (status == STATUS_OK && options->split) status = device_shares(model, options->split, &shares, err);
     if (status == STATUS_OK)
-      status = options->json
-                   ? inspect_print_json(&call->out, &inspection, &prediction, &pools, options->tensors, err)
-                   : print_report(&call->out, &inspection, &prediction, &pools, options->tensors, err);
+      status = (options->json ? inspect_print_json : print_report)(&call->out, &inspection, &prediction,
+                                                                   &pools, &shares, options->tensors, err);
+    device_shares_release(&shares);
   }
   model_close(model);
   model_place_release(&place);
@@ -427,6 +435,7 @@ const Interface inspect_interface = {
     .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
                 "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
     INTERFACE_GROUPS(groups),
+    INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),
     .run = run,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "commands/device.h"
 #include "engine/probe.h"
 #include "model/layers.h"
 #include "model/tensors.h"
@@ -15,7 +16,7 @@ typedef struct {
 } Inspection;
 
 /* Bytes of n_tokens in a KV cache of a type; SIZE_MAX if that overflows. */
-size_t inspect_kv_bytes(const Inspection *inspection, KvType kv, size_t n_tokens);
+size_t inspect_kv_bytes(const ModelConfig *config, KvType kv, size_t n_tokens);
 
 /* Bytes of the recurrent state of all layers at one position; 0 without such layers. */
 size_t inspect_recurrent_bytes(const ModelConfig *config);
@@ -51,6 +52,9 @@ typedef struct {
 Status inspect_pools(const Model *model, const Prediction *prediction, Pools *out, Error *err);
 Status inspect_print_pools(Buffer *out, const Pools *pools, Error *err);
 
+/* The answer to --split, in lines and as a member of the report; n 0: it is not given. */
+Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const ModelConfig *whole, Error *err);
+
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
 Status inspect_print_bytes(Buffer *out, size_t bytes, Error *err); /* "2048 bytes (2.00 KiB)" */
 /* Prints how the model differs from Llama, and the devices that support it. */
@@ -59,4 +63,4 @@ Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
 /* Prints the report as one JSON object and a newline; `tensors`: with a list of all tensors. */
 Status inspect_print_json(Buffer *out, const Inspection *inspection, const Prediction *prediction,
-                          const Pools *pools, bool tensors, Error *err);
+                          const Pools *pools, const DeviceShares *shares, bool tensors, Error *err);

@@ -291,11 +291,11 @@ static Status put_memory(Writer *w, const Inspection *inspection) {
   TRY(put_size(w, "loaded_bytes", inspect_loaded_bytes(model)));
   TRY(open_member(w, "kv_bytes_per_token", "{"));
   for (int kv = KV_F16; kv <= KV_Q8; kv++)
-    TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(inspection, (KvType)kv, 1)));
+    TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(&model->config, (KvType)kv, 1)));
   TRY(close_member(w, "}"));
   TRY(open_member(w, "kv_bytes_full_context", "{"));
   for (int kv = KV_F16; kv <= KV_Q8; kv++)
-    TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(inspection, (KvType)kv, n_ctx)));
+    TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(&model->config, (KvType)kv, n_ctx)));
   return close_member(w, "}");
 }
 
@@ -342,6 +342,25 @@ static Status put_places(Writer *w, const Prediction *p) {
   return close_member(w, "}");
 }
 
+/* The answer to --split, or null. */
+static Status put_shares(Writer *w, const DeviceShares *shares) {
+  const ModelConfig *part = &shares->part;
+  if (shares->n == 0) return put_raw(w, "split", "null");
+  TRY(open_member(w, "split", "{"));
+  TRY(put_int(w, "num_attention_heads", part->n_heads));
+  TRY(put_int(w, "num_key_value_heads", part->n_kv_heads));
+  TRY(put_int(w, "intermediate_size", part->intermediate));
+  TRY(open_member(w, "weight_bytes", "["));
+  for (int i = 0; i < shares->n; i++) TRY(put_size(w, NULL, shares->weights[i]));
+  TRY(close_member(w, "]"));
+  TRY(open_member(w, "kv_bytes_per_token", "{"));
+  for (int kv = KV_F16; kv <= KV_F32; kv++)
+    TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(part, (KvType)kv, 1)));
+  TRY(close_member(w, "}"));
+  TRY(put_size(w, "other_bytes", shares->other_bytes));
+  return close_member(w, "}");
+}
+
 static Status put_pools(Writer *w, const Pools *pools) {
   TRY(open_member(w, "pools", "{"));
   for (int i = 0; i < pools->n; i++) {
@@ -358,7 +377,7 @@ static Status put_pools(Writer *w, const Pools *pools) {
 }
 
 Status inspect_print_json(Buffer *out, const Inspection *inspection, const Prediction *prediction,
-                          const Pools *pools, bool tensors, Error *err) {
+                          const Pools *pools, const DeviceShares *shares, bool tensors, Error *err) {
   const Model *model = inspection->model;
   Writer writer = {.out = out, .err = err};
   TRY(buffer_append_string(out, "{", err));
@@ -374,6 +393,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, const Predi
   TRY(put_memory(&writer, inspection));
   TRY(put_pools(&writer, pools));
   TRY(put_places(&writer, prediction));
+  TRY(put_shares(&writer, shares));
   TRY(put_unused(&writer, model));
   if (tensors) TRY(put_tensors(&writer, model));
   return buffer_append_string(out, "}\n", err);

@@ -264,6 +264,7 @@ typedef struct {
   bool fused_gate_up;  /* gate and up are stored as one matrix; q, k and v are not (GLM, Granite 4) */
   bool text_part;      /* the text part of a multimodal model */
   LayerConfig *layers; /* [n_layers], read by config_layer(); NULL: no layer differs */
+  int split;           /* > 1: heads and MLP are those of one of so many GPUs (model/slice.h) */
 
   QuantConfig quant; /* storage of linear layers */
 

@@ -11,17 +11,16 @@
 static void a_cache_beyond_all_memory_is_the_largest_size(void **state) {
   (void)state;
   Model model = {.config = {.n_layers = 5, .n_heads = 10, .n_kv_heads = 10, .head_dim = 10}};
-  const Inspection inspection = {.model = &model};
-  assert_int_equal(inspect_kv_bytes(&inspection, KV_F16, 1), 2000);
-  assert_int_equal(inspect_kv_bytes(&inspection, KV_F32, 1 << 20), 4194304000);
+  assert_int_equal(inspect_kv_bytes(&model.config, KV_F16, 1), 2000);
+  assert_int_equal(inspect_kv_bytes(&model.config, KV_F32, 1 << 20), 4194304000);
   model.config.n_layers = MAX_LAYERS;
   model.config.n_heads = model.config.n_kv_heads = MAX_HEADS;
   model.config.head_dim = MAX_HEAD_DIM;
-  assert_int_equal(inspect_kv_bytes(&inspection, KV_F32, 1), (size_t)1 << 38);
-  assert_int_equal(inspect_kv_bytes(&inspection, KV_F32, ((size_t)1 << 26) - 1),
+  assert_int_equal(inspect_kv_bytes(&model.config, KV_F32, 1), (size_t)1 << 38);
+  assert_int_equal(inspect_kv_bytes(&model.config, KV_F32, ((size_t)1 << 26) - 1),
                    (size_t)0 - ((size_t)1 << 38));
-  assert_int_equal(inspect_kv_bytes(&inspection, KV_F32, (size_t)1 << 26), SIZE_MAX);
-  assert_int_equal(inspect_kv_bytes(&inspection, KV_F32, MAX_POSITION), SIZE_MAX);
+  assert_int_equal(inspect_kv_bytes(&model.config, KV_F32, (size_t)1 << 26), SIZE_MAX);
+  assert_int_equal(inspect_kv_bytes(&model.config, KV_F32, MAX_POSITION), SIZE_MAX);
 }
 
 int main(void) {

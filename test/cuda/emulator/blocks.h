@@ -130,7 +130,8 @@ struct Residents {
   std::vector<ClusterBarrier> clusters;
   std::multimap<uint64_t, Later> later; /* by the time it lands */
   uint64_t clock, random;
-  long stuck; /* times that no thread could go on and all were asked again */
+  long stuck;     /* times that no thread could go on and all were asked again */
+  bool elsewhere; /* some thread has waited for another device */
   int n_left;
   sem_t over;
 };

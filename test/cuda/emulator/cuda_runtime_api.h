@@ -20,6 +20,7 @@ typedef enum {
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorUnsupportedPtxVersion = 222,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorInvalidClusterSize = 912,
@@ -81,6 +82,8 @@ cudaError_t cudaGetDevice(int *gpu);
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int gpu);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int gpu);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                              unsigned long long flags,

@@ -291,6 +291,7 @@ static void run_block(const Launch &launch, const char *name, const std::functio
   w->alone.random = w->chance | 1;
   w->alone.clock = 0;
   w->alone.stuck = 0;
+  w->alone.elsewhere = false;
   run_prepared_block(w);
   w->alone.clock = ~(uint64_t)0;
   land_due(w->alone);
@@ -391,6 +392,11 @@ void poll(const void *at, void *to, int bytes) {
   Poll now = {at, bytes, {}};
   memcpy(now.value, to, (size_t)bytes);
   f.polls.push_back(now);
+}
+
+void poll_elsewhere(const void *at, void *to, int bytes) {
+  worker->home->elsewhere = true;
+  poll(at, to, bytes);
 }
 
 void sync_block() {

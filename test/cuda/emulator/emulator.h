@@ -70,6 +70,8 @@ void yield(const char *what);
 /* Reads `bytes` bytes (at most 16) that others may write meanwhile. A thread that reads the same value there
  * again waits until one of the values it read since its last wait has changed. */
 void poll(const void *at, void *to, int bytes);
+/* The same of what another device writes, which may take long. */
+void poll_elsewhere(const void *at, void *to, int bytes);
 
 /* Waits for all threads of the block that have not ended. */
 void sync_block();

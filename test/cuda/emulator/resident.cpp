@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <thread>
+#include <unistd.h>
 
 namespace emulator {
 
@@ -17,6 +18,9 @@ namespace {
 /* How often all threads that wait for memory are asked again before it is a hang: if all blocks are resident
  * only they can change it, else another host thread may. */
 constexpr long kAsked = 10'000, kAskedAlone = 5'000'000;
+/* The same while they wait for another device, with a pause before each. */
+constexpr long kAskedElsewhere = 3'000'000;
+constexpr int kPauseMicroseconds = 20;
 constexpr long kTurns = 4096; /* of threads that poll, before another block has its turn */
 constexpr unsigned kSurprise = 2048; /* one in so many turns goes to another block for no reason */
 
@@ -111,7 +115,7 @@ void run_host(Host *host) {
 }
 
 Host *host_of(int index) {
-  static std::vector<Host *> hosts;
+  thread_local std::vector<Host *> hosts; /* of the thread that launches: devices run at the same time */
   while ((int)hosts.size() <= index) {
     Host *host = new Host();
     sem_init(&host->work, 0, 0);
@@ -211,12 +215,18 @@ bool can_go(Worker *w) {
   return false;
 }
 
+/* All threads wait, for the n-th time without progress. */
+static void note_standstill(Residents &home, long most) {
+  if (++home.stuck > (home.elsewhere ? kAskedElsewhere : most)) tell_hang(home);
+  if (home.elsewhere) usleep(kPauseMicroseconds);
+}
+
 Worker *choose_block(Residents &home, Worker *w) {
   for (;;) {
     land_due(home);
     bool several = home.blocks.size() > 1;
     if (w && several && (w->idle > kTurns || random_number(home) % kSurprise == 0)) {
-      if (w->idle > kTurns && ++home.stuck > kAsked) tell_hang(home);
+      if (w->idle > kTurns) note_standstill(home, kAsked);
       w->idle = 0;
       Worker *other = another_that_can_go(home, w);
       if (other) return other;
@@ -228,7 +238,8 @@ Worker *choose_block(Residents &home, Worker *w) {
       home.clock = home.later.begin()->first;
       continue;
     }
-    if (++home.stuck > (several ? kAsked : kAskedAlone) || !ask_again(home)) tell_hang(home);
+    note_standstill(home, several ? kAsked : kAskedAlone);
+    if (!ask_again(home)) tell_hang(home);
     if (!several) sched_yield();
   }
 }

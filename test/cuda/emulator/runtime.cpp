@@ -2,13 +2,16 @@
  *
  * Called by: cuda/ and its tests. Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and
  * every one after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
- * (test/torture/faults.c). EMULATED_GPUS=N: number of devices, which work in turn and share their memory;
- * a stream is of the device that was current in the thread that made it, and no other may use it.
+ * (test/torture/faults.c). EMULATED_GPUS=N: number of devices, which share their memory; threads that use
+ * different ones run at the same time, so that their kernels may wait for each other. A stream is of the device
+ * that was current in the thread that made it, and no other may use it. EMULATED_PEERS=0: devices say that they
+ * cannot reach each other's memory.
  * EMULATED_FAULT_GPU=N: AUK_FAULT counts the calls for this device alone. EMULATED_SMS=N: number of SMs (6, or 132 with clusters). EMULATED_SHARED=N: bytes
  * of shared memory that a block may use. Both are read whenever they are needed, so that a test can go from
  * one chip to another. Always true: each buffer lies between two guards of kGuard bytes, all NaN. They are
  * checked when the host waits for the device, when a buffer is freed and when the program ends; with ASan
  * they are poisoned instead. */
+#include <atomic>
 #include <fcntl.h>
 #include <map>
 #include <mutex>
@@ -55,9 +58,12 @@ constexpr size_t kSharedBytes = EMULATED_ARCH < 80   ? 64 << 10
                                                      : 227 << 10,
                  kMemory = (size_t)4 << 30;
 
+constexpr int kMostGpus = 16;
+
 int n_gpus() {
   const char *told = getenv("EMULATED_GPUS");
-  return told ? atoi(told) : 1;
+  const int n = told ? atoi(told) : 1;
+  return n < kMostGpus ? n : kMostGpus;
 }
 
 /* A chip with clusters has as many SMs as an H200, so that a grid of 128 blocks can be resident. */
@@ -71,8 +77,9 @@ size_t shared_limit() {
   return told ? (size_t)atoi(told) : kSharedBytes;
 }
 
-std::recursive_mutex turn; /* of the threads that call */
-thread_local int current;  /* the thread's device */
+std::recursive_mutex books;            /* of whatever is not one device's */
+std::recursive_mutex turns[kMostGpus]; /* of the threads that give a device work, which is done at once */
+thread_local int current;              /* the thread's device */
 
 struct Fault {
   long which = 0, calls = 0;
@@ -123,7 +130,7 @@ double now_ms() {
 
 constexpr size_t kGuard = 8192;
 std::map<unsigned char *, size_t> buffers; /* and their bytes */
-const char *newest_kernel = "none";
+std::atomic<const char *> newest_kernel = "none";
 
 /* 16 bits of a guard: NaN as fp32 with its neighbour, and as fp16 and bf16 alone; other bits than new
  * memory. */
@@ -151,7 +158,7 @@ size_t written_in(const unsigned char *guard) {
 void check_guards(unsigned char *buffer, size_t bytes) {
   const size_t before = written_in(buffer - kGuard), after = written_in(buffer + bytes);
   if (before == kGuard && after == kGuard) return;
-  fprintf(stderr, "emulator: a kernel up to %s wrote %zu bytes %s a buffer of %zu bytes\n", newest_kernel,
+  fprintf(stderr, "emulator: a kernel up to %s wrote %zu bytes %s a buffer of %zu bytes\n", newest_kernel.load(),
           before < kGuard ? kGuard - before : after, before < kGuard ? "before" : "after the end of", bytes);
   abort();
 }
@@ -200,10 +207,20 @@ void copy(void *to, const void *from, size_t bytes) {
 } // namespace
 
 #define FAIL_IF(kind)                                                                                        \
-  std::lock_guard<std::recursive_mutex> in_turn(turn);                                                       \
+  std::lock_guard<std::recursive_mutex> in_books(books);                                                     \
   if (fault.came()) return answer(kind)
 
+/* The same before work is done, in turn: devices work at the same time, and may wait for each other. */
+#define FAIL_IF_OR_WORK(kind)                                                                                \
+  if (fault_came()) return answer(kind);                                                                     \
+  std::lock_guard<std::recursive_mutex> in_turn(turns[current])
+
 namespace {
+bool fault_came() {
+  std::lock_guard<std::recursive_mutex> in_books(books);
+  return fault.came();
+}
+
 std::set<const void *> large_clusters; /* kernels that may have them */
 
 /* Blocks per SM: limited by 2048 threads and by shared memory, where a block takes 1 KiB more than it asks
@@ -216,6 +233,7 @@ int blocks_of_sm(const emulator::Launch &launch) {
 } // namespace
 
 void emulator::allow_large_clusters(const void *kernel) {
+  std::lock_guard<std::recursive_mutex> in_books(books);
   large_clusters.insert(kernel);
 }
 
@@ -227,7 +245,7 @@ int emulator::most_clusters(const Launch &launch) {
 
 cudaError_t emulator::run(const Launch &asked, const char *name, std::function<void()> thread,
                           const void *kernel) {
-  FAIL_IF(cudaErrorLaunchFailure);
+  FAIL_IF_OR_WORK(cudaErrorLaunchFailure);
   Launch launch = asked;
   unsigned threads = launch.block.x * launch.block.y * launch.block.z;
   bool fits = threads > 0 && threads <= 1024 && launch.grid.x > 0 && launch.grid.y > 0 && launch.grid.z > 0 &&
@@ -235,6 +253,7 @@ cudaError_t emulator::run(const Launch &asked, const char *name, std::function<v
   if (!fits) return answer(cudaErrorInvalidValue);
   if (launch.cluster) {
     bool row = launch.grid.y == 1 && launch.grid.z == 1 && (int)launch.grid.x % launch.cluster == 0;
+    std::lock_guard<std::recursive_mutex> in_books(books);
     if (!row || most_clusters(launch) < 1 || (launch.cluster > 8 && !large_clusters.count(kernel)))
       return answer(cudaErrorInvalidClusterSize);
     launch.at_once = most_clusters(launch) * launch.cluster;
@@ -324,6 +343,19 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
   return answer(cudaErrorInvalidValue);
 }
 
+/* Every device reaches the memory of every other one, unless EMULATED_PEERS is 0. */
+cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  const char *told = getenv("EMULATED_PEERS");
+  *can = gpu != peer && !(told && atoi(told) == 0);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return peer == current || peer < 0 || peer >= n_gpus() ? answer(cudaErrorInvalidDevice) : cudaSuccess;
+}
+
 cudaError_t cudaDeviceSynchronize(void) {
   FAIL_IF(cudaErrorLaunchFailure);
   check_all_guards();
@@ -360,7 +392,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 }
 
 cudaError_t cudaFree(void *memory) {
-  std::lock_guard<std::recursive_mutex> in_turn(turn);
+  std::lock_guard<std::recursive_mutex> in_books(books);
   release(memory); /* also on a lost device, whose memory is gone */
   return cudaSuccess;
 }
@@ -385,18 +417,18 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  FAIL_IF(cudaErrorLaunchFailure);
+  FAIL_IF_OR_WORK(cudaErrorLaunchFailure);
   return enqueue(stream, [=]() { copy(to, from, bytes); });
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *user) {
-  FAIL_IF(cudaErrorLaunchFailure);
+  FAIL_IF_OR_WORK(cudaErrorLaunchFailure);
   return enqueue(stream, [=]() { function(user); });
 }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind, cudaStream_t stream) {
-  FAIL_IF(cudaErrorLaunchFailure);
+  FAIL_IF_OR_WORK(cudaErrorLaunchFailure);
   return enqueue(stream, [=]() {
     for (size_t row = 0; row < height; row++)
       memcpy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
@@ -415,7 +447,7 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes) {
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
-  FAIL_IF(cudaErrorLaunchFailure);
+  FAIL_IF_OR_WORK(cudaErrorLaunchFailure);
   return enqueue(stream, [=]() {
     if (bytes) memset(to, value, bytes);
   });
@@ -479,7 +511,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *step, cudaGraph_t graph, unsig
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t step, cudaStream_t stream) {
-  FAIL_IF(cudaErrorLaunchFailure);
+  FAIL_IF_OR_WORK(cudaErrorLaunchFailure);
   if (stream && stream->gpu != current) return answer(cudaErrorInvalidValue);
   for (const std::function<void()> &work : step->steps) work();
   return cudaSuccess;

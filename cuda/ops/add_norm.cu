@@ -1,0 +1,227 @@
+/* add_norm.cu - see add_norm.h.
+ *
+ * Always true: a kernel that waits for other GPUs gives up once *lost is set, and sets it itself when its
+ * patience ends; then its results mean nothing, and the host, which looks at *lost, reports it. */
+#include "cuda/ops/add_norm.h"
+
+#include <cuda_fp16.h>
+
+#include "cuda/ops/block_sum.cuh"
+#include "cuda/ops/norm_rope.h"
+#include "cuda/ptx/launch.cuh"
+#include "cuda/ptx/waiting.cuh"
+
+namespace {
+
+/* --- waiting for other GPUs */
+
+/* Sets the flags by which the other GPUs know that this one's part of a sum is complete, and waits for
+ * theirs. Every block sets them, so blocks may run in any order. */
+__device__ __forceinline__ void meet_peers(const Peers &peers, uint32_t tag) {
+  const int gpu = threadIdx.x;
+  if (gpu < peers.n && gpu != peers.rank) {
+    Waiting waiting;
+    store_flag(peers.flags[gpu] + peers.rank, tag);
+    while ((int32_t)(load_flag(peers.flags[peers.rank] + gpu) - tag) < 0 && !waiting.gives_up(peers, gpu)) {
+    }
+  }
+  __syncthreads();
+}
+
+/* --- sums */
+
+__device__ __forceinline__ float4 operator+(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+__device__ __forceinline__ float sum_of_squares(float4 v) {
+  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+
+/* How a row of y comes. */
+enum Source { kComplete, kPushed, kPulled };
+
+/* Where a GPU finds the packets of piece i (four numbers) of this block's row from GPU `from`:
+ * inbox[parity of the tag][from][row][i][2]. */
+__device__ __forceinline__ Packet *packets_of(const Peers &peers, int gpu, int from, uint32_t tag, int pieces,
+                                              int i) {
+  const size_t row = ((size_t)(tag & 1) * peers.n + from) * PUSHED_ROWS + blockIdx.x;
+  return (Packet *)peers.inbox[gpu] + (row * pieces + i) * 2;
+}
+
+__device__ __forceinline__ float4 take_packets(const Packet *from, uint32_t tag, const Peers &peers, int gpu,
+                                               Waiting &waiting) {
+  for (;;) {
+    const Packet low = load_packet(from), high = load_packet(from + 1);
+    if (low.tag_a == tag && low.tag_b == tag && high.tag_a == tag && high.tag_b == tag)
+      return make_float4(low.a, low.b, high.a, high.b);
+    if (waiting.gives_up(peers, gpu)) return make_float4(0, 0, 0, 0);
+  }
+}
+
+/* y of this thread: its own part of the row, then the sum of all parts. */
+template <Source kSource, int kThreads, int kChunks>
+__device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, int pieces,
+                                        float4 (&y)[kChunks]) {
+  const uint32_t tag = *peers.first_tag + a.sum;
+  if (kSource == kPushed)
+    for (int gpu = 0; gpu < peers.n; gpu++)
+#pragma unroll
+      for (int c = 0; c < kChunks; c++) {
+        const int i = c * kThreads + threadIdx.x;
+        if (i >= pieces || gpu == peers.rank) continue;
+        Packet *to = packets_of(peers, gpu, peers.rank, tag, pieces, i);
+        store_packet(to, y[c].x, y[c].y, tag);
+        store_packet(to + 1, y[c].z, y[c].w, tag);
+      }
+  else
+    meet_peers(peers, tag);
+  Waiting waiting;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    if (i >= pieces) continue;
+    const float4 own = y[c];
+    for (int gpu = 0; gpu < peers.n; gpu++) {
+      float4 part = own;
+      if (gpu != peers.rank && kSource == kPushed)
+        part = take_packets(packets_of(peers, peers.rank, gpu, tag, pieces, i), tag, peers, gpu, waiting);
+      else if (gpu != peers.rank)
+        part = load_peer((const float4 *)peers.parts[a.sum & 1][gpu] + (size_t)blockIdx.x * pieces + i);
+      y[c] = gpu == 0 ? part : y[c] + part;
+    }
+  }
+}
+
+/* For rows that stay in registers: n % 4 == 0, n <= kThreads * 4 * kChunks. Weights are fetched while the
+ * previous kernel ends. */
+template <Source kSource, int kThreads, int kChunks>
+__global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a, Peers peers) {
+  dependents_may_start();
+  const int pieces = a.n / 4;
+  const float scalar = a.scalar ? *a.scalar : 1;
+  const bool normed = kSource == kComplete || a.weight;
+  const float4 zeros = make_float4(0, 0, 0, 0), ones = make_float4(1, 1, 1, 1);
+  float4 w[kChunks], next[kChunks], x[kChunks], y[kChunks];
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    w[c] = !normed ? ones : i < pieces ? ((const float4 *)a.weight)[i] : zeros;
+    next[c] = i < pieces && a.next_weight ? ((const float4 *)a.next_weight)[i] : zeros;
+  }
+  wait_for_previous();
+  float4 *row = (float4 *)a.x + (size_t)blockIdx.x * pieces;
+  const float4 *from = (const float4 *)a.y + (size_t)blockIdx.x * pieces;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    y[c] = i < pieces ? from[i] : zeros, x[c] = i < pieces ? row[i] : zeros;
+  }
+  if (kSource != kComplete) sum_row<kSource, kThreads, kChunks>(a, peers, pieces, y);
+  float squares = 0, scale = 1;
+  if (normed) {
+#pragma unroll
+    for (int c = 0; c < kChunks; c++) squares += sum_of_squares(y[c]);
+    scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.eps);
+    __syncthreads(); /* block_sum()'s memory is used again */
+  }
+  squares = 0;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    x[c].x = (x[c].x + y[c].x * scale * w[c].x) * scalar,
+    x[c].y = (x[c].y + y[c].y * scale * w[c].y) * scalar;
+    x[c].z = (x[c].z + y[c].z * scale * w[c].z) * scalar,
+    x[c].w = (x[c].w + y[c].w * scale * w[c].w) * scalar;
+    if (i < pieces) row[i] = x[c];
+    squares += sum_of_squares(x[c]);
+  }
+  if (!a.next_weight) return;
+  const float next_scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.next_eps);
+  __half *to = (__half *)a.out + (size_t)blockIdx.x * a.out_stride;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    if (i >= pieces) continue;
+    __half2 pair[2] = {__floats2half2_rn(x[c].x * next_scale * next[c].x, x[c].y * next_scale * next[c].y),
+                       __floats2half2_rn(x[c].z * next_scale * next[c].z, x[c].w * next_scale * next[c].w)};
+    *(uint2 *)(to + 4 * i) = *(uint2 *)pair;
+  }
+}
+
+template <int kThreads> __global__ void __launch_bounds__(kThreads) add_rms_norm_kernel(AddNorm a) {
+  begin_overlapping();
+  const float *from = a.y + (size_t)blockIdx.x * a.n;
+  float *to = a.x + (size_t)blockIdx.x * a.n, scale = rms_scale<kThreads>(from, a.n, a.eps);
+  const float scalar = a.scalar ? *a.scalar : 1;
+  for (int i = threadIdx.x; i < a.n; i += kThreads) to[i] = (to[i] + from[i] * scale * a.weight[i]) * scalar;
+}
+
+/* --- a step */
+
+/* As set_step_kernel: no later kernel starts before this one has ended. */
+__global__ void begin_step_kernel(uint32_t *first_tag, int n_sums) {
+  wait_for_previous();
+  *first_tag += n_sums;
+}
+
+/* Block (i, row) copies a stretch of each other GPU's logits. */
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) gather_logits_kernel(Peers peers, int sum) {
+  begin_overlapping();
+  meet_peers(peers, *peers.first_tag + sum);
+  const size_t row = (size_t)blockIdx.y * peers.first_logit[peers.n];
+  for (int gpu = 0; gpu < peers.n; gpu++) {
+    if (gpu == peers.rank) continue;
+    const float *from = peers.logits[gpu] + row;
+    float *to = peers.logits[peers.rank] + row;
+    const int end = peers.first_logit[gpu + 1];
+    for (int i = peers.first_logit[gpu] + blockIdx.x * kThreads + threadIdx.x; i < end;
+         i += gridDim.x * kThreads)
+      to[i] = load_peer(from + i);
+  }
+}
+
+template <Source kSource>
+Status launch_in_registers(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream,
+                           Error *err) {
+  const bool narrow = a->n <= 4096;
+  auto kernel = narrow ? add_rms_norm_in_registers_kernel<kSource, 512, 2>
+                       : add_rms_norm_in_registers_kernel<kSource, 1024, 2>;
+  const int threads = narrow ? 512 : 1024;
+  if (kSource == kPushed && n_tokens > 1) /* a block sends before it waits, so all must run at once */
+    return launch_resident(kernel, n_tokens, threads, 0, stream, true, "sum over GPUs", err, *a, peers);
+  return launch(kernel, n_tokens, threads, 0, stream, true, "norm", err, *a, peers);
+}
+
+} // namespace
+
+size_t peers_inbox_bytes(int n, int hidden) {
+  return (size_t)2 * n * PUSHED_ROWS * (hidden / 2) * sizeof(Packet);
+}
+
+Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err) {
+  return launch(begin_step_kernel, 1, 1, 0, stream, true, "sum over GPUs", err, first_tag, n_sums);
+}
+
+Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t stream, Error *err) {
+  const int blocks = n_rows > 8 ? 8 : 64;
+  return launch(gather_logits_kernel<512>, dim3(blocks, n_rows), 512, 0, stream, true, "logits of GPUs", err,
+                *peers, sum);
+}
+
+Status ops_add_rms_norm(const AddNorm *a, int n_tokens, cudaStream_t stream, Error *err) {
+  const bool in_registers = a->n % 4 == 0 && a->n <= WIDEST_SUM;
+  if (a->peers) {
+    if (!in_registers)
+      return error_set(err, STATUS_FAILED, "a sum over GPUs of rows of %d numbers, expected fours up to %d",
+                       a->n, WIDEST_SUM);
+    return n_tokens <= a->peers->pushed_rows
+               ? launch_in_registers<kPushed>(a, *a->peers, n_tokens, stream, err)
+               : launch_in_registers<kPulled>(a, *a->peers, n_tokens, stream, err);
+  }
+  if (in_registers) return launch_in_registers<kComplete>(a, Peers{}, n_tokens, stream, err);
+  TRY(launch(add_rms_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, *a));
+  if (!a->next_weight) return STATUS_OK;
+  return ops_rms_norm(a->x, a->next_weight, a->next_eps, a->n, n_tokens, a->out, a->out_stride, stream, err);
+}

@@ -1,0 +1,66 @@
+/* add_norm.h - adds a result of o or down to the residual stream and normalises it; on several GPUs that
+ * share each layer (cuda/split.h), sums the results of all of them first.
+ *
+ * Called by: backend.c, split.c. All only enqueue. A sum over GPUs is one kernel on each: it waits for the
+ * others' kernels, so all of them have to be launched. Parts are added in the order of the GPUs, so all GPUs
+ * get the same bits, in every run. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "model/slice.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sums of up to so many rows go by packets into the others' memory; those of more rows are read from there.
+ * Widest rows of a sum. */
+enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
+
+/* One of n GPUs, and what it knows of the others; the pointers of GPU i are at [i]. The k-th sum of a step
+ * has the tag *first_tag + k; it and the sum after it use different memory, and *first_tag is even. */
+typedef struct {
+  int n, rank;
+  int pushed_rows;                /* PUSHED_ROWS, or 1 on GPUs that do not run resident blocks */
+  const uint32_t *first_tag;      /* of the step: peers_begin_step() */
+  uint32_t *flags[MAX_SPLIT];     /* [n] tag of the last sum whose part each other GPU has completed */
+  void *inbox[MAX_SPLIT];         /* peers_inbox_bytes(): packets of the other GPUs */
+  float *parts[2][MAX_SPLIT];     /* [n_rows][hidden] results of the even and of the odd sums */
+  float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
+  int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
+  int *lost;         /* pinned, of all: 1 + the number of a GPU that was waited for in vain; else 0 */
+  uint64_t patience; /* nanoseconds that a GPU waits for another */
+} Peers;
+
+size_t peers_inbox_bytes(int n, int hidden);
+
+/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even, and after it every tag of the step
+ * is higher than those of the step before: a flag that is already as high is not waited for. */
+Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err);
+
+/* Copies the other GPUs' logits of n_rows rows to this one. */
+Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t stream, Error *err);
+
+/* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight, and then
+ * ops_rms_norm() of x unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
+ * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is the sum number `sum` of
+ * the step: n % 4 == 0, n <= WIDEST_SUM. Without them there is a weight. */
+typedef struct {
+  const float *y, *weight, *scalar, *next_weight;
+  float eps, next_eps;
+  int n;
+  float *x;
+  void *out;
+  int out_stride;
+  const Peers *peers; /* NULL: y is complete */
+  int sum;
+} AddNorm;
+Status ops_add_rms_norm(const AddNorm *call, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

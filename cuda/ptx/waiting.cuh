@@ -1,0 +1,22 @@
+/* waiting.cuh - how long a kernel waits for another GPU. */
+#pragma once
+
+#include "cuda/ptx/peer.cuh"
+
+/* A wait for another GPU. Peers has `lost` in pinned memory and `patience` in nanoseconds. A GPU that has
+ * waited so long in vain sets lost to 1 + the number of the other; once it is not 0, every wait ends. */
+struct Waiting {
+  unsigned times = 0;
+  uint64_t since = 0;
+
+  /* Called whenever what a GPU sends has not come. */
+  template <class Peers> __device__ __forceinline__ bool gives_up(const Peers &peers, int gpu) {
+    if (++times % 1024) return false;
+    if (*(volatile int *)peers.lost) return true;
+    const uint64_t now = nanoseconds();
+    if (!since) since = now;
+    if (now - since < peers.patience) return false;
+    *(volatile int *)peers.lost = 1 + gpu;
+    return true;
+  }
+};

@@ -1,0 +1,418 @@
+/* split.c - see split.h. Always true: each function leaves any of the GPUs current, and sets the one that it
+ * needs; a step is enqueued on all GPUs before anything waits for one of them. */
+#include "cuda/split.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/backend.h"
+#include "cuda/device.h"
+#include "cuda/tokens.h"
+#include "cuda/weights.h"
+#include "engine/forward.h"
+
+/* How long a GPU waits for another before it gives up. */
+static const uint64_t patience = 20000000000;
+
+static Status use(const BackendModel *part, Error *err) {
+  return cuda_status(cudaSetDevice(part->gpu), "cannot use it", err);
+}
+
+/* --- the model */
+
+static Status check_split(const Model *model, int n, Error *err) {
+  const int hidden = model->config.hidden;
+  TRY(cuda_check_model(model, err));
+  TRY(model_check_split(model, n, err));
+  if (hidden % 4 == 0 && hidden <= WIDEST_SUM) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "--split %d: its hidden size is %d, expected fours up to %d", n, hidden,
+                   WIDEST_SUM);
+}
+
+Status split_shares(const Model *model, int n, size_t *weights, Error *err) {
+  TRY(check_split(model, n, err));
+  for (int i = 0; i < n; i++) {
+    Model *part;
+    DeviceMemory memory;
+    TRY(model_part(model, i, n, &part, err));
+    const Status status = weights_memory(part, 0, &memory, err);
+    model_part_free(part);
+    TRY(status);
+    weights[i] = memory.weights;
+  }
+  return STATUS_OK;
+}
+
+/* Largest of the parts, which differ by rows of lm_head and by biases alone, and the least free memory. */
+Status split_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err) {
+  const int n = options->split > 1 ? options->split : 1;
+  size_t all_bytes, weights[MAX_SPLIT];
+  if (n == 1) {
+    TRY(device_use(options->gpu, err));
+    TRY(weights_memory(model, options->weight_bytes, memory, err));
+    return device_bytes(&memory->free_bytes, &all_bytes, err);
+  }
+  TRY(split_shares(model, n, weights, err));
+  *memory = (DeviceMemory){.free_bytes = SIZE_MAX};
+  for (int i = 0; i < n; i++) {
+    size_t free_bytes;
+    TRY(device_use(options->gpus[i], err));
+    TRY(device_bytes(&free_bytes, &all_bytes, err));
+    if (weights[i] > memory->weights) memory->weights = weights[i];
+    if (free_bytes < memory->free_bytes) memory->free_bytes = free_bytes;
+  }
+  return STATUS_OK;
+}
+
+/* Lets each GPU reach the memory of the others. */
+static Status connect_gpus(const BackendOptions *options, Error *err) {
+  for (int i = 0; i < options->split; i++) {
+    TRY(cuda_status(cudaSetDevice(options->gpus[i]), "cannot use it", err));
+    for (int k = 0; k < options->split; k++) {
+      int can = 0;
+      if (k == i) continue;
+      TRY(cuda_status(cudaDeviceCanAccessPeer(&can, options->gpus[i], options->gpus[k]), "cannot ask it",
+                      err));
+      if (!can)
+        return error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d",
+                         options->gpus[i], options->gpus[k]);
+      const cudaError_t error = cudaDeviceEnablePeerAccess(options->gpus[k], 0);
+      if (error == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError();
+      else
+        TRY(cuda_status(error, "cannot reach another GPU", err));
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status load_part(BackendModel *loaded, const BackendOptions *options, int index, Error *err) {
+  BackendOptions own = *options;
+  Model *part;
+  own.gpu = options->gpus[index];
+  own.split = 0;
+  own.weight_bytes = 0;
+  TRY(model_part(loaded->model, index, options->split, &part, err));
+  const Status status = cuda_load(part, &own, &loaded->parts[index], err);
+  if (status) model_part_free(part);
+  return status;
+}
+
+void split_unload(BackendModel *loaded) {
+  if (!loaded || loaded->n_parts == 0) {
+    cuda_unload(loaded);
+    return;
+  }
+  for (int i = 0; loaded->parts && i < loaded->n_parts; i++) {
+    BackendModel *own = loaded->parts[i];
+    if (!own) continue;
+    Model *part = (Model *)own->model;
+    cudaSetDevice(own->gpu);
+    cuda_unload(own);
+    model_part_free(part);
+  }
+  free(loaded->parts);
+  free(loaded);
+}
+
+/* Makes all GPUs run separate kernels if one has to: its rows of lm_head may be some that fp16 does not hold.
+ * */
+static void agree_on_decode_step(BackendModel *loaded) {
+  bool kernels = false;
+  for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
+  for (int i = 0; i < loaded->n_parts && kernels; i++) loaded->parts[i]->decode_step = DECODE_KERNELS;
+}
+
+Status split_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+  *out = NULL;
+  if (options->split <= 1) return cuda_load(model, options, out, err);
+  TRY(check_split(model, options->split, err));
+  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
+  if (!loaded) return STATUS_FAILED;
+  loaded->model = model;
+  loaded->n_parts = options->split;
+  loaded->parts = mem_alloc((size_t)options->split, sizeof *loaded->parts, "model", err);
+  Status status = loaded->parts ? STATUS_OK : STATUS_FAILED;
+  for (int i = 0; i < options->split && !status; i++) status = load_part(loaded, options, i, err);
+  if (!status) status = connect_gpus(options, err);
+  if (!status) agree_on_decode_step(loaded);
+  if (status)
+    split_unload(loaded);
+  else
+    *out = loaded;
+  return status;
+}
+
+Status split_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  if (loaded->n_parts == 0) return cuda_arithmetic(loaded, out, size, err);
+  TRY(cuda_arithmetic(loaded->parts[0], out, size, err));
+  const size_t used = strlen(out);
+  snprintf(out + used, size - used, ", shared by %d GPUs", loaded->n_parts);
+  return STATUS_OK;
+}
+
+/* --- a session */
+
+/* The word that is not 0 once a GPU has given up (Peers). */
+static int *lost_word(const BackendState *s) {
+  return s->parts[0]->peers.lost;
+}
+
+/* Makes every GPU stop waiting for others. */
+static void give_up(const BackendState *s) {
+  int *lost = lost_word(s);
+  if (lost) *(volatile int *)lost = -1;
+}
+
+/* Reports a GPU that was waited for in vain. PRECOND the kernels that waited have ended. */
+static Status check_lost(const BackendState *s, Error *err) {
+  const int lost = *(volatile int *)lost_word(s);
+  if (lost == 0) return STATUS_OK;
+  if (lost < 0) return error_set(err, STATUS_FAILED, "a GPU failed in an earlier step");
+  return error_set(err, STATUS_FAILED, "GPU %d did not answer the others for %d s",
+                   s->loaded->parts[lost - 1]->gpu, (int)(patience / 1000000000));
+}
+
+void split_close(BackendState *s) {
+  if (!s || s->n_parts == 0) {
+    state_close(s);
+    return;
+  }
+  int *lost = s->parts && s->parts[0] ? lost_word(s) : NULL;
+  if (lost) give_up(s);
+  for (int i = 0; s->parts && i < s->n_parts; i++) {
+    if (!s->parts[i]) continue;
+    cudaSetDevice(s->loaded->parts[i]->gpu);
+    state_close(s->parts[i]);
+  }
+  cudaFreeHost(lost);
+  free(s->parts);
+  free(s);
+}
+
+/* The same for the fused steps, if there are any. */
+static Status connect_fused(BackendState *s, Error *err) {
+  const Peers *all = &s->parts[0]->peers;
+  StepPeers to = {.n = s->n_parts, .lost = all->lost, .patience = patience};
+  int n_fused = 0;
+  for (int i = 0; i < s->n_parts; i++) n_fused += (to.mail[i] = fused_mail(s->parts[i]->fused)) != NULL;
+  for (int i = 1; n_fused == s->n_parts && i < s->n_parts; i++)
+    if (fused_clusters(s->parts[i]->fused) != fused_clusters(s->parts[0]->fused)) n_fused--;
+  if (n_fused > 0 && n_fused < s->n_parts)
+    return error_set(err, STATUS_FAILED, "--split: these GPUs differ (--decode-step kernels)");
+  for (to.rank = 0; n_fused > 0 && to.rank < s->n_parts; to.rank++)
+    fused_connect(s->parts[to.rank]->fused, &to);
+  return STATUS_OK;
+}
+
+/* Gives each part the addresses of the others. */
+static Status connect_parts(BackendState *s, Error *err) {
+  const int n = s->n_parts;
+  int *lost;
+  TRY(cuda_status(cudaHostAlloc((void **)&lost, sizeof *lost, cudaHostAllocMapped), "cannot pin memory",
+                  err));
+  *lost = 0;
+  for (int i = 0; i < n; i++) {
+    Peers *to = &s->parts[i]->peers;
+    to->lost = lost;
+    to->patience = patience;
+    to->first_logit[n] = s->loaded->model->config.vocab_size;
+    for (int k = 0; k < n; k++) {
+      const Peers *from = &s->parts[k]->peers;
+      to->flags[k] = from->flags[k];
+      to->inbox[k] = from->inbox[k];
+      to->parts[0][k] = from->parts[0][k];
+      to->parts[1][k] = from->parts[1][k];
+      to->logits[k] = from->logits[k];
+      to->first_logit[k] = model_part_head(s->loaded->model->config.vocab_size, k, n);
+    }
+  }
+  return connect_fused(s, err);
+}
+
+Status split_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
+  *out = NULL;
+  if (loaded->n_parts == 0) return cuda_open(loaded, options, 0, out, err);
+  BackendState *s = mem_alloc(1, sizeof *s, "session", err);
+  if (!s) return STATUS_FAILED;
+  s->loaded = loaded;
+  s->options = *options;
+  s->n_parts = loaded->n_parts;
+  s->parts = mem_alloc((size_t)s->n_parts, sizeof *s->parts, "session", err);
+  Status status = s->parts ? STATUS_OK : STATUS_FAILED;
+  for (int i = 0; i < s->n_parts && !status; i++) {
+    status = use(loaded->parts[i], err);
+    if (!status) status = cuda_open(loaded->parts[i], options, i, &s->parts[i], err);
+  }
+  if (!status) status = connect_parts(s, err);
+  if (status)
+    split_close(s);
+  else
+    *out = s;
+  return status;
+}
+
+/* --- a step */
+
+typedef struct {
+  TokenRange span;
+  const int32_t *ids;
+  int first_row, n_logit_rows;
+} PartCall;
+
+static Status step_part(BackendState *part, const PartCall *call, Error *err) {
+  TRY(use(part->loaded, err));
+  return forward(&cuda_backend, part, &part->loaded->model->config, call->span, call->ids, call->n_logit_rows,
+                 err);
+}
+
+/* Two tags more: the logits take one of them. */
+static Status logits_of_part(BackendState *part, const PartCall *call, Error *err) {
+  TRY(use(part->loaded, err));
+  TRY(peers_begin_step(part->first_tag, 2, part->loaded->stream, err));
+  return cuda_backend.norm_logits(part, call->span, call->first_row, call->n_logit_rows, err);
+}
+
+/* Runs `work` on all GPUs at once, a thread for each. */
+static Status on_all(BackendState *s, Status (*work)(BackendState *part, const PartCall *call, Error *err),
+                     const PartCall *call, Error *err) {
+  Status status[MAX_SPLIT];
+  Error errors[MAX_SPLIT];
+#pragma omp parallel for num_threads(s->n_parts) schedule(static, 1)
+  for (int i = 0; i < s->n_parts; i++) {
+    status[i] = work(s->parts[i], call, &errors[i]);
+    if (status[i]) give_up(s);
+  }
+  for (int i = 0; i < s->n_parts; i++)
+    if (status[i])
+      return error_set(err, status[i], "GPU %d: %s", s->loaded->parts[i]->gpu,
+                       errors[i].text + (strncmp(errors[i].text, "GPU: ", 5) == 0 ? 5 : 0));
+  return STATUS_OK;
+}
+
+Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
+                        Error *err) {
+  if (s->n_parts == 0) return cuda_fused_step(s, span, ids, n_logit_rows, done, err);
+  const PartCall call = {span, ids, 0, n_logit_rows};
+  *done = true;
+  return on_all(s, step_part, &call, err);
+}
+
+/* Waits until no GPU reads another's logits any more: no sum comes between them and the next ones. */
+Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
+  const PartCall call = {span, NULL, first_row, n_rows};
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(state_wait(s->parts[i], err));
+  }
+  return on_all(s, logits_of_part, &call, err);
+}
+
+/* --- tokens */
+
+Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
+  if (s->n_parts == 0) return tokens_wait(s, id, err);
+  Status status = STATUS_OK;
+  for (int i = 0; i < s->n_parts && !status; i++) {
+    int32_t own;
+    status = use(s->loaded->parts[i], err);
+    if (!status) status = tokens_wait(s->parts[i], &own, err);
+    if (!status && i > 0 && own != *id)
+      status = error_set(err, STATUS_FAILED, "GPU %d picked token %d where GPU %d picked %d",
+                         s->loaded->parts[i]->gpu, own, s->loaded->parts[0]->gpu, *id);
+    if (i == 0) *id = own;
+  }
+  TRY(check_lost(s, err)); /* the reason, if there is one */
+  return status;
+}
+
+Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
+  if (s->n_parts == 0) TRY(tokens_pick(s, sampler, row, id != NULL, err));
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(tokens_pick(s->parts[i], sampler, row, id != NULL, err));
+  }
+  sampler_take_draw(sampler);
+  return id ? split_wait_token(s, id, err) : STATUS_OK;
+}
+
+Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
+  BackendState *const *parts = s->n_parts ? s->parts : &s;
+  const int n_parts = s->n_parts ? s->n_parts : 1;
+  TRY(tokens_take_draws(parts[0], samplers, n, err));
+  for (int i = 0; i < n_parts; i++) {
+    if (n_parts > 1) TRY(use(s->loaded->parts[i], err));
+    if (i > 0) tokens_copy_draws(parts[i], parts[0]);
+    TRY(tokens_pick_rows(parts[i], samplers, err));
+  }
+  for (int i = 0; i < n_parts; i++) {
+    if (n_parts > 1) TRY(use(s->loaded->parts[i], err));
+    TRY(tokens_take_rows(parts[i], ids, err));
+  }
+  return n_parts > 1 ? check_lost(s, err) : STATUS_OK;
+}
+
+/* Waits for all GPUs, also after a failure. */
+Status split_drain(BackendState *s, Error *err) {
+  if (s->n_parts == 0) return tokens_drain(s, err);
+  Status status = STATUS_OK;
+  for (int i = 0; i < s->n_parts; i++) {
+    Status own = use(s->loaded->parts[i], status ? NULL : err);
+    if (!own) own = tokens_drain(s->parts[i], status ? NULL : err);
+    if (!status) status = own;
+  }
+  TRY(status);
+  return check_lost(s, err);
+}
+
+/* All GPUs have the same. */
+Status split_read_logits(BackendState *s, int row, float *out, Error *err) {
+  if (s->n_parts == 0) return tokens_read_logits(s, row, out, err);
+  TRY(use(s->loaded->parts[0], err));
+  TRY(tokens_read_logits(s->parts[0], row, out, err));
+  return check_lost(s, err);
+}
+
+Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) {
+  if (s->n_parts == 0) return state_read_taps(s, row, n, out, err);
+  TRY(use(s->loaded->parts[0], err));
+  TRY(state_read_taps(s->parts[0], row, n, out, err));
+  return check_lost(s, err);
+}
+
+/* --- the cache: keys of the heads of all parts in order, then their values */
+
+static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
+  BackendState *const *parts = s->n_parts ? s->parts : &s;
+  const size_t n_parts = s->n_parts ? (size_t)s->n_parts : 1;
+  const size_t bytes = state_kv_bytes(parts[0], layer, n_stored > 0 ? n_stored : span.n_tokens);
+  for (size_t i = 0; i < n_parts; i++)
+    TRY(state_kv_copy(parts[i], span, layer, n_stored, host + i * bytes, host + (n_parts + i) * bytes, err));
+  return STATUS_OK;
+}
+
+Status split_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
+  return copy_kv(s, span, layer, 0, out, err);
+}
+
+Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                      Error *err) {
+  return copy_kv(s, span, layer, n_stored, (char *)from, err);
+}
+
+Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
+  if (s->n_parts == 0) return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
+  for (int i = 0; i < s->n_parts; i++)
+    TRY(sequences_set_pages(&s->parts[i]->sequences, sequence, first, pages, n, err));
+  return STATUS_OK;
+}
+
+Status split_copy_page(BackendState *s, int from, int to, Error *err) {
+  if (s->n_parts == 0) return state_copy_page(s, from, to, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(state_copy_page(s->parts[i], from, to, err));
+  }
+  return STATUS_OK;
+}

@@ -1,0 +1,50 @@
+/* split.h - a model on several GPUs of one machine that compute each layer together (tensor parallel).
+ *
+ * Called by: backend.c, whose table has these functions. With BackendOptions.split GPUs a BackendModel and a
+ * BackendState hold only those of each GPU, its `parts`; on one of one GPU each function is that of
+ * backend.c, state.c or tokens.c. Each part is an ordinary model (model/slice.h) with a stream and graphs of
+ * its own:
+ *   a step    a thread for each GPU runs forward() over its part. The results of o and down, and the logits,
+ * are
+ *             put together by kernels that wait for each other (ops/add_norm.h)
+ *   a pick    each GPU picks the token itself, from the same logits and by the same random number
+ *   the cache each GPU has the keys and values of its own heads, at the same pages
+ * A GPU that fails or hangs makes the others give up, so that nothing waits for ever. */
+#pragma once
+
+#include "cuda/state.h"
+
+/* backend.c: the same on one GPU. `rank`: which of several it is. */
+Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
+void cuda_unload(BackendModel *loaded);
+Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **state,
+                 Error *err);
+Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
+                       Error *err);
+Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
+
+/* BackendProbe's. */
+Status split_shares(const Model *model, int n, size_t *weights, Error *err);
+
+/* The functions of Backend. */
+Status split_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
+Status split_load(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
+void split_unload(BackendModel *loaded);
+Status split_open(BackendModel *loaded, const StateOptions *options, BackendState **state, Error *err);
+void split_close(BackendState *s);
+Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
+                        Error *err);
+/* norm_logits() after a step that did not make these logits. */
+Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err);
+Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
+Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
+Status split_wait_token(BackendState *s, int32_t *id, Error *err);
+Status split_drain(BackendState *s, Error *err);
+Status split_read_logits(BackendState *s, int row, float *out, Error *err);
+Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err);
+Status split_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
+Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                      Error *err);
+Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err);
+Status split_copy_page(BackendState *s, int from, int to, Error *err);
+Status split_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);

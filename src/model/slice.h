@@ -1,0 +1,28 @@
+/* slice.h - a model's part for one of several GPUs that compute each layer together (tensor parallel).
+ *
+ * Called by: cuda/split.c, commands/device.c. A part is a Model of its own, whose matrices are views into the
+ * whole one: heads of q, k and v with the inputs of o that belong to them, hidden units of gate and up with
+ * the same inputs of down, rows of lm_head. Embedding and norms are whole. The results of o and down are then
+ * sums over all parts; their biases are in the first part alone. */
+#pragma once
+
+#include "model/model.h"
+
+enum { MAX_SPLIT = 8 };
+
+/* Refuses (STATUS_MODEL) a model that cannot be divided among n GPUs: names the part that hinders, and which
+ * numbers of GPUs would do. Needs no weights. n 1: any model. */
+Status model_check_split(const Model *model, int n, Error *err);
+
+/* The sizes of each of n parts. Release with config_part_release(), also after a failure. PRECOND
+ * model_check_split() returned STATUS_OK. */
+Status config_part(const ModelConfig *whole, int n, ModelConfig *part, Error *err);
+void config_part_release(ModelConfig *part);
+
+/* Part `index` of n. Weights that model_prepare() is to make have no data, if it was not called before. The
+ * whole model outlives its parts. Release with model_part_free() (NULL is fine). PRECOND as above. */
+Status model_part(const Model *whole, int index, int n, Model **part, Error *err);
+void model_part_free(Model *part);
+
+/* The first row of lm_head that part `index` of n has; with index n their number. */
+int model_part_head(int vocab_size, int index, int n);

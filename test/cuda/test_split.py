@@ -1,0 +1,143 @@
+"""`auk --split 2`: two GPUs share each layer of a model. Needs two GPUs that reach each other's memory; the
+emulated one can be two.
+
+The sums of o and down are those of one GPU but for the order of fp32 additions, so models differ from one GPU by no
+more than GPUs do from the CPU (test_model.py).
+"""
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+import test_one_kernel as random_models
+from test_one_kernel import compare
+
+DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
+EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"
+BOUND = 2e-5  # mean KL, as for all models on GPUs
+GPUS = {"EMULATED_GPUS": "2", **os.environ}
+KIND = "shared"  # each GPU's part is one that the fused step is for
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_gpus(auk):
+    done = run(auk, "-m", DATA / "stories260K-awq", "--split", "8", "-p", "x", EMULATED_GPUS="2")
+    if "only 1 GPU is" in done.stderr:
+        pytest.skip("needs two GPUs")
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.setitem(random_models.KINDS, KIND, ({**random_models.QWEN3, "num_attention_heads": 4}, 128))
+    monkeypatch.setattr(random_models, "INTERMEDIATE", 1024)
+    return random_models.make_model(tmp_path / "model", KIND)
+
+
+def run(auk, *flags, **environment):
+    return subprocess.run([*auk, *map(str, flags), "--device", "cuda"], env={**GPUS, **environment},
+                          capture_output=True, text=True, errors="replace")
+
+
+def logits(auk, model, folder, n, *flags):
+    vocabulary = 90
+    (folder / "ids").write_text(" ".join(map(str, np.random.default_rng(3).integers(3, vocabulary, n))))
+    done = run(auk, "eval", "-m", model, "--ids-file", folder / "ids", "--logits-out", folder / "out.npy", *flags)
+    assert done.returncode == 0, done.stderr
+    return np.load(folder / "out.npy")
+
+
+def assert_alike(auk, model, folder, n, *flags):
+    one, two, again = (logits(auk, model, folder, n, *flags, "--split", split) for split in (1, 2, 2))
+    mean, worst, same, decided = compare.report(one, two)
+    print(f"{model.name} {flags}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
+    assert mean <= BOUND and same >= 0.995 * decided
+    assert two.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize("n, flags", [
+    (6, ["--chunk", "1", "--decode-step", "cluster"]), (6, ["--chunk", "1", "--decode-step", "kernels"]),
+    (7, ["--chunk", "6"]), (40, ["--chunk", "40"]), (72, [])],
+    ids=["one kernel", "kernels", "packets", "read from the other", "logits in several turns"])
+def test_two_gpus_are_one(auk, model, tmp_path, n, flags):
+    if "cluster" in flags and "no clusters" in run(auk, "eval", "-m", model, "--ids-file", os.devnull, *flags).stderr:
+        pytest.skip("needs GPUs with clusters")
+    assert_alike(auk, model, tmp_path, n, *flags)
+
+
+@pytest.mark.parametrize("name", ["layouts/fp8-channel", "layouts/gptq-8-v2", "layouts/nvfp4-packed",
+                                  "miniatures/ernie-biases", "miniatures/gemma4-text-part"])
+def test_forms_and_families(auk, tmp_path, name):
+    """Weights of 8 bits, FP8 and FP4; biases; norms of what is added, capped logits and a tied head."""
+    assert_alike(auk, DATA / name, tmp_path, 12)
+
+
+def test_answers_come_again(auk, tmp_path):
+    flags = ["-m", DATA / "miniatures" / "ernie-awq", "--raw", "-n", "4", "--temp", "1", "-s", "5", "--ignore-eos",
+             "-c", "64", "--split", "2"]
+    prompt, again = (run(auk, *flags, "-p", "12 dogs") for _ in range(2))
+    assert prompt.returncode == 0 and prompt.stdout and prompt.stdout == again.stdout, prompt.stderr
+    (tmp_path / "in").write_text("".join(f"{i} dogs\n" for i in range(3)))
+    many, again = (run(auk, *flags, "--map", tmp_path / "in", "-p", "{}", "--parallel", "2") for _ in range(2))
+    assert many.returncode == 0 and many.stdout.count("\n") >= 3 and many.stdout == again.stdout, many.stderr
+
+
+def test_tokens_after_a_prompt(auk, model):
+    """Separate kernels for the prompt, then fused steps where there are clusters. Each GPU picks for itself; picks that
+    differ end the answer. With guesses steps have several rows, which are picked from at once without penalties."""
+    flags = ["-m", model, "--raw", "--ids", "--json", "-p", "ab cd ab cd ab", "-n", "8", "--ignore-eos", "-c", "64",
+             "-s", "3", "--split", "2"]
+    for more in (["--temp", "1", "--guess", "0"], ["--temp", "0.3", "--guess", "3"],
+                 ["--temp", "0.3", "--guess", "3", "--repeat-penalty", "1.2"]):
+        done = run(auk, *flags, *more)
+        assert done.returncode == 0 and len(json.loads(done.stdout)["ids"]) == 8, done.stderr
+
+
+def test_a_gpu_that_fails_ends_the_answer(auk, model):
+    program = auk[-1]
+    if b"EMULATED_FAULT_GPU" not in open(program, "rb").read():
+        pytest.skip("needs the emulated GPU")
+    for call in (250, 300):  # while loading or in a step
+        failed = run(auk, "-m", model, "--raw", "-p", "abc", "-n", "8", "--ignore-eos", "-c", "64", "--split", "2",
+                     "--decode-step", "kernels", AUK_FAULT=f"cuda:{call}", EMULATED_FAULT_GPU="1")
+        assert failed.returncode == 1 and failed.stderr.startswith("auk: GPU") and failed.stderr.count("\n") == 1
+
+
+def test_inspect_says_what_each_gpu_holds(auk):
+    model = DATA / "miniatures" / "ernie-awq"
+
+    def inspect(*flags):
+        done = subprocess.run([*auk, "inspect", str(model), *flags], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    whole = json.loads(inspect("--json", "--split", "2")[1])
+    part = whole["split"]
+    assert part["num_key_value_heads"] * 2 == whole["num_key_value_heads"]
+    assert part["kv_bytes_per_token"]["f16"] * 2 == whole["kv_bytes_per_token"]["f16"]
+    # The layers and lm_head are halved; the embedding is on both, and every row and piece begins at a round address.
+    assert len(part["weight_bytes"]) == 2 and part["other_bytes"] > 0
+    assert whole["loaded_bytes"] / 2 < min(part["weight_bytes"])
+    status, out, err = inspect("--split", "3")
+    assert (status, out) == (3, "")
+    assert err == "auk: --split 3 does not divide this model: it has 2 KV heads; it would work with 2\n"
+    lines = inspect("--split", "2")[1]
+    assert all(f"weights GPU {i}  {part['weight_bytes'][i]} bytes" in lines for i in range(2))
+
+
+@pytest.mark.parametrize("flags, environment, message", [
+    (["--split", "4"], {}, "--split 4: only 2 GPUs are visible"),
+    (["--split", "2", "--gpu", "0"], {}, "--split 2 shares a model among 2 GPUs, and --gpu 0 names 1"),
+    (["--split", "2", "--gpu-memory", "1G"], {}, "--gpu-memory is for one GPU"),
+    (["--split", "2", "--gpu", "all"], {"EMULATED_GPUS": "4"}, "--gpu all names 4"),
+    (["--split", "2", "--draft", "x"], {}, "--split does not go with --draft (only one GPU computes a draft)"),
+    (["--split", "2"], {"EMULATED_PEERS": "0"}, "GPU 0 cannot reach the memory of GPU 1"),
+    (["--split", "3"], {"EMULATED_GPUS": "3"}, "it has 2 KV heads; it would work with 2"),
+])
+def test_refusals(auk, flags, environment, message):
+    if environment and not EMULATED:
+        pytest.skip("needs the emulated GPU")
+    refused = run(auk, "-m", DATA / "miniatures" / "ernie-awq", "-p", "x", *flags, **environment)
+    assert refused.returncode in (1, 2, 3) and message in refused.stderr and refused.stdout == "", refused.stderr
+    assert refused.stderr.count("\n") == 1

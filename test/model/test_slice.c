@@ -1,0 +1,226 @@
+/* test_slice.c - parts of a model for several GPUs: every weight of every part is the whole model's, in each
+ * form of a linear layer, by the formulas of model.h; what cannot be divided is refused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "model/slice.h"
+
+enum { HIDDEN = 64, HEADS = 4, KV_HEADS = 2, DIM = 32, FFN = 128, VOCAB = 80, GROUP = 32, ROOM = 1 << 16 };
+
+/* One layer with matrices of one form, whose numbers are random bytes. */
+typedef struct {
+  Model model;
+  ModelLayer layer;
+  float scale_values[256];
+  unsigned char memory[9][3][ROOM];
+  int n_linears;
+} Whole;
+
+static Linear make_linear(Whole *w, LinearKind kind, int bits, int group, int n_in, int n_out) {
+  unsigned char(*memory)[ROOM] = w->memory[w->n_linears++];
+  for (int i = 0; i < ROOM; i++) memory[0][i] = (unsigned char)rand(), memory[1][i] = (unsigned char)rand();
+  for (int i = 0; i < ROOM / 4; i++) {
+    const float scale = (float)(rand() % 100 + 1);
+    memcpy(memory[2] + 4 * i, &scale, 4);
+  }
+  if (kind == LINEAR_AWQ)
+    for (int i = 0; i < ROOM / 2; i++) {
+      const uint16_t scale = float_to_f16((float)(rand() % 100 + 1));
+      memcpy(memory[2] + 2 * i, &scale, 2);
+    }
+  return (Linear){.kind = kind,
+                  .n_in = n_in,
+                  .n_out = n_out,
+                  .bits = bits,
+                  .group = group == 0 ? n_in : group,
+                  .block = 48,
+                  .qweight = memory[0],
+                  .qzeros = memory[1],
+                  .scales = memory[2],
+                  .scale_values = w->scale_values,
+                  .weight = memory[0],
+                  .dtype = DTYPE_F16,
+                  .bias = {memory[1], DTYPE_F16, n_out},
+                  .name = "a layer"};
+}
+
+static int byte_at(const void *data, size_t at) {
+  return ((const unsigned char *)data)[at];
+}
+
+static int nibble_of_word(const void *data, size_t row, size_t width, int column) {
+  static const int place[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* of column 0 .. 7 of a word */
+  const size_t bit = (row * width + (size_t)(column / 8 * 8)) * 4 + 4 * (size_t)place[column % 8];
+  return byte_at(data, bit / 8) >> bit % 8 & 15;
+}
+
+static double float_at(const void *data, size_t at) {
+  float v;
+  memcpy(&v, (const char *)data + 4 * at, 4);
+  return v;
+}
+
+/* Weight i of output o by model.h. Codes of FP8 and FP4 stand for themselves: they are only carried. */
+static double weight_of(const Linear *l, int o, int i) {
+  const size_t width = (size_t)(l->n_out + l->skip), group = (size_t)(i / l->group);
+  const size_t row = (size_t)o * (size_t)(1 + l->row_skip), n_in = (size_t)l->n_in;
+  uint16_t half;
+  switch (l->kind) {
+  case LINEAR_AWQ:
+    memcpy(&half, (const char *)l->scales + 2 * (group * width + (size_t)o), 2);
+    return (nibble_of_word(l->qweight, (size_t)i, width, o) - nibble_of_word(l->qzeros, group, width, o)) *
+           (double)f16_to_float(half);
+  case LINEAR_GROUPED:
+    return ((l->bits == 4 ? nibble_of_word(l->qweight, (size_t)i, width, o)
+                          : byte_at(l->qweight, (size_t)i * width + (size_t)o)) -
+            byte_at(l->qzeros, group * width + (size_t)o)) *
+           float_at(l->scales, group * width + (size_t)o);
+  case LINEAR_FP8: {
+    const size_t groups = (size_t)((l->n_in - 1) / l->group + 1 + l->scale_skip);
+    return byte_at(l->weight, row * n_in + (size_t)i) *
+           float_at(l->scales, (size_t)((l->block_first + o) / l->block) * groups + group);
+  }
+  case LINEAR_FP4:
+    return (byte_at(l->weight, row * (n_in / 2) + (size_t)i / 2) >> 4 * (i % 2) & 15) * 1000 +
+           byte_at(l->scales, row * (n_in / (size_t)l->group) + group);
+  default: memcpy(&half, (const char *)l->weight + 2 * (row * n_in + (size_t)i), 2); return half;
+  }
+}
+
+static void make_whole(Whole *w, LinearKind kind, int bits, int group) {
+  memset(w, 0, sizeof *w);
+  srand(7);
+  const int heads = HEADS * DIM, kv = KV_HEADS * DIM;
+  ModelLayer *l = &w->layer;
+  l->q = make_linear(w, kind, bits, group, HIDDEN, heads);
+  l->k = make_linear(w, kind, bits, group, HIDDEN, kv);
+  l->v = make_linear(w, kind, bits, group, HIDDEN, kv);
+  l->o = make_linear(w, kind, bits, group, heads, HIDDEN);
+  l->gate = make_linear(w, kind, bits, group, HIDDEN, FFN);
+  l->up = make_linear(w, kind, bits, group, HIDDEN, FFN);
+  l->down = make_linear(w, kind, bits, group, FFN, HIDDEN);
+  w->model.head = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VOCAB);
+  l->sinks = (Vector){w->memory[0][0], DTYPE_F32, HEADS};
+  w->model.layers = l;
+  w->model.config = (ModelConfig){.architecture = "TestForCausalLM",
+                                  .hidden = HIDDEN,
+                                  .intermediate = FFN,
+                                  .n_layers = 1,
+                                  .n_heads = HEADS,
+                                  .n_kv_heads = KV_HEADS,
+                                  .head_dim = DIM,
+                                  .vocab_size = VOCAB};
+}
+
+static void assert_outputs(const Linear *part, const Linear *whole, int first) {
+  for (int o = 0; o < part->n_out; o++) {
+    for (int i = 0; i < part->n_in; i++) assert_true(weight_of(part, o, i) == weight_of(whole, first + o, i));
+    assert_ptr_equal((const char *)part->bias.data + 2 * o, (const char *)whole->bias.data + 2 * (first + o));
+  }
+}
+
+static void assert_inputs(const Linear *part, const Linear *whole, int first) {
+  for (int o = 0; o < part->n_out; o++)
+    for (int i = 0; i < part->n_in; i++) assert_true(weight_of(part, o, i) == weight_of(whole, o, first + i));
+  assert_ptr_equal(part->bias.data, first == 0 ? whole->bias.data : NULL);
+}
+
+static void check_form(Whole *w, LinearKind kind, int bits, int group) {
+  Error err = {{0}};
+  make_whole(w, kind, bits, group);
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK);
+  for (int p = 0; p < 2; p++) {
+    Model *part;
+    assert_int_equal(model_part(&w->model, p, 2, &part, &err), STATUS_OK);
+    const ModelLayer *l = part->layers, *from = &w->layer;
+    const int heads = HEADS * DIM / 2, kv = KV_HEADS * DIM / 2, ffn = FFN / 2;
+    assert_int_equal(part->config.n_heads, HEADS / 2);
+    assert_int_equal(config_layer(&part->config, 0).n_kv_heads, KV_HEADS / 2);
+    assert_int_equal(config_layer(&part->config, 0).intermediate, ffn);
+    assert_int_equal(l->q.n_out, heads);
+    assert_int_equal(l->o.n_in, heads);
+    assert_int_equal(l->down.n_in, ffn);
+    assert_outputs(&l->q, &from->q, p * heads);
+    assert_outputs(&l->k, &from->k, p * kv);
+    assert_outputs(&l->v, &from->v, p * kv);
+    assert_outputs(&l->gate, &from->gate, p * ffn);
+    assert_outputs(&l->up, &from->up, p * ffn);
+    assert_inputs(&l->o, &from->o, p * heads);
+    assert_inputs(&l->down, &from->down, p * ffn);
+    assert_outputs(&part->head, &w->model.head, p * 32);
+    assert_int_equal(part->head.n_out, p == 0 ? 32 : 48);
+    assert_ptr_equal(l->sinks.data, (const char *)from->sinks.data + p * 2 * 4);
+    model_part_free(part);
+  }
+}
+
+static void parts_have_the_weights_of_the_whole(void **state) {
+  Whole *w = *state;
+  check_form(w, LINEAR_AWQ, 4, GROUP);
+  check_form(w, LINEAR_AWQ, 4, 0);
+  check_form(w, LINEAR_GROUPED, 8, GROUP);
+  check_form(w, LINEAR_GROUPED, 4, 0);
+  check_form(w, LINEAR_FP8, 8, 16);
+  check_form(w, LINEAR_FP8, 8, 0);
+  check_form(w, LINEAR_FP4, 4, 16);
+  check_form(w, LINEAR_DENSE, 0, 0);
+}
+
+static void what_cannot_be_divided_is_refused(void **state) {
+  Whole *w = *state;
+  Error err = {{0}};
+  make_whole(w, LINEAR_AWQ, 4, GROUP);
+  assert_int_equal(model_check_split(&w->model, 1, &err), STATUS_OK);
+  assert_int_equal(model_check_split(&w->model, 3, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "it has 2 KV heads; it would work with 2"));
+  w->layer.down.group = 128;
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK); /* one scale for a column */
+  w->layer.o.group = 48;
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "a layer has 128 inputs in groups of 48; no number of GPUs works"));
+  w->layer.o.kind = LINEAR_INT8;
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "int8 with one scale"));
+  w->model.config.experts.n_experts = 8;
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "TestForCausalLM has experts"));
+}
+
+static void weights_that_are_not_made_yet_stay_so(void **state) {
+  Whole *w = *state;
+  Error err = {{0}};
+  Model *part;
+  make_whole(w, LINEAR_AWQ, 4, GROUP);
+  w->layer.o.qweight = w->layer.o.qzeros = w->layer.o.scales = w->layer.q.qweight = NULL;
+  assert_int_equal(model_part(&w->model, 1, 2, &part, &err), STATUS_OK);
+  assert_null(part->layers[0].o.qweight);
+  assert_null(part->layers[0].o.scales);
+  assert_null(part->layers[0].q.qweight);
+  model_part_free(part);
+}
+
+static int make_room(void **state) {
+  *state = malloc(sizeof(Whole));
+  return *state ? 0 : -1;
+}
+
+static int free_room(void **state) {
+  free(*state);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(parts_have_the_weights_of_the_whole),
+      cmocka_unit_test(what_cannot_be_divided_is_refused),
+      cmocka_unit_test(weights_that_are_not_made_yet_stay_so),
+  };
+  return cmocka_run_group_tests(tests, make_room, free_room);
+}
