@@ -176,6 +176,7 @@ EXPECTED = [
     (r"-x (-n \d+ )?>", (0, 1), nothing, NO_CODE),
     (r"^auk merge|--shard|--claim", (0,), nothing, None),
     (r"--gpu all > ", (0,), nothing, r"auk: .*: computing on the CPU|auk: .*: the answer is cut: .*"),
+    (r"--split 2$", (0, 1, 2), str, r"auk: --split .* (on the CPU|visible)"),
     (r"-o (answer|when)\.txt|>decisions\.txt|--resume|completions zsh", (0,), nothing, None),
     (r"--exit-choice > answer", (0,), each_of("10", "11"), None),
     (r"--exit-choice$", (10, 11), each_of("yes", "no"), None),
