@@ -166,7 +166,7 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                          .rope_table = s->rope_tables[ROPE_GLOBAL],
                          .k = s->k,
                          .v = s->v,
-                         .n_ctx = s->options.n_ctx,
+                         .n_ctx = page_positions(&s->options),
                          .n_tokens = span.n_tokens,
                          .first_logit = span.n_tokens - n_logit_rows,
                          .logits = s->logits + (peers->n > 0 ? peers->first_logit[peers->rank] : 0)};

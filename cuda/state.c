@@ -64,8 +64,15 @@ static int count_picks(const StateOptions *o) {
   return o->max_logit_rows < STATE_ROW_PICKS ? o->max_logit_rows : STATE_ROW_PICKS;
 }
 
+int page_positions(const StateOptions *o) {
+  if (o->n_sequences > 0) return KV_PAGE_TOKENS;
+  /* An even number makes a layer's keys, of heads of 64 or more, a multiple of 256 bytes, as arena_take()
+   * rounds them: layers follow one another without gaps, which the fused step takes for granted. */
+  return o->n_ctx + o->n_ctx % 2;
+}
+
 static size_t cached_positions(const StateOptions *o) {
-  return o->n_sequences > 0 ? (size_t)o->n_pages * KV_PAGE_TOKENS : (size_t)o->n_ctx;
+  return (o->n_sequences > 0 ? (size_t)o->n_pages : 1) * (size_t)page_positions(o);
 }
 
 size_t state_recurrent_bytes(const ModelConfig *c, int layer) {
@@ -253,7 +260,7 @@ Attention state_attention(const BackendState *s, int layer) {
       .n_heads = c->n_heads,
       .n_kv_heads = own.n_kv_heads,
       .head_dim = own.head_dim,
-      .n_ctx = many ? KV_PAGE_TOKENS : s->options.n_ctx,
+      .n_ctx = page_positions(&s->options),
       .window = own.window,
       .kv = s->options.kv,
       .shared_bytes = s->loaded->shared_bytes,
@@ -368,14 +375,14 @@ size_t state_kv_bytes(const BackendState *s, int layer, int n) {
   return (size_t)own.n_kv_heads * (size_t)n * (size_t)own.head_dim * kv_bytes(s->options.kv);
 }
 
-/* Per KV head a run of rows, n_ctx rows apart in the cache, as many as are stored on the host. */
+/* Per KV head a run of rows, page_positions() apart in the cache, as many as are stored on the host. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *keys, char *values,
                      Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);
   void *const caches[] = {s->k, s->v};
   char *const hosts[] = {keys, values};
   const size_t row = (size_t)own.head_dim * kv_bytes(s->options.kv), n_heads = (size_t)own.n_kv_heads;
-  const size_t run = (size_t)span.n_tokens * row, cache_pitch = (size_t)s->options.n_ctx * row,
+  const size_t run = (size_t)span.n_tokens * row, cache_pitch = (size_t)page_positions(&s->options) * row,
                host_pitch = n_stored > 0 ? (size_t)n_stored * row : run;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
   for (int i = 0; i < 2; i++) {

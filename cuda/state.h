@@ -116,6 +116,10 @@ static inline int padded_row(int n) {
   return (n + 7) / 8 * 8;
 }
 
+/* Positions that a KV head has at a time in the cache: those of a page, or n_ctx and what is unused after it.
+ */
+int page_positions(const StateOptions *options);
+
 /* Queries of a layer and the gates among them. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */

@@ -129,6 +129,16 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
+def test_a_prompts_cache_lies_where_one_kernel_reads_it(auk, tmp_path, monkeypatch):
+    """The other kernels compute four tokens of 512 numbers at a time. A layer's keys are an odd number of 128 bytes:
+    one head of 64, nine positions."""
+    monkeypatch.setattr(sys.modules[__name__], "KV_HEADS", 1)
+    folder = make_model(tmp_path / "odd", "heads of 64", num_key_value_heads=1)
+    one, others = (evaluate(auk, folder, "--decode-step", step, n=9, chunk=4)[-1:] for step in ("cluster", "kernels"))
+    assert one.tobytes() != others.tobytes(), "one of them was not computed"
+    assert compare.report(others, one)[0] <= BOUND
+
+
 @pytest.mark.parametrize("kind, chunk", [("qwen3", 2), ("qwen3", 3), ("qwen3", 4), ("qwen3", 6), ("qwen3", 8),
                                          ("qwen3 in groups of 32", 4), ("qwen3 in FP4", 2), ("qwen3 in FP4", 4),
                                          ("qwen3 in FP4", 7), ("heads of 64", 8)])
