@@ -582,8 +582,8 @@ static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, E
   const int n_ctx = asked > 0 && asked < facts->n_ctx ? asked : facts->n_ctx;
   *fits = n_prompt <= (size_t)n_ctx || asked != NOT_GIVEN || n_ctx == maximum;
   if (!*fits) return STATUS_OK;
-  TRY(assistant_check_prompt(a, n_prompt, n_ctx, err));
   a->session_options.n_ctx = n_ctx;
+  TRY(assistant_check_prompt(a, n_prompt, n_ctx, err));
   a->batch_options.n_sequences = n                                      ? n
                                  : config_has_states(&a->model->config) ? 1 /* prefers_one() */
                                                                         : facts->n_sequences;

@@ -142,7 +142,9 @@ static Status make_job(const Claims *c, Error *err) {
   const char *root = c->options.directory;
   const Path job = path_of(root, "job", ""), own = path_of(root, "job.", c->owner);
   if (exists(&job)) return STATUS_OK;
-  TRY(check_unused(root, err));
+  const Status unused = check_unused(root, err);
+  if (exists(&job)) return STATUS_OK; /* another process was faster: the files beside it are its own */
+  TRY(unused);
   TRY(make_directory(own.text, err));
   Status status = write_job(&own, &c->options, err);
   if (status == STATUS_OK && rename(own.text, job.text) == 0) return STATUS_OK;
