@@ -9,10 +9,8 @@
 #include "cuda/backend.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/hash64.h"
 #include "cuda/attention/attention.h"
@@ -164,8 +162,10 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
   const StepCall call = {.pos = s->rows.pos,
                          .ids = s->rows.ids,
                          .rope_table = s->rope_tables[ROPE_GLOBAL],
-                         .k = s->k,
-                         .v = s->v,
+                         .k = s->cache[KEYS],
+                         .v = s->cache[VALUES],
+                         .k_scales = s->cache[KEY_SCALES],
+                         .v_scales = s->cache[VALUE_SCALES],
                          .n_ctx = page_positions(&s->options),
                          .n_tokens = span.n_tokens,
                          .first_logit = span.n_tokens - n_logit_rows,

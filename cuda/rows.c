@@ -49,7 +49,6 @@ Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
   const LayerConfig own = config_layer(c, layer);
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
   if (whole) TRY(norm_q_k(s, layer, n_rows, err));
-  const LayerRope rope = own.rope;
   const Attention attention = state_attention(s, layer);
   const QkvHeads heads = {
       .n_heads = c->n_heads,
@@ -60,16 +59,18 @@ Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
       .kv = s->options.kv,
       .q_norm = whole ? NULL : l->q_norm,
       .k_norm = whole ? NULL : l->k_norm,
-      .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
+      .rope_table = own.rope == ROPE_NONE ? NULL : s->rope_tables[own.rope],
       .pos = s->rows.pos,
       .pages = attention.pages,
       .projections = s->projections,
       .stride = (size_t)s->projection_stride,
       .query_step = query_outputs(c, &own) / c->n_heads,
       .q = s->q,
-      .k_cache = state_keys(s, layer),
-      .v_cache = state_values(s, layer),
-      .rotary_dim = rope == ROPE_NONE ? 0 : 2 * m->ropes[rope].n_pairs,
+      .k_cache = s->layers[layer].cache[KEYS],
+      .v_cache = s->layers[layer].cache[VALUES],
+      .k_scales = s->layers[layer].cache[KEY_SCALES],
+      .v_scales = s->layers[layer].cache[VALUE_SCALES],
+      .rotary_dim = own.rope == ROPE_NONE ? 0 : 2 * m->ropes[own.rope].n_pairs,
       .neighbours = c->rope.neighbours,
       .norm_after_rope = c->qk_norm_after_rope,
       .plain_qk_norm = c->qk_norm_plain,

@@ -381,14 +381,13 @@ Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
   return check_lost(s, err);
 }
 
-/* --- the cache: keys of the heads of all parts in order, then their values */
+/* --- the cache: keys of the heads of all parts in order, then their values; each after them their scales */
 
 static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
   BackendState *const *parts = s->n_parts ? s->parts : &s;
-  const size_t n_parts = s->n_parts ? (size_t)s->n_parts : 1;
-  const size_t bytes = state_kv_bytes(parts[0], layer, n_stored > 0 ? n_stored : span.n_tokens);
-  for (size_t i = 0; i < n_parts; i++)
-    TRY(state_kv_copy(parts[i], span, layer, n_stored, host + i * bytes, host + (n_parts + i) * bytes, err));
+  const int n_parts = s->n_parts ? s->n_parts : 1;
+  for (int i = 0; i < n_parts; i++)
+    TRY(state_kv_copy(parts[i], span, layer, n_stored, host, i, n_parts, err));
   return STATUS_OK;
 }
 

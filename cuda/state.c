@@ -11,10 +11,6 @@
 #include "cuda/device.h"
 #include "cuda/products.h"
 
-static size_t kv_bytes(KvType kv) {
-  return kv == KV_F32 ? sizeof(float) : 2;
-}
-
 static bool has_local_rope(const ModelConfig *c) {
   for (int layer = 0; layer < c->n_layers; layer++)
     if (config_layer(c, layer).rope == ROPE_LOCAL) return true;
@@ -66,9 +62,10 @@ static int count_picks(const StateOptions *o) {
 
 int page_positions(const StateOptions *o) {
   if (o->n_sequences > 0) return KV_PAGE_TOKENS;
-  /* An even number makes a layer's keys, of heads of 64 or more, a multiple of 256 bytes, as arena_take()
-   * rounds them: layers follow one another without gaps, which the fused step takes for granted. */
-  return o->n_ctx + o->n_ctx % 2;
+  /* Every part of a layer's cache, of heads of 64 or more, is then a multiple of 256 bytes, as arena_take()
+   * rounds it: layers follow one another without gaps, which the fused step takes for granted. */
+  const int unit = o->kv == KV_Q8 ? 128 : 2;
+  return (o->n_ctx + unit - 1) / unit * unit;
 }
 
 static size_t cached_positions(const StateOptions *o) {
@@ -114,11 +111,27 @@ static LargestSizes largest_sizes(const ModelConfig *c) {
   return sizes;
 }
 
-/* Bytes of the keys, or values, in the caches before a layer's: each cache begins at a multiple of 256. */
-static size_t kv_before(const ModelConfig *c, const StateOptions *o, int layer) {
+/* Bytes of a position of one KV head in a part of the cache. */
+static size_t part_bytes(KvType kv, int head_dim, CachePart part) {
+  const size_t numbers = (size_t)head_dim * kv_number_bytes(kv);
+  switch (part) {
+  case KEY_SCALES: return kv_key_bytes(kv, head_dim) - numbers;
+  case VALUE_SCALES: return kv_value_bytes(kv, head_dim) - numbers;
+  default: return numbers;
+  }
+}
+
+/* Positions times KV heads of a layer's own cache. */
+static size_t cache_rows(const ModelConfig *c, const StateOptions *o, int layer) {
+  const bool has = config_kv_numbers(c, layer) > 0;
+  return has ? (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o) : 0;
+}
+
+/* Bytes of a part in the caches before a layer's: each cache begins at a multiple of 256. */
+static size_t part_before(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
   DeviceArena before = {0};
   for (int i = 0; i < layer; i++)
-    arena_take(&before, config_kv_numbers(c, i) / 2 * cached_positions(o), kv_bytes(o->kv));
+    arena_take(&before, cache_rows(c, o, i), part_bytes(o->kv, config_layer(c, i).head_dim, part));
   return before.used;
 }
 
@@ -130,6 +143,17 @@ static void place_peers(BackendState *s, const ModelConfig *c, DeviceArena *m) {
   s->first_tag = arena_take(m, 1, sizeof *s->first_tag);
   p->flags[p->rank] = arena_take(m, MAX_SPLIT, sizeof **p->flags);
   p->inbox[p->rank] = arena_take(m, peers_inbox_bytes(p->n, c->hidden), 1);
+}
+
+/* Takes the parts of all layers' caches and, with KV_Q8, halves for those of the largest layer. */
+static void take_caches(BackendState *s, const ModelConfig *c, DeviceArena *m) {
+  const StateOptions *o = &s->options;
+  size_t largest = 0;
+  for (int i = 0; i < c->n_layers && o->kv == KV_Q8; i++)
+    largest = most(largest, cache_rows(c, o, i) * (size_t)config_layer(c, i).head_dim);
+  for (CachePart part = 0; part < CACHE_PARTS; part++)
+    s->cache[part] = arena_take(m, part_before(c, o, c->n_layers, part), 1);
+  for (int i = 0; i < 2; i++) s->halves[i] = arena_take(m, largest, 2);
 }
 
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, DeviceArena *m) {
@@ -180,11 +204,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? arena_take(m, local_angles, 2 * sizeof(float)) : NULL;
   step_rows_place(&s->rows, o, m);
   s->logit_x = arena_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
-  s->caches = arena_take(m, o->n_sequences > 0 ? (size_t)c->n_layers : 0, sizeof *s->caches);
+  s->caches = arena_take(m, o->n_sequences > 0 ? (size_t)c->n_layers * CACHE_PARTS : 0, sizeof *s->caches);
   place_peers(s, c, m);
   s->workspace = arena_take(m, sizes.workspace, 1);
-  s->k = arena_take(m, kv_before(c, o, c->n_layers), 1);
-  s->v = arena_take(m, kv_before(c, o, c->n_layers), 1);
+  take_caches(s, c, m);
   s->recurrent = arena_take(m, count_sequences(o) + (size_t)o->n_slots, state_floats(c) * sizeof(float));
 }
 
@@ -193,8 +216,12 @@ static Status place_layers(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   s->layers = mem_alloc((size_t)c->n_layers, sizeof *s->layers, "session", err);
   if (!s->layers) return STATUS_FAILED;
-  for (int i = 0; i < c->n_layers; i++)
-    s->layers[i] = (LayerPlace){kv_before(c, &s->options, config_layer(c, i).kv_layer), states_before(c, i)};
+  for (int i = 0; i < c->n_layers; i++) {
+    const int from = config_layer(c, i).kv_layer;
+    s->layers[i].recurrent = states_before(c, i);
+    for (CachePart part = 0; part < CACHE_PARTS; part++)
+      s->layers[i].cache[part] = (char *)s->cache[part] + part_before(c, &s->options, from, part);
+  }
   return STATUS_OK;
 }
 
@@ -227,19 +254,24 @@ void state_close(BackendState *s) {
 /* Notes what the layers' attention wants of a step, and where their caches lie. */
 static Status open_sequences(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  CachePlace *places = mem_alloc((size_t)c->n_layers, sizeof *places, "session", err);
+  const size_t n_places = (size_t)c->n_layers * CACHE_PARTS;
+  CachePlace *places = mem_alloc(n_places, sizeof *places, "session", err);
   if (!places) return STATUS_FAILED;
   Status status = STATUS_OK;
   for (int i = 0; i < c->n_layers && !status; i++) {
-    const size_t page = config_kv_numbers(c, i) / 2 * KV_PAGE_TOKENS * kv_bytes(s->options.kv);
-    places[i] = (CachePlace){s->layers[i].cache, page};
-    if (config_layer(c, i).kind != LAYER_ATTENTION) continue;
+    const LayerConfig own = config_layer(c, i);
+    const size_t rows = config_kv_numbers(c, i) ? (size_t)own.n_kv_heads * KV_PAGE_TOKENS : 0;
+    for (CachePart part = 0; part < CACHE_PARTS; part++)
+      places[i * CACHE_PARTS + part] =
+          (CachePlace){(size_t)((char *)s->layers[i].cache[part] - (char *)s->cache[KEYS]),
+                       rows * part_bytes(s->options.kv, own.head_dim, part)};
+    if (own.kind != LAYER_ATTENTION) continue;
     const Attention attention = state_attention(s, i);
     const int blocks = attention_unit_blocks(&attention), tokens = attention_tile_tokens(&attention);
     status = sequences_add_tile_size(&s->sequences, tokens, err);
     if (tokens > 0 && blocks > s->sequences.unit_blocks) s->sequences.unit_blocks = blocks;
   }
-  const size_t bytes = (size_t)c->n_layers * sizeof *places;
+  const size_t bytes = n_places * sizeof *places;
   if (!status)
     status = cuda_status(cudaMemcpy(s->caches, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err);
   free(places);
@@ -267,8 +299,12 @@ Attention state_attention(const BackendState *s, int layer) {
       .wgmma_sms = s->loaded->attention_sms,
       .pos = s->rows.pos,
       .q = s->q,
-      .k = state_keys(s, layer),
-      .v = state_values(s, layer),
+      .k = s->layers[layer].cache[KEYS],
+      .v = s->layers[layer].cache[VALUES],
+      .k_scales = s->layers[layer].cache[KEY_SCALES],
+      .v_scales = s->layers[layer].cache[VALUE_SCALES],
+      .k_halves = s->halves[0],
+      .v_halves = s->halves[1],
       .pages = many ? (AttentionPages){s->rows.pages, s->rows.first_page, s->options.n_pages}
                     : (AttentionPages){0},
       .out = s->a,
@@ -338,7 +374,7 @@ Status state_open(BackendState *s, Error *err) {
   s->mask = (uint64_t *)(s->ring + n_ring);
   s->staging = s->mask + n_mask;
   const bool fused =
-      loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
+      loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);
   TRY(products_open(s, err));
   if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
@@ -349,19 +385,6 @@ Status state_open(BackendState *s, Error *err) {
 
 /* --- the KV cache */
 
-/* The layer's keys or values, or those that it shares. */
-static void *kv_layer(const BackendState *s, void *all, int layer) {
-  return (char *)all + s->layers[layer].cache;
-}
-
-void *state_keys(const BackendState *s, int layer) {
-  return kv_layer(s, s->k, layer);
-}
-
-void *state_values(const BackendState *s, int layer) {
-  return kv_layer(s, s->v, layer);
-}
-
 float *state_recurrent(const BackendState *s, int layer) {
   return s->recurrent + s->layers[layer].recurrent;
 }
@@ -370,29 +393,26 @@ Status state_wait(BackendState *s, Error *err) {
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
-size_t state_kv_bytes(const BackendState *s, int layer, int n) {
-  const LayerConfig own = config_layer(&s->loaded->model->config, layer);
-  return (size_t)own.n_kv_heads * (size_t)n * (size_t)own.head_dim * kv_bytes(s->options.kv);
-}
-
 /* Per KV head a run of rows, page_positions() apart in the cache, as many as are stored on the host. */
-Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *keys, char *values,
-                     Error *err) {
+Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int rank,
+                     int n_gpus, Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);
-  void *const caches[] = {s->k, s->v};
-  char *const hosts[] = {keys, values};
-  const size_t row = (size_t)own.head_dim * kv_bytes(s->options.kv), n_heads = (size_t)own.n_kv_heads;
-  const size_t run = (size_t)span.n_tokens * row, cache_pitch = (size_t)page_positions(&s->options) * row,
-               host_pitch = n_stored > 0 ? (size_t)n_stored * row : run;
+  const size_t n_heads = (size_t)own.n_kv_heads, positions = (size_t)page_positions(&s->options);
+  const size_t n_rows = n_stored > 0 ? (size_t)n_stored : (size_t)span.n_tokens;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
-  for (int i = 0; i < 2; i++) {
-    char *cache = (char *)kv_layer(s, caches[i], layer) + (size_t)span.pos * row;
+  for (CachePart part = 0; part < CACHE_PARTS; part++) {
+    const size_t row = part_bytes(s->options.kv, own.head_dim, part), run = (size_t)span.n_tokens * row,
+                 host_pitch = n_rows * row, cache_pitch = positions * row, bytes = n_heads * host_pitch;
+    if (row == 0) continue;
+    char *cache = (char *)s->layers[layer].cache[part] + (size_t)span.pos * row,
+         *rows = host + (size_t)rank * bytes;
     const cudaError_t error = n_stored == 0
-                                  ? cudaMemcpy2DAsync(hosts[i], host_pitch, cache, cache_pitch, run, n_heads,
+                                  ? cudaMemcpy2DAsync(rows, host_pitch, cache, cache_pitch, run, n_heads,
                                                       cudaMemcpyDeviceToHost, s->loaded->stream)
-                                  : cudaMemcpy2DAsync(cache, cache_pitch, hosts[i], host_pitch, run, n_heads,
+                                  : cudaMemcpy2DAsync(cache, cache_pitch, rows, host_pitch, run, n_heads,
                                                       cudaMemcpyHostToDevice, s->loaded->stream);
     TRY(cuda_status(error, "cannot copy keys and values", err));
+    host += (size_t)n_gpus * bytes;
   }
   return state_wait(s, err);
 }
@@ -470,6 +490,6 @@ Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *
 }
 
 Status state_copy_page(BackendState *s, int from, int to, Error *err) {
-  return attention_copy_page(s->k, s->v, s->caches, s->loaded->model->config.n_layers, from, to,
-                             s->loaded->stream, err);
+  return attention_copy_page(s->cache[KEYS], s->caches, s->loaded->model->config.n_layers * CACHE_PARTS, from,
+                             to, s->loaded->stream, err);
 }

@@ -24,10 +24,19 @@ typedef struct {
   SamplerSettings settings;
 } PicksAhead;
 
-/* Where a layer's memory begins: its keys in k, its values at the same place in v, its recurrent state in the
- * states of a sequence. */
+/* Parts of a layer's cache, each [n_kv_heads][n_ctx][numbers] or, of several sequences, [n_pages][n_kv_heads]
+ * [KV_PAGE_TOKENS][numbers]. Their order is that of kv_read(). */
+typedef enum {
+  KEYS,
+  KEY_SCALES, /* with KV_Q8, else nothing */
+  VALUES,
+  VALUE_SCALES, /* alike */
+  CACHE_PARTS
+} CachePart;
+
+/* Where a layer's cache is, or the one that it shares, and its recurrent state in a session's states. */
 typedef struct {
-  size_t cache;     /* bytes; the same for layers that share a cache */
+  void *cache[CACHE_PARTS];
   size_t recurrent; /* floats */
 } LayerPlace;
 
@@ -77,13 +86,13 @@ struct BackendState {
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] rows of x whose logits are asked for, of several sequences */
-  void *k, *v;    /* for each layer with a cache [n_kv_heads][n_ctx][head_dim] or, of several sequences,
-                          * [n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim]: state_keys() */
-  CachePlace *caches;    /* [n_layers] of pages, on the device */
-  void *workspace;       /* of attention_workspace_bytes() */
-  void *delta_workspace; /* of delta_workspace_bytes() */
-  float *recurrent;      /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
-  LayerPlace *layers;    /* [n_layers] on the host */
+  void *cache[CACHE_PARTS]; /* of all layers that have one, one after the other */
+  void *halves[2];          /* with KV_Q8: one layer's keys and values unpacked (Attention.k_halves) */
+  CachePlace *caches;       /* [n_layers * CACHE_PARTS] of pages, from cache[KEYS] on, on the device */
+  void *workspace;          /* of attention_workspace_bytes() */
+  void *delta_workspace;    /* of delta_workspace_bytes() */
+  float *recurrent;         /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
+  LayerPlace *layers;       /* [n_layers] on the host */
   HostRows host;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
@@ -134,21 +143,17 @@ Status state_write(BackendState *s, int slot, int layer, const void *from, Error
 
 /* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);
-/* Copies a layer's keys and values between the cache and the host: to it with n_stored 0, else from the first
- * span.n_tokens of n_stored. Any thread may call this, so it sets the thread's device. Waits for the copy. */
-Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *keys, char *values,
-                     Error *err);
-/* Bytes of the layer's keys, or values, of n tokens. */
-size_t state_kv_bytes(const BackendState *s, int layer, int n);
+/* Copies a layer's cache between the device and its bytes of kv_read() on the host; each of n_gpus has its
+ * share of the heads. To the host with n_stored 0, else from the first span.n_tokens of n_stored. Any thread
+ * may call this, so it sets the thread's device. Waits for the copy. */
+Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int rank,
+                     int n_gpus, Error *err);
 
 /* Takes all memory; state_close() also after a failure. PRECOND `loaded` and `options` are set, the rest is
  * zeros. */
 Status state_open(BackendState *s, Error *err);
 void state_close(BackendState *s); /* frees s as well */
 
-/* The layer's cache, or the one that it shares. */
-void *state_keys(const BackendState *s, int layer);
-void *state_values(const BackendState *s, int layer);
 /* The layer's attention, as every call has it; `past` is 0. */
 Attention state_attention(const BackendState *s, int layer);
 

@@ -39,6 +39,8 @@ static AttentionArgs kernel_args(const Attention *a) {
     args.scale_log2 = (float)(2 * kLog2E * a->scale / a->cap);
   }
   args.pos = a->pos, args.q = a->q, args.k = a->k, args.v = a->v, args.out = (__half *)a->out;
+  if (a->kv == KV_Q8)
+    args.k_scales = (const __half *)a->k_scales, args.v_scales = (const __half *)a->v_scales;
   args.pages = a->pages;
   if (a->pages.table) args.n_ctx = KV_PAGE_TOKENS;
   args.tickets = (int *)a->workspace;
@@ -74,8 +76,9 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   if (family == ATTENTION_PLAIN) return a->head_dim <= MAX_HEAD_DIM && n_tokens <= 65535;
   AttentionArgs args = kernel_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
-  if (a->kv != KV_F16 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
-  if (a->whole && (family != ATTENTION_DECODE || a->head_dim != kWholeHead || a->cap > 0)) return false;
+  if (a->kv == KV_F32 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
+  if (a->whole && (family != ATTENTION_DECODE || a->head_dim != kWholeHead || a->cap > 0 || a->kv != KV_F16))
+    return false;
   if (family == ATTENTION_WGMMA)
     return a->wgmma_sms > 0 && a->head_dim % 64 == 0 &&
            a->n_heads / a->n_kv_heads <= attention_wgmma_rows(a->head_dim) &&
@@ -148,9 +151,20 @@ static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, c
   return STATUS_OK;
 }
 
+/* Before wgmma and prefill, which read fp16: unpacks a cache in 8 bits, and lets args point there. */
+static Status unpack(const Attention *a, AttentionArgs *args, int n_tokens, int n_tiles, cudaStream_t stream,
+                     Error *err) {
+  if (a->kv != KV_Q8) return STATUS_OK;
+  TRY(attention_unpack(*args, n_tokens, n_tiles, a->k_halves, a->v_halves, stream, err));
+  args->k = a->k_halves, args->v = a->v_halves;
+  return STATUS_OK;
+}
+
 Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, cudaStream_t stream,
                      Error *err) {
   AttentionArgs args = kernel_args(a);
+  if (family == ATTENTION_WGMMA || family == ATTENTION_PREFILL)
+    TRY(unpack(a, &args, n_tokens, 0, stream, err));
   switch (family) {
   case ATTENTION_DECODE: return run_decode(a, args, n_tokens, stream, err);
   case ATTENTION_WGMMA: return attention_wgmma(args, n_tokens, a->past, a->wgmma_sms, stream, err);
@@ -196,10 +210,13 @@ Status attention_run_many(const Attention *a, const AttentionWork *work, int n_t
   const AttentionFamily family = tile_family(a);
   if (family == ATTENTION_PLAIN) return attention_plain(args, a->kv, n_tokens, stream, err);
   args.units = work->units, args.tiles = work->tiles;
-  if (work->n_tiles > 0)
+  if (work->n_tiles > 0) {
+    AttentionArgs halves = args;
+    TRY(unpack(a, &halves, n_tokens, work->n_tiles, stream, err));
     TRY(family == ATTENTION_WGMMA
-            ? attention_wgmma_tiles(args, n_tokens, work->n_tiles, a->wgmma_sms, stream, err)
-            : attention_prefill(args, n_tokens, work->n_tiles, stream, err));
+            ? attention_wgmma_tiles(halves, n_tokens, work->n_tiles, a->wgmma_sms, stream, err)
+            : attention_prefill(halves, n_tokens, work->n_tiles, stream, err));
+  }
   if (work->n_units == 0) return STATUS_OK;
   args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
   return attention_decode(args, 1, work->n_units, stream, err);

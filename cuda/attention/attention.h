@@ -5,7 +5,7 @@
  *   decode   few tokens; tensor cores; keys split over the whole GPU, merged in the same launch
  *   wgmma    many tokens, or some after a long past, on sm_90a; FlashAttention-3; keys split if tiles are few
  *   prefill  many tokens; tensor cores of all chips; FlashAttention-2, one block for 64 tokens of a head
- *   plain    any even head_dim up to 512, any number of tokens, either type of cache; the reference
+ *   plain    any even head_dim up to 512, any number of tokens, any type of cache; the reference
  * Kernels read positions from device memory, so a captured launch serves every step.
  *
  * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
@@ -55,7 +55,12 @@ typedef struct {
   int wgmma_sms;       /* attention_wgmma_sms() of the GPU */
   const int *pos;      /* device: [n_tokens] a token at position p sees keys 0 .. p */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
-  const void *k, *v;   /* device: fp16 or fp32 [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
+  const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
+  /* With KV_Q8, on the device: fp16 scales [n_pages][n_kv_heads][n_ctx], of keys each kv_key_scales() of
+   * them, n_ctx a multiple of 64; and memory for a cache of k's and v's shape in fp16, into which wgmma and
+   * prefill unpack what their tokens see. */
+  const void *k_scales, *v_scales;
+  void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
   void *out;            /* device: fp16 [n_tokens][n_heads][head_dim] */
   void *workspace;      /* device: attention_workspace_bytes(), zeroed once when it was allocated */
@@ -66,13 +71,13 @@ typedef struct {
   int past;             /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
-/* The fastest family that can run: decode for one token, and with heads of 128 for a block that is seen as a
- * whole; for more wgmma, or, without it, decode for up to 64 after a long past, since it splits the keys
- * over the whole GPU, else prefill. All three need an fp16 cache and a head_dim of 64, 80 (not wgmma), 96
- * (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns,
- * tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several
- * launches, or several blocks for each KV head. Plain runs everything else, and chips with too little shared
- * memory for the others. */
+/* The fastest family that can run: decode for one token, and with heads of 128 and an fp16 cache for a block
+ * that is seen as a whole; for more wgmma, or, without it, decode for up to 64 after a long past, since it
+ * splits the keys over the whole GPU, else prefill. All three need a cache in fp16 or 8 bits and a head_dim
+ * of 64, 80 (not wgmma), 96 (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of
+ * decode takes 32 columns, tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more
+ * columns take several launches, or several blocks for each KV head. Plain runs everything else, and chips
+ * with too little shared memory for the others. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 
@@ -112,13 +117,13 @@ int attention_unit_keys(int n_blocks, long long n_keys);
 Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,
                           cudaStream_t stream, Error *err);
 
-/* Where the pages of a layer lie in the memory of all keys, or values. */
+/* Where something of a layer's pages lies, in bytes from the beginning of a memory. */
 typedef struct {
-  size_t first, page_bytes; /* bytes; page_bytes 0: the layer has no cache of its own */
+  size_t first, page_bytes; /* page_bytes 0: there is nothing */
 } CachePlace;
 
-/* Copies a page's keys and values to another page, in all layers. layers: device [n_layers]. */
-Status attention_copy_page(void *k, void *v, const CachePlace *layers, int n_layers, int from, int to,
+/* Copies a page to another one, at all places of the memory. places: device [n]. */
+Status attention_copy_page(void *memory, const CachePlace *places, int n, int from, int to,
                            cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus

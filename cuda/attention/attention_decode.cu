@@ -8,18 +8,39 @@
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
  * Each warp keeps its own online softmax; the block merges its four and writes a partial result, and the last
  * block of a KV head merges the partial results, always in the order of the keys, so that runs are bitwise
- * equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu. */
+ * equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
+ *
+ * A cache in 8 bits (q8.cuh) is half as many bytes, and becomes fp16 in registers. Sums may take dims in any
+ * order, so that a lane gets its operands from one word of 4 dims; load_queries() brings q into this order:
+ *     K       lane (g, t), 16 dims: 4t .. 4t + 3 of keys g and g + 8, an mma's k 2t, 2t + 1, 2t + 8, 2t + 9
+ *     V       32 dims: 4g .. 4g + 3 of keys 2t, 2t + 1, 2t + 8, 2t + 9: rows g and g + 8 of two mma; of 16
+ *             dims (heads of 80) 2g and 2g + 1, of one */
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/q8.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps, kKeys = 16 * kWarps;
 
+template <typename T> constexpr bool kIsQ8 = sizeof(T) == 1;
+
+/* Numbers from one row in shared memory to the next. */
+template <typename T> __host__ __device__ constexpr int row_stride(int head_dim) {
+  return kIsQ8<T> ? padded_bytes(head_dim) : padded_stride(head_dim);
+}
+/* The room of kKeys keys, and of as many values, in numbers: rows, and with 8 bits their scales. */
+template <typename T> __host__ __device__ constexpr int room_of_keys(int head_dim) {
+  return kKeys * (row_stride<T>(head_dim) + (kIsQ8<T> ? key_scales(head_dim) * KV_SCALE_BYTES : 0));
+}
+template <typename T> __host__ __device__ constexpr int room_of_values(int head_dim) {
+  return kKeys * (row_stride<T>(head_dim) + (kIsQ8<T> ? KV_SCALE_BYTES : 0));
+}
+
 /* Shared memory: the queries, and stages of keys and values, which the warps' results overlay. */
-constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
-  size_t tiles = (size_t)stages * 2 * kKeys * padded_stride(head_dim) * sizeof(__half);
+template <typename T> constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
+  size_t tiles = stages * sizeof(T) * (room_of_keys<T>(head_dim) + room_of_values<T>(head_dim));
   size_t queries = (size_t)n_tiles * 8 * padded_stride(head_dim) * sizeof(__half);
   size_t joined = (size_t)kWarps * n_tiles * 8 * (head_dim + 2) * sizeof(float);
   return queries + (tiles > joined ? tiles : joined);
@@ -40,8 +61,43 @@ struct Columns {
   }
 };
 
+/* Copies the scales of kKeys rows, `per_row` of each, from row `at` on; those of rows from n on become zeros.
+ */
+__device__ __forceinline__ void load_scales(void *to, const __half *scales, size_t at, int per_row, int n) {
+  const int bytes = n * per_row * KV_SCALE_BYTES, all = kKeys * per_row * KV_SCALE_BYTES;
+  const char *from = (const char *)(scales + at * per_row);
+  for (int i = threadIdx.x * 16; i < all; i += kThreads * 16) {
+    const int valid = max(0, min(16, bytes - i));
+    copy_async_16((char *)to + i, from + (valid > 0 ? i : 0), valid);
+  }
+}
+
+/* Loads n of kKeys keys from number `at` of the cache on, the beginning of a row; the others become zeros. */
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void load_keys(T *to, const AttentionArgs &a, size_t at, int n) {
+  constexpr int kStride = row_stride<T>(kHeadDim);
+  load_strided<kHeadDim, kStride, kKeys, kThreads>(to, (const T *)a.k + at, kHeadDim, 0, n);
+  if constexpr (kIsQ8<T>)
+    load_scales(to + kKeys * kStride, a.k_scales, at / kHeadDim, key_scales(kHeadDim), n);
+}
+
+/* The same for values. */
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void load_values(T *to, const AttentionArgs &a, size_t at, int n) {
+  constexpr int kStride = row_stride<T>(kHeadDim);
+  load_strided<kHeadDim, kStride, kKeys, kThreads>(to, (const T *)a.v + at, kHeadDim, 0, n);
+  if constexpr (kIsQ8<T>) load_scales(to + kKeys * kStride, a.v_scales, at / kHeadDim, 1, n);
+}
+
+/* Dims 8 i .. 8 i + 7 of 16, i 0 or 1, to their places for keys in 8 bits: first dims 4 t and 4 t + 1 for all
+ * t, then dims 4 t + 2 and 4 t + 3. */
+__device__ __forceinline__ void store_for_q8(__half *sixteen, int i, uint4 v) {
+  *(uint2 *)(sixteen + i * 4) = make_uint2(v.x, v.z);
+  *(uint2 *)(sixteen + 8 + i * 4) = make_uint2(v.y, v.w);
+}
+
 /* Loads the queries; columns past the last are zeros. */
-template <int kHeadDim, int kColumns>
+template <typename T, int kHeadDim, int kColumns>
 __device__ __forceinline__ void load_queries(__half *queries, const AttentionArgs &a,
                                              const Columns &columns) {
   constexpr int kChunks = kHeadDim / 8;
@@ -50,13 +106,17 @@ __device__ __forceinline__ void load_queries(__half *queries, const AttentionArg
     uint4 value = make_uint4(0, 0, 0, 0);
     if (column < columns.n)
       value = *(const uint4 *)((const __half *)a.q + columns.head(a, column) * kHeadDim + chunk * 8);
-    *(uint4 *)(queries + column * padded_stride(kHeadDim) + chunk * 8) = value;
+    __half *to = queries + column * padded_stride(kHeadDim);
+    if (kIsQ8<T>)
+      store_for_q8(to + chunk / 2 * 16, chunk % 2, value);
+    else
+      *(uint4 *)(to + chunk * 8) = value;
   }
 }
 
 /* A warp's online softmax of each column, in mma's layout: lane (g, t) has columns 8 n + 2 t + c. */
-template <int kHeadDim, int kTiles> struct OnlineSoftmax {
-  static constexpr int kStride = padded_stride(kHeadDim);
+template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
+  static constexpr int kStride = padded_stride(kHeadDim), kCached = row_stride<T>(kHeadDim); /* of rows */
   float o[kHeadDim / 16][kTiles][4], maximum[kTiles][2], sum[kTiles][2];
 
   __device__ __forceinline__ void begin() {
@@ -68,13 +128,31 @@ template <int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
+  /* Operand a of the keys' dims 16 d .. 16 d + 15, those in 8 bits with their scales. */
+  static __device__ __forceinline__ void key_operand(const T *keys, const __half *scales, int d,
+                                                     uint32_t (&key)[4], int lane) {
+    if constexpr (kIsQ8<T>) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int row = lane / 4 + 8 * h;
+        const uint32_t bytes =
+            unsigned_bytes(*(const uint32_t *)(keys + row * kCached + d * 16 + lane % 4 * 4));
+        const Scale8 scale(__half2half2(scales[row * key_scales(kHeadDim) + d * 16 / KEY_SCALE_DIMS]));
+        key[h] = scaled_halves<false>(bytes, scale);
+        key[2 + h] = scaled_halves<true>(bytes, scale);
+      }
+    } else {
+      ldmatrix_x4(key, shared_address(keys + (lane % 16) * kCached + d * 16 + lane / 16 * 8));
+    }
+  }
+
   /* s[n][2 h + c]: key g + 8 h of 16 with column 8 n + 2 t + c. */
-  static __device__ __forceinline__ void score(const __half *queries, const __half *keys,
+  static __device__ __forceinline__ void score(const __half *queries, const T *keys, const __half *scales,
                                                float (&s)[kTiles][4], int lane) {
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d++) {
       uint32_t key[4], query[4];
-      ldmatrix_x4(key, shared_address(keys + (lane % 16) * kStride + d * 16 + lane / 16 * 8));
+      key_operand(keys, scales, d, key, lane);
 #pragma unroll
       for (int n = 0; n < kTiles; n++) {
         /* Matrices 0 and 1 are the halves of the 16 dims; 2 and 3 repeat them, unused. */
@@ -117,16 +195,67 @@ template <int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  __device__ __forceinline__ void accumulate(const __half *values, const uint32_t (&weights)[kTiles][2],
-                                             int lane) {
+  /* Operands a of two mma, or one: the dims of a word of kDims bytes of each of the lane's keys. */
+  template <int kDims>
+  static __device__ __forceinline__ void value_operands(const T *values, const Scale8 (&scales)[2],
+                                                        uint32_t (&value)[kDims / 2][4], int lane) {
+    const int g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int d = 0; d < kHeadDim / 16; d++) {
-      uint32_t value[4];
-      ldmatrix_x4_transposed(
-          value, shared_address(values + (lane % 8 + lane / 16 * 8) * kStride + d * 16 + lane / 8 % 2 * 8));
+    for (int h = 0; h < 2; h++) {
+      uint32_t word[2];
 #pragma unroll
-      for (int n = 0; n < kTiles; n++) mma_f16_m16n8k16(o[d][n], value, weights[n][0], weights[n][1]);
+      for (int i = 0; i < 2; i++) {
+        const T *from = values + (2 * t + i + 8 * h) * kCached + kDims * g;
+        word[i] = kDims == 4 ? *(const uint32_t *)from : *(const uint16_t *)from;
+      }
+#pragma unroll
+      for (int m = 0; m < kDims / 2; m++) { /* dims 2 m and 2 m + 1 of both keys */
+        const uint32_t both =
+            unsigned_bytes(m ? prmt<0x7362>(word[0], word[1]) : prmt<0x5140>(word[0], word[1]));
+        value[m][2 * h] = scaled_halves<false>(both, scales[h]);
+        value[m][2 * h + 1] = scaled_halves<true>(both, scales[h]);
+      }
     }
+  }
+
+  __device__ __forceinline__ void multiply(int d, const uint32_t (&value)[4],
+                                           const uint32_t (&weights)[kTiles][2]) {
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) mma_f16_m16n8k16(o[d][n], value, weights[n][0], weights[n][1]);
+  }
+
+  __device__ __forceinline__ void accumulate(const T *values, const __half *scales,
+                                             const uint32_t (&weights)[kTiles][2], int lane) {
+    if constexpr (kIsQ8<T>) {
+      const Scale8 of_keys[2] = {Scale8(*(const __half2 *)(scales + lane % 4 * 2)),
+                                 Scale8(*(const __half2 *)(scales + 8 + lane % 4 * 2))};
+#pragma unroll
+      for (int d = 0; d + 1 < kHeadDim / 16; d += 2) {
+        uint32_t value[2][4];
+        value_operands<4>(values + d * 16, of_keys, value, lane);
+        multiply(d, value[0], weights);
+        multiply(d + 1, value[1], weights);
+      }
+      if constexpr (kHeadDim % 32 != 0) {
+        uint32_t value[1][4];
+        value_operands<2>(values + kHeadDim - 16, of_keys, value, lane);
+        multiply(kHeadDim / 16 - 1, value[0], weights);
+      }
+    } else {
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 16; d++) {
+        uint32_t value[4];
+        ldmatrix_x4_transposed(
+            value, shared_address(values + (lane % 8 + lane / 16 * 8) * kCached + d * 16 + lane / 8 % 2 * 8));
+        multiply(d, value, weights);
+      }
+    }
+  }
+
+  /* The dim of o[d][n][2 h + c] in lane (g, t). */
+  static __device__ __forceinline__ int dim_of(int d, int h, int g) {
+    if (!kIsQ8<T>) return d * 16 + 8 * h + g;
+    return d == kHeadDim / 16 - 1 && kHeadDim % 32 ? d * 16 + 2 * g + h : d / 2 * 32 + 4 * g + d % 2 * 2 + h;
   }
 
   /* Writes to shared memory: outputs [kWarps][columns][kHeadDim], maxima and sums [kWarps][columns]. */
@@ -142,8 +271,8 @@ template <int kHeadDim, int kTiles> struct OnlineSoftmax {
         if (g == 0) maxima[at] = maximum[n][c], sums[at] = total;
 #pragma unroll
         for (int d = 0; d < kHeadDim / 16; d++)
-          outputs[at * kHeadDim + d * 16 + g] = o[d][n][c],
-                                           outputs[at * kHeadDim + d * 16 + 8 + g] = o[d][n][2 + c];
+          outputs[at * kHeadDim + dim_of(d, 0, g)] = o[d][n][c],
+                                               outputs[at * kHeadDim + dim_of(d, 1, g)] = o[d][n][2 + c];
       }
   }
 };
@@ -254,15 +383,30 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
   }
 }
 
-/* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
- * multiplied; with one, for long heads and chips with little shared memory, the next keys load while the
+/* Loads a tile of keys, from this row of the cache on, and their values. */
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void load_tile(T *to, const AttentionArgs &a, size_t row, int n) {
+  load_keys<T, kHeadDim>(to, a, row * kHeadDim, n);
+  load_values<T, kHeadDim>(to + room_of_keys<T>(kHeadDim), a, row * kHeadDim, n);
+}
+
+/* n stages further in the ring, n = 1 or, of three stages, 2. */
+template <int kStages> __device__ __forceinline__ int stage_after(int stage, int n) {
+  if (kStages < 3) return stage ^ (kStages - 1);
+  return stage + n < kStages ? stage + n : stage + n - kStages;
+}
+
+/* One split of the keys of one KV head, kTiles * 8 columns. With several stages the next tiles load while one
+ * is multiplied; with one, for long heads and chips with little shared memory, the next keys load while the
  * values are multiplied, and the next values while the keys are. */
-template <int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false>
+template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false>
 __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
-  constexpr int kStride = padded_stride(kHeadDim), kColumns = kTiles * 8, kStage = 2 * kKeys * kStride;
+  constexpr int kAhead = kStages == 3 ? 2 : 1, kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim),
+                kOfKeys = room_of_keys<T>(kHeadDim), kStage = kOfKeys + room_of_values<T>(kHeadDim);
   extern __shared__ __align__(16) unsigned char shared[];
-  __half *queries = (__half *)shared, *stages = queries + kColumns * kStride;
+  __half *queries = (__half *)shared;
+  T *stages = (T *)(queries + kColumns * padded_stride(kHeadDim));
 
   const AttentionUnit unit =
       a.units ? a.units[blockIdx.y] : AttentionUnit{a.first_token, (int)blockIdx.y, (int)gridDim.y, 0};
@@ -280,43 +424,50 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   int first = start + split * per_split * kKeys, end = min(length, first + per_split * kKeys);
 
   const CacheRows rows(a.pages, unit.row, a.n_kv_heads / a.kv_sharers, kv_head / a.kv_sharers, a.n_ctx);
-  const __half *k = (const __half *)a.k, *v = (const __half *)a.v;
   size_t at = rows.at(first) * kHeadDim;
-  load_rows<kHeadDim, kKeys, kThreads>(stages, k + at, kHeadDim, 0, end - first);
+  load_keys<T, kHeadDim>(stages, a, at, end - first);
   if (kStages == 1) copy_async_commit();
-  load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v + at, kHeadDim, 0, end - first);
+  load_values<T, kHeadDim>(stages + kOfKeys, a, at, end - first);
   copy_async_commit();
   if (first + kKeys < end) at = rows.at(first + kKeys) * kHeadDim; /* of the next keys, asked for early */
-  load_queries<kHeadDim, kColumns>(queries, a, columns);
+  if (kStages == 3) {
+    if (first + kKeys < end) load_tile<T, kHeadDim>(stages + kStage, a, at / kHeadDim, end - first - kKeys);
+    copy_async_commit();
+    if (first + 2 * kKeys < end) at = rows.at(first + 2 * kKeys) * kHeadDim;
+  }
+  load_queries<T, kHeadDim, kColumns>(queries, a, columns);
 
-  OnlineSoftmax<kHeadDim, kTiles> state;
+  OnlineSoftmax<T, kHeadDim, kTiles> state;
   state.begin();
   int stage = 0;
-  for (int tile = first; tile < end; tile += kKeys, stage ^= kStages - 1) {
-    const int left = end - tile - kKeys; /* keys after these */
-    if (kStages == 2 && left > 0)
-      load_tile<kHeadDim, kKeys, kThreads>(stages + (stage ^ 1) * kStage, a, at / kHeadDim, left);
-    if (kStages == 2) copy_async_commit();
-    if (kStages == 2 && left > kKeys) at = rows.at(tile + 2 * kKeys) * kHeadDim;
-    copy_async_wait<1>(); /* the tile, or with one stage its keys */
+  for (int tile = first; tile < end; tile += kKeys, stage = stage_after<kStages>(stage, 1)) {
+    const int left = end - tile - kAhead * kKeys; /* keys from those on that are loaded next */
+    if (kStages > 1 && left > 0)
+      load_tile<T, kHeadDim>(stages + stage_after<kStages>(stage, kAhead) * kStage, a, at / kHeadDim, left);
+    if (kStages > 1) copy_async_commit();
+    if (kStages > 1 && left > kKeys) at = rows.at(tile + (kAhead + 1) * kKeys) * kHeadDim;
+    copy_async_wait<kAhead>(); /* the tile, or with one stage its keys */
     __syncthreads();
 
-    const __half *keys = stages + stage * kStage + warp * 16 * kStride;
+    const T *tile_keys = stages + stage * kStage, *keys = tile_keys + warp * 16 * kStride;
+    const __half *key_scale =
+                     (const __half *)(tile_keys + kKeys * kStride) + warp * 16 * key_scales(kHeadDim),
+                 *value_scale = (const __half *)(tile_keys + kOfKeys + kKeys * kStride) + warp * 16;
     float s[kTiles][4] = {};
     uint32_t weights[kTiles][2];
-    state.score(queries, keys, s, lane);
+    state.score(queries, keys, key_scale, s, lane);
     if (kStages == 1) {
       __syncthreads();
-      if (left > 0) load_rows<kHeadDim, kKeys, kThreads>(stages, k + at, kHeadDim, 0, left);
+      if (left > 0) load_keys<T, kHeadDim>(stages, a, at, left);
       copy_async_commit();
       copy_async_wait<1>(); /* the values */
       __syncthreads();
     }
     state.template softmax<kCapped>(a, s, tile + warp * 16 + lane / 4, pos, length, group, weights, lane % 4);
-    state.accumulate(keys + kKeys * kStride, weights, lane);
+    state.accumulate(keys + kOfKeys, value_scale, weights, lane);
     __syncthreads();
     if (kStages == 1) {
-      if (left > 0) load_rows<kHeadDim, kKeys, kThreads>(stages + kKeys * kStride, v + at, kHeadDim, 0, left);
+      if (left > 0) load_values<T, kHeadDim>(stages + kOfKeys, a, at, left);
       if (left > kKeys) at = rows.at(tile + 2 * kKeys) * kHeadDim;
       copy_async_commit();
     }
@@ -337,45 +488,55 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   merge_splits<kHeadDim, kColumns>(a, columns, partials, n_used, joined);
 }
 
-/* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). Two of heads of 512 fit
- * no chip. */
-template <int kHeadDim, int kTiles, bool kCapped>
+/* Keys in 8 bits take half the room: more stages keep as many bytes under way. Two stages of heads of 512 in
+ * fp16 fit no chip. */
+template <typename T> constexpr int stages_of(int head_dim) {
+  return head_dim > 256 ? 1 : kIsQ8<T> && head_dim <= 128 ? 3 : 2;
+}
+
+/* One stage is compiled only if several may exceed a chip's shared memory (sm_75: 64 KB). */
+template <typename T, int kHeadDim, int kTiles, bool kCapped>
 Status launch_stages(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
-  constexpr int kStages = kHeadDim <= 256 ? 2 : 1;
-  auto kernel = attention_decode_kernel<kHeadDim, kTiles, kStages, kCapped>;
-  size_t bytes = shared_bytes(kHeadDim, kTiles, kStages);
-  if constexpr (kStages == 2 && shared_bytes(kHeadDim, kTiles, 2) > kLeastShared)
+  constexpr int kStages = stages_of<T>(kHeadDim);
+  auto kernel = attention_decode_kernel<T, kHeadDim, kTiles, kStages, kCapped>;
+  size_t bytes = shared_bytes<T>(kHeadDim, kTiles, kStages);
+  if constexpr (kStages > 1 && shared_bytes<T>(kHeadDim, kTiles, kStages) > kLeastShared)
     if (bytes > a.shared_limit) {
-      kernel = attention_decode_kernel<kHeadDim, kTiles, 1, kCapped>;
-      bytes = shared_bytes(kHeadDim, kTiles, 1);
+      kernel = attention_decode_kernel<T, kHeadDim, kTiles, 1, kCapped>;
+      bytes = shared_bytes<T>(kHeadDim, kTiles, 1);
     }
   return launch(kernel, dim3(a.n_kv_heads, n_blocks), kThreads, bytes, stream, true, "attention", err, a,
                 n_tokens);
 }
 
-template <int kHeadDim, bool kCapped>
+template <typename T, int kHeadDim, bool kCapped>
 Status launch_columns(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   const int tiles = tiles_of(a, n_tokens);
-  if (tiles == 1) return launch_stages<kHeadDim, 1, kCapped>(a, n_tokens, n_blocks, stream, err);
+  if (tiles == 1) return launch_stages<T, kHeadDim, 1, kCapped>(a, n_tokens, n_blocks, stream, err);
   if constexpr (kHeadDim <= 256)
-    if (tiles == 2) return launch_stages<kHeadDim, 2, kCapped>(a, n_tokens, n_blocks, stream, err);
+    if (tiles == 2) return launch_stages<T, kHeadDim, 2, kCapped>(a, n_tokens, n_blocks, stream, err);
   if constexpr (kHeadDim <= 128)
-    return launch_stages<kHeadDim, 4, kCapped>(a, n_tokens, n_blocks, stream, err);
+    return launch_stages<T, kHeadDim, 4, kCapped>(a, n_tokens, n_blocks, stream, err);
   return error_set(err, STATUS_FAILED, "attention: no kernel for %d tokens at once", n_tokens);
 }
 
 } // namespace
 
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens) {
-  if (a.whole) return shared_bytes(a.head_dim, 4, 2);
-  return shared_bytes(a.head_dim, tiles_of(a, n_tokens), 1);
+  if (a.whole) return shared_bytes<__half>(a.head_dim, 4, 2);
+  const int tiles = tiles_of(a, n_tokens);
+  return a.k_scales ? shared_bytes<int8_t>(a.head_dim, tiles, 1) : shared_bytes<__half>(a.head_dim, tiles, 1);
 }
 
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   if (a.whole)
-    return launch(attention_decode_kernel<kWholeHead, 4, 2, false, true>, dim3(a.n_kv_heads, n_blocks),
-                  kThreads, shared_bytes(kWholeHead, 4, 2), stream, true, "attention", err, a, n_tokens);
+    return launch(attention_decode_kernel<__half, kWholeHead, 4, 2, false, true>,
+                  dim3(a.n_kv_heads, n_blocks), kThreads, shared_bytes<__half>(kWholeHead, 4, 2), stream,
+                  true, "attention", err, a, n_tokens);
   return with_head_size(a, err, [&](auto size, auto capped) {
-    return launch_columns<decltype(size)::value, decltype(capped)::value>(a, n_tokens, n_blocks, stream, err);
+    constexpr int kHeadDim = decltype(size)::value;
+    constexpr bool kCapped = decltype(capped)::value;
+    return a.k_scales ? launch_columns<int8_t, kHeadDim, kCapped>(a, n_tokens, n_blocks, stream, err)
+                      : launch_columns<__half, kHeadDim, kCapped>(a, n_tokens, n_blocks, stream, err);
   });
 }

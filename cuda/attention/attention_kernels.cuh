@@ -14,6 +14,7 @@ struct AttentionArgs {
   float scale_log2; /* log2(e) * scale; with a cap: see score_log2() */
   const int *pos;
   const void *q, *k, *v;
+  const __half *k_scales, *v_scales; /* of a cache in 8 bits (q8.cuh); else NULL */
   AttentionPages pages;
   const AttentionUnit
       *units; /* decode: of the launch's blocks; NULL: one token, or several at consecutive positions */
@@ -75,17 +76,32 @@ __host__ __device__ constexpr int padded_stride(int head_dim) {
   return head_dim + 8;
 }
 
-/* All kThreads of a block copy N rows, from `first` on, into padded rows; rows from `end` on become zeros. */
-template <int kHeadDim, int N, int kThreads>
-__device__ __forceinline__ void load_rows(__half *shared, const __half *from, size_t from_stride, int first,
-                                          int end) {
-  constexpr int kChunks = kHeadDim / 8;
+/* The same for the rows of a cache in 8 bits, in bytes: eight rows of four lanes each, or four pairs of rows
+ * with eight lanes each, are in different banks. */
+__host__ __device__ constexpr int padded_bytes(int head_dim) {
+  return head_dim % 32 ? head_dim : head_dim + 16;
+}
+
+/* All kThreads of a block copy N rows of kRow numbers, from `first` on, into rows kStride numbers apart; rows
+ * from `end` on become zeros. */
+template <int kRow, int kStride, int N, int kThreads, typename T>
+__device__ __forceinline__ void load_strided(T *shared, const T *from, size_t from_stride, int first,
+                                             int end) {
+  constexpr int kChunk = 16 / sizeof(T), kChunks = kRow / kChunk;
   for (int i = threadIdx.x; i < N * kChunks; i += kThreads) {
     int row = i / kChunks, chunk = i % kChunks;
     bool valid = first + row < end;
-    copy_async_16(shared + row * padded_stride(kHeadDim) + chunk * 8,
-                  from + (size_t)(valid ? first + row : first) * from_stride + chunk * 8, valid ? 16 : 0);
+    copy_async_16(shared + row * kStride + chunk * kChunk,
+                  from + (size_t)(valid ? first + row : first) * from_stride + chunk * kChunk,
+                  valid ? 16 : 0);
   }
+}
+
+/* Rows of a head in fp16, padded. */
+template <int kHeadDim, int N, int kThreads>
+__device__ __forceinline__ void load_rows(__half *shared, const __half *from, size_t from_stride, int first,
+                                          int end) {
+  load_strided<kHeadDim, padded_stride(kHeadDim), N, kThreads>(shared, from, from_stride, first, end);
 }
 
 /* Loads n of N keys from row `at` of the cache on and, after them, their values; the others become zeros. */
@@ -119,3 +135,7 @@ Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms
 Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
+/* Writes the keys and values that a step's tokens see from a cache in 8 bits to the same rows of k and v.
+ * With a.tiles those of the tiles' sequences. */
+Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
+                        cudaStream_t stream, Error *err);

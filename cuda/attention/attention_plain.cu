@@ -6,6 +6,7 @@
  * and values that the token sees once per query head. */
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/q8.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
@@ -33,12 +34,13 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
   }
   for (int key = oldest + warp; key <= limit; key += kWarps) {
     float score = 0;
-    const size_t at = rows.at(key) * a.head_dim;
-    const T *k = (const T *)a.k + at, *v = (const T *)a.v + at;
+    const size_t row = rows.at(key), at = row * a.head_dim;
+    const __half *k_scales = a.k_scales + row * key_scales(a.head_dim), *v_scale = a.v_scales + row;
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) score += query[i] * (float)k[dim];
+      if (dim < a.head_dim)
+        score += query[i] * cached((const T *)a.k, at + dim, k_scales + dim / KEY_SCALE_DIMS);
     }
     score = warp_sum(score);
     if (kCapped) score = score_log2<kCapped>(a, score);
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionA
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * (float)v[dim];
+      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * cached((const T *)a.v, at + dim, v_scale);
     }
   }
 
@@ -82,6 +84,9 @@ Status launch_plain(const AttentionArgs &a, int n_tokens, cudaStream_t stream, E
 } // namespace
 
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err) {
-  return kv == KV_F32 ? launch_plain<float>(a, n_tokens, stream, err)
-                      : launch_plain<__half>(a, n_tokens, stream, err);
+  switch (kv) {
+  case KV_F32: return launch_plain<float>(a, n_tokens, stream, err);
+  case KV_Q8: return launch_plain<int8_t>(a, n_tokens, stream, err);
+  default: return launch_plain<__half>(a, n_tokens, stream, err);
+  }
 }

@@ -5,13 +5,13 @@
 
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 8; /* of a layer's keys, or values */
+constexpr int kThreads = 256, kBlocks = 8; /* of a place */
 
 __global__ void __launch_bounds__(kThreads)
-    copy_page_kernel(char *k, char *v, const CachePlace *layers, int from, int to) {
+    copy_page_kernel(char *memory, const CachePlace *places, int from, int to) {
   begin_overlapping();
-  const CachePlace place = layers[blockIdx.y];
-  char *cache = (blockIdx.z ? v : k) + place.first;
+  const CachePlace place = places[blockIdx.y];
+  char *cache = memory + place.first;
   const uint4 *source = (const uint4 *)(cache + from * place.page_bytes);
   uint4 *target = (uint4 *)(cache + to * place.page_bytes);
   for (size_t i = blockIdx.x * kThreads + threadIdx.x; i < place.page_bytes / 16; i += kBlocks * kThreads)
@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(kThreads)
 
 } // namespace
 
-Status attention_copy_page(void *k, void *v, const CachePlace *layers, int n_layers, int from, int to,
+Status attention_copy_page(void *memory, const CachePlace *places, int n, int from, int to,
                            cudaStream_t stream, Error *err) {
-  return launch(copy_page_kernel, dim3(kBlocks, n_layers, 2), kThreads, 0, stream, true, "copy of a page",
-                err, (char *)k, (char *)v, layers, from, to);
+  return launch(copy_page_kernel, dim3(kBlocks, n), kThreads, 0, stream, true, "copy of a page", err,
+                (char *)memory, places, from, to);
 }

@@ -7,10 +7,15 @@
  * the dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of
  * steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank.
  * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two
- * vectors is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead. */
+ * vectors is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead.
+ *
+ * With kQ8 K and V are int8 rows, after which come the scales (attention/q8.cuh). A vector is 16 dimensions;
+ * its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g .. 8 g + 7 of
+ * each 64 of V. */
 #pragma once
 
 #include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/q8.cuh"
 #include "cuda/fused/plan.h"
 #include "cuda/linear/layout.cuh"
 #include "cuda/ops/elementwise.cuh"
@@ -30,10 +35,14 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
 }
 
 /* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then
- * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j. maximum and sum belong
- * to heads 2 t and 2 t + 1; the sum is over this lane's keys. */
-template <int kDim> struct OnlineSoftmax {
-  static constexpr int kRow = kDim * sizeof(__half), kTiles = kDim / 16;
+ * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j; with kQ8 dimension j / 4 *
+ * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
+ * this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of values.
+ */
+template <int kDim, bool kQ8> struct OnlineSoftmax {
+  static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kTiles = kDim / 16,
+                       kKeys = kQ8 ? STEP_KEYS_Q8 : STEP_KEYS, kKeyScales = 2 * kKeys * kRow,
+                       kValueScales = kKeyScales + kKeys * key_scales(kDim) * KV_SCALE_BYTES;
   float o[kTiles][4], maximum[2], sum[2];
 
   __device__ __forceinline__ void reset() {
@@ -42,10 +51,26 @@ template <int kDim> struct OnlineSoftmax {
     maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
   }
 
+  /* With kQ8 the scales of a stage's keys, and of its values, from key0 on. */
+  static __device__ __forceinline__ const __half *scales_of_keys(const unsigned char *stage, int key0) {
+    return kQ8 ? (const __half *)(stage + kKeyScales) + key0 * key_scales(kDim) : nullptr;
+  }
+  static __device__ __forceinline__ const __half *scales_of_values(const unsigned char *stage, int key0) {
+    return kQ8 ? (const __half *)(stage + kValueScales) + key0 : nullptr;
+  }
+
   /* Scores of 16 keys: s[2 h + c] is key g + 8 h for head 2 t + c. Queries are read from shared memory
    * each time, since o occupies the registers. */
   static __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
-                                               float (&s)[4], int lane) {
+                                               const __half *scales, float (&s)[4], int lane) {
+    if constexpr (kQ8)
+      score_q8(queries, keys, scales, s, lane);
+    else
+      score_halves(queries, keys, s, lane);
+  }
+
+  static __device__ __forceinline__ void score_halves(const __half *queries, const unsigned char *keys,
+                                                      float (&s)[4], int lane) {
     const int g = lane >> 2, t = lane & 3, odd = g & 1;
     float other[4] = {0, 0, 0, 0};
     s[0] = s[1] = s[2] = s[3] = 0;
@@ -74,11 +99,53 @@ template <int kDim> struct OnlineSoftmax {
     for (int i = 0; i < 4; i++) s[i] += other[i];
   }
 
+  /* Keys g and g + 8: vectors t and, with heads of 128, 4 + t, which odd rows load first. */
+  static __device__ __forceinline__ void score_q8(const __half *queries, const unsigned char *keys,
+                                                  const __half *scales, float (&s)[4], int lane) {
+    constexpr int kVectors = kDim / 64;
+    const int g = lane >> 2, t = lane & 3, odd = kVectors == 2 ? g & 1 : 0;
+    float other[4] = {0, 0, 0, 0};
+    s[0] = s[1] = s[2] = s[3] = 0;
+    uint4 row[2][kVectors];
+    compiler_fence();
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+#pragma unroll
+      for (int i = 0; i < kVectors; i++)
+        row[h][i] = *(const uint4 *)(keys + (g + 8 * h) * kRow + (4 * (i ^ odd) + t) * 16);
+      if constexpr (kVectors == 2) swap_if(odd, row[h][0], row[h][1]);
+    }
+#pragma unroll
+    for (int i = 0; i < kVectors; i++) {
+      const __half *own = scales + g * key_scales(kDim) + (4 * i + t) * 16 / KEY_SCALE_DIMS;
+      const Scale8 scale[2] = {Scale8(__half2half2(own[0])), Scale8(__half2half2(own[8 * key_scales(kDim)]))};
+#pragma unroll
+      for (int pair = 0; pair < 2; pair++) {
+        compiler_fence();
+        const uint4 query = *(const uint4 *)(queries + g * kDim + (4 * i + t) * 16 + pair * 8);
+#pragma unroll
+        for (int w = 0; w < 2; w++) {
+          uint32_t a[4];
+#pragma unroll
+          for (int h = 0; h < 2; h++) {
+            const uint4 &v = row[h][i];
+            const uint32_t bytes = unsigned_bytes(pair ? (w ? v.w : v.z) : (w ? v.y : v.x));
+            a[h] = scaled_halves<false>(bytes, scale[h]), a[2 + h] = scaled_halves<true>(bytes, scale[h]);
+          }
+          mma_f16_m16n8k16(w ? other : s, a, w ? query.z : query.x, w ? query.w : query.y);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[i] += other[i];
+  }
+
   /* Turns scores of 16 keys, the first n valid, into weights p relative to the running maximum, and
    * rescales o. */
   __device__ __forceinline__ void to_weights(const float (&s)[4], float (&p)[4], int n, float scale_log2,
                                              int lane) {
     const int g = lane >> 2;
+    float keep[2];
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       p[c] = g < n ? s[c] * scale_log2 : -INFINITY;
@@ -87,17 +154,34 @@ template <int kDim> struct OnlineSoftmax {
       const Rescale r = rescale<false>(maximum[c], high);
       p[c] = power_of_2(p[c] - r.shift), p[2 + c] = power_of_2(p[2 + c] - r.shift);
       sum[c] = sum[c] * r.keep + p[c] + p[2 + c];
+      keep[c] = r.keep;
+      if constexpr (!kQ8)
 #pragma unroll
-      for (int j = 0; j < kTiles; j++) o[j][c] *= r.keep, o[j][2 + c] *= r.keep;
+        for (int j = 0; j < kTiles; j++) o[j][c] *= r.keep, o[j][2 + c] *= r.keep;
     }
+    /* With 8 bits arithmetic limits attention, and after many keys a maximum is seldom raised. */
+    if (kQ8 && !__all_sync(~0u, keep[0] == 1 && keep[1] == 1))
+#pragma unroll
+      for (int j = 0; j < kTiles; j++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) o[j][c] *= keep[c], o[j][2 + c] *= keep[c];
   }
 
   /* Adds the weighted values of 16 keys, the first n valid. Lane (g, t) loads half of vector 2 g + e of
    * key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time (half e of vector g with heads of 64), and calls taken()
    * when it has all of them. */
   template <class Taken>
-  __device__ __forceinline__ void accumulate(const unsigned char *values, const float (&p)[4], int n,
-                                             int lane, Taken taken) {
+  __device__ __forceinline__ void accumulate(const unsigned char *values, const __half *scales,
+                                             const float (&p)[4], int n, int lane, Taken taken) {
+    if constexpr (kQ8)
+      accumulate_q8(values, scales, p, n, lane, taken);
+    else
+      accumulate_halves(values, p, n, lane, taken);
+  }
+
+  template <class Taken>
+  __device__ __forceinline__ void accumulate_halves(const unsigned char *values, const float (&p)[4], int n,
+                                                    int lane, Taken taken) {
     const int g = lane >> 2, t = lane & 3, odd = t & 1;
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
@@ -130,6 +214,78 @@ template <int kDim> struct OnlineSoftmax {
     }
   }
 
+  /* The scales of values `key` (even) and key + 1; from n on 0. */
+  static __device__ __forceinline__ __half2 scales_of_pair(const __half *scales, int key, int n) {
+    const uint32_t pair = *(const uint32_t *)(scales + key), valid = key + 1 < n ? pair
+                                                                     : key < n   ? pair & 0xffffu
+                                                                                 : 0;
+    return *(const __half2 *)&valid;
+  }
+
+  /* Scales from n on may be anything: zeros take their place. Odd lanes t load in another order. */
+  template <class Taken>
+  __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
+                                                const float (&p)[4], int n, int lane, Taken taken) {
+    const int g = lane >> 2, t = lane & 3, odd = t & 1;
+    const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
+                   high = transpose_matrix(pack_half2(p[2], p[3]));
+    const Scale8 scale[2] = {Scale8(scales_of_pair(scales, 2 * t, n)),
+                             Scale8(scales_of_pair(scales, 2 * t + 8, n))};
+    constexpr int kRuns = kDim / 64; /* of 64 dimensions */
+    uint2 value[4][kRuns];
+    compiler_fence();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int key = 2 * t + (kRuns == 1 ? (i & 1) ^ odd : i & 1) + (i & 2) * 4;
+#pragma unroll
+      for (int run = 0; run < kRuns; run++)
+        value[i][run] = *(const uint2 *)(values + key * kRow + (kRuns == 2 ? run ^ odd : run) * 64 + 8 * g);
+      if constexpr (kRuns == 2) swap_if(odd, value[i][0], value[i][1]);
+      if (kRuns == 1 && i % 2) swap_if(odd, value[i - 1][0], value[i][0]);
+    }
+    taken();
+#pragma unroll
+    for (int j = 0; j < kTiles; j++) { /* bytes 2 j and 2 j + 1 of the eight */
+      uint32_t a[4];
+#pragma unroll
+      for (int h = 0; h < 2; h++) { /* of two keys */
+        const uint2 &one = value[2 * h][j / 4], &two = value[2 * h + 1][j / 4];
+        const uint32_t first = j % 4 / 2 ? one.y : one.x, second = j % 4 / 2 ? two.y : two.x;
+        const uint32_t bytes =
+            unsigned_bytes(j % 2 ? prmt<0x7362>(first, second) : prmt<0x5140>(first, second));
+        a[2 * h] = scaled_halves<false>(bytes, scale[h]), a[2 * h + 1] = scaled_halves<true>(bytes, scale[h]);
+      }
+      mma_f16_m16n8k16(o[j], a, low, high);
+    }
+  }
+
+  __device__ __forceinline__ void store_values(const States &to, int query, int c, float over, int g) const {
+    uint2 v[2][kDim / 64]; /* four dimensions each */
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int i = 0; i < kDim / 64; i++)
+        v[h][i] = make_uint2(pack_half2(o[4 * i][2 * h + c] * over, o[4 * i + 1][2 * h + c] * over),
+                             pack_half2(o[4 * i + 2][2 * h + c] * over, o[4 * i + 3][2 * h + c] * over));
+    uint4 *at = (uint4 *)(to.values + query * kDim + kDim / 8 * g);
+    if constexpr (kDim == 64)
+      at[0] = make_uint4(v[0][0].x, v[0][0].y, v[1][0].x, v[1][0].y);
+    else
+#pragma unroll
+      for (int h = 0; h < 2; h++) at[h] = make_uint4(v[h][0].x, v[h][0].y, v[h][1].x, v[h][1].y);
+  }
+
+  __device__ __forceinline__ void store_values_q8(const States &to, int query, int c, float over,
+                                                  int g) const {
+#pragma unroll
+    for (int run = 0; run < kDim / 64; run++) {
+      uint32_t two[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) two[j] = pack_half2(o[run * 4 + j][c] * over, o[run * 4 + j][2 + c] * over);
+      *(uint4 *)(to.values + query * kDim + run * 64 + 8 * g) = make_uint4(two[0], two[1], two[2], two[3]);
+    }
+  }
+
   /* Stores the result as state `state` of so many queries; this warp has the first `mine`. */
   __device__ __forceinline__ void store(const States &to, int state, int queries, int mine, int lane) const {
     const int g = lane >> 2, t = lane & 3;
@@ -139,19 +295,10 @@ template <int kDim> struct OnlineSoftmax {
       const int head = 2 * t + c;
       if (head >= mine) continue;
       const float over = total > 0 ? __fdividef(1, total) : 0;
-      uint2 v[2][kDim / 64]; /* four dimensions each */
-#pragma unroll
-      for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int i = 0; i < kDim / 64; i++)
-          v[h][i] = make_uint2(pack_half2(o[4 * i][2 * h + c] * over, o[4 * i + 1][2 * h + c] * over),
-                               pack_half2(o[4 * i + 2][2 * h + c] * over, o[4 * i + 3][2 * h + c] * over));
-      uint4 *at = (uint4 *)(to.values + (state * queries + head) * kDim + kDim / 8 * g);
-      if constexpr (kDim == 64)
-        at[0] = make_uint4(v[0][0].x, v[0][0].y, v[1][0].x, v[1][0].y);
+      if constexpr (kQ8)
+        store_values_q8(to, state * queries + head, c, over, g);
       else
-#pragma unroll
-        for (int h = 0; h < 2; h++) at[h] = make_uint4(v[h][0].x, v[h][0].y, v[h][1].x, v[h][1].y);
+        store_values(to, state * queries + head, c, over, g);
       if (g == 0) to.weights[state * queries + head] = make_float2(maximum[c], total);
     }
   }

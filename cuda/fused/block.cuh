@@ -5,6 +5,8 @@
  * (StepDebug). */
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/fused/step.h"
 #include "cuda/linear/quantise.cuh"
 #include "cuda/ops/elementwise.cuh"
@@ -141,13 +143,15 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
 /* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
- * heads of kHeadDim. kShared: several GPUs share each layer. */
-template <int kGroup, int kHeadDim, bool kWithExperts = false, bool kWithTaps = false, bool kShared = false>
+ * heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared: several GPUs share each layer. */
+template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool kWithTaps = false,
+          bool kShared = false>
 struct Form {
   static constexpr bool kIsShared = kShared;
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
+  static constexpr bool kQ8 = kInQ8;
   static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
   static constexpr bool kTaps = kWithTaps;       /* copies the residual stream after some layers */
 };
@@ -159,6 +163,9 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps;
   static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
+  static constexpr bool kQ8 = TheForm::kQ8;
+  static constexpr int kKeys = kQ8 ? STEP_KEYS_Q8 : STEP_KEYS; /* positions in a stage of the cache */
+  using CacheNumber = std::conditional_t<kQ8, int8_t, __half>;
   unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
   const Args &args;
   const StepPlan &plan;
@@ -315,8 +322,8 @@ __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepSh
 }
 
 /* The number of this block's stages of keys: stages rank, rank + 8, ... of the cache. */
-__device__ __forceinline__ int key_stages(int pos, int rank) {
-  return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
+template <class B> __device__ __forceinline__ int key_stages(const B &b, int pos) {
+  return ((pos + B::kKeys - 1) / B::kKeys - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
 
 /* A block multiplies the stages of lm_head from this one up to the next block's first. */

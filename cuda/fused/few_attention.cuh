@@ -30,30 +30,33 @@ template <class B> __device__ __forceinline__ States block_states(const B &b) {
 
 /* Attends to this block's keys. Returns how many states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
-  constexpr int kDim = B::kDim, kRow = kDim * sizeof(__half);
+  using Softmax = OnlineSoftmax<B::kDim, B::kQ8>;
+  constexpr int kDim = B::kDim, kKeys = B::kKeys, kRow = Softmax::kRow;
   const StepPlan &p = b.plan;
-  const int pos = b.vars().pos, stages = key_stages(pos, b.rank()), sets = min(STEP_WARPGROUPS, stages);
-  /* A member of a set has one column of queries, and all keys of a stage or half of them. */
+  const int pos = b.vars().pos, stages = key_stages(b, pos), sets = min(STEP_WARPGROUPS, stages);
+  /* A member of a set has one column of queries, and all keys of a stage or every second 16 of them. */
   const int log_members = log_2(p.members), log_columns = log_2(p.columns);
   const int members = p.members, set = b.warp() >> log_members, member = b.warp() & (members - 1);
   const int column = member & (p.columns - 1), half = member >> log_columns, halves = members >> log_columns;
   if (set < sets) {
-    OnlineSoftmax<kDim> softmax;
+    Softmax softmax;
     softmax.reset();
     RingCursor cursor = b.next();
     cursor.move(set, p.n_slots);
 #pragma unroll 1
     for (int i = set; i < stages; i += STEP_WARPGROUPS) {
-      const int first = (b.rank() + i * STEP_BLOCKS) * STEP_KEYS;
+      const int first = (b.rank() + i * STEP_BLOCKS) * kKeys;
       b.wait_for_stage(cursor);
-      const unsigned char *keys = b.stage(cursor);
+      const unsigned char *stage = b.stage(cursor);
 #pragma unroll 1
-      for (int key0 = half * 16; key0 < min((int)STEP_KEYS, pos - first); key0 += halves * 16) {
+      for (int key0 = half * 16; key0 < min(kKeys, pos - first); key0 += halves * 16) {
         const int n = min(16, pos - first - key0);
         float s[4], weights[4];
-        softmax.score(b.heads() + column * 8 * kDim, keys + key0 * kRow, s, opaque(b.lane()));
+        softmax.score(b.heads() + column * 8 * kDim, stage + key0 * kRow,
+                      Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
-        softmax.accumulate(keys + (STEP_KEYS + key0) * kRow, weights, n, opaque(b.lane()), [] {});
+        softmax.accumulate(stage + (kKeys + key0) * kRow, Softmax::scales_of_values(stage, key0), weights, n,
+                           opaque(b.lane()), [] {});
       }
       __syncwarp();
       if (b.lane() < STEP_WARPGROUP_WARPS >> log_members) barrier_arrive(&b.barriers().empty[cursor.slot]);

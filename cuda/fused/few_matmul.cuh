@@ -281,6 +281,33 @@ template <int kDim> __device__ __forceinline__ float inverse_of_head(const float
   return inverse_of_squares<kDim>(squares, eps);
 }
 
+/* The numbers k, k + 8, k + 1 and k + 9 of a new key or value in 8 bits; four lanes have 16. */
+struct Four8 {
+  int8_t q[4];
+  __half scale;
+};
+
+/* Rounds v to what the cache holds. */
+template <class B> __device__ __forceinline__ Four8 round_q8(float (&v)[4], bool is_key) {
+  uint32_t size = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) size = max(size, __float_as_uint(fabsf(v[i])));
+  size = largest_size<KEY_SCALE_DIMS / 4>(size);
+  const uint32_t of_all = largest_size<B::kDim / 4>(size);
+  Four8 f;
+  f.scale = scale_of_largest(is_key ? size : of_all);
+#pragma unroll
+  for (int i = 0; i < 4; i++) f.q[i] = to_q8(v[i], f.scale), v[i] = from_q8(f.q[i], f.scale);
+  return f;
+}
+
+/* to: number k in the cache. */
+__device__ __forceinline__ void store_q8(const Four8 &f, bool is_key, int8_t *to, __half *scales, int k) {
+  *(uint16_t *)to = (uint16_t)((uint8_t)f.q[0] | (uint8_t)f.q[2] << 8);
+  *(uint16_t *)(to + 8) = (uint16_t)((uint8_t)f.q[1] | (uint8_t)f.q[3] << 8);
+  if (is_key ? k % KEY_SCALE_DIMS == 0 : k == 0) scales[is_key ? k / KEY_SCALE_DIMS : 0] = f.scale;
+}
+
 /* Makes the packs of heads of this block's token from their chunks, one warp each, and sends them to the
  * cluster; a new key or value goes to the cache, too. A lane has outputs k, k + 8, k + 1, k + 9. */
 template <class B> __device__ __forceinline__ void make_heads(const B &b) {
@@ -320,6 +347,8 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
       v[i] = turns ? turned : v[i];
     }
   }
+  Four8 small = {};
+  if (B::kQ8 && pack >= b.plan.packs) small = round_q8<B>(v, head == heads);
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
   const int to =
       kDim == 64 ? heads + (lane >> 3 & 1) : head; /* of keys and values: the one of the lane's run */
@@ -328,8 +357,14 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
             : to == heads       ? b.new_keys() + token * kDim
                                 : b.new_values() + token * kDim - (kDim == 64 ? kDim : 0));
   if (head < heads || token >= c.n_tokens) return;
-  __half *cache = (__half *)(head == heads ? c.k : c.v) + k + b.cache_row(b.vars().pos + token) * kDim;
-  *(uint32_t *)cache = near, *(uint32_t *)(cache + 8) = far;
+  const size_t row = b.cache_row(b.vars().pos + token);
+  const bool is_key = head == heads;
+  typename B::CacheNumber *cache = (typename B::CacheNumber *)(is_key ? c.k : c.v) + k + row * kDim;
+  if constexpr (B::kQ8)
+    store_q8(small, is_key, cache,
+             (__half *)(is_key ? c.k_scales : c.v_scales) + row * (is_key ? key_scales(kDim) : 1), k);
+  else
+    *(uint32_t *)cache = near, *(uint32_t *)(cache + 8) = far;
 }
 
 /* The last warp's work through all layers: makes the gated product of this block's token and sends it to

@@ -72,21 +72,27 @@ template <class TheForm, bool kDebug = false> static Kernel kernel_of(int tokens
   }
 }
 
-template <int kHeadDim> static Kernel kernel_of_heads(int group, int tokens) {
+template <int kHeadDim, bool kQ8> static Kernel kernel_of_heads(int group, int tokens) {
   switch (group) {
-  case STEP_FP4_GROUP: return kernel_of<Form<STEP_FP4_GROUP, kHeadDim>>(tokens);
-  case 32: return kernel_of<Form<32, kHeadDim>>(tokens);
-  case 64: return kernel_of<Form<64, kHeadDim>>(tokens);
-  default: return kernel_of<Form<128, kHeadDim>>(tokens);
+  case STEP_FP4_GROUP: return kernel_of<Form<STEP_FP4_GROUP, kHeadDim, kQ8>>(tokens);
+  case 32: return kernel_of<Form<32, kHeadDim, kQ8>>(tokens);
+  case 64: return kernel_of<Form<64, kHeadDim, kQ8>>(tokens);
+  default: return kernel_of<Form<128, kHeadDim, kQ8>>(tokens);
   }
+}
+
+template <bool kQ8> static Kernel kernel_of_cache(const StepShape &shape, int tokens) {
+  return shape.head_dim == 64 ? kernel_of_heads<64, kQ8>(shape.group, tokens)
+                              : kernel_of_heads<128, kQ8>(shape.group, tokens);
 }
 
 /* Each kernel takes nvcc six seconds, so only one form has kernels for debugging, and one those with taps. */
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps) {
-  if (taps) return kernel_of<Form<STEP_GROUP, 128, false, true>>(tokens);
-  if (shape.head_dim == 64) return kernel_of_heads<64>(shape.group, tokens);
-  if (debug && shape.group == STEP_GROUP) return kernel_of<Form<128, 128>, true>(tokens);
-  return kernel_of_heads<128>(shape.group, tokens);
+  if (taps) return kernel_of<Form<STEP_GROUP, 128, false, false, true>>(tokens);
+  if (debug && shape.group == STEP_GROUP && shape.head_dim == 128 && !shape.q8)
+    return kernel_of<Form<128, 128, false>, true>(tokens);
+  if (!shape.q8) return kernel_of_cache<false>(shape, tokens);
+  return kernel_of_cache<true>(shape, tokens);
 }
 
 } // namespace step

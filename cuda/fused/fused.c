@@ -11,11 +11,12 @@ struct FusedStep {
   void *memory[STEP_KERNELS];
 };
 
-static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Error *err) {
+static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPlan *plan, Error *err) {
   StepShape shape = step_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   shape.group = step_group(loaded->model);
   shape.vocab_size = loaded->model->head.n_out; /* of one of several GPUs a part */
+  shape.q8 = kv == KV_Q8;
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
   if (loaded->kernel)
@@ -31,12 +32,12 @@ static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Er
 
 Status fused_check(const BackendModel *loaded, Error *err) {
   StepPlan plan;
-  return plan_of(loaded, 1, &plan, err);
+  return plan_of(loaded, KV_F16, 1, &plan, err);
 }
 
 bool fused_preferred(const BackendModel *loaded) {
   StepPlan plan;
-  if (!step_measured(loaded->gpu) || plan_of(loaded, 1, &plan, NULL) != STATUS_OK) return false;
+  if (!step_measured(loaded->gpu) || plan_of(loaded, KV_F16, 1, &plan, NULL) != STATUS_OK) return false;
   /* Only clusters with a KV head attend: 4 of 15 is the least that was measured (Qwen2.5-7B, at 512). */
   return 4 * plan.shape.n_kv_heads >= plan.shape.n_clusters;
 }
@@ -80,19 +81,20 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
 }
 
 /* False where separate kernels have to keep the taps. */
-static bool keeps_taps(const BackendModel *loaded) {
+static bool keeps_taps(const BackendModel *loaded, KvType kv) {
   StepPlan plan;
-  return plan_of(loaded, 1, &plan, NULL) == STATUS_OK && step_keeps_taps(&plan.shape);
+  return plan_of(loaded, kv, 1, &plan, NULL) == STATUS_OK && step_keeps_taps(&plan.shape);
 }
 
 Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **out,
                   Error *err) {
   *out = NULL;
-  if (options->kv != KV_F16)
-    return error_set(err, STATUS_USAGE, "one kernel a step: keys and values have to be fp16");
-  if (options->taps.n > 0 && !keeps_taps(loaded)) {
+  if (options->kv == KV_F32)
+    return error_set(err, STATUS_USAGE, "one kernel a step: keys and values have to be fp16 or q8");
+  if (options->taps.n > 0 && !keeps_taps(loaded, options->kv)) {
     if (loaded->decode_step != DECODE_FUSED) return STATUS_OK;
-    return error_set(err, STATUS_USAGE, "one kernel a step: drafters want groups and heads of 128");
+    return error_set(err, STATUS_USAGE,
+                     "one kernel a step: drafters want groups and heads of 128 and --kv f16");
   }
   StepTaps to = {.rows = taps, .n = options->taps.n};
   for (int i = 0; i < to.n; i++) to.layers |= UINT64_C(1) << options->taps.layers[i];
@@ -101,8 +103,9 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
   Status status = STATUS_OK;
   for (int i = 0; i < STEP_KERNELS && !status && options->max_chunk > 1 << i >> 1; i++) {
     StepPlan plan;
-    status = plan_of(loaded, 1 << i, &plan, i == 0 ? err : NULL);
-    if (status && i > 0)
+    const bool wanted = i == 0 && loaded->decode_step == DECODE_FUSED;
+    status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
+    if (status && !wanted)
       status = STATUS_OK;
     else if (!status)
       status = open_kernel(loaded, &plan, to, &f->memory[i], &f->steps[i], err);

@@ -2,8 +2,8 @@
  *
  *   a[h] = softmax(scale q[h] k) v,  h < heads_per_kv, over the `pos` positions in the cache and the new one
  *
- * Each block has all queries. Stages of 32 positions go to the blocks in turn, stage i to rank i % 8, and
- * in a block to pairs of warps in turn, 16 keys a warp (attend.cuh).
+ * Each block has all queries. Stages of kKeys positions go to the blocks in turn, stage i to rank i % 8, and
+ * in a block to four sets of warps in turn, 16 keys a warp (attend.cuh).
  *
  * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
  * where each block merges the eight. The last block takes the new key and value as one more warp's
@@ -17,7 +17,7 @@
 
 namespace step::one {
 
-constexpr int kHeads = STEP_MAX_SHARED_HEADS, kWarpPairs = STEP_WARP_PAIRS;
+constexpr int kHeads = STEP_MAX_SHARED_HEADS, kKeySets = STEP_KEY_SETS;
 constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has the new one */
 
 template <class B> __device__ __forceinline__ States warp_states(const B &b) {
@@ -88,6 +88,25 @@ __device__ __forceinline__ void norm_heads(const B &b, float (&v)[4], const floa
   }
 }
 
+/* Rounds the new key, value or both of a pack to what the cache in 8 bits holds; one block stores them there.
+ */
+template <class B> __device__ __forceinline__ void append_q8(const B &b, int pack, float (&v)[4]) {
+  constexpr int kDim = B::kDim, kOwn = kDim / 32;
+  const StepCall &c = b.args.call;
+  const size_t row = b.cache_row(b.vars().pos);
+#pragma unroll
+  for (int i = 0; i < B::kPackHeads; i++) {
+    const bool is_key = kDim == 128 ? pack == b.plan.packs : i == 0;
+    float own[kOwn];
+#pragma unroll
+    for (int j = 0; j < kOwn; j++) own[j] = v[i * kOwn + j];
+    store_q8(own, kDim, is_key, b.rank() == kAppender, (int8_t *)(is_key ? c.k : c.v) + row * kDim,
+             (__half *)(is_key ? c.k_scales : c.v_scales) + row * (is_key ? key_scales(kDim) : 1), b.lane());
+#pragma unroll
+    for (int j = 0; j < kOwn; j++) v[i * kOwn + j] = own[j];
+  }
+}
+
 /* Norm and rope of the cluster's heads, one warp a pack. Queries, new key and new value go to shared
  * memory as halves, key and value also to the cache. */
 template <class B> __device__ __forceinline__ void make_head(const B &b, const HeadFactors &f) {
@@ -114,10 +133,11 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
     v[2] = value[0], v[3] = value[1];
   }
   const bool is_query = pack < p.packs;
+  if (B::kQ8 && !is_query) append_q8(b, pack, v);
   __half *to = b.heads() + (is_query ? 0 : kHeads * kDim - p.packs * STEP_PACK) + pack * STEP_PACK + lane;
 #pragma unroll
   for (int i = 0; i < 4; i++) to[32 * i] = __float2half_rn(v[i]);
-  if (is_query || b.rank() != kAppender) return;
+  if (B::kQ8 || is_query || b.rank() != kAppender) return;
   const StepCall &c = b.args.call;
   const size_t at = lane + b.cache_row(b.vars().pos) * kDim;
 #pragma unroll
@@ -149,38 +169,43 @@ template <class B> __device__ __forceinline__ void attend_new(const B &b, int st
 
 /* Attends to this block's keys. Returns how many states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
-  constexpr int kRow = B::kDim * sizeof(__half);
+  using Softmax = OnlineSoftmax<B::kDim, B::kQ8>;
+  constexpr int kKeys = B::kKeys, kRow = Softmax::kRow, kStageWarps = kKeys / 16,
+                kArrivals = STEP_WARPGROUP_WARPS / kStageWarps, kLogWarps = kStageWarps == 4 ? 2 : 1;
   const StepPlan &p = b.plan;
-  /* The warp's first key; the other half of the stage is for the other warp of the pair. */
-  int first = (b.rank() + (b.warp() >> 1) * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16;
-  if (b.warp() < 2 * kWarpPairs && (first & -STEP_KEYS) < b.vars().pos) {
-    OnlineSoftmax<B::kDim> softmax;
+  /* The warp's first key; the others of the stage are for the other warps of the set. */
+  int first =
+      (b.rank() + (b.warp() >> kLogWarps) * STEP_BLOCKS) * kKeys + (b.warp() & (kStageWarps - 1)) * 16;
+  if (b.warp() < kStageWarps * kKeySets && (first & -kKeys) < b.vars().pos) {
+    Softmax softmax;
     softmax.reset();
     RingCursor cursor = b.next();
-    cursor.move(b.warp() >> 1, p.n_slots);
+    cursor.move(b.warp() >> kLogWarps, p.n_slots);
 #pragma unroll 1
-    for (; (first & -STEP_KEYS) < b.vars().pos; first += kWarpPairs * STEP_BLOCKS * STEP_KEYS) {
+    for (; (first & -kKeys) < b.vars().pos; first += kKeySets * STEP_BLOCKS * kKeys) {
       const int n = min(16, b.vars().pos - first);
       b.wait_for_stage(cursor);
-      const unsigned char *keys = b.stage(cursor) + (b.warp() & 1) * 16 * kRow;
-      const uint32_t empty = b.empty_at(cursor); /* two arrivals a warp: it expects four */
+      const int key0 = (b.warp() & (kStageWarps - 1)) * 16;
+      const unsigned char *stage = b.stage(cursor), *keys = stage + key0 * kRow;
+      const uint32_t empty = b.empty_at(cursor); /* it expects four arrivals */
       if (n > 0) {
         float s[4], weights[4];
-        softmax.score(b.heads(), keys, s, opaque(b.lane()));
+        softmax.score(b.heads(), keys, Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
-        softmax.accumulate(keys + STEP_KEYS * kRow, weights, n, opaque(b.lane()), [&] {
-          __syncwarp();
-          if (b.lane() < 2) barrier_arrive(empty);
-        });
-      } else if (b.lane() < 2) {
+        softmax.accumulate(keys + kKeys * kRow, Softmax::scales_of_values(stage, key0), weights, n,
+                           opaque(b.lane()), [&] {
+                             __syncwarp();
+                             if (b.lane() < kArrivals) barrier_arrive(empty);
+                           });
+      } else if (b.lane() < kArrivals) {
         barrier_arrive(empty);
       }
-      cursor.move(kWarpPairs, p.n_slots);
+      cursor.move(kKeySets, p.n_slots);
     }
     softmax.store(warp_states(b), b.warp(), p.heads_per_kv, p.heads_per_kv, b.lane());
   }
   b.advance(b.vars().keys_run);
-  const int n_states = 2 * min(kWarpPairs, key_stages(b.vars().pos, b.rank()));
+  const int n_states = kStageWarps * min(kKeySets, key_stages(b, b.vars().pos));
   if (b.rank() != kAppender) return n_states;
   if (b.warp() == STEP_WARPS - 1) attend_new(b, n_states);
   return n_states + 1;

@@ -88,42 +88,47 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
-/* Each kernel takes nvcc seconds, so forms with heads of 64 and those with taps have none for debugging, and
- * heads of 64 none for several GPUs. */
+/* Each kernel takes nvcc seconds, so forms with heads of 64, a cache in 8 bits or taps have none for
+ * debugging, and heads of 64 and caches in 8 bits none for several GPUs. */
 template <class TheForm> static Kernel kernel_of_form(bool debug) {
-  if constexpr (TheForm::kDim == 128)
+  if constexpr (TheForm::kDim == 128 && !TheForm::kQ8)
     if (debug) return kernel<one::Block<true, TheForm>>;
   return kernel<one::Block<false, TheForm>>;
 }
 
-template <int kGroup, int kHeadDim> static Kernel kernel_of(int n_gpus, bool debug) {
-  if constexpr (kHeadDim == 128)
-    if (n_gpus > 1) return kernel<one::Block<false, Form<kGroup, kHeadDim, false, false, true>>>;
-  return kernel_of_form<Form<kGroup, kHeadDim>>(debug);
+template <int kGroup, int kHeadDim, bool kQ8> static Kernel kernel_of(int n_gpus, bool debug) {
+  if constexpr (kHeadDim == 128 && !kQ8)
+    if (n_gpus > 1) return kernel<one::Block<false, Form<kGroup, kHeadDim, kQ8, false, false, true>>>;
+  return kernel_of_form<Form<kGroup, kHeadDim, kQ8>>(debug);
 }
 
-template <int kHeadDim> static Kernel kernel_of_heads(const StepShape &shape, bool debug) {
+template <int kHeadDim, bool kQ8> static Kernel kernel_of_heads(const StepShape &shape, bool debug) {
   switch (shape.group) {
-  case STEP_FP4_GROUP: return kernel_of<STEP_FP4_GROUP, kHeadDim>(shape.n_gpus, debug);
-  case 32: return kernel_of<32, kHeadDim>(shape.n_gpus, debug);
-  case 64: return kernel_of<64, kHeadDim>(shape.n_gpus, debug);
-  default: return kernel_of<128, kHeadDim>(shape.n_gpus, debug);
+  case STEP_FP4_GROUP: return kernel_of<STEP_FP4_GROUP, kHeadDim, kQ8>(shape.n_gpus, debug);
+  case 32: return kernel_of<32, kHeadDim, kQ8>(shape.n_gpus, debug);
+  case 64: return kernel_of<64, kHeadDim, kQ8>(shape.n_gpus, debug);
+  default: return kernel_of<128, kHeadDim, kQ8>(shape.n_gpus, debug);
   }
 }
 
 /* Experts in groups of 32, 64 or 128, with heads of 128. */
-static Kernel kernel_of_experts(int group, bool debug) {
+template <bool kQ8> static Kernel kernel_of_experts(int group, bool debug) {
   switch (group) {
-  case 32: return kernel_of_form<Form<32, 128, true>>(debug);
-  case 64: return kernel_of_form<Form<64, 128, true>>(debug);
-  default: return kernel_of_form<Form<128, 128, true>>(debug);
+  case 32: return kernel_of_form<Form<32, 128, kQ8, true>>(debug);
+  case 64: return kernel_of_form<Form<64, 128, kQ8, true>>(debug);
+  default: return kernel_of_form<Form<128, 128, kQ8, true>>(debug);
   }
 }
 
+template <bool kQ8> static Kernel kernel_of_cache(const StepShape &shape, bool debug) {
+  if (shape.n_experts > 0) return kernel_of_experts<kQ8>(shape.group, debug);
+  return shape.head_dim == 64 ? kernel_of_heads<64, kQ8>(shape, debug)
+                              : kernel_of_heads<128, kQ8>(shape, debug);
+}
+
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps) {
-  if (taps) return kernel<one::Block<false, Form<STEP_GROUP, 128, false, true>>>;
-  if (shape.n_experts > 0) return kernel_of_experts(shape.group, debug);
-  return shape.head_dim == 64 ? kernel_of_heads<64>(shape, debug) : kernel_of_heads<128>(shape, debug);
+  if (taps) return kernel<one::Block<false, Form<STEP_GROUP, 128, false, false, true>>>;
+  return shape.q8 ? kernel_of_cache<true>(shape, debug) : kernel_of_cache<false>(shape, debug);
 }
 
 } // namespace step

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cuda/ptx/ceil_div.h"
+#include "engine/backend.h"
 
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
@@ -25,7 +26,8 @@ static int state_bytes(const StepShape *s) {
   return s->head_dim * 2 + 8;
 }
 static int keys_bytes(const StepShape *s) {
-  return STEP_KEYS * s->head_dim * 2 * 2;
+  const KvType kv = s->q8 ? KV_Q8 : KV_F16;
+  return step_keys(s->q8) * (int)(kv_key_bytes(kv, s->head_dim) + kv_value_bytes(kv, s->head_dim));
 }
 
 static int larger(int a, int b) {
@@ -85,7 +87,7 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   plan->stage_bytes = step_stage_bytes(plan->full, parts);
   plan->lm_head_rows = larger(1, 16384 / (s->hidden * 2));
   if (plan->lm_head_rows > STEP_LM_HEAD_ROWS) plan->lm_head_rows = STEP_LM_HEAD_ROWS;
-  plan->states = 2 * STEP_WARP_PAIRS + 1;
+  plan->states = STEP_KEY_SETS * (step_keys(s->q8) / 16) + 1;
 
   int slot = larger(keys_bytes(s), plan->lm_head_rows * s->hidden * 2), stages = 0;
   slot = larger(slot, larger(plan->stage_bytes, step_stage_bytes(plan->o, parts)));
@@ -199,7 +201,7 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP,
        "group size"},
       {s->head_dim != 64 && s->head_dim != 128, "size of heads"},
-      {s->n_gpus > 1 && (tokens > 1 || s->head_dim != 128 || s->n_experts > 0), "number of GPUs"},
+      {s->n_gpus > 1 && (tokens > 1 || s->head_dim != 128 || s->n_experts > 0 || s->q8), "number of GPUs"},
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
       {s->intermediate % (2 * STEP_GROUP) != 0, "intermediate size"},

@@ -13,7 +13,7 @@
  * the gated product. Cluster c < n_kv_heads has KV head c and its query
  * heads; the FFN blocks are divided among all clusters. A block streams stages through a ring of slots in
  * shared memory: a stage is `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their
- * values, or a few rows of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
+ * values (64 in 8 bits), or a few rows of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
  *
  * The kernels of up to 2, 4 and 8 tokens divide heads and FFN blocks among clusters in the same way. Each
  * block owns some groups of 128 columns of hidden (20 groups: two or three a block), and only this block
@@ -58,12 +58,13 @@ enum {
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
   STEP_MAX_SPLITS = 8,
-  STEP_WARP_PAIRS = 4,    /* pairs of warps that attend, each pair to its own stage of keys */
+  STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 a warp */
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
   STEP_SUM_BUFFERS = 3,   /* buffers of the all-reduce: allreduce.cuh */
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
+  STEP_KEYS_Q8 = 64,         /* of one in 8 bits, which makes as many bytes */
   STEP_MAX_HIDDEN = 6144,
   STEP_MAX_EXPERTS = 128, /* four threads compare each with the others */
   STEP_MAX_CHOSEN = 16,
@@ -111,6 +112,7 @@ typedef struct {
   int max_slots;           /* at most so many slots in the ring; 0: as many as fit */
   int n_experts, n_chosen; /* 0: dense; else `intermediate` is that of all chosen experts together */
   int n_gpus;              /* > 1: they share each layer, and these are the sizes of one's part */
+  bool q8;                 /* the KV cache is KV_Q8; else fp16 */
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_token.cu and few_tokens.cu say which areas overlap. Each
@@ -195,6 +197,11 @@ STEP_BOTH static inline int step_parts(const StepShape *s) {
 /* Scales of STEP_GROUP inputs of x: one a part, but with FP4 one for all of them. */
 STEP_BOTH static inline int step_x_scales(int parts) {
   return parts == STEP_FP4_PARTS ? 1 : parts;
+}
+
+/* Positions in a stage of the KV cache. */
+STEP_BOTH static inline int step_keys(bool q8) {
+  return q8 ? STEP_KEYS_Q8 : STEP_KEYS;
 }
 
 /* Packs of a cluster's queries, and of its key and value. */

@@ -25,7 +25,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
   if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
   if (threadIdx.x == MATRICES) {
     vars.pos = *c.pos, vars.loaded = 0;
-    vars.keys_run = run_of(key_stages(vars.pos, b.rank()), b.plan.n_slots);
+    vars.keys_run = run_of(key_stages(b, vars.pos), b.plan.n_slots);
   }
   for (int i = threadIdx.x; i < b.plan.columns * 8 * B::kDim; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */

@@ -21,7 +21,7 @@ static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps) {
 
 bool step_keeps_taps(const StepShape *s) {
   return s->group == STEP_GROUP && s->head_dim == 128 && s->n_experts == 0 && s->n_gpus <= 1 &&
-         s->n_layers <= 64;
+         s->n_layers <= 64 && !s->q8;
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
@@ -170,7 +170,7 @@ static void set_model(Args *a, const StepModel *m) {
  * distinguishes its present phase only from the previous one, so the previous stage in that slot must
  * have been loaded by then. */
 static void set_in_flight(Args *a, const StepModel *m) {
-  static_assert((int)STEP_WARP_PAIRS <= (int)STEP_WARPGROUPS, "pairs that attend are no further apart");
+  static_assert((int)STEP_KEY_SETS <= (int)STEP_WARPGROUPS, "sets that attend are no further apart");
   const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, stages = bytes / a->plan.stage_bytes;
   a->most_in_flight = a->plan.n_slots - STEP_WARPGROUPS;
   a->in_flight = stages < 1 ? 1 : stages > a->most_in_flight ? a->most_in_flight : stages;

@@ -45,11 +45,13 @@ typedef struct {
 typedef struct {
   const int *pos, *ids;   /* position of the first row; ids[n_rows] */
   const void *rope_table; /* float2 [n_rows][head_dim / 2] (ops_rope_table) */
-  void *k, *v;            /* fp16 [n_layers][n_kv_heads][n_ctx][head_dim] */
+  void *k, *v;            /* fp16, or int8 if the shape says so, [n_layers][n_kv_heads][n_ctx][head_dim] */
   int n_ctx;
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
+  /* With int8 fp16 [n_layers][n_kv_heads][n_ctx], of keys each kv_key_scales() of them; n_ctx % 64 is 0. */
+  void *k_scales, *v_scales;
 } StepCall;
 
 /* Clock marks within a layer, for profiling: each says what has just finished. */

@@ -2,14 +2,15 @@
  * order of use, through a ring of stages in shared memory.
  *
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
- * issue. One loads tiles, one scales, one zeros of weights; one keys, one values of the cache; the first
- * all of lm_head. A stage is full when all three warps have arrived and all bytes have come. The warps
- * wait only for free slots, and the first also for earlier stages: no more than `in_flight` are under
- * way, because the exchange between blocks and clusters queues after them. The ring fills while the
- * other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
- * (l2_prefetch.cuh). */
+ * issue. One loads tiles, one scales, one zeros of weights; one keys, one values of the cache, one the
+ * scales of both (8 bits); the first all of lm_head. A stage is full when all three warps have arrived and
+ * all bytes have come. The warps wait only for free slots, and the first also for earlier stages: no more
+ * than `in_flight` are under way, because the exchange between blocks and clusters queues after them. The
+ * ring fills while the other warps wait. In a step of one token a fourth warp then prefetches the next stages
+ * into L2 (l2_prefetch.cuh). */
 #pragma once
 
+#include "cuda/attention/q8.cuh"
 #include "cuda/fused/stages.cuh"
 
 namespace step {
@@ -97,14 +98,31 @@ template <class B, int kKind> struct Copier {
 
   /* Loads this block's keys and values: stages rank, rank + 8, ... of the cache. */
   __device__ __forceinline__ void keys(int pos) {
-    constexpr int kRow = B::kDim * sizeof(__half);
+    constexpr int kRow = B::kDim * sizeof(typename B::CacheNumber), kKeys = B::kKeys;
     const StepCall &c = b.args.call;
     const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + b.cache_row(0) * kRow;
 #pragma unroll 1
-    for (int key = b.rank() * STEP_KEYS; key < pos; key += STEP_BLOCKS * STEP_KEYS) {
-      const int bytes = min((int)STEP_KEYS, pos - key) * kRow;
-      stage(kKind * STEP_KEYS * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
+    for (int key = b.rank() * kKeys; key < pos; key += STEP_BLOCKS * kKeys) {
+      const int bytes = min(kKeys, pos - key) * kRow;
+      stage(kKind * kKeys * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
             kKind < ZEROS ? bytes : 0);
+    }
+  }
+
+  /* Loads the scales of this block's keys and values: those of keys by lane 0, of values by lane 1. Eight at
+   * a time, as copies are of 16 bytes: the last ones may be of positions that are not written yet. */
+  __device__ __forceinline__ void scales_of_keys(int pos) {
+    constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
+    const StepCall &c = b.args.call;
+    const bool is_key = b.lane() == 0;
+    const int row = is_key ? kPerKey * KV_SCALE_BYTES : KV_SCALE_BYTES,
+              to = 2 * kKeys * B::kDim + (is_key ? 0 : kKeys * kPerKey * KV_SCALE_BYTES);
+    const unsigned char *from =
+        (const unsigned char *)(is_key ? c.k_scales : c.v_scales) + b.cache_row(0) * row;
+#pragma unroll 1
+    for (int key = b.rank() * kKeys; key < pos; key += STEP_BLOCKS * kKeys) {
+      const int n = (min(kKeys, pos - key) + 7) & ~7;
+      stage(to, from + (size_t)key * row, n * row, b.lane() < 2, n * (kPerKey + 1) * KV_SCALE_BYTES);
     }
   }
 };
@@ -128,7 +146,12 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
       const int n = b.share(matrix).stages;
       if (B::kExperts && matrix == GATE_UP) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
       if (matrix >= GATE_UP || b.has_kv_head()) {
-        if (matrix == O) loader.keys(pos);
+        if (matrix == O) {
+          if constexpr (B::kQ8 && kKind == ZEROS)
+            loader.scales_of_keys(pos);
+          else
+            loader.keys(pos);
+        }
         loader.weights(at, n, b.share(matrix),
                        (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
       }

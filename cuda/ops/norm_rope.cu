@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/attention/cache_rows.cuh"
+#include "cuda/attention/q8.cuh"
 #include "cuda/ops/block_sum.cuh"
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/launch.cuh"
@@ -166,6 +167,8 @@ __device__ __forceinline__ float query_factor(const QkvHeads &a, int position) {
   return 1 + a.query_scale_beta * logf(1 + floorf((float)position / a.query_scale_step));
 }
 
+constexpr int kAppendWarps = 4; /* of a block */
+
 /* A warp takes kHeads heads of one token: heads 0 .. n_heads - 1 are queries, then come keys, then values;
  * kHeads > 1 divides the count of each. All its loads are under way at once. kMaxPairs: pairs of a lane, a
  * 64th of the longest head. */
@@ -216,8 +219,11 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   __half *to_query = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
   if (position < 0 && !is_query) return;
   T *to_cache = (T *)(is_value ? a.v_cache : a.k_cache);
-  if (!is_query)
-    to_cache += CacheRows(a.pages, row, a.n_kv_heads, kv_head, a.n_ctx).at(position) * a.head_dim;
+  size_t cache_row; /* of a key or value */
+  if (!is_query) {
+    cache_row = CacheRows(a.pages, row, a.n_kv_heads, kv_head, a.n_ctx).at(position);
+    to_cache += cache_row * a.head_dim;
+  }
 #pragma unroll
   for (int h = 0; h < kHeads; h++) {
     const auto normalise = [&] {
@@ -246,10 +252,24 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
         store(to + pair + pairs.high(pair), high[h][i]);
       }
     };
-    if (is_query)
+    if (is_query) {
       store_head(to_query + h * to_step);
-    else
+    } else if constexpr (sizeof(T) == 1) {
+      __shared__ float heads[kAppendWarps][64 * kMaxPairs];
+      const int n_scales = is_value ? 1 : key_scales(a.head_dim);
+      __half *scales =
+          (__half *)(is_value ? a.v_scales : a.k_scales) + (cache_row + (size_t)h * a.n_ctx) * n_scales;
+      store_head(heads[threadIdx.y]);
+      __syncwarp();
+      float x[2 * kMaxPairs];
+#pragma unroll
+      for (int i = 0; i < 2 * kMaxPairs; i++)
+        x[i] = lane + 32 * i < a.head_dim ? heads[threadIdx.y][lane + 32 * i] : 0;
+      store_q8(x, a.head_dim, !is_value, true, to_cache + h * to_step, scales, lane);
+      __syncwarp();
+    } else {
       store_head(to_cache + h * to_step);
+    }
   }
 }
 
@@ -363,7 +383,7 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 
 template <typename T, Pairing kPairing, int kMaxPairs, int kHeads>
 static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
-  const int warps = 4, groups = (heads->n_heads + 2 * heads->n_kv_heads) / kHeads;
+  const int warps = kAppendWarps, groups = (heads->n_heads + 2 * heads->n_kv_heads) / kHeads;
   return launch(qk_norm_rope_append_kernel<T, kPairing, kMaxPairs, kHeads>,
                 dim3((groups + warps - 1) / warps, n_tokens), dim3(32, warps), 0, stream, true, "rope", err,
                 *heads);
@@ -376,20 +396,26 @@ static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, E
   auto run = dim > 256   ? append_heads<T, kPairing, 8, 1>
              : dim > 128 ? append_heads<T, kPairing, 4, 1>
                          : append_heads<T, kPairing, 2, 1>;
-  if constexpr (sizeof(T) == sizeof(__half))
+  if constexpr (sizeof(T) <= sizeof(__half))
     if (n_tokens > 64 && heads->n_heads % 4 == 0 && heads->n_kv_heads % 4 == 0 && dim <= 256)
       run = dim > 128 ? append_heads<T, kPairing, 4, 2> : append_heads<T, kPairing, 2, 4>;
   return run(heads, n_tokens, stream, err);
 }
 
+template <typename T>
+static Status append_to(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
+  if (heads->neighbours) return append<T, kNeighbours>(heads, n_tokens, stream, err);
+  const bool whole = heads->rotary_dim == heads->head_dim;
+  return whole ? append<T, kWhole>(heads, n_tokens, stream, err)
+               : append<T, kPart>(heads, n_tokens, stream, err);
+}
+
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
-  const bool wide = heads->kv == KV_F32, whole = heads->rotary_dim == heads->head_dim;
-  auto kernel = wide ? append<float, kWhole> : append<__half, kWhole>;
-  if (heads->neighbours)
-    kernel = wide ? append<float, kNeighbours> : append<__half, kNeighbours>;
-  else if (!whole)
-    kernel = wide ? append<float, kPart> : append<__half, kPart>;
-  return kernel(heads, n_tokens, stream, err);
+  switch (heads->kv) {
+  case KV_F32: return append_to<float>(heads, n_tokens, stream, err);
+  case KV_Q8: return append_to<int8_t>(heads, n_tokens, stream, err);
+  default: return append_to<__half>(heads, n_tokens, stream, err);
+  }
 }
 
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err) {

@@ -91,6 +91,7 @@ typedef struct {
   int query_step; /* floats from a query to the next: head_dim, or more where gates are between */
   void *q;
   void *k_cache, *v_cache;
+  void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
   int rotary_dim;                           /* even, 0 .. head_dim: dimensions from it on are not rotated */
   bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
   bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights of q and k, and of v */

@@ -31,7 +31,7 @@ const Flag device_flags[] = {
     FLAG_INT("-t, --threads", "N", DeviceFlags, threads, 0, 4096,
              "CPU threads (default 0: all cores this process may use)"),
     FLAG_CHOICE("--kv", KV_WORDS, DeviceFlags, kv,
-                "how keys and values are kept (default f16); q8: CPU only, in 8 bits"),
+                "how keys and values are kept (default f16); q8: in 8 bits"),
     FLAG_CHOICE("--device", DEVICE_WORDS, DeviceFlags, device, "where to compute (default auto)"),
     FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
             "which GPU (default 0); many records also on several: 0,1,2 or all",
@@ -83,14 +83,6 @@ Status device_parse_size(const char *flag, const char *text, size_t *bytes, Erro
   *bytes = (size_t)all;
   return STATUS_OK;
 }
-
-#if AUK_CUDA
-/* Refuses flags that a GPU does not obey yet. */
-static Status check_on_gpu(const DeviceFlags *values, Error *err) {
-  if (values->kv != KV_Q8) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "--kv q8 is not supported on a GPU yet (--kv f16, or --device cpu)");
-}
-#endif
 
 /* --- which GPUs */
 
@@ -178,7 +170,7 @@ static Status read_flags(const DeviceFlags *values, GpuList *gpus, size_t *limit
   if (values->gpu_memory) TRY(device_parse_size("--gpu-memory", values->gpu_memory, limit, err));
 #if AUK_CUDA
   if (values->device == DEVICE_AUTO) return STATUS_OK;
-  return values->device == DEVICE_CPU ? check_on_cpu(values, false, err) : check_on_gpu(values, err);
+  return values->device == DEVICE_CPU ? check_on_cpu(values, false, err) : STATUS_OK;
 #else
   if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
@@ -221,7 +213,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   }
   if (use_gpus(device, &gpus, &reason) == STATUS_OK) {
     device->backend = &cuda_backend;
-    return check_on_gpu(values, err);
+    return STATUS_OK;
   }
   if (gpus.count > 1) return error_set(err, STATUS_FAILED, "%s", reason.text);
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);

@@ -40,7 +40,7 @@ static const Foreign other_flags[] = {
     {"--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"},
     {"-fa, --flash-attn, --no-mmap, --mlock, -b, --batch-size, -ub, --ubatch-size",
      "auk needs no such setting"},
-    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "--kv f16|f32 says how keys and values are kept"},
+    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "--kv f16|f32|q8 says how keys and values are kept"},
     {"-dev, -mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
     {"--reasoning, -rea", "--think and --no-think say it"},
     {"--show-timings, --timings", "-u shows them"},

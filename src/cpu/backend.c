@@ -254,9 +254,9 @@ static LayerCache take_cache(Arena *arena, LayerConfig layer, const StateOptions
   take(&head, product_of(places, (size_t)cache.v_width), item);
   const size_t n_scales = (size_t)kv_key_scales(options->kv, layer.head_dim) * KEY_BLOCK;
   cache.scales = head.used;
-  take(&head, product_of((places - 1) / KEY_BLOCK + 1, n_scales), sizeof(float));
+  take(&head, product_of((places - 1) / KEY_BLOCK + 1, n_scales), KV_SCALE_BYTES);
   cache.scales_bytes = head.used - cache.scales;
-  take(&head, n_scales ? places : 0, sizeof(float));
+  take(&head, n_scales ? places : 0, KV_SCALE_BYTES);
   cache.head_bytes = head.used;
   cache.heads = take(arena, (size_t)layer.n_kv_heads, cache.head_bytes);
   return cache;

@@ -94,8 +94,8 @@ typedef struct {
   int v_width;          /* head_dim rounded up to ALIGN_FLOATS */
   void *k;              /* [places / KEY_BLOCK rounded up][head_dim][KEY_BLOCK] */
   void *v;              /* [places][v_width] */
-  float *k_scales;      /* with KV_Q8 [places / KEY_BLOCK rounded up][kv_key_scales()][KEY_BLOCK] */
-  float *v_scales;      /* with KV_Q8 [places] */
+  uint16_t *k_scales;   /* fp16, with KV_Q8 [places / KEY_BLOCK rounded up][kv_key_scales()][KEY_BLOCK] */
+  uint16_t *v_scales;   /* fp16, with KV_Q8 [places] */
   const int32_t *pages; /* the sequence's page table; NULL: place p is position p */
 } KvHead;
 

@@ -16,18 +16,24 @@ INLINE void to_f16(const float *from, int n, uint16_t *to) {
   for (; i < n; i++) to[i] = float_to_f16(from[i]);
 }
 
-/* q[i] = x[i] / scale rounded to nearest even; returns the scale: largest |x| / 127, or NaN if a number is
- * not finite. All instruction sets give the same numbers. */
-INLINE float to_q8(const float *x, int n, int8_t *q) {
+/* q[i] = x[i] / scale rounded to nearest even; returns the scale in fp16: largest |x| / 127 rounded up, so
+ * that no q is larger than 127, or NaN if a number is not finite. All instruction sets give the same numbers.
+ */
+INLINE uint16_t to_q8(const float *x, int n, int8_t *q) {
   float largest = 0, strange = 0;
   for (int i = 0; i < n; i++) {
     const float size = fabsf(x[i]);
     largest = size > largest ? size : largest;
     strange += x[i] - x[i];
   }
-  const float scale = strange == 0 ? largest / 127 : NAN;
+  const float wanted = strange == 0 ? largest / 127 : NAN;
+  uint16_t half = float_to_f16(wanted);
+  if (f16_to_float(half) < wanted) half++;
+  if (strange == 0)
+    half = (uint16_t)((half + 15) & ~15); /* 7 bits, with the first one, which fp16 does not store */
+  const float scale = f16_to_float(half);
   for (int i = 0; i < n; i++) q[i] = scale > 0 ? (int8_t)((x[i] / scale + 0x1.8p23f) - 0x1.8p23f) : 0;
-  return scale;
+  return half;
 }
 
 /* Where the first scale of a key is in k_scales; the next ones are KEY_BLOCK numbers apart. */
@@ -47,7 +53,7 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
   } else if (kv->type == KV_Q8) {
     int8_t *keys = (int8_t *)kv->k + column, q[MAX_HEAD_DIM];
     const int n = kv->head_dim, n_scales = kv_key_scales(kv->type, n);
-    float *scales = kv->k_scales + kv_scale_at(kv, position);
+    uint16_t *scales = kv->k_scales + kv_scale_at(kv, position);
     for (int i = 0, d = 0; i < n_scales; i++, d += KEY_SCALE_DIMS)
       scales[i * KEY_BLOCK] = to_q8(k + d, n - d < KEY_SCALE_DIMS ? n - d : KEY_SCALE_DIMS, q + d);
     for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = q[d];
@@ -61,11 +67,11 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
 }
 
 /* rows[i][j] *= scales[j], j < n */
-INLINE void scale_rows(const float *scales, int n_rows, int n, float *rows) {
+INLINE void scale_rows(const uint16_t *scales, int n_rows, int n, float *rows) {
   for (int i = 0; i < n_rows; i++, rows += SEGMENT) {
     int j = 0;
-    for (; j + LANES <= n; j += LANES) vf_store(rows + j, vf_load(rows + j) * vf_load(scales + j));
-    for (; j < n; j++) rows[j] *= scales[j];
+    for (; j + LANES <= n; j += LANES) vf_store(rows + j, vf_load(rows + j) * vf_load_f16(scales + j));
+    for (; j < n; j++) rows[j] *= f16_to_float(scales[j]);
   }
 }
 
@@ -104,8 +110,8 @@ INLINE void attend_run_scores(const KvHead *kv, const QueryTile *tile, int place
     attend_run_dims(kv, tile, place, n, first, left < KEY_SCALE_DIMS ? left : KEY_SCALE_DIMS, sums);
     for (int i = 0; i < tile->n; i++) {
       for (int key = 0; key < n; key += LANES) {
-        const float *scales = kv->k_scales + kv_scale_at(kv, place + key) + s * KEY_BLOCK;
-        const vf product = vf_load(sums + i * SEGMENT + key) * vf_load(scales);
+        const uint16_t *scales = kv->k_scales + kv_scale_at(kv, place + key) + s * KEY_BLOCK;
+        const vf product = vf_load(sums + i * SEGMENT + key) * vf_load_f16(scales);
         float *score = scores + i * SEGMENT + key;
         vf_store(score, s ? vf_load(score) + product : product);
       }

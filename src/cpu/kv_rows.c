@@ -22,8 +22,8 @@ KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_
                   .v_width = cache->v_width,
                   .k = k,
                   .v = k + cache->k_bytes,
-                  .k_scales = (float *)(void *)(k + cache->scales),
-                  .v_scales = (float *)(void *)(k + cache->scales + cache->scales_bytes),
+                  .k_scales = (uint16_t *)(void *)(k + cache->scales),
+                  .v_scales = (uint16_t *)(void *)(k + cache->scales + cache->scales_bytes),
                   .pages = pages};
 }
 
@@ -46,22 +46,19 @@ static inline void transpose_block(Direction direction, uint8_t *block, size_t f
   }
 }
 
-/* Copies the scales of a range of keys, which stand at the beginnings of their rows. */
+/* Copies the scales of a range of keys: rows of kv_key_scales(). */
 static void copy_key_scales(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
   const size_t n = (size_t)kv_key_scales(kv->type, kv->head_dim);
-  for (int i = 0; i < range.n_tokens; i++, rows += kv_key_bytes(kv->type, kv->head_dim)) {
+  for (int i = 0; i < range.n_tokens; i++, rows += n * KV_SCALE_BYTES) {
     const size_t place = (size_t)kv_place(kv, range.pos + i);
-    float *scales = kv->k_scales + place / KEY_BLOCK * n * KEY_BLOCK + place % KEY_BLOCK;
+    uint16_t *scales = kv->k_scales + place / KEY_BLOCK * n * KEY_BLOCK + place % KEY_BLOCK;
     for (size_t s = 0; s < n; s++)
-      copy(direction, &scales[s * KEY_BLOCK], rows + s * sizeof *scales, sizeof *scales);
+      copy(direction, &scales[s * KEY_BLOCK], rows + s * KV_SCALE_BYTES, KV_SCALE_BYTES);
   }
 }
 
 static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
-  const size_t dim = (size_t)kv->head_dim, size = kv_number_bytes(kv->type),
-               step = kv_key_bytes(kv->type, kv->head_dim);
-  copy_key_scales(direction, kv, range, rows);
-  rows += step - dim * size;
+  const size_t dim = (size_t)kv->head_dim, size = kv_number_bytes(kv->type), step = dim * size;
   for (size_t at = (size_t)range.pos, end = at + (size_t)range.n_tokens; at < end;) {
     size_t first = at % KEY_BLOCK, n = KEY_BLOCK - first < end - at ? KEY_BLOCK - first : end - at;
     uint8_t *block = (uint8_t *)kv->k + ((size_t)kv_place(kv, (int)at) - first) * dim * size;
@@ -75,14 +72,15 @@ static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, u
   }
 }
 
-static void copy_values(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
+/* Copies a range of values, and of their scales if `scales` is not NULL. */
+static void copy_values(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows,
+                        uint8_t *scales) {
   const size_t row = (size_t)kv->head_dim * kv_number_bytes(kv->type),
-               step = kv_value_bytes(kv->type, kv->head_dim),
                width = (size_t)kv->v_width * kv_number_bytes(kv->type);
-  for (int i = 0; i < range.n_tokens; i++, rows += step) {
+  for (int i = 0; i < range.n_tokens; i++, rows += row) {
     const size_t place = (size_t)kv_place(kv, range.pos + i);
-    if (kv->type == KV_Q8) copy(direction, &kv->v_scales[place], rows, sizeof *kv->v_scales);
-    copy(direction, (uint8_t *)kv->v + place * width, rows + step - row, row);
+    copy(direction, (uint8_t *)kv->v + place * width, rows, row);
+    if (scales) copy(direction, &kv->v_scales[place], scales + (size_t)i * KV_SCALE_BYTES, KV_SCALE_BYTES);
   }
 }
 
@@ -91,12 +89,17 @@ static void move(Direction direction, BackendState *state, TokenRange range, int
                  uint8_t *bytes) {
   const LayerConfig own = config_layer(&state->loaded->model->config, layer);
   const KvType type = state->options.kv;
-  const size_t k_bytes = (size_t)n_stored * kv_key_bytes(type, own.head_dim),
-               v_bytes = (size_t)n_stored * kv_value_bytes(type, own.head_dim);
-  for (int i = 0; i < own.n_kv_heads; i++) {
-    KvHead kv = state_kv_head(state, 0, layer, i);
-    copy_keys(direction, &kv, range, bytes + (size_t)i * k_bytes);
-    copy_values(direction, &kv, range, bytes + (size_t)own.n_kv_heads * k_bytes + (size_t)i * v_bytes);
+  const size_t n = (size_t)n_stored, heads = (size_t)own.n_kv_heads,
+               numbers = n * (size_t)own.head_dim * kv_number_bytes(type),
+               k_scales = n * kv_key_bytes(type, own.head_dim) - numbers,
+               v_scales = n * kv_value_bytes(type, own.head_dim) - numbers;
+  uint8_t *keys = bytes, *of_keys = keys + heads * numbers, *values = of_keys + heads * k_scales,
+          *of_values = values + heads * numbers;
+  for (size_t i = 0; i < heads; i++) {
+    KvHead kv = state_kv_head(state, 0, layer, (int)i);
+    copy_keys(direction, &kv, range, keys + i * numbers);
+    if (k_scales) copy_key_scales(direction, &kv, range, of_keys + i * k_scales);
+    copy_values(direction, &kv, range, values + i * numbers, v_scales ? of_values + i * v_scales : NULL);
   }
 }
 

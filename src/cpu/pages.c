@@ -33,9 +33,9 @@ Status cpu_copy_page(BackendState *state, int from, int to, Error *err) {
       copy_bytes(kv.k, PAGE_TOKENS * (size_t)kv.head_dim * size, from, to);
       copy_bytes(kv.v, PAGE_TOKENS * (size_t)kv.v_width * size, from, to);
       if (kv.type != KV_Q8) continue;
-      copy_bytes(kv.k_scales, PAGE_TOKENS * (size_t)kv_key_scales(kv.type, kv.head_dim) * sizeof(float), from,
-                 to);
-      copy_bytes(kv.v_scales, PAGE_TOKENS * sizeof(float), from, to);
+      copy_bytes(kv.k_scales, PAGE_TOKENS * (size_t)kv_key_scales(kv.type, kv.head_dim) * KV_SCALE_BYTES,
+                 from, to);
+      copy_bytes(kv.v_scales, PAGE_TOKENS * KV_SCALE_BYTES, from, to);
     }
   }
   return STATUS_OK;

@@ -27,16 +27,17 @@ typedef struct BackendState BackendState; /* KV cache and intermediate values */
 
 typedef struct BackendProbe BackendProbe;
 
-/* How keys and values are kept. KV_Q8: int8 with fp32 scales, one for each KEY_SCALE_DIMS numbers of a key (a
+/* How keys and values are kept. KV_Q8: int8 with fp16 scales, one for each KEY_SCALE_DIMS numbers of a key (a
  * few numbers of it are far larger than the rest) and one for each value of a head: x = q * scale,
- * q = round(x / scale), scale = largest |x| / 127. */
+ * q = round(x / scale), scale = largest |x| / 127 rounded up to 7 significant bits of an fp16, so that 1,152
+ * times it is an fp16, too, which GPUs use. */
 typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
 
 static inline const char *kv_type_name(KvType kv) {
   return kv == KV_F32 ? "f32" : kv == KV_Q8 ? "q8" : "f16";
 }
 
-enum { KEY_SCALE_DIMS = 16 };
+enum { KEY_SCALE_DIMS = 16, KV_SCALE_BYTES = 2 };
 
 static inline size_t kv_number_bytes(KvType kv) {
   return kv == KV_F32 ? 4 : kv == KV_Q8 ? 1 : 2;
@@ -47,10 +48,10 @@ static inline int kv_key_scales(KvType kv, int head_dim) {
   return kv == KV_Q8 ? (head_dim - 1) / KEY_SCALE_DIMS + 1 : 0;
 }
 static inline size_t kv_key_bytes(KvType kv, int head_dim) {
-  return (size_t)head_dim * kv_number_bytes(kv) + (size_t)kv_key_scales(kv, head_dim) * sizeof(float);
+  return (size_t)head_dim * kv_number_bytes(kv) + (size_t)kv_key_scales(kv, head_dim) * KV_SCALE_BYTES;
 }
 static inline size_t kv_value_bytes(KvType kv, int head_dim) {
-  return (size_t)head_dim * kv_number_bytes(kv) + (kv == KV_Q8 ? sizeof(float) : 0);
+  return (size_t)head_dim * kv_number_bytes(kv) + (kv == KV_Q8 ? KV_SCALE_BYTES : 0);
 }
 
 /* Bytes of a token's own keys and values in a layer; 0 if the layer has none. */
@@ -219,12 +220,12 @@ typedef struct Backend {
   /* Copies row `row` of the logits that norm_logits() made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* The keys and then the values of one layer that does not share another's as bytes, each
-   * [n_kv_heads][n][kv_key_bytes() or kv_value_bytes()], the same on every device: head_dim numbers of the
-   * cache's type, with KV_Q8 after their scales. kv_read() copies those of a
-   * range (of any length within n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored
-   * tokens into the cache; threads may call it at the same time for different layers or positions. NULL: not
-   * supported. */
+  /* The keys and then the values of one layer that does not share another's as bytes, the same on every
+   * device: keys [n_kv_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_kv_heads][n]
+   * [kv_key_scales()]; then values [n_kv_heads][n][head_dim] and their scales [n_kv_heads][n]. kv_read()
+   * copies those of a range (of any length within n_ctx) to the host. kv_write() puts the first
+   * range.n_tokens of n_stored tokens into the cache; threads may call it at the same time for different
+   * layers or positions. NULL: not supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);

@@ -15,7 +15,10 @@ typedef struct {
 static void stored(KvType type, const float *x, size_t n, double *out) {
   float largest = 0;
   for (size_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
-  const float scale = largest / 127;
+  uint16_t half = float_to_f16(largest / 127);
+  if (f16_to_float(half) < largest / 127) half++;
+  half = (uint16_t)((half + 15) & ~15);
+  const float scale = f16_to_float(half);
   for (size_t i = 0; i < n; i++)
     out[i] = type == KV_F16  ? (double)f16_to_float(float_to_f16(x[i]))
              : type == KV_Q8 ? (double)scale * (double)rintf(scale > 0 ? x[i] / scale : 0)
@@ -29,8 +32,8 @@ static Cache cache_of(const Kernels *kernels, KvType type, int head_dim, int n, 
   cache.kv.v_width = (head_dim + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
   cache.kv.k = need(blocks * dim * KEY_BLOCK, size);
   cache.kv.v = need((size_t)n * (size_t)cache.kv.v_width, size);
-  cache.kv.k_scales = need(blocks * KEY_BLOCK * (size_t)kv_key_scales(type, head_dim), sizeof(float));
-  cache.kv.v_scales = need((size_t)n, sizeof(float));
+  cache.kv.k_scales = need(blocks * KEY_BLOCK * (size_t)kv_key_scales(type, head_dim), KV_SCALE_BYTES);
+  cache.kv.v_scales = need((size_t)n, KV_SCALE_BYTES);
   cache.k = need((size_t)n * dim, sizeof *cache.k);
   cache.v = need((size_t)n * dim, sizeof *cache.v);
   float k[MAX_HEAD_DIM], v[MAX_HEAD_DIM];

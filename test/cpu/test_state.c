@@ -95,8 +95,9 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
       has_room(&layout, kv.v, (size_t)o->n_ctx * v_width * item);
       if (o->kv != KV_Q8) continue;
       has_room(&layout, kv.k_scales,
-               up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)kv_key_scales(KV_Q8, own.head_dim) * 4);
-      has_room(&layout, kv.v_scales, (size_t)o->n_ctx * 4);
+               up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)kv_key_scales(KV_Q8, own.head_dim) *
+                   KV_SCALE_BYTES);
+      has_room(&layout, kv.v_scales, (size_t)o->n_ctx * KV_SCALE_BYTES);
     }
   }
   qsort(layout.arrays, (size_t)layout.n, sizeof *layout.arrays, by_address);

@@ -1,8 +1,8 @@
 /* bench_attention.cu - microseconds of every attention family on the heads of Qwen3-8B, and with `gemma4` on
  * those of Gemma-4-31B: of layers with a window of 1,024 and of those without; with `sequences` a token of
- * each of many sequences. Calls are captured into one graph over several layers' caches, so that no cache is
- * in L2; medians of 20 replays. Prints GB/s of cache read for few rows, TFLOP/s for many, and their share of
- * 800, what cuBLAS reaches on an H200. */
+ * each of many sequences; with `q8` caches are in 8 bits. Calls are captured into one graph over several
+ * layers' caches, so that no cache is in L2; medians of 20 replays. Prints GB/s of cache read for few rows,
+ * TFLOP/s for many, and their share of 800, what cuBLAS reaches on an H200. */
 #include <cuda_fp16.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +21,30 @@ struct Shape {
 };
 
 static Shape shape = {32, 8, 128, 0};
+static bool q8; /* the type of the cache */
+
+/* Bytes of a position of one KV head. */
+static double cache_bytes() {
+  const KvType kv = q8 ? KV_Q8 : KV_F16;
+  return (double)kv_key_bytes(kv, shape.head_dim) + (double)kv_value_bytes(kv, shape.head_dim);
+}
+
+/* Lets the keys and values of layer `layer`, in memory as large as an fp16 cache of `numbers` numbers a
+ * layer, be those of the type: in 8 bits scales follow the numbers. */
+static void use_cache(Attention *a, __half *k, __half *v, size_t numbers, int layer) {
+  a->k = k + numbers * layer, a->v = v + numbers * layer;
+  a->kv = q8 ? KV_Q8 : KV_F16;
+  if (!q8) return;
+  a->k_scales = (const int8_t *)a->k + numbers, a->v_scales = (const int8_t *)a->v + numbers;
+  static void *halves;
+  static size_t n_halves;
+  if (numbers > n_halves) {
+    CHECK(cudaFree(halves));
+    CHECK(cudaMalloc(&halves, numbers * 4));
+    n_halves = numbers;
+  }
+  a->k_halves = halves, a->v_halves = (__half *)halves + numbers;
+}
 
 /* Microseconds of a layer's run(layer, stream); those of all layers are one graph. */
 template <class Run> static double median_us(int layers, Run run) {
@@ -50,7 +74,7 @@ template <class Run> static double median_us(int layers, Run run) {
 }
 
 static void run_case(AttentionFamily family, int n_tokens, int pos) {
-  int n_ctx = pos + n_tokens;
+  int n_ctx = (pos + n_tokens + 63) / 64 * 64;
   size_t cache = (size_t)shape.n_kv_heads * n_ctx * shape.head_dim,
          rows = (size_t)n_tokens * shape.n_heads * shape.head_dim;
   int layers = (int)std::min<size_t>(36, std::max<size_t>(4, (256u << 20) / (cache * 4)));
@@ -74,14 +98,15 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   Attention probe = {};
   probe.n_heads = shape.n_heads, probe.n_kv_heads = shape.n_kv_heads, probe.head_dim = shape.head_dim;
   probe.n_ctx = n_ctx, probe.window = shape.window;
-  probe.kv = KV_F16, probe.shared_bytes = 227 << 10, probe.scale = 0.0884, probe.pos = pos_device;
+  probe.shared_bytes = 227 << 10, probe.scale = 0.0884, probe.pos = pos_device;
   probe.past = pos;
   MUST(attention_wgmma_sms(0, &probe.wgmma_sms, &error));
-  probe.q = q, probe.k = k, probe.v = v, probe.out = out, probe.workspace = workspace;
+  probe.q = q, probe.out = out, probe.workspace = workspace;
+  use_cache(&probe, k, v, cache, 0);
   if (!attention_can_run(family, &probe, n_tokens)) return;
   const double us = median_us(layers, [&](int layer, cudaStream_t stream) {
     Attention a = probe;
-    a.k = k + cache * layer, a.v = v + cache * layer;
+    use_cache(&a, k, v, cache, layer);
     MUST(attention_run(family, &a, n_tokens, stream, &error));
   });
   double pairs = 0, seen = 0; /* keys of each token, and of all together */
@@ -92,7 +117,7 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   }
   const double tflops = 4.0 * pairs * shape.n_heads * shape.head_dim / us * 1e-6;
   printf("| %-7s | %4d | %6d | %9.2f | %7.0f | %7.1f | %4.2f |\n", family_names[family], n_tokens, pos, us,
-         seen * shape.n_kv_heads * shape.head_dim * 4 / us * 1e-3, tflops, tflops / 800);
+         seen * shape.n_kv_heads * cache_bytes() / us * 1e-3, tflops, tflops / 800);
   fflush(stdout);
   for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)pos_device, workspace})
     CHECK(cudaFree(p));
@@ -132,23 +157,25 @@ static void run_many_sequences(int n, int length, int longest) {
                workspace = attention_workspace_bytes(shape.n_heads, kv, head_dim);
   Attention a = {};
   a.n_heads = shape.n_heads, a.n_kv_heads = kv, a.head_dim = head_dim, a.n_ctx = KV_PAGE_TOKENS;
-  a.window = shape.window, a.kv = KV_F16, a.shared_bytes = 227 << 10, a.scale = 0.0884;
+  a.window = shape.window, a.shared_bytes = 227 << 10, a.scale = 0.0884;
   a.q = on_device(NULL, rows), a.out = on_device(NULL, rows), a.workspace = on_device(NULL, workspace);
-  char *k = (char *)on_device(NULL, cache * 2 * layers), *v = (char *)on_device(NULL, cache * 2 * layers);
+  __half *k = (__half *)on_device(NULL, cache * 2 * layers),
+         *v = (__half *)on_device(NULL, cache * 2 * layers);
   CHECK(cudaMemset(a.workspace, 0, workspace));
   a.pos = (const int *)on_device(pos.data(), n * 4);
   a.pages = {(const int *)on_device(pages.data(), n_pages * 4), (const int *)on_device(first.data(), n * 4),
              n_pages};
   MUST(attention_wgmma_sms(0, &a.wgmma_sms, &error));
+  use_cache(&a, k, v, cache, 0);
   const AttentionWork work = {(const AttentionUnit *)on_device(units.data(), units.size() * sizeof units[0]),
                               NULL, (int)units.size(), 0};
   const double us = median_us(layers, [&](int layer, cudaStream_t stream) {
     Attention own = a;
-    own.k = k + cache * 2 * layer, own.v = v + cache * 2 * layer;
+    use_cache(&own, k, v, cache, layer);
     MUST(attention_run_many(&own, &work, n, stream, &error));
   });
   printf("| %4d sequences of %6d keys, one of %6d | %4zu units | %9.2f us | %6.0f GB/s |\n", n, length,
-         longest, units.size(), us, (double)n_keys * kv * head_dim * 4 / us * 1e-3);
+         longest, units.size(), us, (double)n_keys * kv * cache_bytes() / us * 1e-3);
   fflush(stdout);
   for (const void *p : {a.q, (const void *)a.out, (const void *)a.workspace, (const void *)k, (const void *)v,
                         (const void *)a.pos, (const void *)a.pages.table, (const void *)a.pages.first,
@@ -181,6 +208,8 @@ static void run_gemma4(void) {
 }
 
 int main(int argc, char **argv) {
+  q8 = argc > 1 && strcmp(argv[argc - 1], "q8") == 0;
+  argc -= q8;
   printf("| family  | rows | pos    | us        | GB/s    | TFLOP/s | of 800 "
          "|\n|---|---|---|---|---|---|---|\n");
   if (argc > 1 && strcmp(argv[1], "gemma4") == 0) return run_gemma4(), 0;

@@ -1,6 +1,7 @@
 /* bench_many.cu - answer tokens a second of many records, as `auk --map --parallel N` answers them: a record
- * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32] [no-graphs]; MODEL
- * is a config.json or a directory with one, weights are random, decoding is greedy, prompts share nothing. */
+ * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [no-graphs];
+ * MODEL is a config.json or a directory with one, weights are random, decoding is greedy, prompts share
+ * nothing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static void count_step(void *user, const BatchStep *step) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 6) return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32] [no-graphs]\n"), 2;
+  if (argc < 6) return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [no-graphs]\n"), 2;
   const double start = clock_ms();
   const Backend *backend = &cuda_backend;
   Model *model;
@@ -58,9 +59,10 @@ int main(int argc, char **argv) {
   Batch *batch;
   MUST(model_open_dummy(argv[1], &model, &error));
   BackendOptions options = {};
-  bool wide = false;
+  BatchOptions sizes = {};
   for (int i = 6; i < argc; i++) {
-    wide = wide || strcmp(argv[i], "f32") == 0;
+    for (KvType kv : {KV_F32, KV_Q8})
+      if (strcmp(argv[i], kv_type_name(kv)) == 0) sizes.kv = kv;
     options.no_graphs = options.no_graphs || strcmp(argv[i], "no-graphs") == 0;
   }
   MUST(backend->load(model, &options, &loaded, &error));
@@ -68,9 +70,7 @@ int main(int argc, char **argv) {
   records.n = atoi(argv[3]), records.n_prompt = atoi(argv[4]), records.n_answer = atoi(argv[5]);
   records.ids.resize(records.n_prompt), records.vocab = model->config.vocab_size;
   records.sampler.top_p = records.sampler.repetition_penalty = 1;
-  BatchOptions sizes = {};
   sizes.n_sequences = atoi(argv[2]), sizes.n_ctx = records.n_prompt + records.n_answer;
-  sizes.kv = wide ? KV_F32 : KV_F16;
   MUST(batch_open(backend, loaded, model, &sizes, &batch, &error));
   BatchJob job = {};
   job.next = next, job.done = done, job.step = count_step, job.user = &records;

@@ -10,6 +10,7 @@
  *     ahead=0                stages to prefetch into L2; 0: the default, -1: none
  *     layers=N               fewer than the model's    steps=20                 timed, one after another
  *     profile=1              instead: cycles from mark to mark and waits for loads, medians over layers
+ *     q8=1                   a KV cache in 8 bits
  *     patience=N             a wait of so many cycles ends the step, which reports its place (profile: 2e9)
  *
  * Weights are random, the cache is zero. "wall": reading weights, lm_head and cache at 4,650 GB/s
@@ -50,7 +51,7 @@ struct Loaded {
   std::vector<DeviceLayer> layers;
   DeviceLinear head;
   float *ones;
-  void *embedding, *k, *v;
+  void *embedding, *k, *v, *k_scales, *v_scales;
   float2 *rope;
   int *pos, *ids;
   float *logits;
@@ -106,6 +107,7 @@ static Loaded make_model(const Sizes &s, int n_ctx) {
   m.bytes += 2.0 * s.hidden * s.vocab;
   const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * s.head_dim * 2;
   m.k = zeroed(cache), m.v = zeroed(cache);
+  m.k_scales = zeroed(cache / KEY_SCALE_DIMS), m.v_scales = zeroed(cache / KEY_SCALE_DIMS);
   m.embedding = (void *)m.head.dense;
   m.rope = (float2 *)zeroed(STEP_MAX_TOKENS * 64 * sizeof(float2));
   m.pos = (int *)zeroed(4), m.ids = (int *)zeroed(STEP_MAX_TOKENS * 4);
@@ -211,7 +213,7 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   to->n_slots = plan.n_slots;
   to->memory = zeroed(step_bytes(&shape, rows));
   MUST(step_open(&model, &plan, to->memory, stream, &step, &error));
-  const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, rows, 0, m.logits};
+  const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, rows, 0, m.logits, m.k_scales, m.v_scales};
   to->run = [=](const StepDebug *debug) { return step_run(step, &call, debug, stream, &error); };
   to->close = [=] { step_close(step); };
   return true;
@@ -222,7 +224,7 @@ int main(int argc, char **argv) {
   std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0},
                    rows = {1}, prefetch_stages = {0};
   int layers = 0, steps = 20;
-  bool profile = false;
+  bool profile = false, q8 = false;
   long long patience = 0;
   for (int i = 1; i < argc; i++) {
     char *value = strchr(argv[i], '=');
@@ -251,6 +253,8 @@ int main(int argc, char **argv) {
       steps = atoi(value);
     else if (key == "profile")
       profile = atoi(value) != 0;
+    else if (key == "q8")
+      q8 = atoi(value) != 0;
     else if (key == "patience")
       patience = atoll(value);
     else
@@ -270,7 +274,7 @@ int main(int argc, char **argv) {
   CHECK(cudaStreamCreate(&stream));
   CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
   memset(hang, 0, sizeof *hang);
-  const int n_ctx = *std::max_element(contexts.begin(), contexts.end()) + 64;
+  const int n_ctx = (*std::max_element(contexts.begin(), contexts.end()) + 127) / 64 * 64;
   Loaded m = make_model(s, n_ctx);
   printf("%s, %d layers, %.3f GB of weights, %d clusters run at once\n", s.name, s.n_layers, m.bytes / 1e9,
          most);
@@ -282,9 +286,20 @@ int main(int argc, char **argv) {
       for (int n_slots : slots)
         for (int kb : in_flight)
           for (int n_ahead : prefetch_stages) {
-            const StepShape shape = {s.hidden,     s.intermediate, s.n_layers, s.n_heads,
-                                     s.n_kv_heads, s.vocab,        group,      s.head_dim,
-                                     n_clusters,   (size_t)shared, n_slots};
+            const StepShape shape = {s.hidden,
+                                     s.intermediate,
+                                     s.n_layers,
+                                     s.n_heads,
+                                     s.n_kv_heads,
+                                     s.vocab,
+                                     group,
+                                     s.head_dim,
+                                     n_clusters,
+                                     (size_t)shared,
+                                     n_slots,
+                                     0,
+                                     0,
+                                     q8};
             Opened kernel;
             if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ahead, n_ctx, &kernel))
               continue;
@@ -325,7 +340,9 @@ int main(int argc, char **argv) {
               }
               std::sort(times.begin(), times.end());
               const double ms = times[times.size() / 2],
-                           cache = (double)s.n_layers * s.n_kv_heads * context * s.head_dim * 4;
+                           cache = (double)s.n_layers * s.n_kv_heads * context *
+                                   (kv_key_bytes(q8 ? KV_Q8 : KV_F16, s.head_dim) +
+                                    kv_value_bytes(q8 ? KV_Q8 : KV_F16, s.head_dim));
               printf("rows %d, clusters %2d, slots %2d, in flight %3d KB, ahead %d, context %5d: %.3f ms, "
                      "%.0f steps/s, "
                      "%.1f%% of "

@@ -17,6 +17,7 @@ struct Case {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab, clusters;
   bool bias, qk_norm;
   int max_slots, group = 128, head_dim = 128;
+  bool q8 = false; /* the KV cache */
 };
 
 static int passed, failed;
@@ -142,8 +143,9 @@ struct Fixture {
   unsigned char *embedding_device;
   float *final_norm_device, *logits, *taps; /* taps: [8][2][hidden] at most */
   Row states;                               /* host_step()'s x after the first layer and after the last */
-  std::vector<__half> keys, values;         /* [n_layers][n_kv_heads][n_ctx][head_dim] */
-  __half *k, *v;
+  std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][head_dim]; of q8 what its numbers mean */
+  void *k, *v;
+  __half *k_scales = NULL, *v_scales = NULL;
   int *pos, *ids;
   float2 *rope;
   uint64_t seed = 1;
@@ -266,13 +268,46 @@ struct Fixture {
       keys.push_back(__float2half_rn(activation(77, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
       values.push_back(__float2half_rn(activation(78, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
     }
-    k = to_device(keys), v = to_device(values);
-    memory.push_back(k), memory.push_back(v);
+    if (c.q8) {
+      make_q8(keys, KEY_SCALE_DIMS, &k, &k_scales);
+      make_q8(values, c.head_dim, &v, &v_scales);
+      keys = numbers_of(k, k_scales), values = numbers_of(v, v_scales);
+    } else {
+      k = to_device(keys), v = to_device(values);
+    }
+    memory.push_back(k), memory.push_back(v), memory.push_back(k_scales), memory.push_back(v_scales);
     logits = vector_on_device(std::vector<float>(c.vocab));
     taps = vector_on_device(std::vector<float>(16 * c.hidden, NAN));
     pos = to_device(std::vector<int>(1)), ids = to_device(std::vector<int>(1));
     rope = to_device(std::vector<float2>(64));
     memory.push_back(pos), memory.push_back(ids), memory.push_back(rope);
+  }
+
+  /* A cache in 8 bits, in which so many numbers share a scale. */
+  void make_q8(const std::vector<__half> &from, int per_scale, void **numbers, __half **scales) {
+    std::vector<int8_t> q(from.size());
+    std::vector<__half> all;
+    for (size_t i = 0; i < from.size(); i += per_scale) {
+      float largest = 0;
+      for (int j = 0; j < per_scale; j++) largest = std::max(largest, fabsf(__half2float(from[i + j])));
+      all.push_back(
+          __ushort_as_half((unsigned short)((__half_as_ushort(__float2half_rn(largest / 127)) + 16) & ~15)));
+      for (int j = 0; j < per_scale; j++)
+        q[i + j] = (int8_t)rintf(__half2float(from[i + j]) / __half2float(all.back()));
+    }
+    *numbers = to_device(q), *scales = to_device(all);
+  }
+
+  /* The numbers of the device's cache. */
+  std::vector<__half> numbers_of(const void *numbers, const __half *scales) const {
+    const size_t n = (size_t)c.n_layers * c.n_kv_heads * n_ctx * c.head_dim;
+    if (!c.q8) return to_host<__half>(numbers, n);
+    const size_t per_scale = scales == k_scales ? KEY_SCALE_DIMS : c.head_dim;
+    const std::vector<int8_t> q = to_host<int8_t>(numbers, n);
+    const std::vector<__half> of = to_host<__half>(scales, n / per_scale);
+    std::vector<__half> out;
+    for (size_t i = 0; i < n; i++) out.push_back(__float2half_rn(q[i] * __half2float(of[i / per_scale])));
+    return out;
   }
 
   ~Fixture() {
@@ -333,6 +368,17 @@ static Row attention(Fixture &f, int layer, int pos, const Row &q) {
   return out;
 }
 
+/* n numbers that share a scale, as a cache in 8 bits holds them (backend.h, KvType). */
+static void round_q8(const double *from, int n, __half *to) {
+  double largest = 0;
+  for (int i = 0; i < n; i++) largest = std::max(largest, fabs(from[i]));
+  __half scale = __float2half_rn((float)(largest / 127));
+  const unsigned bits = __half_as_ushort(scale) + (__half2float(scale) < largest / 127);
+  scale = __ushort_as_half((unsigned short)((bits + 15) & ~15u));
+  for (int i = 0; i < n; i++)
+    to[i] = __float2half_rn((float)(rint(from[i] / __half2float(scale)) * __half2float(scale)));
+}
+
 /* One step on the host. Returns the logits; the new keys and values go into f.keys and f.values,
  * rounded. */
 static Row host_step(Fixture &f, int pos, int id) {
@@ -351,6 +397,11 @@ static Row host_step(Fixture &f, int pos, int id) {
         f.keys[at] = __float2half_rn((float)k[head * dim + d]);
         f.values[at] = __float2half_rn((float)v[head * dim + d]);
       }
+      if (!c.q8) continue;
+      const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + pos) * dim;
+      for (int d = 0; d < dim; d += KEY_SCALE_DIMS)
+        round_q8(&k[head * dim + d], KEY_SCALE_DIMS, &f.keys[at + d]);
+      round_q8(&v[head * dim], dim, &f.values[at]);
     }
     Row o = l.o.times(attention(f, layer, pos, q));
     for (int i = 0; i < c.hidden; i++) x[i] += o[i];
@@ -399,6 +450,9 @@ static void finish(const StepHang *hang, const char *name) {
 /* Compares logits, and the new key and value of their position, with the host's, which are in f. */
 static void expect_row(const Fixture &f, const char *name, double tolerance, const Row &got, const Row &want,
                        const std::vector<__half> &keys, const std::vector<__half> &values, int pos) {
+  /* 8 bits: a number near the middle of two steps may become the other one. Errors of 1e-3 (the root of the
+   * tolerance) of a number of 40 steps let 4% do so, each by a 40th of it. */
+  if (f.c.q8) tolerance = 3e-5;
   double error_ = nmse(got, want);
   expect(error_ < tolerance, name, "NMSE of logits", error_);
   error_ = nmse(cache_at(f, keys, pos), cache_at(f, f.keys, pos));
@@ -424,8 +478,21 @@ static StepModel model_of(const Fixture &f, int in_flight) {
 }
 
 static StepShape shape_of(const Case &c, int shared) {
-  return {c.hidden, c.intermediate, c.n_layers, c.n_heads,      c.n_kv_heads, c.vocab,
-          c.group,  c.head_dim,     c.clusters, (size_t)shared, c.max_slots};
+  return {c.hidden,
+          c.intermediate,
+          c.n_layers,
+          c.n_heads,
+          c.n_kv_heads,
+          c.vocab,
+          c.group,
+          c.head_dim,
+          c.clusters,
+          (size_t)shared,
+          c.max_slots,
+          0,
+          0,
+          0,
+          c.q8};
 }
 
 /* Opens the kernel for up to `rows` tokens; in_flight 0: the default, else with taps where there are kernels

@@ -15,6 +15,7 @@
 
 #include "cuda/attention/attention.h"
 #include "test/cuda/check.cuh"
+#include "test/cuda/random_cache.cuh"
 
 static const double TOLERANCE = 5e-7;
 static const char *const family_names[ATTENTION_FAMILIES] = {"decode", "wgmma", "prefill", "plain"};
@@ -107,6 +108,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   T *k, *v;
   double *want;
   float *sinks;
+  RandomCache8 small = {};
   int *pos_device;
   void *workspace;
   size_t workspace_bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim);
@@ -123,6 +125,8 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   fill<<<(cache + 255) / 256, 256>>>(k, cache, 2, 1.0f);
   fill<<<(cache + 255) / 256, 256>>>(v, cache, 3, 1.0f);
   fill<<<(s.n_heads + 255) / 256, 256>>>(sinks, s.n_heads, 4, 3.0f);
+  if constexpr (sizeof(T) == sizeof(__half)) /* k and v become the numbers of a cache in 8 bits */
+    if (kv == KV_Q8) small = random_cache_8((size_t)s.n_kv_heads * n_ctx, s.head_dim, k, v);
   CHECK(cudaDeviceSynchronize());
   std::vector<__half> got(rows), again(rows);
   std::vector<double> expected(rows);
@@ -134,6 +138,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     a.window = window, a.kv = kv, a.shared_bytes = shared_bytes, a.scale = scale, a.cap = cap;
     a.sinks = with_sinks ? sinks : NULL, a.wgmma_sms = wgmma_sms, a.past = pos;
     a.pos = pos_device, a.q = q, a.k = k, a.v = v, a.out = out, a.workspace = workspace;
+    if (kv == KV_Q8) small.use(&a);
     set_positions(pos_device, pos, n_tokens);
     int outputs = n_tokens * s.n_heads;
     reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
@@ -155,15 +160,16 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
       }
       bool good = error <= TOLERANCE * norm && same; /* NaN fails */
       if (!good)
-        printf("FAILED %s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
-               family_names[family], s.n_heads, s.n_kv_heads, s.head_dim, n_tokens, pos, window, error / norm,
-               same ? "" : ", and two runs differ");
+        printf("FAILED %s %s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
+               kv_type_name(kv), family_names[family], s.n_heads, s.n_kv_heads, s.head_dim, n_tokens, pos,
+               window, error / norm, same ? "" : ", and two runs differ");
       good ? passed++ : failed++;
     }
   }
   for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)want, (void *)pos_device,
                   (void *)sinks, workspace})
     CHECK(cudaFree(p));
+  small.release();
 }
 
 /* Qwen3-8B's heads: a decode launch takes 8 tokens; after a long past several launches take more. A GPU with
@@ -244,6 +250,9 @@ int main(int argc, char **argv) {
     run_shape<__half>(s, KV_F16, (size_t)shared);
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}, Shape{2, 1, 512}})
     run_shape<float>(s, KV_F32, (size_t)shared);
+  for (Shape s : {Shape{9, 3, 64}, Shape{32, 8, 128}, Shape{16, 1, 128}, Shape{4, 2, 80}, Shape{6, 2, 96},
+                  Shape{8, 4, 256}, Shape{4, 1, 512}, Shape{4, 4, 34}, Shape{2, 1, 258}})
+    run_shape<__half>(s, KV_Q8, (size_t)shared);
   /* More query heads of a KV head than a block of decode has columns. */
   for (Shape s : {Shape{16, 1, 512}, Shape{36, 2, 256}}) run_shape<__half>(s, KV_F16, (size_t)shared);
   for (Shape s : {Shape{4, 1, 64}, Shape{8, 2, 128}, Shape{2, 1, 256}, Shape{4, 1, 512}})
@@ -262,15 +271,18 @@ int main(int argc, char **argv) {
   for (Shape s : {Shape{32, 8, 128}, Shape{4, 4, 34}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, false, true);
   run_shape<float>(Shape{8, 2, 128}, KV_F32, (size_t)shared, 0, 0, false, true);
+  run_shape<__half>(Shape{9, 3, 64}, KV_Q8, (size_t)shared, 0, 0, true);
   /* Scores of about 30 and a cap of 20; head sizes that prefill and decode cap, and others. */
   for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 1.0, 20.0);
   run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 1.0, 20.0);
+  run_shape<__half>(Shape{8, 4, 256}, KV_Q8, (size_t)shared, 1.0, 20.0);
   run_shape<__half>(Shape{32, 16, 128}, KV_F16, (size_t)shared, 0.03, 0);
   /* Smaller chips: a block has 64 KB of shared memory on sm_75, 99 KB on sm_86 and sm_89. */
   for (size_t kilobytes : {64, 99})
     for (Shape s : {Shape{28, 4, 128}, Shape{6, 2, 96}, Shape{8, 4, 256}})
-      for (double cap : {0.0, 20.0}) run_shape<__half>(s, KV_F16, kilobytes << 10, 0, cap);
+      for (double cap : {0.0, 20.0})
+        for (KvType kv : {KV_F16, KV_Q8}) run_shape<__half>(s, kv, kilobytes << 10, 0, cap);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

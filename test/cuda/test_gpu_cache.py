@@ -32,7 +32,7 @@ def ask(auk, tmp_path):
     return ask_it
 
 
-@pytest.mark.parametrize("kv", ["f16"] if FEW else ["f16", "f32"])
+@pytest.mark.parametrize("kv", ["q8"] if FEW else ["f16", "f32", "q8"])
 def test_a_hit_goes_on_as_the_miss_did(ask, kv):
     miss, n_miss = ask(STORY, "--kv", kv)
     hit, n_hit = ask(STORY, "--kv", kv)

@@ -2,8 +2,8 @@
  * the host.
  *
  * Tolerances are relative to the largest number of a result: fp16 rounds to 2^-11 of each, fp32 sums and fast
- * functions err by some 2^-20; so 2^-10 for fp16 and 2^-17 for fp32. Memory after the results stays
- * unchanged. Needs a GPU; prints `N passed, N failed`. */
+ * functions err by some 2^-20; so 2^-10 for fp16 and 2^-17 for fp32. 8 bits err by half of a 127th. Memory
+ * after the results stays unchanged. Needs a GPU; prints `N passed, N failed`. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cuda/attention/q8.cuh"
 #include "cuda/ops/add_norm.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
@@ -20,7 +21,7 @@
 
 typedef std::vector<double> Row;
 
-static const double HALF = 0x1p-10, SINGLE = 0x1p-17;
+static const double HALF = 0x1p-10, SINGLE = 0x1p-17, EIGHT_BITS = 1 / 250.0;
 static const float UNTOUCHED = -7.75f;
 static int passed, failed;
 
@@ -263,6 +264,9 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
   const size_t cache = (size_t)n_kv * n_ctx * head_dim * (paged ? 3 : 1);
   Device<float> from_device(from), turns_device(turns), q_device(q_norm), k_device(k_norm);
   Device<T> keys(std::vector<T>(cache, (T)UNTOUCHED)), values(std::vector<T>(cache, (T)UNTOUCHED));
+  const size_t n_rows = cache / head_dim, n_scales = kv_key_scales(kv, head_dim);
+  Device<__half> k_scales(std::vector<__half>(n_rows * n_scales + 1, __float2half_rn(1))),
+      v_scales(std::vector<__half>(n_rows + 1, __float2half_rn(1)));
   std::vector<int> positions, first(n_tokens, 1);
   for (int row = 0; row < n_tokens; row++) positions.push_back(paged && row == 1 ? -1 : pos + row);
   Device<int> pos_device(positions), pages_device(pages), first_device(first);
@@ -274,13 +278,14 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
   heads.pos = pos_device.at, heads.projections = from_device.at, heads.q = q.at;
   heads.stride = (size_t)stride, heads.query_step = query_step;
   heads.k_cache = keys.at, heads.v_cache = values.at;
+  heads.k_scales = k_scales.at, heads.v_scales = v_scales.at;
   heads.neighbours = kind.neighbours, heads.norm_after_rope = kind.norm_after;
   heads.query_scale_beta = kind.beta, heads.query_scale_step = step;
   heads.plain_qk_norm = heads.v_norm = kind.plain_norms, heads.k_as_v = kind.k_as_v;
   if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
   if (paged) heads.pages = {pages_device.at, first_device.at, 3};
   MUST(ops_qk_norm_rope_append(&heads, n_tokens, 0, &error));
-  Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
+  Row want_q, want_k(cache, (double)(float)(T)UNTOUCHED), want_v(want_k), got_q;
   for (int row = 0; row < n_tokens; row++)
     for (int h = 0; h < all; h++) {
       const bool is_q = h < n_heads, is_v = h >= n_heads + n_kv;
@@ -308,10 +313,15 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
         std::copy(head.begin(), head.end(), (is_v ? want_v : want_k).begin() + at * head_dim);
     }
   for (__half v : q.host()) got_q.push_back(__half2float(v));
-  const double tolerance = kv == KV_F32 ? SINGLE : HALF;
+  const double tolerance = kv == KV_F32 ? SINGLE : kv == KV_Q8 ? EIGHT_BITS : HALF;
   const std::vector<T> k = keys.host(), v = values.host();
+  const std::vector<__half> k_scale = k_scales.host(), v_scale = v_scales.host();
   Row got_k, got_v;
-  for (size_t i = 0; i < cache; i++) got_k.push_back((float)k[i]), got_v.push_back((float)v[i]);
+  for (size_t i = 0; i < cache; i++) {
+    const size_t row = i / head_dim, group = i % head_dim / KEY_SCALE_DIMS;
+    got_k.push_back((float)k[i] * (n_scales ? __half2float(k_scale[row * n_scales + group]) : 1));
+    got_v.push_back((float)v[i] * (n_scales ? __half2float(v_scale[row]) : 1));
+  }
   expect("ops_qk_norm_rope_append, queries of", head_dim, got_q, want_q, HALF);
   expect("ops_qk_norm_rope_append, keys of", head_dim, got_k, want_k, tolerance);
   expect("ops_qk_norm_rope_append, values of", head_dim, got_v, want_v, tolerance);
@@ -321,7 +331,7 @@ static void test_heads_of(KvType kv, int head_dim, int rotary, bool norms, const
 template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, const Kind &kind) {
   test_heads_of<T>(kv, head_dim, rotary, norms, kind, 3, 2);
   if (norms && kind.beta == 0) test_heads_of<T>(kv, head_dim, rotary, norms, kind, 3, 4, true);
-  if (norms && kv == KV_F16 && (rotary == 64 || rotary == 124))
+  if (norms && kv != KV_F32 && (rotary == 64 || rotary == 124))
     test_heads_of<T>(kv, head_dim, rotary, norms, kind, 4, 65);
 }
 
@@ -504,6 +514,7 @@ int main() {
                                  Kind{false, false, 0, true, true}}) {
           test_heads<__half>(KV_F16, head_dim, rotary, norms, kind);
           test_heads<float>(KV_F32, head_dim, rotary, norms, kind);
+          test_heads<int8_t>(KV_Q8, head_dim, rotary, norms, kind);
         }
       }
   test_gate_heads();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cuda/attention/attention.h"
+#include "cuda/attention/q8.cuh"
 #include "test/cuda/check.cuh"
 
 extern "C" {
@@ -61,6 +62,16 @@ template <class T> struct Pool {
   int n_pages;
   Numbers<T> k, v;
   std::vector<std::vector<int>> tables;
+  /* Of a cache in 8 bits, whose numbers k and v are; else empty. Halves are the memory to unpack them. */
+  struct Small {
+    Numbers<int8_t> numbers;
+    Numbers<__half> scales, halves;
+    Small(size_t n, size_t n_scales, size_t n_halves)
+        : numbers(n, 70), scales(n_scales, 0.02f), halves(n_halves, 0) {
+      for (__half &x : halves.host) x = __float2half(NAN);
+      for (__half &x : scales.host) x = __ushort_as_half(__half_as_ushort(x) & ~15); /* 7 bits */
+    }
+  } small_k, small_v;
 
   size_t at(int sequence, int kv_head, int position) const {
     const int page = tables[sequence][position / KV_PAGE_TOKENS];
@@ -70,9 +81,12 @@ template <class T> struct Pool {
 
   /* Pages in random order; every second sequence shares its first page with the one before if both are
    * full. */
-  Pool(Shape shape, const std::vector<Part> &parts)
+  Pool(Shape shape, const std::vector<Part> &parts, bool small)
       : s(shape), n_pages(count(parts)), k((size_t)n_pages * s.n_kv_heads * KV_PAGE_TOKENS * s.head_dim, 1),
-        v(k.host.size(), 1) {
+        v(k.host.size(), 1),
+        small_k(small * k.host.size(), small * k.host.size() / s.head_dim * key_scales(s.head_dim),
+                small * k.host.size()),
+        small_v(small * k.host.size(), small * k.host.size() / s.head_dim, small * k.host.size()) {
     std::vector<int> order;
     for (int i = 0; i < n_pages; i++) order.insert(order.begin() + random_below((uint32_t)i + 1), i);
     std::vector<bool> used(k.host.size() / s.head_dim);
@@ -89,7 +103,19 @@ template <class T> struct Pool {
     for (size_t row = 0; row < used.size(); row++)
       for (int d = 0; d < s.head_dim && !used[row]; d++)
         k.host[row * s.head_dim + d] = v.host[row * s.head_dim + d] = (T)NAN;
+    if (small) take_small(small_k, k, used, key_scales(s.head_dim)), take_small(small_v, v, used, 1);
     k.copy(), v.copy();
+  }
+
+  /* Numbers become those of the cache in 8 bits. */
+  void take_small(Small &from, Numbers<T> &to, const std::vector<bool> &used, int n_scales) {
+    for (size_t i = 0; i < to.host.size(); i++) {
+      const size_t row = i / s.head_dim, dim = i % s.head_dim;
+      __half &scale = from.scales.host[row * n_scales + (n_scales > 1 ? dim / KEY_SCALE_DIMS : 0)];
+      if (!used[row]) scale = __float2half(NAN);
+      to.host[i] = (T)((float)from.numbers.host[i] * __half2float(scale));
+    }
+    from.numbers.copy(), from.scales.copy(), from.halves.copy();
   }
 
   static int count(const std::vector<Part> &parts) {
@@ -180,7 +206,7 @@ struct Step {
 
 template <class T>
 static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &parts, Kind kind, int sms) {
-  const Pool<T> pool(s, parts);
+  const Pool<T> pool(s, parts, kv == KV_Q8);
   int n_tokens = 0;
   for (const Part &p : parts) n_tokens += p.n;
   const size_t row = (size_t)s.n_heads * s.head_dim, n = (size_t)(n_tokens + PADDED_ROWS) * row;
@@ -194,6 +220,11 @@ static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &p
   a.scale = kind.cap != 0 ? 1 : 1 / sqrt((double)s.head_dim), a.cap = kind.cap;
   a.sinks = kind.sinks ? sinks.device : NULL;
   a.q = q.device, a.k = pool.k.device, a.v = pool.v.device, a.out = out.device;
+  if (kv == KV_Q8) {
+    a.k = pool.small_k.numbers.device, a.k_scales = pool.small_k.scales.device;
+    a.v = pool.small_v.numbers.device, a.v_scales = pool.small_v.scales.device;
+    a.k_halves = pool.small_k.halves.device, a.v_halves = pool.small_v.halves.device;
+  }
   const size_t bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim);
   CHECK(cudaMalloc(&a.workspace, bytes));
   CHECK(cudaMemset(a.workspace, 0, bytes));
@@ -249,35 +280,28 @@ static void check_units() {
   good ? passed++ : failed++;
 }
 
-/* Two layers with pages of different sizes, and one without a cache of its own. */
+/* Keys of two layers with pages of different sizes, and of one without a cache of its own; then values. */
 static void check_copy() {
   const size_t page[] = {KV_PAGE_TOKENS * 34, 0, KV_PAGE_TOKENS * 256}, n_pages = 3;
   std::vector<CachePlace> places;
   size_t all = 0;
-  for (size_t bytes : page) places.push_back({all, bytes}), all += bytes * n_pages;
-  std::vector<unsigned char> k(all), v(all), got(all);
-  for (auto *bytes : {&k, &v})
-    for (unsigned char &b : *bytes) b = (unsigned char)random_below(256);
-  unsigned char *k_device, *v_device;
+  for (int values = 0; values < 2; values++)
+    for (size_t bytes : page) places.push_back({all, bytes}), all += bytes * n_pages;
+  std::vector<unsigned char> want(all), got(all);
+  for (unsigned char &b : want) b = (unsigned char)random_below(256);
+  unsigned char *device;
   CachePlace *places_device;
-  CHECK(cudaMalloc(&k_device, all));
-  CHECK(cudaMalloc(&v_device, all));
-  CHECK(cudaMalloc(&places_device, sizeof(CachePlace) * 3));
-  CHECK(cudaMemcpy(k_device, k.data(), all, cudaMemcpyHostToDevice));
-  CHECK(cudaMemcpy(v_device, v.data(), all, cudaMemcpyHostToDevice));
-  CHECK(cudaMemcpy(places_device, places.data(), sizeof(CachePlace) * 3, cudaMemcpyHostToDevice));
-  MUST(attention_copy_page(k_device, v_device, places_device, 3, 2, 0, 0, &error));
-  bool good = true;
-  for (int i = 0; i < 2; i++) {
-    std::vector<unsigned char> &want = i ? v : k;
-    for (const CachePlace &p : places)
-      memcpy(&want[p.first], &want[p.first + 2 * p.page_bytes], p.page_bytes);
-    CHECK(cudaMemcpy(got.data(), i ? v_device : k_device, all, cudaMemcpyDeviceToHost));
-    good = good && got == want;
-  }
+  CHECK(cudaMalloc(&device, all));
+  CHECK(cudaMalloc(&places_device, sizeof(CachePlace) * places.size()));
+  CHECK(cudaMemcpy(device, want.data(), all, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(places_device, places.data(), sizeof(CachePlace) * places.size(), cudaMemcpyHostToDevice));
+  MUST(attention_copy_page(device, places_device, (int)places.size(), 2, 0, 0, &error));
+  for (const CachePlace &p : places) memcpy(&want[p.first], &want[p.first + 2 * p.page_bytes], p.page_bytes);
+  CHECK(cudaMemcpy(got.data(), device, all, cudaMemcpyDeviceToHost));
+  const bool good = got == want;
   if (!good) printf("FAILED copy of a page\n");
   good ? passed++ : failed++;
-  for (void *p : {(void *)k_device, (void *)v_device, (void *)places_device}) CHECK(cudaFree(p));
+  for (void *p : {(void *)device, (void *)places_device}) CHECK(cudaFree(p));
 }
 
 int main(int argc, char **argv) {
@@ -304,6 +328,14 @@ int main(int argc, char **argv) {
       run<__half>("mixed, sinks", s, KV_F16, mixed, {0, 0, true, (size_t)shared}, n);
       if (sms == 0) break;
     }
+    for (int n : {0, sms}) {
+      if (n == 0 && sms > 0 && few) continue;
+      run<__half>("mixed, 8 bits", s, KV_Q8, mixed, plain, n);
+      run<__half>("mixed, 8 bits, window", s, KV_Q8, mixed, {40, 0, false, (size_t)shared}, n);
+      if (sms == 0) break;
+    }
+    run<__half>("singles, 8 bits", s, KV_Q8, singles, {70, 0, true, (size_t)shared}, sms);
+    run<__half>("uneven, 8 bits", s, KV_Q8, uneven, plain, sms);
     run<__half>("singles", s, KV_F16, singles, plain, sms);
     run<__half>("singles, window", s, KV_F16, singles, {70, 0, true, (size_t)shared}, sms);
     run<__half>("uneven", s, KV_F16, uneven, plain, sms);
@@ -317,7 +349,7 @@ int main(int argc, char **argv) {
   }
   /* Heads that only the plain kernel takes, and its other type. */
   for (Shape s : {Shape{4, 4, 34}, Shape{2, 1, 2}})
-    run<__half>("plain", s, KV_F16, mixed, {50, 0, true, 0}, sms);
+    for (KvType kv : {KV_F16, KV_Q8}) run<__half>("plain", s, kv, mixed, {50, 0, true, 0}, sms);
   run<float>("fp32", {4, 2, 64}, KV_F32, mixed, {0, 0, true, (size_t)shared}, sms);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

@@ -91,6 +91,17 @@ def test_a_thousand_records_are_answered_as_one_by_one(records, check_alike):
     check_alike(STORIES, alone, together, 1000 * 8 // 500)
 
 
+@pytest.mark.parametrize("model", MODELS[:1] if EMULATED else MODELS, ids=lambda path: path.name)
+def test_answers_with_a_cache_of_8_bits_are_those_of_one_by_one(model, records):
+    """A number of a key that rounds to the other of two steps moves a random model's logits by more than NEAR."""
+    flags = ["-n", "6" if EMULATED else "60", "--temp", "0", "--ignore-eos", "--ids", "--kv", "q8"]
+    alone, together = (ids_of(records(model, n, *flags)) for n in ("1", "3" if EMULATED else "16"))
+    same = sum(a == b for a, b in zip(alone, together, strict=True))
+    begun = sum(a[:3] == b[:3] for a, b in zip(alone, together, strict=True))
+    print(f"{same} of {len(alone)} answers are the same, {begun} begin alike")
+    assert begun >= 0.8 * len(alone)
+
+
 @pytest.mark.parametrize("kv", ["f16", "f32"])
 def test_scores_are_those_of_one_by_one(kv, records):
     flags = ["--choose", "the park,bed, a big red ball,him", "--kv", kv]

@@ -25,7 +25,8 @@ static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
   CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemcpy(f.ids, &id, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemset(f.logits, 0xff, (size_t)c.vocab * 4));
-  run_step(f, step, {f.pos, f.ids, f.rope, f.k, f.v, f.n_ctx, 1, 0, f.logits}, watched);
+  run_step(f, step, {f.pos, f.ids, f.rope, f.k, f.v, f.n_ctx, 1, 0, f.logits, f.k_scales, f.v_scales},
+           watched);
   std::vector<float> got = to_host<float>(f.logits, c.vocab);
   return Row(got.begin(), got.end());
 }
@@ -37,7 +38,7 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
   int id = 3;
   for (int pos : positions) {
     const Row got = device_step(f, usual, pos, id, !few);
-    auto keys = to_host<__half>(f.k, f.keys.size()), values = to_host<__half>(f.v, f.values.size());
+    const auto keys = f.numbers_of(f.k, f.k_scales), values = f.numbers_of(f.v, f.v_scales);
     const int changed =
         changed_elsewhere(f, keys, f.keys, pos, 1) + changed_elsewhere(f, values, f.values, pos, 1);
     expect(changed == 0, c.name, "keys and values of other positions that changed", changed);
@@ -47,8 +48,7 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
     expect(device_step(f, narrow, pos, id, false) == got, c.name, "with one load at a time it differs at",
            pos);
     expect_taps(f, c.name, TOLERANCE, shared, 1);
-    f.keys = to_host<__half>(f.k, f.keys.size());
-    f.values = to_host<__half>(f.v, f.values.size());
+    f.keys = f.numbers_of(f.k, f.k_scales), f.values = f.numbers_of(f.v, f.v_scales);
     id = (id * 7 + 1) % c.vocab;
   }
   const int pos = positions.back();
@@ -141,9 +141,14 @@ int main(int argc, char **argv) {
       {"groups of 32, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, 32, 64},
       {"groups of 64, heads of 64", 512, 1280, 1, 8, 2, 30, 2, false, true, 0, 64, 64},
       {"FP4, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, STEP_FP4_GROUP, 64},
+      {"8 bits", 512, 512, 2, 4, 2, 101, 2, false, true, 0, 128, 128, true},
+      {"8 bits, heads of 64", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64, true},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
+      {"Qwen3-8B, two layers, 8 bits", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, 128, 128, true},
+      {"Qwen3-8B in groups of 32, one layer, 8 bits", 4096, 12288, 1, 32, 8, 2048, 15, false, true, 0, 32,
+       128, true},
       {"Qwen2.5-7B, two layers", 3584, 18944, 2, 28, 4, 2048, 15, true, false, 0},
       {"Qwen3-14B, one layer", 5120, 17408, 1, 40, 8, 999, 13, false, true, 0},
       {"Qwen3-32B, one layer, eight clusters", 5120, 25600, 1, 64, 8, 999, 8, false, true, 0},
@@ -163,12 +168,12 @@ int main(int argc, char **argv) {
    * load in flight. */
   const std::vector<int> of_few[] = {{0, 70}, {1, 256},  {0, 4100}, {33, 257}, {0, 32}, {63, 64},
                                      {0, 31}, {15, 255}, {0},       {40},      {70},    {300},
-                                     {33},    {0},       {31},      {40}};
+                                     {33},    {0},       {31},      {40},      {0, 70}, {63, 530}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =
         few ? of_few[&c - small] : std::vector<int>{0, 1, 31, 32, 255, 256, 700, 2100, 4100};
-    run_case(c, positions, positions.back() + 12, shared);
+    run_case(c, positions, c.q8 ? (positions.back() + 75) / 64 * 64 : positions.back() + 12, shared);
   }
   if (!few)
     for (const Case &c : large)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cuda/fused/plan.h"
+#include "engine/backend.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -209,6 +210,7 @@ static void next_form(StepShape *s) {
   static const int groups[] = {128, 64, 32, 128, 16, 128, 32},
                    head_dims[] = {128, 128, 128, 64, 128, 128, 128}, chosen[] = {0, 0, 0, 0, 0, 8, 2};
   static unsigned turn;
+  s->q8 = turn % 2;
   s->group = groups[turn % 7], s->head_dim = head_dims[turn % 7];
   s->n_chosen = chosen[turn % 7], s->n_experts = 8 * s->n_chosen;
   turn++;
@@ -421,7 +423,10 @@ static void check_few_plan(const StepPlan *plan) {
   assert_int_equal(plan->slot_bytes % 128, 0);
   assert_int_equal(off->total % 128, 0);
   assert_int_equal(plan->stage_bytes, bytes_touched(STEP_WARPGROUP_WARPS, step_few_span(columns), parts));
-  assert_true(STEP_KEYS * s->head_dim * 2 * 2 <= plan->slot_bytes);
+  const KvType kv = s->q8 ? KV_Q8 : KV_F16;
+  assert_true((size_t)(s->q8 ? STEP_KEYS_Q8 : STEP_KEYS) *
+                  (kv_key_bytes(kv, s->head_dim) + kv_value_bytes(kv, s->head_dim)) <=
+              (size_t)plan->slot_bytes);
   assert_true(STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD) <= plan->slot_bytes);
   assert_int_equal(s->hidden % plan->lm_head_width, 0);
   assert_int_equal(plan->n_lm_head_stages, (s->vocab_size + STEP_LM_HEAD_ROWS - 1) / STEP_LM_HEAD_ROWS);

@@ -19,7 +19,8 @@ static Row device_step(Fixture &f, Step *step, int pos, const std::vector<int> &
   int *ids_device = to_device(ids);
   float *logits = to_device(std::vector<float>(n_logits, NAN));
   CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
-  run_step(f, step, {f.pos, ids_device, rope, f.k, f.v, f.n_ctx, n, first, logits}, watched);
+  run_step(f, step, {f.pos, ids_device, rope, f.k, f.v, f.n_ctx, n, first, logits, f.k_scales, f.v_scales},
+           watched);
   std::vector<float> got = to_host<float>(logits, n_logits);
   cudaFree(rope), cudaFree(ids_device), cudaFree(logits);
   return Row(got.begin(), got.end());
@@ -39,7 +40,7 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
     std::vector<int> ids;
     for (int row = 0; row < n; row++) ids.push_back(id = (id * 7 + 1) % c.vocab);
     const Row got = device_step(f, usual, pos, ids, 0, !few);
-    auto keys = to_host<__half>(f.k, f.keys.size()), values = to_host<__half>(f.v, f.values.size());
+    const auto keys = f.numbers_of(f.k, f.k_scales), values = f.numbers_of(f.v, f.v_scales);
     for (int row = 0; row < n; row++) {
       const Row want = host_step(f, pos + row, ids[row]),
                 mine(&got[row * c.vocab], &got[row * c.vocab] + c.vocab);
@@ -51,8 +52,7 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
     expect(device_step(f, narrow, pos, ids, n - 1, false) == last, name,
            "with one load at a time it differs at", pos);
     expect_taps(f, name, TOLERANCE, shared, n);
-    f.keys = to_host<__half>(f.k, f.keys.size());
-    f.values = to_host<__half>(f.v, f.values.size());
+    f.keys = f.numbers_of(f.k, f.k_scales), f.values = f.numbers_of(f.v, f.v_scales);
   }
   step_close(usual), step_close(narrow);
   for (void *m : memory) cudaFree(m);
@@ -127,9 +127,13 @@ int main(int argc, char **argv) {
        8,
        5,
        false},
+      {{"8 bits", 1024, 512, 1, 2, 1, 19, 2, true, true, 0, 128, 128, true}, 2, 2, true},
+      {{"8 bits", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 128, 128, true}, 8, 7, true},
+      {{"8 bits, heads of 64", 1024, 512, 1, 4, 1, 19, 2, true, true, 0, 128, 64, true}, 4, 3, true},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
+      {"Qwen3-8B, two layers, 8 bits", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, 128, 128, true},
       {"Qwen3-14B, one layer", 5120, 17408, 1, 40, 8, 999, 13, false, true, 0},
       {"Qwen3-32B, one layer, ten clusters", 5120, 25600, 1, 64, 8, 999, 10, false, true, 0},
       {"Qwen3-0.6B, three layers", 1024, 3072, 3, 16, 8, 5001, 15, false, true, 0},
@@ -151,7 +155,7 @@ int main(int argc, char **argv) {
     }
   for (const auto &s : forms)
     if (s.c.clusters <= clusters && (s.in_few || !few))
-      run_case(s.c, s.rows, s.n, few ? std::vector<int>{70} : positions, few ? 82 : 2112, shared);
+      run_case(s.c, s.rows, s.n, few ? std::vector<int>{70} : positions, few ? 128 : 2112, shared);
   /* More stages of keys than sets of warps and slots; tile rows of more than one wave, with few slots. */
   run_case({"keys of many pieces", 1024, 512, 1, 6, 1, 9, 1, true, true, 5}, 4, 4, {1100}, 1112, shared);
   run_case({"keys of many pieces", 1024, 512, 1, 4, 1, 9, 1, true, true, 5}, 8, 8, {1100}, 1112, shared);
