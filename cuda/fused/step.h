@@ -128,8 +128,8 @@ int step_clusters(int gpu, size_t shared_bytes);
 /* True on compute capability 9.0: there the one-token kernel was measured, and beat separate kernels. */
 bool step_measured(int gpu);
 
-/* True if there are kernels that copy the residual stream: for groups and heads of 128, no experts, and at
- * most 64 layers. */
+/* True if there are kernels that copy the residual stream: for groups and heads of 128, no experts, an fp16
+ * cache, and at most 64 layers. */
 bool step_keeps_taps(const StepShape *shape);
 
 /* Bytes of device memory that step_open() needs. */
