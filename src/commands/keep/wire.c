@@ -48,7 +48,8 @@ void wire_send(Wire *wire) {
                            MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) wire->out_sent += (size_t)n;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n < 0 && errno != EINTR) wire->ended = true;
+    /* Messages that the other end sent before it closed are still to be read: that sets `ended`. */
+    if (n < 0 && errno != EINTR) wire->out_sent = wire->out.size;
   }
   drop_sent(wire);
 }

@@ -131,10 +131,11 @@ void wire_close(Wire *wire);
 /* Appends a message to what is to be sent: its body in up to two parts. */
 Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const void *more, size_t more_size,
                 Error *err);
-/* Sends what can be sent now, and receives what is there. Sets `ended`. */
+/* Sends what can be sent now; if the other end is gone, the rest is dropped. */
 void wire_send(Wire *wire);
 /* Sends all at once, with a descriptor (or -1) beside it. */
 void wire_send_descriptor(Wire *wire, int descriptor);
+/* Receives what is there. Sets `ended` after the last of it, if the other end is gone. */
 Status wire_receive(Wire *wire, Error *err);
 /* Takes the next message that is complete; its body stays until the next wire_receive(). */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);

@@ -1,0 +1,74 @@
+/* test_wire.c - messages between calls and the process that keeps a model, over a pair of sockets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+#include "commands/keep/wire.h"
+
+static void open_pair(Wire wires[2]) {
+  int sockets[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  wires[0] = wire_on(sockets[0]), wires[1] = wire_on(sockets[1]);
+}
+
+static void expect_text(Wire *wire, const char *text) {
+  WireKind kind;
+  const char *body;
+  size_t size;
+  Error err;
+  assert_true(wire_wait(wire, 1000, &kind, &body, &size, &err));
+  assert_int_equal(kind, WIRE_REFUSED);
+  assert_int_equal(size, strlen(text));
+  assert_memory_equal(body, text, size);
+}
+
+static void put_text(Wire *wire, const char *text) {
+  Error err;
+  assert_int_equal(wire_put(wire, WIRE_REFUSED, text, strlen(text), NULL, 0, &err), STATUS_OK);
+  wire_send(wire);
+}
+
+/* A call that slept answers a holder that has dropped it meanwhile: it is told why. */
+static void what_was_sent_before_the_end_is_read(void **unused) {
+  WireKind kind;
+  const char *body;
+  size_t size;
+  Wire wires[2];
+  Error err;
+  (void)unused;
+  open_pair(wires);
+  put_text(&wires[0], "why");
+  wire_close(&wires[0]);
+  put_text(&wires[1], "here is your answer");
+  assert_false(wires[1].ended);
+  assert_false(wire_is_full(&wires[1]));
+  expect_text(&wires[1], "why");
+  assert_false(wire_wait(&wires[1], 1000, &kind, &body, &size, &err));
+  assert_true(wires[1].ended);
+  wire_close(&wires[1]);
+}
+
+static void messages_arrive_in_order(void **unused) {
+  Wire wires[2];
+  (void)unused;
+  open_pair(wires);
+  put_text(&wires[0], "one");
+  put_text(&wires[0], "");
+  put_text(&wires[0], "three");
+  expect_text(&wires[1], "one");
+  expect_text(&wires[1], "");
+  expect_text(&wires[1], "three");
+  wire_close(&wires[0]);
+  wire_close(&wires[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_sent_before_the_end_is_read),
+                                     cmocka_unit_test(messages_arrive_in_order)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
