@@ -64,6 +64,9 @@ struct ModelFiles {
   size_t reserved_bytes;
 };
 
+/* AutoAWQ's order: the column of each nibble of a word, from the lowest bits on. */
+extern const size_t awq_order[8];
+
 /* Memory of model_prepare() for a layer, which model_close() frees; NULL after a failure. */
 void *model_make_memory(Model *model, size_t n, size_t size, const Linear *linear, Error *err);
 

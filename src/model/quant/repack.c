@@ -124,7 +124,7 @@ static inline void transpose_bytes(Lanes w[8]) {
   swap_parts(&w[2], &w[3], 8, 0xff00ff);
 }
 
-static const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* column of each nibble of a word */
+const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 static const size_t byte_order[4] = {0, 1, 2, 3};
 
 /* Copies a tile, [outputs][TILE_STEP]: n_out outputs from o on, n_in words from i on. Rows are a cache line

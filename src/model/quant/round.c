@@ -12,8 +12,6 @@
 
 enum { GROUP = 128 };
 
-static const int awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* column of each nibble of a word */
-
 typedef struct {
   uint32_t *weights, *zeros;
   uint16_t *scales;
@@ -46,7 +44,7 @@ static void round_group(const Linear *l, int group, int first, const Rounded *to
   for (int i = 0; i < GROUP; i++) {
     uint32_t bits = 0;
     for (int k = 0; k < 8; k++) {
-      const int o = awq_order[k];
+      const size_t o = awq_order[k];
       bits |= nearest(w[o][i] / scale[o] + (float)zero[o]) << 4 * k;
     }
     to->weights[((size_t)group * GROUP + (size_t)i) * words + word] = bits;
