@@ -18,13 +18,13 @@ extern "C" {
 #include "model/files/safetensors.h"
 }
 #include "test/cuda/check.cuh"
+#include "test/engine/drafters/reference.h"
 
-#define DRAFTERS "test/data/drafters/"
 enum { N_CTX = 120, CHUNK = 9, MANY = 99 };
 
-/* Of the mean KL divergence. With the inputs of all matmuls rounded to fp16, the CPU backend is 1e-6 to
- * 8e-6 from the references, but with norms before W_states 2e-5 to 7e-5, depending on how numbers are
- * rounded: this random drafter has the sharpest logits. A wrong mask, position, norm or state gives 1e-2
+/* The bound of the mean KL divergence. When the inputs of all matmuls are rounded to fp16, the CPU backend's
+ * mean is 1e-6 to 8e-6; for the drafter with norms before W_states it is 2e-5 to 7e-5, depending on how
+ * numbers are rounded, since its logits are the sharpest. A wrong mask, position, norm or state gives 1e-2
  * and more. */
 static double bound_of(const char *name) {
   return strcmp(name, "eagle3-norm-before-fc") == 0 ? 1e-4 : 2e-5;
@@ -39,17 +39,6 @@ static int passed, failed;
 static void expect(bool good, const char *what, const char *name, double number) {
   printf("%s%s: %s, %.2g\n", good ? "" : "FAILED ", name, what, number);
   good ? passed++ : failed++;
-}
-
-static double kl(const float *want, const float *got, int n) {
-  double most_want = want[0], most_got = got[0], sum_want = 0, sum_got = 0, sum = 0;
-  for (int i = 1; i < n; i++) most_want = fmax(most_want, want[i]), most_got = fmax(most_got, got[i]);
-  for (int i = 0; i < n; i++) sum_want += exp(want[i] - most_want), sum_got += exp(got[i] - most_got);
-  for (int i = 0; i < n; i++) {
-    const double p = want[i] - most_want - log(sum_want), q = got[i] - most_got - log(sum_got);
-    sum += exp(p) * (p - q);
-  }
-  return sum;
 }
 
 /* A target and its drafter. */
@@ -129,27 +118,22 @@ static bool follows_a_near_tie(const Model *model, const float *logits, int k, c
   return false;
 }
 
-/* The reference is of rounds: so many tokens computed, then guesses, of which the next round keeps none. */
+/* Compares the first rounds of the reference with what a GPU guesses. */
 static void compare(const char *name, KvType kv, bool graphs, int most_rounds) {
-  Safetensors file;
+  Reference r;
   Pair p = open_pair(name, kv, graphs);
-  MUST(
-      safetensors_open((std::string(DRAFTERS "references/") + name + ".safetensors").c_str(), &file, &error));
-  const StoredTensor *all = safetensors_find(&file, "logits");
-  const int32_t *ids = (const int32_t *)safetensors_find(&file, "ids")->data,
-                *rounds = (const int32_t *)safetensors_find(&file, "rounds")->data;
-  const int n_rounds = std::min((int)all->shape[0], most_rounds), n_guesses = (int)all->shape[1],
-            vocab = (int)all->shape[2];
-  const float *want = (const float *)all->data;
+  MUST(open_reference(name, &r, &error));
+  const int n_rounds = std::min(r.n_rounds, most_rounds), n_guesses = r.n_guesses, vocab = r.n_vocab;
+  const float *want = r.logits;
   std::vector<float> got(vocab);
   double sum = 0, worst = 0;
   int n_compared = 0;
   for (int round = 0; round < n_rounds; round++) {
-    const int n = rounds[round];
-    compute(&p, ids, n);
+    const int n = r.rounds[round];
+    compute(&p, r.ids, n);
     for (int k = 0; k < n_guesses; k++, want += vocab) {
       Guesses guesses = {};
-      const DraftText text = {ids, n + 1, p.n, p.n, p.sampler};
+      const DraftText text = {r.ids, n + 1, p.n, p.n, p.sampler};
       MUST(p.drafter.propose(p.drafter.self, &text, k + 1, &guesses, &error));
       MUST(published_logits(p.drafter.self, got.data(), &error));
       const double distance = guesses.n == k + 1 ? kl(want, got.data(), vocab) : INFINITY;
@@ -163,7 +147,7 @@ static void compare(const char *name, KvType kv, bool graphs, int most_rounds) {
   snprintf(what, sizeof what, "%s cache, graphs %d: mean KL %.1e, worst", kv_type_name(kv), graphs,
            sum / n_compared);
   expect(n_compared * 4 >= n_rounds * n_guesses * 3 && sum / n_compared < bound_of(name), what, name, worst);
-  safetensors_close(&file);
+  safetensors_close(&r.file);
   close_pair(&p);
 }
 

@@ -15,8 +15,8 @@
 #include "engine/forward.h"
 #include "engine/session.h"
 #include "model/files/safetensors.h"
+#include "reference.h"
 
-#define DRAFTERS "test/data/drafters/"
 enum { N_CTX = 120, CHUNK = 9 };
 
 typedef struct {
@@ -87,17 +87,6 @@ static Guesses propose(Pair *pair, const int32_t *ids, int n, int most) {
   return guesses;
 }
 
-static double kl(const float *want, const float *got, int n) {
-  double most_want = want[0], most_got = got[0], sum_want = 0, sum_got = 0, sum = 0;
-  for (int i = 1; i < n; i++) most_want = fmax(most_want, want[i]), most_got = fmax(most_got, got[i]);
-  for (int i = 0; i < n; i++) sum_want += exp(want[i] - most_want), sum_got += exp(got[i] - most_got);
-  for (int i = 0; i < n; i++) {
-    const double p = want[i] - most_want - log(sum_want), q = got[i] - most_got - log(sum_got);
-    sum += exp(p) * (p - q);
-  }
-  return sum;
-}
-
 static int largest(const float *logits, int n) {
   int best = 0;
   for (int i = 1; i < n; i++)
@@ -120,29 +109,6 @@ static const Case cases[] = {
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
-/* The reference has rounds: a number of computed tokens, then guesses; the next round keeps none of the
- * guesses. */
-typedef struct {
-  Safetensors file;
-  const int32_t *ids, *rounds;
-  const float *logits;
-  int n_rounds, n_guesses, n_vocab;
-} Reference;
-
-static void open_reference(const char *name, Reference *r) {
-  char path[256];
-  Error err = {{0}};
-  snprintf(path, sizeof path, DRAFTERS "references/%s.safetensors", name);
-  must(safetensors_open(path, &r->file, &err), &err);
-  const StoredTensor *logits = safetensors_find(&r->file, "logits");
-  r->ids = (const void *)safetensors_find(&r->file, "ids")->data;
-  r->rounds = (const void *)safetensors_find(&r->file, "rounds")->data;
-  r->logits = (const void *)logits->data;
-  r->n_rounds = (int)logits->shape[0];
-  r->n_guesses = (int)logits->shape[1];
-  r->n_vocab = (int)logits->shape[2];
-}
-
 /* Both compute in fp32 from the same numbers, so logits differ by rounding alone: 1e-5 is far above that, and
  * far below what a wrong norm, state, position or mask gives. */
 static void guesses_are_those_of_the_public_implementations(void **state) {
@@ -150,10 +116,11 @@ static void guesses_are_those_of_the_public_implementations(void **state) {
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
     Reference r;
+    Error err = {{0}};
     char path[256];
     snprintf(path, sizeof path, DRAFTERS "%s", cases[c].name);
     open_pair(path, cases[c].target, &pair);
-    open_reference(cases[c].name, &r);
+    must(open_reference(cases[c].name, &r, &err), &err);
     assert_int_equal(r.n_vocab, pair.model->config.vocab_size);
     float *got = calloc((size_t)r.n_vocab, sizeof *got);
     double sum = 0;
@@ -161,7 +128,6 @@ static void guesses_are_those_of_the_public_implementations(void **state) {
       const int n = r.rounds[round];
       compute(&pair, r.ids, pair.n, n);
       for (int k = 0; k < r.n_guesses; k++) {
-        Error err = {{0}};
         const float *want = r.logits + (size_t)(round * r.n_guesses + k) * (size_t)r.n_vocab;
         const Guesses guesses = propose(&pair, r.ids, n + 1, k + 1);
         assert_int_equal(guesses.n, k + 1);
