@@ -62,7 +62,8 @@ template <class T> struct Pool {
   int n_pages;
   Numbers<T> k, v;
   std::vector<std::vector<int>> tables;
-  /* Of a cache in 8 bits, whose numbers k and v are; else empty. Halves are the memory to unpack them. */
+  /* Empty but for a cache in 8 bits: its numbers and scales, which stand for the numbers of k and v, and
+   * memory to unpack them to. */
   struct Small {
     Numbers<int8_t> numbers;
     Numbers<__half> scales, halves;
