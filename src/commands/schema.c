@@ -273,7 +273,7 @@ static const Flag flags[] = {
                "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", Options, model.overrides.tokenizer,
               "a tokenizer.json in place of the model's own"),
-    FLAG_FILE("--schema", "FILE", Options, schema, "the JSON Schema"),
+    FLAG_FILE("--schema", "FILE", Options, schema, "the same as FILE: the JSON Schema"),
     FLAG_FILE("-f, --file", "FILE", Options, file,
               "where the text or the lines are ('-': stdin, the default)"),
     FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
@@ -293,19 +293,26 @@ static const FlagRule rules[] = {
 };
 
 static Status run(CommandCall *call, Error *err) {
-  const Options *options = call->options;
+  Options *options = call->options;
+  const char *file = call->n_operands ? call->operands[0] : NULL;
+  if (file && (options->schema || options->jsonl))
+    return error_set(err, STATUS_USAGE, "%s cannot stand beside %s, which has the schema", file,
+                     options->jsonl ? "--jsonl" : "--schema");
   if (options->jsonl) return run_lines(options, err);
-  if (!options->schema) return error_set(err, STATUS_USAGE, "no schema: --schema FILE names one");
+  if (file) options->schema = file;
+  if (!options->schema) return error_set(err, STATUS_USAGE, "no schema: auk schema FILE names one");
   return run_text(options, &call->out, err);
 }
 
 const Interface schema_interface = {
-    .usage = "auk schema --schema FILE [-f FILE]\nauk schema -m MODEL --jsonl [-f FILE]",
+    .usage = "auk schema FILE [-f TEXT]\nauk schema -m MODEL --jsonl [-f FILE]",
     .about = about,
-    .examples = "auk schema --schema person.json < answer.json     # valid, or where not\n"
+    .examples = "auk schema person.json < answer.json     # valid, or where not\n"
                 "auk schema -m MODEL --jsonl < schemas.jsonl       # many, with times",
     INTERFACE_GROUPS(groups),
     INTERFACE_RULES(rules),
+    .max_operands = 1,
+    .operands = VALUE_FILE,
     .options_size = sizeof(Options),
     .run = run,
 };

@@ -19,7 +19,7 @@ def person(tmp_path):
 
 
 def test_a_valid_text(run, person):
-    done = run("schema", "--schema", person, input=b'{"age": 3, "name": "A"}\n')
+    done = run("schema", person, input=b'{"age": 3, "name": "A"}\n')
     assert (done.returncode, done.stdout, done.stderr) == (0, b"valid\n", b"")
 
 
@@ -31,6 +31,13 @@ def test_a_valid_text(run, person):
 def test_the_place_of_what_does_not_fit(run, person, text, place):
     done = run("schema", "--schema", person, input=text)
     assert done.returncode == 1 and done.stdout == b"" and place in done.stderr
+
+
+def test_a_schema_is_named_once(run, person):
+    for flags in ([person, "--schema", person], [person, "--jsonl", "-m", "x"], []):
+        done = run("schema", *flags, input=b"1")
+        assert (done.returncode, done.stdout) == (2, b"") and b"schema" in done.stderr
+    assert run("schema", "--schema", person, input=b"{}").stderr == run("schema", person, input=b"{}").stderr
 
 
 def test_a_refused_schema_names_its_keyword(run, tmp_path):

@@ -42,6 +42,7 @@ struct Cache {
   PrefixStore *store; /* NULL: not opened yet, or its key is unknown */
   char key[CACHE_KEY];
   bool useless;      /* the cache cannot work, and that was reported */
+  bool lost;         /* something could not be kept or read, and that was reported */
   bool expects_many; /* many prompts are expected */
   int n_shared;      /* length of the prefix that the first two prompts share; 0: no two yet */
   int n_prefilled;   /* prompt tokens in the session that are worth storing */
@@ -82,6 +83,12 @@ const char *cache_known_directory(const Cache *cache) {
 static void note(void *user, const char *text) {
   const Cache *cache = user;
   if (cache->use.verbose) print_note("cache: %s", text);
+}
+
+/* Says the first failure even without -v, since the user asked for a cache and calls stay as slow as before. */
+static void note_lost(Cache *cache, const Error *err) {
+  if (cache->use.verbose || !cache->lost) print_note("cache: %s", err->text);
+  cache->lost = true;
 }
 
 /* --- opening */
@@ -188,7 +195,7 @@ static void save(Cache *cache, Session *session, int n) {
                       ? prefix_store_save(cache->store, session, n, &report, &err)
                       : error_set(&err, STATUS_FAILED, "%s has changed since it was opened: nothing is kept",
                                   cache->use.model_path);
-  if (status != STATUS_OK) note(cache, err.text);
+  if (status != STATUS_OK) note_lost(cache, &err);
   if (report.n_files == 0 || !cache->use.verbose) return;
   fprintf(stderr, "auk: cache: %d tokens saved in %.1f ms (%d file%s, %s)", report.n_tokens,
           clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
@@ -214,7 +221,7 @@ void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
   Error err = {{0}};
   PrefixReport report = {0};
   bool first = !cache->store && cache->n_prefilled == 0;
-  if (first && open_store(cache, false, &err) != STATUS_OK) note(cache, err.text);
+  if (first && open_store(cache, false, &err) != STATUS_OK) note_lost(cache, &err);
   save_before(cache, session, ids, n);
   cache->n_prefilled = 0;
   if (!cache->store || cache->n_shared) return;
@@ -241,7 +248,7 @@ static void save_at_end(Cache *cache, Session *session) {
   bool unknown = !cache->store && !cache->useless;
   double start = clock_ms();
   Status status = open_store(cache, true, &err);
-  if (status != STATUS_OK && status != STATUS_INTERRUPTED) note(cache, err.text);
+  if (status != STATUS_OK && status != STATUS_INTERRUPTED) note_lost(cache, &err);
   if (unknown && cache->store && cache->use.verbose)
     fprintf(stderr, "auk: cache: the weights were read once, to know them again, in %.1f ms\n",
             clock_ms() - start);

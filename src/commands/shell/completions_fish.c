@@ -19,7 +19,11 @@ static const char beginning[] =
     "end\n"
     "function __auk_chats\n"
     "    set -l words (commandline -opc)\n"
-    "    $words[1] chats --names 2>/dev/null\n"
+    "    if set -q argv[1]; and test (count $words) -eq 2\n"
+    "        printf '%s\\n' $argv\n"
+    "    else\n"
+    "        $words[1] chats --names 2>/dev/null\n"
+    "    end\n"
     "end\n"
     "function __auk_prompts\n"
     "    set -l words (commandline -opc)\n"
@@ -35,7 +39,7 @@ static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_FILE] = " -r -F",
                                      [SHELL_DIRECTORY] = " -x -a '(__fish_complete_directories)'",
                                      [SHELL_MODEL] = " -r -F -a '(__auk_models)'",
-                                     [SHELL_CHAT] = " -a '(__auk_chats) ",
+                                     [SHELL_CHAT] = " -a '(__auk_chats ",
                                      [SHELL_PROMPT] = " -r -F -a '(__auk_prompts)'",
                                      [SHELL_WORDS] = " -x -a '",
                                      [SHELL_WORD_OR_FILE] = " -r -F -a '"};
@@ -44,7 +48,7 @@ static const char *const operands[] = {[SHELL_NOTHING] = NULL,
                                        [SHELL_FILE] = " -F",
                                        [SHELL_DIRECTORY] = " -a '(__fish_complete_directories)'",
                                        [SHELL_MODEL] = " -F -a '(__auk_models)'",
-                                       [SHELL_CHAT] = " -a '(__auk_chats) ",
+                                       [SHELL_CHAT] = " -a '(__auk_chats ",
                                        [SHELL_PROMPT] = NULL,
                                        [SHELL_WORDS] = " -a '"};
 
@@ -52,7 +56,7 @@ static Status put_value(Buffer *out, const char *value, ShellValue kind, const c
   TRY(buffer_append_string(out, value, err));
   if (kind < SHELL_WORDS && kind != SHELL_CHAT) return STATUS_OK;
   if (words) TRY(completions_put_words(out, words, err));
-  return buffer_append_string(out, "'", err);
+  return buffer_append_string(out, kind == SHELL_CHAT ? ")'" : "'", err);
 }
 
 /* -s for a single letter, -l after two dashes, -o for a word after one dash. */

@@ -228,7 +228,7 @@ def test_nothing_is_said_without_v(run, stories, cache):
 
 
 @pytest.mark.parametrize("what", ["file", "directory"])
-def test_something_else_in_its_place(ask, cache, what):
+def test_something_else_in_its_place(ask, run, stories, cache, what):
     plain, *_ = ask(story(6), directory=None)
     ask(story(6))
     names = [path.name for path in blocks(cache)]
@@ -243,6 +243,8 @@ def test_something_else_in_its_place(ask, cache, what):
     answer, hit, saved, errors = ask(story(6))
     assert (answer, hit, saved) == (plain, 0, 0)
     assert "auk: cache: " in errors
+    brief = run("-m", stories, "--raw", "-p", story(6), "-n", "1", "--cache-dir", cache)  # without -v: one line
+    assert brief.returncode == 0 and brief.stderr.startswith(b"auk: cache: ") and brief.stderr.count(b"\n") == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -138,6 +138,11 @@ def test_the_device_the_drafter_and_keeping_can_be_set(settings, stories, tmp_pa
     assert b"no vocabulary" in call("--raw", "-p", "Once", "--draft", "no vocabulary").stderr
     refused(call("--raw", "-p", "Once", "--gpu-memory", "1G", "--device", "cpu"),
             "--gpu-memory is for GPUs, but this would compute on the CPU")
+    call = settings("m STORIES\nguess 0\n")
+    assert answer(call("--raw", "-p", "Once", "-n", 4, "--temp", 0))
+    settings("m STORIES\nguess x\n")
+    refused(call("--raw", "-p", "Once"), f'{call.path}:2: guess is "x", expected a whole number from 0 to 15 '
+            "(--no-config goes without)")
     place = {"XDG_RUNTIME_DIR": str(tmp_path)}
     call = settings("m STORIES\nkeep = 20s\ngpu-memory 1G\ndevice cpu\n")
     try:

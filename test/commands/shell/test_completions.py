@@ -178,7 +178,7 @@ def values_in_fish(text, command):
             continue
         how, _, _ = found[2].partition(" -d '")
         models, folders = "-a '(__auk_models)'", "-a '(__fish_complete_directories)'"
-        words = re.search(r" -a '([^'(]*)'", how) or re.search(r" -a '\(__auk_chats\) ([^']*)'", how)
+        words = re.search(r" -a '([^'(]*)'", how) or re.search(r" -a '\(__auk_chats ([^')]*)\)'", how)
         kind = ("chat" if "__auk_chats" in how else "prompt" if "__auk_prompts" in how
                 else "model" if models in how else "directory" if folders in how
                 else "word_or_file" if words and "-F" in how else "words" if words else "file" if "-F" in how
@@ -214,7 +214,7 @@ def test_the_shells_complete_the_same_values(scripts, helps):
                 assert kind == "text"
     operands = {command: values_in_bash(bash, command)[1] for command in helps}
     assert operands["inspect"] == operands["pack"] == ("model", "") and operands["models"] == ("directory", "")
-    assert operands["chats"] == ("chat", "show rm")
+    assert operands["chats"] == ("chat", "show rm") and operands["schema"] == ("file", "")
     assert operands["completions"] == ("words", "bash zsh fish") and operands["man"] == operands["cache"] == ("", "")
 
 
@@ -281,6 +281,15 @@ def test_bash_completes_values(bash):
     assert bash("completions", "") == ["bash", "fish", "zsh"]
     assert bash("-p", "") == [""] and bash("-n", "") == [""]  # nothing to propose
     assert bash("man", "") == [""]
+
+
+def test_bash_completes_chats(bash, settings, place):
+    kept = place.parent / "state" / "auk" / "chats"
+    kept.mkdir(parents=True)
+    settings["XDG_STATE_HOME"] = str(place.parent / "state")
+    (kept / "2026-11-22-1510-sky.json").write_text("{}")
+    assert bash("chats", "") == ["rm", "show"] and bash("chats", "2") == [""]
+    assert bash("chats", "show", "") == bash("chats", "rm", "2") == bash("--continue", "") == ["2026-11-22-1510-sky"]
 
 
 def test_bash_completes_built_in_templates_and_files(bash):
