@@ -85,7 +85,7 @@ static void note(void *user, const char *text) {
   if (cache->use.verbose) print_note("cache: %s", text);
 }
 
-/* Says the first failure even without -v, since the user asked for a cache and calls stay as slow as before. */
+/* Says the first failure even without -v, since the user asked for a cache and gets none. */
 static void note_lost(Cache *cache, const Error *err) {
   if (cache->use.verbose || !cache->lost) print_note("cache: %s", err->text);
   cache->lost = true;
