@@ -7,12 +7,14 @@ says what it checks. Tools that are not installed are skipped by name. The last 
 "N passed, N failed, N skipped".
 """
 import concurrent.futures
+import io
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = 800
@@ -140,7 +142,7 @@ def room_of(name):
 
 
 def check_includes():
-    """a file includes only headers of its own room and of those below it"""
+    """a file includes only headers of its own room and of rooms below it"""
     for name in C_FILES:
         room, in_test = room_of(name), name.startswith("test/")
         allowed = KNOWS.get(room, set()) | (TESTS_KNOW.get(room, set()) | {"test"} if in_test else set())
@@ -229,10 +231,17 @@ def comments_of(name):
             yield TEXTS[name].count("\n", 0, match.start()) + 1, text.strip()
 
 
+def python_comments_of(name):
+    """(line, text) of each comment and of each string in three quotation marks."""
+    for token in tokenize.generate_tokens(io.StringIO(TEXTS[name]).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+            yield token.start[0], token.string.strip('#" ')
+
+
 def check_comments():
-    """comments of product code have no unclear words"""
-    for name in (name for name in C_FILES if not name.startswith("test/")):
-        for line, text in comments_of(name):
+    """comments have no unclear words"""
+    for name in C_FILES + PYTHON_FILES:
+        for line, text in (comments_of if name in C_FILES else python_comments_of)(name):
             for pattern, advice in UNCLEAR.items():
                 for match in re.finditer(pattern, text):
                     yield f'{name}:{line}: "{match[0].strip(".:; ")}": {advice}'

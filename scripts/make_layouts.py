@@ -73,7 +73,7 @@ def modelopt_file(algorithm, **more):
 
 
 def mixed_layers(n_layers, **algorithms):
-    """quantized_layers: every layer's linear layers of these names; _N: those of layer N alone."""
+    """quantized_layers: the linear layers with these names in every layer; _N: in layer N alone."""
     return {f"model.layers.{layer}.{'mlp' if name in ('gate_proj', 'up_proj', 'down_proj') else 'self_attn'}.{name}":
             how for layer in range(n_layers) for name, how in algorithms.items()}
 

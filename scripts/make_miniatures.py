@@ -331,7 +331,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     dense = (quant or {}).get("modules_to_not_convert") or []
     plus_one = not is_gemma4(config) and any(
         name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next"))
-    middle = 0 if plus_one else 1  # norms of these multiply by 1 + weight
+    middle = 0 if plus_one else 1  # these models' norms multiply by 1 + weight
     tensors = {}
 
     def put(tensor, values):

@@ -2,8 +2,8 @@
 
 usage: run_tests.py BUILD [--only-c] PROGRAM...
 
-Called by `make test`. PROGRAMs are cmocka programs, read in their TAP form, of which as many run at a time as there
-are cores, and half as many more. Then as many pytests run over test/ with AUK=BUILD/auk (unless AUK already names
+Called by `make test`. PROGRAMs are cmocka programs, read in their TAP form. As many run at a time as there are cores,
+and half as many more. Then as many pytests run over test/ with AUK=BUILD/auk (unless AUK already names
 another program): tests of terminals and signals mostly wait. The pytests take the tests in turns (pytest_turns.py), so
 that all are done at about the same time. Skipped tests are named,
 failed ones shown whole. The last lines are one "N skipped: REASON" for each reason and "N passed, N failed, N skipped".

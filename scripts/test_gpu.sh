@@ -12,7 +12,7 @@
 #   all                                          programs, pytest, sweep-* and *check
 #
 # A part that takes more than LIMIT seconds (540; few: 5400), or all that take more than TOTAL (a day), are ended,
-# which is a failure; so is a part of which no test passed and none was skipped. Needs python3 with pytest and numpy.
+# which is a failure; so is a part in which no test passed and none was skipped. Needs python3 with pytest and numpy.
 # Ends with a line for each part, one "N skipped: REASON" for each reason, and "N passed, N failed, N skipped".
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?usage: test_gpu.sh BUILD [few] [PART...]} size=''

@@ -135,7 +135,7 @@ static void put_escaped(Buffer *text, uint32_t code) {
   }
 }
 
-/* A string of characters around the limits of what UTF-8 and escapes tell apart. */
+/* A string of characters at both sides of each limit of UTF-8 and of escapes. */
 static void put_string(Buffer *text, Buffer *meaning, const char *begin, bool is_key) {
   static const uint32_t codes[] = {1,       '\t',    '\n',    0x1f,     ' ',      '"',     '\\',
                                    '/',     'u',     ']',     0x7e,     0x7f,     0x80,    0x7ff,

@@ -107,7 +107,7 @@ static void sequences_of_up_to_two_bytes_are_all_judged_right(void **state) {
   }
 }
 
-/* Both ends of every class of bytes that RFC 3629 tells apart, and one from the middle. */
+/* Both ends of every class of bytes in RFC 3629, and one from the middle. */
 static void sequences_of_three_and_four_bytes_of_each_class_are_judged_right(void **state) {
   (void)state;
   static const unsigned char bytes[] = {0x00, 0x41, 0x7f, 0x80, 0x85, 0x8f, 0x90, 0x9a, 0x9f, 0xa0,

@@ -1,5 +1,5 @@
 """Whatever is wrong: one line on standard error that names it, the documented status, nothing on standard output, and
-nothing half-written left behind."""
+no half-written file."""
 import os
 import pathlib
 import re

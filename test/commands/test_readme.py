@@ -1,4 +1,4 @@
-"""The lines that README.md, --help and the manual page tell people to type, typed: each must end with the status that
+"""The lines that README.md, --help and the manual page give as examples, typed: each must end with the status that
 the page names, write what the page says that it writes, and say nothing else on standard error.
 
 The lines come from the pages themselves. MODEL is a stand-in made of the tiny model, and for README.md also the demo's

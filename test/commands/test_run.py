@@ -298,7 +298,7 @@ def test_an_answer_is_the_same_however_the_program_was_found(auk, stories, answe
 
 
 def chat_tokens(*names):
-    """A change of tokenizer.json: the last ids of the vocabulary become special tokens of these names."""
+    """A change of tokenizer.json: the last ids of the vocabulary become special tokens with these names."""
 
     def change(it):
         model = it["model"]

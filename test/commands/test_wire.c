@@ -33,7 +33,7 @@ static void put_text(Wire *wire, const char *text) {
   wire_send(wire);
 }
 
-/* A call that slept answers a holder that has dropped it meanwhile: it is told why. */
+/* A call that slept answers a holder that has dropped it meanwhile: it reads why. */
 static void what_was_sent_before_the_end_is_read(void **unused) {
   WireKind kind;
   const char *body;

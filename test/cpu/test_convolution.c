@@ -1,8 +1,8 @@
 /* test_convolution.c - short convolutions of the CPU backend against the same in doubles: in chunks, by
  * several threads, and from kept states.
  *
- * Tolerance: an output is a product of three sums of at most 80 products, each of which errs by some units of
- * 2^-24; outputs of about 1 are held to 1e-4. */
+ * Tolerance: an output is a product of three sums of at most 80 products. Each errs by some units of
+ * 2^-24, so outputs of about 1 are held to 1e-4. */
 #include "cpu_test.h"
 
 #include "cpu/cpu.h"

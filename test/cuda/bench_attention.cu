@@ -1,5 +1,5 @@
 /* bench_attention.cu - microseconds of every attention family on the heads of Qwen3-8B, and with `gemma4` on
- * those of Gemma-4-31B: of layers with a window of 1,024 and of those without; with `sequences` a token of
+ * those of Gemma-4-31B: of layers with a window of 1,024, and without one; with `sequences` a token of
  * each of many sequences; with `q8` caches are in 8 bits. Calls are captured into one graph over several
  * layers' caches, so that no cache is in L2; medians of 20 replays. Prints GB/s of cache read for few rows,
  * TFLOP/s for many, and their share of 800, what cuBLAS reaches on an H200. */

@@ -41,8 +41,8 @@ struct RandomCache8 {
   }
 };
 
-/* k, v: fp16 [n_rows][head_dim] on the device, which the cache stands for. What is unpacked where no token
- * sees it stays NaN. */
+/* k, v: fp16 [n_rows][head_dim] on the device, which the cache stands for. They stay NaN where they are
+ * unpacked to a place that no token sees. */
 static RandomCache8 random_cache_8(size_t n_rows, int head_dim, __half *k, __half *v) {
   RandomCache8 c;
   const size_t n = n_rows * head_dim;

@@ -332,7 +332,8 @@ static void said(bool good, const char *what, int n_tokens) {
   if (!good) printf("FAIL %s, %d tokens\n", what, n_tokens);
 }
 
-/* The formulas of backend.h in double, for one token: fitness of all experts, and weights of these ids. */
+/* The formulas of backend.h in double, for one token: fitness of all experts, and weights of the experts
+ * `ids`. */
 static std::vector<double> router_fitness(const ExpertConfig &c, const std::vector<double> &logits,
                                           const std::vector<float> &bias, std::vector<double> *scores) {
   double sum = 0;

@@ -20,8 +20,8 @@
  *     of 4. Held to 1e-7 and 2.5e-7.
  *   awq_pipelined, awq_plain, dense: fp32 throughout, n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16:
  *     < 1e-9 too, values below 2^-14 (of +-0.05) losing at most 2^-25.
- *   float_mma: numbers and x exact in fp16, scales and sums fp32: as dense. Of the others, those that round
- *     weights round FP8's; FP4's are exact. The test's scales of FP8 are numbers that fp16 holds.
+ *   float_mma: numbers and x exact in fp16, scales and sums fp32: as dense. Kernels that round weights to
+ *     fp16 round FP8's too; FP4's are exact everywhere. The test's scales of FP8 are numbers that fp16 holds.
  *   int8 entries: against the matmul of the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
  *   int8_token: the same with one sum of all inputs, which is rounded to fp32 once, as are the product of the
  *     scales and that of both: (3 * 2^-24)^2 = 3.2e-14 at most.

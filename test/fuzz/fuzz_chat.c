@@ -2,7 +2,7 @@
  * refused with a message; a rendered text is covered by its runs, each of whole characters.
  *
  * The input is, with NULs between them, tokenizer_config.json, special_tokens_map.json, chat_template.json,
- * chat_template.jinja (each of which is left out where it is empty) and the name of a template. */
+ * chat_template.jinja (an empty one is left out) and the name of a template. */
 #include "memory_files.h"
 
 #include "base/utf8.h"

@@ -3,8 +3,8 @@
  * The first byte picks a tokenizer and options, the second one how the text is cut into trusted and other
  * pieces; the rest is the text, and then ids. Checked: text that is not UTF-8 is refused and all other text
  * encoded; one piece and several trusted ones give the same ids; ids decode to valid UTF-8; and a stream of
- * any ids gives the same text at once and in pieces, each push whole characters. Of some the text is encoded
- * as often as makes it long: what takes more than linear time shows as a slow unit. */
+ * any ids gives the same text at once and in pieces, each push whole characters. Some tokenizers encode the
+ * text repeated until it is long: what takes more than linear time shows as a slow unit. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -630,13 +630,13 @@ static void rules_have_limits(void **state) {
   config_release(&config);
 }
 
-/* The text `before`, n times `item` with commas between, and `behind`. */
-static char *repeated(const char *before, const char *item, size_t n, const char *behind) {
+/* The text `before`, n times `item` with commas between, and `after`. */
+static char *repeated(const char *before, const char *item, size_t n, const char *after) {
   const size_t size = strlen(item);
-  char *text = malloc(strlen(before) + n * (size + 1) + strlen(behind) + 1), *at = text;
+  char *text = malloc(strlen(before) + n * (size + 1) + strlen(after) + 1), *at = text;
   at += sprintf(at, "%s", before);
   for (size_t i = 0; i < n; i++) at += sprintf(at, "%s%s", i ? "," : "", item);
-  strcpy(at, behind);
+  strcpy(at, after);
   return text;
 }
 

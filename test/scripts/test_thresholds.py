@@ -30,7 +30,7 @@ def made_up():
 
 @pytest.fixture
 def told(root, tmp_path):
-    """told(rows, cut): the output of the script for a file of the rows, without its last `cut` bytes."""
+    """The function returns the output of the script for a file of the rows, without its last `cut` bytes."""
 
     def tell(rows, cut=0):
         text = "[\n" + ",\n".join("  " + json.dumps(it) for it in rows) + "\n]\n"

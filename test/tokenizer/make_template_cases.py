@@ -6,9 +6,9 @@ usage: make_template_cases.py
 Writes test/data/templates/cases.jsonl from the templates in cases.txt beside it, and sweeps.jsonl from those of
 template_sweeps.py. Each line has one and what it gives with VARIABLES (the first line): `rendered`, or the `error`
 that raise_exception() raises, or `fails` with Python's exception where anything else goes wrong. The reference is
-jinja2 3.1.6 as transformers 5.23 sets it up, taken from transformers itself; the day is 26 July 2024. What auk
-refuses by name (integers beyond 64 bits, tags that read other templates) is not among them, nor what Python prints
-with an address."""
+jinja2 3.1.6 as transformers 5.23 sets it up, taken from transformers itself; the day is 26 July 2024. The
+cases leave out what auk refuses by name (integers beyond 64 bits, tags that read other templates), and what Python
+prints with an address."""
 
 import datetime
 import json

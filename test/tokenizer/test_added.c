@@ -198,7 +198,7 @@ static Tokenizer *open_plain(const Plain *p) {
   return t;
 }
 
-/* A text of the tokens and their letters in pieces; some of these are trusted. */
+/* A text of the tokens and their letters in pieces, some of them trusted. */
 static void random_text(Plain *p, uint32_t *random, PromptPiece *pieces, size_t *n_pieces) {
   size_t n = 0;
   while (n < MOST_TEXT - 8) {
@@ -444,7 +444,7 @@ static void what_follows_a_token_is_no_beginning(void **state) {
   }
 }
 
-/* Whether a decoded text omits a token depends on what it decodes to, as in tokenizers 0.23.3: "<S>"
+/* A decoded text omits a token or not by what the token decodes to, as in tokenizers 0.23.3: "<S>"
  * decodes to "<s>" here, which is no special token's content. */
 static void special_tokens_are_left_out_by_their_normal_form(void **state) {
   (void)state;

@@ -112,7 +112,7 @@ def test_every_character_in_sets(auk, codes, tmp_path, pattern):
     ],
 )
 def test_every_character_in_splits(auk, codes, tmp_path, kind, reference):
-    """Pieces are told apart by the mark that Metaspace puts before each."""
+    """Pieces are known by the mark that Metaspace puts before each."""
     reference = reference()
     texts = chunks([c + "a" for c in codes])
     metaspace = {"type": "Metaspace", "replacement": "\ufdd0", "prepend_scheme": "always", "split": False}

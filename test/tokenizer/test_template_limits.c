@@ -4,9 +4,9 @@
 
 #include "rendering.h"
 
-/* before, then `inside` n times, then between, then `behind` n times, then after */
+/* before, then `inside` n times, then between, then `closing` n times, then after */
 typedef struct {
-  const char *before, *inside, *between, *behind, *after;
+  const char *before, *inside, *between, *closing, *after;
 } Nest;
 
 static Result render_nested(const Nest *nest, int n) {
@@ -14,7 +14,7 @@ static Result render_nested(const Nest *nest, int n) {
   buffer_append_string(&text, nest->before, NULL);
   for (int i = 0; i < n; i++) buffer_append_string(&text, nest->inside, NULL);
   buffer_append_string(&text, nest->between, NULL);
-  for (int i = 0; i < n; i++) buffer_append_string(&text, nest->behind, NULL);
+  for (int i = 0; i < n; i++) buffer_append_string(&text, nest->closing, NULL);
   buffer_append_string(&text, nest->after, NULL);
   Result result = render(text.data, text.size, NULL, NULL);
   buffer_release(&text);
@@ -110,7 +110,7 @@ static void what_a_rendering_takes_is_refused_one_past_its_limit(void **state) {
   }
 }
 
-/* Levels are left again: none of these comes near the 1,000 levels, however often it runs. */
+/* Levels are left again: no template here comes near the 1,000 levels, however often it runs. */
 static void levels_of_evaluation_are_given_back(void **state) {
   (void)state;
   static const char *const expressions[] = {

@@ -65,7 +65,7 @@ def ask(run, thinker):
 
 @pytest.fixture
 def tell(ask):
-    """tell(*flags): the object of --json."""
+    """The function returns the object that --json writes."""
 
     def get(*flags, **options):
         process = ask("--json", "--ids", *flags, **options)

@@ -218,7 +218,7 @@ def test_wide_characters_stand_where_they_should(chat):
 
 
 def rows_of(cells, columns):
-    """How cells are broken into rows behind the prompt; and the row and column behind them."""
+    """How cells after the prompt are broken into rows; and the row and column after them."""
     rows, column = ["> "], 2
     for cell in cells:
         width = columns_of(cell[0])
@@ -274,7 +274,7 @@ def test_any_editing_leaves_on_the_screen_what_is_in_the_line(chat, rows):
         n_high += len(want) > rows
 
         def is_right(lines):
-            """Whether the line's rows stand from `first` on, those from `top` on."""
+            """True if the terminal shows the line's rows from `top` on, beginning in its row `first`."""
             first = 0 if len(want) > rows else next((i for i, line in enumerate(lines) if line.startswith(">")), 0)
             top = row - (view.screen.row - first)
             if top < 0 or view.screen.column != column:
@@ -353,7 +353,7 @@ LONG_LINE = "one two three four five six seven eight"
 
 
 def test_a_window_that_narrows_while_a_line_is_typed_leaves_what_stands_above_it(chat):
-    """The line then covers more rows than it did, of which this terminal has made none."""
+    """The line then covers more rows than it did, and this terminal has made none of the new ones."""
     _, view, above = typed_below_an_answer(chat, LONG_LINE, 60)
     view.resize(20, 25)
     want = ["> " + LONG_LINE[:23], LONG_LINE[23:]]
@@ -454,7 +454,7 @@ def test_history_is_kept_from_chat_to_chat(chat, saved, tmp_path):
 
 
 def test_a_saved_conversation_is_its_owners_alone(run, stories, template, tmp_path):
-    """As the history is, whatever the umask; a file that is there keeps the mode that somebody gave it."""
+    """As the history is, whatever the umask; a file that is there keeps its mode."""
     file = tmp_path / "saved.json"
     flags = ["chat", "-m", stories, "--chat-template", template, "-n", 2, "-s", 1]
     for mode in (0o600, 0o644):

@@ -1,4 +1,4 @@
-/* test_text_editor.c - a text in the person's own editor: which one, what comes back, what is left behind. */
+/* test_text_editor.c - a text in the person's own editor: which one, what comes back, which files stay. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -52,7 +52,7 @@ def entries(text):
 
 
 def test_every_flag_stands_in_it_once_with_all_of_its_help(auk, page):
-    """Flags of a table that several commands share stand in a section of their own; each of these commands has its
+    """Flags of a table that several commands share stand in a section of their own; each such command has its
     title."""
     text = plain(page.read_text())
     commands, shared = (text.split(f"\n.SH {title}\n")[1].split("\n.SH ")[0]

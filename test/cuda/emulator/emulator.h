@@ -79,7 +79,7 @@ void sync_block();
 void named_barrier_sync(int id, int threads);
 void named_barrier_arrive(int id, int threads);
 
-/* Waits for all lanes of `mask`, each of which brings a value of `size` bytes (at most 64). The values of all
+/* Waits for all lanes of `mask`. Each brings a value of `size` bytes (at most 64). The values of all
  * lanes, 64 bytes each, stay valid until the caller meets with the same mask again. The last to arrive runs
  * `work`, if any, before the others go on. */
 typedef void (*WarpWork)(unsigned char (*values)[64]);
