@@ -673,6 +673,10 @@ Status session_drain(Session *s, Error *err) {
   return s->backend->drain(s->state, err);
 }
 
+void session_forget_guesses(Session *s) {
+  guessing_forget(&s->guessing);
+}
+
 GuessCounts session_guesses(const Session *s) {
   return s->guessing.counts;
 }

@@ -126,7 +126,10 @@ int session_held(const Session *session);
 Status session_decode_held(Session *session, int n_more, Error *err);
 /* The guesses that are computed after the session's tokens, and how many there are. */
 int session_guessed(const Session *session, const int32_t **ids);
-/* Counts of guesses since session_open(). */
+/* Forgets how guesses fared, which decides how many tokens the next steps guess: where a backend rounds a
+ * step of several rows otherwise, an answer then has the bits that it would have in a session of its own. */
+void session_forget_guesses(Session *session);
+/* Counts of guesses since session_open(), or session_forget_guesses(). */
 GuessCounts session_guesses(const Session *session);
 
 /* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the

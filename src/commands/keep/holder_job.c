@@ -206,6 +206,12 @@ static BatchRequest begin(Holder *h, Request *r) {
   return batch_request(r);
 }
 
+/* True if the session computes another request of the same call, which would compute this one there, too,
+ * after it. */
+static bool follows_in_session(const Holder *h, const Request *r) {
+  return r->ask.alone && h->alone.request && h->alone.request->caller == r->caller;
+}
+
 /* The oldest waiting request of the calls with the fewest requests in the batch. */
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   Holder *h = user;
@@ -213,7 +219,7 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   (void)may_wait, (void)err;
   for (size_t i = 0; i < h->n_requests; i++) {
     Request *r = h->requests[i];
-    if (r->running || !r->caller) continue;
+    if (r->running || !r->caller || follows_in_session(h, r)) continue;
     if (!best || r->caller->n_running < best->caller->n_running) best = r;
   }
   *found = best != NULL;

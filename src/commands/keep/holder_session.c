@@ -31,6 +31,7 @@ static void keep_what_is_same(Holder *h, const Request *r, int n) {
     session_keep(session, common - common % chunk);
     if (session_common(session, r->ids, n) % chunk) session_keep(session, 0); /* a recurrent state */
   }
+  if (alone->owner != r->caller) session_forget_guesses(session);
   alone->owner = r->caller;
 }
 

@@ -1,6 +1,8 @@
 /* guessing.c - see guessing.h. Called by: session.c, batch.c. */
 #include "engine/drafters/guessing.h"
 
+#include <string.h>
+
 /* Prior counts of right and wrong guesses of each rank. */
 static const struct { double right, wrong; } priors[DRAFT_RANKS] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
 
@@ -12,6 +14,13 @@ static const double MEMORY = 0.97,    /* weight of an earlier guess, for each la
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed) {
   *g =
       (Guessing){.most = most, .row_cost = row_cost, .guess_cost = drafter->cost, .share = 1, .timed = timed};
+}
+
+void guessing_forget(Guessing *g) {
+  g->balance = 0;
+  memset(g->ranks, 0, sizeof g->ranks);
+  g->rank = 0;
+  g->counts = (GuessCounts){0};
 }
 
 static double cost_of(const Guessing *g, int n) {

@@ -36,6 +36,8 @@ typedef struct {
 
 /* row_cost: a backend's usual one. A backend whose steps end when forward() does is timed. */
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed);
+/* Forgets how earlier guesses fared, as before a first text; what a step and its rows take stays known. */
+void guessing_forget(Guessing *g);
 /* The number of guesses of a rank that pay, at most n. */
 int guessing_length(const Guessing *g, int rank, int n);
 /* A step of n_rows rows took step_ms; the last n_guesses are guesses of this rank, for which the drafter
