@@ -206,10 +206,11 @@ static BatchRequest begin(Holder *h, Request *r) {
   return batch_request(r);
 }
 
-/* True if the session computes another request of the same call, which would compute this one there, too,
- * after it. */
-static bool follows_in_session(const Holder *h, const Request *r) {
-  return r->ask.alone && h->alone.request && h->alone.request->caller == r->caller;
+/* True if the session is this request's place: it is free and the batch is empty (fill_session()), or it
+ * computes another request of the same call, which would compute one after the other. */
+static bool waits_for_session(const Holder *h, const Request *r) {
+  if (!r->ask.alone || !h->assistant->session) return false;
+  return h->n_running == 0 || (h->alone.request && h->alone.request->caller == r->caller);
 }
 
 /* The oldest waiting request of the calls with the fewest requests in the batch. */
@@ -219,7 +220,7 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   (void)may_wait, (void)err;
   for (size_t i = 0; i < h->n_requests; i++) {
     Request *r = h->requests[i];
-    if (r->running || !r->caller || follows_in_session(h, r)) continue;
+    if (r->running || !r->caller || waits_for_session(h, r)) continue;
     if (!best || r->caller->n_running < best->caller->n_running) best = r;
   }
   *found = best != NULL;
