@@ -20,7 +20,8 @@
 #define WIDE  (AWQ4 | FLOAT) /* what awq_wgmma multiplies */
 #define INT8  (1u << WEIGHT_INT8)
 #define F16   (1u << WEIGHT_F16)
-#define DENSE (F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32)
+#define HALF  (F16 | 1u << WEIGHT_BF16)
+#define DENSE (HALF | 1u << WEIGHT_F32)
 #define ANY   INT_MAX
 #define A16   ACT_F16
 #define A8    ACT_INT8
@@ -51,6 +52,8 @@ static const LinearEntry entries[] = {
   {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
   {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {DENSE, A16, 1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
+  /* Reached by LINEAR_INVARIANT and by name alone. */
+  {HALF,  A16, 0,  0,  0,   0,128, 0, X_STAGED, FROM_80, LAUNCH_DENSE_TENSORCORE, "dense_tensorcore"},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
    * matmul, which the entries above are compared with, and faster on no chip. */
   {INTS,  A16, 0,  0,  0,   0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
@@ -72,6 +75,16 @@ static const LinearEntry expert_entries[] = {
   {QUANT | DENSE, A16, 1,ANY,ANY, 0,ANY, 1, X_STAGED, FROM_75, LAUNCH_EXPERTS_PLAIN, "experts_plain"},
 };
 /* clang-format on */
+
+/* The first match wins. Why the bits are the same: narrow_wgmma has all rows in one tile, and units of 128
+ * inputs up to these counts; a forced tile shape of awq_tensorcore has one tile of tokens, so that stream-K
+ * divides each matrix in one way; dense_rows and awq_plain sum a row's products in one order; int8_token's
+ * sums are exact. */
+static const LinearInvariant invariants[] = {
+    {AWQ4 | FP4, 64, 0, "narrow_wgmma"},  {FLOAT, 48, 0, "narrow_wgmma"},   {QUANT, 32, 3, "awq_tensorcore"},
+    {QUANT, 8, 1, "awq_tensorcore_sm75"}, {QUANT, INT_MAX, 0, "awq_plain"}, {INT8, INT_MAX, 0, "int8_token"},
+    {HALF, 128, 0, "dense_tensorcore"},   {DENSE, 8, 0, "dense_rows"},
+};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -161,8 +174,26 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
       query->act == ACT_INT8 ? "int8" : "fp16", query->device.arch / 100, query->device.arch / 10 % 10);
 }
 
+Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
+                        Error *err) {
+  for (size_t i = 0; query->n_experts == 0 && i < COUNT(invariants); i++) {
+    *how = &invariants[i];
+    if (!((*how)->weights & 1u << query->weights)) continue;
+    LinearQuery part = *query;
+    if (part.n_tokens > (*how)->rows) part.n_tokens = (*how)->rows;
+    const LinearEntry *named = linear_entry(0);
+    for (int n = 1; strcmp(named->name, (*how)->name) != 0; n++) named = linear_entry(n);
+    if (!linear_entry_runs(named, &part)) continue;
+    *entry = named;
+    return STATUS_OK;
+  }
+  return refuse(query, "no kernel whose sums are the same beside any rows", err);
+}
+
 static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearEntry **entry,
                                Error *err) {
+  const LinearInvariant *how;
+  if (strcmp(name, LINEAR_INVARIANT) == 0) return linear_invariant(query, &how, entry, err);
   const LinearEntry *named = entry_for(query, 0);
   for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = entry_for(query, i);
   if (!named) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);

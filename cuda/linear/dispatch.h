@@ -74,6 +74,7 @@ typedef enum {
   LAUNCH_INT8_WGMMA,
   LAUNCH_NARROW_WGMMA,
   LAUNCH_EXPERTS_PLAIN,
+  LAUNCH_DENSE_TENSORCORE,
   LAUNCH_COUNT
 } LinearLaunch;
 
@@ -147,6 +148,23 @@ bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query);
 /* The first entry that fits, or the entry named `forced` if it can run the shape; otherwise STATUS_MODEL with
  * a message that names the shape (STATUS_USAGE for an unknown name). forced may be NULL. */
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err);
+
+/* The name that is forced where a row's bits must not depend on the rows beside it: linear_run() then
+ * multiplies at most `rows` rows a launch by one kernel, which divides its sums in one way for all counts
+ * of them. */
+#define LINEAR_INVARIANT "invariant"
+
+typedef struct {
+  unsigned weights; /* set of 1 << WeightType */
+  int rows;         /* of a launch, at most */
+  int variant;      /* LinearCall's: the tile shape, or 0 if the kernel's shapes give the same bits */
+  const char *name; /* of an entry */
+} LinearInvariant;
+
+/* How the query's matrix is multiplied under that name: the first that can run it, and its entry.
+ * STATUS_MODEL if there is none. */
+Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
+                        Error *err);
 
 /* The next token count to ask about, from 1: these counts include the last one of every interval with one
  * choice. */

@@ -5,6 +5,7 @@
  * between launches. */
 #include <new>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/linear/cublas.h"
 #include "cuda/linear/kernel.cuh"
@@ -20,11 +21,11 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_dot_kernel,      &awq_planes_kernel,    &awq_pipelined_kernel, &awq_tensorcore_kernel,
-    &awq_wgmma_kernel,    &cublas_kernel,        &cublas_plain_kernel,  &awq_plain_kernel,
-    &int8_gemv_kernel,    &int8_mma_kernel,      &int8_dp4a_kernel,     &int8_token_kernel,
-    &dense_rows_kernel,   &float_mma_kernel,     &planes_wgmma_kernel,  &int8_wgmma_kernel,
-    &narrow_wgmma_kernel, &experts_plain_kernel,
+    &awq_dot_kernel,      &awq_planes_kernel,    &awq_pipelined_kernel,    &awq_tensorcore_kernel,
+    &awq_wgmma_kernel,    &cublas_kernel,        &cublas_plain_kernel,     &awq_plain_kernel,
+    &int8_gemv_kernel,    &int8_mma_kernel,      &int8_dp4a_kernel,        &int8_token_kernel,
+    &dense_rows_kernel,   &float_mma_kernel,     &planes_wgmma_kernel,     &int8_wgmma_kernel,
+    &narrow_wgmma_kernel, &experts_plain_kernel, &dense_tensorcore_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -129,7 +130,31 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           call->experts};
 }
 
+/* Bytes of a number that the call writes. */
+static size_t output_bytes(LinearOutput output) {
+  return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
+}
+
+/* LINEAR_INVARIANT: launches of a bounded number of rows by one kernel. */
+static Status run_invariant(LinearContext *c, const LinearCall *call, Error *err) {
+  const LinearQuery query = linear_query(*call->weights, call->act, call->n_tokens, c->device);
+  const LinearInvariant *how;
+  const LinearEntry *entry;
+  TRY(linear_invariant(&query, &how, &entry, err));
+  LinearCall part = *call;
+  part.kernel = how->name, part.variant = how->variant;
+  for (int first = 0; first < call->n_tokens; first += part.n_tokens) {
+    part.n_tokens = call->n_tokens - first < how->rows ? call->n_tokens - first : how->rows;
+    part.x = (const __half *)call->x + (size_t)first * call->x_stride;
+    part.y = (char *)call->y + (size_t)first * call->y_stride * output_bytes(call->output);
+    if (call->row_factors) part.row_factors = call->row_factors + first;
+    TRY(linear_run(c, &part, err));
+  }
+  return STATUS_OK;
+}
+
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
+  if (call->kernel && strcmp(call->kernel, LINEAR_INVARIANT) == 0) return run_invariant(c, call, err);
   const LinearEntry *entry;
   const DeviceLinear *w = call->weights;
   const bool ordered = call->experts && call->experts->begins; /* kernels of one token do not look */

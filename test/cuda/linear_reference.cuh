@@ -75,3 +75,27 @@ static __global__ void expand_x(const __half *x, int stride, double *to, int n_i
     }
   }
 }
+
+/* result[0] += sum (y - ref)^2, result[1] += sum ref^2, result[2] += differing bits of y and again,
+ * result[3] += writes outside. y and again are [n_tokens + 1][stride] with n_out columns of results, the
+ * rest and the last row untouched. */
+static __global__ void compare(const float *y, const float *again, const double *ref, int n_out, int stride,
+                               int n_tokens, double *result) {
+  double s[4] = {};
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)(n_tokens + 1) * stride;
+       i += (size_t)gridDim.x * blockDim.x) {
+    int m = (int)(i / stride), o = (int)(i % stride);
+    s[2] += __float_as_uint(y[i]) != __float_as_uint(again[i]);
+    if (m == n_tokens || o >= n_out) {
+      s[3] += __float_as_uint(y[i]) != 0xffffffffu;
+      continue;
+    }
+    double r = ref[(size_t)m * n_out + o], d = y[i] - r;
+    s[0] += isnan(d) ? 1e300 : d * d;
+    s[1] += r * r;
+  }
+  for (int i = 0; i < 4; i++) {
+    for (int o = 16; o; o /= 2) s[i] += __shfl_xor_sync(~0u, s[i], o);
+    if (threadIdx.x % 32 == 0 && s[i] != 0) atomicAdd(result + i, s[i]);
+  }
+}

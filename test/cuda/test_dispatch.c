@@ -6,6 +6,7 @@
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
@@ -283,7 +284,8 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
                {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
                {"dense_rows", WEIGHT_F32, ACT_F16, 8, 0, SM(7, 5), 0},
-               {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0}};
+               {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0},
+               {"dense_tensorcore", WEIGHT_BF16, ACT_F16, 128, 0, SM(8, 0), 0}};
   for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_entry((int)i) != NULL, i < COUNT(cases));
   for (size_t i = 0; i < COUNT(cases); i++) {
     const char *name = cases[i].name;
@@ -309,13 +311,16 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
         const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
                        integers = 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8,
                        floats = 1u << WEIGHT_FP4 | 1u << WEIGHT_FP8;
-        const unsigned takes =
-            cases[i].weights == WEIGHT_INT8  ? 1u << WEIGHT_INT8
-            : cases[i].weights > WEIGHT_INT8 ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
-            : strstr("planes_wgmma int8_wgmma", name) ? 1u << WEIGHT_AWQ4
-            : strstr("narrow_wgmma awq_wgmma", name)  ? 1u << WEIGHT_AWQ4 | floats
-            : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
-                                                                                        : integers;
+        const unsigned takes = cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
+                               : cases[i].weights > WEIGHT_INT8
+                                   ? (!strcmp(name, "dense_cublas")       ? 1u << WEIGHT_F16
+                                      : !strcmp(name, "dense_tensorcore") ? all & ~(1u << WEIGHT_F32)
+                                                                          : all)
+                               : strstr("planes_wgmma int8_wgmma", name) ? 1u << WEIGHT_AWQ4
+                               : strstr("narrow_wgmma awq_wgmma", name)  ? 1u << WEIGHT_AWQ4 | floats
+                               : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name)
+                                   ? integers | floats
+                                   : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
         const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
         assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
@@ -324,6 +329,46 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     other = query, other.group = cases[i].group > 16 ? 48 : 24;
     assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
   }
+}
+
+/* Under LINEAR_INVARIANT one kernel takes every count, in launches of so many rows at most. */
+static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state) {
+  (void)state;
+  static const struct {
+    WeightType weights;
+    int group, arch, rows;
+    const char *name;
+  } cases[] = {{WEIGHT_AWQ4, 128, SM_90A, 64, "narrow_wgmma"},
+               {WEIGHT_FP4, 16, SM_90A, 64, "narrow_wgmma"},
+               {WEIGHT_FP8, 128, SM_90A, 48, "narrow_wgmma"},
+               {WEIGHT_AWQ8, 128, SM_90A, 32, "awq_tensorcore"},
+               {WEIGHT_AWQ4, 16, SM_90A, 64, "narrow_wgmma"},
+               {WEIGHT_AWQ4, 32, SM(8, 6), 32, "awq_tensorcore"},
+               {WEIGHT_AWQ4, 16, SM(8, 6), INT_MAX, "awq_plain"},
+               {WEIGHT_FP8, 64, SM(7, 5), 8, "awq_tensorcore_sm75"},
+               {WEIGHT_F16, 0, SM(8, 0), 128, "dense_tensorcore"},
+               {WEIGHT_BF16, 0, SM(7, 5), 8, "dense_rows"},
+               {WEIGHT_F32, 0, SM_90A, 8, "dense_rows"},
+               {WEIGHT_INT8, 0, SM(8, 9), INT_MAX, "int8_token"}};
+  for (size_t i = 0; i < COUNT(cases); i++)
+    for (int n = 1; n < 3000; n += n < 140 ? 1 : 97) {
+      const LinearInvariant *how;
+      const LinearEntry *entry, *same;
+      LinearQuery query = h200(n);
+      query.weights = cases[i].weights, query.group = cases[i].group, query.device.arch = cases[i].arch;
+      query.act = cases[i].weights == WEIGHT_INT8 ? ACT_INT8 : ACT_F16;
+      assert_int_equal(linear_invariant(&query, &how, &entry, NULL), STATUS_OK);
+      assert_string_equal(entry->name, cases[i].name);
+      assert_int_equal(how->rows, cases[i].rows);
+      assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &same, NULL), STATUS_OK);
+      assert_ptr_equal(same, entry);
+    }
+  const LinearEntry *entry;
+  LinearQuery query = h200(4);
+  query.act = ACT_INT8;
+  assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);
+  query = h200(4), query.n_experts = 8;
+  assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);
 }
 
 static void the_next_count_is_no_further_than_a_threshold_can_be(void **state) {
@@ -560,6 +605,7 @@ int main(void) {
       cmocka_unit_test(dense_rows_take_what_shared_memory_holds),
       cmocka_unit_test(int8_takes_half_the_memory_of_int16),
       cmocka_unit_test(each_row_takes_what_it_says_and_no_more),
+      cmocka_unit_test(one_kernel_serves_all_counts_where_bits_must_not_change),
       cmocka_unit_test(the_next_count_is_no_further_than_a_threshold_can_be),
       cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),
       cmocka_unit_test(a_row_can_be_forced_beyond_its_range),

@@ -49,30 +49,6 @@ static bool wanted(const char *kernel) {
 static cudaStream_t stream;
 static LinearContext *context;
 
-/* result[0] += sum (y - ref)^2, result[1] += sum ref^2, result[2] += differing bits of y and again,
- * result[3] += writes outside. y and again are [n_tokens + 1][stride] with n_out columns of results, the
- * rest and the last row untouched. */
-__global__ void compare(const float *y, const float *again, const double *ref, int n_out, int stride,
-                        int n_tokens, double *result) {
-  double s[4] = {};
-  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)(n_tokens + 1) * stride;
-       i += (size_t)gridDim.x * blockDim.x) {
-    int m = (int)(i / stride), o = (int)(i % stride);
-    s[2] += __float_as_uint(y[i]) != __float_as_uint(again[i]);
-    if (m == n_tokens || o >= n_out) {
-      s[3] += __float_as_uint(y[i]) != 0xffffffffu;
-      continue;
-    }
-    double r = ref[(size_t)m * n_out + o], d = y[i] - r;
-    s[0] += isnan(d) ? 1e300 : d * d;
-    s[1] += r * r;
-  }
-  for (int i = 0; i < 4; i++) {
-    for (int o = 16; o; o /= 2) s[i] += __shfl_xor_sync(~0u, s[i], o);
-    if (threadIdx.x % 32 == 0 && s[i] != 0) atomicAdd(result + i, s[i]);
-  }
-}
-
 /* --- one matrix by every kernel */
 
 struct Limit {
@@ -88,7 +64,7 @@ static const Limit limits[] = {
     {"awq_pipelined", 1e-9, 1e10},   {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},
     {"int8_mma", 1e-10, 1e18},       {"int8_wgmma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
     {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},       {"dense_rows", 1e-9, 1e18},
-    {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
+    {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},    {"dense_tensorcore", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -556,8 +532,9 @@ static void check_few_rows(void) {
 /* Tiles of 64 tokens and more, several rows of tiles, blocks with the end of one tile and the beginning of
  * the next; chips with so little shared memory that they take smaller tiles. */
 static void check_few_tiles(void) {
-  const char *kernels = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined";
+  const char *kernels = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined,dense_tensorcore";
   with(kernels, "6", NULL, [] {
+    check_counts(WEIGHT_BF16, 640, 264, 0, {70, 128});
     check_counts(WEIGHT_AWQ4, 640, 264, 32, {9, 33, 70});
     check_counts(WEIGHT_AWQ8, 640, 136, 64, {70});
     check_counts(WEIGHT_FP4, 640, 136, 16, {33, 70});
@@ -600,6 +577,56 @@ static void check_few_floats(void) {
   check_counts(WEIGHT_FP8, 120, 40, 48, {1, 9});
 }
 
+/* The bits of the first or, if n < 0, last |n| rows alone are those that they have among the first of
+ * `counts`, the most. */
+static void check_rows_beside(const char *kernel, int n_in, int n_out, int group,
+                              const std::vector<int> &counts, WeightType type = WEIGHT_AWQ4) {
+  Stored s = stored_random(type, n_in, n_out, group, 12);
+  const int most = counts[0];
+  Operands o = make_operands(&s, 1, most);
+  const size_t stride = (size_t)o.y_stride;
+  const LinearEntry *chosen;
+  std::vector<float> all, y(stride * (size_t)most);
+  const bool runs = linear_choice(context, &o.w, ACT_F16, most, kernel, &chosen, &error) == STATUS_OK;
+  if (runs) MUST(linear_prepare(context, &o.w, ACT_F16, most, kernel, &error));
+  for (int count : counts) {
+    if (!runs || !wanted(kernel)) break;
+    const int n = abs(count), first = count < 0 ? most - n : 0;
+    LinearCall call = {&o.w,
+                       o.x + first * o.x_stride,
+                       o.x_stride,
+                       n,
+                       LINEAR_TO_F32,
+                       o.y[0],
+                       o.y_stride,
+                       ACT_F16,
+                       false,
+                       kernel,
+                       0};
+    CHECK(cudaMemsetAsync(o.y[0], 0xff, (size_t)n * stride * sizeof(float), stream));
+    MUST(linear_run(context, &call, &error));
+    CHECK(cudaMemcpyAsync(y.data(), o.y[0], (size_t)n * stride * 4, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    if (all.empty()) all = y;
+    int differ = 0;
+    for (int m = 0; m < n; m++)
+      differ += memcmp(&y[m * stride], &all[(first + m) * stride], (size_t)n_out * 4) != 0;
+    cases_run++;
+    if (differ > 0) printf("FAIL %s: of %d rows %d differ from those of %d\n", kernel, n, differ, most);
+    failures += differ > 0;
+  }
+  stored_free(&s);
+  free_operands(&o);
+}
+
+/* LINEAR_INVARIANT: several launches, single rows, rows at other places. */
+static void check_invariant(int n_in, int n_out, const std::vector<int> &counts) {
+  for (WeightType type :
+       {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_FP4, WEIGHT_FP8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32, WEIGHT_INT8})
+    check_rows_beside(LINEAR_INVARIANT, n_in, n_out, test_group(type), counts, type);
+  check_rows_beside(LINEAR_INVARIANT, 640, 136, 16, counts);
+}
+
 /* For the emulator, some 100,000 times slower than a GPU: every entry of the table, shapes that reach
  * padding, several groups and splits, both sides of the thresholds of small counts. */
 static void check_few(void) {
@@ -638,6 +665,7 @@ static void check_few(void) {
   check_few_rows();
   check_few_tiles();
   check_few_slices();
+  check_invariant(640, 136, {70, 1, -1, 9, -34});
 }
 
 /* Every tile shape of wgmma, if the chip has it: tiles that overlap the one before, rings that wrap; gated
@@ -653,36 +681,6 @@ static void check_few_wgmma(void) {
   check_counts(WEIGHT_FP8, 1024, 72, 128, {43, 300}, 6);
   check_outputs(WEIGHT_AWQ4, 64, gated, 2, true, LINEAR_SWIGLU_F16, true, 2059);
   only = asked;
-}
-
-/* The bits of a row for every count of rows are those that it has among the first of `counts`, the most. */
-static void check_rows_beside(const char *kernel, int n_in, int n_out, int group,
-                              const std::vector<int> &counts) {
-  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 12);
-  const int most = counts[0];
-  Operands o = make_operands(&s, 1, most);
-  const size_t stride = (size_t)o.y_stride;
-  const LinearEntry *chosen;
-  std::vector<float> all, y(stride * (size_t)most);
-  const bool runs = linear_choice(context, &o.w, ACT_F16, most, kernel, &chosen, &error) == STATUS_OK;
-  if (runs) MUST(linear_prepare(context, &o.w, ACT_F16, most, kernel, &error));
-  for (int n : counts) {
-    if (!runs || !wanted(kernel)) break;
-    LinearCall call = {&o.w,    o.x,   o.x_stride, n, LINEAR_TO_F32, o.y[0], o.y_stride,
-                       ACT_F16, false, kernel,     0};
-    CHECK(cudaMemsetAsync(o.y[0], 0xff, (size_t)n * stride * sizeof(float), stream));
-    MUST(linear_run(context, &call, &error));
-    CHECK(cudaMemcpyAsync(y.data(), o.y[0], (size_t)n * stride * 4, cudaMemcpyDeviceToHost, stream));
-    CHECK(cudaStreamSynchronize(stream));
-    if (all.empty()) all = y;
-    int differ = 0;
-    for (int m = 0; m < n; m++) differ += memcmp(&y[m * stride], &all[m * stride], (size_t)n_out * 4) != 0;
-    cases_run++;
-    if (differ > 0) printf("FAIL %s: of %d rows %d differ from those of %d\n", kernel, n, differ, most);
-    failures += differ > 0;
-  }
-  stored_free(&s);
-  free_operands(&o);
 }
 
 /* Every tile shape of the wgmma kernels of few tokens, if the chip has them: rings that wrap, several token
@@ -747,6 +745,7 @@ static void check_layers(bool sweep) {
     all[n_all++] = i;
   printf("layers\n");
   if (part == 1) {
+    check_invariant(4096, 6144, {300, 1, -1, 9, -34, 64, -65, 130});
     check_rows_beside("planes_wgmma", 4096, 6144, 128, {24, 9, 16, 17});
     check_rows_beside("narrow_wgmma", 4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49});
   }
