@@ -43,42 +43,43 @@ void cuda_unload(BackendModel *loaded) {
 }
 
 static Status prepare_projections(BackendModel *loaded, const DeviceProjections *p, int max_tokens,
-                                  Error *err) {
+                                  const char *kernel, Error *err) {
   for (int i = 0; i < p->n_parts; i++)
-    TRY(linear_prepare(loaded->linear, &p->parts[i], loaded->act, max_tokens, loaded->kernel, err));
+    TRY(linear_prepare(loaded->linear, &p->parts[i], loaded->act, max_tokens, kernel, err));
   return STATUS_OK;
 }
 
 /* The matrices of per-layer embeddings, which have fp16 activations. */
-static Status prepare_inputs(BackendModel *loaded, int max_tokens, Error *err) {
+static Status prepare_inputs(BackendModel *loaded, int max_tokens, const char *kernel, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   if (c->per_layer_width == 0) return STATUS_OK;
   for (int i = 0; i < c->n_layers; i++) {
     const DeviceLayer *layer = &loaded->layers[i];
-    TRY(linear_prepare(loaded->linear, &layer->input_gate, loaded->act, max_tokens, loaded->kernel, err));
-    TRY(linear_prepare(loaded->linear, &layer->input_projection, loaded->act, max_tokens, loaded->kernel,
-                       err));
+    TRY(linear_prepare(loaded->linear, &layer->input_gate, loaded->act, max_tokens, kernel, err));
+    TRY(linear_prepare(loaded->linear, &layer->input_projection, loaded->act, max_tokens, kernel, err));
   }
-  return linear_prepare(loaded->linear, &loaded->input_projection, loaded->act, max_tokens, loaded->kernel,
-                        err);
+  return linear_prepare(loaded->linear, &loaded->input_projection, loaded->act, max_tokens, kernel, err);
 }
 
 /* Checks that every matrix has a kernel for every count of tokens, and makes the workspace large enough. */
-static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, Error *err) {
+static Status prepare(BackendModel *loaded, const StateOptions *options, Error *err) {
+  const int max_tokens = options->max_chunk;
+  const char *forced = options->invariant ? LINEAR_INVARIANT : NULL,
+             *kernel = forced ? forced : loaded->kernel;
   for (int i = 0; i < loaded->model->config.n_layers; i++) {
     const DeviceLayer *layer = &loaded->layers[i];
-    TRY(prepare_projections(loaded, &layer->qkv, max_tokens, err));
-    TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, loaded->kernel, err));
-    TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, err));
+    TRY(prepare_projections(loaded, &layer->qkv, max_tokens, kernel, err));
+    TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, kernel, err));
+    TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, kernel, err));
     if (layer->gate_up.n_parts > 0)
-      TRY(linear_prepare(loaded->linear, &layer->down, loaded->act, max_tokens, loaded->kernel, err));
+      TRY(linear_prepare(loaded->linear, &layer->down, loaded->act, max_tokens, kernel, err));
     if (layer->experts.down.n_out == 0) continue;
-    TRY(linear_prepare(loaded->linear, &layer->experts.gate_up, ACT_F16, max_tokens, NULL, err));
-    TRY(linear_prepare(loaded->linear, &layer->experts.down, ACT_F16, max_tokens, NULL, err));
+    TRY(linear_prepare(loaded->linear, &layer->experts.gate_up, ACT_F16, max_tokens, forced, err));
+    TRY(linear_prepare(loaded->linear, &layer->experts.down, ACT_F16, max_tokens, forced, err));
   }
-  TRY(prepare_inputs(loaded, max_tokens, err));
+  TRY(prepare_inputs(loaded, max_tokens, kernel, err));
   TRY(draft_prepare(loaded, max_tokens, err));
-  return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
+  return linear_prepare(loaded->linear, &loaded->head, ACT_F16, options->max_logit_rows, forced, err);
 }
 
 /* DECODE_AUTO takes the fused step for models on which it was measured to be faster (LOG.md). */
@@ -129,10 +130,23 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
 
 /* --- a session */
 
+/* Refuses models and settings that have no kernels whose results are the same beside any rows. */
+static Status check_invariant(const BackendModel *loaded, Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  const char *what = c->experts.n_experts > 0  ? "experts"
+                     : loaded->act == ACT_INT8 ? "int8 activations"
+                     : loaded->kernel          ? "a kernel of your choice"
+                     : loaded->n_host > 0      ? "weights that the CPU multiplies"
+                     : c->split > 1            ? "layers that several GPUs share"
+                                               : NULL;
+  return what ? error_set(err, STATUS_MODEL, "--invariant does not go with %s on a GPU", what) : STATUS_OK;
+}
+
 Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **out,
                  Error *err) {
   *out = NULL;
-  TRY(prepare(loaded, options->max_chunk, options->max_logit_rows, err));
+  if (options->invariant) TRY(check_invariant(loaded, err));
+  TRY(prepare(loaded, options, err));
   BackendState *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
   s->loaded = loaded;
@@ -398,8 +412,9 @@ static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, E
     rule.out = (char *)rule.out + (size_t)row * (size_t)rule.out_stride * 2;
     rule.state += (size_t)part->sequence * states;
     row += part->n_tokens;
-    if (part->n_tokens == 1 && at_once) continue;
-    const DeltaFamily family = delta_choose(&rule, part->n_tokens);
+    if (sequences_is_single(part) && at_once) continue;
+    const bool chunks = part->of_prompt && delta_can_run(DELTA_CHUNKS, &rule, part->n_tokens);
+    const DeltaFamily family = chunks ? DELTA_CHUNKS : delta_choose(&rule, part->n_tokens);
     TRY(delta_run(family, &rule, part->n_tokens, s->loaded->stream, err));
   }
   if (!at_once || s->sequences.n_singles == 0) return STATUS_OK;
@@ -462,7 +477,7 @@ static Status run_conv_parts(BackendState *s, TokenRange span, ShortConv all, Er
     conv.out = (char *)conv.out + (size_t)row * (size_t)conv.out_stride * 2;
     conv.kept += (size_t)part->sequence * states;
     row += part->n_tokens;
-    if (part->n_tokens > 1) TRY(ops_short_conv(&conv, part->n_tokens, s->loaded->stream, err));
+    if (!sequences_is_single(part)) TRY(ops_short_conv(&conv, part->n_tokens, s->loaded->stream, err));
   }
   if (s->sequences.n_singles == 0) return STATUS_OK;
   all.singles = s->rows.singles;

@@ -116,7 +116,9 @@ LinearCall products_call(const BackendState *s, const DeviceLinear *weights, con
                       .y_stride = y_stride,
                       .act = is_special ? ACT_F16 : m->act,
                       .dependent = !weights->host, /* kernels fetch weights before they wait */
-                      .kernel = is_special ? NULL : m->kernel};
+                      .kernel = s->options.invariant ? LINEAR_INVARIANT
+                                : is_special         ? NULL
+                                                     : m->kernel};
 }
 
 Status products_run(BackendState *s, const LinearCall *call, Error *err) {

@@ -13,7 +13,8 @@ static int pages_of(int n_tokens) {
 }
 
 static size_t most_units(const StateOptions *o) {
-  return (size_t)padded_to(o->n_sequences + ATTENTION_UNITS, PADDED_UNITS);
+  const int fixed = o->invariant ? o->n_sequences * attention_fixed_splits(o->n_ctx) : 0;
+  return (size_t)padded_to(o->n_sequences + ATTENTION_UNITS + fixed, PADDED_UNITS);
 }
 
 void step_rows_place(StepRows *rows, const StateOptions *o, DeviceArena *arena) {
@@ -47,6 +48,7 @@ int sequences_tile_size(const Sequences *s, int tile_tokens) {
 
 Status sequences_open(Sequences *s, const StateOptions *o, Error *err) {
   s->n_sequences = o->n_sequences;
+  s->invariant = o->invariant;
   s->n_table = pages_of(o->n_ctx);
   s->max_rows = o->max_chunk;
   s->max_logit_rows = o->max_logit_rows;
@@ -93,7 +95,7 @@ Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t 
 
 /* Divides the keys of a row that is alone into units. *n_partial: places of partial results in use. */
 static void add_units(Sequences *s, StepRows *rows, int row, int length, int unit_keys, int *n_partial) {
-  int n_splits = (length - 1) / unit_keys + 1;
+  int n_splits = s->invariant ? attention_fixed_splits(length) : (length - 1) / unit_keys + 1;
   if (n_splits > ATTENTION_SPLITS) n_splits = ATTENTION_SPLITS;
   for (int i = 0; i < n_splits; i++)
     rows->units[s->n_units++] = (AttentionUnit){row, i, n_splits, n_splits > 1 ? *n_partial : 0};
@@ -113,7 +115,7 @@ static void add_tiles(Sequences *s, StepRows *rows, int row, const SequenceRows 
 static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
   long long n_keys = 0;
   for (int i = 0; i < range.n_parts; i++)
-    if (range.parts[i].n_tokens == 1) n_keys += range.parts[i].pos + 1;
+    if (sequences_is_single(&range.parts[i])) n_keys += range.parts[i].pos + 1;
   const int unit_keys = s->unit_blocks > 0 ? attention_unit_keys(s->unit_blocks, n_keys) : 0;
   size_t n_pages = 0;
   int row = 0, n_partial = 0;
@@ -126,7 +128,7 @@ static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
       rows->first_page[row + r] = (int)n_pages;
       rows->is_long[row + r] = part->long_rope;
     }
-    if (part->n_tokens == 1) {
+    if (sequences_is_single(part)) {
       rows->singles[s->n_singles++] = (SingleRow){row, part->sequence};
       if (unit_keys > 0) add_units(s, rows, row, length, unit_keys, &n_partial);
     } else {

@@ -43,6 +43,7 @@ typedef struct {
   int32_t *tables;          /* [n_sequences][n_table] on the host */
   int max_rows, max_logit_rows;
   int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
+  bool invariant;              /* StateOptions' */
   int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
   int tile_tokens[TILE_SIZES]; /* 0: those layers take all rows by the plain kernels */
   /* The rest describes the step. */
@@ -54,6 +55,11 @@ typedef struct {
 
 /* Places the arrays of rows; n_tile_sizes 0: for sizes as large as any. */
 void step_rows_place(StepRows *rows, const StateOptions *options, DeviceArena *arena);
+
+/* True if the part's row is one that is alone. */
+static inline bool sequences_is_single(const SequenceRows *part) {
+  return part->n_tokens == 1 && !part->of_prompt;
+}
 
 /* Takes the pinned memory. PRECOND tile sizes and unit_blocks are set, the rest is zeros. */
 Status sequences_open(Sequences *s, const StateOptions *options, Error *err);

@@ -91,7 +91,7 @@ typedef struct {
   int projections;
 } LargestSizes;
 
-static LargestSizes largest_sizes(const ModelConfig *c) {
+static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
   LargestSizes sizes = {.heads = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim),
                         .intermediate = (size_t)padded_row(c->per_layer_width),
                         .projections = delta_outputs(&c->delta)};
@@ -103,12 +103,25 @@ static LargestSizes largest_sizes(const ModelConfig *c) {
     const LayerConfig own = config_layer(c, layer);
     sizes.heads = most(sizes.heads, (size_t)padded_row(c->n_heads * own.head_dim));
     sizes.intermediate = most(sizes.intermediate, (size_t)padded_row(own.intermediate));
-    sizes.workspace =
-        most(sizes.workspace, attention_workspace_bytes(c->n_heads, own.n_kv_heads, own.head_dim));
+    sizes.workspace = most(sizes.workspace,
+                           attention_workspace_bytes(c->n_heads, own.n_kv_heads, own.head_dim, unit_places));
     const int projections = attention_outputs(c, &own);
     if (sizes.projections < projections) sizes.projections = projections;
   }
   return sizes;
+}
+
+/* Places for partial results of attention, if they are more than its own. */
+static int unit_places(const ModelConfig *c, const StateOptions *o) {
+  int most = 0;
+  for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
+    const LayerConfig own = config_layer(c, layer);
+    if (own.kind != LAYER_ATTENTION) continue;
+    const Attention a = {.n_heads = c->n_heads, .n_kv_heads = own.n_kv_heads, .head_dim = own.head_dim};
+    const int places = attention_fixed_places(attention_unit_blocks(&a), o->n_sequences, o->n_ctx);
+    if (most < places) most = places;
+  }
+  return most;
 }
 
 /* Bytes of a position of one KV head in a part of the cache. */
@@ -160,7 +173,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   const size_t inputs = chunk * (size_t)c->per_layer_width;
-  const LargestSizes sizes = largest_sizes(c);
+  s->unit_places = unit_places(c, o);
+  const LargestSizes sizes = largest_sizes(c, s->unit_places);
   const bool separate_norms = c->norms != NORM_BEFORE || c->per_layer_width > 0 || c->draft.kind;
   /* The first layer of EAGLE-3 takes an embedding and a state. */
   s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
@@ -309,6 +323,7 @@ Attention state_attention(const BackendState *s, int layer) {
                     : (AttentionPages){0},
       .out = s->a,
       .workspace = s->workspace,
+      .unit_places = s->unit_places,
       .scale = c->attention_scale,
       .cap = c->attention_cap,
       .sinks = s->loaded->layers[layer].sinks,
@@ -379,8 +394,9 @@ Status state_open(BackendState *s, Error *err) {
   if (fused && options->n_sequences == 0) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
   TRY(open_peers(s, err));
-  return cuda_status(cudaMemsetAsync(s->workspace, 0, largest_sizes(config).workspace, loaded->stream),
-                     "cannot clear memory", err);
+  return cuda_status(
+      cudaMemsetAsync(s->workspace, 0, largest_sizes(config, s->unit_places).workspace, loaded->stream),
+      "cannot clear memory", err);
 }
 
 /* --- the KV cache */

@@ -90,6 +90,7 @@ struct BackendState {
   void *halves[2];          /* with KV_Q8: one layer's keys and values unpacked (Attention.k_halves) */
   CachePlace *caches;       /* [n_layers * CACHE_PARTS] of pages, from cache[KEYS] on, on the device */
   void *workspace;          /* of attention_workspace_bytes() */
+  int unit_places;          /* as it is given there */
   void *delta_workspace;    /* of delta_workspace_bytes() */
   float *recurrent;         /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
   LayerPlace *layers;       /* [n_layers] on the host */

@@ -24,9 +24,16 @@ static int decode_splits(int n_kv_heads, int head_dim) {
   return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
 }
 
+/* Places for partial results of units. */
+static int places_of(int asked) {
+  return std::max((int)ATTENTION_UNITS, asked);
+}
+
 /* Layers of other sizes share the workspace, whose tickets stay zero between launches: their place does not
  * depend on the layer. */
-static const size_t kTicketsBytes = MAX_HEADS * sizeof(int);
+static size_t tickets_bytes(int unit_places) {
+  return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
+}
 
 /* The kernel's argument. The workspace holds tickets, then partial results. */
 static AttentionArgs kernel_args(const Attention *a) {
@@ -44,7 +51,7 @@ static AttentionArgs kernel_args(const Attention *a) {
   args.pages = a->pages;
   if (a->pages.table) args.n_ctx = KV_PAGE_TOKENS;
   args.tickets = (int *)a->workspace;
-  args.partials = (char *)a->workspace + kTicketsBytes;
+  args.partials = (char *)a->workspace + tickets_bytes(a->unit_places);
   args.shared_limit = a->shared_bytes;
   args.sinks = a->sinks;
   args.kv_sharers = 1;
@@ -128,15 +135,15 @@ Status attention_wgmma_sms(int gpu, int *n_sms, Error *err) {
   return STATUS_OK;
 }
 
-size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim) {
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int unit_places) {
   Attention a = {};
   a.n_heads = n_heads, a.n_kv_heads = n_kv_heads, a.head_dim = head_dim;
   const int blocks = n_kv_heads * kv_sharers(&a);
   const size_t decode = (size_t)blocks * decode_splits(blocks, head_dim) * columns_per_block(&a);
-  const size_t units = (size_t)ATTENTION_UNITS * align_up(n_heads / blocks, 8);
+  const size_t units = (size_t)places_of(unit_places) * align_up(n_heads / blocks, 8);
   const size_t columns =
       std::max(std::max(decode, units), (size_t)kSplitUnits * attention_wgmma_rows(head_dim));
-  return kTicketsBytes + columns * (2 + head_dim) * sizeof(float);
+  return tickets_bytes(unit_places) + columns * (2 + head_dim) * sizeof(float);
 }
 
 static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, cudaStream_t stream,
@@ -204,6 +211,14 @@ int attention_unit_keys(int n_blocks, long long n_keys) {
   return std::max(n_pages * KV_PAGE_TOKENS, kLeastUnitKeys);
 }
 
+int attention_fixed_splits(int n_keys) {
+  return std::min(ceil_div(n_keys, FIXED_UNIT_KEYS), (int)FIXED_SPLITS);
+}
+
+int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
+  return n_blocks * n_tokens * attention_fixed_splits(n_ctx);
+}
+
 Status attention_run_many(const Attention *a, const AttentionWork *work, int n_tokens, cudaStream_t stream,
                           Error *err) {
   AttentionArgs args = kernel_args(a);
@@ -219,5 +234,6 @@ Status attention_run_many(const Attention *a, const AttentionWork *work, int n_t
   }
   if (work->n_units == 0) return STATUS_OK;
   args.kv_sharers = kv_sharers(a), args.n_kv_heads *= args.kv_sharers;
+  args.unit_places = places_of(a->unit_places);
   return attention_decode(args, 1, work->n_units, stream, err);
 }

@@ -64,6 +64,7 @@ typedef struct {
   AttentionPages pages; /* for attention_run_many() */
   void *out;            /* device: fp16 [n_tokens][n_heads][head_dim] */
   void *workspace;      /* device: attention_workspace_bytes(), zeroed once when it was allocated */
+  int unit_places;      /* as it was given for the workspace */
   double scale;         /* > 0 */
   double cap;           /* soft cap of scores; 0: none */
   const float *sinks;   /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
@@ -89,8 +90,8 @@ int attention_division(const Attention *attention, int n_tokens);
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 
 /* Most bytes that a family needs for partial results of one layer. Layers of all sizes share the
- * largest of their workspaces. */
-size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim);
+ * largest of their workspaces. unit_places: attention_fixed_places(), the most of all layers; or 0. */
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int unit_places);
 
 /* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
@@ -112,6 +113,11 @@ int attention_unit_blocks(const Attention *attention);
  * has at most ATTENTION_SPLITS. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
+/* The other way to divide keys, which does not depend on other tokens: units of FIXED_UNIT_KEYS, or
+ * FIXED_SPLITS of a longer text. These places are enough for n_tokens tokens of n_ctx positions. */
+enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
+int attention_fixed_splits(int n_keys);
+int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
 
 /* Enqueues. PRECOND attention->pages.table is set; n_tokens are all rows. A row of position -1 is none. */
 Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,

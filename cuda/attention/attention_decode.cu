@@ -479,7 +479,7 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   state.store(joined, maxima, sums, warp, lane);
   __syncthreads();
   const size_t of_head = ((size_t)unit.first * a.n_kv_heads + kv_head * n_splits) * kColumns;
-  const size_t n_blocks = a.units ? ATTENTION_UNITS : a.n_kv_heads * n_splits;
+  const size_t n_blocks = a.units ? a.unit_places : a.n_kv_heads * n_splits;
   float2 *all_states = (float2 *)a.partials;
   const Partials partials = {all_states + of_head,
                              (float4 *)(all_states + n_blocks * kColumns) + of_head * (kHeadDim / 4)};

@@ -26,8 +26,11 @@ struct AttentionArgs {
   float cap_log2;      /* log2(e) * cap; 0: no cap */
   int whole;           /* decode, plain: attention.h */
   const float *sinks;  /* [n_heads] or NULL */
-  int kv_sharers;  /* decode: n_kv_heads counts each KV head so often, each time for as many query heads */
-  int first_token; /* decode: the launch's first token */
+  int kv_sharers; /* decode: n_kv_heads counts each KV head so often, each time for as many query heads */
+  union {
+    int first_token; /* decode: the launch's first token */
+    int unit_places; /* decode with units: places of partial results, of all KV heads together */
+  };
 };
 
 /* A score times log2(e), from q k. kCapped: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with

@@ -142,7 +142,7 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
                .sizes = sizes,
                .n_table = batch_pages(backend, sizes.n_ctx),
                .shares = recurrent_bytes(backend, &model->config) == 0};
-  b->n_guesses = b->shares && options->open_drafter ? options->n_guesses : 0;
+  b->n_guesses = b->shares && options->open_drafter && !options->invariant ? options->n_guesses : 0;
   b->beside = backend->memory && b->n_guesses == 0;
   b->guess_always = options->guess_always;
   b->open_drafter = options->open_drafter;
@@ -366,6 +366,10 @@ static int first_logits(const Sequence *s) {
   return s->n_ids - (is_scored(s) ? s->request.n_scored : 1);
 }
 
+static int n_prompt_tokens(const Sequence *s) {
+  return s->request.n_ids - is_scored(s);
+}
+
 /* Copies the first n tokens of a page that another sequence may go on with. */
 static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
   page_pool_share(b->pool, from); /* so that it is not the page to be taken */
@@ -383,10 +387,11 @@ static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
 /* Uses what other sequences have computed of the text, up to the first position whose logits are needed.
  * *later: a sequence computes more of it in this step. */
 static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
-  const int page_tokens = b->backend->page_tokens, start = s->n_past;
+  const int page_tokens = b->backend->page_tokens, start = s->n_past, needed = first_logits(s),
+            end = b->sizes.invariant && n_prompt_tokens(s) < needed ? n_prompt_tokens(s) : needed;
   *later = false;
-  while (b->shares && s->n_past == s->n_pages * page_tokens && s->n_past < first_logits(s)) {
-    const int left = first_logits(s) - s->n_past;
+  while (b->shares && s->n_past == s->n_pages * page_tokens && s->n_past < end) {
+    const int left = end - s->n_past;
     const PageMatch match = page_pool_find(b->pool, before_next(b, s), s->ids + s->n_past,
                                            left < page_tokens ? left : page_tokens);
     *later = match.n_coming >= match.n_tokens + page_tokens / 4; /* less is not worth waiting for */
@@ -405,7 +410,8 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   return STATUS_OK;
 }
 
-/* Adds the next n tokens to the sequence's pages, taking new ones; gives how many found a place. */
+/* Adds the next n tokens to the sequence's pages, taking new ones; gives how many found a place. Invariant:
+ * other sequences see the prompt alone. */
 static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   while (s->n_rows < n) {
     const int at = s->n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
@@ -416,7 +422,8 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
       continue;
     }
     const int some = n - s->n_rows < room ? n - s->n_rows : room;
-    page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, some);
+    if (!b->sizes.invariant || at < n_prompt_tokens(s))
+      page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, some);
     s->n_rows += some;
     b->n_rows += some;
   }
@@ -464,6 +471,9 @@ static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *
             most = before + *n_logits;
   if (n > left) n = left;
   if (n > most) n = most;
+  const int of_prompt = n_prompt_tokens(s) - s->n_past;
+  if (b->sizes.invariant && n > of_prompt) n = of_prompt > 0 ? of_prompt : n > 0;
+  if (b->sizes.invariant && !b->shares && n < of_prompt) n -= n % b->backend->page_tokens;
   TRY(place_tokens(b, s, n, err));
   while (s->n_rows == 0 && n > 0 && take_back_youngest(b, s)) TRY(place_tokens(b, s, n, err));
   if (s->n_rows > before) *n_logits -= s->n_rows - before;
@@ -472,7 +482,7 @@ static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *
 
 /* True while the sequence computes its prompt, or all of its tokens again. */
 static bool is_prefilled(const Sequence *s) {
-  return s->n_past < s->request.n_ids - is_scored(s) && s->n_ids - s->n_past > 1;
+  return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
 /* The rows that a step may have before prompts wait. A GPU takes as long for a few rows as for some hundred,
@@ -567,10 +577,9 @@ static TokenRange list_rows(Batch *b, int *n_logit_rows) {
     s->first_row = *n_logit_rows;
     s->logits_row = -1;
     if (s->n_rows == 0) continue;
-    b->parts[range.n_parts++] = (SequenceRows){.sequence = s->slot,
-                                               .pos = s->n_past,
-                                               .n_tokens = s->n_rows + s->guesses.n,
-                                               .long_rope = s->long_rope};
+    const bool of_prompt = b->sizes.invariant && s->n_past < n_prompt_tokens(s);
+    b->parts[range.n_parts++] =
+        (SequenceRows){s->slot, s->n_past, s->n_rows + s->guesses.n, s->long_rope, of_prompt};
     for (int pos = s->n_past; pos < end + s->guesses.n; pos++, range.n_tokens++) {
       b->ids[range.n_tokens] = pos < end ? s->ids[pos] : s->guesses.ids[pos - end];
       if (pos < first_logits(s)) continue;
@@ -606,11 +615,6 @@ static void restrict_next(Sequence *s) {
   if (!s->request.generate.allow || s->generation.n_forced > 0) return;
   s->result.status = s->request.generate.allow(s->request.user, &mask, &s->result.error);
   sampler_allow(s->sampler, s->result.status ? NULL : mask);
-}
-
-static void restrict_rows(Batch *b) {
-  for (int i = 0; i < b->n_active; i++)
-    if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
 }
 
 /* Reports a step of a sequence whose prompt was not complete before it; n: rows with logits. */
@@ -726,7 +730,8 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   TRY(forward(b->backend, b->state, b->config, step.range, b->ids, step.n_logit_rows, err));
   if (b->beside) TRY(pass_on_late(b, job, err));
   if (b->beside) TRY(take_requests(b, job, err));
-  restrict_rows(b);
+  for (int i = 0; i < b->n_active; i++)
+    if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
   if (step.n_logit_rows > 0)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.n_logit_rows, b->picks, err));
   TRY(take_step(b, job, err));

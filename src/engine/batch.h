@@ -7,8 +7,10 @@
  * sequences that begin alike share them. Where pages run out, the youngest sequence gives its pages back and
  * is computed again later.
  *
- * Where a backend gives a row the same bits with any other rows (the CPU), each answer is what it would be
- * alone. */
+ * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
+ * each answer is what it would be alone. For the latter, a row of an answer is always computed as one that is
+ * alone in its step's rows of the sequence, and a row of a prompt never is, also where tokens are forced or
+ * computed again; so sequences share only what was computed of prompts. */
 #pragma once
 
 #include "engine/generate.h"
@@ -25,6 +27,7 @@ typedef struct {
   Status (*open_drafter)(int n_ctx, Drafter *drafter, Error *err);
   int chunk; /* most rows of a step; 0: the backend's default; at least n_sequences */
   KvType kv;
+  bool invariant; /* each answer is what it would be alone, on any backend; there are no guesses */
 } BatchOptions;
 
 /* The sizes that batch_open() will ask of the backend, for its state_bytes(). */

@@ -13,13 +13,19 @@ int batch_pages(const Backend *backend, int n_tokens) {
 StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
   StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position,
                         .kv = options->kv,
-                        .n_sequences = options->n_sequences};
+                        .n_sequences = options->n_sequences,
+                        .invariant = options->invariant};
   const long long all = (long long)options->n_sequences * batch_pages(backend, sizes.n_ctx),
                   most = INT32_MAX / (backend->page_tokens ? backend->page_tokens : 1);
   sizes.n_pages = options->n_pages ? options->n_pages : (int)(all < most ? all : most);
   sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
   if (sizes.max_chunk < sizes.n_sequences) sizes.max_chunk = sizes.n_sequences;
   sizes.max_logit_rows = sizes.n_sequences > LOGIT_ROWS ? sizes.n_sequences : LOGIT_ROWS;
+  if (options->invariant) { /* room for a page of a prompt, which may be scored, beside all answers */
+    const int most_rows = sizes.n_sequences + backend->page_tokens;
+    if (sizes.max_chunk < most_rows) sizes.max_chunk = most_rows;
+    sizes.max_logit_rows = most_rows;
+  }
   if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
   return sizes;
 }

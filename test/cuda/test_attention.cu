@@ -111,7 +111,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   RandomCache8 small = {};
   int *pos_device;
   void *workspace;
-  size_t workspace_bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim);
+  size_t workspace_bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim, 0);
   CHECK(cudaMalloc(&q, rows * 2));
   CHECK(cudaMalloc(&out, rows * 2));
   CHECK(cudaMalloc(&k, cache * sizeof(T)));

@@ -165,22 +165,28 @@ static void reference(const Pool<T> &pool, const Kind &kind, const __half *q, co
   }
 }
 
-/* A step of the given parts, as sequences.c describes it. */
+static std::vector<SequenceRows> rows_of(const std::vector<Part> &parts, bool invariant) {
+  std::vector<SequenceRows> all;
+  for (size_t i = 0; i < parts.size(); i++)
+    all.push_back({(int)i, parts[i].pos, parts[i].n, false, invariant && parts[i].n > 1});
+  return all;
+}
+
+/* A step of the given rows of the pool's sequences, as sequences.c describes it. */
 struct Step {
   Sequences sequences = {};
   StepRows rows = {};
   void *memory = NULL;
   StateOptions options = {};
 
-  template <class T> Step(const Attention &a, const Pool<T> &pool, const std::vector<Part> &parts) {
-    std::vector<SequenceRows> all;
+  template <class T>
+  Step(const Attention &a, const Pool<T> &pool, const std::vector<SequenceRows> &all, bool invariant) {
     TokenRange range = {};
-    for (size_t i = 0; i < parts.size(); i++) {
-      all.push_back({(int)i, parts[i].pos, parts[i].n, false});
-      range.n_tokens += parts[i].n;
-      options.n_ctx = std::max(options.n_ctx, parts[i].pos + parts[i].n);
-    }
-    options.n_sequences = (int)parts.size() + 1, options.n_pages = pool.n_pages;
+    for (const SequenceRows &part : all) range.n_tokens += part.n_tokens;
+    for (const std::vector<int> &table : pool.tables)
+      options.n_ctx = std::max(options.n_ctx, (int)table.size() * KV_PAGE_TOKENS);
+    options.n_sequences = (int)pool.tables.size() + 1, options.n_pages = pool.n_pages;
+    options.invariant = invariant;
     options.max_chunk = range.n_tokens + PADDED_ROWS, options.max_logit_rows = options.n_sequences;
     DeviceArena arena = {};
     step_rows_place(&rows, &options, &arena);
@@ -190,7 +196,7 @@ struct Step {
     MUST(sequences_add_tile_size(&sequences, attention_tile_tokens(&a), &error));
     sequences.unit_blocks = attention_tile_tokens(&a) > 0 ? attention_unit_blocks(&a) : 0;
     MUST(sequences_open(&sequences, &options, &error));
-    for (size_t i = 0; i < parts.size(); i++)
+    for (size_t i = 0; i < pool.tables.size(); i++)
       MUST(sequences_set_pages(&sequences, (int)i, 0, pool.tables[i].data(), (int)pool.tables[i].size(),
                                &error));
     range.parts = all.data(), range.n_parts = (int)all.size();
@@ -226,10 +232,10 @@ static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &p
     a.v = pool.small_v.numbers.device, a.v_scales = pool.small_v.scales.device;
     a.k_halves = pool.small_k.halves.device, a.v_halves = pool.small_v.halves.device;
   }
-  const size_t bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim);
+  const size_t bytes = attention_workspace_bytes(s.n_heads, s.n_kv_heads, s.head_dim, 0);
   CHECK(cudaMalloc(&a.workspace, bytes));
   CHECK(cudaMemset(a.workspace, 0, bytes));
-  Step step(a, pool, parts);
+  Step step(a, pool, rows_of(parts, false), false);
   const Sequences &sequences = step.sequences;
   a.pos = step.rows.pos, a.pages = {step.rows.pages, step.rows.first_page, pool.n_pages};
   const AttentionWork work = {step.rows.units, step.rows.tiles[0], sequences.n_units, sequences.n_tiles[0]};
@@ -261,6 +267,62 @@ static void run(const char *what, Shape s, KvType kv, const std::vector<Part> &p
            untouched ? "" : ", rows that are none were written");
   good ? passed++ : failed++;
   CHECK(cudaFree(a.workspace));
+}
+
+/* Enqueues attention of the rows, whose queries and outputs begin with row `at`. */
+template <class T>
+static void attend(Attention a, const Pool<T> &pool, const std::vector<SequenceRows> &rows, int at) {
+  Step step(a, pool, rows, true);
+  const Sequences &sequences = step.sequences;
+  const size_t first = (size_t)at * a.n_heads * a.head_dim;
+  a.q = (const __half *)a.q + first, a.out = (__half *)a.out + first;
+  a.pos = step.rows.pos, a.pages = {step.rows.pages, step.rows.first_page, pool.n_pages};
+  a.unit_places =
+      attention_fixed_places(attention_unit_blocks(&a), step.options.n_sequences, step.options.n_ctx);
+  const size_t bytes = attention_workspace_bytes(a.n_heads, a.n_kv_heads, a.head_dim, a.unit_places);
+  CHECK(cudaMalloc(&a.workspace, bytes));
+  CHECK(cudaMemset(a.workspace, 0, bytes));
+  const AttentionWork work = {step.rows.units, step.rows.tiles[0], sequences.n_units, sequences.n_tiles[0]};
+  MUST(attention_run_many(&a, &work, sequences.n_rows, 0, &error));
+  CHECK(cudaFree(a.workspace));
+}
+
+/* With StateOptions.invariant a row has the same bits beside all others, alone, and where a prompt is divided
+ * into other steps. */
+template <class T>
+static void check_alone(Shape s, KvType kv, const std::vector<Part> &parts, Kind kind, int sms) {
+  const Pool<T> pool(s, parts, kv == KV_Q8);
+  int n_tokens = PADDED_ROWS;
+  for (const Part &p : parts) n_tokens += p.n;
+  const size_t row = (size_t)s.n_heads * s.head_dim, n = (size_t)n_tokens * row;
+  Numbers<__half> q(n, 2), out(n, 0);
+  q.copy(), out.copy();
+  Attention a = {};
+  a.n_heads = s.n_heads, a.n_kv_heads = s.n_kv_heads, a.head_dim = s.head_dim, a.n_ctx = KV_PAGE_TOKENS;
+  a.window = kind.window, a.kv = kv, a.shared_bytes = kind.shared_bytes, a.wgmma_sms = sms, a.scale = 0.1;
+  a.q = q.device, a.k = pool.k.device, a.v = pool.v.device, a.out = out.device;
+  if (kv == KV_Q8) {
+    a.k = pool.small_k.numbers.device, a.k_scales = pool.small_k.scales.device;
+    a.v = pool.small_v.numbers.device, a.v_scales = pool.small_v.scales.device;
+    a.k_halves = pool.small_k.halves.device, a.v_halves = pool.small_v.halves.device;
+  }
+  std::vector<__half> together(n), alone(n);
+  attend(a, pool, rows_of(parts, true), 0);
+  CHECK(cudaMemcpy(together.data(), out.device, n * 2, cudaMemcpyDeviceToHost));
+  for (int i = 0, at = 0; i < (int)parts.size(); at += parts[i++].n) {
+    const Part p = parts[i];
+    const int cut = p.n == 1 ? 0 : p.n % 3 == 1 ? 1 : p.n / 2; /* a prompt's first or last row may be alone */
+    if (cut > 0) attend(a, pool, {{i, p.pos, cut, false, true}}, at);
+    attend(a, pool, {{i, p.pos + cut, p.n - cut, false, p.n > 1}}, at + cut);
+  }
+  CHECK(cudaMemcpy(alone.data(), out.device, n * 2, cudaMemcpyDeviceToHost));
+  int differ = 0;
+  for (int i = 0; i < n_tokens - PADDED_ROWS; i++)
+    differ += memcmp(&together[i * row], &alone[i * row], row * 2) != 0;
+  if (differ)
+    printf("FAILED heads %d/%d of %d, window %d: %d rows are others alone\n", s.n_heads, s.n_kv_heads,
+           s.head_dim, kind.window, differ);
+  differ ? failed++ : passed++;
 }
 
 /* Units of a long sequence beside short ones are many, and never more than the workspace has places for. */
@@ -327,8 +389,13 @@ int main(int argc, char **argv) {
       run<__half>("mixed", s, KV_F16, mixed, plain, n);
       run<__half>("mixed, window", s, KV_F16, mixed, {40, 0, false, (size_t)shared}, n);
       run<__half>("mixed, sinks", s, KV_F16, mixed, {0, 0, true, (size_t)shared}, n);
+      check_alone<__half>(s, KV_F16, mixed, plain, n);
+      check_alone<__half>(s, KV_F16, mixed, {40, 0, false, (size_t)shared}, n);
       if (sms == 0) break;
     }
+    check_alone<__half>(s, KV_F16, uneven, plain, sms);
+    check_alone<__half>(s, KV_Q8, uneven, plain, sms);
+    check_alone<__half>(s, KV_Q8, mixed, plain, sms);
     for (int n : {0, sms}) {
       if (n == 0 && sms > 0 && few) continue;
       run<__half>("mixed, 8 bits", s, KV_Q8, mixed, plain, n);
@@ -352,6 +419,7 @@ int main(int argc, char **argv) {
   for (Shape s : {Shape{4, 4, 34}, Shape{2, 1, 2}})
     for (KvType kv : {KV_F16, KV_Q8}) run<__half>("plain", s, kv, mixed, {50, 0, true, 0}, sms);
   run<float>("fp32", {4, 2, 64}, KV_F32, mixed, {0, 0, true, (size_t)shared}, sms);
+  check_alone<float>({4, 2, 64}, KV_F32, mixed, plain, sms);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -25,6 +25,7 @@ typedef struct {
   int n_copied;     /* pages */
   int fail_at;      /* the step (1 ...) that fails; 0: none */
   int32_t turn;     /* what tokens of long texts are more by in the cache */
+  int32_t form;     /* likewise those that are computed as rows of a prompt */
 } PagedCounts;
 
 static PagedCounts paged;
@@ -87,7 +88,9 @@ static Status paged_embed(BackendState *s, TokenRange range, const int32_t *ids,
     assert_true(part->sequence >= 0 && part->sequence < s->sizes.n_sequences && !seen[part->sequence]);
     assert_true(part->pos >= 0 && part->n_tokens >= 1 && part->pos + part->n_tokens <= s->sizes.n_ctx);
     seen[part->sequence] = true;
-    for (int r = 0; r < part->n_tokens; r++, n++) s->x[n] = ids[n] + (part->long_rope ? paged.turn : 0);
+    if (s->sizes.invariant) assert_true(part->of_prompt || part->n_tokens == 1);
+    for (int r = 0; r < part->n_tokens; r++, n++)
+      s->x[n] = ids[n] + (part->long_rope ? paged.turn : 0) + (part->of_prompt ? paged.form : 0);
   }
   assert_int_equal(n, range.n_tokens);
   paged.n_steps++;
@@ -110,6 +113,7 @@ static Status paged_norm_delta_rule(BackendState *s, TokenRange range, int layer
     uint32_t *states = s->states + part->sequence * PAGED_POSITIONS;
     if (part->pos == 0) s->state_lengths[part->sequence] = 0;
     assert_int_equal(s->state_lengths[part->sequence], part->pos);
+    if (part->of_prompt) assert_int_equal(part->pos % PAGED_TOKENS, 0);
     for (int pos = part->pos; pos < part->pos + part->n_tokens; pos++)
       states[pos] = ((pos ? states[pos - 1] : 1) ^ (uint32_t)s->x[n++]) * 16777619u;
     s->state_lengths[part->sequence] += part->n_tokens;

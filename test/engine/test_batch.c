@@ -252,7 +252,7 @@ static Backend like_a_gpu(void) {
   return gpu;
 }
 
-static void check_many(const Model *of, int n, const Backend *backend) {
+static void check_many(const Model *of, int n, const Backend *backend, bool invariant) {
   static const BatchOptions options[] = {
       {.n_sequences = 2, .chunk = 5},
       {.n_sequences = 7, .n_pages = 26},
@@ -263,13 +263,15 @@ static void check_many(const Model *of, int n, const Backend *backend) {
       {.n_sequences = 20, .chunk = 40, .n_guesses = 4, .guess_always = true}};
   Item *alone = make_items(n);
   Run run = {0};
-  paged = (PagedCounts){.turn = 1000};
-  assert_int_equal(run_items(of, alone, n, (BatchOptions){.n_sequences = 1}, &run), STATUS_OK);
+  paged = (PagedCounts){.turn = 1000, .form = 5000};
+  assert_int_equal(run_items(of, alone, n, (BatchOptions){.n_sequences = 1, .invariant = invariant}, &run),
+                   STATUS_OK);
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
     Item *items = make_items(n);
     run = (Run){.backend = backend};
     BatchOptions wanted = options[i];
     wanted.open_drafter = open_known;
+    wanted.invariant = invariant;
     known_items = alone;
     n_known = n;
     assert_int_equal(run_items(of, items, n, wanted, &run), STATUS_OK);
@@ -278,7 +280,8 @@ static void check_many(const Model *of, int n, const Backend *backend) {
       guessed += items[item].result.generated.guesses.n_guessed;
       accepted += items[item].result.generated.guesses.n_accepted;
     }
-    const bool guesses = wanted.n_guesses > 0 && !of->config.layers; /* a recurrent state allows none */
+    const bool guesses =
+        wanted.n_guesses > 0 && !of->config.layers && !invariant; /* a recurrent state allows none */
     assert_true(guesses ? 2 * accepted > n && accepted < guessed : guessed == 0);
     for (int item = 0; item < n; item++) assert_same(&items[item], &alone[item]);
     assert_int_equal(run.most_sequences, options[i].chunk == 5 ? 2 : run.most_sequences);
@@ -292,12 +295,21 @@ static void check_many(const Model *of, int n, const Backend *backend) {
 static void each_gets_what_it_gets_alone(void **state) {
   (void)state;
   const Backend gpu = like_a_gpu();
-  check_many(&model, MANY, NULL);
-  check_many(&hybrid_model, 200, NULL);
-  check_many(&long_model, 200, NULL);
-  check_many(&model, MANY, &gpu);
-  check_many(&hybrid_model, 200, &gpu);
-  check_many(&long_model, 200, &gpu);
+  check_many(&model, MANY, NULL, false);
+  check_many(&hybrid_model, 200, NULL, false);
+  check_many(&long_model, 200, NULL, false);
+  check_many(&model, MANY, &gpu, false);
+  check_many(&hybrid_model, 200, &gpu, false);
+  check_many(&long_model, 200, &gpu, false);
+}
+
+/* Also where rows of prompts give other numbers than those of answers: sequences share prompts alone. */
+static void each_gets_it_from_rows_of_the_same_form(void **state) {
+  (void)state;
+  const Backend gpu = like_a_gpu();
+  check_many(&model, MANY, &gpu, true);
+  check_many(&hybrid_model, 200, &gpu, true);
+  check_many(&long_model, 200, &gpu, true);
 }
 
 /* A record of 3 tokens, whose answer ends by its length, by an end token or by its sink, or whose sink may
@@ -564,6 +576,7 @@ static void prompts_of_a_gpu_are_spread_over_steps(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_gets_what_it_gets_alone),
+      cmocka_unit_test(each_gets_it_from_rows_of_the_same_form),
       cmocka_unit_test(a_device_computes_while_its_host_works),
       cmocka_unit_test(turns_wait_force_and_end),
       cmocka_unit_test(steps_are_filled_as_promised),
