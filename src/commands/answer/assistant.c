@@ -261,7 +261,7 @@ static Status find_holder(Assistant *a, Error *err) {
   const int asked = asked_context(a);
   Error reason = {{0}};
   TRY(keep_asked(flags, &a->keep_seconds, err));
-  if (is_alone(flags)) a->keep_seconds = 0;
+  if (a->invariant || is_alone(flags)) a->keep_seconds = 0;
   if (a->keep_seconds == 0 || asked > a->model->config.max_position) return STATUS_OK;
   Status status =
       keep_find(flags, a->model, asked == NOT_GIVEN ? 0 : asked, a->keep_seconds, &a->remote, &reason);
@@ -510,6 +510,12 @@ static bool holds_session(const Assistant *a) {
   return a->holds && (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
 }
 
+/* True if a record that is answered alone is computed as those beside others are: on a GPU a session rounds
+ * otherwise. */
+static bool is_always_batch(const Assistant *a) {
+  return a->invariant && a->device.backend->memory;
+}
+
 /* Bytes of the session beside a batch. */
 static size_t session_beside(const Assistant *a) {
   const Backend *backend = a->device.backend;
@@ -531,7 +537,9 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   BatchOptions *options = &a->batch_options;
   size_t left;
   options->n_sequences = 1;
-  if (n == 1 || (n == 0 && prefers_one(a) && !a->holds)) return STATUS_OK;
+  const bool one = n == 1 || (n == 0 && prefers_one(a) && !a->holds);
+  if (one && !is_always_batch(a)) return STATUS_OK;
+  if (one) n = 1;
   if (a->holds && backend->page_tokens == 0) return STATUS_OK;
   if (a->flags->guess.draft)
     return error_set(err, STATUS_USAGE, "--parallel %d: --draft is for one answer at a time (--parallel 1)",
@@ -548,7 +556,8 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                             .n_guesses = n_batch_guesses(a),
                             .open_drafter = draft_text_open,
                             .chunk = a->session_options.chunk,
-                            .kv = a->session_options.kv};
+                            .kv = a->session_options.kv,
+                            .invariant = a->invariant};
   const int most =
       batch_most_sequences(options, backend, config, n ? n : backend->sequences, n ? room : share);
   if (n > most && !fits_beside_fewer_weights(a, n)) {
@@ -561,7 +570,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   }
   options->n_sequences = n > 0 ? n : most > 0 ? most : 1;
   options->n_pages = batch_most_pages(options, backend, config, share);
-  if (!backend->memory || options->n_sequences == 1) return STATUS_OK;
+  if (!backend->memory || (options->n_sequences == 1 && !is_always_batch(a))) return STATUS_OK;
   const StateOptions sizes = batch_sizes(options, backend, config);
   return device_check_memory_bytes(&a->device, a->model, beside + backend->state_bytes(config, &sizes),
                                    options->n_ctx, err);
@@ -629,7 +638,7 @@ static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
   if (a->device.backend != chosen) TRY(choose_sizes(a, n_prompt, n, err)); /* loading switched to the CPU */
   if (a->flags->answer.verbose && !a->holds) print_settings(a);
   a->session_options.sampler = a->sampler;
-  if (holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds)) {
+  if (holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds && !is_always_batch(a))) {
     TRY(guesser_start(&a->guesser, a->model, &a->device, &a->session_options, err));
     TRY(open_session(a, err));
     if (a->batch_options.n_sequences == 1) return STATUS_OK;
@@ -690,7 +699,11 @@ bool assistant_takes_many(const Assistant *a) {
 }
 
 Status assistant_run(Assistant *a, const BatchJob *job, Error *err) {
-  if (a->batch) return batch_run(a->batch, job, err);
+  if (a->batch) {
+    TRY(batch_run(a->batch, job, err));
+    const int n = batch_pages_used(a->batch);
+    return n == 0 ? STATUS_OK : error_set(err, STATUS_FAILED, "%d pages are still in use: a fault of auk", n);
+  }
   return remote_run(a->remote, a->batch_options.n_sequences, false, job, err);
 }
 

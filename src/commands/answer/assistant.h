@@ -134,6 +134,7 @@ typedef struct {
   /* Instead of both: a process that keeps the model (commands/keep). NULL: none, or it is not started yet. */
   Remote *remote;
   int keep_seconds; /* keep_asked() */
+  bool invariant;   /* set before assistant_open(): answers do not depend on those beside them */
   bool holds;       /* this process keeps the model for others: batch, session, or both */
   int n_held;       /* tokens of the last prompt and answer there */
   Cache *cache;     /* or NULL */

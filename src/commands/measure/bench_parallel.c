@@ -90,8 +90,10 @@ static Status run_once(Run *run, Batch *batch, Rates *sum, Error *err) {
 }
 
 static BatchOptions options_of(const Run *run) {
-  return (BatchOptions){
-      .n_sequences = run->n_sequences, .n_ctx = run->n_prompt + run->n_answer, .kv = run->tests->subject->kv};
+  return (BatchOptions){.n_sequences = run->n_sequences,
+                        .n_ctx = run->n_prompt + run->n_answer,
+                        .kv = run->tests->subject->kv,
+                        .invariant = run->tests->invariant};
 }
 
 static Status measure(Run *run, Rates *mean, Error *err) {

@@ -8,6 +8,7 @@
 typedef struct {
   BenchSubject *subject;
   const IdList *counts, *prompts, *answers; /* sequences; tokens of each one's prompt and answer */
+  bool invariant;                           /* a row's results do not depend on the others */
   MachineRates machine;
 } ParallelTests;
 
