@@ -8,10 +8,13 @@
 
 #include "cuda/ops/block_sum.cuh"
 #include "cuda/ops/norm_rope.h"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/waiting.cuh"
 
 namespace {
+
+enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS) };
 
 /* --- waiting for other GPUs */
 
@@ -38,15 +41,36 @@ __device__ __forceinline__ float sum_of_squares(float4 v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-/* How a row of y comes. */
-enum Source { kComplete, kPushed, kPulled };
+/* How a row of y comes: as it is, by packets to one block or to a cluster of blocks, or read from other
+ * GPUs. */
+enum Source { kComplete, kPushed, kPushedToCluster, kPulled };
 
-/* Where a GPU finds the packets of piece i (four numbers) of this block's row from GPU `from`:
+template <Source kSource> __device__ __forceinline__ bool is_pushed() {
+  return kSource == kPushed || kSource == kPushedToCluster;
+}
+
+/* Blocks of the cluster that has a row of n numbers, a piece of four for each thread. */
+__host__ __device__ __forceinline__ unsigned cluster_blocks(int n) {
+  return (unsigned)(n + 4 * CLUSTER_THREADS - 1) / (4 * CLUSTER_THREADS);
+}
+
+/* The row of this block. */
+template <Source kSource> __device__ __forceinline__ unsigned row_of_block(int n) {
+  return kSource == kPushedToCluster ? blockIdx.x / cluster_blocks(n) : blockIdx.x;
+}
+
+/* The piece of the row that this thread has as its chunk c. */
+template <Source kSource, int kThreads> __device__ __forceinline__ int piece_of(int n, int c) {
+  const int block = kSource == kPushedToCluster ? (int)(blockIdx.x % cluster_blocks(n)) : 0;
+  return (block + c) * kThreads + (int)threadIdx.x;
+}
+
+/* Where a GPU finds the packets of piece i of a row from GPU `from`:
  * inbox[parity of the tag][from][row][i][2]. */
-__device__ __forceinline__ Packet *packets_of(const Peers &peers, int gpu, int from, uint32_t tag, int pieces,
-                                              int i) {
-  const size_t row = ((size_t)(tag & 1) * peers.n + from) * PUSHED_ROWS + blockIdx.x;
-  return (Packet *)peers.inbox[gpu] + (row * pieces + i) * 2;
+__device__ __forceinline__ Packet *packets_of(const Peers &peers, int gpu, int from, unsigned row,
+                                              uint32_t tag, int pieces, int i) {
+  const size_t of_gpu = ((size_t)(tag & 1) * peers.n + from) * PUSHED_ROWS + row;
+  return (Packet *)peers.inbox[gpu] + (of_gpu * pieces + i) * 2;
 }
 
 __device__ __forceinline__ float4 take_packets(const Packet *from, uint32_t tag, const Peers &peers, int gpu,
@@ -64,13 +88,14 @@ template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, int pieces,
                                         float4 (&y)[kChunks]) {
   const uint32_t tag = *peers.first_tag + a.sum;
-  if (kSource == kPushed)
+  const unsigned row = row_of_block<kSource>(a.n);
+  if (is_pushed<kSource>())
     for (int gpu = 0; gpu < peers.n; gpu++)
 #pragma unroll
       for (int c = 0; c < kChunks; c++) {
-        const int i = c * kThreads + threadIdx.x;
+        const int i = piece_of<kSource, kThreads>(a.n, c);
         if (i >= pieces || gpu == peers.rank) continue;
-        Packet *to = packets_of(peers, gpu, peers.rank, tag, pieces, i);
+        Packet *to = packets_of(peers, gpu, peers.rank, row, tag, pieces, i);
         store_packet(to, y[c].x, y[c].y, tag);
         store_packet(to + 1, y[c].z, y[c].w, tag);
       }
@@ -79,22 +104,66 @@ __device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, in
   Waiting waiting;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
+    const int i = piece_of<kSource, kThreads>(a.n, c);
     if (i >= pieces) continue;
     const float4 own = y[c];
     for (int gpu = 0; gpu < peers.n; gpu++) {
       float4 part = own;
-      if (gpu != peers.rank && kSource == kPushed)
-        part = take_packets(packets_of(peers, peers.rank, gpu, tag, pieces, i), tag, peers, gpu, waiting);
+      if (gpu != peers.rank && is_pushed<kSource>())
+        part =
+            take_packets(packets_of(peers, peers.rank, gpu, row, tag, pieces, i), tag, peers, gpu, waiting);
       else if (gpu != peers.rank)
-        part = load_peer((const float4 *)peers.parts[a.sum & 1][gpu] + (size_t)blockIdx.x * pieces + i);
+        part = load_peer((const float4 *)peers.parts[a.sum & 1][gpu] + (size_t)row * pieces + i);
       y[c] = gpu == 0 ? part : y[c] + part;
     }
   }
 }
 
-/* For rows that stay in registers: n % 4 == 0, n <= kThreads * 4 * kChunks. Weights are fetched while the
- * previous kernel ends. */
+/* The sum of all threads of the blocks that have a row of n numbers; `turn` is another one for each sum
+ * of a kernel. The blocks of a cluster send each other their sums, and add them in the order of ranks. */
+template <Source kSource, int kThreads> struct RowSum {
+#if __CUDA_ARCH__ >= 900
+  struct Shared {
+    uint64_t barrier[2];
+    float sums[2][MAX_CLUSTER];
+  };
+  Shared *shared;
+
+  __device__ __forceinline__ void begin() {
+    if (kSource != kPushedToCluster) return;
+    __shared__ Shared memory;
+    shared = &memory;
+    if (threadIdx.x < 2) barrier_init(&shared->barrier[threadIdx.x], 1);
+    barrier_init_fence();
+    cluster_sync();
+  }
+
+  __device__ __forceinline__ float sum_of_cluster(float own, int n, int turn) {
+    const int blocks = (int)cluster_blocks(n), rank = (int)blockIdx.x % blocks, block = threadIdx.x;
+    if (block == 0) barrier_expect(&shared->barrier[turn], blocks * (int)sizeof(float));
+    if (block < blocks)
+      send_4(peer_address(&shared->sums[turn][rank], block), __float_as_uint(own),
+             peer_address(&shared->barrier[turn], block));
+    barrier_wait(&shared->barrier[turn], 0);
+    float sum = 0;
+    for (int i = 0; i < blocks; i++) sum += shared->sums[turn][i];
+    return sum;
+  }
+#else
+  __device__ __forceinline__ void begin() {}
+  __device__ __forceinline__ float sum_of_cluster(float own, int, int) {
+    return own;
+  }
+#endif
+
+  __device__ __forceinline__ float operator()(float own, int n, int turn) {
+    const float sum = block_sum<kThreads>(own);
+    return kSource == kPushedToCluster ? sum_of_cluster(sum, n, turn) : sum;
+  }
+};
+
+/* For rows that stay in registers: n % 4 == 0, n <= kThreads * 4 * kChunks, of each block of a cluster.
+ * Weights are fetched while the previous kernel ends. */
 template <Source kSource, int kThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a, Peers peers) {
   dependents_may_start();
@@ -103,18 +172,20 @@ __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(Add
   const bool normed = kSource == kComplete || a.weight;
   const float4 zeros = make_float4(0, 0, 0, 0), ones = make_float4(1, 1, 1, 1);
   float4 w[kChunks], next[kChunks], x[kChunks], y[kChunks];
+  RowSum<kSource, kThreads> row_sum;
+  row_sum.begin();
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
+    const int i = piece_of<kSource, kThreads>(a.n, c);
     w[c] = !normed ? ones : i < pieces ? ((const float4 *)a.weight)[i] : zeros;
     next[c] = i < pieces && a.next_weight ? ((const float4 *)a.next_weight)[i] : zeros;
   }
   wait_for_previous();
-  float4 *row = (float4 *)a.x + (size_t)blockIdx.x * pieces;
-  const float4 *from = (const float4 *)a.y + (size_t)blockIdx.x * pieces;
+  float4 *row = (float4 *)a.x + (size_t)row_of_block<kSource>(a.n) * pieces;
+  const float4 *from = (const float4 *)a.y + (size_t)row_of_block<kSource>(a.n) * pieces;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
+    const int i = piece_of<kSource, kThreads>(a.n, c);
     y[c] = i < pieces ? from[i] : zeros, x[c] = i < pieces ? row[i] : zeros;
   }
   if (kSource != kComplete) sum_row<kSource, kThreads, kChunks>(a, peers, pieces, y);
@@ -122,13 +193,13 @@ __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(Add
   if (normed) {
 #pragma unroll
     for (int c = 0; c < kChunks; c++) squares += sum_of_squares(y[c]);
-    scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.eps);
+    scale = rsqrtf(row_sum(squares, a.n, 0) / a.n + a.eps);
     __syncthreads(); /* block_sum()'s memory is used again */
   }
   squares = 0;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
+    const int i = piece_of<kSource, kThreads>(a.n, c);
     x[c].x = (x[c].x + y[c].x * scale * w[c].x) * scalar,
     x[c].y = (x[c].y + y[c].y * scale * w[c].y) * scalar;
     x[c].z = (x[c].z + y[c].z * scale * w[c].z) * scalar,
@@ -137,11 +208,11 @@ __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(Add
     squares += sum_of_squares(x[c]);
   }
   if (!a.next_weight) return;
-  const float next_scale = rsqrtf(block_sum<kThreads>(squares) / a.n + a.next_eps);
-  __half *to = (__half *)a.out + (size_t)blockIdx.x * a.out_stride;
+  const float next_scale = rsqrtf(row_sum(squares, a.n, 1) / a.n + a.next_eps);
+  __half *to = (__half *)a.out + (size_t)row_of_block<kSource>(a.n) * a.out_stride;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
-    const int i = c * kThreads + threadIdx.x;
+    const int i = piece_of<kSource, kThreads>(a.n, c);
     if (i >= pieces) continue;
     __half2 pair[2] = {__floats2half2_rn(x[c].x * next_scale * next[c].x, x[c].y * next_scale * next[c].y),
                        __floats2half2_rn(x[c].z * next_scale * next[c].z, x[c].w * next_scale * next[c].w)};
@@ -182,6 +253,15 @@ __global__ void __launch_bounds__(kThreads) gather_logits_kernel(Peers peers, in
   }
 }
 
+/* A block sends before it waits, so all must run at once. */
+Status launch_in_clusters(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream,
+                          Error *err) {
+  const unsigned blocks = cluster_blocks(a->n);
+  return launch_clusters(blocks, add_rms_norm_in_registers_kernel<kPushedToCluster, CLUSTER_THREADS, 1>,
+                         blocks * (unsigned)n_tokens, CLUSTER_THREADS, 0, stream, true, "sum over GPUs", err,
+                         *a, peers);
+}
+
 template <Source kSource>
 Status launch_in_registers(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream,
                            Error *err) {
@@ -189,8 +269,6 @@ Status launch_in_registers(const AddNorm *a, const Peers &peers, int n_tokens, c
   auto kernel = narrow ? add_rms_norm_in_registers_kernel<kSource, 512, 2>
                        : add_rms_norm_in_registers_kernel<kSource, 1024, 2>;
   const int threads = narrow ? 512 : 1024;
-  if (kSource == kPushed && n_tokens > 1) /* a block sends before it waits, so all must run at once */
-    return launch_resident(kernel, n_tokens, threads, 0, stream, true, "sum over GPUs", err, *a, peers);
   return launch(kernel, n_tokens, threads, 0, stream, true, "norm", err, *a, peers);
 }
 
@@ -216,6 +294,8 @@ Status ops_add_rms_norm(const AddNorm *a, int n_tokens, cudaStream_t stream, Err
     if (!in_registers)
       return error_set(err, STATUS_FAILED, "a sum over GPUs of rows of %d numbers, expected fours up to %d",
                        a->n, WIDEST_SUM);
+    if (a->peers->pushed_rows > 1 && n_tokens <= a->peers->pushed_rows)
+      return launch_in_clusters(a, *a->peers, n_tokens, stream, err);
     return n_tokens <= a->peers->pushed_rows
                ? launch_in_registers<kPushed>(a, *a->peers, n_tokens, stream, err)
                : launch_in_registers<kPulled>(a, *a->peers, n_tokens, stream, err);

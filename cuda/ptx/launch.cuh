@@ -53,26 +53,36 @@ Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t share
                      std::forward<Arguments>(arguments)...);
 }
 
-/* launch() of a kernel whose blocks wait for each other: refuses what does not fit on the device at once. */
+/* launch() of a kernel whose blocks wait for each other, in clusters of `cluster` blocks along x: refuses a
+ * grid that does not fit on the device at once. */
 template <class... Parameters, class... Arguments>
-Status launch_resident(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+Status launch_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
                        cudaStream_t stream, bool dependent, const char *name, Error *err,
                        Arguments &&...arguments) {
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension; /* says so to the emulator; nothing to a GPU */
-  attributes[0].val.clusterDim.x = attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[0].id = cudaLaunchAttributeClusterDimension; /* of one block: so that the emulator runs all */
+  attributes[0].val.clusterDim.x = cluster;
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
   config.attrs = attributes, config.numAttrs = 1;
   int fitting = 0;
   TRY(allow_shared(kernel, shared, name, err));
   TRY(cuda_status(cudaOccupancyMaxActiveClusters(&fitting, kernel, &config), name, err));
-  if ((int)grid.x > fitting)
+  if ((int)(grid.x / cluster) > fitting)
     return error_set(err, STATUS_FAILED,
                      "%s: %u blocks wait for each other, and this GPU runs %d of them at once", name, grid.x,
-                     fitting);
+                     fitting * (int)cluster);
   return launch_with(attributes, 1, kernel, grid, block, shared, stream, dependent, name, err,
                      std::forward<Arguments>(arguments)...);
+}
+
+template <class... Parameters, class... Arguments>
+Status launch_resident(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+                       cudaStream_t stream, bool dependent, const char *name, Error *err,
+                       Arguments &&...arguments) {
+  return launch_clusters(1, kernel, grid, block, shared, stream, dependent, name, err,
+                         std::forward<Arguments>(arguments)...);
 }
 
 /* The first statement of a kernel that needs nothing before its predecessor's results. */

@@ -74,6 +74,13 @@ def test_forms_and_families(auk, tmp_path, name):
     assert_alike(auk, DATA / name, tmp_path, 12)
 
 
+def test_a_row_of_several_blocks(auk, tmp_path, monkeypatch):
+    """Where there are clusters, each block sends and normalises 1,024 numbers of a row; the last one here has 256."""
+    monkeypatch.setitem(random_models.KINDS, KIND, ({**random_models.QWEN3, "num_attention_heads": 4}, 128))
+    monkeypatch.setattr(random_models, "LAYERS", 1)
+    assert_alike(auk, random_models.make_model(tmp_path / "model", KIND, hidden=1280), tmp_path, 7, "--chunk", "6")
+
+
 def test_answers_come_again(auk, tmp_path):
     flags = ["-m", DATA / "miniatures" / "ernie-awq", "--raw", "-n", "4", "--temp", "1", "-s", "5", "--ignore-eos",
              "-c", "64", "--split", "2"]
