@@ -37,6 +37,7 @@ void cuda_unload(BackendModel *loaded) {
   if (!loaded) return;
   linear_close(loaded->linear);
   cpu_products_close(loaded->cpu);
+  draft_unload(loaded);
   weights_release(loaded);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
   free(loaded);
@@ -102,6 +103,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   TRY(choose_decode_step(loaded, loaded->target ? DECODE_KERNELS : options->decode_step, err));
   TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
   TRY(weights_load(loaded, options, err));
+  TRY(draft_load(loaded, err));
   if (loaded->n_host == 0) return fused_take_head(loaded, options->decode_step == DECODE_FUSED, err);
   if (options->decode_step == DECODE_FUSED)
     return error_set(err, STATUS_FAILED, "--decode-step cluster needs all weights on the GPU");
@@ -764,7 +766,6 @@ const Backend cuda_backend = {.name = "cuda",
                               .sequences = SEQUENCES,
                               .set_pages = split_set_pages,
                               .copy_page = split_copy_page,
-                              .check_draft = draft_check,
                               .draft_take = draft_take,
                               .draft_move = draft_move,
                               .draft_embed = draft_embed,

@@ -57,7 +57,8 @@ typedef struct {
 
 /* The parts of a drafter beside its layers (model.h, DraftParts); zeros in other models. */
 typedef struct {
-  DeviceLinear states, join;
+  void *head; /* the memory of a head that was rounded from the target's; or NULL */
+  DeviceLinear states, join, out;
   const float *embedding_norm, *state_norm, *states_norm[MAX_DRAFT_STATES];
 } DeviceDraft;
 

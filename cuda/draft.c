@@ -5,22 +5,57 @@
 #include "cuda/draft.h"
 
 #include "cuda/device.h"
+#include "cuda/linear/derived.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/products.h"
 #include "cuda/rows.h"
 
 static const float STATES_DIVISOR = 16; /* a power of two: no bit is lost but of subnormal numbers */
 
-Status draft_check(const Model *model, Error *err) {
-  const DraftKind kind = model->config.draft.kind;
-  if (draft_kind_on_gpus(kind)) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s: drafters of the kind %s run on the CPU alone (--device cpu)",
-                   model_path(model), draft_kind_name(kind));
+/* x is W_join of an embedding and of a state after the target's final norm. */
+static bool is_joined(const DraftConfig *draft) {
+  return draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+}
+
+Status draft_load(BackendModel *loaded, Error *err) {
+  if (!loaded->target || !loaded->model->draft.round_head || !linear_can_round(&loaded->target->head))
+    return STATUS_OK;
+  return linear_round(&loaded->target->head, &loaded->head, &loaded->draft.head, loaded->stream, err);
+}
+
+void draft_unload(BackendModel *loaded) {
+  cudaFree(loaded->draft.head);
+}
+
+/* A layer's k and v, and at most 15 outputs of q before them, since a part begins at a multiple of 16. */
+static DeviceProjections keys_and_values(const BackendModel *m, int layer) {
+  const ModelConfig *c = &m->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  const DeviceProjections *all = &m->layers[layer].qkv;
+  const int n_queries = query_outputs(c, &own);
+  DeviceProjections some = {.n_parts = 0};
+  for (int i = 0; i < all->n_parts; i++) {
+    const DeviceLinear *part = &all->parts[i];
+    if (all->first[i] + part->n_out <= n_queries) continue;
+    const int skipped = all->first[i] < n_queries ? (n_queries - all->first[i]) / 16 * 16 : 0;
+    some.first[some.n_parts] = all->first[i] + skipped;
+    some.parts[some.n_parts++] = linear_outputs_from(part, skipped);
+  }
+  return some;
 }
 
 Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err) {
-  if (!loaded->model->config.draft.kind) return STATUS_OK;
-  return linear_prepare(loaded->linear, &loaded->draft.states, ACT_F16, max_tokens, NULL, err);
+  const ModelConfig *c = &loaded->model->config;
+  if (!c->draft.kind) return STATUS_OK;
+  for (int layer = 0; c->draft.kind == DRAFT_DFLASH && layer < c->n_layers; layer++) {
+    const DeviceProjections some = keys_and_values(loaded, layer);
+    for (int i = 0; i < some.n_parts; i++)
+      TRY(linear_prepare(loaded->linear, &some.parts[i], loaded->act, max_tokens, loaded->kernel, err));
+  }
+  if (loaded->draft.out.n_out > 0)
+    TRY(linear_prepare(loaded->linear, &loaded->draft.out, ACT_F16, max_tokens, NULL, err));
+  const DeviceLinear *first = loaded->draft.join.n_out > 0 ? &loaded->draft.join : &loaded->draft.states;
+  return linear_prepare(loaded->linear, first, ACT_F16, max_tokens, NULL, err);
 }
 
 static int row_floats(const BackendState *s) {
@@ -32,6 +67,15 @@ static float *kept_row(const BackendState *s, int row) {
   return s->draft_rows + (size_t)row * (size_t)row_floats(s);
 }
 
+/* out = rmsnorm(from) * weight, n_rows rows of n numbers in fp32. */
+static Status norm_rows(BackendState *s, const float *from, float eps, const float *weight, int n, int n_rows,
+                        float *out, Error *err) {
+  const size_t bytes = (size_t)n_rows * (size_t)n * sizeof(float);
+  const AddNorm add = {.y = from, .weight = weight, .eps = eps, .n = n, .x = out};
+  TRY(cuda_status(cudaMemsetAsync(out, 0, bytes, s->loaded->stream), "cannot clear memory", err));
+  return ops_add_rms_norm(&add, n_rows, s->loaded->stream, err);
+}
+
 Status draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
                   Error *err) {
   const DraftConfig *draft = &s->loaded->model->config.draft;
@@ -39,6 +83,16 @@ Status draft_take(BackendState *s, BackendState *target, int row, int n, const i
   if (row < 0 || n < 1 || n > target->options.max_chunk - row || to + n > s->options.max_chunk + 1)
     return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
                      n_taps ? target->options.max_chunk : 0);
+  if (is_joined(draft)) /* one state, which is the target's only tap */
+    return norm_rows(s, target->taps + (size_t)row * width, (float)target->loaded->model->config.norm_eps,
+                     target->loaded->final_norm, (int)width, n, kept_row(s, to), err);
+  bool in_order = target->options.taps.n == draft->n_states;
+  for (int i = 0; i < draft->n_states; i++) in_order = in_order && taps[i] == i;
+  if (in_order)
+    return cuda_status(cudaMemcpyAsync(kept_row(s, to), target->taps + (size_t)row * n_taps * width,
+                                       (size_t)n * n_taps * width * sizeof(float), cudaMemcpyDeviceToDevice,
+                                       s->loaded->stream),
+                       "cannot copy hidden states", err);
   for (int i = 0; i < draft->n_states; i++)
     TRY(cuda_status(cudaMemcpy2DAsync(kept_row(s, to) + (size_t)i * width,
                                       (size_t)row_floats(s) * sizeof(float),
@@ -82,16 +136,6 @@ static Status make_states(BackendState *s, int n_rows, int first, float divisor,
                          LINEAR_TO_F32, s->x, s->loaded->model->config.hidden, err);
 }
 
-/* x = rmsnorm(c) * weight in fp32. */
-static Status norm_to_x(BackendState *s, const float *c, float eps, const float *weight, int n_rows,
-                        Error *err) {
-  const ModelConfig *config = &s->loaded->model->config;
-  const size_t bytes = (size_t)n_rows * (size_t)config->hidden * sizeof(float);
-  const AddNorm add = {.y = c, .weight = weight, .eps = eps, .n = config->hidden, .x = s->x};
-  TRY(cuda_status(cudaMemsetAsync(s->x, 0, bytes, s->loaded->stream), "cannot clear memory", err));
-  return ops_add_rms_norm(&add, n_rows, s->loaded->stream, err);
-}
-
 /* EAGLE-3: the embeddings and the states c, each normalised, are the input h of the first layer; x begins as
  * c, or as normalised c. c lies in x. */
 static Status make_pairs(BackendState *s, int n_rows, Error *err) {
@@ -110,10 +154,20 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   const size_t bytes = (size_t)n_rows * (size_t)c->hidden * sizeof(float);
   TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, bytes, cudaMemcpyDeviceToDevice, m->stream),
                   "cannot copy hidden states", err));
-  return norm_to_x(s, s->branch, eps, m->draft.state_norm, n_rows, err);
+  return norm_rows(s, s->branch, eps, m->draft.state_norm, c->hidden, n_rows, s->x, err);
 }
 
-/* After a step of one row x still is what left the last layer. */
+/* x = the drafter's own state after its last step of one row: x still is what left the last layer. */
+static Status take_own_state(BackendState *s, bool norm, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  if (!norm) return STATUS_OK;
+  TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, (size_t)c->hidden * sizeof(float),
+                                  cudaMemcpyDeviceToDevice, m->stream),
+                  "cannot copy hidden states", err));
+  return norm_rows(s, s->branch, (float)c->norm_eps, m->final_norm, c->hidden, 1, s->x, err);
+}
+
 static Status embed_eagle(BackendState *s, TokenRange span, int states, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -121,13 +175,45 @@ static Status embed_eagle(BackendState *s, TokenRange span, int states, Error *e
     TRY(make_states(s, span.n_tokens, states, 1, err));
     return make_pairs(s, span.n_tokens, err);
   }
-  if (c->draft.norm_output) {
-    TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, (size_t)c->hidden * sizeof(float),
-                                    cudaMemcpyDeviceToDevice, m->stream),
-                    "cannot copy hidden states", err));
-    TRY(norm_to_x(s, s->branch, (float)c->norm_eps, m->final_norm, 1, err));
-  }
+  TRY(take_own_state(s, c->draft.norm_output, err));
   return make_pairs(s, 1, err);
+}
+
+/* out = rmsnorm(from) * weight in fp16, or only rounded without a weight. */
+static Status round_half(BackendState *s, const float *from, const float *weight, int n_rows, void *out,
+                         Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const int width = c->draft.target_hidden, stride = padded_row(2 * width);
+  if (!weight) return ops_round(from, 1, width, n_rows, out, stride, s->loaded->stream, err);
+  return ops_rms_norm(from, weight, (float)c->norm_eps, width, n_rows, out, stride, s->loaded->stream, err);
+}
+
+/* The state of the row after the drafter's own last step, which had one row and left its x and normalised x.
+ * An assistant's is W_out of the latter, else it is rmsnorm(x). */
+static Status make_own_state(BackendState *s, const float **state, Error *err) {
+  const BackendModel *m = s->loaded;
+  if (m->draft.out.n_out == 0) {
+    *state = s->x;
+    return take_own_state(s, true, err);
+  }
+  *state = s->branch;
+  return products_matmul(s, &m->draft.out, s->lm_head_in, s->h_stride, 1, LINEAR_TO_F32, s->branch,
+                         m->draft.out.n_out, err);
+}
+
+/* A layer for several tokens, or an assistant: x = W_join of the embedding and the state, which a layer for
+ * several tokens normalises. */
+static Status embed_joined(BackendState *s, TokenRange span, int states, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const int n = span.n_tokens, width = c->draft.target_hidden, stride = padded_row(2 * width);
+  const float *state = states < 0 ? NULL : kept_row(s, states);
+  if (!state) TRY(make_own_state(s, &state, err));
+  TRY(round_half(s, state, m->draft.state_norm, n, (char *)s->draft_h + (size_t)width * 2, err));
+  TRY(ops_embed(m->embedding, m->embedding_type, width, m->embedding_stride, s->rows.ids, n,
+                (float)c->embedding_scale, s->branch, m->stream, err));
+  TRY(round_half(s, s->branch, m->draft.embedding_norm, n, s->draft_h, err));
+  return products_matmul(s, &m->draft.join, s->draft_h, stride, n, LINEAR_TO_F32, s->x, c->hidden, err);
 }
 
 Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int states, Error *err) {
@@ -137,26 +223,41 @@ Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int sta
   s->normed = false;
   if (c->draft.kind == DRAFT_EAGLE3)
     TRY(embed_eagle(s, span, states, err));
+  else if (is_joined(&c->draft))
+    TRY(embed_joined(s, span, states, err));
   else
     TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, span.n_tokens,
                   (float)c->embedding_scale, s->x, m->stream, err));
-  return rows_rope_table(s, span, ROPE_GLOBAL, err);
+  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
+  return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
 }
 
-/* Where q, k and v are one matrix, queries are made, too, without a use. */
-Status draft_context(BackendState *s, TokenRange span, int states, Error *err) {
+/* Everything of draft_context() that does not depend on the position, which lies in device memory. */
+static Status append_context(BackendState *s, TokenRange span, int states, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n = span.n_tokens;
   const float eps =
       (float)(c->norm_eps / (STATES_DIVISOR * STATES_DIVISOR)); /* of numbers that were divided */
-  TRY(rows_set(s, span, NULL, err));
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
   TRY(make_states(s, n, states, STATES_DIVISOR, err));
   TRY(ops_rms_norm(s->x, m->draft.state_norm, eps, c->hidden, n, s->h, s->h_stride, m->stream, err));
   for (int layer = 0; layer < c->n_layers; layer++) {
-    TRY(products_project(s, &m->layers[layer].qkv, 0, n, s->projections, s->projection_stride, err));
+    const DeviceProjections some = keys_and_values(m, layer);
+    TRY(products_project(s, &some, 0, n, s->projections, s->projection_stride, err));
     TRY(rows_append(s, layer, n, err));
   }
   return STATUS_OK;
+}
+
+/* A graph serves every context of so few rows; those of a prompt have more. */
+Status draft_context(BackendState *s, TokenRange span, int states, Error *err) {
+  const BackendModel *m = s->loaded;
+  const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};
+  bool replayed = false;
+  TRY(rows_set(s, span, NULL, err));
+  if (!m->graphs || states != 0 || span.n_tokens > STEP_GRAPHS) return append_context(s, span, states, err);
+  TRY(step_graphs_begin(&s->draft_graphs, &key, m->stream, &replayed, err));
+  if (replayed) return STATUS_OK;
+  return step_graphs_end(&s->draft_graphs, append_context(s, span, states, err), m->stream, err);
 }

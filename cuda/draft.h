@@ -1,10 +1,13 @@
-/* draft.h - what a drafter computes beside its layers (config.h, DraftKind): the backend's check_draft,
+/* draft.h - what a drafter computes beside its layers (config.h, DraftKind): the backend's
  * draft_take, draft_move, draft_embed and draft_context. Called by: backend.c. */
 #pragma once
 
 #include "cuda/state.h"
 
-Status draft_check(const Model *model, Error *err);
+/* Rounds the target's head for a drafter that wants it so; does nothing for other models. PRECOND the weights
+ * are loaded. */
+Status draft_load(BackendModel *loaded, Error *err);
+void draft_unload(BackendModel *loaded);
 /* Checks that there are kernels for so many rows, and makes the workspace large enough; does nothing for a
  * model that is no drafter. */
 Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err);

@@ -10,6 +10,7 @@ Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err
   const int n = span.n_tokens;
   const int n_ids = ids && n <= OPS_MOST_IDS ? n : 0;
   tokens_forget_picks(s);
+  if (s->draft_seen) TRY(ops_set_step(s->draft_seen, span.pos - 1, 1, NULL, NULL, 0, stream, err));
   TRY(ops_set_step(s->rows.pos, span.pos, n, s->rows.ids, ids, n_ids, stream, err));
   if (!ids || n_ids > 0) return STATUS_OK;
   return cuda_status(

@@ -182,7 +182,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
   const size_t branches = c->split > 1 ? 2 : separate_norms;
-  s->branch = arena_take(m, branches * chunk * (size_t)c->hidden, sizeof(float));
+  const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
+  s->branch = arena_take(m, branches * chunk * (size_t)widest, sizeof(float));
   s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
   const ExpertConfig *experts = &c->experts;
   const size_t choices = experts->n_experts > 0 ? chunk * (size_t)experts->n_chosen : 0;
@@ -211,7 +212,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const DraftConfig *draft = &c->draft;
   const size_t width = (size_t)draft->n_states * (size_t)draft->target_hidden;
   s->draft_rows = arena_take(m, draft->kind ? (chunk + 1) * width : 0, sizeof(float));
-  s->draft_h = arena_take(m, draft->kind ? chunk * (size_t)padded_row((int)width) : 0, 2);
+  const bool joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+  const int together = joins ? 2 * draft->target_hidden : (int)width;
+  s->draft_h = arena_take(m, draft->kind ? chunk * (size_t)padded_row(together) : 0, 2);
+  s->draft_seen = draft->kind == DRAFT_GEMMA4 ? arena_take(m, 1, sizeof *s->draft_seen) : NULL;
   const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
                local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
   s->rope_tables[ROPE_GLOBAL] = arena_take(m, angles, 2 * sizeof(float));
@@ -233,7 +237,9 @@ static Status place_layers(BackendState *s, Error *err) {
   for (int i = 0; i < c->n_layers; i++) {
     const int from = config_layer(c, i).kv_layer;
     s->layers[i].recurrent = states_before(c, i);
-    for (CachePart part = 0; part < CACHE_PARTS; part++)
+    if (s->options.target)
+      memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
+    for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
       s->layers[i].cache[part] = (char *)s->cache[part] + part_before(c, &s->options, from, part);
   }
   return STATUS_OK;
@@ -253,6 +259,7 @@ void state_close(BackendState *s) {
   if (!s) return;
   cudaStreamSynchronize(s->loaded->stream);
   step_graphs_close(&s->graphs);
+  step_graphs_close(&s->draft_graphs);
   fused_close(s->fused);
   products_close(s);
   sequences_close(&s->sequences);
@@ -301,17 +308,17 @@ static Status open_sequences(BackendState *s, Error *err) {
 Attention state_attention(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
-  const bool many = s->options.n_sequences > 0;
+  const bool many = s->options.n_sequences > 0, assists = c->draft.kind == DRAFT_GEMMA4;
   return (Attention){
       .n_heads = c->n_heads,
       .n_kv_heads = own.n_kv_heads,
       .head_dim = own.head_dim,
-      .n_ctx = page_positions(&s->options),
-      .window = own.window,
+      .n_ctx = page_positions(s->options.target ? &s->options.target->options : &s->options),
+      .window = own.window + (assists && own.window > 0), /* as transformers counts */
       .kv = s->options.kv,
       .shared_bytes = s->loaded->shared_bytes,
       .wgmma_sms = s->loaded->attention_sms,
-      .pos = s->rows.pos,
+      .pos = assists ? s->draft_seen : s->rows.pos,
       .q = s->q,
       .k = s->layers[layer].cache[KEYS],
       .v = s->layers[layer].cache[VALUES],

@@ -82,7 +82,8 @@ struct BackendState {
   float *taps;          /* [max_chunk][taps.n][hidden] x after those layers */
   /* A drafter's rows of the target's states (draft_take()), and those of a step in fp16. */
   float *draft_rows;    /* [max_chunk + 1][n_states * target_hidden] */
-  void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded] */
+  void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded]; of a join an embedding first */
+  int *draft_seen;      /* DRAFT_GEMMA4: the last position that the target has computed */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] rows of x whose logits are asked for, of several sequences */
@@ -116,9 +117,9 @@ struct BackendState {
   RowPick *row_picks;     /* [n_sequences] */
   int n_row_picks;        /* of the last step */
 
-  StepGraphs graphs;
-  Sequences sequences; /* zeros for one sequence */
-  int n_logit_rows;    /* rows of logits that the last step left */
+  StepGraphs graphs, draft_graphs; /* steps; draft_context() */
+  Sequences sequences;             /* zeros for one sequence */
+  int n_logit_rows;                /* rows of logits that the last step left */
 };
 
 /* Elements of a row of n numbers: padded to 8, so that every row is 16-byte aligned. */

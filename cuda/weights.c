@@ -242,6 +242,7 @@ static Status visit_draft(Loader *loader, const Pass *pass, VectorUse norm, Erro
   if (!model->config.draft.kind) return STATUS_OK;
   if (from->states.n_out > 0) TRY(visit_matrix(loader, pass, &to->states, &from->states, err));
   if (from->join.n_out > 0) TRY(visit_matrix(loader, pass, &to->join, &from->join, err));
+  if (from->out.n_out > 0) TRY(visit_matrix(loader, pass, &to->out, &from->out, err));
   TRY(pass->vector(loader, &to->embedding_norm, &from->embedding_norm, norm, err));
   TRY(pass->vector(loader, &to->state_norm, &from->state_norm, norm, err));
   for (int i = 0; i < MAX_DRAFT_STATES; i++)

@@ -84,8 +84,10 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   AttentionArgs args = kernel_args(a);
   const auto exists = [](auto, auto) { return STATUS_OK; };
   if (a->kv == KV_F32 || with_head_size(args, NULL, exists) != STATUS_OK) return false;
-  if (a->whole && (family != ATTENTION_DECODE || a->head_dim != kWholeHead || a->cap > 0 || a->kv != KV_F16))
+  if (a->whole && (family == ATTENTION_PREFILL || a->head_dim != kWholeHead || a->cap > 0 || a->kv != KV_F16))
     return false;
+  const bool one_tile = n_tokens * (a->n_heads / a->n_kv_heads) <= attention_wgmma_rows(a->head_dim);
+  if (a->whole && family == ATTENTION_WGMMA && (!one_tile || a->window > 0)) return false;
   if (family == ATTENTION_WGMMA)
     return a->wgmma_sms > 0 && a->head_dim % 64 == 0 &&
            a->n_heads / a->n_kv_heads <= attention_wgmma_rows(a->head_dim) &&
@@ -108,6 +110,7 @@ static bool decode_is_faster(const Attention *a, int n_tokens) {
 
 AttentionFamily attention_choose(const Attention *a, int n_tokens) {
   bool decode = attention_can_run(ATTENTION_DECODE, a, n_tokens);
+  if (a->whole && attention_can_run(ATTENTION_WGMMA, a, n_tokens)) return ATTENTION_WGMMA;
   if (a->whole) return decode ? ATTENTION_DECODE : ATTENTION_PLAIN;
   bool prefill = attention_can_run(ATTENTION_PREFILL, a, n_tokens);
   const bool is_short = prefill && n_tokens <= kShortTokens && a->past <= kShortPast;

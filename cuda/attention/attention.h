@@ -72,13 +72,14 @@ typedef struct {
   int past;             /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
-/* The fastest family that can run: decode for one token, and with heads of 128 and an fp16 cache for a block
- * that is seen as a whole; for more wgmma, or, without it, decode for up to 64 after a long past, since it
- * splits the keys over the whole GPU, else prefill. All three need a cache in fp16 or 8 bits and a head_dim
- * of 64, 80 (not wgmma), 96 (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of
- * decode takes 32 columns, tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more
- * columns take several launches, or several blocks for each KV head. Plain runs everything else, and chips
- * with too little shared memory for the others. */
+/* The fastest family that can run: decode for one token; for a block that is seen as a whole wgmma or
+ * decode, with heads of 128 and an fp16 cache (wgmma: no window, and a block that is one tile); for more
+ * wgmma, or, without it, decode for up to 64 after a long past, since it splits the keys over the whole
+ * GPU, else prefill. All three need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma), 96
+ * (not wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns,
+ * tokens x query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several
+ * launches, or several blocks for each KV head. Plain runs everything else, and chips with too little
+ * shared memory for the others. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 

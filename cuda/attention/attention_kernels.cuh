@@ -24,7 +24,7 @@ struct AttentionArgs {
   void *partials;      /* decode: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
-  int whole;           /* decode, plain: attention.h */
+  int whole;           /* not prefill: attention.h */
   const float *sinks;  /* [n_heads] or NULL */
   int kv_sharers; /* decode: n_kv_heads counts each KV head so often, each time for as many query heads */
   union {
@@ -46,7 +46,7 @@ __device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, f
   return a.sinks ? power_of_2(a.sinks[head] * kLog2E - shift) : 0;
 }
 
-constexpr int kWholeHead = 128;              /* the size of heads of the decode kernel that takes a.whole */
+constexpr int kWholeHead = 128;              /* the size of heads of the fast kernels that take a.whole */
 constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys in a launch */
 constexpr int kPrefillRows = 64;             /* tokens of a tile of the prefill family */
 constexpr int kSplitUnits = 132; /* wgmma: most tiles of queries times splits; the SMs of an H200 */

@@ -248,12 +248,13 @@ template <class S> struct Rows {
   }
 
   /* Removes the keys that a row does not see. The step's first key, as the tile's first token has it, is
-   * `first` positions after that token. */
-  __device__ __forceinline__ void mask(float (&s)[S::kKeys / 2], int first, int window) const {
+   * `first` positions after that token. whole > 0: all rows see what the last of so many tokens sees. */
+  __device__ __forceinline__ void mask(float (&s)[S::kKeys / 2], int first, int window, int whole) const {
     const int column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const int limit = token[h] - first - column, oldest = window > 0 ? limit - window : -S::kKeys;
+      const int last = whole > 0 ? whole - 1 : token[h];
+      const int limit = last - first - column, oldest = window > 0 ? limit - window : -S::kKeys;
 #pragma unroll
       for (int n = 0; n < S::kKeys / 8; n++)
 #pragma unroll
@@ -364,7 +365,7 @@ __device__ __forceinline__ void zero_values(unsigned char *values, int first, in
 }
 
 /* Consumer warpgroup. */
-template <class S, bool kCapped>
+template <class S, bool kCapped, bool kWhole>
 __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *shared, const Barriers &bar,
                                                int n_units) {
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
@@ -407,7 +408,8 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
 #pragma unroll
         for (int n = 0; n < S::kKeys / 2; n++) s[n] = score_log2<kCapped>(args.a, s[n]);
       }
-      if (step >= masked_from || step < masked_before) rows.mask(s, step * S::kKeys - first_pos, window);
+      if (step >= masked_from || step < masked_before)
+        rows.mask(s, step * S::kKeys - first_pos, window, kWhole ? args.a.whole : 0);
       rows.template softmax<kCapped>(args.a, s, keep);
     };
     weigh(unit.begin);
@@ -455,7 +457,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
 
 #endif
 
-template <class S, bool kCapped>
+template <class S, bool kCapped, bool kWhole>
 __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __grid_constant__ Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared_memory[];
@@ -483,7 +485,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
     if (threadIdx.x == kConsumers) load_units<S>(args, shared, bar, n_units);
   } else {
     registers_up_to<kMultiplyRegisters>();
-    multiply_units<S, kCapped>(args, shared, bar, n_units);
+    multiply_units<S, kCapped, kWhole>(args, shared, bar, n_units);
   }
 #endif
 }
@@ -565,8 +567,11 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   TRY(map(a.k, cached, {row, 0}, args.box_keys, 1, &args.k));
   TRY(map(a.v, cached, {row, 0}, args.box_keys, 1, &args.v));
   const int n_units = by.n_tiles * a.n_kv_heads * by.n_splits;
-  TRY(launch(attention_wgmma_kernel<S, kCapped>, dim3(std::min(n_units, n_sms)), kThreads, S::kSharedBytes,
-             stream, true, "attention", err, args));
+  auto kernel = attention_wgmma_kernel<S, kCapped, false>;
+  if constexpr (S::kHeadDim == kWholeHead && !kCapped)
+    if (a.whole > 0) kernel = attention_wgmma_kernel<S, kCapped, true>;
+  TRY(launch(kernel, dim3(std::min(n_units, n_sms)), kThreads, S::kSharedBytes, stream, true, "attention",
+             err, args));
   if (by.n_splits == 1) return STATUS_OK;
   return launch(attention_merge_kernel<S>, dim3(ceil_div(by.n_tokens * a.n_heads, kMergeWarps)),
                 kMergeWarps * 32, 0, stream, true, "attention", err, args);

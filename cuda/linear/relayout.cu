@@ -1,9 +1,13 @@
-/* relayout.cu - from a checkpoint's layouts to the device's (layout.cuh), part by part as they are staged.
+/* relayout.cu - from a checkpoint's layouts to the device's (layout.cuh), part by part as they are staged,
+ * and matrices made from those on the device (derived.h).
  *
- * Called by: the backend's loader, tests. Always true: a fill writes only the rows of its part, so the parts
- * of a stacked or interleaved matrix can come in any order on one stream; padding stays zero. */
+ * Called by: the backend's loader, draft.c, tests. Always true: a fill writes only the rows of its part,
+ * so the parts of a stacked or interleaved matrix can come in any order on one stream; padding stays 0. */
+#include <cuda_bf16.h>
 #include <string.h>
+#include <type_traits>
 
+#include "cuda/linear/derived.h"
 #include "cuda/linear/kernel.cuh"
 
 /* Types in tiles: the quantised ones, which also have groups, and int8. */
@@ -111,11 +115,11 @@ Status linear_lay_out_experts(DeviceLinear *w, int n_experts, int n_chosen, bool
   return STATUS_OK;
 }
 
-DeviceLinear linear_expert(const DeviceLinear *all, int expert) {
+/* n_out outputs from `first` on, a multiple of 16. */
+static DeviceLinear outputs_of(const DeviceLinear *all, size_t first, int n_out) {
   DeviceLinear w = *all;
   w.n_experts = 0;
-  w.n_out = all->n_out / all->n_experts;
-  const size_t first = (size_t)expert * (size_t)w.n_out;
+  w.n_out = n_out;
   const Areas skipped = areas_of_rows(all, first);
   if (w.tiles) w.tiles = (const char *)all->tiles + skipped.weights;
   if (w.dense) w.dense = (const char *)all->dense + skipped.weights;
@@ -124,6 +128,15 @@ DeviceLinear linear_expert(const DeviceLinear *all, int expert) {
   if (w.factors) w.factors += first;
   if (w.bias) w.bias += first;
   return w;
+}
+
+DeviceLinear linear_expert(const DeviceLinear *all, int expert) {
+  const int n_out = all->n_out / all->n_experts;
+  return outputs_of(all, (size_t)expert * (size_t)n_out, n_out);
+}
+
+DeviceLinear linear_outputs_from(const DeviceLinear *linear, int first_out) {
+  return outputs_of(linear, (size_t)first_out, linear->n_out - first_out);
 }
 
 /* Slab of the part at slab `slab` of the matrix, or -1. */
@@ -409,4 +422,93 @@ Status linear_fill_floats(const DeviceLinear *w, LinearPart part, const void *to
                           cudaStream_t stream, Error *err) {
   return launch(fill_by_row, dim3((unsigned)ceil_div(part.n_out, 256)), 256, 0, stream, false, w->name, err,
                 (float *)to, part, staged);
+}
+
+/* --- a dense matrix rounded to 4 bits */
+
+constexpr int kRoundGroup = 128;
+
+__device__ __forceinline__ uint32_t nearest_code(float x) {
+  return (uint32_t)rintf(fminf(fmaxf(x, 0), 15));
+}
+
+/* Block (eight, group) rounds a group of eight outputs: a thread one input of each. The results lie as
+ * AutoAWQ stores them: scales [n_groups][n_out], zeros u32 [n_groups][n_out / 8], codes u32 [n_in][n_out /
+ * 8]. PRECOND n_out % 8 == 0, n_in % kRoundGroup == 0. */
+template <class T>
+__global__ void round_kernel(const T *w, size_t stride, int n_out, __half *scales, uint32_t *zeros,
+                             uint32_t *codes) {
+  __shared__ float lows[8][kRoundGroup / 32], highs[8][kRoundGroup / 32];
+  const int input = threadIdx.x, warp = input / 32, eight = blockIdx.x, group = blockIdx.y;
+  const size_t place = (size_t)group * n_out + 8 * (size_t)eight, words = (size_t)n_out / 8;
+  float x[8];
+  for (int o = 0; o < 8; o++) {
+    x[o] = (float)w[(8 * (size_t)eight + o) * stride + (size_t)group * kRoundGroup + input];
+    const float low = lanes_max<16, 8, 4, 2, 1>(-x[o]), high = lanes_max<16, 8, 4, 2, 1>(x[o]);
+    if (input % 32 == 0) lows[o][warp] = -low, highs[o][warp] = high;
+  }
+  __syncthreads();
+  uint32_t word = 0, all_zeros = 0;
+  for (int o = 0; o < 8; o++) {
+    float low = 0, high = 0;
+    for (int i = 0; i < kRoundGroup / 32; i++) low = fminf(low, lows[o][i]), high = fmaxf(high, highs[o][i]);
+    const __half half = __float2half_rn(high > low ? (high - low) / 15 : 1);
+    const float scale = __half2float(half) > 0 ? __half2float(half) : 1;
+    const uint32_t zero = nearest_code(-low / scale);
+    word |= nearest_code(x[o] / scale + (float)zero) << 4 * awq_nibble(o);
+    all_zeros |= zero << 4 * awq_nibble(o);
+    if (input == o) scales[place + o] = __float2half_rn(scale);
+  }
+  codes[((size_t)group * kRoundGroup + input) * words + eight] = word;
+  if (input == 0) zeros[place / 8] = all_zeros;
+}
+
+bool linear_can_round(const DeviceLinear *w) {
+  return (w->type == WEIGHT_F16 || w->type == WEIGHT_BF16 || w->type == WEIGHT_F32) && !w->interleaved &&
+         w->n_experts == 0 && !w->bias && w->n_in % kRoundGroup == 0 && w->n_out % 8 == 0 && w->n_in <= 65408;
+}
+
+/* Fills a matrix that was placed, by way of the staging memory. */
+static Status round_to(const DeviceLinear *from, const DeviceLinear *to, unsigned char *staging,
+                       cudaStream_t stream, Error *err) {
+  const size_t n_groups = (size_t)(from->n_in / kRoundGroup), n_out = (size_t)from->n_out;
+  __half *scales = (__half *)staging;
+  uint32_t *zeros = (uint32_t *)(staging + align_up(n_groups * n_out * 2)),
+           *codes = zeros + align_up(n_groups * n_out / 2) / 4;
+  const dim3 grid((unsigned)(from->n_out / 8), (unsigned)n_groups);
+  const LinearPart whole = {from->n_out, 0, 1};
+  auto round = [&](auto *w) {
+    return launch(round_kernel<std::remove_const_t<std::remove_pointer_t<decltype(w)>>>, grid, kRoundGroup, 0,
+                  stream, false, from->name, err, w, from->stride, from->n_out, scales, zeros, codes);
+  };
+  TRY(from->type == WEIGHT_F16    ? round((const __half *)from->dense)
+      : from->type == WEIGHT_BF16 ? round((const __nv_bfloat16 *)from->dense)
+                                  : round((const float *)from->dense));
+  TRY(linear_fill_weights(to, whole, 0, from->n_in, 4, codes, stream, err));
+  TRY(linear_fill_groups(to, whole, zeros, scales, false, stream, err));
+  return cuda_status(cudaStreamSynchronize(stream), from->name, err);
+}
+
+Status linear_round(const DeviceLinear *dense, DeviceLinear *rounded, void **memory, cudaStream_t stream,
+                    Error *err) {
+  const size_t numbers = (size_t)dense->n_in * (size_t)dense->n_out, groups = numbers / kRoundGroup;
+  const size_t staged = align_up(groups * 2) + align_up(groups / 2) + numbers / 2;
+  size_t bytes;
+  void *staging = NULL;
+  DeviceLinear to;
+  *memory = NULL;
+  TRY(linear_lay_out(&to, dense->name, WEIGHT_AWQ4, dense->n_in, dense->n_out, kRoundGroup, false, false,
+                     &bytes, err));
+  Status status = cuda_status(cudaMalloc(memory, bytes), dense->name, err);
+  if (!status) status = cuda_status(cudaMalloc(&staging, staged), dense->name, err);
+  if (!status) status = linear_place(&to, *memory, stream, err);
+  if (!status) status = round_to(dense, &to, (unsigned char *)staging, stream, err);
+  cudaFree(staging);
+  if (!status) {
+    *rounded = to;
+    return STATUS_OK;
+  }
+  cudaFree(*memory);
+  *memory = NULL;
+  return status;
 }

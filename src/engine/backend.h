@@ -290,9 +290,7 @@ typedef struct Backend {
    * from the embeddings of ids and the rows from `states` on. With states -1 it takes one row, and the
    * drafter's own state after its last step, which had one row and made its logits. draft_context() appends
    * the keys and values of all layers that DRAFT_DFLASH makes of rows. In a step of DRAFT_DFLASH each row
-   * attends to all of them. NULL: not supported. check_draft() refuses a drafter that the device cannot
-   * compute; NULL: it computes all. */
-  Status (*check_draft)(const Model *model, Error *err);
+   * attends to all of them. NULL: not supported. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);

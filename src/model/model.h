@@ -165,6 +165,7 @@ typedef struct {
   Vector state_norm;                    /* [hidden], of MTP [W]; data NULL with Gemma 4 */
   Vector states_norm[MAX_DRAFT_STATES]; /* [n_states * W], or [W] each; data NULL: none */
   bool target_head;    /* the head is the target's: it is copied again when that is prepared */
+  bool round_head;     /* a device that has the target's head rounds it to 4 bits for the drafter */
   int32_t *target_ids; /* [vocab_size] the target's ids of the drafter's tokens; NULL: the same */
 } DraftParts;
 
@@ -213,8 +214,8 @@ void model_close(Model *model);
  * several tokens inside its checkpoint (Qwen3.5 to 3.8, Qwen3-Next). It uses embedding and head of the
  * target, which outlives it, where it has none. A drafter that does not fit is refused by name. */
 Status model_open_draft(const char *path, const Model *target, Model **draft, Error *err);
-/* Rounds a prepared drafter's dense matrices, all but its head, to 4 bits in groups of 128 where sizes
- * allow. */
+/* Rounds a prepared drafter's dense matrices to 4 bits in groups of 128 where sizes allow; a head that is the
+ * target's is left to the device (draft.round_head). */
 Status model_round_draft(Model *draft, int n_threads, Error *err);
 /* True if a checkpoint has such a layer, which is no part of the model. */
 bool model_predicts_several(const Model *model);

@@ -263,6 +263,7 @@ int main(int argc, char **argv) {
   for (Shape s : {Shape{3, 1, 64}, Shape{8, 2, 128}, Shape{2, 1, 256}, Shape{2, 1, 512}})
     run_shape<__half>(s, KV_F16, (size_t)shared);
   run_shape<__half>(Shape{2, 1, 128}, KV_F16, (size_t)shared, 0, 20.0, true);
+  run_shape<__half>(Shape{8, 2, 128}, KV_F16, (size_t)shared, 0, 0, false, true);
   only.clear();
   /* Sinks, in each family and type of cache. */
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, true);

@@ -22,11 +22,12 @@ extern "C" {
 
 enum { N_CTX = 120, CHUNK = 9, MANY = 99 };
 
-/* The bound of the mean KL divergence. When the inputs of all matmuls are rounded to fp16, the CPU backend's
- * mean is 1e-6 to 8e-6; for the drafter with norms before W_states it is 2e-5 to 7e-5, depending on how
- * numbers are rounded, since its logits are the sharpest. A wrong mask, position, norm or state gives 1e-2
- * and more. */
+/* The bound of the mean KL divergence. When the inputs of all matmuls are rounded to fp16, the CPU
+ * backend's mean is 1e-6 to 8e-6; for the drafter with norms before W_states it is 2e-5 to 7e-5, depending
+ * on how numbers are rounded, since its logits are the sharpest, and for Gemma 4's assistant 5e-5 to 6e-5.
+ * A wrong mask, position, norm or state gives 1e-2 and more. */
 static double bound_of(const char *name) {
+  if (strcmp(name, "gemma4-assistant") == 0) return 2e-4;
   return strcmp(name, "eagle3-norm-before-fc") == 0 ? 1e-4 : 2e-5;
 }
 
@@ -57,9 +58,13 @@ static Pair open_pair(const char *name, KvType kv, bool graphs) {
   SamplerSettings greedy = {};
   options.n_threads = 1, options.no_graphs = !graphs;
   greedy.top_p = greedy.repetition_penalty = 1;
-  MUST(model_open(DRAFTERS "target", NULL, &p.target, &error));
+  const std::string path = std::string(DRAFTERS) + name;
+  const char *target = strcmp(name, "qwen3_5-mtp") == 0        ? path.c_str()
+                       : strcmp(name, "gemma4-assistant") == 0 ? "test/data/miniatures/gemma4-bf16"
+                                                               : DRAFTERS "target";
+  MUST(model_open(target, NULL, &p.target, &error));
   MUST(model_prepare(p.target, 1, &error));
-  MUST(model_open_draft((std::string(DRAFTERS) + name).c_str(), p.target, &p.model, &error));
+  MUST(model_open_draft(path.c_str(), p.target, &p.model, &error));
   MUST(model_prepare(p.model, 1, &error));
   MUST(cuda_backend.load(p.target, &options, &p.loaded, &error));
   PublishedOptions published = {};
@@ -151,17 +156,6 @@ static void compare(const char *name, KvType kv, bool graphs, int most_rounds) {
   close_pair(&p);
 }
 
-static void refused(const char *name, const char *path) {
-  Model *target, *model;
-  MUST(model_open(path, NULL, &target, &error));
-  MUST(model_open_draft((std::string(DRAFTERS) + name).c_str(), target, &model, &error));
-  Error why = {};
-  const Status status = published_check(&cuda_backend, model, &why);
-  expect(status == STATUS_USAGE && strstr(why.text, "CPU"), "is refused", name, status);
-  model_close(model);
-  model_close(target);
-}
-
 /* The states of n rows, by the fused step or by separate kernels. */
 static std::vector<float> states_of(const Model *model, DecodeStep step, int n, const TapList *taps) {
   BackendOptions options = {};
@@ -207,15 +201,13 @@ static void fused_states(const char *config) {
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
-  for (const char *name : {"dflash", "eagle3-speculators"})
+  for (const char *name : {"dflash", "eagle3-speculators", "qwen3_5-mtp", "gemma4-assistant"})
     if (few) compare(name, KV_F16, true, 2);
-  for (const char *name :
-       {"dflash", "eagle3", "dflash-speculators", "eagle3-speculators", "eagle3-norm-before-fc"})
+  for (const char *name : {"dflash", "eagle3", "dflash-speculators", "eagle3-speculators",
+                           "eagle3-norm-before-fc", "qwen3_5-mtp", "gemma4-assistant"})
     for (KvType kv : {KV_F16, KV_F32})
       for (bool graphs : {true, false})
         if (!few) compare(name, kv, graphs, MANY);
-  refused("qwen3_5-mtp", DRAFTERS "qwen3_5-mtp");
-  refused("gemma4-assistant", "test/data/miniatures/gemma4-bf16");
   if (!few) fused_states("test/data/configs/Qwen3-0.6B-AWQ/");
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

@@ -1,20 +1,22 @@
 /* test_guesses.cu - answers with guessed tokens are those without: guesses that are right, wrong and half
- * right, from the text, and of a draft model that is the model itself. A step of several rows does not give
- * the bits of a step of one, so two tokens whose logits nearly tie may change places: such answers are
- * counted, and compared up to there.
+ * right, from the text, of a draft model that is the model itself, and of each kind of trained drafter. A
+ * step of several rows does not give the bits of a step of one, so two tokens whose logits nearly tie may
+ * change places: such answers are counted, and compared up to there.
  *
- * usage: test_guesses [few | MODEL...] (MODEL/: a folder with a config.json alone, for random weights);
- * prints `N passed, N failed`. */
+ * usage: test_guesses [few | trained | MODEL...] (MODEL/: a folder with a config.json alone, for random
+ * weights); prints `N passed, N failed`. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include <string>
 #include <vector>
 
 extern "C" {
 #include "cuda/backend.h"
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
+#include "engine/drafters/published.h"
 #include "engine/generate.h"
 }
 #include "test/cuda/check.cuh"
@@ -25,8 +27,9 @@ enum { N_PROMPT = 12, MOST_ANSWER = 24, N_CTX = N_PROMPT + MOST_ANSWER };
  * activations move each by some 1e-3 of it (test_model.py). */
 static const double NEAR = 0.02;
 
-typedef enum { RIGHT, WRONG, HALF_RIGHT, FROM_TEXT, OF_ITSELF, N_KINDS } Kind;
-static const char *const names[] = {"right", "wrong", "half right", "from the text", "of itself"};
+typedef enum { RIGHT, WRONG, HALF_RIGHT, FROM_TEXT, OF_ITSELF, TRAINED, N_KINDS } Kind;
+static const char *const names[] = {"right",         "wrong",     "half right",
+                                    "from the text", "of itself", "of a trained drafter"};
 
 static int passed, failed;
 
@@ -58,7 +61,7 @@ static Status hear(void *user, int32_t id, TokenReply *, Error *) {
 }
 
 struct Target {
-  Model *model;
+  Model *model, *draft; /* draft NULL: no trained drafter, else no others */
   BackendModel *loaded;
   SamplerSettings sampler;
   int n_answer;
@@ -78,6 +81,13 @@ static Drafter make_drafter(const Target &t, Oracle *oracle) {
   Drafter drafter = {};
   if (oracle->kind == FROM_TEXT) {
     MUST(draft_text_open(N_CTX, &drafter, &error));
+  } else if (oracle->kind == TRAINED) {
+    static const BackendOptions on_the_gpu = {};
+    PublishedOptions options = {};
+    options.backend = &cuda_backend, options.backend_options = &on_the_gpu;
+    options.target = t.model, options.loaded_target = t.loaded, options.model = t.draft;
+    options.n_ctx = N_CTX, options.kv = KV_F16, options.cost = 1e-9;
+    MUST(published_open(&options, &drafter, &error));
   } else if (oracle->kind == OF_ITSELF) {
     MUST(draft_model_open(open_session(t, NULL, 0, false), t.model->config.vocab_size, 1e-9, &drafter,
                           &error));
@@ -187,13 +197,15 @@ static void check(const char *path, Kind kind, double temperature, const Count &
   same &&guessed &&judged ? passed++ : failed++;
 }
 
-static void run(const char *path, int n_prompts, int n_answer) {
+static void run(const char *path, int n_prompts, int n_answer, const char *draft = NULL) {
   Target t = {};
   const BackendOptions options = {};
   const bool dummy = path[strlen(path) - 1] == '/';
   if (dummy) MUST(model_open_dummy(path, &t.model, &error));
   if (!dummy) MUST(model_open(path, NULL, &t.model, &error));
   if (!dummy) MUST(model_prepare_scales(t.model, 1, &error));
+  if (draft) MUST(model_open_draft(draft, t.model, &t.draft, &error));
+  if (draft) MUST(model_prepare(t.draft, 1, &error));
   MUST(cuda_backend.load(t.model, &options, &t.loaded, &error));
   Count counts[N_KINDS][2] = {};
   uint32_t seed = 9;
@@ -210,14 +222,25 @@ static void run(const char *path, int n_prompts, int n_answer) {
     GuessCounts plain_counts = {};
     const std::vector<int32_t> plain = answer(t, prompt, NULL, 0, false, &plain_counts);
     for (int kind = 0; kind < N_KINDS; kind++)
-      compare(t, prompt, plain, (Kind)kind, 1 + i % 15, kind != FROM_TEXT || i % 4 == 1, seed,
-              &counts[kind][warm]);
+      if ((kind == TRAINED) == (draft != NULL))
+        compare(t, prompt, plain, (Kind)kind, 1 + i % 15, kind != FROM_TEXT || i % 4 == 1, seed,
+                &counts[kind][warm]);
   }
   for (int kind = 0; kind < N_KINDS; kind++)
     for (int warm = 0; warm < 2; warm++)
-      if (warm == 0 || (n_prompts > 2 && !dummy)) check(path, (Kind)kind, warm ? 0.8 : 0, counts[kind][warm]);
+      if ((kind == TRAINED) == (draft != NULL) && (warm == 0 || (n_prompts > 2 && !dummy)))
+        check(draft ? draft : path, (Kind)kind, warm ? 0.8 : 0, counts[kind][warm]);
   cuda_backend.unload(t.loaded);
+  model_close(t.draft);
   model_close(t.model);
+}
+
+static void run_trained(const std::string &name, bool few) {
+  const std::string drafter = "test/data/drafters/" + name;
+  const std::string target = name == "qwen3_5-mtp"        ? drafter
+                             : name == "gemma4-assistant" ? "test/data/miniatures/gemma4-bf16"
+                                                          : "test/data/drafters/target";
+  run(target.c_str(), few ? 1 : 50, few ? 4 : MOST_ANSWER, drafter.c_str());
 }
 
 int main(int argc, char **argv) {
@@ -226,10 +249,13 @@ int main(int argc, char **argv) {
   std::vector<const char *> paths = {"test/data/stories260K-awq",     "test/data/miniatures/qwen3_5-awq",
                                      "test/data/miniatures/lfm2-awq", "test/data/miniatures/gpt-oss-mxfp4",
                                      "test/data/miniatures/gemma4-e", "test/data/configs/Qwen3-0.6B-AWQ/"};
+  const bool trained = argc > 1 && strcmp(argv[1], "trained") == 0;
   if (few) paths.resize(1);
-  if (argc > 1 && !few) paths.assign(argv + 1, argv + argc);
+  if (argc > 1 && !few) paths.assign(argv + (trained ? 2 : 1), argv + argc);
   for (const char *path : paths)
     run(path, few ? 2 : path[strlen(path) - 1] == '/' ? 15 : 50, few ? 6 : MOST_ANSWER);
+  for (const char *name : {"qwen3_5-mtp", "eagle3", "dflash", "gemma4-assistant"})
+    if (argc == 1 || trained || (few && name[0] == 'q')) run_trained(name, few);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

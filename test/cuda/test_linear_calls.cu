@@ -5,6 +5,7 @@
 #include <string.h>
 #include <vector>
 
+#include "cuda/linear/derived.h"
 #include "test/cuda/random_linear.cuh"
 
 static int passed, failed;
@@ -202,12 +203,90 @@ static void check_fills(void) {
   for (void *p : {scales_device, halves_device, zeros_device, (void *)out}) cudaFree(p);
 }
 
+/* Weights of all signs. An output in eight has positive ones alone, a group of each output zeros. */
+static float plain_weight(int o, int k) {
+  const float v = uniform(11, (uint64_t)o << 20 | (uint64_t)k) - (o % 8 == 3 ? 0 : 0.5f);
+  return k / 128 == o % 3 ? 0 : v * 0.1f;
+}
+
+/* A weight after rounding to 4 bits, in a group with these limits (src/model/quant/round.c). */
+static float rounded_weight(float x, float low, float high) {
+  auto code = [](float v) { return v < 0 ? 0 : v > 15 ? 15 : rintf(v); };
+  const float scale = __half2float(__float2half_rn(high > low ? (high - low) / 15 : 1)),
+              zero = code(-low / scale);
+  return __half2float(__float2half_rn((code(x / scale + zero) - zero) * scale));
+}
+
+static std::vector<__half> weights_of(const DeviceLinear *w, int first, int n_rows) {
+  std::vector<__half> got((size_t)w->n_in * n_rows);
+  __half *out;
+  CHECK(cudaMalloc((void **)&out, got.size() * 2));
+  MUST(linear_dequantise(w, first, n_rows, false, out, stream, &error));
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaMemcpy(got.data(), out, got.size() * 2, cudaMemcpyDeviceToHost));
+  cudaFree(out);
+  return got;
+}
+
+static void expect_same(int n_wrong, const char *type, const char *what) {
+  n_wrong ? failed++ : passed++;
+  if (n_wrong) printf("FAIL %s %s: %d weights wrong\n", type, what, n_wrong);
+}
+
+/* Dense matrices rounded to 4 bits, and outputs of one as a matrix of their own. */
+static void check_derived(void) {
+  const int n_in = 384, n_out = 56;
+  for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) {
+    DeviceLinear dense, rounded;
+    size_t bytes;
+    void *memory, *made;
+    MUST(linear_lay_out(&dense, "dense", type, n_in, n_out, 0, false, false, &bytes, &error));
+    CHECK(cudaMalloc(&memory, bytes));
+    MUST(linear_place(&dense, memory, stream, &error));
+    std::vector<float> values((size_t)n_in * n_out);
+    std::vector<unsigned char> stored(values.size() * (type == WEIGHT_F32 ? 4 : 2));
+    for (size_t i = 0; i < values.size(); i++) {
+      const float v = plain_weight((int)i / n_in, (int)i % n_in);
+      const __half half = __float2half_rn(v);
+      uint32_t bits;
+      memcpy(&bits, &v, 4);
+      bits &= 0xffff0000;
+      if (type == WEIGHT_F32) memcpy(&stored[4 * i], &v, 4), values[i] = v;
+      if (type == WEIGHT_F16) memcpy(&stored[2 * i], &half, 2), values[i] = __half2float(half);
+      if (type == WEIGHT_BF16) memcpy(&stored[2 * i], (char *)&bits + 2, 2), memcpy(&values[i], &bits, 4);
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpy(memory, stored.data(), stored.size(), cudaMemcpyHostToDevice));
+    expect_said(linear_can_round(&dense) ? STATUS_OK : STATUS_FAILED, NULL, weight_type_name(type));
+    MUST(linear_round(&dense, &rounded, &made, stream, &error));
+    const std::vector<__half> got = weights_of(&rounded, 0, n_out);
+    int n_wrong = 0;
+    for (int o = 0; o < n_out; o++)
+      for (int group = 0; group < n_in; group += 128) {
+        const float *x = &values[(size_t)o * n_in + group];
+        float low = 0, high = 0;
+        for (int k = 0; k < 128; k++) low = fminf(low, x[k]), high = fmaxf(high, x[k]);
+        for (int k = 0; k < 128; k++)
+          n_wrong += __half2float(got[(size_t)o * n_in + group + k]) != rounded_weight(x[k], low, high);
+      }
+    expect_same(n_wrong, weight_type_name(type), "rounded to 4 bits");
+    const DeviceLinear last = linear_outputs_from(&rounded, 32);
+    const std::vector<__half> cut = weights_of(&last, 0, last.n_out);
+    expect_same(last.n_out == n_out - 32 ? memcmp(cut.data(), &got[(size_t)32 * n_in], cut.size() * 2) != 0
+                                         : 1,
+                weight_type_name(type), "outputs from 32 on");
+    cudaFree(made);
+    cudaFree(memory);
+  }
+}
+
 int main(void) {
   CHECK(cudaStreamCreate(&stream));
   check_layouts();
   check_calls();
   check_workspace_of_cublas();
   check_fills();
+  check_derived();
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

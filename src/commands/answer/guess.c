@@ -59,8 +59,7 @@ static Status open_trained(Guesser *g, const char *path, const Model *target, co
                            Error *err) {
   g->device = *device;
   g->device.loaded = NULL;
-  TRY(model_open_draft(path, target, &g->model, err));
-  return published_check(device->backend, g->model, err);
+  return model_open_draft(path, target, &g->model, err);
 }
 
 /* The time of a guess in steps of the target, by the bytes that both read; a block of guesses takes one
@@ -79,7 +78,6 @@ static Status start_trained(Guesser *g, const Model *target, const Device *devic
   const int n_threads = device->options.n_threads;
   g->device = *device;
   g->device.loaded = NULL;
-  TRY(published_check(device->backend, g->model, err));
   TRY(model_prepare(g->model, n_threads, err));
   /* A GPU reads the drafter for every step, and of half as many bits in less than half of the time. */
   if (g->device.backend->memory) TRY(model_round_draft(g->model, n_threads, err));

@@ -81,8 +81,7 @@ static Status put_lines(const ModelConfig *config, Buffer *out, Error *err) {
     TRY(buffer_printf(out, err, "up to %d at once\n", draft->block - 1));
   else
     TRY(buffer_append_string(out, "one after another\n", err));
-  return buffer_printf(out, err, "runs on        CPUs%s\n",
-                       draft_kind_on_gpus(draft->kind) ? " and GPUs" : "");
+  return buffer_append_string(out, "runs on        CPUs and GPUs\n", err);
 }
 
 static Status put_json(const ModelConfig *config, Buffer *out, Error *err) {
@@ -101,9 +100,8 @@ static Status put_json(const ModelConfig *config, Buffer *out, Error *err) {
   return buffer_printf(
       out, err,
       "], \"num_hidden_layers\": %d, \"hidden_size\": %d, \"vocab_size\": %d, \"block_size\": "
-      "%d, \"gpu\": %s}\n",
-      config->n_layers, config->hidden, config->vocab_size, draft->block,
-      draft_kind_on_gpus(draft->kind) ? "true" : "false");
+      "%d, \"gpu\": true}\n",
+      config->n_layers, config->hidden, config->vocab_size, draft->block);
 }
 
 Status drafts_inspect(const char *path, bool json, Buffer *out, Error *err) {

@@ -362,7 +362,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_unused(out, model, err));
   if (model_predicts_several(model)) {
     TRY(inspect_begin_line(out, "guesses", err));
-    TRY(buffer_append_string(out, "it has a layer that predicts several tokens: --draft mtp, on CPUs", err));
+    TRY(buffer_append_string(out, "it has a layer that predicts several tokens: --draft mtp", err));
   }
   Error doubt; /* values of Qwen3 assumed for a model that cannot be Qwen3 */
   if (model_check_known(model, &doubt) != STATUS_OK) {

@@ -182,8 +182,7 @@ static Status look_at_drafter(const Checkpoint *checkpoint, const Checkpoints *l
   if (facts->status == STATUS_OK) {
     status = drafts_describe(&config, &what, err);
     if (status == STATUS_OK) status = drafts_targets(checkpoint->path, list, &facts->targets, err);
-    facts->status = error_set(&facts->reason, STATUS_MODEL, "a drafter (--draft%s) for %.*s",
-                              draft_kind_on_gpus(config.draft.kind) ? "" : ", on CPUs", (int)what.size,
+    facts->status = error_set(&facts->reason, STATUS_MODEL, "a drafter (--draft) for %.*s", (int)what.size,
                               what.data ? what.data : "");
   }
   buffer_release(&what);

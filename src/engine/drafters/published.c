@@ -204,12 +204,6 @@ Status published_logits(void *self, float *out, Error *err) {
 
 /* --- life */
 
-Status published_check(const Backend *backend, const Model *model, Error *err) {
-  if (backend->draft_embed) return backend->check_draft ? backend->check_draft(model, err) : STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s: drafters of the kind %s run on the CPU alone (--device cpu)",
-                   model_path(model), draft_kind_name(model->config.draft.kind));
-}
-
 static StateOptions sizes_of(const PublishedOptions *options) {
   const DraftConfig *draft = &options->model->config.draft;
   const int block = draft->kind == DRAFT_DFLASH ? draft->block : DRAFT_MOST + 1;
@@ -265,7 +259,6 @@ Status published_open(const PublishedOptions *options, Drafter *drafter, Error *
                                       [DRAFT_MTP] = "mtp",
                                       [DRAFT_GEMMA4] = "assistant"};
   *drafter = (Drafter){.name = NULL};
-  TRY(published_check(options->backend, options->model, err));
   Published *p = mem_alloc(1, sizeof *p, "the drafter", err);
   if (!p) return STATUS_FAILED;
   p->backend = options->backend;

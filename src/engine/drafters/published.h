@@ -15,8 +15,6 @@ typedef struct {
   double cost; /* of a guess, in steps of the target */
 } PublishedOptions;
 
-/* Refuses a backend that cannot compute the drafter. */
-Status published_check(const Backend *backend, const Model *model, Error *err);
 /* The bytes of memory that published_open() takes. */
 size_t published_bytes(const PublishedOptions *options);
 Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err);

@@ -197,10 +197,6 @@ typedef struct {
 } DraftConfig;
 
 const char *draft_kind_name(DraftKind kind); /* "EAGLE-3" */
-/* False: CPUs alone compute drafters of this kind. */
-static inline bool draft_kind_on_gpus(DraftKind kind) {
-  return kind == DRAFT_EAGLE3 || kind == DRAFT_DFLASH;
-}
 
 #define MAX_EOS 64
 

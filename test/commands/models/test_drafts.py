@@ -17,7 +17,7 @@ def test_models_says_which_drafter_fits_which(run, drafters, tmp_path):
         assert found[name]["drafter"] and not found[name]["runs"]
         assert found[name]["drafts_for"] == [target], name
         assert found[name]["reason"].startswith("a drafter (--draft) for models of hidden_size 32 with 104 tokens")
-    assert found["gemma4-assistant"]["reason"].startswith("a drafter (--draft, on CPUs) for models of")
+    assert found["gemma4-assistant"]["reason"].startswith("a drafter (--draft) for models of")
     assert found["gemma4-assistant"]["drafts_for"] == []  # sizes alike, but no layers whose keys it could use
     assert found["target"]["runs"] and not found["target"]["drafter"] and found["target"]["drafts_for"] == []
     lines = run("models", drafters, env={"HF_HUB_CACHE": str(tmp_path)}, cwd=tmp_path).stdout.decode()
@@ -38,7 +38,7 @@ def test_inspect_says_what_a_drafter_is(run, drafters):
         "gpu": True}
     assert b"after 2, L / 2 and L - 3 of its L layers" in run("inspect", drafters / "eagle3").stdout
     lines = run("inspect", drafters / "gemma4-assistant").stdout
-    assert b"its keys and values" in lines and lines.endswith(b"\nruns on        CPUs\n")
+    assert b"its keys and values" in lines and lines.endswith(b"\nruns on        CPUs and GPUs\n")
 
 
 def test_inspect_refuses_tensors_of_a_drafter(run, drafters):

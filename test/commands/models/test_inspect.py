@@ -366,7 +366,7 @@ def lines_of(report):
           for device, pool in report["pools"].items()),
         ("runs on", "CPU and GPU" if "cuda" in report["runs_on"] else f"CPU; {report['cuda_refusal']}"),
         ("unused", f"{len(unused)} of {report['n_tensors']} tensors: {some_of(unused, len(unused))}" if unused else ""),
-        ("guesses", "it has a layer that predicts several tokens: --draft mtp, on CPUs"
+        ("guesses", "it has a layer that predicts several tokens: --draft mtp"
          if "mtp.layers.0.input_layernorm.weight" in unused else ""),
     ]
     tensors = [f"{it['dtype']:8} {str(it['shape']):18} {it['bytes']:12}  {it['name']}  "
