@@ -64,45 +64,82 @@ __device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, i
   }
 }
 
-/* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
- * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. The residual stream is added
- * to by an atomic without result, since then no thread waits for a load; each number has one sum. */
-template <int kN>
-__device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
-                                                const float *c) {
-  int lane = threadIdx.x % 32, g = lane / 4, token = token0 + lane % 4 * 2, row = kTileOut * tile + g;
-  bool interleaved = out.kind == LINEAR_SWIGLU_F16, high = row + 8 < out.n_out;
-  if (row >= out.n_out) return;
-  float bias_low = out.bias ? out.bias[row] : 0.0f, bias_high = out.bias ? out.bias[row + 8] : 0.0f;
-  float by_low = out.factors ? out.factors[row] : 1.0f, by_high = out.factors ? out.factors[row + 8] : 1.0f;
-  if (out.kind == LINEAR_TO_F16 || interleaved) {
-    __half *y = (__half *)out.y + (size_t)token * out.stride + (interleaved ? 8 * tile + g : row);
+/* Calls store(offset, n, i) for the tokens of [begin, end) among token0 + 8 n + 2 t + i of fragments n;
+ * offset is that of the token's row of y. */
+template <int kN, class Store>
+__device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int begin, int end, Store store) {
+  const int token = token0 + threadIdx.x % 4 * 2;
+  size_t offset = (size_t)token * out.stride;
 #pragma unroll
-    for (int n = 0; n < kN; n++)
+  for (int n = 0; n < kN; n++) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        if (token + 8 * n + i < begin || token + 8 * n + i >= end) continue;
-        __half *to = y + (8 * n + i) * out.stride;
-        float a = c[4 * n + i] * by_low + bias_low, b = c[4 * n + i + 2] * by_high + bias_high;
-        *to = clamp_half(interleaved ? gated_result(out, token + 8 * n + i, a, b) : a);
-        if (!interleaved && high) to[8] = clamp_half(b);
-      }
-    return;
+    for (int i = 0; i < 2; i++, offset += out.stride)
+      if ((unsigned)(token + 8 * n + i - begin) < (unsigned)(end - begin)) store(offset, n, i);
+    offset += 6 * out.stride;
   }
-  float *y = (float *)out.y + (size_t)token * out.stride + row;
-  bool add = out.kind == LINEAR_ADD_F32;
+}
+
+/* v = c, multiplied by the factors of rows `row` and row + 8, plus their biases. */
+template <int kN>
+__device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, int token0, int begin, int end,
+                                                 float *v) {
+  const bool high = row + 8 < out.n_out;
+  const float bias[2] = {out.bias ? out.bias[row] : 0.0f, out.bias && high ? out.bias[row + 8] : 0.0f};
+  const float by[2] = {out.factors ? out.factors[row] : 1.0f, out.factors ? out.factors[row + 8] : 1.0f};
+  const int token = token0 + threadIdx.x % 4 * 2;
 #pragma unroll
   for (int n = 0; n < kN; n++)
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int at = token + 8 * n + i % 2;
-      if (at < begin || at >= end || (i >= 2 && !high)) continue;
-      float *to = y + (8 * n + i % 2) * out.stride + i / 2 * 8;
-      const float bias = (i < 2 ? bias_low : bias_high) * bias_factor(out, at);
-      const float v = c[4 * n + i] * (i < 2 ? by_low : by_high) + bias;
-      if (add)
-        atomicAdd(to, v);
-      else
-        *to = v;
+    for (int i = 0; i < 2; i++) {
+      const int at = token + 8 * n + i;
+      const float times = at >= begin && at < end ? bias_factor(out, at) : 0;
+#pragma unroll
+      for (int r = 0; r < 2; r++) v[4 * n + i + 2 * r] = v[4 * n + i + 2 * r] * by[r] + times * bias[r];
     }
+}
+
+/* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
+ * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. The residual stream is added
+ * to by an atomic without result, since then no thread waits for a load; each number has one sum. A kernel of
+ * few tokens runs this once or twice and waits for its instructions, so the usual forms are short. */
+template <int kN>
+__device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
+                                                const float *c) {
+  const int g = threadIdx.x % 32 / 4, row = kTileOut * tile + g;
+  const bool high = row + 8 < out.n_out;
+  float v[4 * kN];
+  if (row >= out.n_out) return;
+#pragma unroll
+  for (int i = 0; i < 4 * kN; i++) v[i] = c[i];
+  if (out.bias || out.factors) factors_and_bias<kN>(out, row, token0, begin, end, v);
+  if (out.kind == LINEAR_SWIGLU_F16) {
+    __half *y = (__half *)out.y + 8 * tile + g;
+    if (out.gated == ACTIVATION_SILU && !out.row_factors)
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        y[offset] = clamp_half(silu(v[4 * n + i]) * v[4 * n + i + 2]);
+      });
+    else
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        const int token = token0 + threadIdx.x % 4 * 2 + 8 * n + i;
+        y[offset] = clamp_half(gated_result(out, token, v[4 * n + i], v[4 * n + i + 2]));
+      });
+  } else if (out.kind == LINEAR_TO_F16) {
+    __half *y = (__half *)out.y + row;
+    for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+      y[offset] = clamp_half(v[4 * n + i]);
+      if (high) y[offset + 8] = clamp_half(v[4 * n + i + 2]);
+    });
+  } else {
+    float *y = (float *)out.y + row;
+    if (out.kind == LINEAR_ADD_F32)
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        atomicAdd(y + offset, v[4 * n + i]);
+        if (high) atomicAdd(y + offset + 8, v[4 * n + i + 2]);
+      });
+    else
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        y[offset] = v[4 * n + i];
+        if (high) y[offset + 8] = v[4 * n + i + 2];
+      });
+  }
 }

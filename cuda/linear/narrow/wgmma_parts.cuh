@@ -76,10 +76,10 @@ __device__ __forceinline__ int first_unit(const Cut &cut, int block) {
   return block * cut.n_units + min(block, cut.n_longer);
 }
 
-/* The block that has the given unit. */
-__device__ __forceinline__ int block_of(const Cut &cut, int unit) {
-  const int longer = cut.n_longer * (cut.n_units + 1);
-  return unit < longer ? unit / (cut.n_units + 1) : cut.n_longer + (unit - longer) / cut.n_units;
+/* The block that has the unit before `end`, which is `block` or one of the few after it. */
+__device__ __forceinline__ int last_block(const Cut &cut, int block, int end) {
+  while (first_unit(cut, block + 1) < end) block++;
+  return block;
 }
 
 /* Part of a tile. */
@@ -239,7 +239,7 @@ __device__ __forceinline__ void finish(const PartArgs &a, float (&y)[4 * S::kMin
     return;
   }
   if (part.n_units < a.n_units)
-    collect<S>(y, a.mailbox, blockIdx.x + 1, block_of(a.cut, (part.tile + 1) * a.n_units - 1));
+    collect<S>(y, a.mailbox, blockIdx.x + 1, last_block(a.cut, blockIdx.x, (part.tile + 1) * a.n_units));
   const int token_tile = token_tile_of(a, part.tile), token0 = S::first_token(a.n_tokens, token_tile);
 #pragma unroll
   for (int round = 0; round < S::kRounds; round++)
@@ -248,8 +248,8 @@ __device__ __forceinline__ void finish(const PartArgs &a, float (&y)[4 * S::kMin
                              min(a.n_tokens, token0 + S::kTokens), y + 4 * S::kOwn * round);
 }
 
-/* Adds up the groups' sums of all rounds: y gets those that this group finishes. last: this block multiplies
- * no further part. */
+/* Adds up the groups' sums of all rounds, in the order of the groups: y gets those that this group finishes,
+ * whose own part stays in registers. last: this block multiplies no further part. */
 template <class S>
 __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats], float (&y)[4 * S::kMine],
                                               unsigned char *stages, int group, bool last) {
@@ -260,17 +260,24 @@ __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats]
     const float *from = sums + 4 * S::kRound * round;
     float *to = y + 4 * S::kOwn * round;
 #pragma unroll
-    for (int i = 0; i < S::kRound; i++)
-      exchange[(i * kGroups + group) * S::kGroupThreads] = {from[4 * i], from[4 * i + 1], from[4 * i + 2],
-                                                            from[4 * i + 3]};
+    for (int i = 0; i < S::kRound; i++) {
+      if (i / S::kOwn == group) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) to[i % S::kOwn * 4 + j] = from[4 * i + j];
+      } else {
+        exchange[(i * kGroups + group) * S::kGroupThreads] = {from[4 * i], from[4 * i + 1], from[4 * i + 2],
+                                                              from[4 * i + 3]};
+      }
+    }
     named_barrier_sync<kGiven, S::kConsumers>();
 #pragma unroll
     for (int i = 0; i < S::kOwn; i++) {
       const float4 *at = exchange + (group * S::kOwn + i) * kGroups * S::kGroupThreads;
-      float4 v = at[0];
+      const float4 own = {to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]};
+      float4 v = group == 0 ? own : at[0];
 #pragma unroll
       for (int g = 1; g < kGroups; g++) {
-        const float4 w = at[g * S::kGroupThreads];
+        const float4 w = group == g ? own : at[g * S::kGroupThreads];
         v.x += w.x, v.y += w.y, v.z += w.z, v.w += w.w;
       }
       to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
@@ -291,7 +298,7 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char 
     if constexpr (S::kInGroups == 1) {
       finish<S>(a, c.y, part, group);
     } else {
-      float y[4 * S::kMine];
+      float y[4 * S::kMine] = {};
       exchange_sums<S>(c.y, y, stages, group, part.last);
       if (group * S::kOwn < S::kRound) finish<S>(a, y, part, group);
     }
