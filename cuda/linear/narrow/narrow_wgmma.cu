@@ -12,8 +12,8 @@
  *
  * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
  * bits do not depend on the rows beside it: all are in one tile, cuts and units are the same for all counts.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32 or 64 (FP4: a tile's 64 inputs with four groups); x
- *          16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
+ *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
 #include <algorithm>
 
@@ -38,7 +38,7 @@ struct Shape
   static constexpr int kTiles = tiles_of<W>(kTokens), kBatch = kTokens > 64 ? 1 : 2;
 #endif
   /* Many sums need more registers, so the loaders are a whole warpgroup, which gives some. */
-  static constexpr bool kMovesRegisters = kTokens > 64;
+  static constexpr bool kMovesRegisters = kTokens >= 48;
   static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
 
   /* The last tile ends with the last token and computes some of the tile before again, because a copy of
@@ -72,70 +72,81 @@ __device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Bar
   });
 }
 
-/* State of a consumer thread. */
+/* State of a consumer thread. Shared memory is addressed by numbers of 32 bits, with what a lane adds to all
+ * of them computed once: the compiler would do it again for each unit. */
 template <class S> struct Consumer {
   typedef typename S::W W;
-  static constexpr int kPerTile = kTileIn / S::kBlockIn; /* groups of a tile */
-  unsigned char *stages;
-  Barriers<S> &bar;
-  int slot, phase;        /* of the next unit */
-  float y[S::kSumFloats]; /* as store_fragments() takes it */
+  uint32_t stage, full; /* addresses of the next unit, and of its barrier: `empty` lies S::kStages further */
+  int phase;
+  const uint32_t ring_end, weights_at;
+  const unsigned char *const groups; /* of the address 0 */
+  float y[S::kSumFloats];            /* as store_fragments() takes it */
 
   __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
-      : stages(stages), bar(bar), slot(first_slot), phase(0) {}
+      : stage(opaque((int)shared_address(stages + first_slot * S::kStageBytes))),
+        full(opaque((int)shared_address(bar.full + first_slot))), phase(0),
+        ring_end(opaque((int)shared_address(bar.empty))),
+        weights_at(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
+        groups(stages + (int)opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * W::kMetaBytes -
+                                          shared_address(stages)))) {}
 
-  /* Tells the loaders that this warp has read the unit in `used`. */
-  __device__ __forceinline__ void release(int used) {
-    if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + used);
+  /* Goes on to this thread's next unit. */
+  __device__ __forceinline__ void advance() {
+    stage += S::kInGroups * S::kStageBytes;
+    full += S::kInGroups * 8;
+    if (full < ring_end) return;
+    stage -= S::kStages * S::kStageBytes;
+    full -= S::kStages * 8;
+    phase ^= 1;
   }
 
-  /* The lane's weights of tile i of a unit, and the scales and zeros of its groups. */
-  __device__ __forceinline__ void take(const unsigned char *stage, int i, uint4 (&v)[W::kVectors],
-                                       typename W::Meta (&meta)[kPerTile]) const {
-    const unsigned char *weights = stage + S::kWAt + threadIdx.x % S::kGroupThreads * 16;
-    const unsigned char *groups = stage + S::kGroupsAt + tile_row<S>() * S::kParts * W::kMetaBytes;
+  /* Tells the loaders that this warp has read the unit with the barrier `of`. */
+  __device__ __forceinline__ void release(uint32_t of) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(of + S::kStages * 8);
+  }
+
+  /* The lane's weights of a unit, and the scales and zeros of its groups. */
+  __device__ __forceinline__ void take(uint4 (&v)[S::kTiles][W::kVectors],
+                                       typename W::Meta (&meta)[S::kParts]) const {
 #pragma unroll
-    for (int j = 0; j < W::kVectors; j++)
-      v[j] = *(const uint4 *)(weights + (i * W::kVectors + j) * S::kTileRows * 512);
+    for (int i = 0; i < S::kTiles; i++)
 #pragma unroll
-    for (int p = 0; p < kPerTile; p++)
-      meta[p] = W::staged_meta(groups + (i * kPerTile + p) * W::kMetaBytes, threadIdx.x % 32 / 4);
+      for (int j = 0; j < W::kVectors; j++)
+        v[i][j] = load_shared_16(stage + weights_at + (i * W::kVectors + j) * S::kTileRows * 512);
+#pragma unroll
+    for (int p = 0; p < S::kParts; p++)
+      meta[p] = W::staged_meta(groups + stage + p * W::kMetaBytes, threadIdx.x % 32 / 4);
   }
 
   /* y = the sums over this thread's next n units. A unit is released when products of the next one run. */
   __device__ __forceinline__ void multiply(int n) {
-    uint32_t q[2][S::kBatch][4];
-    int used = 0;
+    uint32_t q[2][S::kBatch][4], used = 0;
 #pragma unroll
     for (int i = 0; i < S::kSumFloats; i++) y[i] = 0;
     for (int u = 0; u < n; u++) {
-      const int at =
-          __shfl_sync(~0u, slot, 0); /* so that the compiler keeps addresses in uniform registers */
-      const unsigned char *stage = stages + at * S::kStageBytes;
-      barrier_wait(bar.full + at, phase);
+      const uint32_t x = __shfl_sync(~0u, stage, 0); /* the compiler keeps its sums in uniform registers */
+      uint4 v[S::kTiles][W::kVectors];
+      typename W::Meta meta[S::kParts];
+      barrier_wait(full, phase);
+      take(v, meta);
 #pragma unroll
-      for (int i = 0; i < S::kTiles; i++) {
-        const uint64_t b = operand_b(stage + i * S::kTokens * 128);
-        uint4 v[W::kVectors];
-        typename W::Meta meta[kPerTile];
-        take(stage, i, v, meta);
+      for (int i = 0; i < S::kTiles; i++)
 #pragma unroll
         for (int j = 0; j < 4; j += S::kBatch) {
           uint32_t(&to)[S::kBatch][4] = q[(4 * i + j) / S::kBatch % 2];
 #pragma unroll
           for (int k = 0; k < S::kBatch; k++)
-            W::template operand<true>(v, j + k, meta[(j + k) * kPerTile / 4], to[k]);
+            W::template operand<true>(v[i], j + k, meta[(i * kTileIn + (j + k) * 16) / S::kBlockIn], to[k]);
           wgmma_fence();
 #pragma unroll
-          for (int k = 0; k < S::kBatch; k++) wgmma_f16<S::kTokens>(y, to[k], b + 2 * (j + k), 1);
+          for (int k = 0; k < S::kBatch; k++)
+            wgmma_f16<S::kTokens>(y, to[k], operand_b_at(x + i * S::kTokens * 128, j + k), 1);
           wgmma_commit();
           wgmma_wait<1>();
           if (i == 0 && j == 0 && u > 0) release(used);
         }
-      }
-      used = at;
-      slot += S::kInGroups;
-      if (slot >= S::kStages) slot -= S::kStages, phase ^= 1;
+      used = full;
+      advance();
     }
     wgmma_wait<0>();
     if (n > 0) release(used);
@@ -175,6 +186,9 @@ template <int kTokens, int kOutGroups> Status launch_weights(const LinearArgs &a
   case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, 64, kOutGroups>>(args, err);
   default: break;
   }
+  constexpr int kMostBlockIn = tiles_of<Bits4>(kTokens) * kTileIn;
+  if (args.w->group % kMostBlockIn == 0)
+    return launch_shape<Shape<Bits4, kTokens, kMostBlockIn, kOutGroups>>(args, err);
   if (args.w->group % 64 == 0) return launch_shape<Shape<Bits4, kTokens, 64, kOutGroups>>(args, err);
   return args.w->group % 32 == 0 ? launch_shape<Shape<Bits4, kTokens, 32, kOutGroups>>(args, err)
                                  : launch_shape<Shape<Bits4, kTokens, 16, kOutGroups>>(args, err);
