@@ -3,21 +3,36 @@
  *
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
+ * The work is cut into units: 256 inputs of two rows that the epilogue needs together, g and g + 8 of a tile.
+ * A block has consecutive row pairs. The units of the block are one run. Each of its warps has an equal part
+ * of it, whether or not rows end there:
+ *
+ *     units | row pair 0: u u u u u u | row pair 1: u u u u u u | ...
+ *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
+ *
+ * A warp has kDepth units under way in registers, the first of them before x is available. It stores the row
+ * pairs that it has whole. Parts of the others are added in shared memory, in the order of warps.
+ *
  * READS  the weights once. */
 #include "cuda/linear/eight.cuh"
 #include "cuda/linear/kernel.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace {
 
-constexpr int kThreads = 512, kWarps = kThreads / 32, kWarpIn = 256; /* inputs of a warp at once, 8 a lane */
+constexpr int kThreads = 512, kWarps = kThreads / 32, kUnitIn = DENSE_UNIT, kTilePairs = kTileOut / 2;
 
 struct Args {
   const void *w;
   size_t stride;
   const __half *x;
-  int x_stride, n_tokens, n_in, n_tiles_out; /* experts: rows of x; all tile rows that are chosen */
+  int x_stride, n_tokens, n_in; /* summed experts: n_tokens is their number, which have a row of x each */
+  int row_units, pair_units;    /* of a row; of a row pair: summed experts lie side by side */
+  int each, longer;             /* row pairs of a block; the first `longer` blocks have one more */
   Epilogue out;
   ChosenExperts chosen; /* of kernels with kExperts */
+
+  __device__ __forceinline__ int first_pair(int block) const { return block * each + min(block, longer); }
 };
 
 /* Copies x of all tokens to shared memory [rows][padded], zero past n_in and n_tokens. */
@@ -56,95 +71,181 @@ __device__ __forceinline__ void multiply(const Eight<T> (&v)[2], const __half *x
   }
 }
 
-/* Adds a warp's products of rows g and g + 8 of a tile with x to `sum`: kDeep loads of 256 inputs of each row
- * are in flight. low: the beginning of row g. */
-template <class T, int kTokens, int kDeep>
-__device__ __forceinline__ void multiply_rows(const Args &a, const T *low, const __half *x, int padded,
-                                              float (&sum)[kTokens][2]) {
-  const int lane = threadIdx.x % 32;
-  const T *high = low + 8 * a.stride;
-  for (int k0 = 0; k0 < padded; k0 += kWarpIn * kDeep) {
-    Eight<T> v[kDeep][2];
-#pragma unroll
-    for (int d = 0; d < kDeep; d++) {
-      int k = k0 + d * kWarpIn + lane * 8;
-      v[d][0].load(low + k, k < (int)a.stride);
-      v[d][1].load(high + k, k < (int)a.stride);
+/* Where a warp's next unit lies. */
+template <class T, bool kExperts> struct Source {
+  const Args &a;
+  const int *ids; /* of the chosen experts, in shared memory */
+  const T *low;   /* the unit's first weight of row g */
+  int pair, unit; /* unit of the row pair */
+  int left = 0;   /* units of the row from this one on; 0: `low` is not known yet */
+
+  __device__ __forceinline__ Source(const Args &args, const int *chosen, int first_pair, int at)
+      : a(args), ids(chosen) {
+    pair = at / a.pair_units;
+    unit = at - pair * a.pair_units;
+    pair += first_pair;
+  }
+
+  __device__ __forceinline__ void find() {
+    int row = pair / kTilePairs, within = unit; /* tile row; unit of the row */
+    if constexpr (kExperts) {
+      const ChosenExperts &c = a.chosen;
+      const int slot = c.summed ? unit / a.row_units : row / c.tile_rows;
+      if (c.summed)
+        within -= slot * a.row_units;
+      else
+        row -= slot * c.tile_rows;
+      row += ids[slot] * c.tile_rows;
     }
+    low = (const T *)a.w + (size_t)(row * kTileOut + pair % kTilePairs) * a.stride + within * kUnitIn;
+    left = a.row_units - within;
+  }
+
+  /* Loads the lane's part of the unit, of both rows, and goes on to the next. */
+  __device__ __forceinline__ void load(Eight<T> (&to)[2]) {
+    if (left == 0) find();
+    const int lane_in = (int)threadIdx.x % 32 * 8;
+    const bool inside = (a.row_units - left) * kUnitIn + lane_in < (int)a.stride;
+    to[0].load(low + lane_in, inside);
+    to[1].load(low + 8 * a.stride + lane_in, inside);
+    low += kUnitIn;
+    left--;
+    if (++unit == a.pair_units) unit = 0, pair++;
+  }
+};
+
+/* Stores the sums of a row pair for one token. */
+template <bool kExperts>
+__device__ __forceinline__ void store_pair(const Args &a, const int *ids, int pair, int token, float low,
+                                           float high) {
+  const int tile_row = pair / kTilePairs, g = pair % kTilePairs;
+  if constexpr (kExperts)
+    a.chosen.store(a.out, ids, tile_row, g, low, high);
+  else
+    store_row_pair(a.out, token, tile_row, g, low, high);
+}
+
+/* Sums of row pairs that several warps share. */
+template <int kTokens> struct Parts {
+  float head[kWarps][kTokens][2]; /* of the pair that began in an earlier warp; 0: there is none */
+  float tail[kWarps][kTokens][2]; /* of the pair that began here and ends in a later warp */
+};
+
+/* Adds the sums of a warp's lanes for all tokens, and stores them: into y if the row pair is whole, else into
+ * `part`, the warp's. */
+template <int kTokens, bool kExperts>
+__device__ __forceinline__ void finish_pair(const Args &a, const int *ids, int pair, bool whole,
+                                            float (&sum)[kTokens][2], float (*part)[2]) {
+  const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int d = 0; d < kDeep; d++) multiply<T, kTokens>(v[d], x + k0 + d * kWarpIn + lane * 8, padded, sum);
+  for (int m = 0; m < kTokens; m++) {
+    const float low = warp_sum(sum[m][0]), high = warp_sum(sum[m][1]);
+    sum[m][0] = sum[m][1] = 0;
+    if (lane != m) continue;
+    if (!whole)
+      part[m][0] = low, part[m][1] = high;
+    else if (m < a.n_tokens)
+      store_pair<kExperts>(a, ids, pair, m, low, high);
   }
 }
 
-template <class T, int kTokens, int kDeep, bool kExperts>
+/* Prefetches into L1 what the epilogue reads. */
+__device__ __forceinline__ void prefetch_rows(const float *of, int first_pair, int n_pairs) {
+  const int first = first_pair / kTilePairs, n = (first_pair + n_pairs - 1) / kTilePairs + 1 - first;
+  for (int i = threadIdx.x; i < n; i += kThreads) prefetch_l1(of + (first + i) * kTileOut);
+}
+
+/* Registers for units under way, and few enough for blocks of the kernels before and after on the same SM. */
+template <class T, int kTokens> constexpr int kDepth = (kTokens > 2 ? 8 : 12) / (int)sizeof(T);
+
+template <class T, int kTokens, bool kExperts>
 __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ Args a) {
+  constexpr int kAhead = kDepth<T, kTokens>;
   extern __shared__ __align__(16) __half x[];
-  int lane = threadIdx.x % 32,
-      padded = (a.n_in + kWarpIn * kDeep - 1) / (kWarpIn * kDeep) * (kWarpIn * kDeep);
   __shared__ int ids[kExperts ? kMaxChosen : 1];
-  if constexpr (kExperts) {
-    wait_for_previous();
-    dependents_may_start(); /* which know then that the choice is complete */
+  __shared__ Parts<kTokens> parts;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, padded = a.row_units * kUnitIn,
+            pair0 = a.first_pair(blockIdx.x), n_pairs = a.first_pair(blockIdx.x + 1) - pair0,
+            total = n_pairs * a.pair_units, begin = warp * total / kWarps, end = (warp + 1) * total / kWarps;
+  if (kExperts) {
+    if (!a.chosen.known) wait_for_previous();
     a.chosen.read_ids(ids);
   } else {
-    begin_overlapping();
+    dependents_may_start();
   }
+  Source<T, kExperts> source(a, ids, pair0, begin);
+  Eight<T> v[kAhead][2];
+#pragma unroll
+  for (int i = 0; i < kAhead; i++)
+    if (begin + i < end) source.load(v[i]);
+  if (!kExperts && a.out.bias) prefetch_rows(a.out.bias, pair0, n_pairs);
+  if (!kExperts || a.chosen.known) wait_for_previous();
+  if (kExperts) dependents_may_start(); /* which know then that the choice is complete */
+  if (!kExperts && kTokens == 1 && a.out.kind == LINEAR_ADD_F32)
+    prefetch_rows((const float *)a.out.y, pair0, n_pairs);
   load_x(a, x, kExperts ? a.n_tokens : kTokens, padded);
+  if (lane < kTokens) parts.head[warp][lane][0] = parts.head[warp][lane][1] = 0;
   __syncthreads();
-  for (int row_pair = blockIdx.x + threadIdx.x / 32 * gridDim.x; row_pair < a.n_tiles_out * 8;
-       row_pair += gridDim.x * kWarps) {
-    const int tile_row = row_pair / 8, g = row_pair % 8;
-    float sum[kTokens][2] = {};
-    if constexpr (kExperts) {
-      const ChosenExperts &c = a.chosen;
-      const int slot = c.summed ? 0 : tile_row / c.tile_rows, end = c.summed ? c.n_chosen : slot + 1,
-                own_row = tile_row - slot * c.tile_rows;
-      for (int s = slot; s < end; s++)
-        multiply_rows<T, kTokens, kDeep>(
-            a, (const T *)a.w + ((size_t)(ids[s] * c.tile_rows + own_row) * kTileOut + g) * a.stride,
-            x + (c.summed ? s * padded : 0), padded, sum);
-    } else {
-      multiply_rows<T, kTokens, kDeep>(a, (const T *)a.w + (size_t)(tile_row * kTileOut + g) * a.stride, x,
-                                       padded, sum);
-    }
+
+  int pair = begin / a.pair_units, unit = begin - pair * a.pair_units;
+  bool began = unit == 0;
+  float sum[kTokens][2] = {};
+  for (int at = begin; at < end; at += kAhead) {
 #pragma unroll
-    for (int m = 0; m < kTokens; m++) {
-#pragma unroll
-      for (int o = 16; o; o /= 2) {
-        sum[m][0] += __shfl_xor_sync(~0u, sum[m][0], o);
-        sum[m][1] += __shfl_xor_sync(~0u, sum[m][1], o);
-      }
-      if (lane == 0 && m < a.n_tokens) {
-        if constexpr (kExperts)
-          a.chosen.store(a.out, ids, tile_row, g, sum[m][0], sum[m][1]);
-        else
-          store_row_pair(a.out, m, tile_row, g, sum[m][0], sum[m][1]);
-      }
+    for (int i = 0; i < kAhead; i++) {
+      if (at + i >= end) break;
+      multiply<T, kTokens>(v[i], x + unit * kUnitIn + lane * 8, padded, sum);
+      if (at + i + kAhead < end) source.load(v[i]);
+      const bool ends = ++unit == a.pair_units;
+      if (!ends && at + i + 1 < end) continue;
+      finish_pair<kTokens, kExperts>(a, ids, pair0 + pair, began && ends, sum,
+                                     began ? parts.tail[warp] : parts.head[warp]);
+      if (ends) began = true, unit = 0, pair++;
     }
   }
+  __syncthreads();
+  /* The warp in which a row pair began adds up the parts of the later ones. */
+  if (unit == 0 || !began || lane >= kTokens || lane >= a.n_tokens || begin == end) return;
+  float low = parts.tail[warp][lane][0], high = parts.tail[warp][lane][1];
+  for (int w = warp + 1; w < kWarps; w++) {
+    low += parts.head[w][lane][0];
+    high += parts.head[w][lane][1];
+    if ((w + 1) * total / kWarps >= (pair + 1) * a.pair_units) break;
+  }
+  store_pair<kExperts>(a, ids, pair0 + pair, lane, low, high);
+}
+
+Args args_of(const LinearArgs &args, int n_tile_rows, int n_blocks) {
+  const DeviceLinear *w = args.w;
+  Args a = {};
+  a.w = w->dense, a.stride = w->stride;
+  a.x = args.x, a.x_stride = args.x_stride, a.n_tokens = args.n_tokens, a.n_in = w->n_in;
+  a.row_units = a.pair_units = ceil_div(w->n_in, kUnitIn);
+  a.each = n_tile_rows * kTilePairs / n_blocks, a.longer = n_tile_rows * kTilePairs % n_blocks;
+  a.out = args.out;
+  return a;
 }
 
 template <class T, int kTokens> Status launch_rows(const LinearArgs &args, Error *err) {
-  constexpr int kDeep = kTokens > 2 || sizeof(T) == 4 ? 4 : 8;
   const DeviceLinear *w = args.w;
-  Args a = {w->dense, w->stride, args.x, args.x_stride, args.n_tokens, w->n_in, ceil_div(w->n_out, kTileOut),
-            args.out, {}};
-  size_t padded = (size_t)ceil_div(w->n_in, kWarpIn * kDeep) * kWarpIn * kDeep;
-  return launch(rows_kernel<T, kTokens, kDeep, false>, dim3((unsigned)args.device.n_sms), kThreads,
-                padded * kTokens * sizeof(__half), args.stream, args.dependent, w->name, err, a);
+  const Args a = args_of(args, ceil_div(w->n_out, kTileOut), args.device.n_sms);
+  return launch(rows_kernel<T, kTokens, false>, dim3((unsigned)args.device.n_sms), kThreads,
+                (size_t)a.row_units * kUnitIn * kTokens * sizeof(__half), args.stream, args.dependent,
+                w->name, err, a);
 }
 
 /* One token's experts. */
 template <class T> Status launch_experts(const LinearArgs &args, Error *err) {
-  constexpr int kDeep = DENSE_EXPERT_UNIT / kWarpIn;
   const DeviceLinear *w = args.w;
-  Args a = {w->dense, w->stride, args.x,   args.x_stride,       w->summed ? w->n_chosen : 1,
-            w->n_in,  0,         args.out, chosen_experts(args)};
-  a.n_tiles_out = a.chosen.n_tile_rows();
+  const ChosenExperts chosen = chosen_experts(args);
+  Args a = args_of(args, chosen.n_tile_rows(), args.device.n_sms);
+  a.chosen = chosen;
+  a.n_tokens = w->summed ? w->n_chosen : 1;
+  a.pair_units = a.row_units * a.n_tokens;
   a.out.n_out = w->n_out / w->n_experts;
-  const size_t padded = align_up((size_t)w->n_in, DENSE_EXPERT_UNIT);
-  return launch(rows_kernel<T, 1, kDeep, true>, dim3((unsigned)args.device.n_sms), kThreads,
-                padded * (size_t)a.n_tokens * sizeof(__half), args.stream, args.dependent, w->name, err, a);
+  return launch(rows_kernel<T, 1, true>, dim3((unsigned)args.device.n_sms), kThreads,
+                (size_t)a.pair_units * kUnitIn * sizeof(__half), args.stream, args.dependent, w->name, err,
+                a);
 }
 
 template <class T> Status launch_rows_tokens(const LinearArgs &args, Error *err) {

@@ -106,12 +106,11 @@ static const LinearEntry *entry_for(const LinearQuery *query, int i) {
   return query->n_experts > 0 ? linear_expert_entry(i) : linear_entry(i);
 }
 
-/* True if the tokens' x fits in shared memory as fp16. dense_rows pads the inputs to a multiple of 2048. */
+/* True if the tokens' x fits in shared memory as fp16, beside the parts of sums of dense_rows. */
 static bool f16_fits(const LinearQuery *query) {
-  const size_t padded = query->n_experts > 0
-                            ? (size_t)query->n_in + (size_t)LINEAR_MAX_CHOSEN * DENSE_EXPERT_UNIT
-                            : ((size_t)query->n_in + 2047) / 2048 * 2048;
-  return padded * (size_t)skinny_held_tokens(query->n_tokens) * 2 + 1024 <= query->device.shared_bytes;
+  const size_t pad = (size_t)(query->n_experts > 0 ? LINEAR_MAX_CHOSEN : 1) * DENSE_UNIT,
+               held = (size_t)skinny_held_tokens(query->n_tokens);
+  return ((size_t)query->n_in + pad) * held * 2 + held * 256 + 256 <= query->device.shared_bytes;
 }
 
 static bool skinny_fits(const LinearQuery *query, int int_bytes) {

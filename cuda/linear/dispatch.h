@@ -95,8 +95,8 @@ static inline bool dispatch_busy_enough(int busy, int n) {
   return 20 * busy >= 17 * n;
 }
 
-/* dense_rows pads x of each expert of a token to a multiple of so many inputs. */
-#define DENSE_EXPERT_UNIT 1024
+/* dense_rows pads each row of x to a multiple of so many inputs. */
+#define DENSE_UNIT 256
 
 /* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
 typedef enum {

@@ -220,18 +220,19 @@ static void x_that_does_not_fit_goes_elsewhere(void **state) {
   assert_string_equal(chosen(query), "dense_converted");
 }
 
-/* x of a token in fp16, padded to 2048 inputs, tokens rounded up to a power of two; 1 KB is the kernel's
- * own. */
+/* x of a token in fp16 with room for padding, and two parts of a row pair for each of 16 warps; tokens
+ * rounded up to a power of two. */
 static void dense_rows_take_what_shared_memory_holds(void **state) {
   (void)state;
   static const struct {
     int n_in, n_tokens, held;
-  } cases[] = {{2048, 1, 2048}, {2049, 1, 4096},     {4096, 2, 2 * 4096}, {4096, 3, 4 * 4096},
-               {2048, 4, 8192}, {2048, 5, 8 * 2048}, {2048, 7, 8 * 2048}, {2048, 8, 8 * 2048}};
+  } cases[] = {{2048, 1, 1}, {2049, 1, 1}, {4096, 2, 2}, {4096, 3, 4},
+               {2048, 4, 4}, {2048, 5, 8}, {2048, 8, 8}};
   for (size_t i = 0; i < COUNT(cases); i++) {
     LinearQuery query = h200(cases[i].n_tokens);
     query.weights = WEIGHT_BF16, query.group = 0, query.n_in = cases[i].n_in;
-    query.device.shared_bytes = (size_t)cases[i].held * 2 + 1024;
+    const size_t x = (size_t)(cases[i].n_in + DENSE_UNIT) * 2, parts = 16 * 2 * 2 * sizeof(float);
+    query.device.shared_bytes = (size_t)cases[i].held * (x + parts) + 256;
     assert_string_equal(chosen(query), "dense_rows");
     query.device.shared_bytes--;
     assert_string_equal(chosen(query), "dense_converted");
