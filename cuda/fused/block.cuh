@@ -182,7 +182,11 @@ template <bool kDebug, class TheForm> struct Thread {
   /* Rank of the block in its cluster, and number of the cluster. */
   __device__ __forceinline__ int rank() const { return cluster_rank(); }
   __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
-  __device__ __forceinline__ bool has_kv_head() const { return cluster() < plan.shape.n_kv_heads; }
+  __device__ __forceinline__ bool has_kv_head() const { return cluster() < plan.attending; }
+  /* The KV head of a cluster that attends. */
+  __device__ __forceinline__ int kv_head() const {
+    return TheForm::kExperts ? cluster() >> plan.log_sharers : cluster();
+  }
   __device__ __forceinline__ int layer() const { return progress >> 12; }
   __device__ __forceinline__ int matrix() const { return progress & 3; }
   __device__ __forceinline__ RingCursor next() const { return {progress >> 3 & 255, progress >> 11 & 1}; }
@@ -209,7 +213,7 @@ template <bool kDebug, class TheForm> struct Thread {
 
   /* The row of the KV cache for a position, in the current layer and the cluster's KV head. */
   __device__ __forceinline__ size_t cache_row(int position) const {
-    return ((size_t)layer() * plan.shape.n_kv_heads + cluster()) * args.call.n_ctx + position;
+    return ((size_t)layer() * plan.shape.n_kv_heads + kv_head()) * args.call.n_ctx + position;
   }
 
   /* Ends the kernel if the wait since `since` has lasted too long. */
@@ -311,12 +315,13 @@ __device__ __forceinline__ int log_2(int n) {
 }
 
 /* The share of o or down: n_rows tile rows from `first_row` on, by the inputs that the cluster makes. */
-__device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepShape &shape, int cluster,
+__device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPlan &p, int cluster,
                                               int first_row, int n_rows) {
-  const int packs = step_packs(&shape), first = step_first_ffn_block(&shape, cluster);
+  const StepShape &shape = p.shape;
+  const int packs = p.packs, first = step_first_ffn_block(&shape, cluster);
   s.n_rows = s.split = n_rows;
   s.tile[0] = first_row, s.stride[0] = 1;
-  s.all_groups = matrix == O ? shape.n_kv_heads * packs : shape.intermediate / STEP_GROUP;
+  s.all_groups = matrix == O ? p.attending * packs : shape.intermediate / STEP_GROUP;
   s.group = matrix == O ? cluster * packs : first;
   s.n_groups = matrix == O ? packs : step_first_ffn_block(&shape, cluster + 1) - first;
 }
@@ -338,11 +343,12 @@ __device__ __forceinline__ float embedded(const Args &a, int token, int column) 
 }
 
 /* The number in qkv of a cluster's head: its queries, then its key and its value. */
-__device__ __forceinline__ int head_of_qkv(const StepPlan &p, int cluster, int head) {
+template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int head) {
+  const StepPlan &p = b.plan;
   const int queries = p.heads_per_kv;
-  return head < queries    ? cluster * queries + head
-         : head == queries ? p.shape.n_heads + cluster
-                           : p.shape.n_heads + p.shape.n_kv_heads + cluster;
+  return head < queries    ? b.cluster() * queries + head
+         : head == queries ? p.shape.n_heads + b.kv_head()
+                           : p.shape.n_heads + p.shape.n_kv_heads + b.kv_head();
 }
 
 /* The words of layout.cuh that one mma multiplies: 0 and 2, then 1 and 3, which are loaded where the operand

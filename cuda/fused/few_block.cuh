@@ -115,7 +115,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int ma
     s.n_rows = s.split = 16 * step_first_ffn_block(&p.shape, cluster + 1) - s.tile[0];
   } else {
     s.log_run = 0;
-    place_outputs(s, matrix, p.shape, cluster, first_group * (STEP_GROUP / 16), n_groups * (STEP_GROUP / 16));
+    place_outputs(s, matrix, p, cluster, first_group * (STEP_GROUP / 16), n_groups * (STEP_GROUP / 16));
   }
   s.log_rows = log_2(STEP_WARPGROUP_WARPS);
   s.splits = step_few_stages(s.n_groups), s.groups = s.span = step_few_span(s.n_groups);

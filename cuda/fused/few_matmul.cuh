@@ -319,7 +319,7 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
             head = pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0),
             k = (lane / 4 * 16 + lane % 4 * 2) % kDim;
   const float *norms = (head < heads ? b.vectors().q_norm : b.vectors().k_norm) + k,
-              *biases = b.vectors().bias + k + head_of_qkv(b.plan, b.cluster(), head) * kDim;
+              *biases = b.vectors().bias + k + head_of_qkv(b, head) * kDim;
   const bool normed = b.args.head_norms && head <= heads;
   float norm[4], bias[4];
 #pragma unroll

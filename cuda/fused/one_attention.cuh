@@ -61,7 +61,7 @@ template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &
 #pragma unroll
   for (int i = 0; i < B::kPackHeads; i++) {
     const int head = pack * B::kPackHeads + i;
-    const float *bias = vectors.bias + head_of_qkv(b.plan, b.cluster(), head) * B::kDim + b.lane();
+    const float *bias = vectors.bias + head_of_qkv(b, head) * B::kDim + b.lane();
 #pragma unroll
     for (int j = 0; j < kOwn; j++) {
       if (b.args.bias) f.bias[i * kOwn + j] = __ldg(bias + 32 * j);

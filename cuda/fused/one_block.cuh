@@ -69,7 +69,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int ma
   Share s = {};
   s.all_groups = s.n_groups = p.shape.hidden / STEP_GROUP;
   if (matrix == QKV) { /* one tile row of each pack: the queries, then key and value */
-    const int kv_head = p.shape.n_heads + cluster + rank / kTiles * p.shape.n_kv_heads;
+    const int kv_head = p.shape.n_heads + b.kv_head() + rank / kTiles * p.shape.n_kv_heads;
     s.n_rows = p.all_packs, s.split = packs;
     s.tile[0] = 8 * cluster * packs + rank, s.stride[0] = 8;
     s.tile[1] = kTiles * kv_head + rank % kTiles, s.stride[1] = kTiles * p.shape.n_kv_heads;
@@ -77,7 +77,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int ma
     s.n_rows = s.split = 2 * n_ffn_blocks;
     s.tile[0] = 16 * first + 2 * rank, s.stride[0] = 16, s.log_run = 1;
   } else {
-    place_outputs(s, matrix, p.shape, cluster, rank * p.slice / 16, p.slice / 16);
+    place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
   }
   s.sums_stride = step_sums_stride(s.n_rows);
   s.sums_at = full ? p.off.x : p.off.sums;

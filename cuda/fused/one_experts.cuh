@@ -85,15 +85,17 @@ template <class B> __device__ __forceinline__ void send_logit(const B &b, const 
 }
 
 /* Writes the chosen experts and their logits, the best first: four threads count the experts that are better
- * than one. */
+ * than one. Each compares every fourth four of them. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int n = b.plan.shape.n_experts, e = min(b.thread() >> 2, n - 1);
   const float own = b.logits()[e];
   int rank = 0;
 #pragma unroll 4
-  for (int i = b.thread() & 3; i < n; i += 4) {
-    const float other = b.logits()[i];
-    rank += other > own || (other == own && i < e);
+  for (int i = (b.thread() & 3) * 4; i < n; i += 16) {
+    const float4 four = *(const float4 *)(b.logits() + i);
+    const float others[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) rank += others[j] > own || (others[j] == own && i + j < e);
   }
   rank = lanes_sum<1, 2>(rank);
   if ((b.thread() & 3) == 0 && b.thread() >> 2 < n && rank < b.plan.shape.n_chosen)

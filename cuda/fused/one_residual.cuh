@@ -19,7 +19,7 @@ namespace step::one {
 template <class B> __device__ __forceinline__ Sum sum_of(const B &b, int matrix, int layer) {
   const StepShape &s = b.plan.shape;
   const int buffer = matrix == DOWN ? 1 + (layer & 1) : 0;
-  return {b.args.totals + buffer * s.hidden, matrix == DOWN ? s.n_clusters : s.n_kv_heads};
+  return {b.args.totals + buffer * s.hidden, matrix == DOWN ? s.n_clusters : b.plan.attending};
 }
 
 /* Four neighbouring outputs of a matmul, added up over the warps along k. */

@@ -227,6 +227,15 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
   return STATUS_OK;
 }
 
+/* With experts, which have few bytes, the other clusters wait longer for those that attend. So as many
+ * clusters share a KV head as there are, if they get equal numbers of its query heads. */
+static int log_sharers(const StepShape *s, int tokens) {
+  int log = 0;
+  if (tokens > 1 || s->n_experts == 0) return 0;
+  while (s->n_kv_heads << (log + 1) <= s->n_clusters && (s->n_heads / s->n_kv_heads >> log) % 2 == 0) log++;
+  return log;
+}
+
 size_t step_memory(const StepShape *s, int tokens) {
   const size_t values = (size_t)tokens * (size_t)s->hidden;
   const size_t mail = s->n_gpus > 1 ? (size_t)s->n_gpus : 0;
@@ -240,8 +249,10 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
   TRY(refuse(s, tokens, err));
   plan->shape = *s;
   plan->tokens = tokens;
-  plan->heads_per_kv = s->n_heads / s->n_kv_heads;
-  plan->packs = step_packs(s);
+  plan->log_sharers = log_sharers(s, tokens);
+  plan->attending = s->n_kv_heads << plan->log_sharers;
+  plan->heads_per_kv = s->n_heads / plan->attending;
+  plan->packs = step_packs(s) >> plan->log_sharers;
   plan->all_packs = plan->packs + step_kv_packs(s);
   plan->most_ffn_blocks = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
   if (tokens == 1)

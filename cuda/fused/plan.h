@@ -11,7 +11,8 @@
  *
  * A pack is a head of 128, or two heads of 64: two queries, or key and value. An FFN block is 128 features of
  * the gated product. Cluster c < n_kv_heads has KV head c and its query
- * heads; the FFN blocks are divided among all clusters. A block streams stages through a ring of slots in
+ * heads (with experts two or more clusters may share a KV head, see StepPlan); the FFN blocks are divided
+ * among all clusters. A block streams stages through a ring of slots in
  * shared memory: a stage is `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their
  * values (64 in 8 bits), or a few rows of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
  *
@@ -152,9 +153,9 @@ typedef struct {
 
 typedef struct {
   StepShape shape;
-  int tokens; /* tokens of a step, at most: 1, 2, 4 or 8 */
-  int heads_per_kv;
-  int packs; /* of a cluster's queries; its qkv has all_packs with key and value */
+  int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
+  int heads_per_kv; /* query heads of a cluster that attends */
+  int packs;        /* of a cluster's queries; its qkv has all_packs with key and value */
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
@@ -168,7 +169,9 @@ typedef struct {
   StepOffsets off;
 
   /* one token */
-  int slice; /* columns of hidden that a block owns: hidden / 8 */
+  int slice;       /* columns of hidden that a block owns: hidden / 8 */
+  int attending;   /* clusters that attend: n_kv_heads << log_sharers */
+  int log_sharers; /* 2^this clusters share a KV head and divide its query heads; each makes key and value */
   KSplit full, o;
   KSplit down[2]; /* in a cluster with most_ffn_blocks, and in one with one less */
 

@@ -31,8 +31,10 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "qwen2": ({**QWEN3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, 128),
     "qwen3 in groups of 32": (QWEN3, 32),
     "qwen3 in FP4": (QWEN3, 16),
-    # 36 FFN blocks, 6 of each choice: a cluster's first and last ones are of two experts.
+    # 36 FFN blocks, 6 of each choice: a cluster's first and last ones are of two experts. Where there are eight
+    # clusters, four share a KV head.
     "experts": ({**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 24,
+                 "num_attention_heads": 8,
                  "num_experts_per_tok": 6, "moe_intermediate_size": 768, "norm_topk_prob": True,
                  "decoder_sparse_step": 1, "mlp_only_layers": []}, 128),
     "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,

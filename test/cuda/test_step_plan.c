@@ -200,8 +200,8 @@ static void check_places(const StepPlan *plan) {
     check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->x, 0, s->hidden / STEP_GROUP);
     check_share(plan, down_of(plan, c), rows, off->planes - off->sums, step_first_ffn_block(s, c),
                 ffn_blocks);
-    if (c < s->n_kv_heads)
-      check_share(plan, plan->o, rows, off->planes - off->sums, c * packs, s->n_kv_heads * packs);
+    if (c < plan->attending)
+      check_share(plan, plan->o, rows, off->planes - off->sums, c * packs, plan->attending * packs);
   }
 }
 
