@@ -5,7 +5,7 @@
 
 #include "cuda/device.h"
 
-enum { CONTIGUOUS_ROW = 256 << 10 }; /* bytes that a thread copies at once of rows without gaps */
+enum { CONTIGUOUS_ROW = 64 << 10 }; /* bytes that a thread copies at once of rows without gaps */
 
 Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {
   *u = (Uploader){.stream = stream, .n_threads = n_threads, .slot_bytes = (slot_bytes + 255) / 256 * 256};
