@@ -580,6 +580,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .shared_gate = e->shared_gate.n_out > 0 ? &e->shared_gate : NULL,
                          .choice_bias = e->choice_bias,
                          .scales = e->scales,
+                         .joined = e->gate_up.n_experts > c->experts.n_experts,
                          .to = s->choices};
   s->normed = false;
   return experts_route(&router, n_tokens, m->shared_bytes, m->stream, err);
@@ -595,7 +596,9 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   if (products_on_cpu(m, &e->gate_up, n_tokens)) return products_sum_experts(s, e, h, n_tokens, add, to, err);
   const bool as_one = n_tokens == 1 && linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
-  if (!as_one) TRY(experts_order(&c->experts, choices, n_tokens, m->stream, err));
+  ExpertConfig all = c->experts; /* and the MLP beside them, if it is one of them */
+  all.n_experts = e->gate_up.n_experts, all.n_chosen = e->gate_up.n_chosen;
+  if (!as_one) TRY(experts_order(&all, choices, n_tokens, m->stream, err));
   const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens);
   const LinearExperts one = {.ids = choices->ids}, same = {.ids = choices->ids, .known = true},
                       many = {.ids = choices->ids,
@@ -603,7 +606,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                               .choices = choices->choices,
                               .gathered = gathered};
   if (gathered) {
-    TRY(experts_gather(choices, c->experts.n_chosen, h, s->h_stride, n_tokens, s->gathered, m->stream, err));
+    TRY(experts_gather(choices, all.n_chosen, h, s->h_stride, n_tokens, s->gathered, m->stream, err));
     h = s->gathered;
   }
   const float *factors = as_one ? choices->weights : choices->place_weights;
@@ -618,9 +621,9 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   down.experts = as_one ? &same : &many;
   TRY(products_run(s, &gate_up, err));
   TRY(products_run(s, &down, err));
-  return as_one ? STATUS_OK
-                : experts_sum(choices, c->experts.n_chosen, s->expert_y, c->hidden, n_tokens, add, to,
-                              m->stream, err);
+  return as_one
+             ? STATUS_OK
+             : experts_sum(choices, all.n_chosen, s->expert_y, c->hidden, n_tokens, add, to, m->stream, err);
 }
 
 static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, Error *err) {

@@ -85,6 +85,13 @@ static int expert_row(const ModelConfig *c) {
   return (c->experts.width + 127) / 128 * 128;
 }
 
+/* The experts and, where it can be one of them (weights.c), the MLP beside them. */
+static ExpertConfig most_experts(const ModelConfig *c) {
+  ExpertConfig most = c->experts;
+  if (most.shared_width > 0) most.n_experts++, most.n_chosen++;
+  return most;
+}
+
 /* The largest sizes of all layers. */
 typedef struct {
   size_t heads, intermediate, workspace;
@@ -185,14 +192,14 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
   s->branch = arena_take(m, branches * chunk * (size_t)widest, sizeof(float));
   s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
-  const ExpertConfig *experts = &c->experts;
-  const size_t choices = experts->n_experts > 0 ? chunk * (size_t)experts->n_chosen : 0;
+  const ExpertConfig experts = most_experts(c);
+  const size_t choices = experts.n_experts > 0 ? chunk * (size_t)experts.n_chosen : 0;
   s->expert_stride = expert_row(c);
   s->expert_g = arena_take(m, choices * (size_t)s->expert_stride, 2);
-  void *memory = arena_take(m, choices ? experts_choices_bytes(experts, o->max_chunk) : 0, 1);
-  if (m->base && choices) experts_place_choices(&s->choices, experts, o->max_chunk, memory);
-  s->expert_h = arena_take(m, experts->own_norms ? chunk * (size_t)s->h_stride : 0, 2);
-  s->shared_branch = arena_take(m, experts->own_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
+  void *memory = arena_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
+  if (m->base && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
+  s->expert_h = arena_take(m, experts.own_norms ? chunk * (size_t)s->h_stride : 0, 2);
+  s->shared_branch = arena_take(m, experts.own_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * sizes.heads, 2);
@@ -339,9 +346,9 @@ Attention state_attention(const BackendState *s, int layer) {
 
 /* Zeroes the counters of the router, and what lies between experts' widths and their strides. */
 static Status clear_experts(BackendState *s, Error *err) {
-  const ExpertConfig *experts = &s->loaded->model->config.experts;
-  if (experts->n_experts == 0) return STATUS_OK;
-  const size_t rows = (size_t)s->options.max_chunk * (size_t)experts->n_chosen;
+  const ExpertConfig experts = most_experts(&s->loaded->model->config);
+  if (experts.n_experts == 0) return STATUS_OK;
+  const size_t rows = (size_t)s->options.max_chunk * (size_t)experts.n_chosen;
   TRY(cuda_status(cudaMemsetAsync(s->expert_g, 0, rows * (size_t)s->expert_stride * 2, s->loaded->stream),
                   "cannot clear memory", err));
   return cuda_status(cudaMemsetAsync(s->choices.counters, 0, (size_t)s->options.max_chunk * sizeof(unsigned),

@@ -10,71 +10,10 @@
 
 #include "cuda/bench/random_weights.h"
 #include "cuda/device.h"
+#include "cuda/experts/stored.h"
 #include "cuda/ropes.h"
 #include "cuda/upload.h"
 #include "model/layers.h"
-
-/* LINEAR_GROUPED of 4 bits, whose zero points or scales AutoAWQ's layout cannot hold, becomes 8 bits. */
-static WeightType weight_type(const Linear *linear) {
-  switch (linear->kind) {
-  case LINEAR_AWQ: return WEIGHT_AWQ4;
-  case LINEAR_GROUPED: return WEIGHT_AWQ8;
-  case LINEAR_INT8: return WEIGHT_INT8;
-  case LINEAR_FP8: return WEIGHT_FP8;
-  case LINEAR_FP4: return WEIGHT_FP4;
-  case LINEAR_DENSE: break;
-  }
-  return linear->dtype == DTYPE_F16 ? WEIGHT_F16 : linear->dtype == DTYPE_BF16 ? WEIGHT_BF16 : WEIGHT_F32;
-}
-
-static bool has_groups(const Linear *linear) {
-  return linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED;
-}
-
-static int linear_group(const Linear *linear) {
-  return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
-}
-
-/* Rows from one of the layer's to the next, where weights or scales lie by outputs. */
-static size_t row_step(const Linear *linear) {
-  return 1 + (size_t)linear->row_skip;
-}
-
-/* Bytes of a row of weights that lie by outputs. */
-static size_t row_bytes(const Linear *linear) {
-  const size_t n_in = (size_t)linear->n_in;
-  switch (linear->kind) {
-  case LINEAR_FP4: return n_in / 2;
-  case LINEAR_FP8:
-  case LINEAR_INT8: return n_in;
-  default: return n_in * dtype_bytes(linear->dtype);
-  }
-}
-
-/* FP8: blocks of outputs, and groups of inputs, that have a scale. */
-static size_t scale_blocks(const Linear *linear) {
-  return (size_t)((linear->block_first + linear->n_out - 1) / linear->block + 1);
-}
-
-static size_t scale_groups(const Linear *linear) {
-  return (size_t)((linear->n_in - 1) / linear->group + 1);
-}
-
-/* Bytes of n zero points, and of n scales, in a Linear's layout. */
-static size_t zero_bytes(const Linear *linear, size_t n) {
-  return linear->kind == LINEAR_AWQ ? n / 2 : n;
-}
-
-static size_t scale_bytes(const Linear *linear, size_t n) {
-  return linear->kind == LINEAR_AWQ ? n * 2 : n * 4;
-}
-
-/* True if two layers can be stacked in one matrix: the same type and group (FP4 has one as laid out), outputs
- * in whole slabs of 8. */
-static bool can_join(const Linear *a, const Linear *b) {
-  const bool groups_fit = a->kind == LINEAR_FP4 || linear_group(a) == linear_group(b);
-  return weight_type(a) == weight_type(b) && groups_fit && a->n_out % 8 == 0 && b->n_out % 8 == 0;
-}
 
 /* --- passes */
 
@@ -84,6 +23,7 @@ typedef struct {
   int host_experts, host_layers; /* what is on the host: DeviceMemory's */
   int layer;                     /* of the matrices that are visited */
   bool stays;                    /* on the host: the matrices that are visited */
+  bool joined;                   /* the MLP beside the experts that are visited is the last of them */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
   size_t staging_need;           /* bytes of the largest of them on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
@@ -183,6 +123,29 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
+/* Layer `part` of an expert; of the one after the last, which is the MLP beside the experts. */
+static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, int expert, int part) {
+  const Linear *const shared[] = {&from->gate, &from->up, &from->down};
+  if (expert == loader->loaded->model->config.experts.n_experts) return shared[part];
+  return layer_linear(from, expert_linear(expert, part));
+}
+
+/* True if the MLP beside the experts can be one of them, which every token takes: two launches fewer. Not on
+ * the host, where the CPU multiplies experts. */
+static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const ExpertConfig *e = &config->experts;
+  if (config_layer(config, i).intermediate == 0 || e->own_norms || loader->stays ||
+      i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
+      e->n_experts >= LINEAR_MAX_EXPERTS)
+    return false;
+  bool alike = true;
+  for (int part = 0; part < N_EXPERT_LINEARS; part++)
+    alike = alike &&
+            are_alike(expert_layer(loader, from, 0, part), expert_layer(loader, from, e->n_experts, part));
+  return alike;
+}
+
 /* Router and experts. The router is always on the device. */
 static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExperts *to,
                             const ModelLayer *from, Error *err) {
@@ -192,6 +155,7 @@ static Status visit_experts(Loader *loader, const Pass *pass, int i, DeviceExper
   TRY(visit_matrix(loader, pass, &to->router, &from->moe.router, err));
   if (layer_linear_exists(config, i, LAYER_SHARED_GATE))
     TRY(visit_matrix(loader, pass, &to->shared_gate, &from->moe.shared_gate, err));
+  loader->joined = shared_joins(loader, i, from);
   loader->stays = i >= config->n_layers - loader->host_experts;
   TRY(pass->experts(loader, &to->gate_up, from, (const int[]){EXPERT_GATE, EXPERT_UP}, 2, err));
   TRY(pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err));
@@ -206,7 +170,8 @@ static Status visit_mlp(Loader *loader, const Pass *pass, int i, DeviceLayer *to
   const LayerConfig own = config_layer(config, i);
   const bool swiglu = config->activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 needs it interleaved */
   if (own.n_experts > 0) TRY(visit_experts(loader, pass, i, &to->experts, from, err));
-  if (own.intermediate == 0) return STATUS_OK;
+  to->gate_up.n_parts = 0;
+  if (own.intermediate == 0 || (own.n_experts > 0 && loader->joined)) return STATUS_OK;
   TRY(visit_projections(loader, pass, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, swiglu,
                         err));
   return visit_matrix(loader, pass, &to->down, &from->down, err);
@@ -385,8 +350,7 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
 
 /* Refuses an expert's layer that cannot lie in one matrix with the first expert's. */
 static Status check_alike(const Linear *first, const Linear *l, Error *err) {
-  if (weight_type(first) != weight_type(l) || first->n_in != l->n_in || first->n_out != l->n_out ||
-      linear_group(first) != linear_group(l) || !first->bias.data != !l->bias.data)
+  if (!are_alike(first, l))
     return error_set(
         err, STATUS_MODEL,
         "%s has %s weights in groups of %d, %s has %s in groups of %d: GPUs need all experts alike",
@@ -397,27 +361,23 @@ static Status check_alike(const Linear *first, const Linear *l, Error *err) {
   return STATUS_OK;
 }
 
-/* Layer `part` of an expert. */
-static const Linear *expert_layer(const ModelLayer *from, int expert, int part) {
-  return layer_linear(from, expert_linear(expert, part));
-}
-
 static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                             Error *err) {
   const ExpertConfig *experts = &loader->loaded->model->config.experts;
-  const Linear *first = expert_layer(from, 0, parts[0]);
-  for (int e = 0; e < experts->n_experts; e++)
+  const int more = loader->joined ? 1 : 0, n_experts = experts->n_experts + more;
+  const Linear *first = expert_layer(loader, from, 0, parts[0]);
+  for (int e = 0; e < n_experts; e++)
     for (int i = 0; i < n; i++) {
-      const Linear *l = expert_layer(from, e, parts[i]);
+      const Linear *l = expert_layer(loader, from, e, parts[i]);
       TRY(check_alike(first, l, err));
       need_slot(loader, l);
       if (l->bias.data) need_floats(loader, l->n_out);
       if (loader->stays) loader->host_bytes += stored_bytes(l);
     }
   size_t bytes;
-  TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, experts->n_experts * n * first->n_out,
+  TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, n_experts * n * first->n_out,
                      linear_group(first), n > 1, first->bias.data != NULL, &bytes, err));
-  TRY(linear_lay_out_experts(to, experts->n_experts, experts->n_chosen, n == 1, err));
+  TRY(linear_lay_out_experts(to, n_experts, experts->n_chosen + more, n == 1, err));
   return place_laid_out(loader, to, bytes, parts, n, err);
 }
 
@@ -661,7 +621,7 @@ static Status fill_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, 
   for (int e = 0; e < to->n_experts; e++) {
     DeviceLinear own = linear_expert(to, e);
     const Linear *layers[N_EXPERT_LINEARS];
-    for (int i = 0; i < n; i++) layers[i] = expert_layer(from, e, parts[i]);
+    for (int i = 0; i < n; i++) layers[i] = expert_layer(l, from, e, parts[i]);
     TRY(fill_matrix(l, &own, layers, n, n > 1, err));
   }
   return STATUS_OK;

@@ -49,6 +49,7 @@ typedef struct {
   void *experts_h;                          /* fp16 [n_tokens][h_stride] */
   const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
   const float *choice_bias, *scales;        /* [n_experts] or NULL */
+  bool joined; /* every token also takes expert n_experts, the MLP beside them, as its last choice */
   ExpertChoices to;
 } Router;
 Status experts_route(const Router *call, int n_tokens, size_t shared_bytes, cudaStream_t stream, Error *err);

@@ -1,7 +1,8 @@
 /* router.cu - which experts a token takes, and what each counts.
  *
  * A block has up to 8 tokens and some of the experts; it normalises its tokens itself. The last block of
- * the tokens to finish chooses for them, a warp for each. One token has a block for 8 experts, so that the
+ * the tokens to finish chooses for them, its threads divided among them: each counts how many experts are
+ * better than one. One token has a block for 8 experts, so that the
  * router's weights are read by many SMs; many tokens have few blocks each, which read the weights once for
  * 8 tokens.
  * READS  the router once for 8 tokens, x once for each block of a token. */
@@ -35,6 +36,7 @@ struct Args {
   const float *choice_bias, *scales;
   ExpertChoices to;
   int block_experts; /* of each block */
+  bool joined;       /* Router */
 };
 
 /* Sums over the block of one number for each of kTokens tokens. */
@@ -180,57 +182,97 @@ __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitn
   }
 }
 
-/* Chooses for a token. scores and fitness: [n_experts] in shared memory. For a warp. */
-__device__ __forceinline__ void choose(const Args &a, int token, float *scores, float *fitness) {
+/* Threads that choose for one token, all of the same block; the others choose for other tokens. */
+template <int kTokens> struct Team {
+  static constexpr int kSize = kThreads / kTokens, kTeamWarps = kSize / 32;
+
+  static __device__ __forceinline__ int number() { return threadIdx.x / kSize; }
+  static __device__ __forceinline__ int member() { return threadIdx.x % kSize; }
+
+  /* Combines a number of each warp (of all its lanes) by `work`. For all threads of the block. */
+  template <class Work> static __device__ __forceinline__ float combine(float of_warp, Work work) {
+    __shared__ float parts[kWarps];
+    if (kTeamWarps == 1) return of_warp;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    float all = parts[number() * kTeamWarps];
+    for (int w = 1; w < kTeamWarps; w++) all = work(all, parts[number() * kTeamWarps + w]);
+    return all;
+  }
+};
+
+/* The number of experts before e in the order of choice: those of greater fitness, and of equal ones those
+ * with smaller numbers. fitness: [n_fours] vectors of ordered() numbers
+ * below ~0. */
+__device__ __forceinline__ int rank_of(const uint4 *fitness, int n_fours, int e) {
+  const uint32_t own = ((const uint32_t *)fitness)[e];
+  int rank = 0;
+#pragma unroll 4
+  for (int i = 0; i < n_fours; i++) {
+    const uint4 v = fitness[i];
+    const uint32_t least = i < e / 4 ? own : own + 1;
+    rank += (v.x >= least) + (v.y >= least) + (v.z >= least) + (v.w >= least);
+  }
+  for (int i = e & ~3; i < e; i++) rank += ((const uint32_t *)fitness)[i] == own;
+  return rank;
+}
+
+/* Chooses for a token of each team. room: [kTokens][2][n_experts rounded up to 4] in shared memory. For all
+ * threads of the block. */
+template <int kTokens> __device__ __forceinline__ void choose(const Args &a, int token0, float *room) {
+  using Own = Team<kTokens>;
+  __shared__ float picked[kTokens][LINEAR_MAX_CHOSEN]; /* the best experts' scores, and their ids */
+  __shared__ int picked_ids[kTokens][LINEAR_MAX_CHOSEN];
   const ExpertConfig &c = a.config;
-  const int lane = threadIdx.x % 32;
-  const float *logits = a.to.logits + (size_t)token * c.n_experts;
+  const int n = c.n_experts, n_fours = (n + 3) / 4, me = Own::member(), team = Own::number(),
+            token = min(token0 + team, a.n_tokens - 1);
+  float *scores = room + (size_t)team * 8 * n_fours, *fitness = scores + 4 * n_fours;
+  const float *logits = a.to.logits + (size_t)token * n;
   float top = -INFINITY, all = 0;
-  for (int e = lane; e < c.n_experts; e += 32) {
+  for (int e = me; e < n; e += Own::kSize) {
     scores[e] = __ldcg(logits + e);
     top = fmaxf(top, scores[e]);
   }
-  top = lanes_max<16, 8, 4, 2, 1>(top);
-  if (c.score != SCORE_CHOSEN) {
-    for (int e = lane; e < c.n_experts; e += 32) {
-      const bool sigmoid = c.score == SCORE_SIGMOID;
-      scores[e] = sigmoid ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - top);
+  top = Own::combine(lanes_max<16, 8, 4, 2, 1>(top), [](float x, float y) { return fmaxf(x, y); });
+  if (c.score != SCORE_CHOSEN)
+    for (int e = me; e < n; e += Own::kSize) {
+      scores[e] = c.score == SCORE_SIGMOID ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - top);
       all += scores[e];
     }
-    all = warp_sum(all);
+  if (c.score == SCORE_SOFTMAX) {
+    all = Own::combine(warp_sum(all), [](float x, float y) { return x + y; });
+    for (int e = me; e < n; e += Own::kSize) scores[e] /= all;
   }
-  for (int e = lane; e < c.n_experts; e += 32) {
-    if (c.score == SCORE_SOFTMAX) scores[e] /= all;
-    fitness[e] = scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f);
+  for (int e = me; e < 4 * n_fours; e += Own::kSize)
+    fitness[e] = e < n ? scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f) : -INFINITY;
+  __syncthreads();
+  if (c.n_chosen_groups < c.n_groups) {
+    if (me < 32) choose_groups(c, fitness);
+    __syncthreads();
   }
-  __syncwarp();
-  if (c.n_chosen_groups < c.n_groups) choose_groups(c, fitness);
-  /* Each lane knows the best of its own experts, of equal ones the first. */
-  uint32_t most, at;
-  const auto find_best = [&] {
-    most = at = 0;
-    for (int e = lane; e < c.n_experts; e += 32)
-      if (ordered(fitness[e]) > most) most = ordered(fitness[e]), at = (uint32_t)e;
-  };
-  find_best();
-  uint32_t id = 0; /* lane i: choice i */
-  for (int i = 0; i < c.n_chosen; i++) {
-    const uint32_t all = warp_most(most), best = ~warp_most(most == all ? ~at : 0);
-    if (lane == i) id = best;
-    if (at != best || most == 0) continue;
-    fitness[best] = -INFINITY;
-    find_best();
+  for (int e = me; e < 4 * n_fours; e += Own::kSize)
+    ((uint32_t *)fitness)[e] = e < n ? min(ordered(fitness[e]), ~1u) : 0; /* NaN, too, is below ~0 */
+  __syncthreads();
+  for (int e = me; e < n; e += Own::kSize) {
+    const int rank = rank_of((const uint4 *)fitness, n_fours, e);
+    if (rank < c.n_chosen) picked[team][rank] = scores[e], picked_ids[team][rank] = e;
   }
-  const bool chosen = lane < c.n_chosen;
-  float own = chosen ? scores[id] : 0.0f;
-  if (c.score == SCORE_CHOSEN) {
-    own = chosen ? expf(own - top) : 0.0f;
-  }
+  __syncthreads();
+  if (me >= 32 || token0 + team >= a.n_tokens) return;
+  const bool chosen = me < c.n_chosen;
+  const int id = chosen ? picked_ids[team][me] : 0;
+  float own = chosen ? picked[team][me] : 0.0f;
+  if (c.score == SCORE_CHOSEN) own = chosen ? expf(own - top) : 0.0f;
   if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(chosen ? own : 0.0f) + (float)c.sum_plus;
-  if (!chosen) return;
-  own *= (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
-  a.to.ids[token * c.n_chosen + lane] = (int)id;
-  a.to.weights[token * c.n_chosen + lane] = own;
+  const int n_choices = c.n_chosen + a.joined, to = token * n_choices + me;
+  if (chosen) {
+    a.to.ids[to] = id;
+    a.to.weights[to] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
+  } else if (me < n_choices) {
+    a.to.ids[to] = n;
+    a.to.weights[to] = a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f;
+  }
 }
 
 template <class T, int kTokens>
@@ -274,8 +316,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
   }
   __syncthreads();
   if (!last) return;
-  float *scores = x + (size_t)kTokens * a.padded + warp * 2 * n_experts;
-  if (warp < kTokens && token0 + warp < a.n_tokens) choose(a, token0 + warp, scores, scores + n_experts);
+  choose<kTokens>(a, token0, x + (size_t)kTokens * a.padded);
 }
 
 Rows rows_of(const DeviceLinear *w) {
@@ -285,7 +326,7 @@ Rows rows_of(const DeviceLinear *w) {
 
 /* Shared memory of a block with `tokens` tokens. */
 size_t block_bytes(const Args &a, int tokens) {
-  return (size_t)tokens * (size_t)(a.padded + 2 * a.config.n_experts) * sizeof(float);
+  return (size_t)tokens * (size_t)(a.padded + 8 * ceil_div(a.config.n_experts, 4)) * sizeof(float);
 }
 
 template <int kTokens> Status launch_tokens(Args a, cudaStream_t stream, Error *err) {
@@ -317,8 +358,9 @@ Status experts_route(const Router *r, int n_tokens, size_t shared_bytes, cudaStr
   a.router = rows_of(r->router), a.shared_gate = rows_of(r->shared_gate);
   a.config = *r->config;
   a.choice_bias = r->choice_bias, a.scales = r->scales;
+  a.joined = r->joined;
   a.to = r->to;
-  constexpr size_t kStatic = 1024;
+  constexpr size_t kStatic = 3072;
   if (n_tokens >= 8 && block_bytes(a, 8) + kStatic <= shared_bytes) return launch_tokens<8>(a, stream, err);
   if (n_tokens >= 2 && block_bytes(a, 2) + kStatic <= shared_bytes) return launch_tokens<2>(a, stream, err);
   return launch_tokens<1>(a, stream, err);
