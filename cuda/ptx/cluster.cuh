@@ -148,6 +148,16 @@ template <int kId, int kThreads> __device__ __forceinline__ void named_barrier_a
   asm volatile("bar.arrive %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
 }
 
+/* The same of a barrier that is not known at compile time; a branch between barriers would make ptxas wait
+ * for wgmma in flight. */
+template <int kThreads> __device__ __forceinline__ void named_barrier_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+template <int kThreads> __device__ __forceinline__ void named_barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
 /* --- device memory that other clusters write while this one reads it: 9.7.9 "ld", 8 "memory model"
  *
  * Relaxed: each 8 bytes are read whole and past L1, but the access orders no other. The value itself must

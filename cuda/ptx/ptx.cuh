@@ -24,13 +24,19 @@ __device__ __forceinline__ void compiler_fence() {
   asm volatile("" ::: "memory");
 }
 
-/* Loads of 16, 4 or 1 bytes at a shared_address(), kept in program order. 9.7.9 "ld". */
+/* Loads of 16, 8, 4 or 1 bytes at a shared_address(), kept in program order. 9.7.9 "ld". */
 __device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(address)
                : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint2 load_shared_8(uint32_t address) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
   return v;
 }
 

@@ -114,6 +114,10 @@ __device__ void wgmma_f16_shared(float (&c)[kColumns / 2], uint64_t a, uint64_t 
 template <int kColumns>
 __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
+/* The same with signed bytes in both. */
+template <int kColumns>
+__device__ void wgmma_s8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+
 /* clang-format off */
 /* An instruction names all its registers: sums %0 .. %(n - 1), then a, b and add. */
 #define TEN(tens) "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, " \
@@ -188,23 +192,24 @@ WGMMA_F16_SHARED(128, SUMS_64, NAMES_64, "%64", "%65", "%66")
 #define INTS_32    INTS_24, EIGHT_INTS(24)
 #define INTS_48    INTS_32, EIGHT_INTS(32), EIGHT_INTS(40)
 #define INTS_64    INTS_48, EIGHT_INTS(48), EIGHT_INTS(56)
-#define WGMMA_U8S8(columns, sums, names, a_names, b_name, add_name)                                         \
+#define WGMMA_BYTES(of_a, columns, sums, names, a_names, b_name, add_name)                                  \
   template <>                                                                                               \
-  __device__ __forceinline__ void wgmma_u8s8<columns>(int(&c)[columns / 2], const uint32_t(&a)[4],          \
+  __device__ __forceinline__ void wgmma_##of_a##s8<columns>(int(&c)[columns / 2], const uint32_t(&a)[4],    \
                                                       uint64_t b, int add) {                                \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
-                 "wgmma.mma_async.sync.aligned.m64n" #columns "k32.s32.u8.s8 {" names "}, {" a_names "}, "   \
-                 b_name ", p;\n}"                                                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k32.s32." #of_a ".s8 {" names "}, {" a_names \
+                 "}, " b_name ", p;\n}"                                                                     \
                  : sums                                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                           \
   }
 
-WGMMA_U8S8(32, INTS_16, TEN() ", %10, %11, %12, %13, %14, %15", "%16, %17, %18, %19", "%20", "%21")
-WGMMA_U8S8(48, INTS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28", "%29")
-WGMMA_U8S8(64, INTS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
-WGMMA_U8S8(96, INTS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
+WGMMA_BYTES(u8, 32, INTS_16, TEN() ", %10, %11, %12, %13, %14, %15", "%16, %17, %18, %19", "%20", "%21")
+WGMMA_BYTES(u8, 48, INTS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28", "%29")
+WGMMA_BYTES(u8, 64, INTS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_BYTES(u8, 96, INTS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
            "%48, %49, %50, %51", "%52", "%53")
-WGMMA_U8S8(128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
+WGMMA_BYTES(u8, 128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
+WGMMA_BYTES(s8, 128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
 /* clang-format on */
 
 #endif

@@ -177,7 +177,10 @@ static void int8_activations_are_asked_for(void **state) {
   small.n_tokens = 9;
   assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_wgmma");
   assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ4, 128, ACT_INT8), "int8_mma");
-  assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ4, 64, ACT_INT8), "int8_wgmma");
+  assert_string_equal(chosen_for(h200(128), WEIGHT_AWQ4, 64, ACT_INT8), "int8_wgmma");
+  assert_string_equal(chosen_for(h200(129), WEIGHT_AWQ4, 64, ACT_INT8), "int8_tiles");
+  small.n_tokens = 4096;
+  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_tiles");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ8, 64, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_INT8), "none");
@@ -280,6 +283,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"awq_dequant_plain", WEIGHT_AWQ4, ACT_F16, MANY, 1, SM(7, 5), 0},
                {"int8_gemv", WEIGHT_AWQ8, ACT_INT8, 8, 32, SM(7, 5), 0},
                {"int8_wgmma", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
+               {"int8_tiles", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
                {"int8_mma", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_dp4a", WEIGHT_AWQ8, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
@@ -317,8 +321,8 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                                    ? (!strcmp(name, "dense_cublas")       ? 1u << WEIGHT_F16
                                       : !strcmp(name, "dense_tensorcore") ? all & ~(1u << WEIGHT_F32)
                                                                           : all)
-                               : strstr("planes_wgmma int8_wgmma", name) ? 1u << WEIGHT_AWQ4
-                               : strstr("narrow_wgmma awq_wgmma", name)  ? 1u << WEIGHT_AWQ4 | floats
+                               : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
+                               : strstr("narrow_wgmma awq_wgmma", name) ? 1u << WEIGHT_AWQ4 | floats
                                : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name)
                                    ? integers | floats
                                    : integers;

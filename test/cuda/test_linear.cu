@@ -58,13 +58,14 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"planes_wgmma", 1e-7, 1e18},    {"narrow_wgmma", 2.5e-7, 1e18},  {"awq_planes", 1e-7, 1e18},
-    {"awq_gemv", 1e-7, 1e18},        {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},
-    {"awq_wgmma", 2.5e-7, 1e18},     {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11},
-    {"awq_pipelined", 1e-9, 1e10},   {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},
-    {"int8_mma", 1e-10, 1e18},       {"int8_wgmma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
-    {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},       {"dense_rows", 1e-9, 1e18},
-    {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},    {"dense_tensorcore", 1e-9, 1e18},
+    {"planes_wgmma", 1e-7, 1e18},     {"narrow_wgmma", 2.5e-7, 1e18},  {"awq_planes", 1e-7, 1e18},
+    {"awq_gemv", 1e-7, 1e18},         {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},
+    {"awq_wgmma", 2.5e-7, 1e18},      {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11},
+    {"awq_pipelined", 1e-9, 1e10},    {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},
+    {"int8_mma", 1e-10, 1e18},        {"int8_wgmma", 1e-10, 1e18},     {"int8_tiles", 1e-10, 1e18},
+    {"int8_dp4a", 1e-10, 5e10},       {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},
+    {"dense_rows", 1e-9, 1e18},       {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
+    {"dense_tensorcore", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -687,8 +688,8 @@ static void check_few_wgmma(void) {
  * tiles, blocks with the end of one tile and the beginning of the next. */
 static void check_few_narrow(void) {
   const char *asked = only;
-  if (*only && !wanted("planes_wgmma") && !wanted("narrow_wgmma") && !wanted("int8_wgmma")) return;
-  only = "planes_wgmma,int8_wgmma";
+  if (*only && !strstr(only, "s_wgmma") && !wanted("narrow_wgmma") && !strstr(only, "int8_")) return;
+  only = "planes_wgmma,int8_wgmma,int8_tiles";
   check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 24, 43, 150}, 3);
   check_counts(WEIGHT_AWQ4, 640, 264, 64, {24, 130}, 3);
   check_rows_beside("planes_wgmma", 1024, 136, 128, {24, 9, 20});

@@ -30,6 +30,9 @@ struct Poll {
   unsigned char value[16];
 };
 
+/* Operands a and b of a wgmma. */
+enum class Operands { kHalves, kBytes, kSignedBytes /* b is signed in both */ };
+
 /* This thread's part of a wgmma in flight. */
 struct Product {
   void *sums;        /* 32 bits each */
@@ -37,7 +40,8 @@ struct Product {
   uint64_t a_rows, b;
   bool b_by_columns;
   int columns;
-  bool add, of_bytes;
+  bool add;
+  Operands of;
   int group;
 };
 

@@ -103,12 +103,12 @@ struct Halves {
   }
 };
 
-/* Unsigned by signed bytes, modulo 2^32. */
-struct Bytes {
+/* Unsigned or signed by signed bytes, modulo 2^32. */
+template <class A> struct Bytes {
   typedef int Sum;
   typedef int64_t Wide;
   static constexpr int kK = 32, kEach = 4;
-  static float a_value(uint32_t word, int e) { return (float)(word >> 8 * e & 255); }
+  static float a_value(uint32_t word, int e) { return (float)(A)(word >> 8 * e); }
   static float b_value(const unsigned char *at) { return (float)(signed char)*at; }
 };
 
@@ -130,7 +130,7 @@ template <class T> void multiply(Fiber *const *lanes, size_t which, uint32_t *co
   const Product &first = lanes[0]->products[which];
   for (int lane = 0; lane < 32; lane++) {
     const Product &p = lanes[lane]->products[which];
-    if (p.b != first.b || p.columns != first.columns || p.add != first.add || p.of_bytes != first.of_bytes ||
+    if (p.b != first.b || p.columns != first.columns || p.add != first.add || p.of != first.of ||
         p.a_rows != first.a_rows || p.b_by_columns != first.b_by_columns)
       fail("wgmma: lanes of a warp ask for different products");
     for (int i = 0; i < 4 && p.a; i++)
@@ -175,10 +175,11 @@ void multiply_what_is_waited_for(unsigned char (*values)[64]) {
   for (size_t i = 0; i < n; i++) {
     for (int lane = 0; lane < 32; lane++)
       sums[lane] = sums_of(*lanes[lane], lanes[lane]->products[i].sums).values.data();
-    if (lanes[0]->products[i].of_bytes)
-      multiply<Bytes>(lanes, i, sums);
-    else
-      multiply<Halves>(lanes, i, sums);
+    switch (lanes[0]->products[i].of) {
+    case Operands::kHalves: multiply<Halves>(lanes, i, sums); break;
+    case Operands::kBytes: multiply<Bytes<uint8_t>>(lanes, i, sums); break;
+    case Operands::kSignedBytes: multiply<Bytes<int8_t>>(lanes, i, sums); break;
+    }
   }
   for (Fiber *f : lanes) {
     for (size_t i = 0; i < n; i++) {
@@ -236,11 +237,12 @@ void start_product(const Product &p) {
 
 void wgmma(float *sums, int columns, const uint32_t *a, uint64_t a_rows, uint64_t b, bool b_by_columns,
            bool add) {
-  start_product({sums, a, a_rows, b, b_by_columns, columns, add, false, 0});
+  start_product({sums, a, a_rows, b, b_by_columns, columns, add, Operands::kHalves, 0});
 }
 
-void wgmma(int *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
-  start_product({sums, a, 0, b, false, columns, add, true, 0});
+void wgmma(int *sums, int columns, const uint32_t *a, bool a_signed, uint64_t b, bool add) {
+  const Operands of = a_signed ? Operands::kSignedBytes : Operands::kBytes;
+  start_product({sums, a, 0, b, false, columns, add, of, 0});
 }
 
 void wgmma_commit() {

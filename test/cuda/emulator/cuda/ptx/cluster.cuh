@@ -84,6 +84,14 @@ template <int id, int threads> void named_barrier_arrive() {
   emulator::named_barrier_arrive(id, threads);
 }
 
+template <int threads> void named_barrier_sync(int id) {
+  emulator::named_barrier_sync(id, threads);
+}
+
+template <int threads> void named_barrier_arrive(int id) {
+  emulator::named_barrier_arrive(id, threads);
+}
+
 inline ulonglong2 load_relaxed_16(const void *p) {
   ulonglong2 v;
   emulator::poll(p, &v, sizeof v);

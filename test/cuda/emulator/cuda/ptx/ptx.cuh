@@ -18,6 +18,10 @@ inline uint4 load_shared_16(uint32_t address) {
   return *(const uint4 *)emulator::shared_pointer(address);
 }
 
+inline uint2 load_shared_8(uint32_t address) {
+  return *(const uint2 *)emulator::shared_pointer(address);
+}
+
 inline uint32_t load_shared_4(uint32_t address) {
   return *(const uint32_t *)emulator::shared_pointer(address);
 }

@@ -1,25 +1,17 @@
-/* awq_wgmma.cu - many tokens on Hopper: dequantised weights as the register operand of wgmma, x by tensor
- * copies.
- *
- *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+/* wgmma_tiles.cuh - what the wgmma kernels of many tokens share: the producers of weights, scales and zeros,
+ * the loop over the tiles of a block, and the end of a tile.
  *
  * A block is two consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that load
- * kStages stages of 64 kK inputs ahead. A lane's 16 bytes of a tile are its register operand of four wgmma
- * m64nNk16; while one runs, the lane dequantises the next 16 inputs into the other of two sets of registers.
+ * kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh). Experts (linear.h) have
+ * tiles of tokens of their own; x comes by places, so that a tile's rows lie one after another.
  *
- *   stage  x [kK][kTokens][128 bytes], 128-byte swizzle; weights [8 tile rows][kK][tile]; scales and zeros
+ *   stage  x, as the kernel has it; weights [8 tile rows][kK][tile]; scales and zeros [8 tile rows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
  *   empty  completes when the 8 consumer warps have read the stage
  *
- * Stream-K divides the work. Experts (linear.h) have tiles of tokens of their own; x comes by places, so
- * that a tile's rows lie one after another. Rows past an expert's last one are another's, and their results
- * are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
- *          aligned, x_stride % 8 == 0.
- * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
-#include <algorithm>
-#include <iterator>
-#include <math.h>
+ * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what TileShape derives from them.
+ * Included by awq_wgmma.cu and int8_tiles.cu. */
+#pragma once
 
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
@@ -27,7 +19,7 @@
 #include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
-namespace {
+namespace wgmma_tiles {
 
 constexpr int kConsumers = 256, kThreads = kConsumers + 128;
 constexpr int kTileRows = 8;                                        /* of a block */
@@ -37,24 +29,23 @@ constexpr int kStagingBytes = 16384, kEndBytes = 2 * kStagingBytes; /* for a war
  * wait forever for more. */
 constexpr int kLoadRegisters = 40, kMultiplyRegisters = 232, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
 static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
-
-template <class W_, int kTokens_, int kK_, int kStages_> struct Shape {
+/* Sizes that follow from those of a shape. kBlocks: blocks of inputs with a scale of their own in a tile. */
+template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_> struct ShapeOf {
   typedef W_ W;
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
-  static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * kTileBytes;
-  static constexpr int kGroupBytes = kTileRows * kK * (kTileIn / W::kLeastBlockIn) * W::kMetaBytes;
+  static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
+  static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
   static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes) / kStageBytes; /* in sm_90 */
   static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
   static constexpr size_t kSharedBytes =
       (size_t)kStages * kStageBytes + kEndBytes + 1024; /* to align it to 1024 */
-  static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
 };
 
-struct Args {
-  CUtensorMap x;
+/* The part of a kernel's arguments that is the same for all. */
+struct TileWork {
   QuantView w;
-  int n_tokens, n_token_tiles, box_tokens; /* tokens that one copy of x brings */
+  int n_tokens, n_token_tiles;
   stream_k::Work work;
   Epilogue out;
   bool vectors; /* 16 bytes of a row of y are aligned */
@@ -67,12 +58,6 @@ struct Args {
 
 /* Sums of one consumer thread: kConsumers threads share 128 rows by S::kTokens. */
 template <typename S> constexpr int kSums = S::kTokens / 2;
-
-/* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
- * because a copy of tokens past the end takes longer (cuda/LOG.md). */
-template <class S> __device__ __forceinline__ int first_token(const Args &a, int token_tile) {
-  return max(0, min(token_tile * S::kTokens, a.n_tokens - S::kTokens));
-}
 
 struct Barriers {
   uint64_t *full, *empty;
@@ -92,9 +77,9 @@ struct Area {
 };
 
 template <class S, bool kExperts>
-__device__ __forceinline__ Area area_of(const Args &a, const Block &block, int token_tile) {
+__device__ __forceinline__ Area area_of(const TileWork &a, const Block &block, int token_tile) {
   if (!kExperts) {
-    const int first = first_token<S>(a, token_tile);
+    const int first = S::first_token(a.n_tokens, token_tile);
     return {first, token_tile * S::kTokens - first, min(a.n_tokens - first, S::kTokens), 0, a.w.n_tiles_out};
   }
   const ExpertTile tile = a.experts.tile(token_tile, S::kTokens, block.first_tile);
@@ -102,11 +87,11 @@ __device__ __forceinline__ Area area_of(const Args &a, const Block &block, int t
 }
 
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. A lane loads
- * one tile row. Past the matrix the last tile row is loaded again; its results are dropped. */
-template <class S, bool kExperts>
-__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                           const Block &block) {
-  int x_bytes = S::kK * a.box_tokens * 128;
+ * one tile row. Past the matrix the last tile row is loaded again; its results are dropped. copy_x(to, full,
+ * at, token0) starts the copies of x, x_bytes in all. */
+template <class S, bool kExperts, class CopyX>
+__device__ __forceinline__ void load_tiles(const TileWork &a, unsigned char *stages, const Barriers &bar,
+                                           const Block &block, int x_bytes, CopyX copy_x) {
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
   stream_k::Cursor at(block.work, block.n_token_tiles, block.begin);
   const uint4 *from = nullptr;
@@ -122,11 +107,7 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
     barrier_wait(bar.empty + slot, phase);
     if (lane == 0) {
       barrier_expect(bar.full + slot, x_bytes + S::kWBytes);
-#pragma unroll
-      for (int kk = 0; kk < S::kK; kk++) {
-        int k = (at.step * S::kK + kk) * kTileIn;
-        copy_box(stage + kk * S::kTokens * 128, &a.x, bar.full + slot, k, token0);
-      }
+      copy_x(stage, bar.full + slot, at, token0);
     }
     __syncwarp();
     if (lane < kTileRows)
@@ -140,7 +121,7 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
 
 /* Producer warp of scales and zeros. */
 template <class S, int kBlockIn, bool kExperts>
-__device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, const Barriers &bar,
+__device__ __forceinline__ void load_groups(const TileWork &a, unsigned char *stages, const Barriers &bar,
                                             const Block &block) {
   typedef typename S::W W;
   constexpr int kGroups = S::kK * kTileIn / kBlockIn, kCopies = W::kMetaCopies;
@@ -178,62 +159,9 @@ struct Ring {
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
   if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + (slot == 0 ? S::kStages - 1 : slot - 1));
 }
-
-/* The lane's weights of one tile, with the scales and zeros of its groups. */
-template <class S, int kBlockIn> struct LaneTile {
-  typedef typename S::W W;
-  static constexpr int kPerTile = kTileIn / kBlockIn; /* groups of a tile */
-  uint4 v[W::kVectors];
-  typename W::Meta meta[kPerTile];
-
-  __device__ __forceinline__ LaneTile(const unsigned char *weights, int tile) {
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < W::kVectors; i++)
-      v[i] = *(const uint4 *)(weights + tile * S::kTileBytes + i * 512 + lane * 16);
-#pragma unroll
-    for (int f = 0; f < kPerTile; f++)
-      meta[f] = W::staged_meta(weights + S::kWBytes + (tile * kPerTile + f) * W::kMetaBytes, lane / 4);
-  }
-
-  /* Operand a of inputs 16 j .. 16 j + 15. */
-  __device__ __forceinline__ void dequantise(int j, uint32_t (&q)[4]) const {
-    W::template operand<true>(v, j, meta[j * kPerTile / 4], q);
-  }
-};
-
 /* The tile row of the calling warp: wgmma gives it 16 of its warpgroup's 64 rows. */
 __device__ __forceinline__ int warp_tile_row() {
   return threadIdx.x / 128 * 4 + threadIdx.x / 32 % 4;
-}
-
-/* Adds n_steps steps to acc. */
-template <class S, int kBlockIn>
-__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
-                                               const Barriers &bar, Ring &ring, int n_steps) {
-  uint32_t q[2][4];
-  for (int step = 0; step < n_steps; step++) {
-    const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
-    const unsigned char *stage = stages + slot * S::kStageBytes;
-    barrier_wait(bar.full + slot, ring.phase);
-#pragma unroll
-    for (int kk = 0; kk < S::kK; kk++) {
-      uint64_t b = operand_b(stage + kk * S::kTokens * 128);
-      LaneTile<S, kBlockIn> tile(stage + S::kXBytes, warp_tile_row() * S::kK + kk);
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        tile.dequantise(j, q[j % 2]);
-        wgmma_fence();
-        wgmma_f16<S::kTokens>(acc, q[j % 2], b + 2 * j, step > 0 || kk > 0 || j > 0);
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
-      }
-    }
-    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
-  }
-  wgmma_wait<0>();
-  release_before<S>(bar, ring.slot);
 }
 
 /* --- the end of a tile. A warpgroup's sums of 64 outputs are fragments of groups of 8 tokens: wgmma leaves
@@ -445,7 +373,7 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
 
 /* Stores the results of the calling warpgroup in the tile at `at`. */
 template <class S, bool kExperts>
-__device__ __forceinline__ void store_tile(const Args &a, const Block &block, const stream_k::Cursor &at,
+__device__ __forceinline__ void store_tile(const TileWork &a, const Block &block, const stream_k::Cursor &at,
                                            float (&acc)[kSums<S>], unsigned char *staging) {
   const Area area = area_of<S, kExperts>(a, block, at.token_tile);
   const int row = (at.out_tile * kTileRows + threadIdx.x / 128 * 4) * kTileOut;
@@ -459,9 +387,10 @@ __device__ __forceinline__ void store_tile(const Args &a, const Block &block, co
   }
 }
 
-template <class S, int kBlockIn, bool kExperts>
-__device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                               const Block &block) {
+/* Multiplies and stores all tiles of the block: multiply(sums, ring, n) sums the next n steps. */
+template <class S, bool kExperts, class Multiply>
+__device__ __forceinline__ void multiply_tiles(const TileWork &a, unsigned char *stages, const Block &block,
+                                               Multiply multiply) {
   __shared__ int last;
   float acc[kSums<S>];
   Ring ring = {0, 0};
@@ -470,7 +399,7 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
   stream_k::Cursor at(block.work, block.n_token_tiles, begin);
   while (begin < block.end) {
     int n_steps = min(block.end - begin, block.work.n_steps - at.step);
-    multiply_steps<S, kBlockIn>(acc, stages, bar, ring, n_steps);
+    multiply(acc, ring, n_steps);
     if (stream_k::combine<kSums<S>, kConsumers>(acc, block.work, blockIdx.x, at.tile, begin, begin + n_steps,
                                                 threadIdx.x, a.partial, a.counters, &last,
                                                 [] { named_barrier_sync<1, kConsumers>(); }))
@@ -480,11 +409,10 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
   }
 }
 
-#endif
-
-template <class S, int kBlockIn, bool kExperts>
-__global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, n): one step after
+ * the other, n of them. */
+template <class S, int kBlockIn, bool kExperts, class CopyX, class Multiply>
+__device__ __forceinline__ void run_block(const TileWork &a, int x_bytes, CopyX copy_x, Multiply multiply) {
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
   unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
@@ -511,155 +439,37 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();
     if (threadIdx.x < kConsumers + 32)
-      load_tiles<S, kExperts>(a, stages, bar, block);
+      load_tiles<S, kExperts>(a, stages, bar, block, x_bytes, copy_x);
     else if (threadIdx.x < kConsumers + 64)
       load_groups<S, kBlockIn, kExperts>(a, stages, bar, block);
   } else {
     registers_up_to<kMultiplyRegisters>();
-    multiply_tiles<S, kBlockIn, kExperts>(a, stages, bar, block);
+    multiply_tiles<S, kExperts>(a, stages, block, [&](float(&sums)[kSums<S>], Ring &ring, int n_steps) {
+      multiply(sums, stages, bar, ring, n_steps);
+    });
   }
-#endif
 }
+
+#endif
 
 /* Stream-K work in tiles of 128 outputs by `tokens` tokens and steps of `tiles` x 64 inputs. Fewer than 256
  * inputs in a block are all pipeline ramp. */
-stream_k::Work work_of(const LinearArgs &args, int tokens, int tiles) {
+inline stream_k::Work work_of(const LinearArgs &args, int tokens, int tiles) {
   const QuantView w = quant_view(*args.w);
   return stream_k::even_work(ceil_div(w.n_tiles_out, kTileRows) * ceil_div(args.n_tokens, tokens),
                              w.n_tiles_in / tiles, args.device.n_sms, 4 / tiles);
 }
 
 /* True if every 16 bytes of a row of y begin at a multiple of 16. */
-bool whole_vectors(const Epilogue &out) {
+inline bool whole_vectors(const Epilogue &out) {
   bool halves = out.kind == LINEAR_TO_F16 || out.kind == LINEAR_SWIGLU_F16;
   return (uintptr_t)out.y % 16 == 0 && out.stride * (halves ? 2 : 4) % 16 == 0;
 }
-
-/* The work of experts: that of one tile of tokens. The kernel finds how many there are. */
-template <class S> Status set_experts(const LinearArgs &args, Args &a, Error *err) {
-  a.experts = grouped_experts(args);
-  a.out.n_out = args.w->n_out / args.w->n_experts;
-  a.box_tokens = S::kTokens;
-  a.work.n_tiles = ceil_div(a.experts.tile_rows, kTileRows);
-  const int n_places = args.n_tokens * args.w->n_chosen,
-            most = a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens);
-  a.work.n_blocks = std::min(most, args.device.n_sms);
-  if (most <= kCounters && a.experts.by_place) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "%s: %d rows by places, in %d tiles", args.w->name, n_places, most);
+/* The common arguments of a call in tiles of `tokens` tokens and steps of `tiles` x 64 inputs. */
+inline TileWork tile_work(const LinearArgs &args, int tokens, int tiles) {
+  return {quant_view(*args.w),          args.n_tokens, ceil_div(args.n_tokens, tokens),
+          work_of(args, tokens, tiles), args.out,      whole_vectors(args.out),
+          (float *)args.workspace,      args.counters, {}};
 }
 
-template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Error *err) {
-  Args a = {{},
-            quant_view(*args.w),
-            args.n_tokens,
-            ceil_div(args.n_tokens, S::kTokens),
-            std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens),
-            work_of(args, S::kTokens, S::kK),
-            args.out,
-            whole_vectors(args.out),
-            (float *)args.workspace,
-            args.counters,
-            {}};
-  if constexpr (kExperts) TRY(set_experts<S>(args, a, err));
-  const int n_rows = args.experts ? args.n_tokens * args.w->n_chosen : args.n_tokens;
-  /* x in boxes of 64 inputs */
-  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
-                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
-                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
-  const auto run = [&](auto kernel) {
-    return launch(kernel, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
-                  args.dependent, args.w->name, err, a);
-  };
-  if constexpr (S::W::kLeastBlockIn == 32)
-    if (args.w->group % 64 != 0) return run(kernel<S, 32, kExperts>);
-  return run(kernel<S, 64, kExperts>);
-}
-
-/* The shape for the matrix's type of weights. */
-template <int kTokens, int kK, int kStages, bool kExperts>
-Status launch_weights(const LinearArgs &args, Error *err) {
-  switch (args.w->type) {
-  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, kK, kStages>, kExperts>(args, err);
-  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, kK, kStages>, kExperts>(args, err);
-  default: return launch_shape<Shape<Bits4, kTokens, kK, kStages>, kExperts>(args, err);
-  }
-}
-
-struct TimedShape {
-  Status (*launch)(const LinearArgs &args, Error *err);
-  int tokens, tiles;        /* tokens of a tile, tiles of 64 inputs in a step */
-  double fixup_us, step_us; /* fix-up of cut tiles; 64 inputs of a tile */
-};
-
-template <int kTokens, int kK, int kStages, bool kExperts = false>
-constexpr TimedShape shape(double fixup_us, double step_us) {
-  return {launch_weights<kTokens, kK, kStages, kExperts>, kTokens, kK, fixup_us, step_us};
-}
-
-/* Times as measured on an H200 (cuda/LOG.md). */
-constexpr TimedShape shapes[] = {
-    /* kTokens, kK, kStages; fixup_us, step_us */
-    shape<64, 2, 7>(6, 0.36),   shape<96, 2, 6>(7, 0.38),   shape<128, 2, 5>(8, 0.465),
-    shape<160, 2, 4>(10, 0.55), shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(14, 0.78),
-};
-
-/* Shapes for experts: fewer, as each takes nvcc seconds. */
-constexpr TimedShape expert_shapes[] = {shape<64, 2, 7, true>(6, 0.36), shape<160, 2, 4, true>(10, 0.55)};
-
-/* Time of the block with the most work. Experts: all have as many rows as the average, a part of a tile
- * more. */
-double expected_us(const TimedShape &s, const LinearArgs &args) {
-  if (args.experts) {
-    const DeviceLinear &w = *args.w;
-    const double rows = (double)args.n_tokens * w.n_chosen / w.n_experts;
-    const double tiles = (rows / s.tokens + 0.5 * (1 - exp(-rows / s.tokens * 2)) + 0.5 * (rows >= 1)) *
-                         w.n_experts * ceil_div(w.n_out / w.n_experts, kTileRows * kTileOut);
-    return tiles * quant_tiles_in(w) * s.step_us;
-  }
-  stream_k::Work work = work_of(args, s.tokens, s.tiles);
-  int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
-  return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
-}
-
-/* Launches the `variant`-th shape, or the one expected to be the fastest. */
-template <size_t kShapes>
-Status launch_one_of(const TimedShape (&of)[kShapes], const LinearArgs &args, Error *err) {
-  if (args.variant > (int)kShapes)
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
-  const TimedShape *best =
-      args.variant > 0
-          ? &of[args.variant - 1]
-          : std::min_element(std::begin(of), std::end(of), [&](const TimedShape &a, const TimedShape &b) {
-              return expected_us(a, args) < expected_us(b, args);
-            });
-  return best->launch(args, err);
-}
-
-Status launch_best_shape(const LinearArgs &args, Error *err) {
-  return args.experts ? launch_one_of(expert_shapes, args, err) : launch_one_of(shapes, args, err);
-}
-
-size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
-  int most = 0;
-  for (const TimedShape &s : shapes) most = std::max(most, s.tokens / 2);
-  return stream_k::partial_bytes(device.n_sms, kConsumers, most);
-}
-
-/* A gated matmul of more tokens than this would push x out of L2 by its results, which are as large. */
-constexpr int kGatedTokens = 2048;
-
-Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
-  LinearArgs part = args;
-  int at_once = args.w->interleaved && !args.experts ? kGatedTokens : args.n_tokens;
-  for (int first = 0; first < args.n_tokens; first += at_once) {
-    part.n_tokens = std::min(args.n_tokens - first, at_once);
-    part.x = args.x + (size_t)first * args.x_stride;
-    if (args.w->interleaved) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
-    TRY(launch_best_shape(part, err));
-  }
-  return STATUS_OK;
-}
-
-} // namespace
-
-const LinearKernel awq_wgmma_kernel = {workspace, launch_awq_wgmma, false};
+} // namespace wgmma_tiles

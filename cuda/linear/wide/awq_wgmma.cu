@@ -1,0 +1,229 @@
+/* awq_wgmma.cu - many tokens on Hopper: dequantised weights as the register operand of wgmma, x by tensor
+ * copies.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+ *
+ * The blocks, their loads and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
+ * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs into
+ * the other of two sets of registers. x in a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an
+ * expert's last one are another's, and their results are dropped. Weights of 4 bits, FP4 and FP8, whose
+ * factors the epilogue multiplies by.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
+ *          aligned, x_stride % 8 == 0.
+ * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
+#include <algorithm>
+#include <iterator>
+#include <math.h>
+
+#include "cuda/linear/wide/wgmma_tiles.cuh"
+
+namespace {
+
+using namespace wgmma_tiles;
+
+template <class W, int kTokens, int kK, int kStages>
+struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages> {
+  static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
+
+  /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
+   * because a copy of tokens past the end takes longer (cuda/LOG.md). */
+  static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
+    return max(0, min(token_tile * kTokens, n_tokens - kTokens));
+  }
+};
+
+struct Args : TileWork {
+  CUtensorMap x;
+  int box_tokens; /* tokens that one copy of x brings */
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* The lane's weights of one tile, with the scales and zeros of its groups. */
+template <class S, int kBlockIn> struct LaneTile {
+  typedef typename S::W W;
+  static constexpr int kPerTile = kTileIn / kBlockIn; /* groups of a tile */
+  uint4 v[W::kVectors];
+  typename W::Meta meta[kPerTile];
+
+  __device__ __forceinline__ LaneTile(const unsigned char *weights, int tile) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < W::kVectors; i++)
+      v[i] = *(const uint4 *)(weights + tile * S::kTileBytes + i * 512 + lane * 16);
+#pragma unroll
+    for (int f = 0; f < kPerTile; f++)
+      meta[f] = W::staged_meta(weights + S::kWBytes + (tile * kPerTile + f) * W::kMetaBytes, lane / 4);
+  }
+
+  /* Operand a of inputs 16 j .. 16 j + 15. */
+  __device__ __forceinline__ void dequantise(int j, uint32_t (&q)[4]) const {
+    W::template operand<true>(v, j, meta[j * kPerTile / 4], q);
+  }
+};
+
+/* Adds n_steps steps to acc. */
+template <class S, int kBlockIn>
+__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
+                                               const Barriers &bar, Ring &ring, int n_steps) {
+  uint32_t q[2][4];
+  for (int step = 0; step < n_steps; step++) {
+    const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
+    const unsigned char *stage = stages + slot * S::kStageBytes;
+    barrier_wait(bar.full + slot, ring.phase);
+#pragma unroll
+    for (int kk = 0; kk < S::kK; kk++) {
+      uint64_t b = operand_b(stage + kk * S::kTokens * 128);
+      LaneTile<S, kBlockIn> tile(stage + S::kXBytes, warp_tile_row() * S::kK + kk);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        tile.dequantise(j, q[j % 2]);
+        wgmma_fence();
+        wgmma_f16<S::kTokens>(acc, q[j % 2], b + 2 * j, step > 0 || kk > 0 || j > 0);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
+      }
+    }
+    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+  }
+  wgmma_wait<0>();
+  release_before<S>(bar, ring.slot);
+}
+
+#endif
+
+template <class S, int kBlockIn, bool kExperts>
+__global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  run_block<S, kBlockIn, kExperts>(
+      a, S::kK * a.box_tokens * 128,
+      [&](unsigned char *to, uint64_t *full, const stream_k::Cursor &at, int token0) {
+#pragma unroll
+        for (int kk = 0; kk < S::kK; kk++)
+          copy_box(to + kk * S::kTokens * 128, &a.x, full, (at.step * S::kK + kk) * kTileIn, token0);
+      },
+      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, int n_steps) {
+        multiply_steps<S, kBlockIn>(sums, stages, bar, ring, n_steps);
+      });
+#endif
+}
+
+/* The work of experts: that of one tile of tokens. The kernel finds how many there are. */
+template <class S> Status set_experts(const LinearArgs &args, Args &a, Error *err) {
+  a.experts = grouped_experts(args);
+  a.out.n_out = args.w->n_out / args.w->n_experts;
+  a.box_tokens = S::kTokens;
+  a.work.n_tiles = ceil_div(a.experts.tile_rows, kTileRows);
+  const int n_places = args.n_tokens * args.w->n_chosen,
+            most = a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens);
+  a.work.n_blocks = std::min(most, args.device.n_sms);
+  if (most <= kCounters && a.experts.by_place) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: %d rows by places, in %d tiles", args.w->name, n_places, most);
+}
+
+template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Error *err) {
+  Args a = {tile_work(args, S::kTokens, S::kK), {}, std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens)};
+  if constexpr (kExperts) TRY(set_experts<S>(args, a, err));
+  const int n_rows = args.experts ? args.n_tokens * args.w->n_chosen : args.n_tokens;
+  /* x in boxes of 64 inputs */
+  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
+                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
+                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
+  const auto run = [&](auto kernel) {
+    return launch(kernel, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
+                  args.dependent, args.w->name, err, a);
+  };
+  if constexpr (S::W::kLeastBlockIn == 32)
+    if (args.w->group % 64 != 0) return run(kernel<S, 32, kExperts>);
+  return run(kernel<S, 64, kExperts>);
+}
+
+/* The shape for the matrix's type of weights. */
+template <int kTokens, int kK, int kStages, bool kExperts>
+Status launch_weights(const LinearArgs &args, Error *err) {
+  switch (args.w->type) {
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, kK, kStages>, kExperts>(args, err);
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, kK, kStages>, kExperts>(args, err);
+  default: return launch_shape<Shape<Bits4, kTokens, kK, kStages>, kExperts>(args, err);
+  }
+}
+
+struct TimedShape {
+  Status (*launch)(const LinearArgs &args, Error *err);
+  int tokens, tiles;        /* tokens of a tile, tiles of 64 inputs in a step */
+  double fixup_us, step_us; /* fix-up of cut tiles; 64 inputs of a tile */
+};
+
+template <int kTokens, int kK, int kStages, bool kExperts = false>
+constexpr TimedShape shape(double fixup_us, double step_us) {
+  return {launch_weights<kTokens, kK, kStages, kExperts>, kTokens, kK, fixup_us, step_us};
+}
+
+/* Times as measured on an H200 (cuda/LOG.md). */
+constexpr TimedShape shapes[] = {
+    /* kTokens, kK, kStages; fixup_us, step_us */
+    shape<64, 2, 7>(6, 0.36),   shape<96, 2, 6>(7, 0.38),   shape<128, 2, 5>(8, 0.465),
+    shape<160, 2, 4>(10, 0.55), shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(14, 0.78),
+};
+
+/* Shapes for experts: fewer, as each takes nvcc seconds. */
+constexpr TimedShape expert_shapes[] = {shape<64, 2, 7, true>(6, 0.36), shape<160, 2, 4, true>(10, 0.55)};
+
+/* Time of the block with the most work. Experts: all have as many rows as the average, a part of a tile
+ * more. */
+double expected_us(const TimedShape &s, const LinearArgs &args) {
+  if (args.experts) {
+    const DeviceLinear &w = *args.w;
+    const double rows = (double)args.n_tokens * w.n_chosen / w.n_experts;
+    const double tiles = (rows / s.tokens + 0.5 * (1 - exp(-rows / s.tokens * 2)) + 0.5 * (rows >= 1)) *
+                         w.n_experts * ceil_div(w.n_out / w.n_experts, kTileRows * kTileOut);
+    return tiles * quant_tiles_in(w) * s.step_us;
+  }
+  stream_k::Work work = work_of(args, s.tokens, s.tiles);
+  int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
+  return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
+}
+
+/* Launches the `variant`-th shape, or the one expected to be the fastest. */
+template <size_t kShapes>
+Status launch_one_of(const TimedShape (&of)[kShapes], const LinearArgs &args, Error *err) {
+  if (args.variant > (int)kShapes)
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  const TimedShape *best =
+      args.variant > 0
+          ? &of[args.variant - 1]
+          : std::min_element(std::begin(of), std::end(of), [&](const TimedShape &a, const TimedShape &b) {
+              return expected_us(a, args) < expected_us(b, args);
+            });
+  return best->launch(args, err);
+}
+
+Status launch_best_shape(const LinearArgs &args, Error *err) {
+  return args.experts ? launch_one_of(expert_shapes, args, err) : launch_one_of(shapes, args, err);
+}
+
+size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
+  int most = 0;
+  for (const TimedShape &s : shapes) most = std::max(most, s.tokens / 2);
+  return stream_k::partial_bytes(device.n_sms, kConsumers, most);
+}
+
+/* A gated matmul of more tokens than this would push x out of L2 by its results, which are as large. */
+constexpr int kGatedTokens = 2048;
+
+Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
+  LinearArgs part = args;
+  int at_once = args.w->interleaved && !args.experts ? kGatedTokens : args.n_tokens;
+  for (int first = 0; first < args.n_tokens; first += at_once) {
+    part.n_tokens = std::min(args.n_tokens - first, at_once);
+    part.x = args.x + (size_t)first * args.x_stride;
+    if (args.w->interleaved) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
+    TRY(launch_best_shape(part, err));
+  }
+  return STATUS_OK;
+}
+
+} // namespace
+
+const LinearKernel awq_wgmma_kernel = {workspace, launch_awq_wgmma, false};

@@ -1,0 +1,243 @@
+/* int8_tiles.cu - many tokens with int8 activations on Hopper (--act int8): weights less their zero points as
+ * the int8 register operand of wgmma, sums exact in int32.
+ *
+ *     y[m][o] = sum_p s[p][o] d[m][p] sum_k (q[k][o] - z[p][o]) X[m][k]     x ~ d X, d = max |x| / 127
+ *
+ * One kernel quantises x; the next multiplies. Its blocks, their loads and the ends of tiles are those of
+ * wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale each. A product is the sums over a part;
+ * while it runs, the warpgroup unpacks the next unit, and the other one scales its sums and adds them to y.
+ *
+ * x in a stage: a unit of a token tile (quantise.cuh).
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64.
+ * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
+#include "cuda/linear/quantise.cuh"
+#include "cuda/linear/wide/wgmma_tiles.cuh"
+
+namespace {
+
+using namespace wgmma_tiles;
+
+constexpr int kTokens = 128, kUnitsAtOnce = 4;
+
+/* A warp quantises kUnitsAtOnce units of one token. Padding tokens and inputs become 0. */
+template <int kParts>
+__global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in, int n_units,
+                           unsigned char *to) {
+  const int lane = threadIdx.x % 32, token = blockIdx.x;
+  const int first = (int)(blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32) * kUnitsAtOnce;
+  begin_overlapping();
+  LaneInputs in[kUnitsAtOnce];
+#pragma unroll
+  for (int i = 0; i < kUnitsAtOnce; i++) {
+    in[i] = {{0, 0}};
+    if (token < n_tokens && first + i < n_units)
+      in[i] = read_inputs<false>(x + (size_t)token * x_stride, (first + i) * kUnitIn, n_in, lane);
+  }
+#pragma unroll
+  for (int i = 0; i < kUnitsAtOnce; i++) {
+    if (first + i >= n_units) return;
+    float v[4];
+    in[i].floats(v);
+    PlanesUnit<kTokens, kParts, 1>::store(to, token / kTokens * n_units + first + i, token % kTokens, lane,
+                                          v);
+  }
+}
+
+template <int kParts_>
+struct Shape : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, PlanesUnit<kTokens, kParts_, 1>::kBytes, 1, 8> {
+  static constexpr int kParts = kParts_;
+  typedef PlanesUnit<kTokens, kParts, 1> X;
+
+  static __device__ __forceinline__ int first_token(int, int token_tile) { return token_tile * kTokens; }
+};
+
+struct Args : TileWork {
+  const unsigned char *x;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+typedef int Sums[kTokens / 2];
+
+/* A lane's weights of a unit: operands of k 32 j .. 32 j + 31, and the scales of rows g and g + 8. */
+template <class S> struct Unit {
+  uint32_t q[4][4];
+  float scale[S::kParts][2];
+
+  /* Reads the unit at `stage`. Bytes: (q + 128 - z) ^ 128 is q - z; no byte carries into the next. */
+  __device__ __forceinline__ void take(uint32_t stage) {
+    const int lane = threadIdx.x % 32, row = warp_tile_row();
+    uint32_t low[S::kParts], high[S::kParts];
+#pragma unroll
+    for (int p = 0; p < S::kParts; p++) {
+      const uint32_t at = stage + S::kXBytes + S::kWBytes + (row * S::kParts + p) * S::W::kMetaBytes;
+      const uint32_t s = load_shared_4(at + lane / 4 * 4), z = load_shared_1(at + 32 + lane / 4);
+      scale[p][0] = f16_low(s), scale[p][1] = f16_high(s);
+      low[p] = 0x80808080u - (z & 15) * 0x01010101u, high[p] = 0x80808080u - (z >> 4) * 0x01010101u;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint4 v = load_shared_16(stage + S::kXBytes + (row * 2 + i) * S::kTileBytes + lane * 16);
+      const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+      const int p = i * S::kParts / 2;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        uint32_t *to = &q[2 * i + j / 2][j % 2 * 2];
+        to[0] = ((word[j] & 0x0f0f0f0fu) + low[p]) ^ 0x80808080u;
+        to[1] = ((word[j] >> 4 & 0x0f0f0f0fu) + high[p]) ^ 0x80808080u;
+      }
+    }
+  }
+};
+
+/* Registers of sums that wgmma is about to write, or has written. */
+__device__ __forceinline__ void touch(Sums &c) {
+#pragma unroll
+  for (int i = 0; i < kTokens / 2; i++) c[i] = opaque(c[i]);
+}
+
+/* The warpgroups start products in turns, so that one scales while the products of the other run. Without
+ * turns both wait for their products at the same time, and then scale at the same time. */
+constexpr int kTurn = 4; /* named barriers of the first and of the second warpgroup's turns */
+
+__device__ __forceinline__ void take_turn(int warpgroup) {
+  named_barrier_sync<kConsumers>(kTurn + warpgroup);
+}
+
+__device__ __forceinline__ void give_turn(int warpgroup) {
+  named_barrier_arrive<kConsumers>(kTurn + 1 - warpgroup);
+}
+
+/* Starts the product of part p of the unit at `stage`. */
+template <class S>
+__device__ __forceinline__ void start(uint32_t stage, const Unit<S> &unit, int p, Sums &c, int warpgroup) {
+  constexpr int kSteps = 4 / S::kParts;
+  take_turn(warpgroup);
+  touch(c);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < kSteps; k++)
+    wgmma_s8s8<kTokens>(c, unit.q[p * kSteps + k], operand_b_at(stage, p * kSteps + k), k > 0);
+  wgmma_commit();
+  give_turn(warpgroup);
+}
+
+/* Waits for the sums of part p, scales them and adds them to y. */
+template <class S>
+__device__ __forceinline__ void add(uint32_t stage, const Unit<S> &unit, int p, Sums &c,
+                                    float (&y)[kSums<S>]) {
+  const uint32_t scales = stage + S::X::kPlaneBytes + (threadIdx.x % 4 * S::kParts + p) * 16;
+  wgmma_wait<0>();
+  touch(c);
+#pragma unroll
+  for (int m = 0; m < kTokens / 8; m++) {
+    const uint2 d = load_shared_8(scales + m * 4 * S::kParts * 16);
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      float &to = y[4 * m + r];
+      to = fmaf(unit.scale[p][r / 2], __fmul_rn(__uint_as_float(r % 2 ? d.y : d.x), (float)c[4 * m + r]), to);
+    }
+  }
+}
+
+/* Multiplies a unit, whose first product is under way. kMore: also unpacks the next unit and starts its first
+ * product. No condition asks for the next unit, since ptxas would wait for each wgmma before a branch. */
+template <class S, bool kMore>
+__device__ __forceinline__ void multiply_unit(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
+                                              Ring &ring, const Unit<S> &unit, Unit<S> &next, Sums &sums,
+                                              int warpgroup) {
+  const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that the slot is uniform */
+  const uint32_t stage = stages + slot * S::kStageBytes;
+  if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+  const int after_slot = __shfl_sync(~0u, ring.slot, 0);
+  const uint32_t after = stages + after_slot * S::kStageBytes;
+  if constexpr (kMore) {
+    barrier_wait(bar.full + after_slot, ring.phase);
+    next.take(after);
+  }
+#pragma unroll
+  for (int p = 0; p < S::kParts; p++) {
+    add<S>(stage, unit, p, sums, y);
+    if (p + 1 < S::kParts)
+      start<S>(stage, unit, p + 1, sums, warpgroup);
+    else if constexpr (kMore)
+      start<S>(after, next, 0, sums, warpgroup);
+  }
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
+}
+
+/* y = the sums over the next n units, n > 0. */
+template <class S>
+__device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], unsigned char *first_stage,
+                                               const Barriers &bar, Ring &ring, int n) {
+  const uint32_t stages = shared_address(first_stage);
+  Unit<S> even, odd;
+  Sums sums = {};
+#pragma unroll
+  for (int i = 0; i < kSums<S>; i++) y[i] = 0;
+  const int slot = __shfl_sync(~0u, ring.slot, 0), warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  barrier_wait(bar.full + slot, ring.phase);
+  even.take(stages + slot * S::kStageBytes);
+  start<S>(stages + slot * S::kStageBytes, even, 0, sums, warpgroup);
+  for (; n > 2; n -= 2) {
+    multiply_unit<S, true>(y, stages, bar, ring, even, odd, sums, warpgroup);
+    multiply_unit<S, true>(y, stages, bar, ring, odd, even, sums, warpgroup);
+  }
+  if (n == 2) {
+    multiply_unit<S, true>(y, stages, bar, ring, even, odd, sums, warpgroup);
+    multiply_unit<S, false>(y, stages, bar, ring, odd, even, sums, warpgroup);
+  } else {
+    multiply_unit<S, false>(y, stages, bar, ring, even, odd, sums, warpgroup);
+  }
+}
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const int warpgroup = threadIdx.x / 128;
+  if (warpgroup == 1) give_turn(1);
+  run_block<S, kUnitIn / S::kParts, false>(
+      a, S::kXBytes,
+      [&](unsigned char *to, uint64_t *full, const stream_k::Cursor &at, int) {
+        copy_bulk(to, a.x + ((size_t)at.token_tile * a.work.n_steps + at.step) * S::kXBytes, S::kXBytes,
+                  full);
+      },
+      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, int n_units) {
+        multiply_units<S>(sums, stages, bar, ring, n_units);
+      });
+  if (warpgroup == 0) take_turn(0); /* the last that the other warpgroup has given */
+#endif
+}
+
+size_t x_bytes(const DeviceLinear *w, int n_tokens) {
+  const size_t unit = w->group % kUnitIn == 0 ? Shape<1>::kXBytes : Shape<2>::kXBytes;
+  return align_up((size_t)ceil_div(n_tokens, kTokens) * (size_t)(quant_tiles_in(*w) / 2) * unit);
+}
+
+size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+  return x_bytes(w, n_tokens) + stream_k::partial_bytes(device.n_sms, kConsumers, kTokens / 2);
+}
+
+template <int kParts> Status launch_parts(const LinearArgs &args, Error *err) {
+  typedef Shape<kParts> S;
+  const int units = quant_tiles_in(*args.w) / 2;
+  Args a = {tile_work(args, kTokens, S::kK), args.workspace};
+  a.partial = (float *)(args.workspace + x_bytes(args.w, args.n_tokens));
+  TRY(launch(
+      quantise_x<kParts>,
+      dim3((unsigned)align_up((size_t)args.n_tokens, kTokens), (unsigned)ceil_div(units, 8 * kUnitsAtOnce)),
+      256, 0, args.stream, args.dependent, args.w->name, err, args.x, args.x_stride, args.n_tokens,
+      args.w->n_in, units, args.workspace));
+  return launch(kernel<S>, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
+                args.dependent, args.w->name, err, a);
+}
+
+Status launch_int8_tiles(const LinearArgs &args, Error *err) {
+  return args.w->group % kUnitIn == 0 ? launch_parts<1>(args, err) : launch_parts<2>(args, err);
+}
+
+} // namespace
+
+const LinearKernel int8_tiles_kernel = {workspace, launch_int8_tiles, false};
