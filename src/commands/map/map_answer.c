@@ -176,11 +176,11 @@ static Status end_answer(Mapping *m, Error *err) {
 }
 
 static Status write_answer(Mapping *m, const Record *record, Error *err) {
+  begin_answer(m, record->index);
   const AnswerSink sink = {.text = take_text,
                            .ids = m->job->reply->ids ? &m->answer_ids : NULL,
                            .scores = m->scores.n_best ? &m->scores : NULL,
                            .user = m};
-  begin_answer(m, record->index);
   if (m->reproducible) TRY(hold_prefix(m, err));
   TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));
   if (m->result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");

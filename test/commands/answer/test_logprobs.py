@@ -45,11 +45,12 @@ def test_they_are_those_of_the_models_logits(run, stories, logits, form):
     alone = run(*flags, "-p", "Once upon a time")
     assert alone.returncode == 0, alone.stderr
     check(json.loads(alone.stdout), logits, 3)
-    many = run(*flags, "--map", "-", "--parallel", 3, input=b"Once upon a time\nThe dog\nA girl\n")
-    found = [json.loads(line) for line in many.stdout.decode().splitlines()]
-    assert len(found) == 3 and found[0]["logprobs"] == json.loads(alone.stdout)["logprobs"]
-    for result in found:
-        check(result, logits, 3)
+    for n_at_once in (1, 3):
+        many = run(*flags, "--map", "-", "--parallel", n_at_once, input=b"Once upon a time\nThe dog\nA girl\n")
+        found = [json.loads(line) for line in many.stdout.decode().splitlines()]
+        assert len(found) == 3 and found[0]["logprobs"] == json.loads(alone.stdout)["logprobs"]
+        for result in found:
+            check(result, logits, 3)
 
 
 def test_forced_text_is_the_same_with_them(run, stories):
