@@ -5,7 +5,6 @@
 #include "cuda/draft.h"
 
 #include "cuda/device.h"
-#include "cuda/linear/derived.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/products.h"
 #include "cuda/rows.h"

@@ -105,6 +105,18 @@ Status linear_fill_fp4_scales(const DeviceLinear *linear, LinearPart part, int f
 Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const void *to, const float *staged,
                           cudaStream_t stream, Error *err);
 
+/* The outputs from first_out on, a multiple of 16, as a matrix of its own in the same memory. PRECOND neither
+ * interleaved nor of experts. */
+DeviceLinear linear_outputs_from(const DeviceLinear *linear, int first_out);
+
+/* True if linear_round() takes this matrix. */
+bool linear_can_round(const DeviceLinear *linear);
+
+/* *rounded = a dense matrix with the rounding of src/model/quant/round.c, in device memory of its own, which
+ * *memory names for cudaFree(). Waits until that is done. */
+Status linear_round(const DeviceLinear *dense, DeviceLinear *rounded, void **memory, cudaStream_t stream,
+                    Error *err);
+
 typedef struct LinearContext LinearContext;
 
 /* Adds experts to what linear_lay_out() set. */

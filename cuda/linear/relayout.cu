@@ -1,5 +1,5 @@
 /* relayout.cu - from a checkpoint's layouts to the device's (layout.cuh), part by part as they are staged,
- * and matrices made from those on the device (derived.h).
+ * and matrices made from those on the device (linear_outputs_from, linear_round).
  *
  * Called by: the backend's loader, draft.c, tests. Always true: a fill writes only the rows of its part,
  * so the parts of a stacked or interleaved matrix can come in any order on one stream; padding stays 0. */
@@ -7,7 +7,6 @@
 #include <string.h>
 #include <type_traits>
 
-#include "cuda/linear/derived.h"
 #include "cuda/linear/kernel.cuh"
 
 /* Types in tiles: the quantised ones, which also have groups, and int8. */

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <vector>
 
-#include "cuda/linear/derived.h"
 #include "test/cuda/random_linear.cuh"
 
 static int passed, failed;
