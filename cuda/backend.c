@@ -182,6 +182,7 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                          .v = s->cache[VALUES],
                          .k_scales = s->cache[KEY_SCALES],
                          .v_scales = s->cache[VALUE_SCALES],
+                         .states = s->recurrent,
                          .n_ctx = page_positions(&s->options),
                          .n_tokens = span.n_tokens,
                          .first_logit = span.n_tokens - n_logit_rows,
@@ -213,11 +214,13 @@ static uint64_t divide_attention(const BackendState *s, TokenRange span) {
 }
 
 /* Launches the step's graph, or begins to capture it if it is time to. */
-static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool *replayed, Error *err) {
+static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool fused, bool *replayed,
+                     Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens,
                        .n_logit_rows = n_logit_rows,
                        .long_rope = span.long_rope,
+                       .fused = fused,
                        .attention = span.n_tokens > 1 ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
@@ -255,7 +258,7 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *i
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, replayed, err) : STATUS_OK;
   }
   TRY(rows_set(s, span, ids, err));
-  return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, replayed, err) : STATUS_OK;
+  return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, false, replayed, err) : STATUS_OK;
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
@@ -264,13 +267,13 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
 
 Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
                        Error *err) {
-  *done = n_logit_rows > 0 && !span.parts && fused_takes(s->fused, span.n_tokens);
+  *done = n_logit_rows > 0 && !span.parts && fused_takes(s->fused, span);
   if (!*done) return STATUS_OK;
   bool replayed = false;
   s->n_logit_rows = n_logit_rows;
   TRY(rows_set(s, span, ids, err));
   if (s->peers.n > 0) TRY(peers_begin_step(s->first_tag, 2, s->loaded->stream, err));
-  if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, n_logit_rows, &replayed, err));
+  if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, n_logit_rows, true, &replayed, err));
   return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
 

@@ -30,13 +30,13 @@ DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens) {
   return delta_can_run(DELTA_CHUNKS, rule, n_tokens) ? DELTA_CHUNKS : DELTA_PLAIN;
 }
 
-static size_t input_floats(const DeltaConfig *s) {
+size_t delta_input_floats(const DeltaConfig *s) {
   return align_up((size_t)s->conv * (size_t)delta_channels(s), 64);
 }
 
 size_t delta_state_floats(const DeltaConfig *s) {
   const size_t cells = (size_t)s->n_value_heads * (size_t)s->key_dim * (size_t)s->value_dim;
-  return input_floats(s) + align_up(cells, 64);
+  return delta_input_floats(s) + align_up(cells, 64);
 }
 
 size_t delta_workspace_bytes(const DeltaConfig *s, int max_tokens) {
@@ -54,7 +54,7 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.eps = r->eps, args.q_scale = (float)(1 / std::sqrt((double)s->key_dim));
   args.pos = r->pos, args.projections = r->projections, args.conv = r->conv, args.a_log = r->a_log;
   args.dt_bias = r->dt_bias, args.norm = r->norm;
-  args.inputs = r->state, args.states = r->state + input_floats(s);
+  args.inputs = r->state, args.states = r->state + delta_input_floats(s);
   if (r->gates) {
     args.gates = r->gates->dense, args.gates_bf16 = r->gates->type == WEIGHT_BF16;
     args.gates_stride = r->gates->stride, args.n_in = r->gates->n_in;

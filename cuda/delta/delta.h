@@ -64,7 +64,9 @@ bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_to
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
 
+/* Floats of a layer's state: first the inputs of the convolution. */
 size_t delta_state_floats(const DeltaConfig *sizes);
+size_t delta_input_floats(const DeltaConfig *sizes);
 size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);
 
 /* Enqueues. PRECOND delta_can_run(family, ...); with singles n_tokens is 1 and the family step. */

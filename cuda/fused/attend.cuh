@@ -38,10 +38,14 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
  * dimension 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j; with kQ8 dimension j / 4 *
  * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
  * this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of values.
- */
+ * With heads of 256 two warps compute the same scores, and each has the output of half of the dimensions. */
 template <int kDim, bool kQ8> struct OnlineSoftmax {
-  static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kTiles = kDim / 16,
-                       kKeys = kQ8 ? STEP_KEYS_Q8 : STEP_KEYS, kKeyScales = 2 * kKeys * kRow,
+  static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
+                       kTiles = kValues / 16, kVector = kValues / 8, /* bytes that a lane reads at once */
+      kKeys = kDim > 128 ? STEP_KEYS_256
+              : kQ8      ? STEP_KEYS_Q8
+                         : STEP_KEYS,
+                       kKeyScales = 2 * kKeys * kRow,
                        kValueScales = kKeyScales + kKeys * key_scales(kDim) * KV_SCALE_BYTES;
   float o[kTiles][4], maximum[2], sum[2];
 
@@ -186,7 +190,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
 #pragma unroll
-    for (int half = 0; half < kDim / 64; half++) {
+    for (int half = 0; half < kValues / 64; half++) {
       uint2 value[4][2];
       compiler_fence();
 #pragma unroll
@@ -194,11 +198,11 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
         const int key = 2 * t + (i & 1) + (i & 2) * 4;
 #pragma unroll
         for (int e = 0; e < 2; e++)
-          value[i][e] = *(const uint2 *)(values + key * kRow + (2 * g + (e ^ odd)) * (kRow / 16) + half * 8);
+          value[i][e] = *(const uint2 *)(values + key * kRow + (2 * g + (e ^ odd)) * kVector + half * 8);
         swap_if(odd, value[i][0], value[i][1]);
         if (key >= n) value[i][0] = value[i][1] = make_uint2(0, 0);
       }
-      if (half == kDim / 64 - 1) taken();
+      if (half == kValues / 64 - 1) taken();
 #pragma unroll
       for (int j = 0; j < 4; j++) { /* half j % 2 of words of two keys: dimension 4 half + j of both
                                      * vectors */
@@ -260,14 +264,14 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
   }
 
   __device__ __forceinline__ void store_values(const States &to, int query, int c, float over, int g) const {
-    uint2 v[2][kDim / 64]; /* four dimensions each */
+    uint2 v[2][kValues / 64]; /* four dimensions each */
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
-      for (int i = 0; i < kDim / 64; i++)
+      for (int i = 0; i < kValues / 64; i++)
         v[h][i] = make_uint2(pack_half2(o[4 * i][2 * h + c] * over, o[4 * i + 1][2 * h + c] * over),
                              pack_half2(o[4 * i + 2][2 * h + c] * over, o[4 * i + 3][2 * h + c] * over));
-    uint4 *at = (uint4 *)(to.values + query * kDim + kDim / 8 * g);
+    uint4 *at = (uint4 *)(to.values + query * kDim + kValues / 8 * g);
     if constexpr (kDim == 64)
       at[0] = make_uint4(v[0][0].x, v[0][0].y, v[1][0].x, v[1][0].y);
     else
@@ -299,6 +303,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
         store_values_q8(to, state * queries + head, c, over, g);
       else
         store_values(to, state * queries + head, c, over, g);
+      if (kDim > 128 && !to.weights) continue; /* the other warp of the same scores stores them */
       if (g == 0) to.weights[state * queries + head] = make_float2(maximum[c], total);
     }
   }

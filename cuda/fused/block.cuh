@@ -47,6 +47,7 @@ struct Args {
   StepDebug debug;
   StepTaps taps;
   StepPeers peers; /* one token, of several GPUs */
+  StepMixers mixers;
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few_tokens.cu for up to 2, 4 or 8
@@ -122,6 +123,17 @@ struct Vars {
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
 };
+/* A hybrid's variables. */
+struct MixVars {
+  alignas(16) Share of_delta[2];     /* of qkv and o in layers of the delta rule */
+  uint64_t mine;                     /* bit l: the cluster has heads of layer l */
+  StepMix mixes[2];                  /* of layers of attention, of the delta rule */
+  int first_stage[MATRICES + 2];     /* of a share_at() in the table of stages */
+  RingRun states_run;                /* stages of this block's states */
+  float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */
+  float decay[STEP_DELTA_HEADS], beta[STEP_DELTA_HEADS];
+};
+static_assert(sizeof(MixVars) <= STEP_MIX_BYTES, "the plan has room for them");
 static_assert(sizeof(Vars) <= STEP_VARS_BYTES && sizeof(Args) % 4 == 0, "the plan has room for them");
 
 /* Reports where a thread waits, and ends the kernel. */
@@ -154,6 +166,7 @@ struct Form {
   static constexpr bool kQ8 = kInQ8;
   static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
   static constexpr bool kTaps = kWithTaps;       /* copies the residual stream after some layers */
+  static constexpr bool kHybrid = kHeadDim == STEP_WIDE_HEAD; /* StepShape: a hybrid */
 };
 
 /* The part of the context that both kernels share. */
@@ -161,10 +174,11 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsDebug = kDebug;
   static constexpr bool kIsShared = TheForm::kIsShared;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
-  static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps;
+  static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
   static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
   static constexpr bool kQ8 = TheForm::kQ8;
-  static constexpr int kKeys = kQ8 ? STEP_KEYS_Q8 : STEP_KEYS; /* positions in a stage of the cache */
+  /* Positions in a stage of the cache. */
+  static constexpr int kKeys = kHybrid ? STEP_KEYS_256 : kQ8 ? STEP_KEYS_Q8 : STEP_KEYS;
   using CacheNumber = std::conditional_t<kQ8, int8_t, __half>;
   unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
   const Args &args;
@@ -182,9 +196,27 @@ template <bool kDebug, class TheForm> struct Thread {
   /* Rank of the block in its cluster, and number of the cluster. */
   __device__ __forceinline__ int rank() const { return cluster_rank(); }
   __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
-  __device__ __forceinline__ bool has_kv_head() const { return cluster() < plan.attending; }
-  /* The KV head of a cluster that attends. */
+  /* True if the cluster has heads of the current layer. */
+  __device__ __forceinline__ bool has_kv_head() const {
+    if constexpr (kHybrid)
+      return layer() < STEP_HYBRID_LAYERS && mix_vars().mine >> layer() & 1;
+    else
+      return cluster() < plan.attending;
+  }
+  /* Counts the layers before the current one where the cluster has heads. PRECOND has_kv_head(). */
+  __device__ __forceinline__ int layers_with_heads() const {
+    if constexpr (kHybrid)
+      return __popcll(mix_vars().mine & step_layers_before(layer()));
+    else
+      return layer();
+  }
+  /* A hybrid: whether the current layer is of the delta rule, and the cluster's heads of it. */
+  __device__ __forceinline__ bool is_delta() const { return step_is_delta(&plan.shape, layer()); }
+  __device__ __forceinline__ StepMix mix() const { return mix_vars().mixes[is_delta()]; }
+  __device__ __forceinline__ MixVars &mix_vars() const { return *(MixVars *)(smem + plan.off.mixers); }
+  /* The KV head of a cluster that attends: step_sharers() clusters have the same. */
   __device__ __forceinline__ int kv_head() const {
+    if constexpr (kHybrid) return mix_vars().mixes[0].first_key;
     return TheForm::kExperts ? cluster() >> plan.log_sharers : cluster();
   }
   __device__ __forceinline__ int layer() const { return progress >> 12; }
@@ -206,14 +238,34 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ Vars &vars() const { return *(Vars *)smem; }
   __device__ __forceinline__ Barriers &barriers() const { return vars().barriers; }
   __device__ __forceinline__ Share &share(int matrix) const { /* as an offset: vars().shares spills */
+    if constexpr (kHybrid)
+      if (matrix <= O && is_delta()) return mix_vars().of_delta[matrix];
     return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
+  }
+  /* Share i of all: those of matrices, then qkv and o of layers of the delta rule. */
+  static constexpr int kShares = kHybrid ? MATRICES + 2 : MATRICES;
+  __device__ __forceinline__ Share &share_at(int i) const {
+    if constexpr (kHybrid)
+      if (i >= MATRICES) return mix_vars().of_delta[i - MATRICES];
+    return ((Share *)(smem + offsetof(Vars, shares)))[i];
   }
   __device__ __forceinline__ float *exchange() const { return (float *)(smem + plan.off.exchange); }
   __device__ __forceinline__ __half *heads() const { return (__half *)(smem + plan.off.heads); }
 
   /* The row of the KV cache for a position, in the current layer and the cluster's KV head. */
   __device__ __forceinline__ size_t cache_row(int position) const {
-    return ((size_t)layer() * plan.shape.n_kv_heads + kv_head()) * args.call.n_ctx + position;
+    const int cached = kHybrid ? __popcll(~plan.shape.delta_layers & step_layers_before(layer())) : layer();
+    return ((size_t)cached * plan.shape.n_kv_heads + kv_head()) * args.call.n_ctx + position;
+  }
+
+  /* The recurrent state of the current layer: inputs of the convolution; the block's rows of a value head. */
+  __device__ __forceinline__ float *delta_inputs() const {
+    const int before = __popcll(plan.shape.delta_layers & step_layers_before(layer()));
+    return args.call.states + before * args.mixers.state_floats;
+  }
+  __device__ __forceinline__ float *delta_state(int head) const {
+    return delta_inputs() + args.mixers.input_floats +
+           ((size_t)head * STEP_PACK + rank() * STEP_DELTA_ROWS) * STEP_PACK;
   }
 
   /* Ends the kernel if the wait since `since` has lasted too long. */

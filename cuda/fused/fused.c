@@ -1,6 +1,7 @@
 /* fused.c - see fused.h. */
 #include "cuda/fused/fused.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "cuda/device.h"
@@ -9,6 +10,7 @@
 struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
+  int n_positions; /* steps at later positions are left to separate kernels */
 };
 
 static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPlan *plan, Error *err) {
@@ -73,6 +75,7 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                            .embedding_scale = (float)m->config.embedding_scale,
                            .norm_eps = (float)m->config.norm_eps,
                            .attention_scale = (float)m->config.attention_scale,
+                           .delta = &m->config.delta,
                            .renormalise = m->config.experts.renormalise,
                            .taps = taps};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
@@ -100,6 +103,8 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
   for (int i = 0; i < to.n; i++) to.layers |= UINT64_C(1) << options->taps.layers[i];
   FusedStep *f = mem_alloc(1, sizeof *f, "fused steps", err);
   if (!f) return STATUS_FAILED;
+  const bool hybrid = loaded->model->config.head_dim == STEP_WIDE_HEAD;
+  f->n_positions = hybrid && loaded->decode_step == DECODE_AUTO ? STEP_HYBRID_POSITIONS : INT_MAX;
   Status status = STATUS_OK;
   for (int i = 0; i < STEP_KERNELS && !status && options->max_chunk > 1 << i >> 1; i++) {
     StepPlan plan;
@@ -146,8 +151,8 @@ static const Step *step_for(const FusedStep *f, int n_tokens) {
   return NULL;
 }
 
-bool fused_takes(const FusedStep *f, int n_tokens) {
-  return step_for(f, n_tokens) != NULL;
+bool fused_takes(const FusedStep *f, TokenRange span) {
+  return step_for(f, span.n_tokens) != NULL && span.pos < f->n_positions;
 }
 
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {

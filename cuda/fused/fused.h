@@ -37,8 +37,9 @@ uint64_t *fused_mail(const FusedStep *fused);
 int fused_clusters(const FusedStep *fused); /* of its kernel */
 void fused_connect(FusedStep *fused, const StepPeers *peers);
 
-/* True if a kernel is open for a step of n_tokens tokens; false if `fused` is NULL. */
-bool fused_takes(const FusedStep *fused, int n_tokens);
+/* True if a kernel is open for a step of so many tokens, and with DECODE_AUTO the position is one where it is
+ * faster; false if `fused` is NULL. */
+bool fused_takes(const FusedStep *fused, TokenRange span);
 
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

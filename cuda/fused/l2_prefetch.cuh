@@ -39,7 +39,7 @@ constexpr uint32_t kStalled = 2000; /* cycles without a load after which loading
 
 /* The last warp's work: prefetches stages of weights, up to prefetch_stages after the next one to be loaded,
  * while loading has stalled. */
-template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
+template <class B> __device__ __forceinline__ void prefetch_stages(B &b) {
   const int most = b.args.prefetch_stages;
   if (most == 0) return;
   const int n_layers = b.plan.shape.n_layers;

@@ -39,7 +39,8 @@ template <class B> __device__ __forceinline__ void send_projections(B &b) {
   const Share &share = b.share(QKV);
   const int peer = b.lane() & 7;
 #pragma unroll 1
-  for (int item = b.thread() >> 3; item < 4 * p.all_packs; item += STEP_THREADS / 8) {
+  for (int item = b.thread() >> 3; item < 4 * (B::kHybrid ? share.n_rows : p.all_packs);
+       item += STEP_THREADS / 8) {
     const float4 v = four_rows(b, share, item * 4);
     const float *to = b.exchange() + (item >> 2) * STEP_PACK + b.rank() * 16 + (item & 3) * 4;
     send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers().projections, peer));
@@ -152,6 +153,7 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
 /* The new key and value as a state: the maximum is the score, the sum is 1. For one warp. */
 template <class B> __device__ __forceinline__ void attend_new(const B &b, int state) {
   constexpr int kDim = B::kDim;
+  static_assert(kDim <= 128, "hybrid/attention.cuh has its own");
   const States to = warp_states(b);
   const int n_heads = b.plan.heads_per_kv, dim = 4 * b.lane();
   const bool has = kDim == 128 || dim < kDim; /* this lane has four dimensions */
@@ -170,12 +172,16 @@ template <class B> __device__ __forceinline__ void attend_new(const B &b, int st
 /* Attends to this block's keys. Returns how many states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   using Softmax = OnlineSoftmax<B::kDim, B::kQ8>;
-  constexpr int kKeys = B::kKeys, kRow = Softmax::kRow, kStageWarps = kKeys / 16,
+  constexpr int kKeys = B::kKeys, kRow = Softmax::kRow, kHalves = B::kDim / Softmax::kValues,
+                kStageStates = kKeys / 16, kStageWarps = kStageStates * kHalves,
                 kArrivals = STEP_WARPGROUP_WARPS / kStageWarps, kLogWarps = kStageWarps == 4 ? 2 : 1;
+  static_assert(kHalves == 1 || kStageStates == 1,
+                "a set shares a stage by keys, or by dimensions of values");
   const StepPlan &p = b.plan;
   /* The warp's first key; the others of the stage are for the other warps of the set. */
   int first =
-      (b.rank() + (b.warp() >> kLogWarps) * STEP_BLOCKS) * kKeys + (b.warp() & (kStageWarps - 1)) * 16;
+      (b.rank() + (b.warp() >> kLogWarps) * STEP_BLOCKS) * kKeys + (b.warp() & (kStageStates - 1)) * 16;
+  const int half = kHalves == 1 ? 0 : b.warp() & 1;
   if (b.warp() < kStageWarps * kKeySets && (first & -kKeys) < b.vars().pos) {
     Softmax softmax;
     softmax.reset();
@@ -185,15 +191,15 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
     for (; (first & -kKeys) < b.vars().pos; first += kKeySets * STEP_BLOCKS * kKeys) {
       const int n = min(16, b.vars().pos - first);
       b.wait_for_stage(cursor);
-      const int key0 = (b.warp() & (kStageWarps - 1)) * 16;
+      const int key0 = (b.warp() & (kStageStates - 1)) * 16;
       const unsigned char *stage = b.stage(cursor), *keys = stage + key0 * kRow;
       const uint32_t empty = b.empty_at(cursor); /* it expects four arrivals */
       if (n > 0) {
         float s[4], weights[4];
         softmax.score(b.heads(), keys, Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
-        softmax.accumulate(keys + kKeys * kRow, Softmax::scales_of_values(stage, key0), weights, n,
-                           opaque(b.lane()), [&] {
+        softmax.accumulate(keys + kKeys * kRow + half * Softmax::kValues * 2,
+                           Softmax::scales_of_values(stage, key0), weights, n, opaque(b.lane()), [&] {
                              __syncwarp();
                              if (b.lane() < kArrivals) barrier_arrive(empty);
                            });
@@ -202,12 +208,19 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       }
       cursor.move(kKeySets, p.n_slots);
     }
-    softmax.store(warp_states(b), b.warp(), p.heads_per_kv, p.heads_per_kv, b.lane());
+    States to = warp_states(b);
+    if (half) to.values += Softmax::kValues, to.weights = NULL;
+    softmax.store(to, b.warp() / kHalves, p.heads_per_kv, p.heads_per_kv, b.lane());
   }
   b.advance(b.vars().keys_run);
-  const int n_states = kStageWarps * min(kKeySets, key_stages(b, b.vars().pos));
+  const int n_states = kStageStates * min(kKeySets, key_stages(b, b.vars().pos));
   if (b.rank() != kAppender) return n_states;
-  if (b.warp() == STEP_WARPS - 1) attend_new(b, n_states);
+  if (b.warp() == STEP_WARPS - 1) {
+    if constexpr (B::kHybrid)
+      attend_new_wide(b, n_states);
+    else
+      attend_new(b, n_states);
+  }
   return n_states + 1;
 }
 
@@ -229,16 +242,25 @@ template <class B> __device__ __forceinline__ void send_states(B &b, int n_state
   }
 }
 
+/* Waits for what the cluster's blocks have sent of attention, or of the delta rule. */
+template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
+  if constexpr (B::kHybrid)
+    b.wait_again(b.barriers().states, b.layers_with_heads(), b.states_bytes_from(b.layer() + 1),
+                 STEP_AT_STATES);
+  else
+    b.wait_again(b.barriers().states, b.layer(), b.states_bytes(), STEP_AT_STATES);
+}
+
 /* Waits for the states of the cluster's blocks, merges them, one warp a pack, and quantises attention's
  * output into the area of q, k and v. Lane (g, t) has outputs 16 g + 2 t, + 1, + 8 and + 9 of the pack. */
 template <class B> __device__ __forceinline__ void take_states(B &b) {
-  b.wait_again(b.barriers().states, b.layer(), b.states_bytes(), STEP_AT_STATES);
+  wait_for_states(b);
   b.mark(STEP_MARK_STATES);
   constexpr int kDim = B::kDim;
   const int pack = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
-  if (pack < b.plan.packs) {
+  if (pack < (B::kHybrid ? 2 * b.mix().n : b.plan.packs)) {
     const States from = block_states(b);
-    const int head = pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0);
+    const int head = B::kHybrid ? pack / 2 : pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0);
     const __half *values = from.values + pack * STEP_PACK + (lane >> 2) * 16 + (lane & 3) * 2;
     float2 weight[STEP_BLOCKS];
     uint32_t low[STEP_BLOCKS], high[STEP_BLOCKS];
@@ -261,6 +283,7 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
     const float over = __fdividef(1, total); /* not 0, since the new key is included */
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] *= over;
+    if constexpr (B::kHybrid) multiply_gates(b, pack, v);
     store_group<B::kParts>(v, b.value_planes() + pack * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
                            64, b.value_scales() + pack * kXScales<B::kParts>, 1, lane);
   }

@@ -32,6 +32,12 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float2 *value_scales() const {
     return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
   }
+  /* A hybrid: attention's gates; outputs of value heads, and their sums of squares. */
+  __device__ __forceinline__ float *gates() const { return (float *)(smem + plan.off.gates); }
+  __device__ __forceinline__ float *delta_outputs() const { return (float *)(smem + plan.off.delta); }
+  __device__ __forceinline__ float *delta_squares() const {
+    return delta_outputs() + STEP_DELTA_HEADS * STEP_PACK;
+  }
   /* A mixture of experts: the router's logits; the weight of each FFN block's choice; the chosen experts and
    * their logits. */
   __device__ __forceinline__ float *logits() const { return (float *)(smem + plan.off.experts); }
@@ -43,7 +49,10 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   /* The number of x that this block received before the one for a matrix of the current layer: without a
    * KV head it receives none for qkv. */
   __device__ __forceinline__ int x_before(int matrix) const {
-    return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
+    if constexpr (Base::kHybrid)
+      return layer() + this->layers_with_heads() + (matrix == GATE_UP && has_kv_head());
+    else
+      return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
   }
 
   /* Bytes of a barrier's phase: x and its sums of squares; q, k and v; states; the gated product. */
@@ -54,12 +63,32 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
   }
+  /* The same in the first layer from `layer` on where the cluster has heads. A hybrid's layers of the delta
+   * rule have projections with gates, and outputs of heads with their sums of squares. If there is no such
+   * layer, the phase must not end: some bytes that never come. */
+  __device__ __forceinline__ int projection_bytes_from(int layer) const {
+    if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
+    const bool delta = is_delta_from(layer);
+    const StepMix mix = this->mix_vars().mixes[delta];
+    return step_mix_packs(mix, delta) * STEP_PACK * 4 + (delta ? 2 * mix.n * 4 : 0);
+  }
+  __device__ __forceinline__ int states_bytes_from(int layer) const {
+    if (!is_delta_from(layer)) return states_bytes();
+    return this->mix_vars().mixes[1].n * (STEP_PACK + kDeltaSquares) * 4;
+  }
+  __device__ __forceinline__ bool is_delta_from(int layer) const {
+    const uint64_t mine = this->mix_vars().mine & ~step_layers_before(layer);
+    return (mine & (0 - mine) & plan.shape.delta_layers) != 0; /* the lowest bit */
+  }
+  /* Sums of squares of a value head's outputs: one of each warp of each block. */
+  static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
 };
 
-/* Called by one thread for each matrix, before a barrier of the block. */
-template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
+/* Called by one thread for each share_at(), before a barrier of the block. */
+template <class B> __device__ __forceinline__ void make_share(const B &b, int index) {
   const StepPlan &p = b.plan;
+  const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : index;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
   const int packs = p.packs, cluster = b.cluster(), rank = b.rank();
   const int first = step_first_ffn_block(&p.shape, cluster),
@@ -68,7 +97,17 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int ma
   const KSplit cut = full ? p.full : matrix == O ? p.o : p.down[p.most_ffn_blocks - n_ffn_blocks];
   Share s = {};
   s.all_groups = s.n_groups = p.shape.hidden / STEP_GROUP;
-  if (matrix == QKV) { /* one tile row of each pack: the queries, then key and value */
+  if (B::kHybrid && matrix <= O) {
+    const bool delta = index >= MATRICES;
+    const StepMix mix = step_mix(&p.shape, delta, cluster);
+    if (matrix == QKV) { /* a tile row of each pack (tile_of()) */
+      s.n_rows = s.split = step_mix_packs(mix, delta);
+    } else {
+      place_outputs(s, matrix, p, cluster, rank * p.slice / 16, mix.n == 0 ? 0 : p.slice / 16);
+      s.all_groups = delta ? p.shape.n_value_heads : 2 * p.shape.n_heads;
+      s.n_groups = step_mix_groups(mix, delta), s.group = delta ? mix.first : 2 * mix.first;
+    }
+  } else if (matrix == QKV) { /* one tile row of each pack: the queries, then key and value */
     const int kv_head = p.shape.n_heads + b.kv_head() + rank / kTiles * p.shape.n_kv_heads;
     s.n_rows = p.all_packs, s.split = packs;
     s.tile[0] = 8 * cluster * packs + rank, s.stride[0] = 8;
@@ -80,14 +119,28 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int ma
     place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
   }
   s.sums_stride = step_sums_stride(s.n_rows);
-  s.sums_at = full ? p.off.x : p.off.sums;
+  s.sums_at = full ? (B::kHybrid ? p.off.long_sums : p.off.x) : p.off.sums;
   s.splits = cut.splits, s.groups = cut.groups, s.span = cut.span;
   s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
   s.inverse = (65535 + cut.splits) / cut.splits;
   s.next = STEP_WARPGROUPS % cut.splits ? 0 : STEP_WARPGROUPS / cut.splits * cut.rows * 16;
   s.stages = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.splits;
   s.run = run_of(s.stages, p.n_slots);
-  b.share(matrix) = s;
+  b.share_at(index) = s;
+}
+
+/* A hybrid's cluster: what it has of each kind of layers. For one thread, before a barrier of the block. */
+template <class B> __device__ __forceinline__ void begin_mixers(const B &b) {
+  const StepShape &s = b.plan.shape;
+  MixVars &v = b.mix_vars();
+  v.mine = 0;
+  for (int delta = 0; delta < 2; delta++) {
+    const bool has_layers = !delta || s.delta_layers != 0;
+    v.mixes[delta] = step_mix(&s, delta && has_layers, b.cluster());
+    if (has_layers && v.mixes[delta].n > 0)
+      v.mine |= (delta ? s.delta_layers : ~s.delta_layers) & step_layers_before(s.n_layers);
+  }
+  v.states_run = run_of(v.mixes[1].n, b.plan.n_slots);
 }
 
 __device__ __forceinline__ int first_group(const Share &share, int split) {

@@ -172,8 +172,8 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
 template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   int at = b.plan.off.tasks;
 #pragma unroll 1
-  for (int matrix = 0; matrix < MATRICES; matrix++) {
-    Share &s = b.share(matrix);
+  for (int matrix = 0; matrix < B::kShares; matrix++) {
+    Share &s = b.share_at(matrix);
     if (threadIdx.x == 0) s.tasks_at = at;
 #pragma unroll 1
     for (int i = threadIdx.x; i < s.stages * STEP_WARPGROUP_WARPS; i += STEP_ALL_THREADS) {

@@ -29,6 +29,7 @@
 #include "cuda/fused/scaffold.cuh"
 
 #if HAS_CLUSTERS
+#include "cuda/fused/hybrid/delta.cuh"
 #include "cuda/fused/l2_prefetch.cuh"
 #include "cuda/fused/one_attention.cuh"
 #include "cuda/fused/one_experts.cuh"
@@ -46,8 +47,14 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   begin_barrier(b.barriers().x, b.x_bytes());
-  begin_barrier(b.barriers().projections, b.projection_bytes());
-  begin_barrier(b.barriers().states, b.states_bytes());
+  if constexpr (B::kHybrid) {
+    begin_barrier(b.barriers().projections, b.projection_bytes_from(0));
+    begin_barrier(b.barriers().states, b.states_bytes_from(0));
+    barrier_init(&b.barriers().routed, 1);
+  } else {
+    begin_barrier(b.barriers().projections, b.projection_bytes());
+    begin_barrier(b.barriers().states, b.states_bytes());
+  }
   begin_barrier(b.barriers().gated, b.gated_bytes());
   if (B::kExperts) {
     begin_barrier(b.barriers().logits, b.plan.shape.n_experts * 4);
@@ -55,9 +62,19 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
 }
 
+/* The last warp's work. */
+template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
+  if constexpr (B::kHybrid)
+    send_gate_rows(b);
+  else
+    prefetch_stages(b);
+}
+
 /* Waits for x of a matmul, and quantises it. */
 template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   if (matrix == O) {
+    if constexpr (B::kHybrid)
+      if (b.is_delta()) return take_delta_outputs(b);
     take_states(b);
     return;
   }
@@ -67,6 +84,8 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   } else {
     b.wait_again(b.barriers().x, b.x_before(matrix), b.x_bytes(), STEP_AT_X);
     b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
+    if constexpr (B::kHybrid)
+      if (matrix == QKV && b.is_delta() && threadIdx.x == 0) barrier_arrive(&b.barriers().routed);
   }
   make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
@@ -74,7 +93,12 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
 /* Sends a matmul's outputs to the cluster, or to all clusters. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
-  case QKV: attend(b); break;
+  case QKV:
+    if constexpr (B::kHybrid)
+      b.is_delta() ? apply_delta_rule(b) : attend_wide(b);
+    else
+      attend(b);
+    break;
   case GATE_UP:
     send_gated(b);
     b.mark(STEP_MARK_GATED_SENT);
@@ -88,7 +112,7 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
-/* Each kernel takes nvcc seconds, so forms with heads of 64, a cache in 8 bits or taps have none for
+/* Each kernel takes nvcc seconds, so forms with heads of 64 or 256, a cache in 8 bits or taps have none for
  * debugging, and heads of 64 and caches in 8 bits none for several GPUs. */
 template <class TheForm> static Kernel kernel_of_form(bool debug) {
   if constexpr (TheForm::kDim == 128 && !TheForm::kQ8)
@@ -111,6 +135,16 @@ template <int kHeadDim, bool kQ8> static Kernel kernel_of_heads(const StepShape 
   }
 }
 
+/* Hybrids, with heads of 256. */
+static Kernel kernel_of_hybrids(int group, bool debug) {
+  switch (group) {
+  case STEP_FP4_GROUP: return kernel_of_form<Form<STEP_FP4_GROUP, STEP_WIDE_HEAD, false>>(debug);
+  case 32: return kernel_of_form<Form<32, STEP_WIDE_HEAD, false>>(debug);
+  case 64: return kernel_of_form<Form<64, STEP_WIDE_HEAD, false>>(debug);
+  default: return kernel_of_form<Form<128, STEP_WIDE_HEAD, false>>(debug);
+  }
+}
+
 /* Experts in groups of 32, 64 or 128, with heads of 128. */
 template <bool kQ8> static Kernel kernel_of_experts(int group, bool debug) {
   switch (group) {
@@ -127,6 +161,7 @@ template <bool kQ8> static Kernel kernel_of_cache(const StepShape &shape, bool d
 }
 
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps) {
+  if (shape.head_dim == STEP_WIDE_HEAD) return kernel_of_hybrids(shape.group, debug);
   if (taps) return kernel<one::Block<false, Form<STEP_GROUP, 128, false, false, true>>>;
   return shape.q8 ? kernel_of_cache<true>(shape, debug) : kernel_of_cache<false>(shape, debug);
 }

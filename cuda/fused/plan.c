@@ -27,7 +27,7 @@ static int state_bytes(const StepShape *s) {
 }
 static int keys_bytes(const StepShape *s) {
   const KvType kv = s->q8 ? KV_Q8 : KV_F16;
-  return step_keys(s->q8) * (int)(kv_key_bytes(kv, s->head_dim) + kv_value_bytes(kv, s->head_dim));
+  return step_keys(s) * (int)(kv_key_bytes(kv, s->head_dim) + kv_value_bytes(kv, s->head_dim));
 }
 
 static int larger(int a, int b) {
@@ -87,7 +87,7 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   plan->stage_bytes = step_stage_bytes(plan->full, parts);
   plan->lm_head_rows = larger(1, 16384 / (s->hidden * 2));
   if (plan->lm_head_rows > STEP_LM_HEAD_ROWS) plan->lm_head_rows = STEP_LM_HEAD_ROWS;
-  plan->states = STEP_KEY_SETS * (step_keys(s->q8) / 16) + 1;
+  plan->states = STEP_KEY_SETS * (step_keys(s) / 16) + 1;
 
   int slot = larger(keys_bytes(s), plan->lm_head_rows * s->hidden * 2), stages = 0;
   slot = larger(slot, larger(plan->stage_bytes, step_stage_bytes(plan->o, parts)));
@@ -99,16 +99,21 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
     sums = larger(sums, sums_bytes(down, rows));
     stages = larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));
   }
-  stages += step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows);
+  const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
+  stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
   plan->slot_bytes = align_up(slot, 128);
 
   const int long_sums = larger(sums_bytes(plan->full, plan->all_packs), sums_bytes(plan->full, 2 * most));
-  const int state = heads * state_bytes(s), states = plan->states * state, attention = STEP_BLOCKS * state;
+  const int state = heads * state_bytes(s), states = plan->states * state,
+            attention =
+                hybrid ? larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
   const int projections = plan->all_packs * STEP_PACK * 4;
   const int groups = larger(larger(s->hidden / STEP_GROUP, plan->packs), most);
   off->x = STEP_VARS_BYTES;
-  off->sums = off->x + align_up(larger(s->hidden * 4, larger(long_sums, states)), 16);
-  off->planes = off->attention = off->sums + align_up(sums, 16);
+  off->long_sums = hybrid ? off->x + align_up(larger(s->hidden * 4, states), 16) : off->x;
+  off->sums = hybrid ? off->long_sums + align_up(long_sums, 16)
+                     : off->x + align_up(larger(s->hidden * 4, larger(long_sums, states)), 16);
+  off->planes = off->attention = off->delta = off->sums + align_up(sums, 16);
   off->scales = off->planes + groups * PLANES;
   off->exchange = align_up(
       larger(off->scales + groups * step_x_scales(parts) * X_SCALES, off->attention + attention), 16);
@@ -118,6 +123,11 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   off->stage_table = align_up(off->residual + plan->slice * 4, 16);
   off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES;
   off->total = align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
+  if (hybrid) {
+    off->mixers = off->total;
+    off->gates = off->mixers + STEP_MIX_BYTES;
+    off->total = off->gates + plan->heads_per_kv * s->head_dim * 4;
+  }
   if (s->n_experts == 0) return;
   off->tasks += stages * STEP_ENTRY_BYTES; /* stages have copies from two experts */
   off->places = off->total + stages * STEP_ENTRY_BYTES;
@@ -193,14 +203,20 @@ static const char *const step_of[] = {
 
 static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / STEP_GROUP;
-  const bool experts = s->n_experts > 0;
+  const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD;
   const struct {
     bool refused;
     const char *what;
   } rules[] = {
       {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP,
        "group size"},
-      {s->head_dim != 64 && s->head_dim != 128, "size of heads"},
+      {s->head_dim != 64 && s->head_dim != 128 && !hybrid, "size of heads"},
+      {hybrid && (tokens > 1 || s->q8), tokens > 1 ? "size of heads" : "size of heads in 8 bits"},
+      {hybrid && s->n_layers > STEP_HYBRID_LAYERS, "number of layers"},
+      {hybrid && s->delta_layers != 0 &&
+           (s->n_key_heads < 1 || s->n_value_heads % s->n_key_heads != 0 || s->n_value_heads % 8 != 0 ||
+            s->n_value_heads > STEP_DELTA_HEADS * s->n_clusters),
+       "number of value heads"},
       {s->n_gpus > 1 && (tokens > 1 || s->head_dim != 128 || s->n_experts > 0 || s->q8), "number of GPUs"},
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
@@ -227,13 +243,19 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
   return STATUS_OK;
 }
 
-/* With experts, which have few bytes, the other clusters wait longer for those that attend. So as many
- * clusters share a KV head as there are, if they get equal numbers of its query heads. */
-static int log_sharers(const StepShape *s, int tokens) {
-  int log = 0;
-  if (tokens > 1 || s->n_experts == 0) return 0;
-  while (s->n_kv_heads << (log + 1) <= s->n_clusters && (s->n_heads / s->n_kv_heads >> log) % 2 == 0) log++;
-  return log;
+/* The largest of all clusters. */
+static Status plan_mixers(const StepShape *s, StepPlan *plan, Error *err) {
+  plan->heads_per_kv = plan->packs = plan->all_packs = 0;
+  for (int i = 0; i < 2 * s->n_clusters; i++) {
+    const bool delta = i % 2;
+    if (delta && s->delta_layers == 0) continue;
+    const StepMix mix = step_mix(s, delta, i / 2);
+    if (!delta) plan->heads_per_kv = larger(plan->heads_per_kv, mix.n);
+    plan->packs = larger(plan->packs, step_mix_groups(mix, delta));
+    plan->all_packs = larger(plan->all_packs, step_mix_packs(mix, delta));
+  }
+  if (plan->all_packs <= STEP_WARPS && plan->heads_per_kv <= STEP_MAX_SHARED_HEADS) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not with this number of heads of a cluster");
 }
 
 size_t step_memory(const StepShape *s, int tokens) {
@@ -249,11 +271,13 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
   TRY(refuse(s, tokens, err));
   plan->shape = *s;
   plan->tokens = tokens;
-  plan->log_sharers = log_sharers(s, tokens);
-  plan->attending = s->n_kv_heads << plan->log_sharers;
+  const int sharers = step_sharers(s);
+  while (s->n_experts > 0 && 2 << plan->log_sharers <= sharers) plan->log_sharers++;
+  plan->attending = step_mix_clusters(s, false);
   plan->heads_per_kv = s->n_heads / plan->attending;
   plan->packs = step_packs(s) >> plan->log_sharers;
   plan->all_packs = plan->packs + step_kv_packs(s);
+  if (s->head_dim == STEP_WIDE_HEAD) TRY(plan_mixers(s, plan, err));
   plan->most_ffn_blocks = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
   if (tokens == 1)
     plan_one(s, plan);
@@ -279,20 +303,41 @@ static int group_of(const Linear *l) {
 
 StepShape step_shape(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
-  return (StepShape){.hidden = c->hidden,
-                     .intermediate = e->n_experts > 0 ? e->n_chosen * e->width : c->intermediate,
-                     .n_layers = c->n_layers,
-                     .n_heads = c->n_heads,
-                     .n_kv_heads = c->n_kv_heads,
-                     .vocab_size = c->vocab_size,
-                     .head_dim = c->head_dim,
-                     .n_experts = e->n_experts,
-                     .n_chosen = e->n_chosen,
-                     .n_gpus = c->split};
+  StepShape s = {.hidden = c->hidden,
+                 .intermediate = e->n_experts > 0 ? e->n_chosen * e->width : c->intermediate,
+                 .n_layers = c->n_layers,
+                 .n_heads = c->n_heads,
+                 .n_kv_heads = c->n_kv_heads,
+                 .vocab_size = c->vocab_size,
+                 .head_dim = c->head_dim,
+                 .n_experts = e->n_experts,
+                 .n_chosen = e->n_chosen,
+                 .n_gpus = c->split,
+                 .n_key_heads = c->delta.n_key_heads,
+                 .n_value_heads = c->delta.n_value_heads};
+  for (int i = 0; i < c->n_layers && i < STEP_HYBRID_LAYERS; i++)
+    if (config_layer(c, i).kind == LAYER_DELTA) s.delta_layers |= UINT64_C(1) << i;
+  return s;
 }
 
 int step_group(const Model *model) {
-  return group_of(&model->layers[0].q);
+  return group_of(&model->layers[0].o);
+}
+
+/* A dense matrix of b or a, without bias and of the type of the first layer's. */
+static bool is_gate(const Linear *l, const Linear *first) {
+  return l->kind == LINEAR_DENSE && l->dtype == first->dtype && !l->bias.data &&
+         (l->dtype == DTYPE_F16 || l->dtype == DTYPE_BF16);
+}
+
+static const char *unsupported_delta(const Model *model, int layer) {
+  const DeltaLayer *l = &model->layers[layer].delta;
+  int first = 0;
+  while (config_layer(&model->config, first).kind != LAYER_DELTA) first++;
+  const Linear *gate = &model->layers[first].delta.b;
+  if (!is_gate(&l->b, gate) || !is_gate(&l->a, gate))
+    return "gates of the delta rule that are not fp16 or bf16";
+  return l->qkv.bias.data || l->z.bias.data ? "a bias of the delta rule" : NULL;
 }
 
 static const char *unsupported_layer(const Model *model, int layer) {
@@ -305,22 +350,23 @@ static const char *unsupported_layer(const Model *model, int layer) {
       (router != model->layers[0].moe.router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16)))
     return "a router that is not fp16 or bf16";
   const Expert *expert = experts ? &l->moe.experts[0] : NULL; /* a GPU's are alike (supported.c) */
-  const Linear *matrices[] = {&l->q,
-                              &l->k,
-                              &l->v,
-                              &l->o,
-                              expert ? &expert->gate : &l->gate,
-                              expert ? &expert->up : &l->up,
+  const LayerConfig own = config_layer(c, layer);
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
+  const Linear *matrices[] = {delta ? &l->delta.qkv : &l->q,     delta ? &l->delta.z : &l->k,
+                              delta ? &l->delta.z : &l->v,       &l->o,
+                              expert ? &expert->gate : &l->gate, expert ? &expert->up : &l->up,
                               expert ? &expert->down : &l->down};
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
     const int group = group_of(matrices[i]);
     if (!group) return "layers that are not FP4 or 4 bits in groups of 32, 64 or 128";
     if (group != step_group(model)) return "layers with groups of different sizes";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
+    if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
   }
-  if (config_layer(c, layer).kind != LAYER_ATTENTION) return "layers without attention";
-  if (config_layer(c, layer).window != 0) return "sliding windows";
-  return config_layer(c, layer).rope == ROPE_GLOBAL ? NULL : "layers with another rope";
+  if (delta) return unsupported_delta(model, layer);
+  if (own.kind != LAYER_ATTENTION) return "layers without attention";
+  if (own.window != 0) return "sliding windows";
+  return own.rope == ROPE_GLOBAL ? NULL : "layers with another rope";
 }
 
 static const char *unsupported_config(const ModelConfig *c) {
@@ -329,11 +375,18 @@ static const char *unsupported_config(const ModelConfig *c) {
       (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 || e->sum_plus != 0 ||
        e->router_bias || e->choice_bias || e->biases || e->own_norms || e->shared_width > 0))
     return "experts of this kind";
-  if (c->head_dim != 64 && c->head_dim != 128) return "heads of another size than 64 or 128";
-  if (c->rope.rotary_dim != c->head_dim) return "a rope over a part of the head";
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
+  if (c->head_dim != 64 && c->head_dim != 128 && !hybrid) return "heads of another size than 64, 128 or 256";
+  if (c->rope.rotary_dim != (hybrid ? STEP_ROTARY_DIM : c->head_dim))
+    return hybrid ? "a rope over a part of the head that is not 64" : "a rope over a part of the head";
   if (c->norms != NORM_BEFORE) return "norms of what is added";
   if (c->qk_norm == QK_NORM_WHOLE) return "a norm over all heads";
-  if (c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
+  if (hybrid && (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS))
+    return "heads of 256 without gates and norms";
+  if (!hybrid && c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
+  if (c->delta.n_key_heads > 0 && (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK ||
+                                   c->delta.conv != STEP_DELTA_TAPS || c->delta.interleaved))
+    return "a delta rule of these sizes";
   if (c->qk_norm_after_rope) return "norms after the rope";
   if (c->rope.neighbours) return "rotary pairs of neighbours";
   if (c->attn_sinks) return "attention sinks";

@@ -39,6 +39,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 #include "model/model.h"
@@ -66,6 +67,7 @@ enum {
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_KEYS_Q8 = 64,         /* of one in 8 bits, which makes as many bytes */
+  STEP_KEYS_256 = 16,        /* of one with heads of 256, in halves */
   STEP_MAX_HIDDEN = 6144,
   STEP_MAX_EXPERTS = 128, /* four threads compare each with the others */
   STEP_MAX_CHOSEN = 16,
@@ -107,13 +109,17 @@ typedef struct {
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
   int group;               /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
-  int head_dim;            /* 64 or 128 */
+  int head_dim;            /* 64 or 128; 256: a hybrid, below */
   int n_clusters;          /* clusters of 8 blocks that are to run at once */
   size_t shared_bytes;     /* the most that one block may have */
   int max_slots;           /* at most so many slots in the ring; 0: as many as fit */
   int n_experts, n_chosen; /* 0: dense; else `intermediate` is that of all chosen experts together */
   int n_gpus;              /* > 1: they share each layer, and these are the sizes of one's part */
   bool q8;                 /* the KV cache is KV_Q8; else fp16 */
+  /* A hybrid: layers of attention with heads of 256, whose outputs have gates, and layers of the gated delta
+   * rule with heads of 128: bit l of delta_layers is layer l. */
+  int n_key_heads, n_value_heads;
+  uint64_t delta_layers;
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_token.cu and few_tokens.cu say which areas overlap. Each
@@ -136,6 +142,10 @@ typedef struct {
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
   int experts;   /* float logits [n_experts], weights [most_ffn_blocks]; int ids, float logits [n_chosen] */
   int places;    /* table of the stages of chosen experts (stages.cuh) */
+  int mixers;    /* a hybrid: MixVars (one_block.cuh) */
+  int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
+  int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
+  int long_sums; /* float: partial sums of qkv, gate and up; where x is, but in a hybrid elsewhere */
 
   /* several tokens */
   int squares;  /* float [tokens][groups of hidden]: sums of squares of the residual stream */
@@ -154,8 +164,9 @@ typedef struct {
 typedef struct {
   StepShape shape;
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
-  int heads_per_kv; /* query heads of a cluster that attends */
-  int packs;        /* of a cluster's queries; its qkv has all_packs with key and value */
+  int heads_per_kv; /* query heads of a cluster that attends; in a hybrid at most */
+  int packs; /* of a cluster's queries; its qkv has all_packs with key and value. A hybrid: groups of o,
+                     * and packs of projections, at most */
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
@@ -170,8 +181,8 @@ typedef struct {
 
   /* one token */
   int slice;       /* columns of hidden that a block owns: hidden / 8 */
-  int attending;   /* clusters that attend: n_kv_heads << log_sharers */
-  int log_sharers; /* 2^this clusters share a KV head and divide its query heads; each makes key and value */
+  int attending;   /* clusters that attend */
+  int log_sharers; /* experts: step_sharers() is 2^this */
   KSplit full, o;
   KSplit down[2]; /* in a cluster with most_ffn_blocks, and in one with one less */
 
@@ -186,6 +197,94 @@ typedef struct {
 #else
 #define STEP_BOTH
 #endif
+
+/* --- hybrids */
+
+enum {
+  STEP_WIDE_HEAD = 256,                      /* head_dim of a hybrid: two packs */
+  STEP_ROTARY_DIM = 64,                      /* of a hybrid's heads: the dimensions that rope rotates */
+  STEP_DELTA_TAPS = 4,                       /* of the convolution */
+  STEP_DELTA_HEADS = 4,                      /* value heads of a cluster, at most: one for each warpgroup */
+  STEP_DELTA_ROWS = STEP_PACK / STEP_BLOCKS, /* values of a head: a block has their state */
+  STEP_DELTA_ROW_BYTES = STEP_PACK * 4,      /* the state of a value: a number for each key */
+  STEP_HYBRID_LAYERS = 64,
+  STEP_HYBRID_POSITIONS = 40960, /* longer contexts: separate kernels, which read keys and values once */
+  STEP_MIX_BYTES = 448,          /* MixVars (block.cuh) */
+};
+
+/* A cluster's part of a hybrid's layers of a kind: n query heads of one KV head, or n value heads and the
+ * n_keys key heads that they use. n 0: the cluster waits for the others. */
+typedef struct {
+  int first, n, first_key, n_keys;
+} StepMix;
+
+/* The number of clusters that share a KV head: they divide its query heads, and each makes its key and value.
+ * Clusters without a head wait for the others: long with experts, which have few bytes, and in hybrids with
+ * their few KV heads. With experts every cluster that attends gets as many heads. */
+STEP_BOTH static inline int step_sharers(const StepShape *s) {
+  int n = 1;
+  if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
+  if (s->n_experts == 0) return 1;
+  while (2 * n * s->n_kv_heads <= s->n_clusters && s->n_heads / s->n_kv_heads % (2 * n) == 0) n *= 2;
+  return n;
+}
+
+/* Layers of attention: step_sharers() clusters share a KV head, and each of them computes the same key
+ * and value. Layers of the delta rule: value heads are divided among all clusters, and those that share a key
+ * head compute its q and k each for itself. So that no numbers pass between clusters before o. */
+STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int cluster) {
+  StepMix m = {0, 0, 0, 0};
+  if (delta) {
+    const int n = s->n_value_heads, c = s->n_clusters, each = n / s->n_key_heads;
+    const int fewer = c - n % c; /* the first clusters, so that fewer share a key head */
+    m.first = cluster * (n / c) + (cluster > fewer ? cluster - fewer : 0);
+    m.n = n / c + (cluster >= fewer);
+    m.first_key = m.first / each;
+    m.n_keys = m.n == 0 ? 0 : (m.first + m.n - 1) / each + 1 - m.first_key;
+    return m;
+  }
+  const int heads = s->n_heads / s->n_kv_heads, clusters = step_sharers(s), number = cluster % clusters;
+  if (cluster / clusters >= s->n_kv_heads) return m;
+  m.first_key = cluster / clusters, m.n_keys = 1;
+  m.first = m.first_key * heads + number * heads / clusters;
+  m.n = m.first_key * heads + (number + 1) * heads / clusters - m.first;
+  return m;
+}
+
+/* Packs of the cluster in the matrix of projections (q with gates, k, v, or q, k, v, z), and groups of inputs
+ * of o, which begin at that of head `first`. */
+STEP_BOTH static inline int step_mix_packs(StepMix m, bool delta) {
+  return m.n == 0 ? 0 : delta ? 2 * m.n_keys + 2 * m.n : 4 * m.n + 4;
+}
+STEP_BOTH static inline int step_mix_groups(StepMix m, bool delta) {
+  return delta ? m.n : 2 * m.n;
+}
+
+/* The number in the matrix of the cluster's pack i. */
+STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool delta, int i) {
+  if (!delta)
+    return i < 4 * m.n
+               ? 4 * m.first + i
+               : 4 * s->n_heads + 2 * m.first_key + (i - 4 * m.n) % 2 + (i - 4 * m.n) / 2 * 2 * s->n_kv_heads;
+  if (i < 2 * m.n_keys) return m.first_key + i % m.n_keys + i / m.n_keys * s->n_key_heads;
+  i -= 2 * m.n_keys;
+  return 2 * s->n_key_heads + m.first + i % m.n + i / m.n * s->n_value_heads;
+}
+
+/* How many clusters add to the sum of o in such a layer. */
+STEP_BOTH static inline int step_mix_clusters(const StepShape *s, bool delta) {
+  if (delta) return s->n_value_heads < s->n_clusters ? s->n_value_heads : s->n_clusters;
+  const int heads = s->n_heads / s->n_kv_heads, clusters = step_sharers(s);
+  return s->n_kv_heads * (heads < clusters ? heads : clusters);
+}
+
+STEP_BOTH static inline bool step_is_delta(const StepShape *s, int layer) {
+  return layer < STEP_HYBRID_LAYERS && s->delta_layers >> layer & 1;
+}
+/* The bits of the layers before one. */
+STEP_BOTH static inline uint64_t step_layers_before(int layer) {
+  return layer < STEP_HYBRID_LAYERS ? (UINT64_C(1) << layer) - 1 : ~UINT64_C(0);
+}
 
 /* FFN blocks of an expert. The chosen experts follow one another: block b is of choice b / these. */
 STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
@@ -203,8 +302,8 @@ STEP_BOTH static inline int step_x_scales(int parts) {
 }
 
 /* Positions in a stage of the KV cache. */
-STEP_BOTH static inline int step_keys(bool q8) {
-  return q8 ? STEP_KEYS_Q8 : STEP_KEYS;
+STEP_BOTH static inline int step_keys(const StepShape *s) {
+  return s->head_dim == STEP_WIDE_HEAD ? STEP_KEYS_256 : s->q8 ? STEP_KEYS_Q8 : STEP_KEYS;
 }
 
 /* Packs of a cluster's queries, and of its key and value. */
@@ -263,8 +362,8 @@ size_t step_memory(const StepShape *shape, int tokens);
 Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);
 
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
- * attention and the FFN only, 4 bits in groups of 32, 64 or 128 or FP4, head_dim 64 or 128, an fp16 lm_head,
- * no caps and no windows. */
+ * attention and the FFN only, 4 bits in groups of 32, 64 or 128 or FP4, head_dim 64 or 128 (hybrids: 256), an
+ * fp16 lm_head, no caps and no windows. */
 Status step_supports(const Model *model, Error *err);
 
 /* The part of a shape that a config alone determines, and the group of a model's shape. */

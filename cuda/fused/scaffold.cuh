@@ -22,15 +22,18 @@ __device__ __forceinline__ void begin_barrier(uint64_t &barrier, int bytes) {
 template <class B> __device__ __forceinline__ void begin(B &b) {
   const StepCall &c = b.args.call;
   Vars &vars = b.vars();
-  if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
+  if (threadIdx.x < B::kShares) make_share(b, threadIdx.x);
+  if constexpr (B::kHybrid)
+    if (threadIdx.x == 32) begin_mixers(b);
   if (threadIdx.x == MATRICES) {
     vars.pos = *c.pos, vars.loaded = 0;
     vars.keys_run = run_of(key_stages(b, vars.pos), b.plan.n_slots);
   }
   for (int i = threadIdx.x; i < b.plan.columns * 8 * B::kDim; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */
-  if (threadIdx.x < B::kDim / 2)
-    b.rope()[threadIdx.x] = ((const float2 *)c.rope_table)[b.rope_token() * (B::kDim / 2) + threadIdx.x];
+  constexpr int kPairs = B::kHybrid ? STEP_ROTARY_DIM / 2 : B::kDim / 2;
+  if (threadIdx.x < kPairs)
+    b.rope()[threadIdx.x] = ((const float2 *)c.rope_table)[b.rope_token() * kPairs + threadIdx.x];
   __syncthreads();
   make_tables(b);
   if (threadIdx.x == 0) {

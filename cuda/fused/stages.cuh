@@ -36,6 +36,19 @@ __device__ __forceinline__ int tile_row(const Share &share, int i) {
   return share.tile[second] + (i >> share.log_run) * share.stride[second] + (i & ((1 << share.log_run) - 1));
 }
 
+/* The same of share_at(index). A hybrid's block has in qkv the tile row of its rank in each of the cluster's
+ * packs. */
+template <class B> __device__ __forceinline__ int tile_of(const B &b, int index, const Share &share, int i) {
+  if constexpr (B::kHybrid) {
+    const bool delta = index >= MATRICES;
+    if (index == QKV || index == MATRICES + QKV) {
+      const StepMix mix = step_mix(&b.plan.shape, delta, b.cluster());
+      return mix.n == 0 ? 0 : 8 * step_mix_pack(&b.plan.shape, mix, delta, i) + b.rank();
+    }
+  }
+  return tile_row(share, i);
+}
+
 /* The part of a stage of chosen experts that an entry copies, as it is in expert 0. */
 template <class B>
 __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const Share &share,
@@ -78,14 +91,19 @@ template <class B> __device__ __forceinline__ void make_stages(const B &b) {
   uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table);
   uint2 *place = (uint2 *)(b.smem + b.plan.off.places);
 #pragma unroll 1
-  for (int matrix = 0; matrix < MATRICES; matrix++) {
-    const Share &share = b.share(matrix);
+  for (int matrix = 0, all = 0; matrix < B::kShares; matrix++) {
+    const Share &share = b.share_at(matrix);
+    if constexpr (B::kHybrid) {
+      if (threadIdx.x == 0) b.mix_vars().first_stage[matrix] = all;
+      all += share.stages;
+    }
     const bool of_experts = B::kExperts && matrix >= GATE_UP;
 #pragma unroll 1
     for (int i = threadIdx.x; i < share.stages * kCopies; i += STEP_ALL_THREADS) {
       const StageTiles stage = stage_of(b, share, i / kCopies);
       const int row = i % kStageRows, part = i % kCopies / kStageRows;
-      const uint32_t index = tile_row(share, stage.row + row) * share.all_groups + share.group + stage.group;
+      const uint32_t index =
+          tile_of(b, matrix, share, stage.row + row) * share.all_groups + share.group + stage.group;
       if (of_experts)
         place[i] = place_in_expert(b, matrix, share, stage, row, part);
       else

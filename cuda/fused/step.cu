@@ -1,8 +1,10 @@
 /* step.cu - host side of the fused kernels: their device memory and their launches. */
 #include "cuda/fused/step.h"
 
+#include <math.h>
 #include <stdlib.h>
 
+#include "cuda/delta/delta.h"
 #include "cuda/fused/block.cuh"
 #include "cuda/ptx/launch.cuh"
 
@@ -83,10 +85,19 @@ static size_t vectors_bytes(const StepShape &s) {
   return align_up((size_t)(s.n_layers + 1) * (size_t)vectors_stride(s) * sizeof(float));
 }
 
+static size_t deltas_bytes(const StepShape &s) {
+  return s.delta_layers == 0 ? 0 : align_up((size_t)s.n_layers * sizeof(StepDelta));
+}
+
+/* b and a are a matrix of their own, before the others (weights.c). */
+static const DeviceLinear *projections_of(const DeviceLayer *l) {
+  return &l->qkv.parts[l->delta.conv ? 1 : 0];
+}
+
 static Layer layer_of(const DeviceLayer *from) {
   const DeviceExperts &e = from->experts;
   const bool experts = e.down.n_out > 0;
-  const DeviceLinear *matrices[] = {&from->qkv.parts[0], &from->o,
+  const DeviceLinear *matrices[] = {projections_of(from), &from->o,
                                     experts ? &e.gate_up : &from->gate_up.parts[0],
                                     experts ? &e.down : &from->down};
   Layer l = {};
@@ -129,8 +140,25 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
   return cuda_status(failed, "cannot copy the layers' norms", err);
 }
 
+/* Waits for the stream. */
+static Status copy_deltas(const DeviceLayer *from, const StepShape &s, void *to, cudaStream_t stream,
+                          Error *err) {
+  if (s.delta_layers == 0) return STATUS_OK;
+  StepDelta *all = (StepDelta *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
+  if (!all) return STATUS_FAILED;
+  for (int i = 0; i < s.n_layers; i++) {
+    const DeviceDelta &d = from[i].delta;
+    all[i] = {d.conv, d.a_log, d.dt_bias, d.norm, from[i].qkv.parts[0].dense};
+  }
+  cudaError_t failed =
+      cudaMemcpyAsync(to, all, (size_t)s.n_layers * sizeof *all, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  free(all);
+  return cuda_status(failed, "cannot copy the layers' places", err);
+}
+
 size_t step_bytes(const StepShape *s, int tokens) {
-  return layers_bytes(*s) + vectors_bytes(*s) + align_up(step_memory(s, tokens));
+  return layers_bytes(*s) + vectors_bytes(*s) + deltas_bytes(*s) + align_up(step_memory(s, tokens));
 }
 
 /* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
@@ -138,8 +166,9 @@ size_t step_bytes(const StepShape *s, int tokens) {
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
-  if (plan.shape.n_experts > 0) *prefetch_stages = 0; /* their places are known too late */
-  if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 ||
+  if (plan.shape.n_experts > 0) *prefetch_stages = 0;              /* their places are known too late */
+  if (plan.shape.head_dim == STEP_WIDE_HEAD) *prefetch_stages = 0; /* the last warp does something else */
+  if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 || plan.shape.head_dim == STEP_WIDE_HEAD ||
       2 * plan.shape.n_kv_heads >= plan.shape.n_clusters)
     return STATUS_OK;
   TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
@@ -147,6 +176,20 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
   const int stages = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / plan.stage_bytes;
   *prefetch_stages = stages < STEP_PREFETCH_STAGES ? stages : (int)STEP_PREFETCH_STAGES;
   return STATUS_OK;
+}
+
+/* Sets what layers of the delta rule need. PRECOND copy_deltas(). */
+static void set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, const void *deltas) {
+  int first = 0;
+  if (s.delta_layers == 0) return;
+  while (!step_is_delta(&s, first)) first++;
+  const DeviceLinear &gates = m->layers[first].qkv.parts[0];
+  mixers->layers = (const StepDelta *)deltas;
+  mixers->gates_stride = (int)gates.stride;
+  mixers->gates_bf16 = gates.type == WEIGHT_BF16;
+  mixers->state_floats = delta_state_floats(m->delta);
+  mixers->input_floats = delta_input_floats(m->delta);
+  mixers->q_scale = (float)(1 / sqrt((double)m->delta->key_dim));
 }
 
 /* Sets the arguments that come from the model. */
@@ -195,7 +238,9 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   a->layers = (const Layer *)memory;
   a->vectors = vectors;
   a->vectors_stride = vectors_stride(s);
-  a->totals = (uint64_t *)((char *)vectors + vectors_bytes(s));
+  TRY(copy_deltas(m->layers, s, (char *)vectors + vectors_bytes(s), stream, err));
+  set_mixers(&a->mixers, m, s, (char *)vectors + vectors_bytes(s));
+  a->totals = (uint64_t *)((char *)vectors + vectors_bytes(s) + deltas_bytes(s));
   a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * values;
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);

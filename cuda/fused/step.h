@@ -38,7 +38,9 @@ typedef struct {
   Dtype embedding_type; /* F32, F16 or BF16 */
   float embedding_scale, norm_eps, attention_scale;
   bool renormalise; /* ExpertConfig */
-  StepTaps taps;    /* n > 0 only if step_keeps_taps() */
+  const DeltaConfig
+      *delta;    /* a hybrid's; b and a of its layers have the same type, fp16 or bf16, and stride */
+  StepTaps taps; /* n > 0 only if step_keeps_taps() */
 } StepModel;
 
 /* Input and output of a step: pointers to device memory, and counts. */
@@ -52,6 +54,8 @@ typedef struct {
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
   /* With int8 fp16 [n_layers][n_kv_heads][n_ctx], of keys each kv_key_scales() of them; n_ctx % 64 is 0. */
   void *k_scales, *v_scales;
+  float
+      *states; /* a hybrid: recurrent states of the layers of the delta rule, one after the other (delta.h) */
 } StepCall;
 
 /* Clock marks within a layer, for profiling: each says what has just finished. */
@@ -118,6 +122,22 @@ typedef struct {
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
   uint64_t patience;         /* nanoseconds that a GPU waits for another */
 } StepPeers;
+
+/* The vectors of a hybrid's layer of the delta rule, and its dense rows (delta.h). */
+typedef struct {
+  const float *conv, *a_log, *dt_bias, *norm;
+  const void *gates; /* rows of b, then of a */
+} StepDelta;
+
+/* A hybrid's layers of the delta rule. */
+typedef struct {
+  const StepDelta *layers; /* device: [n_layers]; only those of layers of the delta rule count */
+  int gates_stride;        /* of all layers */
+  bool gates_bf16;         /* else fp16 */
+  size_t state_floats;     /* of a layer: first input_floats */
+  size_t input_floats;
+  float q_scale;
+} StepMixers;
 
 typedef struct Step Step;
 

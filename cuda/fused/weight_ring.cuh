@@ -109,6 +109,18 @@ template <class B, int kKind> struct Copier {
     }
   }
 
+  /* Loads this block's rows of the states of the cluster's value heads. */
+  __device__ __forceinline__ void states() {
+    const StepMix mix = b.mix();
+    const float *from = b.delta_state(mix.first);
+#pragma unroll 1
+    for (int i = 0; i < mix.n; i++) {
+      constexpr int kBytes = STEP_DELTA_ROWS * STEP_DELTA_ROW_BYTES;
+      stage(0, from + (size_t)i * STEP_PACK * STEP_PACK, kBytes, kKind == TILES && b.lane() == 0,
+            kKind == TILES ? kBytes : 0);
+    }
+  }
+
   /* Loads the scales of this block's keys and values: those of keys by lane 0, of values by lane 1. Eight at
    * a time, as copies are of 16 bytes: the last ones may be of positions that are not written yet. */
   __device__ __forceinline__ void scales_of_keys(int pos) {
@@ -126,6 +138,23 @@ template <class B, int kKind> struct Copier {
     }
   }
 };
+
+/* Loads what a layer reads before o, beside weights: keys and values, or in a hybrid's layers of the delta
+ * rule the block's rows of the recurrent state of each value head, a stage each. */
+template <class B, int kKind>
+__device__ __forceinline__ void load_history(Copier<B, kKind> &loader, int pos) {
+  B &b = loader.b;
+  if constexpr (B::kQ8 && kKind == ZEROS) {
+    loader.scales_of_keys(pos);
+  } else if constexpr (B::kHybrid) {
+    if (b.is_delta())
+      loader.states();
+    else
+      loader.keys(pos);
+  } else {
+    loader.keys(pos);
+  }
+}
 
 /* All work of a loading warp: the layers, then lm_head. */
 template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
@@ -146,12 +175,10 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
       const int n = b.share(matrix).stages;
       if (B::kExperts && matrix == GATE_UP) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
       if (matrix >= GATE_UP || b.has_kv_head()) {
-        if (matrix == O) {
-          if constexpr (B::kQ8 && kKind == ZEROS)
-            loader.scales_of_keys(pos);
-          else
-            loader.keys(pos);
-        }
+        if (matrix == O) load_history(loader, pos);
+        if constexpr (B::kHybrid)
+          at = stage_entry(
+              b, b.mix_vars().first_stage[matrix <= O && b.is_delta() ? MATRICES + matrix : matrix]);
         loader.weights(at, n, b.share(matrix),
                        (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
       }
