@@ -42,7 +42,7 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
   if constexpr (B::kHybrid) {
     const bool delta = index >= MATRICES;
     if (index == QKV || index == MATRICES + QKV) {
-      const StepMix mix = step_mix(&b.plan.shape, delta, b.cluster());
+      const StepMix mix = b.mix_vars().mixes[delta];
       return mix.n == 0 ? 0 : 8 * step_mix_pack(&b.plan.shape, mix, delta, i) + b.rank();
     }
   }
