@@ -233,9 +233,12 @@ def comments_of(name):
 
 def python_comments_of(name):
     """(line, text) of each comment and of each string in three quotation marks."""
-    for token in tokenize.generate_tokens(io.StringIO(TEXTS[name]).readline):
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
-            yield token.start[0], token.string.strip('#" ')
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(TEXTS[name]).readline):
+            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+                yield token.start[0], token.string.strip('#" ')
+    except (tokenize.TokenError, SyntaxError):
+        return  # check_python() reports it
 
 
 def check_comments():

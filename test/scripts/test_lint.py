@@ -22,6 +22,7 @@ OFFENCES = {
     "src/base/unfinished.c": ("/* TO" + "DO: all of it */\n", "unfinished work"),
     "scripts/path.sh": ("cat /wor" + "k/file\n", "a path of one machine"),
     "scripts/broken.py": ("def f(:\n", "broken.py:1"),
+    "scripts/unclear.py": ("# what somebo" + "dy asked for\n", "name who it is"),
 }
 FINE = {
     "src/cpu/cpu.c": '#include "engine/backend.h"\n#include <stdio.h>\n',
