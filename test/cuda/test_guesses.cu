@@ -240,7 +240,7 @@ static void run_trained(const std::string &name, bool few) {
   const std::string target = name == "qwen3_5-mtp"        ? drafter
                              : name == "gemma4-assistant" ? "test/data/miniatures/gemma4-bf16"
                                                           : "test/data/drafters/target";
-  run(target.c_str(), few ? 1 : 50, few ? 4 : MOST_ANSWER, drafter.c_str());
+  run(target.c_str(), few ? 1 : 50, few ? 8 : MOST_ANSWER, drafter.c_str());
 }
 
 int main(int argc, char **argv) {

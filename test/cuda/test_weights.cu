@@ -213,15 +213,27 @@ static void expect_norm(const float *got, const Vector &from, bool plus_one, con
   expect(got && to_host<float>(got, want.size()) == want, what, "a norm");
 }
 
+static void expect_expert(const DeviceExperts &got, int e, const Linear *gate, const Linear *up,
+                          const Linear *down_from, cudaStream_t stream) {
+  const DeviceLinear gate_up = linear_expert(&got.gate_up, e), down = linear_expert(&got.down, e);
+  const Matrix8 pair(&gate_up, stream);
+  expect_linear(pair, 0, 2, gate);
+  expect_linear(pair, 1, 2, up);
+  expect_linear(Matrix8(&down, stream), 0, 1, down_from);
+}
+
 static void expect_experts(const DeviceExperts &got, const ExpertLayer &from, int n, cudaStream_t stream) {
   if (n > 0) expect_linear(Matrix8(&got.router, stream), 0, 1, &from.router);
-  for (int e = 0; e < n; e++) {
-    const DeviceLinear gate_up = linear_expert(&got.gate_up, e), down = linear_expert(&got.down, e);
-    const Matrix8 pair(&gate_up, stream);
-    expect_linear(pair, 0, 2, &from.experts[e].gate);
-    expect_linear(pair, 1, 2, &from.experts[e].up);
-    expect_linear(Matrix8(&down, stream), 0, 1, &from.experts[e].down);
-  }
+  for (int e = 0; e < n; e++)
+    expect_expert(got, e, &from.experts[e].gate, &from.experts[e].up, &from.experts[e].down, stream);
+}
+
+/* The MLP of a layer: matrices of its own, or, beside n experts like it, the one after them. */
+static void expect_mlp(const DeviceLayer *to, const ModelLayer *from, int n, bool silu, cudaStream_t stream) {
+  if (n > 0 && to->gate_up.n_parts == 0)
+    return expect_expert(to->experts, n, &from->gate, &from->up, &from->down, stream);
+  expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, stream);
+  expect_linear(Matrix8(&to->down, stream), 0, 1, &from->down);
 }
 
 static void expect_layers(const BackendModel &loaded) {
@@ -244,11 +256,9 @@ static void expect_layers(const BackendModel &loaded) {
     expect_norm(to->conv.bias, from->conv.bias, false, "conv.conv.bias");
     expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
     expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
-    expect_experts(to->experts, from->moe, config_layer(&model->config, i).n_experts, loaded.stream);
-    if (from->gate.n_out > 0) {
-      expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, loaded.stream);
-      expect_linear(Matrix8(&to->down, loaded.stream), 0, 1, &from->down);
-    }
+    const int n_experts = config_layer(&model->config, i).n_experts;
+    expect_experts(to->experts, from->moe, n_experts, loaded.stream);
+    if (from->gate.n_out > 0) expect_mlp(to, from, n_experts, silu, loaded.stream);
     expect_norm(to->sinks, from->sinks, false, "sinks");
     expect_norm(to->scalar, from->scalar, false, "layer_scalar");
     expect_norm(to->input_norm, from->input_norm, one, "input_norm");
