@@ -290,14 +290,8 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
   b.mark(STEP_MARK_MERGED);
 }
 
-/* From the partial sums of qkv to the states of this block's keys, on their way to the cluster. */
-template <class B> __device__ __forceinline__ void attend(B &b) {
-  send_projections(b);
-  const HeadFactors factors = head_factors(b);
-  b.mark(STEP_MARK_QKV_SENT);
-  b.wait_again(b.barriers().projections, b.layer(), b.projection_bytes(), STEP_AT_PROJECTIONS);
-  b.mark(STEP_MARK_PROJECTIONS);
-  make_head(b, factors);
+/* From the heads in shared memory to the states of this block's keys, on their way to the cluster. */
+template <class B> __device__ __forceinline__ void attend_with_heads(B &b) {
   b.sync();
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend_keys(b);
@@ -306,6 +300,17 @@ template <class B> __device__ __forceinline__ void attend(B &b) {
   b.mark(STEP_MARK_KEYS);
   send_states(b, n_states);
   b.mark(STEP_MARK_STATES_SENT);
+}
+
+/* From the partial sums of qkv to the states of this block's keys, on their way to the cluster. */
+template <class B> __device__ __forceinline__ void attend(B &b) {
+  send_projections(b);
+  const HeadFactors factors = head_factors(b);
+  b.mark(STEP_MARK_QKV_SENT);
+  b.wait_again(b.barriers().projections, b.layer(), b.projection_bytes(), STEP_AT_PROJECTIONS);
+  b.mark(STEP_MARK_PROJECTIONS);
+  make_head(b, factors);
+  attend_with_heads(b);
 }
 
 } // namespace step::one

@@ -292,24 +292,24 @@ static void check_many(const Model *of, int n, const Backend *backend, bool inva
   free(alone);
 }
 
+static void check_models(const Backend *backend, bool invariant) {
+  check_many(&model, MANY, backend, invariant);
+  check_many(&hybrid_model, 200, backend, invariant);
+  check_many(&long_model, 200, backend, invariant);
+}
+
 static void each_gets_what_it_gets_alone(void **state) {
   (void)state;
   const Backend gpu = like_a_gpu();
-  check_many(&model, MANY, NULL, false);
-  check_many(&hybrid_model, 200, NULL, false);
-  check_many(&long_model, 200, NULL, false);
-  check_many(&model, MANY, &gpu, false);
-  check_many(&hybrid_model, 200, &gpu, false);
-  check_many(&long_model, 200, &gpu, false);
+  check_models(NULL, false);
+  check_models(&gpu, false);
 }
 
 /* Also where rows of prompts give other numbers than those of answers: sequences share prompts alone. */
 static void each_gets_it_from_rows_of_the_same_form(void **state) {
   (void)state;
   const Backend gpu = like_a_gpu();
-  check_many(&model, MANY, &gpu, true);
-  check_many(&hybrid_model, 200, &gpu, true);
-  check_many(&long_model, 200, &gpu, true);
+  check_models(&gpu, true);
 }
 
 /* A record of 3 tokens, whose answer ends by its length, by an end token or by its sink, or whose sink may

@@ -120,14 +120,7 @@ template <class B> __device__ __forceinline__ void attend_wide(B &b) {
   const WideFactors factors = wide_factors(b);
   wait_for_projections(b);
   make_wide_heads(b, factors);
-  b.sync();
-  b.mark(STEP_MARK_HEADS);
-  const int n_states = attend_keys(b);
-  b.mark_waited(MATRICES);
-  b.sync();
-  b.mark(STEP_MARK_KEYS);
-  send_states(b, n_states);
-  b.mark(STEP_MARK_STATES_SENT);
+  attend_with_heads(b);
 }
 
 } // namespace step::one

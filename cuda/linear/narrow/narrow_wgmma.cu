@@ -74,31 +74,21 @@ __device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Bar
 
 /* State of a consumer thread. Shared memory is addressed by numbers of 32 bits, with what a lane adds to all
  * of them computed once: the compiler would do it again for each unit. */
-template <class S> struct Consumer {
+template <class S> struct Consumer : UnitCursor<S> {
   typedef typename S::W W;
-  uint32_t stage, full; /* addresses of the next unit, and of its barrier: `empty` lies S::kStages further */
-  int phase;
-  const uint32_t ring_end, weights_at;
+  using UnitCursor<S>::stage;
+  using UnitCursor<S>::full;
+  using UnitCursor<S>::phase;
+  using UnitCursor<S>::advance;
+  const uint32_t weights_at;
   const unsigned char *const groups; /* of the address 0 */
   float y[S::kSumFloats];            /* as store_fragments() takes it */
 
   __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
-      : stage(opaque((int)shared_address(stages + first_slot * S::kStageBytes))),
-        full(opaque((int)shared_address(bar.full + first_slot))), phase(0),
-        ring_end(opaque((int)shared_address(bar.empty))),
+      : UnitCursor<S>(stages, bar, first_slot),
         weights_at(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
         groups(stages + (int)opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * W::kMetaBytes -
                                           shared_address(stages)))) {}
-
-  /* Goes on to this thread's next unit. */
-  __device__ __forceinline__ void advance() {
-    stage += S::kInGroups * S::kStageBytes;
-    full += S::kInGroups * 8;
-    if (full < ring_end) return;
-    stage -= S::kStages * S::kStageBytes;
-    full -= S::kStages * 8;
-    phase ^= 1;
-  }
 
   /* Tells the loaders that this warp has read the unit with the barrier `of`. */
   __device__ __forceinline__ void release(uint32_t of) {

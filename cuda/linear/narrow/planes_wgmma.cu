@@ -78,17 +78,17 @@ __device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Bar
 
 /* State of a consumer thread. Shared memory is addressed by numbers of 32 bits, with what a lane adds to all
  * of them computed once: the compiler would do it again for each unit. */
-template <class S> struct Consumer {
-  uint32_t stage, full; /* addresses of the next unit, and of its barrier: `empty` lies S::kStages further */
-  int phase;
-  const uint32_t ring_end, weights_at, groups_at, pairs_at;
+template <class S> struct Consumer : UnitCursor<S> {
+  using UnitCursor<S>::stage;
+  using UnitCursor<S>::full;
+  using UnitCursor<S>::phase;
+  using UnitCursor<S>::advance;
+  const uint32_t weights_at, groups_at, pairs_at;
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 
   __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
-      : stage(opaque((int)shared_address(stages + first_slot * S::kStageBytes))),
-        full(opaque((int)shared_address(bar.full + first_slot))), phase(0),
-        ring_end(opaque((int)shared_address(bar.empty))),
+      : UnitCursor<S>(stages, bar, first_slot),
         weights_at(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
         groups_at(
             opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * Bits4::kMetaBytes + group_row() * 4))),
@@ -116,12 +116,7 @@ template <class S> struct Consumer {
   __device__ __forceinline__ void release() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(full + S::kStages * 8);
-    stage += S::kInGroups * S::kStageBytes;
-    full += S::kInGroups * 8;
-    if (full < ring_end) return;
-    stage -= S::kStages * S::kStageBytes;
-    full -= S::kStages * 8;
-    phase ^= 1;
+    advance();
   }
 
   /* Registers of sums that wgmma is about to write, or has written. */

@@ -120,6 +120,28 @@ struct Ring {
   }
 };
 
+/* The next unit of a consumer thread, and its barrier, as addresses in shared memory; `empty` of a barrier
+ * lies S::kStages further. */
+template <class S> struct UnitCursor {
+  uint32_t stage, full;
+  int phase;
+  const uint32_t ring_end;
+
+  __device__ __forceinline__ UnitCursor(unsigned char *stages, Barriers<S> &bar, int first_slot)
+      : stage(opaque((int)shared_address(stages + first_slot * S::kStageBytes))),
+        full(opaque((int)shared_address(bar.full + first_slot))), phase(0),
+        ring_end(opaque((int)shared_address(bar.empty))) {}
+
+  __device__ __forceinline__ void advance() {
+    stage += S::kInGroups * S::kStageBytes;
+    full += S::kInGroups * 8;
+    if (full < ring_end) return;
+    stage -= S::kStages * S::kStageBytes;
+    full -= S::kStages * 8;
+    phase ^= 1;
+  }
+};
+
 /* One thread loads weights by tensor copies: one bulk copy a tile row takes longer than memory.
  * Rows past the matrix are 0. */
 template <class S>
