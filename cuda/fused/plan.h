@@ -68,7 +68,7 @@ enum {
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_KEYS_Q8 = 64,         /* of one in 8 bits, which makes as many bytes */
   STEP_KEYS_256 = 16,        /* of one with heads of 256, in halves */
-  STEP_MAX_HIDDEN = 6144,
+  STEP_MAX_HIDDEN = 8192,
   STEP_MAX_EXPERTS = 128, /* four threads compare each with the others */
   STEP_MAX_CHOSEN = 16,
   STEP_VARS_BYTES = 736,     /* barriers and variables, with which shared memory begins (block.cuh) */

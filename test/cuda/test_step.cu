@@ -143,6 +143,7 @@ int main(int argc, char **argv) {
       {"FP4, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, STEP_FP4_GROUP, 64},
       {"8 bits", 512, 512, 2, 4, 2, 101, 2, false, true, 0, 128, 128, true},
       {"8 bits, heads of 64", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64, true},
+      {"the largest hidden size", STEP_MAX_HIDDEN, 512, 1, 4, 1, 19, 2, false, false, 0},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -168,7 +169,7 @@ int main(int argc, char **argv) {
    * load in flight. */
   const std::vector<int> of_few[] = {{0, 70}, {1, 256},  {0, 4100}, {33, 257}, {0, 32}, {63, 64},
                                      {0, 31}, {15, 255}, {0},       {40},      {70},    {300},
-                                     {33},    {0},       {31},      {40},      {0, 70}, {63, 530}};
+                                     {33},    {0},       {31},      {40},      {0, 70}, {63, 530}, {257}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =

@@ -208,8 +208,8 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
       {1024, 3072, 16, 8, 8, NULL, NULL},
       {512, 3072, 16, 8, 8, NULL, "hidden size"},
       {1280, 3072, 16, 8, 8, "hidden size", "hidden size"},
-      {6144, 3072, 16, 8, 8, NULL, NULL},
-      {6656, 3072, 16, 8, 8, "hidden size", "hidden size"},
+      {8192, 3072, 16, 8, 8, NULL, NULL},
+      {8704, 3072, 16, 8, 8, "hidden size", "hidden size"},
       {1024, 3200, 16, 8, 8, "intermediate size", "intermediate size"},
       {1024, 1024, 16, 8, 8, NULL, NULL}, /* one FFN block a cluster */
       {1024, 768, 16, 8, 8, "intermediate size", "intermediate size"},
