@@ -217,7 +217,7 @@ template <bool kDebug, class TheForm> struct Thread {
   /* The KV head of a cluster that attends: step_sharers() clusters have the same. */
   __device__ __forceinline__ int kv_head() const {
     if constexpr (kHybrid) return mix_vars().mixes[0].first_key;
-    return TheForm::kExperts ? cluster() >> plan.log_sharers : cluster();
+    return cluster() >> plan.log_sharers;
   }
   __device__ __forceinline__ int layer() const { return progress >> 12; }
   __device__ __forceinline__ int matrix() const { return progress & 3; }

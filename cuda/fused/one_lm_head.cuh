@@ -69,7 +69,7 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
 #pragma unroll
       for (int c = 0; c < kSpans; c++) {
         const int span = wg_warp + c * STEP_WARPGROUP_WARPS;
-        if (span >= spans) continue;
+        if (span >= spans) break;
         const uint4 w = *(const uint4 *)(stage + row * row_bytes + span * (kSpan * 2));
         add_products(low, high, w.x, x[c].x);
         add_products(low, high, w.y, x[c].y);

@@ -272,7 +272,7 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
   plan->shape = *s;
   plan->tokens = tokens;
   const int sharers = step_sharers(s);
-  while (s->n_experts > 0 && 2 << plan->log_sharers <= sharers) plan->log_sharers++;
+  while (s->head_dim != STEP_WIDE_HEAD && 2 << plan->log_sharers <= sharers) plan->log_sharers++;
   plan->attending = step_mix_clusters(s, false);
   plan->heads_per_kv = s->n_heads / plan->attending;
   plan->packs = step_packs(s) >> plan->log_sharers;

@@ -182,7 +182,7 @@ typedef struct {
   /* one token */
   int slice;       /* columns of hidden that a block owns: hidden / 8 */
   int attending;   /* clusters that attend */
-  int log_sharers; /* experts: step_sharers() is 2^this */
+  int log_sharers; /* experts and several GPUs: step_sharers() is 2^this */
   KSplit full, o;
   KSplit down[2]; /* in a cluster with most_ffn_blocks, and in one with one less */
 
@@ -219,12 +219,13 @@ typedef struct {
 } StepMix;
 
 /* The number of clusters that share a KV head: they divide its query heads, and each makes its key and value.
- * Clusters without a head wait for the others: long with experts, which have few bytes, and in hybrids with
- * their few KV heads. With experts every cluster that attends gets as many heads. */
+ * Clusters without a head wait for the others: long with experts, which have few bytes, and where KV heads
+ * are few, in hybrids and on one of several GPUs. Except in hybrids, every cluster that attends gets as many
+ * heads. */
 STEP_BOTH static inline int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
-  if (s->n_experts == 0) return 1;
+  if (s->n_experts == 0 && s->n_gpus <= 1) return 1;
   while (2 * n * s->n_kv_heads <= s->n_clusters && s->n_heads / s->n_kv_heads % (2 * n) == 0) n *= 2;
   return n;
 }

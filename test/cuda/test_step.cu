@@ -167,9 +167,9 @@ int main(int argc, char **argv) {
   /* Positions, two for each case: a stage of keys less one, a whole one, and one more; half a stage; as
    * many stages as blocks. 4,100 gives every warp several stages, a last stage of 4 keys, and one more
    * load in flight. */
-  const std::vector<int> of_few[] = {{0, 70}, {1, 256},  {0, 4100}, {33, 257}, {0, 32}, {63, 64},
-                                     {0, 31}, {15, 255}, {0},       {40},      {70},    {300},
-                                     {33},    {0},       {31},      {40},      {0, 70}, {63, 530}, {257}};
+  const std::vector<int> of_few[] = {{0, 70},   {1, 256}, {0, 4100}, {33, 257}, {0, 32}, {63, 64}, {0, 31},
+                                     {15, 255}, {0},      {40},      {70},      {300},   {33},     {0},
+                                     {31},      {40},     {0, 70},   {63, 530}, {257}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =

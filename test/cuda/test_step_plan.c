@@ -88,6 +88,7 @@ static void next_form(StepShape *s) {
   s->q8 = turn % 2;
   s->group = groups[turn % 7], s->head_dim = head_dims[turn % 7];
   s->n_chosen = chosen[turn % 7], s->n_experts = 8 * s->n_chosen;
+  s->n_gpus = 1 + turn % 2;
   turn++;
 }
 
