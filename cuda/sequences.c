@@ -13,7 +13,7 @@ static int pages_of(int n_tokens) {
 }
 
 static size_t most_units(const StateOptions *o) {
-  const int fixed = o->invariant ? o->n_sequences * attention_fixed_splits(o->n_ctx) : 0;
+  const int fixed = o->invariant ? (o->n_sequences + GUESS_ROWS) * attention_fixed_splits(o->n_ctx) : 0;
   return (size_t)padded_to(o->n_sequences + ATTENTION_UNITS + fixed, PADDED_UNITS);
 }
 
@@ -128,9 +128,11 @@ static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
       rows->first_page[row + r] = (int)n_pages;
       rows->is_long[row + r] = part->long_rope;
     }
-    if (sequences_is_single(part)) {
-      rows->singles[s->n_singles++] = (SingleRow){row, part->sequence};
-      if (unit_keys > 0) add_units(s, rows, row, length, unit_keys, &n_partial);
+    const bool is_single = sequences_is_single(part);
+    if (is_single) rows->singles[s->n_singles++] = (SingleRow){row, part->sequence};
+    if (is_single || (s->invariant && !part->of_prompt)) {
+      for (int r = 0; r < part->n_tokens && unit_keys > 0; r++)
+        add_units(s, rows, row + r, part->pos + r + 1, unit_keys, &n_partial);
     } else {
       s->only_singles = false;
       add_tiles(s, rows, row, part);

@@ -125,7 +125,8 @@ static int unit_places(const ModelConfig *c, const StateOptions *o) {
     const LayerConfig own = config_layer(c, layer);
     if (own.kind != LAYER_ATTENTION) continue;
     const Attention a = {.n_heads = c->n_heads, .n_kv_heads = own.n_kv_heads, .head_dim = own.head_dim};
-    const int places = attention_fixed_places(attention_unit_blocks(&a), o->n_sequences, o->n_ctx);
+    const int places =
+        attention_fixed_places(attention_unit_blocks(&a), o->n_sequences + GUESS_ROWS, o->n_ctx);
     if (most < places) most = places;
   }
   return most;

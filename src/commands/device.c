@@ -51,6 +51,20 @@ const Flag device_flags[] = {
                 "GPU: computes a token with a kernel for each operation, or with one cluster kernel for all "
                 "(default auto: cluster on Hopper, for models that it can compute)"),
 };
+const Flag invariant_flags[] = {
+    FLAG_SWITCH("--invariant", DeviceFlags, invariant,
+                "an answer depends on its prompt and its flags alone: to the bit the same beside any others, "
+                "on a GPU, too, at a lower speed (on a CPU it always does)"),
+};
+
+/* Refuses models that a GPU has no kernels for whose results are the same beside any rows. */
+static Status check_invariant(const Device *device, const Model *model, Error *err) {
+  if (!device->flags->invariant || !device->backend->memory || model->config.experts.n_experts == 0)
+    return STATUS_OK;
+  return error_set(
+      err, STATUS_MODEL,
+      "--invariant: a GPU computes experts otherwise beside other answers (--device cpu does not)");
+}
 
 /* Refuses flags that only a GPU obeys instead of ignoring them. --gpu is allowed if the device is chosen
  * automatically. */
@@ -233,7 +247,7 @@ Status device_fit(Device *device, const Model *model, Error *err) {
   if (!device->backend->check_model) return STATUS_OK;
   Error reason = {{0}};
   Status status = device->backend->check_model(model, &reason);
-  if (status == STATUS_OK) return STATUS_OK;
+  if (status == STATUS_OK) return check_invariant(device, model, err);
   if (device->flags->device != DEVICE_AUTO) return error_set(err, status, "%s: --device cpu", reason.text);
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   device->backend = &cpu_backend;
@@ -374,6 +388,12 @@ static Status check_both_memories(Device *device, const Model *model, size_t sta
                                   DeviceMemory *memory, Error *err) {
   const size_t left = memory->free_bytes > state ? memory->free_bytes - state : 1;
   size_t *most = &device->options.weight_bytes;
+  if (device->flags->invariant)
+    return error_set(
+        err, STATUS_FAILED,
+        "not enough memory: --invariant needs all weights on the GPU, %zu bytes beside the %zu of a "
+        "context of %d tokens, and %zu are free; a smaller -c needs less",
+        memory->weights, state, n_ctx, memory->free_bytes);
   if (*most == 0 || left < *most) *most = left;
   TRY(device_memory(device, model, memory, err));
   const size_t host = memory_available(model);

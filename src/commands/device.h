@@ -26,9 +26,14 @@ typedef struct {
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */
+  bool invariant;  /* answers do not depend on those beside them: of commands with INVARIANT_FLAG_GROUP */
 } DeviceFlags;
-extern const Flag device_flags[10];
+extern const Flag device_flags[10], invariant_flags[1];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
+#define INVARIANT_FLAG_GROUP(Struct, member)                                                                 \
+  FLAG_GROUP_IN("Side by side", invariant_flags, Struct, member, DeviceFlags)
+#define INVARIANT_FLAG_RULES                                                                                 \
+  { "--invariant", EXCLUDES, "--act, --split, --kernel, --decode-step", "it chooses the kernels" }
 
 typedef struct {
   const DeviceFlags *flags;

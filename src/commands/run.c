@@ -197,11 +197,9 @@ static bool is_chat(const Options *o) {
 static Status check_several(const Options *o, Error *err) {
   const bool several = map_is_asked(&o->map, &o->prompt);
   const char *what = o->map.n_best > 1 ? "--n-best" : "several -p";
-  if (!several && (o->map.nul || o->map.parallel || o->map.invariant))
+  if (!several && (o->map.nul || o->map.parallel))
     return error_set(err, STATUS_USAGE, "%s needs --map, --n-best or several -p",
-                     o->map.nul        ? "-0"
-                     : o->map.parallel ? "--parallel"
-                                       : "--invariant");
+                     o->map.nul ? "-0" : "--parallel");
   if (several && o->reply.jsonl)
     return error_set(err, STATUS_USAGE, "--jsonl-stream does not go with %s (--json is an object each)",
                      what);
@@ -275,9 +273,6 @@ static const FlagRule rules[] = {
     {"--lease", NEEDS, "--claim", NULL},
     {"--claim", EXCLUDES, "--shard, --resume, --unordered, -o", "its results are in the directory"},
     {"--n-best", EXCLUDES, "--choose, --choice", "it draws no token"},
-    {"--invariant", EXCLUDES, "--act, --split, --kernel, --decode-step", "it chooses the kernels"},
-    {"--invariant", EXCLUDES, "--guess, --draft", "steps with guesses are computed otherwise"},
-    {"--invariant", EXCLUDES, "--cache, --cache-dir, --keep", "what they keep was computed otherwise"},
     {"--unordered", NEEDS, "--json", "which says of which record a result is"},
     {"--unordered", EXCLUDES, "--resume", "it compares records and results in their order"},
     {"--retry-errors", NEEDS, "--resume", NULL},

@@ -74,7 +74,9 @@ typedef struct {
   int pos;      /* >= 0; pos + n_tokens <= n_ctx; at 0 a recurrent state begins anew */
   int n_tokens; /* >= 1 */
   bool long_rope;
-  bool of_prompt; /* with StateOptions.invariant: computed as other rows of a prompt are, even if it is one */
+  /* With StateOptions.invariant: the rows are computed as others of a prompt are, even a single one. Rows of
+   * other parts are computed as if each were alone. */
+  bool of_prompt;
 } SequenceRows;
 
 /* The rows of one step: n_tokens consecutive positions from pos, of sequence 0. A device that keeps the
@@ -136,7 +138,8 @@ typedef struct {
   int n_sequences, n_pages;
   /* For several sequences: a row gets the same bits whatever rows of other sequences are in its step, and
    * however its prompt is divided into steps (with recurrent states: into parts of whole pages, and the
-   * rest). A backend that gives these anyway ignores it. */
+   * rest). In a step at most n_sequences + GUESS_ROWS rows are of no prompt. A backend that gives these
+   * anyway ignores it. */
   bool invariant;
   TapList taps; /* of one sequence */
   /* The target's state for a drafter whose layers use its keys and values (DRAFT_GEMMA4): it has one sequence

@@ -142,7 +142,7 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
                .sizes = sizes,
                .n_table = batch_pages(backend, sizes.n_ctx),
                .shares = recurrent_bytes(backend, &model->config) == 0};
-  b->n_guesses = b->shares && options->open_drafter && !options->invariant ? options->n_guesses : 0;
+  b->n_guesses = b->shares && options->open_drafter ? options->n_guesses : 0;
   b->beside = backend->memory && b->n_guesses == 0;
   b->guess_always = options->guess_always;
   b->open_drafter = options->open_drafter;
@@ -167,16 +167,9 @@ void batch_close(Batch *b) {
     free(b->slots[i].ids);
     free(b->slots[i].pages);
   }
-  free(b->slots);
-  free(b->active);
-  free(b->idle);
-  free(b->parts);
-  free(b->ids);
-  free(b->rows);
-  free(b->samplers);
-  free(b->picks);
-  free(b->logits);
-  free(b);
+  void *const memory[] = {b->slots, b->active,   b->idle,  b->parts,  b->ids,
+                          b->rows,  b->samplers, b->picks, b->logits, b};
+  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
 int batch_context(const Batch *b) {
@@ -485,6 +478,11 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
+/* Invariant: true if the next rows are of the prompt, among which no other row is computed as it would be. */
+static bool is_of_prompt(const Batch *b, const Sequence *s) {
+  return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
+}
+
 /* The rows that a step may have before prompts wait. A GPU takes as long for a few rows as for some hundred,
  * so its prompts are spread over the steps in which others generate: as many rows in each as there come
  * prompts for answers, but at least four for each sequence that a backend takes, with which the first and the
@@ -520,18 +518,18 @@ static bool waits_for_turns(const Sequence *s) {
 /* Gives the rows that are left to guesses, the oldest sequence's first. */
 static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   int n_generating = 0;
+  if (b->sizes.invariant && n_logits > GUESS_ROWS) n_logits = GUESS_ROWS;
   for (int i = 0; i < b->n_active; i++) n_generating += gets_token(b->active[i]);
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     s->guesses.n = s->n_right = 0;
-    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0) continue;
+    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0 || is_of_prompt(b, s)) continue;
     const int rows = b->sizes.max_chunk - b->n_rows, room = room_for_guesses(b, s);
     int most = rows < n_logits ? rows : n_logits;
     if (most > room) most = room;
     if (most > b->n_guesses) most = b->n_guesses;
-    if (waits_for_turns(s)) most = 0;
     guessing_share(&s->guessing, n_generating);
-    if (most > 0) {
+    if (most > 0 && !waits_for_turns(s)) {
       const DraftText text = {s->ids, s->n_ids, s->n_past, s->n_same, s->sampler};
       TRY(s->drafter.propose(s->drafter.self, &text, most, &s->guesses, err));
       s->n_same = s->n_ids;
@@ -577,9 +575,8 @@ static TokenRange list_rows(Batch *b, int *n_logit_rows) {
     s->first_row = *n_logit_rows;
     s->logits_row = -1;
     if (s->n_rows == 0) continue;
-    const bool of_prompt = b->sizes.invariant && s->n_past < n_prompt_tokens(s);
     b->parts[range.n_parts++] =
-        (SequenceRows){s->slot, s->n_past, s->n_rows + s->guesses.n, s->long_rope, of_prompt};
+        (SequenceRows){s->slot, s->n_past, s->n_rows + s->guesses.n, s->long_rope, is_of_prompt(b, s)};
     for (int pos = s->n_past; pos < end + s->guesses.n; pos++, range.n_tokens++) {
       b->ids[range.n_tokens] = pos < end ? s->ids[pos] : s->guesses.ids[pos - end];
       if (pos < first_logits(s)) continue;
@@ -686,7 +683,7 @@ static bool take_right_guesses(Batch *b, Sequence *s) {
       return false;
     }
     const int page = s->pages[s->n_past / page_tokens];
-    page_pool_add(b->pool, page, s->ids + s->n_past, 1);
+    if (!b->sizes.invariant) page_pool_add(b->pool, page, s->ids + s->n_past, 1);
     page_pool_computed(b->pool, page);
     s->n_past++;
     s->n_right++;
@@ -739,10 +736,13 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
 }
 
 /* Asks a sequence for its turn. Tokens that are forced by it are taken, after which it is asked again. */
-static BatchTurn take_turn(Batch *b, Sequence *s) {
+static BatchTurn take_turn(Batch *b, const BatchJob *job, Sequence *s) {
+  const volatile int *interrupted = job->interrupted ? NULL : s->request.generate.interrupted;
   for (;;) {
     TokenReply reply = {0};
-    const BatchTurn turn = s->request.turn ? s->request.turn(s->request.user, &reply) : TURN_GO;
+    const BatchTurn turn = interrupted && *interrupted ? TURN_END
+                           : s->request.turn           ? s->request.turn(s->request.user, &reply)
+                                                       : TURN_GO;
     if (turn == TURN_END) s->result.generated.reason = FINISH_INTERRUPTED;
     if (turn != TURN_GO || reply.n_forced == 0) return turn;
     s->generation.forced = reply.forced;
@@ -757,7 +757,7 @@ static Status take_turns(Batch *b, const BatchJob *job, bool *all_idle, Error *e
   *all_idle = b->n_active > 0;
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
-    const BatchTurn turn = take_turn(b, s);
+    const BatchTurn turn = take_turn(b, job, s);
     if (turn == TURN_END) {
       TRY(end_sequence(b, job, s, err));
       continue;

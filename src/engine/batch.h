@@ -8,9 +8,9 @@
  * is computed again later.
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
- * each answer is what it would be alone. For the latter, a row of an answer is always computed as one that is
- * alone in its step's rows of the sequence, and a row of a prompt never is, also where tokens are forced or
- * computed again; so sequences share only what was computed of prompts. */
+ * each answer is what it would be alone. For the latter, a row of an answer, or of a guess, is always
+ * computed as if it were alone, and a row of a prompt never is, also where tokens are forced or computed
+ * again; so sequences share only what was computed of prompts. */
 #pragma once
 
 #include "engine/generate.h"
@@ -27,7 +27,7 @@ typedef struct {
   Status (*open_drafter)(int n_ctx, Drafter *drafter, Error *err);
   int chunk; /* most rows of a step; 0: the backend's default; at least n_sequences */
   KvType kv;
-  bool invariant; /* each answer is what it would be alone, on any backend; there are no guesses */
+  bool invariant; /* each answer is what it would be alone, on any backend; GUESS_ROWS guesses a step */
 } BatchOptions;
 
 /* The sizes that batch_open() will ask of the backend, for its state_bytes(). */
@@ -48,7 +48,7 @@ typedef struct {
   const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size) */
   int n_ids;
   const SamplerSettings *sampler;
-  GenerateOptions generate; /* `interrupted` is BatchJob's */
+  GenerateOptions generate; /* `interrupted` ends it with FINISH_INTERRUPTED if BatchJob's is NULL */
   TokenSink sink;
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;

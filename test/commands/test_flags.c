@@ -248,7 +248,7 @@ static const char *const apart[][2] = {
     {"--claim", " --shard --resume --unordered "},
     {"--map", " --exit-choice "},
     {"--map-json", " --truncate "},
-    {"--invariant", " --act --split --kernel --decode-step --guess --draft --cache --cache-dir --keep "},
+    {"--invariant", " --act --split --kernel --decode-step --draft --cache --cache-dir "},
     {"--choose",
      " --truncate --jsonl-stream --ids --logprobs -x --require-stop -n --stop --ignore-eos --think "
      "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "

@@ -88,7 +88,7 @@ static Status paged_embed(BackendState *s, TokenRange range, const int32_t *ids,
     assert_true(part->sequence >= 0 && part->sequence < s->sizes.n_sequences && !seen[part->sequence]);
     assert_true(part->pos >= 0 && part->n_tokens >= 1 && part->pos + part->n_tokens <= s->sizes.n_ctx);
     seen[part->sequence] = true;
-    if (s->sizes.invariant) assert_true(part->of_prompt || part->n_tokens == 1);
+    if (s->sizes.invariant) assert_true(part->of_prompt || part->n_tokens <= 1 + GUESS_ROWS);
     for (int r = 0; r < part->n_tokens; r++, n++)
       s->x[n] = ids[n] + (part->long_rope ? paged.turn : 0) + (part->of_prompt ? paged.form : 0);
   }

@@ -459,13 +459,13 @@ static void release(Answer *answer) {
   id_list_release(&answer->closing);
 }
 
-static Status answer_remotely(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
-                              AnswerResult *result, Error *err);
+static Status answer_by_request(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
+                                AnswerResult *result, Error *err);
 
 Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err) {
   TRY(assistant_renew(a, n, err));
-  if (a->remote) return answer_remotely(a, ids, n, sink, result, err);
+  if (!a->session) return answer_by_request(a, ids, n, sink, result, err);
   *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
   TRY(assistant_check_prompt(a, n, session_context(a->session), err));
   Answer answer = {.assistant = a, .sink = sink, .result = result};
@@ -515,7 +515,7 @@ void answer_free(Answer *answer) {
   free(answer);
 }
 
-/* --- an answer of another process */
+/* --- an answer of the batch alone, or of another process */
 
 typedef struct {
   const BatchRequest *request; /* NULL: it was given */
@@ -548,14 +548,14 @@ static void progress_alone(void *user, const BatchRequest *request, const BatchR
 }
 
 /* An interruption is the request's own (GenerateOptions.interrupted), so that the answer ends whole. */
-static Status answer_remotely(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
-                              AnswerResult *result, Error *err) {
+static Status answer_by_request(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
+                                AnswerResult *result, Error *err) {
   BatchRequest request;
   Alone alone = {.request = &request};
   const BatchJob job = {.next = next_alone, .done = done_alone, .user = &alone, .progress = progress_alone};
   Status status = answer_ask(a, &a->form, ids, n, sink, result, &alone.answer, &request, err);
   if (status == STATUS_OK) {
-    status = remote_run(a->remote, 1, true, &job, err);
+    status = assistant_run_alone(a, 1, &job, err);
     if (status == STATUS_OK && alone.status) status = error_set(err, alone.status, "%s", alone.error.text);
   }
   answer_free(alone.answer);

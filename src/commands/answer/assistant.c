@@ -261,7 +261,7 @@ static Status find_holder(Assistant *a, Error *err) {
   const int asked = asked_context(a);
   Error reason = {{0}};
   TRY(keep_asked(flags, &a->keep_seconds, err));
-  if (a->invariant || is_alone(flags)) a->keep_seconds = 0;
+  if (is_alone(flags)) a->keep_seconds = 0;
   if (a->keep_seconds == 0 || asked > a->model->config.max_position) return STATUS_OK;
   Status status =
       keep_find(flags, a->model, asked == NOT_GIVEN ? 0 : asked, a->keep_seconds, &a->remote, &reason);
@@ -503,17 +503,18 @@ static bool prefers_one(const Assistant *a) {
          config_has_states(&a->model->config);
 }
 
+/* True if an answer that is made alone is computed as those beside others are (--invariant): on a GPU a
+ * session rounds otherwise. */
+static bool is_always_batch(const Assistant *a) {
+  return a->flags->device.invariant && a->device.backend->memory;
+}
+
 /* True if a process that keeps the model has a session, too, for calls that come one at a time: a batch
  * rounds otherwise on a GPU, and goes on with no recurrent state. */
 static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
+  if (is_always_batch(a)) return false;
   return a->holds && (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
-}
-
-/* True if a record that is answered alone is computed as those beside others are: on a GPU a session rounds
- * otherwise. */
-static bool is_always_batch(const Assistant *a) {
-  return a->invariant && a->device.backend->memory;
 }
 
 /* Bytes of the session beside a batch. */
@@ -557,7 +558,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                             .open_drafter = draft_text_open,
                             .chunk = a->session_options.chunk,
                             .kv = a->session_options.kv,
-                            .invariant = a->invariant};
+                            .invariant = a->flags->device.invariant};
   const int most =
       batch_most_sequences(options, backend, config, n ? n : backend->sequences, n ? room : share);
   if (n > most && !fits_beside_fewer_weights(a, n)) {
@@ -698,13 +699,19 @@ bool assistant_takes_many(const Assistant *a) {
   return a->batch || (a->remote && a->batch_options.n_sequences > 1);
 }
 
+static Status run_batch(Assistant *a, const BatchJob *job, Error *err) {
+  TRY(batch_run(a->batch, job, err));
+  const int n = batch_pages_used(a->batch);
+  return n == 0 ? STATUS_OK : error_set(err, STATUS_FAILED, "%d pages are still in use: a fault of auk", n);
+}
+
 Status assistant_run(Assistant *a, const BatchJob *job, Error *err) {
-  if (a->batch) {
-    TRY(batch_run(a->batch, job, err));
-    const int n = batch_pages_used(a->batch);
-    return n == 0 ? STATUS_OK : error_set(err, STATUS_FAILED, "%d pages are still in use: a fault of auk", n);
-  }
+  if (a->batch) return run_batch(a, job, err);
   return remote_run(a->remote, a->batch_options.n_sequences, false, job, err);
+}
+
+Status assistant_run_alone(Assistant *a, int n_at_once, const BatchJob *job, Error *err) {
+  return a->batch ? run_batch(a, job, err) : remote_run(a->remote, n_at_once, true, job, err);
 }
 
 bool assistant_goes_on(void *assistant, int done, int total) {

@@ -89,8 +89,8 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
       FORM_FLAG_GROUP(Struct, member.form), TOOL_FLAG_GROUP(Struct, member.tools),                           \
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
-      DEVICE_FLAG_GROUP(Struct, member.device), GUESS_FLAG_GROUP(Struct, member.guess),                      \
-      CACHE_FLAG_GROUP(Struct, member.cache),                                                                \
+      DEVICE_FLAG_GROUP(Struct, member.device), INVARIANT_FLAG_GROUP(Struct, member.device),                 \
+      GUESS_FLAG_GROUP(Struct, member.guess), CACHE_FLAG_GROUP(Struct, member.cache),                        \
       FLAG_GROUP_IN("Kept models", keep_flags, Struct, member.keep, KeepFlags)
 
 /* Rules among these flags, for the same command. */
@@ -102,7 +102,9 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \
        EXCLUDES, "--raw", "it has no chat format"},                                                          \
-      {"--split", EXCLUDES, "--draft", "only one GPU computes a draft"},                                     \
+      {"--split", EXCLUDES, "--draft", "only one GPU computes a draft"}, INVARIANT_FLAG_RULES,               \
+      {"--invariant", EXCLUDES, "--draft", "a step that a draft guesses for is computed otherwise"},         \
+      {"--invariant", EXCLUDES, "--cache, --cache-dir", "a cache may hold what was computed otherwise"},     \
       {"--cache-limit", NEEDS, "--cache, --cache-dir", NULL}, {                                              \
     "--keep", EXCLUDES, "--cache, --cache-dir, --guess, --draft", "a model that is kept has neither"         \
   }
@@ -130,11 +132,11 @@ typedef struct {
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
   BatchOptions batch_options;
-  Batch *batch; /* instead of the session, after assistant_start_many() */
+  Batch
+      *batch; /* instead of the session, after assistant_start_many() and where a session rounds otherwise */
   /* Instead of both: a process that keeps the model (commands/keep). NULL: none, or it is not started yet. */
   Remote *remote;
   int keep_seconds; /* keep_asked() */
-  bool invariant;   /* set before assistant_open(): answers do not depend on those beside them */
   bool holds;       /* this process keeps the model for others: batch, session, or both */
   int n_held;       /* tokens of the last prompt and answer there */
   Cache *cache;     /* or NULL */
@@ -193,6 +195,9 @@ bool assistant_is_started(const Assistant *assistant);
 /* True if several requests at a time can be answered: by assistant_run(), which is batch_run(). */
 bool assistant_takes_many(const Assistant *assistant);
 Status assistant_run(Assistant *assistant, const BatchJob *job, Error *err);
+/* The same for the requests of one answer, up to n_at_once together: to the batch, or to another process.
+ * PRECOND no session */
+Status assistant_run_alone(Assistant *assistant, int n_at_once, const BatchJob *job, Error *err);
 
 /* TEXT_CALL: calls of functions, complete, as tools_read_calls() writes them. */
 typedef enum { TEXT_ANSWER, TEXT_THOUGHT, TEXT_CALL } TextKind;

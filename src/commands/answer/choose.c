@@ -230,7 +230,7 @@ void choices_rank(Choices *choices) {
   for (size_t i = 0; i < choices->n; i++) choices->items[i].probability /= total;
 }
 
-/* The answers as requests to another process. */
+/* The answers as requests to the batch, or to another process. */
 typedef struct {
   Choices *choices;
   size_t n_asked;
@@ -250,13 +250,13 @@ static Status done_choice(void *user, const BatchRequest *request, const BatchRe
   return choices_take(asking->choices, (size_t)(choice - asking->choices->items), result, err);
 }
 
-static Status score_remotely(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
-                             Error *err) {
+static Status score_by_requests(Choices *choices, Assistant *a, const ChatMessage *messages,
+                                size_t n_messages, Error *err) {
   Asking asking = {.choices = choices};
   const BatchJob job = {
       .next = next_choice, .done = done_choice, .interrupted = a->interrupted, .user = &asking};
   TRY(choices_ask(choices, a, messages, n_messages, err));
-  TRY(remote_run(a->remote, (int)choices->n, true, &job, err));
+  TRY(assistant_run_alone(a, (int)choices->n, &job, err));
   choices_rank(choices);
   return STATUS_OK;
 }
@@ -264,7 +264,7 @@ static Status score_remotely(Choices *choices, Assistant *a, const ChatMessage *
 Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
                      Error *err) {
   TRY(assistant_renew(a, 0, err));
-  if (a->remote) return score_remotely(choices, a, messages, n_messages, err);
+  if (!a->session) return score_by_requests(choices, a, messages, n_messages, err);
   TRY(encode_messages(choices, a, messages, n_messages, err));
   TRY(check_lengths(choices, a, err));
   const int n = (int)choices->prompt.count;

@@ -176,12 +176,14 @@ static const FlagGroup groups[] = {
     FLAG_GROUP_IN("Kept models", keep_flags, Options, assistant.keep, KeepFlags),
     MODEL_FLAG_GROUP(Options, assistant.model),
     DEVICE_FLAG_GROUP(Options, assistant.device),
+    INVARIANT_FLAG_GROUP(Options, assistant.device),
 };
 
 static const FlagRule rules[] = {
     {"--stop", EXCLUDES, "--json, --foreground, --detached, -m, --keep", NULL},
     {"--json", EXCLUDES, "--foreground, --detached, -m", NULL},
     {"--foreground", EXCLUDES, "--detached", NULL},
+    INVARIANT_FLAG_RULES,
 };
 
 const Interface keep_interface = {
@@ -192,8 +194,8 @@ const Interface keep_interface = {
         "ends if no other call comes. `auk --keep 10m -p TEXT` leaves such a process; `auk keep -m MODEL`\n"
         "starts one before the first call. Later calls find it by themselves if the model's files, this\n"
         "program, and the flags of the device are the same. They print the same bytes as without it; only\n"
-        "answers that a GPU computes side by side with others are rounded as with --map. The process "
-        "answers\n"
+        "answers that a GPU computes side by side with others may have another token where two are nearly\n"
+        "as likely, which --invariant (here and with each call) rules out. The process answers\n"
         "many calls at once. It keeps the keys and values of prompts, so that a beginning that two prompts\n"
         "share is computed once (on a GPU, between two calls: in blocks of 2,048 tokens).\n"
         "It ends when no call came for the time of --keep (here 10m by default), with --stop, or when a "

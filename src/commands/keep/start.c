@@ -134,6 +134,7 @@ static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlac
   TRY(put_choice(a, "--act", ACT_WORDS, d->act, err));
   if (d->kernel) TRY(put(a, "--kernel", d->kernel, err));
   if (d->no_graphs) TRY(put(a, "--no-graphs", NULL, err));
+  if (d->invariant) TRY(put(a, "--invariant", NULL, err));
   return put_choice(a, "--decode-step", DECODE_STEP_WORDS, d->decode_step, err);
 }
 

@@ -37,9 +37,6 @@ const Flag map_flags[] = {
                 "with --resume: also answers the records again whose results are errors"),
     FLAG_INT("--parallel, -np", "N", MapFlags, parallel, 0, MAX_PARALLEL,
              "records that are answered at once (default 0: what suits the device and its memory)"),
-    FLAG_SWITCH("--invariant", MapFlags, invariant,
-                "each answer is to the bit the same alone and beside any others, on a GPU, too, at a lower "
-                "speed"),
     FLAG_SWITCH("--unordered", MapFlags, unordered,
                 "writes each result as soon as it is there, in any order; its \"index\" tells the record"),
     FLAG_INT("--n-best", "N", MapFlags, n_best, 1, MAX_PARALLEL,
@@ -198,7 +195,6 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
               : job->map->input ? RESULTS_LINES
                                 : RESULTS_TEXTS;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
-  a->invariant = job->map->invariant;
   TRY(assistant_open(job->assistant, a, err));
   if (a->cache && a->device.n_gpus > 1)
     return error_set(err, STATUS_USAGE, "--cache does not go with several GPUs (--gpu)");

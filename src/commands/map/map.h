@@ -11,7 +11,6 @@ typedef struct {
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
   bool unordered;     /* results as they come */
-  bool invariant;     /* answers do not depend on those beside them */
   bool retry_errors;
   int n_best;        /* answers to each prompt; 0: one */
   const char *shard; /* --shard I/N|auto, or NULL */
@@ -21,7 +20,7 @@ typedef struct {
 
 enum { MAX_PARALLEL = 256, LEASE_S = 60 };
 
-extern const Flag map_flags[12];
+extern const Flag map_flags[11];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)
 
 /* The flags of `auk run` that --map uses. */

@@ -176,7 +176,7 @@ static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));
   TRY(add_text(s, "--kv", kv_type_name(a->session_options.kv), err));
   const int context = a->flags->answer.context;
-  if (a->invariant) TRY(add_switch(s, "--invariant", true, err));
+  if (flags->invariant) TRY(add_switch(s, "--invariant", true, err));
   return context == NOT_GIVEN ? add_text(s, "-c", "not given", err) : add_int(s, "-c", context, err);
 }
 

@@ -405,7 +405,6 @@ static void release_lane(Lane *lane) {
 /* Opens the assistant of another GPU, as the first one's was opened. */
 static Status open_another(Lane *lane, Error *err) {
   const Map *map = lane->many->map;
-  lane->own.invariant = map->mapping.job->map->invariant;
   TRY(assistant_open(&lane->flags, &lane->own, err));
   if (map->mapping.choices.n) choices_prepare(&lane->own);
   lane->own.sampler = lane->sampler;

@@ -32,10 +32,9 @@ typedef struct {
   DeviceFlags device;
   SamplingFlags sampling;
   IdList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
-  bool invariant;
-  IdList parallel; /* counts of sequences; none: one at a time */
-  IdList guesses;  /* of a step */
-  double accept;   /* the chance of a guess; NAN: no guesses */
+  IdList parallel;                 /* counts of sequences; none: one at a time */
+  IdList guesses;                  /* of a step */
+  double accept;                   /* the chance of a guess; NAN: no guesses */
   const char *draft;
   int repetitions, form; /* form: TableForm, or NOT_GIVEN */
   bool dummy_weights, kernels, verbose;
@@ -427,7 +426,7 @@ static Status run_parallel(Bench *bench, Error *err) {
                          .counts = &o->parallel,
                          .prompts = &o->prompts,
                          .answers = &o->answers,
-                         .invariant = o->invariant};
+                         .invariant = o->device.invariant};
   TRY(bench_parallel_check(&tests, err));
   TRY(load_weights(bench, err));
   TRY(measure_machine(bench, err));
@@ -555,7 +554,6 @@ static const Flag flags[] = {
               "tokens that are there before (default 0)"),
     FLAG_INTS("--parallel, -npl", "N,...", Options, parallel, 1, 256,
               "sequences at once, each with a prompt (-p) and an answer (-n) of its own"),
-    FLAG_SWITCH("--invariant", Options, invariant, "times what --invariant of auk run computes"),
     FLAG_DOUBLE("--accept", "P", Options, accept, 0, 1,
                 "times steps with guesses, of which this part is right"),
     FLAG_INTS("--guess, --draft-max", "N,...", Options, guesses, 0, DRAFT_MOST,
@@ -577,12 +575,13 @@ static const FlagGroup groups[] = {
     FLAG_GROUP_IN("Sampling (greedy where nothing is given)", sampling_flags, Options, sampling,
                   SamplingFlags),
     DEVICE_FLAG_GROUP(Options, device),
+    INVARIANT_FLAG_GROUP(Options, device),
 };
 
 static const FlagRule rules[] = {
     {"--guess, --draft", NEEDS, "--accept", NULL},
     {"--invariant", NEEDS, "--parallel", NULL},
-    {"--invariant", EXCLUDES, "--act, --split, --kernel, --decode-step", "it chooses the kernels"},
+    INVARIANT_FLAG_RULES,
     {"--split", EXCLUDES, "--kernels", "it times kernels on one GPU"},
     {"--split", EXCLUDES, "--draft", "only one GPU computes a draft"},
     {"--accept", EXCLUDES, "--parallel, --kernels, -p", "it times generation"},

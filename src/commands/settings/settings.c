@@ -41,6 +41,7 @@ static const Settable settable[] = {
      "--temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty",
      answer_flags, false},
     {TABLE(device_flags), "-t, --kv, --device, --gpu, --gpu-memory", NULL, false},
+    {TABLE(invariant_flags), "--invariant", NULL, false},
     {TABLE(guess_flags), "--guess", answer_flags, false},
     {TABLE(guess_flags), "--draft", NULL, true},
     {TABLE(keep_flags), "--keep", NULL, false},
