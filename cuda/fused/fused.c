@@ -1,7 +1,6 @@
 /* fused.c - see fused.h. */
 #include "cuda/fused/fused.h"
 
-#include <limits.h>
 #include <stdlib.h>
 
 #include "cuda/device.h"
@@ -10,7 +9,8 @@
 struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
-  int n_positions; /* steps at later positions are left to separate kernels */
+  StepShape shape; /* what a config alone determines */
+  bool demanded;
 };
 
 static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPlan *plan, Error *err) {
@@ -103,12 +103,12 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
   for (int i = 0; i < to.n; i++) to.layers |= UINT64_C(1) << options->taps.layers[i];
   FusedStep *f = mem_alloc(1, sizeof *f, "fused steps", err);
   if (!f) return STATUS_FAILED;
-  const bool hybrid = loaded->model->config.head_dim == STEP_WIDE_HEAD;
-  f->n_positions = hybrid && loaded->decode_step == DECODE_AUTO ? STEP_HYBRID_POSITIONS : INT_MAX;
+  f->shape = step_shape(&loaded->model->config);
+  f->demanded = loaded->decode_step == DECODE_FUSED;
   Status status = STATUS_OK;
   for (int i = 0; i < STEP_KERNELS && !status && options->max_chunk > 1 << i >> 1; i++) {
     StepPlan plan;
-    const bool wanted = i == 0 && loaded->decode_step == DECODE_FUSED;
+    const bool wanted = i == 0 && f->demanded;
     status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
     if (status && !wanted)
       status = STATUS_OK;
@@ -152,7 +152,7 @@ static const Step *step_for(const FusedStep *f, int n_tokens) {
 }
 
 bool fused_takes(const FusedStep *f, TokenRange span) {
-  return step_for(f, span.n_tokens) != NULL && span.pos < f->n_positions;
+  return step_for(f, span.n_tokens) != NULL && step_reaches(&f->shape, f->demanded, span.pos);
 }
 
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {

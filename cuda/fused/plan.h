@@ -287,6 +287,11 @@ STEP_BOTH static inline uint64_t step_layers_before(int layer) {
   return layer < STEP_HYBRID_LAYERS ? (UINT64_C(1) << layer) - 1 : ~UINT64_C(0);
 }
 
+/* False where separate kernels are faster, unless the user demands the fused step (--decode-step cluster). */
+static inline bool step_reaches(const StepShape *s, bool demanded, int pos) {
+  return demanded || s->head_dim != STEP_WIDE_HEAD || pos < STEP_HYBRID_POSITIONS;
+}
+
 /* FFN blocks of an expert. The chosen experts follow one another: block b is of choice b / these. */
 STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
   return s->intermediate / STEP_GROUP / s->n_chosen;

@@ -159,10 +159,25 @@ static void models_it_is_not_for_are_told_why(void **state) {
   model_close(model);
 }
 
+/* README.md of cuda/ names the position. */
+static void long_contexts_are_for_separate_kernels(void **state) {
+  (void)state;
+  Model *hybrid = open_config("Qwen3.8-27B-INT4"), *other = open_config("Qwen3-8B-AWQ");
+  const StepShape of_hybrid = step_shape(&hybrid->config), of_other = step_shape(&other->config);
+  assert_true(step_reaches(&of_hybrid, false, 0));
+  assert_true(step_reaches(&of_hybrid, false, 40959));
+  assert_false(step_reaches(&of_hybrid, false, 40960));
+  assert_true(step_reaches(&of_hybrid, true, 40960));
+  assert_true(step_reaches(&of_other, false, 1 << 20));
+  model_close(hybrid);
+  model_close(other);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(hybrids_fit_an_h200),
       cmocka_unit_test(hybrids_without_a_kernel_are_refused),
+      cmocka_unit_test(long_contexts_are_for_separate_kernels),
       cmocka_unit_test(models_it_is_not_for_are_told_why),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
