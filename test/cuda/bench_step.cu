@@ -286,20 +286,18 @@ int main(int argc, char **argv) {
       for (int n_slots : slots)
         for (int kb : in_flight)
           for (int n_ahead : prefetch_stages) {
-            const StepShape shape = {s.hidden,
-                                     s.intermediate,
-                                     s.n_layers,
-                                     s.n_heads,
-                                     s.n_kv_heads,
-                                     s.vocab,
-                                     group,
-                                     s.head_dim,
-                                     n_clusters,
-                                     (size_t)shared,
-                                     n_slots,
-                                     0,
-                                     0,
-                                     q8};
+            const StepShape shape = {.hidden = s.hidden,
+                                     .intermediate = s.intermediate,
+                                     .n_layers = s.n_layers,
+                                     .n_heads = s.n_heads,
+                                     .n_kv_heads = s.n_kv_heads,
+                                     .vocab_size = s.vocab,
+                                     .group = group,
+                                     .head_dim = s.head_dim,
+                                     .n_clusters = n_clusters,
+                                     .shared_bytes = (size_t)shared,
+                                     .max_slots = n_slots,
+                                     .q8 = q8};
             Opened kernel;
             if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ahead, n_ctx, &kernel))
               continue;
