@@ -16,13 +16,58 @@
  *
  * Stream-K divides the work over all SMs. Experts (linear.h) have tiles of tokens of their own, as many as
  * their tokens need; the rows of x of a tile are looked up.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64 (FP4: a tile's 64 inputs with four groups); x 16-byte
- *          aligned, x_stride % 8 == 0.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64, or group % 16 == 0 (FP4 and Sixteens: kBlockIn = 64, a
+ *          tile's inputs with four groups); x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 16 kTileRows outputs. */
 #include "cuda/linear/tile_kernel.cuh"
 #include "cuda/linear/weight_stage.cuh"
 
 namespace {
+
+/* Integers whose groups are a multiple of 16 inputs but not of 32: the scales and zeros of a tile's four
+ * times 16 inputs, each of its own group, as FP4 has them. */
+template <class W> struct Sixteens {
+  typedef typename W::Zero Zero;
+  static constexpr int kVectors = W::kVectors, kLeastBlockIn = kTileIn;
+  static constexpr int kSteps = kTileIn / 16, kZeroBytes = 8 * sizeof(Zero), kZerosAt = kSteps * 32;
+  static constexpr int kMetaBytes = kZerosAt + kSteps * kZeroBytes, kMetaCopies = kSteps * 3;
+  static constexpr bool kAlwaysScaled = true;
+  struct Meta {
+    uint32_t scales[kSteps];
+    Zero zeros[kSteps];
+    uint32_t scale; /* none that would scale a sum */
+  };
+
+  static __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i,
+                                                   unsigned char *to) {
+    const int step = i / 3;
+    const size_t at = (size_t)(tile_row * w.n_groups + group_of(w, k + 16 * step)) * 8;
+    if (i % 3 < 2)
+      copy_async_16(to + 32 * step + 16 * (i % 3), w.scales + at + 4 * (i % 3), 16);
+    else if (W::kBits == 4)
+      copy_async_8(to + kZerosAt + kZeroBytes * step, (const Zero *)w.zeros + at);
+    else
+      copy_async_16(to + kZerosAt + kZeroBytes * step, (const Zero *)w.zeros + at, 16);
+  }
+
+  static __device__ __forceinline__ Meta staged_meta(const unsigned char *at, int g) {
+    Meta meta;
+#pragma unroll
+    for (int j = 0; j < kSteps; j++) {
+      meta.scales[j] = *(const uint32_t *)(at + 32 * j + 4 * g);
+      meta.zeros[j] = *(const Zero *)(at + kZerosAt + kZeroBytes * j + sizeof(Zero) * g);
+    }
+    meta.scale = 0;
+    return meta;
+  }
+
+  template <bool kScaled>
+  static __device__ __forceinline__ void operand(const uint4 (&v)[kVectors], int j, const Meta &meta,
+                                                 uint32_t (&a)[4]) {
+    W::halves(v, j, W::half_zeros(meta.zeros[j]), a);
+    scale_halves(meta.scales[j], a);
+  }
+};
 
 template <class W_, int kR, int kWarpsM, int kWarpsN, int kN, int kK_, int kStages_, int kBlocks_,
           bool kScaled_>
@@ -273,10 +318,14 @@ constexpr TileShape shape(int max_tokens) {
   typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes */
   typedef Shape<Fp4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> F4;
   typedef Shape<Fp8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> F8;
+  typedef Shape<Sixteens<Bits4>, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> G4;
+  typedef Shape<Sixteens<Bits8>, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> G8;
   return {max_tokens,
-          {S4::shared_bytes(), S8::shared_bytes(), F4::shared_bytes(), F8::shared_bytes()},
-          {launch_shape<S4>, launch_shape<S8>, launch_shape<F4>, launch_shape<F8>},
-          {workspace<S4>, workspace<S8>, workspace<F4>, workspace<F8>}};
+          {S4::shared_bytes(), S8::shared_bytes(), F4::shared_bytes(), F8::shared_bytes(), G4::shared_bytes(),
+           G8::shared_bytes()},
+          {launch_shape<S4>, launch_shape<S8>, launch_shape<F4>, launch_shape<F8>, launch_shape<G4>,
+           launch_shape<G8>},
+          {workspace<S4>, workspace<S8>, workspace<F4>, workspace<F8>, workspace<G4>, workspace<G8>}};
 }
 
 /* Order and thresholds are measured (cuda/LOG.md). */

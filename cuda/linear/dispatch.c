@@ -41,8 +41,8 @@ static const LinearEntry entries[] = {
   {AWQ4,  A16, 9, 24, 24,   0, 24,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {WIDE,  A16, 9,128,128,   0,ANY,16, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
   {WIDE,  A16, 129,ANY,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, A16, 1,192,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16, 1,192,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT, A16, 1,192,112,   0,ANY,16, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16, 1,192,112,   0,ANY,16, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
   {QUANT, A16, 64,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS, "awq_dequant"},
   {QUANT, A16, 1,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
   {INTS,  A8,  1,  4,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
@@ -71,8 +71,8 @@ static const LinearEntry expert_entries[] = {
   {FLOAT, A16, 1,  1,  1,   0,  1,16, X_UNITS,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
   {DENSE, A16, 1,  1,  1,   0,  1, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {WIDE,  A16, 256,ANY,ANY, 0,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, A16, 1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16, 1,ANY,ANY,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT, A16, 1,ANY,ANY,   0,ANY,16, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16, 1,ANY,ANY,   0,ANY,16, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
   {QUANT | DENSE, A16, 1,ANY,ANY, 0,ANY, 1, X_STAGED, FROM_75, LAUNCH_EXPERTS_PLAIN, "experts_plain"},
 };
 /* clang-format on */

@@ -46,15 +46,16 @@ TileArgs<Sum> tile_args(const LinearArgs &args, int n_tokens, int n_steps, int l
   return {work, args.n_tokens, n_token_tiles, args.out, partial, args.counters};
 }
 
-constexpr int kTileWeights = 4;
+constexpr int kTileWeights = 6;
 
-/* Index of a weight type in a TileShape; int8 weights use [0]. */
-inline int tile_weights(WeightType type) {
-  return type == WEIGHT_AWQ8 ? 1 : type == WEIGHT_FP4 ? 2 : type == WEIGHT_FP8 ? 3 : 0;
+/* Index of a matrix's weights in a TileShape; int8 weights use [0]. */
+inline int tile_weights(const DeviceLinear &w) {
+  if (weight_has_factors(w.type)) return w.type == WEIGHT_FP4 ? 2 : 3;
+  return (w.type == WEIGHT_AWQ8) + (weight_has_zeros(w.type) && w.group % 32 != 0 ? 4 : 0);
 }
 
 /* A tile shape, compiled for weights of 4 bits [0], of 8 bits [1], and, if the kernel has them, in FP4 [2]
- * and FP8 [3]. */
+ * and FP8 [3], of 4 bits [4] and 8 bits [5] in groups of 16 (Sixteens). */
 struct TileShape {
   int max_tokens;
   size_t shared_bytes[kTileWeights]; /* of a block */
@@ -71,7 +72,7 @@ inline int tile_tokens(const LinearArgs &args) {
 /* Launches the `variant`-th shape, or the smallest that holds all tokens, or the next smaller one that fits
  * in the chip's shared memory. */
 template <const auto &kShapes> Status launch_tiles(const LinearArgs &args, Error *err) {
-  const int weights = tile_weights(args.w->type);
+  const int weights = tile_weights(*args.w);
   if (args.variant > (int)(sizeof kShapes / sizeof *kShapes))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   const TileShape *s = kShapes;
@@ -85,7 +86,7 @@ template <const auto &kShapes>
 size_t tiles_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   size_t most = 0;
   for (const TileShape &s : kShapes)
-    most = std::max(most, s.workspace[tile_weights(w->type)](w, n_tokens, device));
+    most = std::max(most, s.workspace[tile_weights(*w)](w, n_tokens, device));
   return most;
 }
 

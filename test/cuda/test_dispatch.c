@@ -150,19 +150,26 @@ static void floats_take_what_there_is_for_them(void **state) {
   assert_string_equal(chosen_for(h200(64), WEIGHT_FP8, 96, ACT_F16), "awq_dequant");
 }
 
-/* Groups that are no multiple of 32: float_mma and narrow_wgmma if one of 16, else the plain kernel, and the
- * library for many tokens. */
+/* Multiples of 16 have fast kernels on every chip; other groups, in which no checkpoint is published, have
+ * the plain kernel and for many tokens the library. */
 static void odd_groups_are_never_refused(void **state) {
   (void)state;
   for (int n = 1; n < 5000; n = n * 3 / 2 + 1) {
     const char *name = chosen_for(h200(n), WEIGHT_AWQ4, 16, ACT_F16);
-    assert_string_equal(name, n <= 8 ? "float_mma" : n <= 128 ? "narrow_wgmma" : "awq_dequant");
+    assert_string_equal(name, n <= 8     ? "float_mma"
+                              : n <= 128 ? "narrow_wgmma"
+                              : n <= 192 ? "awq_tensorcore"
+                                         : "awq_dequant");
+    for (int group = 16; group <= 48; group += 32) {
+      const char *few = n <= 8 ? "float_mma" : n <= 192 ? "awq_tensorcore" : "awq_dequant";
+      assert_string_equal(chosen_for(h200(n), WEIGHT_AWQ8, group, ACT_F16), few);
+      assert_string_equal(chosen_for(chip(SM(8, 0), 108, 163, n), WEIGHT_AWQ4, group, ACT_F16), few);
+      assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, n), WEIGHT_AWQ4, group, ACT_F16),
+                          n <= 192 ? "awq_tensorcore_sm75" : "awq_dequant");
+    }
     name = chosen_for(h200(n), WEIGHT_AWQ4, 24, ACT_F16);
     assert_string_equal(name, n < 64 ? "awq_plain" : "awq_dequant");
   }
-  assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ8, 48, ACT_F16), "float_mma");
-  assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ8, 48, ACT_F16), "awq_plain");
-  assert_string_equal(chosen_for(chip(SM(8, 6), 82, 99, 9), WEIGHT_AWQ4, 16, ACT_F16), "awq_plain");
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 96, ACT_F16), "awq_planes");
 }
 
@@ -274,9 +281,9 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 24, 64, SM_90A, SM_90A},
                {"narrow_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 16, SM_90A, SM_90A},
                {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
-               {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 32, SM(8, 0), 0},
+               {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 16, SM(8, 0), 0},
                {"awq_small_batch", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(7, 5), 0},
-               {"awq_tensorcore_sm75", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM(7, 5), SM(7, 9)},
+               {"awq_tensorcore_sm75", WEIGHT_AWQ4, ACT_F16, MANY, 16, SM(7, 5), SM(7, 9)},
                {"awq_dequant", WEIGHT_AWQ8, ACT_F16, MANY, 1, SM(7, 5), 0},
                {"awq_pipelined", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM(7, 5), 0},
                {"awq_plain", WEIGHT_AWQ8, ACT_F16, MANY, 1, SM(7, 5), 0},
@@ -349,7 +356,8 @@ static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state
                {WEIGHT_AWQ8, 128, SM_90A, 32, "awq_tensorcore"},
                {WEIGHT_AWQ4, 16, SM_90A, 64, "narrow_wgmma"},
                {WEIGHT_AWQ4, 32, SM(8, 6), 32, "awq_tensorcore"},
-               {WEIGHT_AWQ4, 16, SM(8, 6), INT_MAX, "awq_plain"},
+               {WEIGHT_AWQ4, 16, SM(8, 6), 32, "awq_tensorcore"},
+               {WEIGHT_AWQ8, 24, SM(8, 6), INT_MAX, "awq_plain"},
                {WEIGHT_FP8, 64, SM(7, 5), 8, "awq_tensorcore_sm75"},
                {WEIGHT_F16, 0, SM(8, 0), 128, "dense_tensorcore"},
                {WEIGHT_BF16, 0, SM(7, 5), 8, "dense_rows"},
@@ -573,7 +581,8 @@ static void experts_choose_by_tokens(void **state) {
   query.n_experts = old.n_experts = 128;
   for (int i = 0; i < 2; i++) {
     assert_string_equal(chosen_for(query, ints[i], 32, ACT_F16), "awq_planes");
-    assert_string_equal(chosen_for(query, ints[i], 48, ACT_F16), "experts_plain");
+    assert_string_equal(chosen_for(query, ints[i], 48, ACT_F16), "awq_tensorcore");
+    assert_string_equal(chosen_for(query, ints[i], 24, ACT_F16), "experts_plain");
     assert_string_equal(chosen_for(old, ints[i], 32, ACT_F16), "awq_tensorcore_sm75");
     assert_string_equal(chosen_for(query, floats[i], 128, ACT_F16), "float_mma");
   }

@@ -309,6 +309,8 @@ static void check_matmuls(bool few) {
       check_shape({type, 16, 4, 256, 256, group_of[type], false, false}, true, n_tokens, 6);
     }
   }
+  for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
+    check_shape({type, 7, 3, 192, 80, 16, type == WEIGHT_AWQ4, false}, false, 5, few ? 0 : 6);
   if (few) return;
   for (int group : {32, 128}) {
     check_shape({WEIGHT_AWQ4, 64, 8, 2048, 768, group, true, false}, false, 1, 0);
@@ -320,7 +322,7 @@ static void check_matmuls(bool few) {
     check_shape({WEIGHT_FP4, 32, 4, 2880, 2880, 32, true, true}, false, n_tokens, 0);
     check_shape({WEIGHT_FP4, 32, 4, 2880, 2880, 32, false, true}, true, n_tokens, 0);
     check_shape({WEIGHT_AWQ4, 5, 2, 240, 48, 48, true, false}, false, n_tokens, 0);
-    check_shape({WEIGHT_AWQ4, 5, 2, 240, 48, 48, false, false}, true, n_tokens, 0);
+    check_shape({WEIGHT_AWQ4, 5, 2, 240, 48, 24, false, false}, true, n_tokens, 0);
     check_shape({WEIGHT_F16, 40, 32, 100, 16, 0, true, false}, false, n_tokens, 0);
   }
 }

@@ -536,7 +536,7 @@ static void check_few_tiles(void) {
   const char *kernels = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined,dense_tensorcore";
   with(kernels, "6", NULL, [] {
     check_counts(WEIGHT_BF16, 640, 264, 0, {70, 128});
-    check_counts(WEIGHT_AWQ4, 640, 264, 32, {9, 33, 70});
+    for (int group : {32, 16}) check_counts(WEIGHT_AWQ4, 640, 264, group, {9, 33, 70});
     check_counts(WEIGHT_AWQ8, 640, 136, 64, {70});
     check_counts(WEIGHT_FP4, 640, 136, 16, {33, 70});
     check_counts(WEIGHT_FP8, 640, 136, 64, {70});
@@ -544,7 +544,7 @@ static void check_few_tiles(void) {
   });
   with(kernels, "6", "65536", [] {
     check_counts(WEIGHT_AWQ4, 192, 72, 64, {17, 70});
-    check_counts(WEIGHT_AWQ8, 192, 72, 32, {17, 70});
+    for (int group : {32, 48}) check_counts(WEIGHT_AWQ8, 192, 72, group, {17, 70});
     check_counts(WEIGHT_FP8, 192, 72, 192, {17, 70});
     check_counts(WEIGHT_INT8, 192, 72, 0, {70});
   });
@@ -751,8 +751,8 @@ static void check_layers(bool sweep) {
     check_rows_beside("narrow_wgmma", 4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49});
   }
   if (!sweep) {
-    check_shape(WEIGHT_AWQ4, 4096, 4096, 128, some_counts, n_some, 20);
-    check_shape(WEIGHT_AWQ8, 4096, 1024, 128, some_counts, n_some, 20);
+    for (int group : {128, 16}) check_shape(WEIGHT_AWQ4, 4096, 4096, group, some_counts, n_some, 20);
+    for (int group : {128, 16}) check_shape(WEIGHT_AWQ8, 4096, 1024, group, some_counts, n_some, 20);
     check_shape(WEIGHT_FP4, 4096, 4096, 16, some_counts, n_some, 20);
     check_shape(WEIGHT_FP4, 12288, 4096, 32, some_counts, n_some, 20);
     check_shape(WEIGHT_FP8, 4096, 4096, 128, some_counts, n_some, 20);
