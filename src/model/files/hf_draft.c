@@ -208,7 +208,7 @@ Status hf_draft_open(const char *path, const Model *target, Model *model, Error 
   const bool own = strcmp(path, model_path(target)) == 0;
   model->layout = LAYOUT_HF_DIRECTORY;
   model->theta_source = model->eps_source = "config.json";
-  if (own && !model_predicts_several(target))
+  if (own && !target->dummy && !model_predicts_several(target)) /* a dummy has opened no tensors */
     return error_set(err, STATUS_MODEL, "%s has no layer that predicts several tokens (mtp.layers.0)", path);
   TRY(own ? load_multi_token(path, &target->config, &model->config, err)
           : config_load_draft(path, &target->config, &model->config, err));
