@@ -229,7 +229,7 @@ static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool fu
 
 /* The same for a step of several sequences, which has a graph if each of them has one row, and all its
  * launches take the rows from device memory. */
-static Status replay_many(BackendState *s, int n_logit_rows, bool *replayed, Error *err) {
+static Status replay_many(BackendState *s, int n_logit_rows, bool taps, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const Sequences *q = &s->sequences;
   const DeltaRule rule = {.sizes = m->model->config.delta, .stride = s->projection_stride};
@@ -238,6 +238,7 @@ static Status replay_many(BackendState *s, int n_logit_rows, bool *replayed, Err
     return STATUS_OK;
   const StepKey key = {.n_tokens = q->n_rows,
                        .n_logit_rows = q->n_logit_rows,
+                       .taps = taps,
                        .attention = (uint64_t)q->n_units,
                        .workspace = linear_workspace(m->linear)};
   return step_graphs_begin(&s->graphs, &key, m->stream, replayed, err);
@@ -255,7 +256,8 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *i
   if (peers->n > 0) TRY(peers_begin_step(s->first_tag, n_sums, s->loaded->stream, err));
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
-    return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, replayed, err) : STATUS_OK;
+    return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, span.taps, replayed, err)
+                                              : STATUS_OK;
   }
   TRY(rows_set(s, span, ids, err));
   return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, false, replayed, err) : STATUS_OK;

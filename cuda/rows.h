@@ -1,6 +1,6 @@
 /* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache.
  *
- * Called by: backend.c, draft.c. */
+ * Called by: backend.c, draft.c; state.c for rows_of(). */
 #pragma once
 
 #include "cuda/state.h"

@@ -10,6 +10,7 @@
 #include "cuda/delta/delta.h"
 #include "cuda/device.h"
 #include "cuda/products.h"
+#include "cuda/rows.h"
 
 static bool has_local_rope(const ModelConfig *c) {
   for (int layer = 0; layer < c->n_layers; layer++)
@@ -495,7 +496,7 @@ Status state_write(BackendState *s, int slot, int layer, const void *from, Error
 Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err) {
   const size_t row = (size_t)s->loaded->model->config.hidden * sizeof(float);
   return cuda_status(cudaMemcpy2DAsync((char *)s->taps + (size_t)index * row, (size_t)s->options.taps.n * row,
-                                       s->x, row, row, (size_t)span.n_tokens, cudaMemcpyDeviceToDevice,
+                                       s->x, row, row, (size_t)rows_of(s, span), cudaMemcpyDeviceToDevice,
                                        s->loaded->stream),
                      "cannot copy hidden states", err);
 }

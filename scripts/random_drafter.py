@@ -73,7 +73,8 @@ def assistant():
     for i, kind in enumerate(kinds):
         dim, prefix = 512 if kind == "full_attention" else 256, f"model.layers.{i}."
         norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
-        shapes |= {prefix + "self_attn.q_proj.weight": (heads * dim, hidden), prefix + "self_attn.q_norm.weight": (dim,),
+        shapes |= {prefix + "self_attn.q_proj.weight": (heads * dim, hidden),
+                   prefix + "self_attn.q_norm.weight": (dim,),
                    prefix + "self_attn.o_proj.weight": (hidden, heads * dim), prefix + "layer_scalar": (1,),
                    prefix + "mlp.gate_proj.weight": (width, hidden), prefix + "mlp.up_proj.weight": (width, hidden),
                    prefix + "mlp.down_proj.weight": (hidden, width)}
@@ -99,7 +100,7 @@ def mtp(path):
 
 
 def numbers(name, shape, random):
-    """The bytes of a tensor: ids three apart, ones for norms, else a normal distribution in bf16 that repeats itself."""
+    """The bytes of a tensor: ids three apart, ones for norms, else normally distributed ones in bf16 that repeat."""
     if name == "d2t":
         return (np.arange(shape[0], dtype=np.int64) * 3).tobytes()
     values = np.ones(shape, np.float32) if len(shape) == 1 else random

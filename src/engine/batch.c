@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "engine/batch_memory.h"
+#include "engine/drafters/drafter_pool.h"
 #include "engine/forward.h"
 #include "engine/page_pool.h"
 
@@ -31,16 +32,13 @@ typedef struct {
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
   bool long_rope;
-  bool again;      /* its pages were taken back once */
-  int n_rows;      /* in this step */
-  bool waits;      /* TURN_WAIT: it has none */
-  Drafter drafter; /* name NULL: none */
-  Guessing guessing;
-  Guesses guesses;     /* of this step: rows after the sequence's own */
-  int n_right, n_same; /* guesses that are in ids; ids that the drafter has seen */
-  int first_row;       /* of logits in this step, if it has any */
-  int logits_row;      /* of its last own row in this step; -1: it has none */
-  bool has_late;       /* a token that the sink has not had: */
+  bool again; /* its pages were taken back once */
+  int n_rows; /* in this step */
+  bool waits; /* TURN_WAIT: it has none */
+  Drafting drafting;
+  int first_row;  /* of logits in this step, if it has any */
+  int logits_row; /* of its last own row in this step; -1: it has none */
+  bool has_late;  /* a token that the sink has not had: */
   int32_t late;
   bool ends;      /* with that token: no further step */
   bool picks;     /* it gets a token from the row of a guess */
@@ -55,10 +53,10 @@ struct Batch {
   StateOptions sizes;
   int n_table; /* pages of n_ctx tokens */
   bool shares; /* sequences share pages: the model has no recurrent state */
-  bool beside; /* the host works while a step is computed */
+  bool beside; /* the host works while a step is computed; then there are no guesses */
   int n_guesses;
   bool guess_always;
-  Status (*open_drafter)(int n_ctx, Drafter *drafter, Error *err);
+  DrafterPool drafters;
   PagePool *pool;
   Sequence *slots;   /* [n_sequences] */
   Sequence **active; /* [n_active] of n_sequences, the oldest first */
@@ -76,29 +74,6 @@ struct Batch {
 
 /* --- opening */
 
-static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
-  unsigned long long bytes = 0;
-  for (int i = 0; backend->recurrent_bytes && i < config->n_layers; i++)
-    bytes += backend->recurrent_bytes(config, i);
-  return bytes;
-}
-
-static Status check_options(const Backend *backend, const Model *model, const BatchOptions *options,
-                            const StateOptions *sizes, Error *err) {
-  if (backend->page_tokens == 0)
-    return error_set(err, STATUS_USAGE, "the backend %s computes one sequence at a time, not %d",
-                     backend->name, options->n_sequences);
-  if (options->n_sequences < 1 || options->chunk < 0 || sizes->n_ctx < 1 ||
-      sizes->n_ctx > model->config.max_position)
-    return error_set(err, STATUS_USAGE,
-                     "%d sequences of %d tokens in steps of %d, expected at least one of 1 to the model's %d",
-                     options->n_sequences, sizes->n_ctx, options->chunk, model->config.max_position);
-  const int needed = batch_pages(backend, sizes->n_ctx);
-  if (sizes->n_pages >= needed) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%d pages of %d tokens, fewer than the %d of one context of %d tokens",
-                   sizes->n_pages, backend->page_tokens, needed, sizes->n_ctx);
-}
-
 static Status open_sequences(Batch *b, Error *err) {
   static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
   const size_t n = (size_t)b->sizes.n_sequences;
@@ -115,7 +90,6 @@ static Status open_sequences(Batch *b, Error *err) {
         !(s->pages = mem_alloc((size_t)b->n_table, sizeof *s->pages, "page tables", err)))
       return STATUS_FAILED;
     TRY(sampler_open(&greedy, b->config->vocab_size, &s->sampler, err));
-    if (b->n_guesses > 0) TRY(b->open_drafter(b->sizes.n_ctx, &s->drafter, err));
   }
   return STATUS_OK;
 }
@@ -134,19 +108,19 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
                   const BatchOptions *options, Batch **batch, Error *err) {
   *batch = NULL;
   const StateOptions sizes = batch_sizes(options, backend, &model->config);
-  TRY(check_options(backend, model, options, &sizes, err));
+  TRY(batch_check(options, backend, &model->config, err));
   Batch *b = mem_alloc(1, sizeof *b, "a batch", err);
   if (!b) return STATUS_FAILED;
   *b = (Batch){.backend = backend,
                .config = &model->config,
                .sizes = sizes,
                .n_table = batch_pages(backend, sizes.n_ctx),
-               .shares = recurrent_bytes(backend, &model->config) == 0};
-  b->n_guesses = b->shares && options->open_drafter ? options->n_guesses : 0;
-  b->beside = backend->memory && b->n_guesses == 0;
+               .shares = !batch_has_states(backend, &model->config)};
+  b->n_guesses = batch_guesses(options, backend, &model->config);
   b->guess_always = options->guess_always;
-  b->open_drafter = options->open_drafter;
-  Status status = open_sequences(b, err);
+  Status status = drafter_pool_open(&options->draft, batch_drafters(options, backend, &model->config),
+                                    sizes.n_ctx, &b->drafters, err);
+  if (status == STATUS_OK) status = open_sequences(b, err);
   if (status == STATUS_OK) status = open_rows(b, err);
   if (status == STATUS_OK) status = page_pool_open(sizes.n_pages, backend->page_tokens, &b->pool, err);
   if (status == STATUS_OK) status = backend->open(loaded, &sizes, &b->state, err);
@@ -159,11 +133,11 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
 
 void batch_close(Batch *b) {
   if (!b) return;
+  drafter_pool_close(&b->drafters);
   if (b->state) b->backend->close(b->state);
   page_pool_close(b->pool);
   for (int i = 0; b->slots && i < b->sizes.n_sequences; i++) {
     sampler_close(b->slots[i].sampler);
-    drafter_close(&b->slots[i].drafter);
     free(b->slots[i].ids);
     free(b->slots[i].pages);
   }
@@ -191,6 +165,7 @@ static void give_back(Batch *b, Sequence *s) {
   while (s->n_pages > 0) page_pool_release(b->pool, s->pages[--s->n_pages]);
   b->n_rows -= s->n_rows;
   s->n_past = s->n_rows = 0;
+  drafting_cut(&s->drafting, 0);
 }
 
 /* LongRoPE: a text that uses other factors than the keys in its pages is computed again. */
@@ -204,6 +179,7 @@ static void choose_rope(Batch *b, Sequence *s) {
 static void leave(Batch *b, int index) {
   Sequence *s = b->active[index];
   give_back(b, s);
+  drafting_return(&b->drafters, &s->drafting);
   b->n_active--;
   memmove(b->active + index, b->active + index + 1, (size_t)(b->n_active - index) * sizeof *b->active);
   b->idle[b->sizes.n_sequences - b->n_active - 1] = s;
@@ -231,7 +207,7 @@ static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *er
   sampler_allow(s->sampler, NULL);
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
   b->n_answer += s->result.generated.n_generated - s->n_expected;
-  s->result.generated.guesses = s->guessing.counts;
+  s->result.generated.guesses = s->drafting.guessing.counts;
   leave(b, index);
   return job->done(job->user, &s->request, &s->result, err);
 }
@@ -317,10 +293,11 @@ static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, 
   b->n_prompt += s->n_ids;
   b->n_answer += s->n_expected;
   s->long_rope = s->again = s->waits = s->has_late = s->ends = false;
-  s->n_same = s->guesses.n = 0;
   s->logits_row = -1;
-  if (b->n_guesses > 0) guessing_begin(&s->guessing, b->n_guesses, &s->drafter, b->backend->row_cost, false);
-  s->guessing.always = b->guess_always;
+  s->drafting = (Drafting){.drafter = NULL};
+  if (b->n_guesses > 0)
+    guessing_begin(&s->drafting.guessing, b->n_guesses, b->drafters.drafters, b->backend->row_cost, false);
+  s->drafting.guessing.always = b->guess_always;
   sampler_forget(s->sampler);
   for (int i = 0; !is_scored(s) && i < s->n_ids; i++) sampler_count_token(s->sampler, s->ids[i], false);
   s->start_ms = clock_ms();
@@ -522,22 +499,21 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   for (int i = 0; i < b->n_active; i++) n_generating += gets_token(b->active[i]);
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
-    s->guesses.n = s->n_right = 0;
+    Drafting *d = &s->drafting;
+    d->guesses.n = d->n_right = 0;
     if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0 || is_of_prompt(b, s)) continue;
     const int rows = b->sizes.max_chunk - b->n_rows, room = room_for_guesses(b, s);
     int most = rows < n_logits ? rows : n_logits;
     if (most > room) most = room;
     if (most > b->n_guesses) most = b->n_guesses;
-    guessing_share(&s->guessing, n_generating);
-    if (most > 0 && !waits_for_turns(s)) {
-      const DraftText text = {s->ids, s->n_ids, s->n_past, s->n_same, s->sampler};
-      TRY(s->drafter.propose(s->drafter.self, &text, most, &s->guesses, err));
-      s->n_same = s->n_ids;
-      s->guesses.n = guessing_length(&s->guessing, s->guesses.rank, s->guesses.n);
+    guessing_share(&d->guessing, n_generating);
+    if (most > 0 && d->drafter && !waits_for_turns(s)) {
+      const DraftText text = {.ids = s->ids, .n = s->n_ids, .n_computed = s->n_past, .sampler = s->sampler};
+      TRY(drafting_guess(d, &text, most, err));
     }
-    guessing_note_step(&s->guessing, 1 + s->guesses.n, s->guesses.n, s->guesses.rank, 0, 0);
-    b->n_rows += s->guesses.n;
-    n_logits -= s->guesses.n;
+    guessing_note_step(&d->guessing, 1 + d->guesses.n, d->guesses.n, d->guesses.rank, 0, 0);
+    b->n_rows += d->guesses.n;
+    n_logits -= d->guesses.n;
   }
   return STATUS_OK;
 }
@@ -571,14 +547,20 @@ static TokenRange list_rows(Batch *b, int *n_logit_rows) {
   *n_logit_rows = 0;
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
+    Drafting *d = &s->drafting;
     const int end = s->n_past + s->n_rows;
     s->first_row = *n_logit_rows;
     s->logits_row = -1;
+    d->n_tapped = 0;
     if (s->n_rows == 0) continue;
+    d->step_pos = s->n_past;
+    d->first_row = range.n_tokens;
+    d->n_tapped = s->n_rows + d->guesses.n;
+    if (d->drafter && b->sizes.taps.n > 0) range.taps = &b->sizes.taps;
     b->parts[range.n_parts++] =
-        (SequenceRows){s->slot, s->n_past, s->n_rows + s->guesses.n, s->long_rope, is_of_prompt(b, s)};
-    for (int pos = s->n_past; pos < end + s->guesses.n; pos++, range.n_tokens++) {
-      b->ids[range.n_tokens] = pos < end ? s->ids[pos] : s->guesses.ids[pos - end];
+        (SequenceRows){s->slot, s->n_past, s->n_rows + d->guesses.n, s->long_rope, is_of_prompt(b, s)};
+    for (int pos = s->n_past; pos < end + d->guesses.n; pos++, range.n_tokens++) {
+      b->ids[range.n_tokens] = pos < end ? s->ids[pos] : d->guesses.ids[pos - end];
       if (pos < first_logits(s)) continue;
       const bool picks = pos == s->n_ids - 1 && gets_token(s);
       if (picks) s->logits_row = *n_logit_rows;
@@ -674,21 +656,22 @@ static Status pass_on_late(Batch *b, const BatchJob *job, Error *err) {
 /* Takes those of the sequence's next tokens that were guessed: they are computed. True if all of them are, so
  * that another row of logits is that of its last token. */
 static bool take_right_guesses(Batch *b, Sequence *s) {
-  const int before = s->n_right, page_tokens = b->backend->page_tokens;
-  while (s->n_past < s->n_ids && s->n_right < s->guesses.n) {
-    const bool right = s->ids[s->n_past] == s->guesses.ids[s->n_right];
-    guessing_judge(&s->guessing, right);
+  Drafting *d = &s->drafting;
+  const int before = d->n_right, page_tokens = b->backend->page_tokens;
+  while (s->n_past < s->n_ids && d->n_right < d->guesses.n) {
+    const bool right = s->ids[s->n_past] == d->guesses.ids[d->n_right];
+    guessing_judge(&d->guessing, right);
     if (!right) {
-      s->guesses.n = 0;
+      d->guesses.n = 0;
       return false;
     }
     const int page = s->pages[s->n_past / page_tokens];
     if (!b->sizes.invariant) page_pool_add(b->pool, page, s->ids + s->n_past, 1);
     page_pool_computed(b->pool, page);
     s->n_past++;
-    s->n_right++;
+    d->n_right++;
   }
-  return s->n_right > before && s->n_past == s->n_ids;
+  return d->n_right > before && s->n_past == s->n_ids;
 }
 
 /* Picks tokens from the rows of guesses that turned out right, for all sequences one by one. */
@@ -698,17 +681,17 @@ static Status take_guessed(Batch *b, const BatchJob *job, int n_logit_rows, Erro
     memset(b->samplers, 0, (size_t)n_logit_rows * sizeof *b->samplers);
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
-      s->picks = s->guesses.n > 0 && take_right_guesses(b, s);
+      s->picks = s->drafting.guesses.n > 0 && take_right_guesses(b, s);
       if (!s->picks) continue;
       restrict_next(s);
-      if (s->generation.n_forced == 0) b->samplers[s->logits_row + s->n_right] = s->sampler;
+      if (s->generation.n_forced == 0) b->samplers[s->logits_row + s->drafting.n_right] = s->sampler;
       n_picks++;
     }
     if (n_picks == 0) return STATUS_OK;
     TRY(b->backend->sample_rows(b->state, b->samplers, n_logit_rows, b->picks, err));
     for (int i = 0; i < b->n_active;) {
       Sequence *s = b->active[i];
-      if (!s->picks || (!s->result.status && take_next(b, s, s->logits_row + s->n_right)))
+      if (!s->picks || (!s->result.status && take_next(b, s, s->logits_row + s->drafting.n_right)))
         i++;
       else
         TRY(end_sequence(b, job, s, err));
@@ -716,8 +699,23 @@ static Status take_guessed(Batch *b, const BatchJob *job, int n_logit_rows, Erro
   }
 }
 
+/* Gives each sequence a drafter, or none if there are too few: then steps are full without guesses. */
+static void lend_drafters(Batch *b) {
+  const bool enough = b->n_active <= b->drafters.n;
+  for (int i = 0; i < b->n_active; i++) {
+    Sequence *s = b->active[i];
+    if (!enough)
+      drafting_return(&b->drafters, &s->drafting);
+    else if (!is_scored(s))
+      drafting_lend(&b->drafters, &s->drafting, s->n_past);
+  }
+  b->beside = b->backend->memory && !enough;
+}
+
 static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   BatchStep step = {0};
+  for (int i = 0; i < b->n_active; i++)
+    TRY(drafting_tell(&b->active[i]->drafting, b->state, b->active[i]->ids, b->active[i]->n_past, err));
   TRY(plan_step(b, err));
   step.range = list_rows(b, &step.n_logit_rows);
   step.n_waiting = b->n_active - step.range.n_parts;
@@ -782,10 +780,12 @@ static Status run(Batch *b, const BatchJob *job, Error *err) {
     if (job->listen) TRY(job->listen(job->user, all_wait, err));
     TRY(take_requests(b, job, err));
     if (b->n_active == 0) return STATUS_OK;
+    lend_drafters(b);
+    if (!b->beside) TRY(pass_on_late(b, job, err));
     bool all_idle;
     TRY(take_turns(b, job, &all_idle, err));
     all_wait = all_idle && !any_ends(b);
-    if (b->n_active == 0) continue; /* the turns ended all of them */
+    if (b->n_active == 0) continue; /* all of them have ended meanwhile */
     if (!all_idle)
       TRY(run_step(b, job, err));
     else if (!all_wait)

@@ -23,9 +23,9 @@ typedef struct {
   int n_pages;       /* of the backend's page_tokens; 0: enough for n_sequences of n_ctx */
   int n_guesses;     /* that a sequence brings along in a step, at most; 0: none */
   bool guess_always; /* whether they pay or not */
-  /* Opens the drafter of each sequence, which has no taps: draft_text_open(). */
-  Status (*open_drafter)(int n_ctx, Drafter *drafter, Error *err);
-  int chunk; /* most rows of a step; 0: the backend's default; at least n_sequences */
+  DraftSource draft;
+  int n_drafters; /* while more sequences are in use there are no guesses; 0: one for each sequence */
+  int chunk;      /* most rows of a step; 0: the backend's default; at least n_sequences */
   KvType kv;
   bool invariant; /* each answer is what it would be alone, on any backend; GUESS_ROWS guesses a step */
 } BatchOptions;

@@ -1,13 +1,29 @@
 /* batch_memory.c - see batch_memory.h.   Called by: batch.c, commands/answer/assistant.c, commands/models. */
 #include "engine/batch_memory.h"
 
-#include "engine/drafters/draft_text.h"
 #include "engine/page_pool.h"
 
 enum { LOGIT_ROWS = 32 }; /* of a step, at least: of tokens to score */
 
 int batch_pages(const Backend *backend, int n_tokens) {
   return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;
+}
+
+bool batch_has_states(const Backend *backend, const ModelConfig *config) {
+  for (int i = 0; backend->recurrent_bytes && i < config->n_layers; i++)
+    if (backend->recurrent_bytes(config, i) > 0) return true;
+  return false;
+}
+
+int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
+  const bool can = options->draft.open && !batch_has_states(backend, config);
+  return can && options->n_guesses > 0 ? options->n_guesses : 0;
+}
+
+int batch_drafters(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
+  if (batch_guesses(options, backend, config) == 0) return 0;
+  const int n = options->n_drafters;
+  return n > 0 && n < options->n_sequences ? n : options->n_sequences;
 }
 
 StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
@@ -26,28 +42,58 @@ StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, co
     if (sizes.max_chunk < most_rows) sizes.max_chunk = most_rows;
     sizes.max_logit_rows = most_rows;
   }
+  const int n_guesses = batch_guesses(options, backend, config);
+  if (n_guesses > 0) sizes.taps = options->draft.taps;
+  if (n_guesses > 0 &&
+      options->n_drafters > 0) { /* each sequence with a drafter may have all of its guesses */
+    const int rows = batch_drafters(options, backend, config) * (1 + n_guesses);
+    if (sizes.max_logit_rows < rows) sizes.max_logit_rows = rows;
+  }
   if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
   return sizes;
+}
+
+Status batch_check(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                   Error *err) {
+  const StateOptions sizes = batch_sizes(options, backend, config);
+  if (backend->page_tokens == 0)
+    return error_set(err, STATUS_USAGE, "the backend %s computes one sequence at a time, not %d",
+                     backend->name, options->n_sequences);
+  if (options->n_sequences < 1 || options->chunk < 0 || sizes.n_ctx < 1 || sizes.n_ctx > config->max_position)
+    return error_set(err, STATUS_USAGE,
+                     "%d sequences of %d tokens in steps of %d, expected at least one of 1 to the model's %d",
+                     options->n_sequences, sizes.n_ctx, options->chunk, config->max_position);
+  const int needed = batch_pages(backend, sizes.n_ctx);
+  if (sizes.n_pages >= needed) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%d pages of %d tokens, fewer than the %d of one context of %d tokens",
+                   sizes.n_pages, backend->page_tokens, needed, sizes.n_ctx);
 }
 
 size_t batch_share(const Backend *backend, size_t left, bool is_kept) {
   return backend->memory && !is_kept ? left - left / 8 : left / 2;
 }
 
+/* Bytes of drafters in the memory that the backend computes in. */
+static size_t drafter_bytes(const BatchOptions *options, const StateOptions *sizes, const Backend *backend,
+                            const ModelConfig *config) {
+  const DraftSource *draft = &options->draft;
+  const size_t n = (size_t)batch_drafters(options, backend, config);
+  return n > 0 && (draft->on_device || !backend->memory) ? n * draft->bytes(draft->user, sizes->n_ctx) : 0;
+}
+
 /* Bytes of the host's memory that batch_open() takes for itself. */
-static size_t own_bytes(const BatchOptions *options, const StateOptions *sizes, const Backend *backend,
-                        const ModelConfig *config) {
+static size_t own_bytes(const StateOptions *sizes, const Backend *backend, const ModelConfig *config) {
   const size_t n_ctx = (size_t)sizes->n_ctx, ids = (n_ctx + 1) * sizeof(int32_t),
-               table = (n_ctx / (size_t)backend->page_tokens + 1) * sizeof(int32_t),
-               drafter = options->n_guesses > 0 ? draft_text_bytes(sizes->n_ctx) : 0;
-  return (size_t)sizes->n_sequences * (sampler_bytes(config->vocab_size) + ids + table + drafter) +
+               table = (n_ctx / (size_t)backend->page_tokens + 1) * sizeof(int32_t);
+  return (size_t)sizes->n_sequences * (sampler_bytes(config->vocab_size) + ids + table) +
          page_pool_bytes(sizes->n_pages, backend->page_tokens) + (size_t)config->vocab_size * sizeof(float);
 }
 
 size_t batch_bytes(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
   const StateOptions sizes = batch_sizes(options, backend, config);
   const size_t state = backend->state_bytes(config, &sizes),
-               own = backend->memory ? 0 : own_bytes(options, &sizes, backend, config);
+               own = (backend->memory ? 0 : own_bytes(&sizes, backend, config)) +
+                     drafter_bytes(options, &sizes, backend, config);
   return state > SIZE_MAX - own ? SIZE_MAX : state + own;
 }
 

@@ -10,8 +10,19 @@ int batch_pages(const Backend *backend, int n_tokens);
  * where the model is kept for later calls, else all but an eighth of it. */
 size_t batch_share(const Backend *backend, size_t left, bool is_kept);
 
-/* Bytes that batch_open() takes of the memory that the backend computes in; with n_guesses those of
- * draft_text_open() too. */
+/* Refuses (STATUS_USAGE) what batch_open() does. */
+Status batch_check(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                   Error *err);
+
+/* True if the model has recurrent states: then sequences share no pages. */
+bool batch_has_states(const Backend *backend, const ModelConfig *config);
+
+/* The guesses that a sequence brings along at most, and the drafters that batch_open() opens. A model with
+ * recurrent states has none. */
+int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
+int batch_drafters(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
+
+/* Bytes that batch_open() takes of the memory that the backend computes in, those of drafters included. */
 size_t batch_bytes(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
 /* The options for n sequences with the fewest pages: those of one context. */

@@ -1,10 +1,10 @@
 /* test_guesses.cu - answers with guessed tokens are those without: guesses that are right, wrong and half
- * right, from the text, of a draft model that is the model itself, and of each kind of trained drafter. A
- * step of several rows does not give the bits of a step of one, so two tokens whose logits nearly tie may
- * change places: such answers are counted, and compared up to there.
+ * right, from the text, of a draft model that is the model itself, and of each kind of trained drafter, also
+ * for four prompts at once. A step of several rows does not give the bits of a step of one, so two tokens
+ * whose logits nearly tie may change places: such answers are counted, and compared up to there.
  *
- * usage: test_guesses [few | trained | MODEL...] (MODEL/: a folder with a config.json alone, for random
- * weights); prints `N passed, N failed`. */
+ * usage: test_guesses [few | N [MODEL...]] (N prompts each, 50 by default; MODEL/: a folder with config.json
+ * alone, for random weights; a folder of test/data/drafters: that drafter); prints `N passed, N failed`. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 
 extern "C" {
 #include "cuda/backend.h"
+#include "engine/batch.h"
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
 #include "engine/drafters/published.h"
@@ -158,6 +159,20 @@ struct Count {
   GuessCounts guesses;
 };
 
+/* Counts an answer with guesses, `got`, beside the one without. */
+static void count_answer(const Target &t, const int32_t *prompt, const std::vector<int32_t> &plain,
+                         const std::vector<int32_t> &got, Count *count) {
+  size_t n = 0;
+  while (n < plain.size() && n < got.size() && plain[n] == got[n]) n++;
+  if (n == plain.size() && n == got.size())
+    count->same++;
+  else if (n < got.size() && n < plain.size() &&
+           nearly_tied(t, logits_after(t, prompt, plain, n), plain[n], got[n]))
+    count->near_ties++;
+  else
+    count->others++;
+}
+
 static void compare(const Target &t, const int32_t *prompt, const std::vector<int32_t> &plain, Kind kind,
                     int n_guesses, bool always, uint32_t seed, Count *count) {
   Oracle oracle = {};
@@ -168,15 +183,74 @@ static void compare(const Target &t, const int32_t *prompt, const std::vector<in
   Drafter drafter = make_drafter(t, &oracle);
   const std::vector<int32_t> got = answer(t, prompt, &drafter, n_guesses, always, &count->guesses);
   drafter_close(&drafter);
-  size_t n = 0;
-  while (n < plain.size() && n < got.size() && plain[n] == got[n]) n++;
-  if (n == plain.size() && n == got.size())
-    count->same++;
-  else if (n < got.size() && n < plain.size() &&
-           nearly_tied(t, logits_after(t, prompt, plain, n), plain[n], got[n]))
-    count->near_ties++;
-  else
-    count->others++;
+  count_answer(t, prompt, plain, got, count);
+}
+
+/* --- four prompts at once */
+
+struct Together {
+  Target target;
+  Kind kind;
+  size_t n_asked;
+  std::vector<std::vector<int32_t>> prompts, plain, got;
+  std::vector<SamplerSettings> samplers;
+  GuessCounts guesses;
+};
+
+static Status open_one(void *user, int, Drafter *drafter, Error *) {
+  Together *all = (Together *)user;
+  Oracle oracle = {};
+  oracle.kind = all->kind;
+  *drafter = make_drafter(all->target, &oracle);
+  return STATUS_OK;
+}
+
+static Status next_request(void *user, bool, BatchRequest *request, bool *found, Error *) {
+  Together *all = (Together *)user;
+  *found = all->n_asked < all->prompts.size();
+  if (!*found) return STATUS_OK;
+  const size_t at = all->n_asked++;
+  *request = {};
+  request->ids = all->prompts[at].data(), request->n_ids = N_PROMPT, request->sampler = &all->samplers[at];
+  request->generate.max_tokens = all->target.n_answer;
+  request->sink = hear, request->user = &all->got[at];
+  return STATUS_OK;
+}
+
+static Status take_result(void *user, const BatchRequest *, const BatchResult *result, Error *err) {
+  Together *all = (Together *)user;
+  all->guesses.n_steps += result->generated.guesses.n_steps;
+  all->guesses.n_guessed += result->generated.guesses.n_guessed;
+  all->guesses.n_accepted += result->generated.guesses.n_accepted;
+  return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
+}
+
+/* Answers all prompts four at a time, where the answers alone are known. */
+static void compare_together(Together *all, Count counts[2]) {
+  BatchOptions options = {};
+  BatchJob job = {};
+  Batch *batch;
+  options.n_sequences = options.n_drafters = 4, options.n_ctx = N_CTX, options.n_guesses = 7;
+  options.guess_always = true;
+  options.draft.open = open_one, options.draft.user = all;
+  options.draft.bytes = [](const void *, int) { return (size_t)0; };
+  if (all->kind == TRAINED) options.draft.taps = published_taps(&all->target.draft->config.draft);
+  job.next = next_request, job.done = take_result, job.user = all;
+  all->got.resize(all->prompts.size());
+  MUST(batch_open(&cuda_backend, all->target.loaded, all->target.model, &options, &batch, &error));
+  MUST(batch_run(batch, &job, &error));
+  batch_close(batch);
+  for (size_t i = 0; i < all->prompts.size(); i++) {
+    all->target.sampler = all->samplers[i];
+    count_answer(all->target, all->prompts[i].data(), all->plain[i], all->got[i],
+                 &counts[all->samplers[i].temperature > 0]);
+  }
+  counts[0].guesses = counts[1].guesses = all->guesses;
+}
+
+/* True if several sequences at once have guesses of such drafters. */
+static bool guesses_for_many(const Target &t) {
+  return !config_has_states(&t.model->config) && (!t.draft || t.draft->config.draft.kind != DRAFT_GEMMA4);
 }
 
 /* Answers are the same up to near ties. At temperature 0.8 there are as many as there are borders between
@@ -207,7 +281,8 @@ static void run(const char *path, int n_prompts, int n_answer, const char *draft
   if (draft) MUST(model_open_draft(draft, t.model, &t.draft, &error));
   if (draft) MUST(model_prepare(t.draft, 1, &error));
   MUST(cuda_backend.load(t.model, &options, &t.loaded, &error));
-  Count counts[N_KINDS][2] = {};
+  Count counts[N_KINDS][2] = {}, together[2] = {};
+  Together all = {};
   uint32_t seed = 9;
   t.n_answer = n_answer;
   for (int i = 0; i < n_prompts; i++) {
@@ -221,6 +296,8 @@ static void run(const char *path, int n_prompts, int n_answer, const char *draft
     if (i % 5 == 1) t.sampler.repetition_penalty = 1.1;
     GuessCounts plain_counts = {};
     const std::vector<int32_t> plain = answer(t, prompt, NULL, 0, false, &plain_counts);
+    all.prompts.emplace_back(prompt, prompt + N_PROMPT), all.plain.push_back(plain);
+    all.samplers.push_back(t.sampler);
     for (int kind = 0; kind < N_KINDS; kind++)
       if ((kind == TRAINED) == (draft != NULL))
         compare(t, prompt, plain, (Kind)kind, 1 + i % 15, kind != FROM_TEXT || i % 4 == 1, seed,
@@ -230,32 +307,50 @@ static void run(const char *path, int n_prompts, int n_answer, const char *draft
     for (int warm = 0; warm < 2; warm++)
       if ((kind == TRAINED) == (draft != NULL) && (warm == 0 || (n_prompts > 2 && !dummy)))
         check(draft ? draft : path, (Kind)kind, warm ? 0.8 : 0, counts[kind][warm]);
+  if (guesses_for_many(t) && n_prompts > 2 && !dummy) {
+    all.target = t, all.kind = draft ? TRAINED : OF_ITSELF;
+    compare_together(&all, together);
+    for (int warm = 0; warm < 2; warm++)
+      check((std::string(draft ? draft : path) + ", four at once").c_str(), all.kind, warm ? 0.8 : 0,
+            together[warm]);
+  }
   cuda_backend.unload(t.loaded);
   model_close(t.draft);
   model_close(t.model);
 }
 
-static void run_trained(const std::string &name, bool few) {
-  const std::string drafter = "test/data/drafters/" + name;
-  const std::string target = name == "qwen3_5-mtp"        ? drafter
+/* path: a folder of test/data/drafters. */
+static void run_trained(const std::string &path, int n_prompts, int n_answer) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::string target = name == "qwen3_5-mtp"        ? path
                              : name == "gemma4-assistant" ? "test/data/miniatures/gemma4-bf16"
                                                           : "test/data/drafters/target";
-  run(target.c_str(), few ? 1 : 50, few ? 8 : MOST_ANSWER, drafter.c_str());
+  run(target.c_str(), n_prompts, n_answer, path.c_str());
 }
 
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
-  const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
-  std::vector<const char *> paths = {"test/data/stories260K-awq",     "test/data/miniatures/qwen3_5-awq",
-                                     "test/data/miniatures/lfm2-awq", "test/data/miniatures/gpt-oss-mxfp4",
-                                     "test/data/miniatures/gemma4-e", "test/data/configs/Qwen3-0.6B-AWQ/"};
-  const bool trained = argc > 1 && strcmp(argv[1], "trained") == 0;
-  if (few) paths.resize(1);
-  if (argc > 1 && !few) paths.assign(argv + (trained ? 2 : 1), argv + argc);
-  for (const char *path : paths)
-    run(path, few ? 2 : path[strlen(path) - 1] == '/' ? 15 : 50, few ? 6 : MOST_ANSWER);
+  std::vector<std::string> paths = {"test/data/stories260K-awq",     "test/data/miniatures/qwen3_5-awq",
+                                    "test/data/miniatures/lfm2-awq", "test/data/miniatures/gpt-oss-mxfp4",
+                                    "test/data/miniatures/gemma4-e", "test/data/configs/Qwen3-0.6B-AWQ/"};
+  const std::string drafters = "test/data/drafters/";
   for (const char *name : {"qwen3_5-mtp", "eagle3", "dflash", "gemma4-assistant"})
-    if (argc == 1 || trained || (few && name[0] == 'q')) run_trained(name, few);
+    paths.push_back(drafters + name);
+  const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+  const int n_prompts = argc > 1 && !few ? atoi(argv[1]) : 50;
+  if (few) paths = {"test/data/stories260K-awq", drafters + "qwen3_5-mtp"};
+  if (argc > 2) paths.assign(argv + 2, argv + argc);
+  for (const std::string &path : paths) {
+    const bool trained = path.compare(0, drafters.size(), drafters) == 0, dummy = path.back() == '/';
+    const int n = few     ? trained ? 1 : 2
+                  : dummy ? n_prompts / 3
+                          : n_prompts,
+              n_answer = few ? trained ? 8 : 6 : MOST_ANSWER;
+    if (trained)
+      run_trained(path, n, n_answer);
+    else
+      run(path.c_str(), n, n_answer);
+  }
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -10,7 +10,6 @@
 #include "commands/input_text.h"
 #include "commands/keep/start.h"
 #include "engine/batch_memory.h"
-#include "engine/drafters/draft_text.h"
 #include "model/identity.h"
 
 #define SYSTEM_IS_USUAL MEMBER_OF_TYPE(ChatFlags, system_is_usual, bool)
@@ -332,8 +331,8 @@ void assistant_release(Assistant *a) {
   cache_close(a->cache, a->session);
   remote_close(a->remote);
   session_close(a->session);
-  guesser_release(&a->guesser);
   batch_close(a->batch);
+  guesser_release(&a->guesser);
   device_release(&a->device);
   id_list_release(&a->ends);
   form_release(&a->form);
@@ -461,6 +460,8 @@ static void print_settings(const Assistant *a) {
   else if (batch->n_sequences > 1)
     print_note("%s%d sequences at once, in %d pages of %d tokens", gpu, batch->n_sequences, batch->n_pages,
                a->device.backend->page_tokens);
+  if (batch->n_sequences > batch->n_drafters && batch->n_drafters > 0)
+    print_note("%s guesses while at most %d sequences are in use", a->flags->guess.draft, batch->n_drafters);
   if (a->flags->device.nth > 0) return; /* the rest is as for the first GPU */
   print_note("%s on %s, context %d, chat format %s, temperature %g, top-k %d, top-p %g, min-p %g, repetition "
              "penalty %g, seed %llu",
@@ -499,8 +500,8 @@ static bool fits_beside_fewer_weights(Assistant *a, int n) {
 /* True if records are answered one after another where no number is asked for: a batch does not use the
  * prefix cache, and its sequences share no beginnings where a model has recurrent states. */
 static bool prefers_one(const Assistant *a) {
-  return a->device.backend->page_tokens == 0 || a->cache || a->flags->guess.draft ||
-         config_has_states(&a->model->config);
+  return a->device.backend->page_tokens == 0 || a->cache || config_has_states(&a->model->config) ||
+         guesser_is_for_one(&a->guesser, &a->model->config);
 }
 
 /* True if an answer that is made alone is computed as those beside others are (--invariant): on a GPU a
@@ -527,8 +528,19 @@ static size_t session_beside(const Assistant *a) {
 
 /* Many sequences fill a GPU's steps, so they guess only if asked to. */
 static int n_batch_guesses(const Assistant *a) {
-  const bool asked = a->flags->guess.most >= 0 || !a->device.backend->memory;
+  const GuessFlags *flags = &a->flags->guess;
+  const bool asked = flags->most >= 0 || flags->draft || !a->device.backend->memory;
   return asked ? a->session_options.n_guesses : 0;
+}
+
+/* The drafters of --draft, which take a quarter of the memory that is left at most: with more sequences a
+ * token of each costs less than the guesses (FIGURES.md, "Guessed tokens"). 0: one for each sequence. */
+static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
+  enum { MOST = 8 };
+  int n = MOST;
+  if (!a->guesser.model) return 0;
+  while (n > 1 && (size_t)n * source->bytes(source->user, a->session_options.n_ctx) > left / 4) n--;
+  return n;
 }
 
 /* Sets the number of sequences and their pages. */
@@ -542,20 +554,21 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   if (one && !is_always_batch(a)) return STATUS_OK;
   if (one) n = 1;
   if (a->holds && backend->page_tokens == 0) return STATUS_OK;
-  if (a->flags->guess.draft)
-    return error_set(err, STATUS_USAGE, "--parallel %d: --draft is for one answer at a time (--parallel 1)",
-                     n);
+  const char *reason = guesser_is_for_one(&a->guesser, config);
+  if (reason) return error_set(err, STATUS_USAGE, "--parallel %d: %s (--parallel 1)", n, reason);
   if (backend->page_tokens == 0)
     return error_set(err, STATUS_USAGE,
                      "--parallel %d: the device %s answers one record at a time (--parallel 1)", n,
                      backend->name);
   TRY(device_room(&a->device, a->model, &left, err));
-  const size_t beside = session_beside(a);
+  const size_t beside = session_beside(a) + guesser_weights(&a->guesser);
   left = left > beside ? left - beside : 0;
+  const DraftSource draft = guesser_source(&a->guesser, a->model, &a->device, &a->session_options);
   const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* for all else */
   *options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
                             .n_guesses = n_batch_guesses(a),
-                            .open_drafter = draft_text_open,
+                            .draft = draft,
+                            .n_drafters = n_batch_drafters(a, &draft, left),
                             .chunk = a->session_options.chunk,
                             .kv = a->session_options.kv,
                             .invariant = a->flags->device.invariant};
@@ -644,6 +657,9 @@ static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
     TRY(open_session(a, err));
     if (a->batch_options.n_sequences == 1) return STATUS_OK;
   }
+  const int n_drafters = batch_drafters(&a->batch_options, a->device.backend, &a->model->config);
+  if (n_drafters > 0)
+    TRY(guesser_load(&a->guesser, a->model, &a->device, &a->session_options, n_drafters, err));
   return batch_open(a->device.backend, a->device.loaded, a->model, &a->batch_options, &a->batch, err);
 }
 

@@ -1,5 +1,5 @@
 /* guess.c - see guess.h. Called by: assistant.c, measure/bench_guesses.c.   Calls:
- * engine/drafters/draft_model.c, draft_text.c. */
+ * engine/drafters/. */
 #include "commands/answer/guess.h"
 
 #include <string.h>
@@ -73,24 +73,26 @@ static double cost_of_trained(const Model *model, const Model *target) {
 }
 
 /* The drafter runs where the target does, which may be the CPU although a GPU was meant at first. */
-static Status start_trained(Guesser *g, const Model *target, const Device *device,
-                            const SessionOptions *target_options, Error *err) {
-  const int n_threads = device->options.n_threads;
+static void describe_trained(Guesser *g, const Model *target, const Device *device,
+                             const SessionOptions *target_options) {
   g->device = *device;
   g->device.loaded = NULL;
-  TRY(model_prepare(g->model, n_threads, err));
-  /* A GPU reads the drafter for every step, and of half as many bits in less than half of the time. */
-  if (g->device.backend->memory) TRY(model_round_draft(g->model, n_threads, err));
-  const PublishedOptions options = {.backend = g->device.backend,
+  g->published = (PublishedOptions){.backend = g->device.backend,
                                     .backend_options = &g->device.options,
                                     .target = target,
                                     .loaded_target = device->loaded,
                                     .model = g->model,
+                                    .loaded = g->published.loaded,
                                     .n_ctx = target_options->n_ctx,
                                     .kv = target_options->kv,
                                     .cost = cost_of_trained(g->model, target)};
-  TRY(device_check_memory_bytes(&g->device, g->model, published_bytes(&options), options.n_ctx, err));
-  return published_open(&options, &g->drafter, err);
+}
+
+static Status prepare_trained(Guesser *g, const Device *device, Error *err) {
+  const int n_threads = device->options.n_threads;
+  TRY(model_prepare(g->model, n_threads, err));
+  /* A GPU reads the drafter for every step, and of half as many bits in less than half of the time. */
+  return device->backend->memory ? model_round_draft(g->model, n_threads, err) : STATUS_OK;
 }
 
 /* --- all kinds */
@@ -134,25 +136,98 @@ static double cost_of(const Guesser *g, const Model *target, KvType kv) {
   return own / all;
 }
 
+static bool is_trained(const Guesser *g) {
+  return g->model && g->model->config.draft.kind;
+}
+
+/* The options of a draft model's session for texts of up to n_ctx tokens. */
+static SessionOptions session_of(const Guesser *g, int n_ctx) {
+  SessionOptions options = {.n_ctx = n_ctx, .kv = g->kv, .sampler = g->sampler};
+  if (options.n_ctx > g->model->config.max_position) options.n_ctx = g->model->config.max_position;
+  return options;
+}
+
+static size_t bytes_of_one(const void *guesser, int n_ctx) {
+  const Guesser *g = guesser;
+  if (is_trained(g)) {
+    PublishedOptions options = g->published;
+    options.n_ctx = n_ctx;
+    return published_bytes(&options);
+  }
+  const SessionOptions options = session_of(g, n_ctx);
+  const Backend *backend = g->device.backend;
+  const StateOptions sizes = session_sizes(&options, backend, &g->model->config);
+  return backend->state_bytes(&g->model->config, &sizes);
+}
+
+static Status open_one(void *guesser, int n_ctx, Drafter *drafter, Error *err) {
+  Guesser *g = guesser;
+  if (!g->model) return draft_text_open(n_ctx, drafter, err);
+  if (is_trained(g)) {
+    PublishedOptions options = g->published;
+    options.n_ctx = n_ctx;
+    return published_open(&options, drafter, err);
+  }
+  const SessionOptions options = session_of(g, n_ctx);
+  Session *session;
+  TRY(session_open(g->device.backend, g->device.loaded, g->model, &options, &session, err));
+  return draft_model_open(session, g->target_vocab, g->cost, drafter, err);
+}
+
+/* Notes for open_one() and bytes_of_one() what they need to know. */
+static void describe(Guesser *g, const Model *target, const Device *device,
+                     const SessionOptions *target_options) {
+  g->kv = target_options->kv;
+  g->sampler = target_options->sampler;
+  g->target_vocab = target->config.vocab_size;
+  if (is_trained(g))
+    describe_trained(g, target, device, target_options);
+  else if (g->model)
+    g->cost = cost_of(g, target, g->kv);
+}
+
+const char *guesser_is_for_one(const Guesser *g, const ModelConfig *target) {
+  if (!g->model) return NULL;
+  if (config_has_states(target)) return "with --draft a model with recurrent states answers one at a time";
+  if (g->model->config.draft.kind == DRAFT_GEMMA4)
+    return "an assistant of Gemma 4 guesses for one answer at a time";
+  return NULL;
+}
+
+size_t guesser_weights(const Guesser *g) {
+  return g->model ? g->model->weight_bytes : 0;
+}
+
+DraftSource guesser_source(Guesser *g, const Model *target, const Device *device,
+                           const SessionOptions *target_options) {
+  if (!g->model) return draft_text_source;
+  describe(g, target, device, target_options);
+  DraftSource source = {.open = open_one, .bytes = bytes_of_one, .on_device = true, .user = g};
+  if (is_trained(g)) source.taps = published_taps(&g->model->config.draft);
+  return source;
+}
+
+Status guesser_load(Guesser *g, const Model *target, const Device *device,
+                    const SessionOptions *target_options, int n, Error *err) {
+  if (!g->model) return STATUS_OK;
+  if (is_trained(g)) TRY(prepare_trained(g, device, err));
+  describe(g, target, device, target_options);
+  const size_t bytes = (size_t)n * bytes_of_one(g, target_options->n_ctx);
+  TRY(device_check_memory_bytes(&g->device, g->model, bytes, target_options->n_ctx, err));
+  return is_trained(g) ? published_load(&g->published, &g->published.loaded, err)
+                       : device_load(&g->device, g->model, err);
+}
+
 Status guesser_start(Guesser *g, const Model *target, const Device *device,
                      const SessionOptions *target_options, Error *err) {
   if (!target_options->drafter) return STATUS_OK;
-  if (!g->model) return draft_text_open(target_options->n_ctx, &g->drafter, err);
-  if (g->model->config.draft.kind) return start_trained(g, target, device, target_options, err);
-  SessionOptions options = {
-      .n_ctx = target_options->n_ctx, .kv = target_options->kv, .sampler = target_options->sampler};
-  if (options.n_ctx > g->model->config.max_position) options.n_ctx = g->model->config.max_position;
-  const StateOptions sizes = session_sizes(&options, g->device.backend, &g->model->config);
-  TRY(device_check_memory(&g->device, g->model, &sizes, err));
-  TRY(device_load(&g->device, g->model, err));
-  Session *session;
-  TRY(session_open(g->device.backend, g->device.loaded, g->model, &options, &session, err));
-  return draft_model_open(session, target->config.vocab_size, cost_of(g, target, options.kv), &g->drafter,
-                          err);
+  TRY(guesser_load(g, target, device, target_options, 1, err));
+  return open_one(g, target_options->n_ctx, &g->drafter, err);
 }
 
 void guesser_release(Guesser *g) {
   drafter_close(&g->drafter);
+  if (g->published.loaded) g->published.backend->unload(g->published.loaded);
   device_release(&g->device);
   model_close(g->model);
   model_place_release(&g->place);

@@ -3,6 +3,7 @@
 
 #include "commands/device.h"
 #include "commands/model_flags.h"
+#include "engine/drafters/published.h"
 #include "engine/session.h"
 
 typedef struct {
@@ -20,7 +21,13 @@ typedef struct {
   ModelPlace place;
   Model *model; /* NULL: guesses are made from the text */
   Device device;
-  Drafter drafter;
+  Drafter drafter; /* guesser_start()'s */
+  /* Each drafter is opened with these. */
+  PublishedOptions published; /* of one that is trained for the target; loaded NULL: not loaded yet */
+  KvType kv;                  /* of another model */
+  SamplerSettings sampler;
+  int target_vocab;
+  double cost;
 } Guesser; /* starts zeroed */
 
 /* Opens the draft model, if there is one, and refuses one whose tokens are not the target's (tokenizer NULL:
@@ -29,7 +36,17 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
                     const Device *device, Guesser *guesser, Error *err);
 /* Sets the session's drafter and its number of guesses, before the session's sizes are known. */
 void guesser_choose(Guesser *guesser, const Backend *backend, SessionOptions *options);
-/* Loads the draft model. PRECOND the target is loaded on `device`, and options->n_ctx is known */
+/* Drafters for several texts at once (batch.h), which guesser_load() makes ready to be opened. */
+DraftSource guesser_source(Guesser *guesser, const Model *target, const Device *device,
+                           const SessionOptions *options);
+/* Why there is one drafter at most, or NULL. */
+const char *guesser_is_for_one(const Guesser *guesser, const ModelConfig *target);
+size_t guesser_weights(const Guesser *guesser); /* bytes; 0 without a model */
+/* Loads the model of --draft, if there is one, for n drafters. PRECOND the target is
+ * loaded on `device`, and options->n_ctx is known */
+Status guesser_load(Guesser *guesser, const Model *target, const Device *device,
+                    const SessionOptions *options, int n, Error *err);
+/* Loads it, and opens the session's drafter. PRECOND likewise */
 Status guesser_start(Guesser *guesser, const Model *target, const Device *device,
                      const SessionOptions *options, Error *err);
-void guesser_release(Guesser *guesser); /* after the session is closed; a zeroed one is fine */
+void guesser_release(Guesser *guesser); /* after session and batch are closed; a zeroed one is fine */

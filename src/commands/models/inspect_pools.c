@@ -3,12 +3,14 @@
 #include "commands/device.h"
 #include "commands/models/inspect.h"
 #include "engine/batch_memory.h"
+#include "engine/drafters/draft_text.h"
 
 /* The pool of a device with `room` bytes beside the weights; 0: that is not known. */
 static Pool pool_of(const Backend *backend, const Model *model, size_t room) {
   const ModelConfig *config = &model->config;
   const size_t share = batch_share(backend, room, false);
-  BatchOptions options = {.kv = KV_F16, .n_guesses = !backend->memory}; /* guesses are usual on a CPU */
+  BatchOptions options = {
+      .kv = KV_F16, .n_guesses = !backend->memory, .draft = draft_text_source}; /* usual on a CPU */
   const int most = room > 0 ? batch_most_sequences(&options, backend, config, backend->sequences, share) : 0;
   options.n_sequences = most > 0 ? most : backend->sequences;
   Pool pool = {.backend = backend, .n_sequences = options.n_sequences};

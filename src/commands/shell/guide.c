@@ -335,9 +335,8 @@ static const char guesses[] =
     "and one "
     "step.\n"
     "\n"
-    "With --draft MODEL a smaller model with the same vocabulary makes the guesses, on the same device, for "
-    "one "
-    "answer at a time. It pays where its tokens are often right and cost a small part of the model's own. "
+    "With --draft MODEL a smaller model with the same vocabulary makes the guesses, on the same device. "
+    "It pays where its tokens are often right and cost a small part of the model's own. "
     "MODEL may also be a drafter that was trained for the model: EAGLE-3, DFlash, an assistant of Gemma 4, "
     "or "
     "mtp, the model's own layer for several tokens. A GPU rounds a drafter's weights to 4 bits; so its "
@@ -351,7 +350,10 @@ static const char guesses[] =
     "more costs is not measured there but known, so that the same command gives the same answer. Several "
     "records at once (--map) bring their guesses along where the model has no recurrent states, on a GPU "
     "only "
-    "with --guess N. auk bench --accept P measures steps with guesses.";
+    "with --guess N or --draft. --draft guesses for up to eight records, so with more at once (the default "
+    "of --map) only while no more are left; --parallel 8 or less keeps to that. With recurrent states and "
+    "with an assistant of Gemma 4 it is for one record at a time. A drafter has not seen the beginning that "
+    "its record shares with another. auk bench --accept P measures steps with guesses.";
 
 static const char tools[] =
     "  auk -p \"How warm is it in Paris?\" --tools tools.json\n"

@@ -1,6 +1,6 @@
 /* draft_text.c - see draft_text.h.
  *
- * Called by: commands/answer/, batch_memory.c; batch.c through drafter.h.
+ * Called by: commands/answer/, commands/models; batch.c through drafter.h.
  * Always true: position p of the text, p >= SHORTEST - 1, is in the chain of the hash of the SHORTEST tokens
  *              that end there; a chain goes from later to earlier positions:
  *                heads[hash] -> p -> before[p] -> ... -> 0      (positions plus one; 0: none)
@@ -97,8 +97,9 @@ static unsigned heads_for(int n_ctx) {
   return n_heads;
 }
 
-size_t draft_text_bytes(int n_ctx) {
+static size_t text_bytes(const void *user, int n_ctx) {
   const TextDrafter *d = NULL;
+  (void)user;
   return sizeof *d + (size_t)n_ctx * (sizeof *d->ids + sizeof *d->before) +
          heads_for(n_ctx) * sizeof *d->heads;
 }
@@ -119,3 +120,10 @@ Status draft_text_open(int n_ctx, Drafter *drafter, Error *err) {
   *drafter = (Drafter){.name = "text", .self = d, .propose = propose, .close = close_text};
   return STATUS_OK;
 }
+
+static Status open_for_any(void *user, int n_ctx, Drafter *drafter, Error *err) {
+  (void)user;
+  return draft_text_open(n_ctx, drafter, err);
+}
+
+const DraftSource draft_text_source = {.open = open_for_any, .bytes = text_bytes};

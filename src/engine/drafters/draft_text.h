@@ -7,4 +7,4 @@
 /* For texts of at most n_ctx tokens; takes about a microsecond for each new one. *drafter is zeros after a
  * failure; drafter_close(). */
 Status draft_text_open(int n_ctx, Drafter *drafter, Error *err);
-size_t draft_text_bytes(int n_ctx); /* of memory that it takes, about */
+extern const DraftSource draft_text_source;

@@ -7,8 +7,8 @@
  * numbers that the target is going to draw with: where both have the same probabilities they pick the same
  * token.
  *
- * A drafter follows one text. It may read hidden states of the target (taps): take() gets those of all rows
- * that are computed and stay, before the next guesses are asked for. */
+ * A drafter follows one text at a time. It may read hidden states of the target (taps): take() gets those of
+ * all rows that are computed and stay, before the next guesses are asked for. */
 #pragma once
 
 #include "engine/backend.h"
@@ -50,8 +50,18 @@ typedef struct Drafter {
   Status (*take)(void *self, const DraftRows *rows, Error *err);
   /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. *guesses is zeros before. */
   Status (*propose)(void *self, const DraftText *text, int most, Guesses *guesses, Error *err);
+  void (*forget)(void *self); /* another text comes next, with n_same 0; NULL: that says enough */
   void (*close)(void *self);
 } Drafter;
+
+/* Drafters of one kind, for several texts at once. */
+typedef struct {
+  TapList taps;                                                        /* each one's */
+  Status (*open)(void *user, int n_ctx, Drafter *drafter, Error *err); /* NULL: there are none */
+  size_t (*bytes)(const void *user, int n_ctx); /* of memory that open() takes, about */
+  bool on_device;                               /* of the backend's memory, where that is not the host's */
+  void *user;
+} DraftSource;
 
 static inline void drafter_close(Drafter *drafter) {
   if (drafter->close) drafter->close(drafter->self);

@@ -23,6 +23,7 @@ typedef struct {
   DraftConfig draft;
   StateOptions sizes;
   BackendModel *loaded;
+  bool owns_loaded;
   BackendState *state;
   const BackendState *target_state; /* that state was opened for (Gemma 4) */
   Sampler *sampler;
@@ -202,6 +203,12 @@ Status published_logits(void *self, float *out, Error *err) {
   return p->backend->read_logits(p->state, p->logits_row, out, err);
 }
 
+static void forget(void *self) {
+  Published *p = self;
+  p->started = p->has_last = false;
+  p->n_rows = p->n_queued = 0;
+}
+
 /* --- life */
 
 static StateOptions sizes_of(const PublishedOptions *options) {
@@ -217,17 +224,23 @@ size_t published_bytes(const PublishedOptions *options) {
   return options->backend->state_bytes(&options->model->config, &sizes);
 }
 
-/* The layers after which the target's states are kept, ascending, and which of them each state is. */
-static void set_taps(Published *p) {
-  for (int i = 0; i < p->draft.n_states; i++) {
-    const int layer = p->draft.states[i] - 1;
+TapList published_taps(const DraftConfig *draft) {
+  TapList taps = {.n = 0};
+  for (int i = 0; i < draft->n_states; i++) {
+    const int layer = draft->states[i] - 1;
     int at = 0;
-    while (at < p->taps.n && p->taps.layers[at] < layer) at++;
-    if (at < p->taps.n && p->taps.layers[at] == layer) continue;
-    memmove(p->taps.layers + at + 1, p->taps.layers + at, (size_t)(p->taps.n - at) * sizeof *p->taps.layers);
-    p->taps.layers[at] = layer;
-    p->taps.n++;
+    while (at < taps.n && taps.layers[at] < layer) at++;
+    if (at < taps.n && taps.layers[at] == layer) continue;
+    memmove(taps.layers + at + 1, taps.layers + at, (size_t)(taps.n - at) * sizeof *taps.layers);
+    taps.layers[at] = layer;
+    taps.n++;
   }
+  return taps;
+}
+
+/* Which of the taps each state is. */
+static void set_taps(Published *p) {
+  p->taps = published_taps(&p->draft);
   for (int i = 0; i < p->draft.n_states; i++)
     for (int at = 0; at < p->taps.n; at++)
       if (p->taps.layers[at] == p->draft.states[i] - 1) p->tap_of[i] = at;
@@ -237,18 +250,25 @@ static void close_published(void *self) {
   Published *p = self;
   if (!p) return;
   if (p->state) p->backend->close(p->state);
-  if (p->loaded) p->backend->unload(p->loaded);
+  if (p->loaded && p->owns_loaded) p->backend->unload(p->loaded);
   sampler_close(p->sampler);
   free(p);
 }
 
-static Status open_all(Published *p, const PublishedOptions *options, Error *err) {
-  const SamplerSettings settings = {.top_p = 1, .repetition_penalty = 1};
+Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err) {
   BackendOptions backend_options = *options->backend_options;
   backend_options.target = options->loaded_target;
+  if (options->model->draft.target_head) options->model->head = options->target->head;
+  return options->backend->load(options->model, &backend_options, loaded, err);
+}
+
+static Status open_all(Published *p, const PublishedOptions *options, Error *err) {
+  const SamplerSettings settings = {.top_p = 1, .repetition_penalty = 1};
   set_taps(p);
   TRY(sampler_open(&settings, p->model->config.vocab_size, &p->sampler, err));
-  TRY(p->backend->load(p->model, &backend_options, &p->loaded, err));
+  p->owns_loaded = !options->loaded;
+  p->loaded = options->loaded;
+  if (p->owns_loaded) TRY(published_load(options, &p->loaded, err));
   if (p->draft.kind == DRAFT_GEMMA4) return STATUS_OK; /* follow_target() opens its state */
   return p->backend->open(p->loaded, &p->sizes, &p->state, err);
 }
@@ -266,7 +286,6 @@ Status published_open(const PublishedOptions *options, Drafter *drafter, Error *
   p->model = options->model;
   p->draft = options->model->config.draft;
   p->sizes = sizes_of(options);
-  if (p->model->draft.target_head) options->model->head = p->target->head;
   Status status = open_all(p, options, err);
   if (status) {
     close_published(p);
@@ -278,6 +297,7 @@ Status published_open(const PublishedOptions *options, Drafter *drafter, Error *
                        .self = p,
                        .take = take,
                        .propose = propose,
+                       .forget = forget,
                        .close = close_published};
   return STATUS_OK;
 }

@@ -10,13 +10,19 @@ typedef struct {
   const Model *target;               /* prepared; outlives the drafter */
   const BackendModel *loaded_target; /* the same; a device shares with it what the drafter takes from it */
   Model *model; /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
-  int n_ctx;    /* of the target's session */
+  /* published_load()'s, which drafters share and which outlives them; NULL: this one loads its own */
+  BackendModel *loaded;
+  int n_ctx; /* of the target's session */
   KvType kv;
   double cost; /* of a guess, in steps of the target */
 } PublishedOptions;
 
-/* The bytes of memory that published_open() takes. */
+/* The bytes of memory that published_open() takes beside the weights. */
 size_t published_bytes(const PublishedOptions *options);
+/* The states of the target that each drafter reads. */
+TapList published_taps(const DraftConfig *draft);
+/* Loads the weights of options->model; the backend unloads them. */
+Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err);
 Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err);
 
 /* For tests: the logits [config.vocab_size] that the last guess of the last propose() was picked from. */

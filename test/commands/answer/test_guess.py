@@ -47,7 +47,7 @@ def test_a_text_that_repeats_takes_fewer_steps(answer, stories, run):
     assert "guessed" not in shown
 
 
-def test_many_at_once_bring_their_guesses_along(run, stories):
+def test_many_at_once_bring_their_guesses_along(run, root, stories):
     def answers(*flags):
         repeats = ["--temp", 0, "--frequency-penalty", -100]
         done = run("-m", stories, "--raw", "-t", 1, "--json", "--ids", "-n", 60, *repeats, "--map", "-", *flags,
@@ -56,12 +56,17 @@ def test_many_at_once_bring_their_guesses_along(run, stories):
         return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
     plain = answers("--guess", 0)
-    for flags in (["--parallel", 3], ["--parallel", 1], ["--parallel", 2, "--guess", 4], ["--draft", stories]):
+    for flags in (["--parallel", 3], ["--parallel", 1], ["--parallel", 2, "--guess", 4], ["--draft", stories],
+                  ["--draft", stories, "--parallel", 2]):
         found = answers(*flags)
         assert [one["ids"] for one in found] == [one["ids"] for one in plain]
         assert all(one["usage"]["guessed_tokens"] > 10 for one in found) or "--draft" in flags
-    refused = run("-m", stories, "--raw", "--map", "-", "--parallel", 2, "--draft", stories, input=b"A\n")
-    assert refused.returncode == 2 and b"--draft is for one answer at a time" in refused.stderr
+    hybrid = root / "test" / "data" / "miniatures" / "qwen3_5-awq"
+    flags = ["-m", hybrid, "--raw", "-n", 4, "--draft", hybrid, "--map", "-", "--parallel"]
+    refused = run(*flags, 2, input=b"A\n")
+    assert refused.returncode == 2
+    assert b"--parallel 2: with --draft a model with recurrent states answers one at a time" in refused.stderr
+    assert run(*flags, 0, input=b"A\n").returncode == 0
 
 
 def test_a_draft_model_has_to_fit(run, root, stories, variant):

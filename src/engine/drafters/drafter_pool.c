@@ -1,0 +1,66 @@
+/* drafter_pool.c - see drafter_pool.h.   Called by: batch.c. */
+#include "engine/drafters/drafter_pool.h"
+
+#include <stdlib.h>
+
+Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err) {
+  if (n == 0) return STATUS_OK;
+  if (!(pool->drafters = mem_alloc((size_t)n, sizeof *pool->drafters, "drafters", err)) ||
+      !(pool->idle = mem_alloc((size_t)n, sizeof *pool->idle, "drafters", err)))
+    return STATUS_FAILED;
+  for (; pool->n < n; pool->n++) {
+    Drafter *drafter = &pool->drafters[pool->n];
+    TRY(source->open(source->user, n_ctx, drafter, err));
+    pool->idle[pool->n_idle++] = drafter;
+  }
+  return STATUS_OK;
+}
+
+void drafter_pool_close(DrafterPool *pool) {
+  for (int i = 0; i < pool->n; i++) drafter_close(&pool->drafters[i]);
+  free(pool->drafters);
+  free(pool->idle);
+  *pool = (DrafterPool){.n = 0};
+}
+
+void drafting_lend(DrafterPool *pool, Drafting *d, int n_past) {
+  if (d->drafter) return;
+  d->drafter = pool->idle[--pool->n_idle];
+  if (d->drafter->forget) d->drafter->forget(d->drafter->self);
+  d->n_same = 0;
+  d->n_told = n_past;
+}
+
+void drafting_return(DrafterPool *pool, Drafting *d) {
+  if (d->drafter) pool->idle[pool->n_idle++] = d->drafter;
+  d->drafter = NULL;
+  d->guesses.n = d->n_right = 0;
+}
+
+void drafting_cut(Drafting *d, int n_past) {
+  if (d->n_told > n_past) d->n_told = n_past;
+  d->n_tapped = 0;
+}
+
+Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int n_past, Error *err) {
+  if (!d->drafter || d->drafter->taps.n == 0) return STATUS_OK;
+  const int from = d->n_told > d->step_pos ? d->n_told : d->step_pos, end = d->step_pos + d->n_tapped,
+            n = (n_past < end ? n_past : end) - from;
+  if (n <= 0) return STATUS_OK;
+  const DraftRows rows = {target, ids + from, from, d->first_row + from - d->step_pos, n};
+  TRY(d->drafter->take(d->drafter->self, &rows, err));
+  d->n_told = from + n;
+  return STATUS_OK;
+}
+
+Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err) {
+  const bool costs = d->drafter->cost > 0; /* then a guess that would not pay is not made */
+  if (costs) most = guessing_length(&d->guessing, 0, most);
+  if (most < 1) return STATUS_OK;
+  DraftText known = *text;
+  known.n_same = d->n_same;
+  TRY(d->drafter->propose(d->drafter->self, &known, most, &d->guesses, err));
+  d->n_same = text->n;
+  if (!costs) d->guesses.n = guessing_length(&d->guessing, d->guesses.rank, d->guesses.n);
+  return STATUS_OK;
+}
