@@ -176,7 +176,8 @@ static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state)
 static void a_context_fits_to_the_last_byte(void **state) {
   (void)state;
   Model model = {.config = {.max_position = MAXIMUM}};
-  Device device = {.backend = &backend};
+  DeviceFlags flags = {.invariant = false};
+  Device device = {.backend = &backend, .flags = &flags};
   const StateOptions options = {.n_ctx = 50};
   Error err = {{0}};
   weights = 1000;
@@ -193,6 +194,10 @@ static void a_context_fits_to_the_last_byte(void **state) {
       "not enough memory: the GPU needs at least 1500 bytes (weights 900, context of 50 tokens 600) and has "
       "1499 free, the host needs 100 for the other weights and has ";
   assert_int_equal(strncmp(err.text, expected, sizeof expected - 1), 0);
+  flags.invariant = true; /* then no weights may stay */
+  assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "--invariant needs all weights on the GPU"));
+  flags.invariant = false;
   weights = must_stay = SIZE_MAX; /* a sum that is no number is too much, too */
   assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
   must_stay = 0;
