@@ -55,6 +55,8 @@ static const LinearEntry entries[] = {
   {DENSE, A16, 1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
   /* Reached by LINEAR_INVARIANT and by name alone. */
   {HALF,  A16, 0,  0,  0,   0,128, 0, X_STAGED, FROM_80, LAUNCH_DENSE_TENSORCORE, "dense_tensorcore"},
+  {F16,   A16, 0,  0,  0,   0,ANY, 0, X_STAGED, ONLY_90, LAUNCH_DENSE_WGMMA, "dense_wgmma"},
+  {WIDE,  A16, 0,  0,  0,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_AWQ_ORDERED, "awq_ordered"},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
    * matmul, which the entries above are compared with, and faster on no chip. */
   {INTS,  A16, 0,  0,  0,   0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
@@ -78,13 +80,19 @@ static const LinearEntry expert_entries[] = {
 /* clang-format on */
 
 /* The first match wins. Why the bits are the same: narrow_wgmma has all rows in one tile, and units of 128
- * inputs up to these counts; a forced tile shape of awq_tensorcore has one tile of tokens, so that stream-K
- * divides each matrix in one way; dense_rows and awq_plain sum a row's products in one order; int8_token's
- * sums are exact. */
+ * inputs up to these counts; awq_ordered sums in its order; a forced tile shape of awq_tensorcore has one
+ * tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma, dense_rows and awq_plain
+ * sum a row's products in one order; int8_token's sums are exact. */
 static const LinearInvariant invariants[] = {
-    {AWQ4 | FP4, 64, 0, "narrow_wgmma"},  {FLOAT, 48, 0, "narrow_wgmma"},   {QUANT, 32, 3, "awq_tensorcore"},
-    {QUANT, 8, 1, "awq_tensorcore_sm75"}, {QUANT, INT_MAX, 0, "awq_plain"}, {INT8, INT_MAX, 0, "int8_token"},
-    {HALF, 128, 0, "dense_tensorcore"},   {DENSE, 8, 0, "dense_rows"},
+    {AWQ4 | FP4, 64, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered"},
+    {FLOAT, 48, LINEAR_OF_128, false, "narrow_wgmma", "awq_ordered"},
+    {QUANT, 32, 3, false, "awq_tensorcore", NULL},
+    {QUANT, 8, 1, false, "awq_tensorcore_sm75", NULL},
+    {QUANT, INT_MAX, 0, false, "awq_plain", NULL},
+    {INT8, INT_MAX, 0, false, "int8_token", NULL},
+    {F16, INT_MAX, 0, true, "dense_wgmma", NULL},
+    {HALF, 128, 0, false, "dense_tensorcore", NULL},
+    {DENSE, 8, 0, false, "dense_rows", NULL},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -179,6 +187,7 @@ Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, c
   for (size_t i = 0; query->n_experts == 0 && i < COUNT(invariants); i++) {
     *how = &invariants[i];
     if (!((*how)->weights & 1u << query->weights)) continue;
+    if ((*how)->fills && ceil_div(query->n_out, DISPATCH_TILE_OUT) < query->device.n_sms) continue;
     LinearQuery part = *query;
     if (part.n_tokens > (*how)->rows) part.n_tokens = (*how)->rows;
     const LinearEntry *named = linear_entry(0);

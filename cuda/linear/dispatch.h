@@ -76,6 +76,8 @@ typedef enum {
   LAUNCH_NARROW_WGMMA,
   LAUNCH_EXPERTS_PLAIN,
   LAUNCH_DENSE_TENSORCORE,
+  LAUNCH_DENSE_WGMMA,
+  LAUNCH_AWQ_ORDERED,
   LAUNCH_COUNT
 } LinearLaunch;
 
@@ -155,11 +157,16 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
  * of them. */
 #define LINEAR_INVARIANT "invariant"
 
+/* LinearCall.variant of narrow_wgmma: its own choice of tokens, in tiles of 128 outputs. */
+enum { LINEAR_OF_128 = -1 };
+
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   int rows;         /* of a launch, at most */
   int variant;      /* LinearCall's: the tile shape, or 0 if the kernel's shapes give the same bits */
+  bool fills;       /* only for matrices with a tile of DISPATCH_TILE_OUT outputs for each SM */
   const char *name; /* of an entry */
+  const char *many; /* the entry that gives the same bits faster for more than 3 such launches; or NULL */
 } LinearInvariant;
 
 /* How the query's matrix is multiplied under that name: the first that can run it, and its entry.

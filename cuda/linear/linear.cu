@@ -21,11 +21,12 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_dot_kernel,    &awq_planes_kernel,   &awq_pipelined_kernel, &awq_tensorcore_kernel,
-    &awq_wgmma_kernel,  &cublas_kernel,       &cublas_plain_kernel,  &awq_plain_kernel,
-    &int8_gemv_kernel,  &int8_mma_kernel,     &int8_dp4a_kernel,     &int8_token_kernel,
-    &dense_rows_kernel, &float_mma_kernel,    &planes_wgmma_kernel,  &int8_wgmma_kernel,
-    &int8_tiles_kernel, &narrow_wgmma_kernel, &experts_plain_kernel, &dense_tensorcore_kernel,
+    &awq_dot_kernel,     &awq_planes_kernel,   &awq_pipelined_kernel, &awq_tensorcore_kernel,
+    &awq_wgmma_kernel,   &cublas_kernel,       &cublas_plain_kernel,  &awq_plain_kernel,
+    &int8_gemv_kernel,   &int8_mma_kernel,     &int8_dp4a_kernel,     &int8_token_kernel,
+    &dense_rows_kernel,  &float_mma_kernel,    &planes_wgmma_kernel,  &int8_wgmma_kernel,
+    &int8_tiles_kernel,  &narrow_wgmma_kernel, &experts_plain_kernel, &dense_tensorcore_kernel,
+    &dense_wgmma_kernel, &awq_ordered_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -142,6 +143,11 @@ static Status run_invariant(LinearContext *c, const LinearCall *call, Error *err
   const LinearEntry *entry;
   TRY(linear_invariant(&query, &how, &entry, err));
   LinearCall part = *call;
+  if (how->many && call->n_tokens > 3 * how->rows &&
+      linear_dispatch(&query, how->many, &entry, NULL) == STATUS_OK) {
+    part.kernel = how->many;
+    return linear_run(c, &part, err);
+  }
   part.kernel = how->name, part.variant = how->variant;
   for (int first = 0; first < call->n_tokens; first += part.n_tokens) {
     part.n_tokens = call->n_tokens - first < how->rows ? call->n_tokens - first : how->rows;

@@ -297,7 +297,9 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
                {"dense_rows", WEIGHT_F32, ACT_F16, 8, 0, SM(7, 5), 0},
                {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0},
-               {"dense_tensorcore", WEIGHT_BF16, ACT_F16, 128, 0, SM(8, 0), 0}};
+               {"dense_tensorcore", WEIGHT_BF16, ACT_F16, 128, 0, SM(8, 0), 0},
+               {"dense_wgmma", WEIGHT_F16, ACT_F16, MANY, 0, SM_90A, SM_90A},
+               {"awq_ordered", WEIGHT_AWQ4, ACT_F16, MANY, 64, SM_90A, SM_90A}};
   for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_entry((int)i) != NULL, i < COUNT(cases));
   for (size_t i = 0; i < COUNT(cases); i++) {
     const char *name = cases[i].name;
@@ -323,16 +325,16 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
         const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
                        integers = 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8,
                        floats = 1u << WEIGHT_FP4 | 1u << WEIGHT_FP8;
-        const unsigned takes = cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
-                               : cases[i].weights > WEIGHT_INT8
-                                   ? (!strcmp(name, "dense_cublas")       ? 1u << WEIGHT_F16
-                                      : !strcmp(name, "dense_tensorcore") ? all & ~(1u << WEIGHT_F32)
-                                                                          : all)
-                               : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
-                               : strstr("narrow_wgmma awq_wgmma", name) ? 1u << WEIGHT_AWQ4 | floats
-                               : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name)
-                                   ? integers | floats
-                                   : integers;
+        const unsigned takes =
+            cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
+            : cases[i].weights > WEIGHT_INT8
+                ? (strstr("dense_cublas dense_wgmma", name) ? 1u << WEIGHT_F16
+                   : !strcmp(name, "dense_tensorcore")      ? all & ~(1u << WEIGHT_F32)
+                                                            : all)
+            : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
+            : strstr("narrow_wgmma awq_wgmma awq_ordered", name) ? 1u << WEIGHT_AWQ4 | floats
+            : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats
+                                                                                        : integers;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
         const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
         assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
@@ -360,6 +362,7 @@ static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state
                {WEIGHT_AWQ8, 24, SM(8, 6), INT_MAX, "awq_plain"},
                {WEIGHT_FP8, 64, SM(7, 5), 8, "awq_tensorcore_sm75"},
                {WEIGHT_F16, 0, SM(8, 0), 128, "dense_tensorcore"},
+               {WEIGHT_F16, 0, SM_90A, 128, "dense_tensorcore"},
                {WEIGHT_BF16, 0, SM(7, 5), 8, "dense_rows"},
                {WEIGHT_F32, 0, SM_90A, 8, "dense_rows"},
                {WEIGHT_INT8, 0, SM(8, 9), INT_MAX, "int8_token"}};
@@ -377,7 +380,11 @@ static void one_kernel_serves_all_counts_where_bits_must_not_change(void **state
       assert_ptr_equal(same, entry);
     }
   const LinearEntry *entry;
-  LinearQuery query = h200(4);
+  LinearQuery query = h200(300);
+  query.weights = WEIGHT_F16, query.group = 0, query.n_out = 151936; /* an lm_head */
+  assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_OK);
+  assert_string_equal(entry->name, "dense_wgmma");
+  query = h200(4);
   query.act = ACT_INT8;
   assert_int_equal(linear_dispatch(&query, LINEAR_INVARIANT, &entry, NULL), STATUS_MODEL);
   query = h200(4), query.n_experts = 8;

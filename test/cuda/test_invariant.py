@@ -45,7 +45,7 @@ def call(auk):
 
     def go(*arguments, **options):
         return subprocess.Popen([*auk, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, env={**environment, **options})
+                                stderr=subprocess.PIPE, env={**environment, **options}, bufsize=0)
 
     def invariant(*arguments, **options):
         return go("-m", STORIES, "--raw", "--device", "cuda", "--invariant", *arguments, **options)

@@ -65,7 +65,7 @@ static const Limit limits[] = {
     {"int8_mma", 1e-10, 1e18},        {"int8_wgmma", 1e-10, 1e18},     {"int8_tiles", 1e-10, 1e18},
     {"int8_dp4a", 1e-10, 5e10},       {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},
     {"dense_rows", 1e-9, 1e18},       {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
-    {"dense_tensorcore", 1e-9, 1e18},
+    {"dense_tensorcore", 1e-9, 1e18}, {"dense_wgmma", 1e-9, 1e18},     {"awq_ordered", 2.5e-7, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -578,55 +578,7 @@ static void check_few_floats(void) {
   check_counts(WEIGHT_FP8, 120, 40, 48, {1, 9});
 }
 
-/* The bits of the first or, if n < 0, last |n| rows alone are those that they have among the first of
- * `counts`, the most. */
-static void check_rows_beside(const char *kernel, int n_in, int n_out, int group,
-                              const std::vector<int> &counts, WeightType type = WEIGHT_AWQ4) {
-  Stored s = stored_random(type, n_in, n_out, group, 12);
-  const int most = counts[0];
-  Operands o = make_operands(&s, 1, most);
-  const size_t stride = (size_t)o.y_stride;
-  const LinearEntry *chosen;
-  std::vector<float> all, y(stride * (size_t)most);
-  const bool runs = linear_choice(context, &o.w, ACT_F16, most, kernel, &chosen, &error) == STATUS_OK;
-  if (runs) MUST(linear_prepare(context, &o.w, ACT_F16, most, kernel, &error));
-  for (int count : counts) {
-    if (!runs || !wanted(kernel)) break;
-    const int n = abs(count), first = count < 0 ? most - n : 0;
-    LinearCall call = {&o.w,
-                       o.x + first * o.x_stride,
-                       o.x_stride,
-                       n,
-                       LINEAR_TO_F32,
-                       o.y[0],
-                       o.y_stride,
-                       ACT_F16,
-                       false,
-                       kernel,
-                       0};
-    CHECK(cudaMemsetAsync(o.y[0], 0xff, (size_t)n * stride * sizeof(float), stream));
-    MUST(linear_run(context, &call, &error));
-    CHECK(cudaMemcpyAsync(y.data(), o.y[0], (size_t)n * stride * 4, cudaMemcpyDeviceToHost, stream));
-    CHECK(cudaStreamSynchronize(stream));
-    if (all.empty()) all = y;
-    int differ = 0;
-    for (int m = 0; m < n; m++)
-      differ += memcmp(&y[m * stride], &all[(first + m) * stride], (size_t)n_out * 4) != 0;
-    cases_run++;
-    if (differ > 0) printf("FAIL %s: of %d rows %d differ from those of %d\n", kernel, n, differ, most);
-    failures += differ > 0;
-  }
-  stored_free(&s);
-  free_operands(&o);
-}
-
-/* LINEAR_INVARIANT: several launches, single rows, rows at other places. */
-static void check_invariant(int n_in, int n_out, const std::vector<int> &counts) {
-  for (WeightType type :
-       {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_FP4, WEIGHT_FP8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32, WEIGHT_INT8})
-    check_rows_beside(LINEAR_INVARIANT, n_in, n_out, test_group(type), counts, type);
-  check_rows_beside(LINEAR_INVARIANT, 640, 40, 16, counts);
-}
+#include "test/cuda/rows_beside.cuh"
 
 /* For the emulator, some 100,000 times slower than a GPU: every entry of the table, shapes that reach
  * padding, several groups and splits, both sides of the thresholds of small counts. */
@@ -665,6 +617,8 @@ static void check_few(void) {
     check_outputs(WEIGHT_F16, 192, stacked, 3, false, output, false, 3);
   check_few_rows();
   check_few_tiles();
+  check_few_dense();
+  check_few_ordered();
   check_few_slices();
   check_invariant(640, 40, {70, 1, -34});
 }
@@ -747,6 +701,10 @@ static void check_layers(bool sweep) {
   printf("layers\n");
   if (part == 1) {
     check_invariant(4096, 6144, {300, 1, -1, 9, -34, 64, -65, 130});
+    for (int n_out : {4096, 24576})
+      check_rows_beside(LINEAR_INVARIANT, n_out == 4096 ? 12288 : 4096, n_out, 128, {700, 1, -64, -193});
+    check_rows_beside(LINEAR_INVARIANT, 1024, 17000, 0, {300, 1, -34, 64, -65, 130},
+                      WEIGHT_F16); /* an lm_head */
     check_rows_beside("planes_wgmma", 4096, 6144, 128, {24, 9, 16, 17});
     check_rows_beside("narrow_wgmma", 4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49});
   }

@@ -200,13 +200,14 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
 /* Launches the `variant`-th shape (each of 64 outputs, then of 128), or the one of the fewest tokens that
- * holds all, or the largest, of 128 outputs if there are as many such tiles as SMs. */
+ * holds all, or the largest, of 128 outputs if there are as many such tiles as SMs, or with LINEAR_OF_128. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   if (args.variant > 2 * kShapes)
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   const TokenShape *s = shapes;
   while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
   bool wide = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, s->tokens) >= args.device.n_sms;
+  wide |= args.variant == LINEAR_OF_128;
   if (args.variant > 0) s = &shapes[(args.variant - 1) / 2], wide = args.variant % 2 == 0;
   return s->launch[wide](args, err);
 }

@@ -1,0 +1,265 @@
+/* awq_ordered.cu - many tokens on Hopper with the bits of few: the sums of narrow_wgmma, in its order.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+ *
+ * For up to 64 tokens (FP8: 48) and in tiles of 128 outputs narrow_wgmma cuts the inputs of a tile into
+ * parts, a block's each, and two groups of warps multiply every other unit of 128 inputs of a part
+ * (wgmma_parts.cuh). Here a block has the whole tile of 128 outputs by kTokens tokens and computes these
+ * chains one after another: in each part the units of the first group, then those of the second, from zero;
+ * the two are added, and the parts in their order. Stages are loaded in the same order. The rest is as in
+ * awq_wgmma.cu.
+ *
+ * Blocks stay and take every n-th tile; tiles of the same outputs follow each other.
+ * PRECOND  group % 64 == 0 (FP4: a tile's 64 inputs with four groups); x 16-byte aligned, x_stride % 8 == 0.
+ * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
+#include <algorithm>
+
+#include "cuda/linear/narrow/wgmma_parts.cuh"
+#include "cuda/linear/wide/wgmma_tiles.cuh"
+
+namespace {
+
+using namespace wgmma_tiles;
+
+constexpr int kUnitTiles = 2, kGroups = 2; /* tiles of 64 inputs of a unit; groups of warps in narrow_wgmma */
+
+template <class W, int kTokens>
+struct Shape : ShapeOf<W, kTokens, kUnitTiles, kUnitTiles * kTokens * 128, kTileIn / 64, 7> {
+  /* As in awq_wgmma.cu. */
+  static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
+    return max(0, min(token_tile * kTokens, n_tokens - kTokens));
+  }
+};
+
+struct Args {
+  CUtensorMap x;
+  QuantView w;
+  int box_tokens, n_tokens, n_token_tiles, n_tiles, n_units; /* units of a tile */
+  wgmma_parts::Cut cut;                                      /* narrow_wgmma's */
+  Epilogue out;
+  bool vectors; /* 16 bytes of a row of y are aligned */
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Calls chain(first, n, group, part) for the sums of a tile in their order: units first, first + kGroups ..,
+ * n of them, perhaps none. */
+template <class Chain>
+__device__ __forceinline__ void for_each_chain(const Args &a, int out_tile, Chain chain) {
+  const wgmma_parts::Cut &cut = a.cut;
+  const int begin = out_tile * a.n_units, end = begin + a.n_units, longer = cut.n_longer * (cut.n_units + 1);
+  int block = begin < longer ? begin / (cut.n_units + 1) : cut.n_longer + (begin - longer) / cut.n_units;
+  for (int at = begin, part = 0; at < end; block++, part++) {
+    const int before = at - wgmma_parts::first_unit(cut, block),
+              n = min(wgmma_parts::first_unit(cut, block + 1), end) - at;
+    for (int group = 0; group < kGroups; group++) {
+      const int first = (group - before) & (kGroups - 1);
+      chain(at - begin + first, (n - first + kGroups - 1) / kGroups, group, part);
+    }
+    at += n;
+  }
+}
+
+/* Calls load(stage, full, out_tile, token_tile, unit) for the block's stages in their order, once each is
+ * free. */
+template <class S, class Load>
+__device__ __forceinline__ void for_each_stage(const Args &a, unsigned char *stages, const Barriers &bar,
+                                               Load load) {
+  int slot = 0, phase = 1;
+  for (int tile = blockIdx.x; tile < a.n_tiles; tile += gridDim.x) {
+    const int out_tile = tile / a.n_token_tiles, token_tile = tile % a.n_token_tiles;
+    for_each_chain(a, out_tile, [&](int first, int n, int, int) {
+      for (int i = 0; i < n; i++) {
+        barrier_wait(bar.empty + slot, phase);
+        load(stages + slot * S::kStageBytes, bar.full + slot, out_tile, token_tile, first + kGroups * i);
+        if (++slot == S::kStages) slot = 0, phase ^= 1;
+      }
+    });
+  }
+}
+
+/* Past the matrix the last tile row is loaded again; its results are dropped. */
+template <class S> __device__ __forceinline__ int existing_row(const Args &a, int out_tile, int row) {
+  return min(out_tile * kTileRows + row, a.w.n_tiles_out - 1);
+}
+
+template <class S>
+__device__ __forceinline__ void load_x_and_weights(const Args &a, unsigned char *stages,
+                                                   const Barriers &bar) {
+  const int lane = threadIdx.x % 32;
+  for_each_stage<S>(
+      a, stages, bar, [&](unsigned char *to, uint64_t *full, int out_tile, int token_tile, int unit) {
+        if (lane == 0) {
+          barrier_expect(full, S::kK * a.box_tokens * 128 + S::kWBytes);
+#pragma unroll
+          for (int i = 0; i < S::kK; i++)
+            copy_box(to + i * S::kTokens * 128, &a.x, full, (unit * S::kK + i) * kTileIn,
+                     S::first_token(a.n_tokens, token_tile));
+        }
+        __syncwarp();
+        const uint4 *from =
+            a.w.tiles + ((size_t)existing_row<S>(a, out_tile, lane) * a.w.n_tiles_in + unit * S::kK) * 32 *
+                            S::W::kVectors;
+        if (lane < kTileRows)
+          copy_bulk(to + S::kXBytes + lane * S::kK * S::kTileBytes, from, S::kK * S::kTileBytes, full);
+      });
+}
+
+template <class S>
+__device__ __forceinline__ void load_metas(const Args &a, unsigned char *stages, const Barriers &bar) {
+  typedef typename S::W W;
+  constexpr int kCopies = W::kMetaCopies;
+  for_each_stage<S>(a, stages, bar, [&](unsigned char *to, uint64_t *full, int out_tile, int, int unit) {
+#pragma unroll
+    for (int c = threadIdx.x % 32; c < kTileRows * S::kK * kCopies; c += 32) {
+      const int row = c / (S::kK * kCopies), tile = c / kCopies % S::kK;
+      copy_meta<W>(a.w, out_tile * kTileRows + row, (unit * S::kK + tile) * kTileIn, c % kCopies,
+                   to + S::kXBytes + S::kWBytes + (row * S::kK + tile) * W::kMetaBytes);
+    }
+    barrier_arrive_after_copies(full);
+  });
+}
+
+/* acc = the sums over the next n stages. A stage is free when products of the next one run. */
+template <class S>
+__device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], unsigned char *stages,
+                                               const Barriers &bar, Ring &ring, int n) {
+  typedef typename S::W W;
+  uint32_t q[2][4];
+  const int lane = threadIdx.x % 32;
+  if (n == 0) {
+#pragma unroll
+    for (float &sum : acc) sum = 0;
+    return;
+  }
+  for (int step = 0; step < n; step++) {
+    const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
+    const unsigned char *stage = stages + slot * S::kStageBytes, *weights = stage + S::kXBytes;
+    barrier_wait(bar.full + slot, ring.phase);
+#pragma unroll
+    for (int kk = 0; kk < S::kK; kk++) {
+      const uint64_t b = operand_b(stage + kk * S::kTokens * 128);
+      const int tile = warp_tile_row() * S::kK + kk;
+      uint4 v[W::kVectors];
+#pragma unroll
+      for (int i = 0; i < W::kVectors; i++)
+        v[i] = *(const uint4 *)(weights + tile * S::kTileBytes + i * 512 + lane * 16);
+      const typename W::Meta meta = W::staged_meta(weights + S::kWBytes + tile * W::kMetaBytes, lane / 4);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        W::template operand<true>(v, j, meta, q[j % 2]);
+        wgmma_fence();
+        wgmma_f16<S::kTokens>(acc, q[j % 2], b + 2 * j, step > 0 || kk > 0 || j > 0);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
+      }
+    }
+    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+  }
+  wgmma_wait<0>();
+  release_before<S>(bar, ring.slot);
+}
+
+template <class S>
+__device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar) {
+  Ring ring = {0, 0};
+  unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
+  for (int tile = blockIdx.x; tile < a.n_tiles; tile += gridDim.x) {
+    const int out_tile = tile / a.n_token_tiles, token_tile = tile % a.n_token_tiles;
+    float acc[kSums<S>], of_part[kSums<S>], total[kSums<S>];
+    for_each_chain(a, out_tile, [&](int, int n, int group, int part) {
+      multiply_chain<S>(acc, stages, bar, ring, n);
+#pragma unroll
+      for (int i = 0; i < kSums<S>; i++) {
+        of_part[i] = group == 0 ? acc[i] : of_part[i] + acc[i];
+        if (group > 0) total[i] = part == 0 ? of_part[i] : total[i] + of_part[i];
+      }
+    });
+    const int token0 = S::first_token(a.n_tokens, token_tile),
+              row = (out_tile * kTileRows + (int)threadIdx.x / 128 * 4) * kTileOut;
+    const Place place = {a.out,
+                         a.vectors,
+                         row,
+                         token0,
+                         token_tile * S::kTokens - token0,
+                         min(a.n_tokens - token0, S::kTokens)};
+    store_groups<S::kTokens / 8, false>(place, 0, total, staging);
+  }
+}
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ uint64_t full[S::kStages], empty[S::kStages];
+  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; i++) {
+      barrier_init(full + i, 33); /* x and weights, and copies of scales and zeros */
+      barrier_init(empty + i, kConsumers / 32);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  dependents_may_start();
+  wait_for_previous();
+  const Barriers bar = {full, empty};
+  if (threadIdx.x >= kConsumers) {
+    registers_down_to<kLoadRegisters>();
+    if (threadIdx.x < kConsumers + 32)
+      load_x_and_weights<S>(a, stages, bar);
+    else if (threadIdx.x < kConsumers + 64)
+      load_metas<S>(a, stages, bar);
+  } else {
+    registers_up_to<kMultiplyRegisters>();
+    multiply_tiles<S>(a, stages, bar);
+  }
+#endif
+}
+
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  const QuantView w = quant_view(*args.w);
+  const int n_units = w.n_tiles_in / S::kK, n_out_tiles = ceil_div(w.n_tiles_out, kTileRows),
+            total = n_out_tiles * n_units, n_token_tiles = ceil_div(args.n_tokens, S::kTokens),
+            blocks = wgmma_parts::divide(n_out_tiles, n_units, 4 / S::kK, args.device.n_sms).n_blocks;
+  Args a = {{},
+            w,
+            std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens),
+            args.n_tokens,
+            n_token_tiles,
+            n_out_tiles * n_token_tiles,
+            n_units,
+            {blocks, total / blocks, total % blocks},
+            args.out,
+            whole_vectors(args.out)};
+  TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens, 0},
+                {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
+                CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
+  return launch(kernel<S>, dim3((unsigned)std::min(a.n_tiles, args.device.n_sms)), kThreads, S::kSharedBytes,
+                args.stream, args.dependent, args.w->name, err, a);
+}
+
+template <int kTokens> Status launch_weights(const LinearArgs &args, Error *err) {
+  switch (args.w->type) {
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens>>(args, err);
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens>>(args, err);
+  default: return launch_shape<Shape<Bits4, kTokens>>(args, err);
+  }
+}
+
+/* Launches the first or the second shape, or the one expected to be faster: a unit of a tile of 64 tokens
+ * takes three quarters of the time of one of 128 (awq_wgmma.cu). */
+Status launch_awq_ordered(const LinearArgs &args, Error *err) {
+  const int n_out_tiles = ceil_div(args.w->n_out, kTileRows * kTileOut);
+  const auto rounds = [&](int tokens) {
+    return ceil_div(n_out_tiles * ceil_div(args.n_tokens, tokens), args.device.n_sms);
+  };
+  const bool few = args.variant > 0 ? args.variant == 1 : 3 * rounds(64) < 4 * rounds(128);
+  return few ? launch_weights<64>(args, err) : launch_weights<128>(args, err);
+}
+
+} // namespace
+
+const LinearKernel awq_ordered_kernel = {NULL, launch_awq_ordered, false};

@@ -1,0 +1,75 @@
+/* rows_beside.cuh - the part of test_linear.cu about rows whose bits do not depend on the rows beside them.
+ * Included there, after `context`, wanted(), with() and what makes matrices. */
+#pragma once
+
+/* The bits of the first or, if n < 0, last |n| rows alone are those that they have among the first of
+ * `counts`, the most. */
+static void check_rows_beside(const char *kernel, int n_in, int n_out, int group,
+                              const std::vector<int> &counts, WeightType type = WEIGHT_AWQ4) {
+  Stored s = stored_random(type, n_in, n_out, group, 12);
+  const int most = counts[0];
+  Operands o = make_operands(&s, 1, most);
+  const size_t stride = (size_t)o.y_stride;
+  const LinearEntry *chosen;
+  std::vector<float> all, y(stride * (size_t)most);
+  const bool runs = linear_choice(context, &o.w, ACT_F16, most, kernel, &chosen, &error) == STATUS_OK;
+  if (runs) MUST(linear_prepare(context, &o.w, ACT_F16, most, kernel, &error));
+  for (int count : counts) {
+    if (!runs || !wanted(kernel)) break;
+    const int n = abs(count), first = count < 0 ? most - n : 0;
+    LinearCall call = {&o.w,
+                       o.x + first * o.x_stride,
+                       o.x_stride,
+                       n,
+                       LINEAR_TO_F32,
+                       o.y[0],
+                       o.y_stride,
+                       ACT_F16,
+                       false,
+                       kernel,
+                       0};
+    CHECK(cudaMemsetAsync(o.y[0], 0xff, (size_t)n * stride * sizeof(float), stream));
+    MUST(linear_run(context, &call, &error));
+    CHECK(cudaMemcpyAsync(y.data(), o.y[0], (size_t)n * stride * 4, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    if (all.empty()) all = y;
+    int differ = 0;
+    for (int m = 0; m < n; m++)
+      differ += memcmp(&y[m * stride], &all[(first + m) * stride], (size_t)n_out * 4) != 0;
+    cases_run++;
+    if (differ > 0) printf("FAIL %s: of %d rows %d differ from those of %d\n", kernel, n, differ, most);
+    failures += differ > 0;
+  }
+  stored_free(&s);
+  free_operands(&o);
+}
+
+/* LINEAR_INVARIANT: several launches, single rows, rows at other places. */
+static void check_invariant(int n_in, int n_out, const std::vector<int> &counts) {
+  for (WeightType type :
+       {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_FP4, WEIGHT_FP8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32, WEIGHT_INT8})
+    check_rows_beside(LINEAR_INVARIANT, n_in, n_out, test_group(type), counts, type);
+  check_rows_beside(LINEAR_INVARIANT, 640, 40, 16, counts);
+}
+
+/* Tiles of 64 and of 128 tokens that overlap the one before, several tiles of a block, the same bits beside
+ * other rows. */
+static void check_few_dense(void) {
+  with("dense_wgmma,invariant", "2", NULL, [] {
+    check_counts(WEIGHT_F16, 640, 264, 0, {43, 150});
+    check_rows_beside("dense_wgmma", 200, 264, 0, {150, 1, -34, 64, 65}, WEIGHT_F16);
+    check_rows_beside(LINEAR_INVARIANT, 172, 260, 0, {70, 9}, WEIGHT_F16);
+  });
+}
+
+/* The bits of narrow_wgmma from awq_ordered, whose tiles overlap the one before: cuts of a matrix of few
+ * and of many tiles for 5 blocks, parts of an odd number of units. */
+static void check_few_ordered(void) {
+  with("awq_ordered,invariant", "5", NULL, [] {
+    check_counts(WEIGHT_AWQ4, 640, 264, 64, {43, 150}, 2);
+    for (int n_out : {72, 264, 1000}) check_rows_beside(LINEAR_INVARIANT, 896, n_out, 128, {196, 1, -34, 64});
+    check_rows_beside(LINEAR_INVARIANT, 1024, 136, 64, {200, -64});
+    check_rows_beside(LINEAR_INVARIANT, 640, 264, 16, {200, -64}, WEIGHT_FP4);
+    check_rows_beside(LINEAR_INVARIANT, 640, 264, 128, {150, -40}, WEIGHT_FP8);
+  });
+}
