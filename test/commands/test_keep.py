@@ -167,7 +167,8 @@ def test_a_later_call_finds_it_and_says_so(keeper):
     assert "stories260K-awq" in keeper.run("keep").stdout.decode()
 
 
-@pytest.mark.parametrize("flags", [["--keep", "0"], ["-t", "1"], ["--kv", "f32"], ["--cache-dir", "/nowhere"]])
+@pytest.mark.parametrize("flags", [["--keep", "0"], ["-t", "1"], ["--kv", "f32"], ["--cache-dir", "/nowhere"],
+                                   ["--invariant"]])
 def test_other_flags_do_not_use_it(keeper, flags):
     keeper.ask("-p", "x", "-n", "1", "--keep", "20s")
     assert "keeps the model" not in keeper.ask("-p", "x", "-n", "1", "-v", *flags).stderr.decode()

@@ -143,6 +143,10 @@ def test_the_device_the_drafter_and_keeping_can_be_set(settings, stories, tmp_pa
     settings("m STORIES\nguess x\n")
     refused(call("--raw", "-p", "Once"), f'{call.path}:2: guess is "x", expected a whole number from 0 to 15 '
             "(--no-config goes without)")
+    call = settings("m mine\n[mine]\nm STORIES\ninvariant\n")
+    said = call("--raw", "-p", "Once", "-n", 1, "-v", "--device", "cpu").stderr
+    assert b"invariant" in said and b"left out" not in said
+    assert b"left out beside" in call("--raw", "-p", "Once", "-n", 1, "-v", "--cache").stderr
     place = {"XDG_RUNTIME_DIR": str(tmp_path)}
     call = settings("m STORIES\nkeep = 20s\ngpu-memory 1G\ndevice cpu\n")
     try:
