@@ -15,14 +15,15 @@
 namespace step {
 
 /* A layer in the table in device memory: 12 pointers, three a matrix, which lanes read as an array
- * (weight_ring.cuh), and with experts the router's weights. */
+ * (weight_ring.cuh), and with experts the router's weights and the gate of the MLP beside them. */
 struct Matrix {
   const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
 struct Layer {
   Matrix matrices[MATRICES];
-  const unsigned char *router; /* fp16 or bf16 [n_experts][router_stride] */
+  const unsigned char *router;      /* fp16 or bf16 [n_experts][router_stride] */
+  const unsigned char *shared_gate; /* of the router's type, [hidden] */
 };
 
 struct Args {
@@ -127,6 +128,7 @@ struct Vars {
 struct MixVars {
   alignas(16) Share of_delta[2];     /* of qkv and o in layers of the delta rule */
   uint64_t mine;                     /* bit l: the cluster has heads of layer l */
+  uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
   StepMix mixes[2];                  /* of layers of attention, of the delta rule */
   int first_stage[MATRICES + 2];     /* of a share_at() in the table of stages */
   RingRun states_run;                /* stages of this block's states */
@@ -175,7 +177,8 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsShared = TheForm::kIsShared;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
-  static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
+  static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the MLP beside the experts */
+  static constexpr int kPackHeads = STEP_PACK / kDim;  /* heads in a pack of outputs */
   static constexpr bool kQ8 = TheForm::kQ8;
   /* Positions in a stage of the cache. */
   static constexpr int kKeys = kHybrid ? STEP_KEYS_256 : kQ8 ? STEP_KEYS_Q8 : STEP_KEYS;

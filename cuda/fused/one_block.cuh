@@ -8,10 +8,16 @@ namespace step::one {
 
 constexpr int kColumns = 32; /* columns of hidden that a warp normalises at once */
 
+/* Where a layer's router lies, and the gate of the MLP beside its experts: kept in shared memory, so that no
+ * thread waits for a pointer. */
+struct RouterRows {
+  const unsigned char *rows, *shared_gate;
+};
+
 template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   static constexpr int kTokens = 1;
   using Base = Thread<kDebug, TheForm>;
-  using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head;
+  using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head, Base::kJoined;
 
   /* The ring is before Vars. */
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int ring_at) {
@@ -38,12 +44,22 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *delta_squares() const {
     return delta_outputs() + STEP_DELTA_HEADS * STEP_PACK;
   }
-  /* A mixture of experts: the router's logits; the weight of each FFN block's choice; the chosen experts and
-   * their logits. */
+  /* A mixture of experts: the router's logits; a row's sums of each warp; where each layer's router lies; the
+   * weight of each FFN block's choice; the chosen experts and their logits. */
   __device__ __forceinline__ float *logits() const { return (float *)(smem + plan.off.experts); }
-  __device__ __forceinline__ float *block_weights() const { return logits() + plan.shape.n_experts; }
+  __device__ __forceinline__ float *router_parts(int row) const {
+    return logits() + plan.shape.n_experts + row * STEP_ROUTER_PARTS;
+  }
+  __device__ __forceinline__ RouterRows *routers() const {
+    return (RouterRows *)(logits() + plan.shape.n_experts + step_router_floats(&plan.shape));
+  }
+  __device__ __forceinline__ float *block_weights() const {
+    return (float *)(routers() + plan.shape.n_layers);
+  }
   __device__ __forceinline__ int *ids() const { return (int *)(block_weights() + plan.most_ffn_blocks); }
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
+  /* The number of choices that the router makes; with kJoined one more follows, whose id stays n_experts. */
+  __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
   /* The number of x that this block received before the one for a matrix of the current layer: without a

@@ -2,11 +2,12 @@
  *
  * The chosen experts are one gated product, whose FFN blocks are those of one expert after another. So the
  * matmuls are those of dense layers; only the table of stages says anew in each layer where they are loaded
- * from (stages.cuh), and the gated product is multiplied by the expert's weight.
+ * from (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a hybrid's
+ * experts is its last choice, always the same; its weight is the sigmoid of its gate.
  *
- * Each cluster multiplies the router as a whole, n_experts / 8 rows a block in fp32, and each block chooses
- * by itself: only logits pass between blocks, within a cluster. An expert's rank is the number of better
- * ones; of equal ones the first is better. NaN leaves choices of an earlier layer, which are experts, too. */
+ * Each cluster multiplies the router as a whole, n_experts / 8 rows a block in fp32: a thread has four
+ * inputs of all of them. Each block chooses by itself: only logits pass between blocks, within a cluster. NaN
+ * counts as the largest or the smallest number, so that whatever is chosen is an expert. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -14,106 +15,189 @@
 
 namespace step::one {
 
-/* A lane's inputs of the router's row of its warp, in registers. */
-struct RouterRow {
-  static constexpr int kLoads = 8, kStep = 256; /* inputs of a warp at once */
-  uint4 v[kLoads];
+/* Sets of STEP_ROUTER_ROWS rows of the router in a block, at most. */
+template <class B> constexpr int kRouterSets = B::kHybrid ? 2 : 1;
 
-  template <class B> static __device__ __forceinline__ int row_of(const B &b) {
-    return min(b.warp(), b.plan.shape.n_experts / STEP_BLOCKS - 1);
-  }
-
-  template <class B>
-  static __device__ __forceinline__ uint4 load_at(const B &b, const unsigned char *router, int k) {
-    const int expert = b.rank() * (b.plan.shape.n_experts / STEP_BLOCKS) + row_of(b);
-    const size_t at = (size_t)expert * b.args.router_stride + min(k, b.plan.shape.hidden - 8);
-    return load_once((const uint4 *)(router + at * 2));
-  }
-
-  template <class B> __device__ __forceinline__ void load(const B &b) {
-    const unsigned char *router = b.args.layers[b.layer()].router;
-#pragma unroll
-    for (int i = 0; i < kLoads; i++) v[i] = load_at(b, router, i * kStep + 8 * b.lane());
-  }
+/* A thread's part of a set of the router's rows, in registers: four inputs of each row, so that a block reads
+ * x from shared memory only once for a set. */
+struct RouterSet {
+  static constexpr int kRows = STEP_ROUTER_ROWS, kStep = 4 * STEP_THREADS; /* inputs of a block at once */
+  uint2 v[kRows];
 };
 
-template <class B> __device__ __forceinline__ RouterRow load_router_row(const B &b, bool wanted) {
-  RouterRow row = {};
-  if (wanted) row.load(b);
-  return row;
+/* The thread's four inputs from k on in the first of a set's rows. */
+template <class B> __device__ __forceinline__ const unsigned char *router_at(const B &b, int set, int k) {
+  const int row = b.rank() * (b.plan.shape.n_experts / STEP_BLOCKS) + set * RouterSet::kRows;
+  return b.routers()[b.layer()].rows +
+         ((size_t)row * b.args.router_stride + min(k, b.plan.shape.hidden - 4)) * 2;
 }
 
-/* The product of eight weights and x. */
-template <bool kBf16> __device__ __forceinline__ float multiply_eight(const uint4 &v, const float *x) {
-  const float4 low = *(const float4 *)x, high = *(const float4 *)(x + 4);
-  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-  const float inputs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+/* Goes from row i of a set to the next one; the block's last row is repeated. */
+template <class B> __device__ __forceinline__ int router_step(const B &b, int set, int i) {
+  return set * RouterSet::kRows + i + 1 < b.plan.shape.n_experts / STEP_BLOCKS ? 2 * b.args.router_stride : 0;
+}
+
+/* Loads a set of the layer's router, inputs from `begin` on. */
+template <class B> __device__ __forceinline__ void load_set(const B &b, RouterSet &to, int set, int begin) {
+  const unsigned char *from = router_at(b, set, begin + 4 * b.thread());
+#pragma unroll
+  for (int i = 0; i < RouterSet::kRows; i++)
+    to.v[i] = load_once((const uint2 *)from), from += router_step(b, set, i);
+}
+
+/* Loads the first set. */
+template <class B> __device__ __forceinline__ RouterSet load_router(const B &b, bool wanted) {
+  RouterSet set = {};
+  if (wanted) load_set(b, set, 0, 0);
+  return set;
+}
+
+/* Brings the next layer's router into L2, each block a part of it, since not all rows are loaded early. */
+template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
+  const int line = (b.thread() - 32) * (int)gridDim.x + (int)blockIdx.x, /* not by the first warp */
+      bytes = b.plan.shape.n_experts * b.args.router_stride * 2;
+  if (line * 128 < bytes && b.layer() + 1 < b.plan.shape.n_layers)
+    prefetch_l1(b.routers()[b.layer() + 1].rows + line * 128);
+}
+
+/* The product of four weights and x. */
+template <bool kBf16> __device__ __forceinline__ float multiply_four(const uint2 &v, const float4 &x) {
+  const auto low = [](uint32_t w) { return kBf16 ? __uint_as_float(w << 16) : f16_low(w); };
+  const auto high = [](uint32_t w) { return kBf16 ? __uint_as_float(w & 0xffff0000u) : f16_high(w); };
+  return (low(v.x) * x.x + high(v.x) * x.y) + (low(v.y) * x.z + high(v.y) * x.w);
+}
+
+/* The thread's inputs from k on; 0 past the last. */
+template <class B> __device__ __forceinline__ float4 inputs_at(const B &b, int k) {
+  return k < b.plan.shape.hidden ? *(const float4 *)(b.x() + k) : make_float4(0, 0, 0, 0);
+}
+
+/* Lanes whose numbers differ in a bit exchange halves of their 2 kN sums, and each adds up the other half. */
+template <int kBit, int kN> __device__ __forceinline__ void halve(float (&v)[RouterSet::kRows]) {
+  const bool upper = threadIdx.x & kBit;
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    const float given = upper ? v[i] : v[i + kN], kept = upper ? v[i + kN] : v[i];
+    v[i] = kept + __shfl_xor_sync(~0u, given, kBit);
+  }
+}
+
+/* Sums of 16 numbers over the warp: of number l / 2 in lane l. */
+__device__ __forceinline__ float sums_by_lanes(float (&v)[RouterSet::kRows]) {
+  static_assert(RouterSet::kRows == 16, "four halvings, then one sum");
+  halve<16, 8>(v), halve<8, 4>(v), halve<4, 2>(v), halve<2, 1>(v);
+  return lanes_sum<1>(v[0]);
+}
+
+/* Writes the warp's parts of the products of the block's rows, a set after the other. */
+template <bool kBf16, class B> __device__ __forceinline__ void multiply_router(const B &b, RouterSet &rows) {
+  const int each = b.plan.shape.n_experts / STEP_BLOCKS;
+#pragma unroll 1
+  for (int set = 0, begin = 0;;) { /* inputs from `begin` on */
+    const float4 x = inputs_at(b, begin + 4 * b.thread());
+    const bool ends = begin + RouterSet::kStep >= b.plan.shape.hidden;
+    const int next_set = set + ends, next = ends ? 0 : begin + RouterSet::kStep;
+    const bool more = next_set * RouterSet::kRows < each;
+    float sum[RouterSet::kRows];
+#pragma unroll
+    for (int i = 0; i < RouterSet::kRows; i++) sum[i] = multiply_four<kBf16>(rows.v[i], x);
+    if (more) load_set(b, rows, next_set, next);
+    const float all = sums_by_lanes(sum);
+    float *to = b.router_parts(set * RouterSet::kRows + b.lane() / 2) + b.warp();
+    if (b.lane() % 2 == 0) *to = begin == 0 ? all : *to + all;
+    if (!more) break;
+    set = next_set, begin = next;
+  }
+}
+
+/* The warp's part of the product of the gate of the MLP beside the experts. */
+template <bool kBf16, class B> __device__ __forceinline__ void multiply_gate(const B &b, uint2 gate) {
+  float sum = 0;
+#pragma unroll 1
+  for (int k = 4 * b.thread();;
+       gate = load_once((const uint2 *)(b.routers()[b.layer()].shared_gate + k * 2))) {
+    sum += multiply_four<kBf16>(gate, inputs_at(b, k));
+    k += RouterSet::kStep;
+    if (k >= b.plan.shape.hidden) break;
+  }
+  sum = warp_sum(sum);
+  if (b.lane() == 0) b.router_parts(kRouterSets<B> * RouterSet::kRows)[b.warp()] = sum;
+}
+
+/* The sum of a row's parts. */
+template <class B> __device__ __forceinline__ float sum_of_parts(const B &b, int row) {
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float first = kBf16 ? __uint_as_float(words[i] << 16) : f16_low(words[i]),
-                second = kBf16 ? __uint_as_float(words[i] & 0xffff0000u) : f16_high(words[i]);
-    sum += first * inputs[2 * i] + second * inputs[2 * i + 1];
+  for (int i = 0; i < STEP_WARPS; i += 4) {
+    const float4 v = *(const float4 *)(b.router_parts(row) + i);
+    sum += (v.x + v.y) + (v.z + v.w);
   }
   return sum;
 }
 
-/* The lane's part of the product of its warp's row and x. */
-template <bool kBf16, class B>
-__device__ __forceinline__ float multiply_row(const B &b, const RouterRow &row) {
-  const int hidden = b.plan.shape.hidden;
-  float sum = 0;
+/* Sends the logits of the block's rows to the cluster, without the factor 1 / rms: a thread for each row and
+ * peer. The gate's product is left as the logit of the last choice. */
+template <class B> __device__ __forceinline__ void send_logits(const B &b) {
+  const int each = b.plan.shape.n_experts / STEP_BLOCKS, row = b.thread() / STEP_BLOCKS,
+            peer = b.thread() % STEP_BLOCKS;
+  if (row < each)
+    send_4(peer_address(b.logits() + b.rank() * each + row, peer), __float_as_uint(sum_of_parts(b, row)),
+           peer_address(&b.barriers().logits, peer));
+  if (B::kJoined && b.thread() == STEP_THREADS - 1)
+    b.chosen()[b.n_routed()] = sum_of_parts(b, kRouterSets<B> * RouterSet::kRows);
+}
+
+/* A float's bits in the order of numbers; at least 1. */
+__device__ __forceinline__ uint32_t ordered(float v) {
+  const uint32_t bits = __float_as_uint(v);
+  return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u);
+}
+
+/* Writes the experts that the router chooses and their logits, the best first; of equal ones the first is the
+ * better. A lane has kOwn experts. For one warp, as the others would only take its turns at issuing. */
+template <class B> __device__ __forceinline__ void choose(const B &b) {
+  constexpr int kOwn = STEP_MAX_EXPERTS / 32 * kRouterSets<B>;
+  const int first = b.lane() * kOwn;
+  uint32_t keys[kOwn]; /* 0: none, or chosen */
 #pragma unroll
-  for (int i = 0; i < RouterRow::kLoads; i++) {
-    const int k = i * RouterRow::kStep + 8 * b.lane();
-    if (i * RouterRow::kStep < hidden) sum += multiply_eight<kBf16>(row.v[i], b.x() + k);
+  for (int i = 0; i < kOwn; i += 4) {
+    const bool any = first + i < b.plan.shape.n_experts; /* a multiple of 8 */
+    const float4 four = *(const float4 *)(b.logits() + (any ? first + i : 0));
+    keys[i] = any ? ordered(four.x) : 0, keys[i + 1] = any ? ordered(four.y) : 0;
+    keys[i + 2] = any ? ordered(four.z) : 0, keys[i + 3] = any ? ordered(four.w) : 0;
   }
 #pragma unroll 1
-  for (int k = RouterRow::kLoads * RouterRow::kStep + 8 * b.lane(); k < hidden; k += RouterRow::kStep)
-    sum += multiply_eight<kBf16>(RouterRow::load_at(b, b.args.layers[b.layer()].router, k), b.x() + k);
-  return sum;
-}
-
-/* Sends the logit of the warp's expert to the cluster, without the factor 1 / rms. x has come. */
-template <class B> __device__ __forceinline__ void send_logit(const B &b, const RouterRow &row) {
-  const int each = b.plan.shape.n_experts / STEP_BLOCKS;
-  const float sum =
-      warp_sum(b.args.router_is_bf16 ? multiply_row<true>(b, row) : multiply_row<false>(b, row));
-  if (b.warp() < each && b.lane() < STEP_BLOCKS)
-    send_4(peer_address(b.logits() + b.rank() * each + b.warp(), b.lane()), __float_as_uint(sum),
-           peer_address(&b.barriers().logits, b.lane()));
-}
-
-/* Writes the chosen experts and their logits, the best first: four threads count the experts that are better
- * than one. Each compares every fourth four of them. */
-template <class B> __device__ __forceinline__ void choose(const B &b) {
-  const int n = b.plan.shape.n_experts, e = min(b.thread() >> 2, n - 1);
-  const float own = b.logits()[e];
-  int rank = 0;
-#pragma unroll 4
-  for (int i = (b.thread() & 3) * 4; i < n; i += 16) {
-    const float4 four = *(const float4 *)(b.logits() + i);
-    const float others[4] = {four.x, four.y, four.z, four.w};
+  for (int choice = 0; choice < b.n_routed(); choice++) {
+    uint32_t most = keys[0];
 #pragma unroll
-    for (int j = 0; j < 4; j++) rank += others[j] > own || (others[j] == own && i + j < e);
+    for (int i = 1; i < kOwn; i++) most = max(most, keys[i]);
+    const uint32_t best = __reduce_max_sync(~0u, most);
+    const uint32_t lanes = __ballot_sync(~0u, most == best);
+    bool mine = most == best && (lanes & ((1u << b.lane()) - 1)) == 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; i++) {
+      const bool is_it = mine && keys[i] == best;
+      if (is_it) b.ids()[choice] = first + i, keys[i] = 0;
+      mine = mine && !is_it;
+    }
   }
-  rank = lanes_sum<1, 2>(rank);
-  if ((b.thread() & 3) == 0 && b.thread() >> 2 < n && rank < b.plan.shape.n_chosen)
-    b.ids()[rank] = e, b.chosen()[rank] = own;
+  __syncwarp();
+  if (b.lane() < b.n_routed()) b.chosen()[b.lane()] = b.logits()[b.ids()[b.lane()]];
 }
 
-/* Writes the weight of each FFN block of the cluster. For one warp. */
+/* Writes the weight of each FFN block of the cluster. For one warp, once the experts are chosen. */
 template <class B> __device__ __forceinline__ void weigh(const B &b) {
   const StepShape &s = b.plan.shape;
   const float inverse = inverse_of_x(b), best = b.chosen()[0];
   const auto exponential = [&](float logit) { return expf((logit - best) * inverse); };
-  const float own = b.lane() < s.n_chosen ? exponential(b.chosen()[b.lane()]) : 0;
+  const float own = b.lane() < b.n_routed() ? exponential(b.chosen()[b.lane()]) : 0;
   float all = own;
   if (!b.args.renormalise) {
     all = 0;
     for (int i = b.lane(); i < s.n_experts; i += 32) all += exponential(b.logits()[i]);
   }
-  const float weight = own / warp_sum(all);
+  float weight = own / warp_sum(all);
+  if (B::kJoined && b.lane() == b.n_routed()) weight = 1 / (1 + expf(-b.chosen()[b.lane()] * inverse));
   const Share &share = b.share(DOWN);
   const int blocks = step_expert_blocks(&s);
   for (int i = 0; i < share.n_groups; i++) {
@@ -122,17 +206,33 @@ template <class B> __device__ __forceinline__ void weigh(const B &b) {
   }
 }
 
-/* Chooses the experts of the layer, once x has come. */
-template <class B> __device__ __forceinline__ void route(B &b, const RouterRow &row) {
+/* The products of the router, and of the gate of the MLP beside the experts. */
+template <bool kBf16, class B>
+__device__ __forceinline__ void multiply_rows(const B &b, RouterSet &rows, uint2 gate) {
+  multiply_router<kBf16>(b, rows);
+  if constexpr (B::kJoined) multiply_gate<kBf16>(b, gate);
+}
+
+/* Chooses the experts of the layer, once x has come; weigh() follows while their weights are loaded. rows:
+ * the first set of the router. */
+template <class B> __device__ __forceinline__ void route(B &b, RouterSet &rows) {
+  uint2 gate = {};
+  if constexpr (B::kJoined)
+    gate = load_once((const uint2 *)(b.routers()[b.layer()].shared_gate +
+                                     2 * min(4 * b.thread(), b.plan.shape.hidden - 4)));
   b.wait(b.barriers().x, b.x_before(GATE_UP) & 1, STEP_AT_X);
-  send_logit(b, row);
-  b.wait_again(b.barriers().logits, b.layer(), b.plan.shape.n_experts * 4, STEP_AT_ROUTES);
-  choose(b);
+  b.args.router_is_bf16 ? multiply_rows<true>(b, rows, gate) : multiply_rows<false>(b, rows, gate);
   b.sync();
-  place_stages(b, b.ids());
-  __syncwarp();
-  if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
-  if (b.warp() == STEP_WARPS - 1) weigh(b);
+  send_logits(b);
+  if (b.warp() == 0) {
+    b.wait_again(b.barriers().logits, b.layer(), b.plan.shape.n_experts * 4, STEP_AT_ROUTES);
+    choose(b);
+    place_stages(b, b.ids());
+    __syncwarp();
+    if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
+  } else if constexpr (kRouterSets<B> > 1) {
+    prefetch_router(b);
+  }
 }
 
 } // namespace step::one

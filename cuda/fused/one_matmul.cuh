@@ -20,6 +20,7 @@
  * below: subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh. */
 #pragma once
 
+#include "cuda/fused/one_experts.cuh"
 #include "cuda/fused/one_fp4.cuh"
 #include "cuda/fused/one_residual.cuh"
 
@@ -256,6 +257,8 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if (fetched) fetch();
   take_x(b, matrix);
   b.sync();
+  if constexpr (B::kExperts)
+    if (matrix == GATE_UP && b.warp() == STEP_WARPS - 1) weigh(b); /* their weights are under way */
   Inputs<kParts> in;
   bool is_new = true; /* a new split */
   bool is_first = true;

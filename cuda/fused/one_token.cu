@@ -42,7 +42,11 @@ namespace step::one {
 template <class B> __device__ __forceinline__ void make_tables(B &b) {
   make_stages(b);
   make_tasks(b);
-  if (B::kExperts && threadIdx.x < b.plan.shape.n_chosen) b.ids()[threadIdx.x] = threadIdx.x;
+  if (B::kExperts && threadIdx.x < b.plan.shape.n_chosen)
+    b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
+  if constexpr (B::kExperts)
+    for (int i = threadIdx.x; i < b.plan.shape.n_layers; i += STEP_ALL_THREADS)
+      b.routers()[i] = {b.args.layers[i].router, b.args.layers[i].shared_gate};
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
@@ -50,7 +54,7 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   if constexpr (B::kHybrid) {
     begin_barrier(b.barriers().projections, b.projection_bytes_from(0));
     begin_barrier(b.barriers().states, b.states_bytes_from(0));
-    barrier_init(&b.barriers().routed, 1);
+    barrier_init(&b.mix_vars().x_has_come, 1);
   } else {
     begin_barrier(b.barriers().projections, b.projection_bytes());
     begin_barrier(b.barriers().states, b.states_bytes());
@@ -58,7 +62,7 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   begin_barrier(b.barriers().gated, b.gated_bytes());
   if (B::kExperts) {
     begin_barrier(b.barriers().logits, b.plan.shape.n_experts * 4);
-    barrier_init(&b.barriers().routed, STEP_WARPS);
+    barrier_init(&b.barriers().routed, 1);
   }
 }
 
@@ -85,7 +89,7 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
     b.wait_again(b.barriers().x, b.x_before(matrix), b.x_bytes(), STEP_AT_X);
     b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
     if constexpr (B::kHybrid)
-      if (matrix == QKV && b.is_delta() && threadIdx.x == 0) barrier_arrive(&b.barriers().routed);
+      if (matrix == QKV && b.is_delta() && threadIdx.x == 0) barrier_arrive(&b.mix_vars().x_has_come);
   }
   make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
@@ -135,13 +139,13 @@ template <int kHeadDim, bool kQ8> static Kernel kernel_of_heads(const StepShape 
   }
 }
 
-/* Hybrids, with heads of 256. */
-static Kernel kernel_of_hybrids(int group, bool debug) {
+/* Hybrids, with heads of 256; those with experts have none in FP4. */
+template <bool kExperts> static Kernel kernel_of_hybrids(int group, bool debug) {
   switch (group) {
   case STEP_FP4_GROUP: return kernel_of_form<Form<STEP_FP4_GROUP, STEP_WIDE_HEAD, false>>(debug);
-  case 32: return kernel_of_form<Form<32, STEP_WIDE_HEAD, false>>(debug);
-  case 64: return kernel_of_form<Form<64, STEP_WIDE_HEAD, false>>(debug);
-  default: return kernel_of_form<Form<128, STEP_WIDE_HEAD, false>>(debug);
+  case 32: return kernel_of_form<Form<32, STEP_WIDE_HEAD, false, kExperts>>(debug);
+  case 64: return kernel_of_form<Form<64, STEP_WIDE_HEAD, false, kExperts>>(debug);
+  default: return kernel_of_form<Form<128, STEP_WIDE_HEAD, false, kExperts>>(debug);
   }
 }
 
@@ -161,7 +165,9 @@ template <bool kQ8> static Kernel kernel_of_cache(const StepShape &shape, bool d
 }
 
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps) {
-  if (shape.head_dim == STEP_WIDE_HEAD) return kernel_of_hybrids(shape.group, debug);
+  if (shape.head_dim == STEP_WIDE_HEAD)
+    return shape.n_experts > 0 ? kernel_of_hybrids<true>(shape.group, debug)
+                               : kernel_of_hybrids<false>(shape.group, debug);
   if (taps) return kernel<one::Block<false, Form<STEP_GROUP, 128, false, false, true>>>;
   return shape.q8 ? kernel_of_cache<true>(shape, debug) : kernel_of_cache<false>(shape, debug);
 }

@@ -121,7 +121,8 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
   off->stage_table = align_up(off->residual + plan->slice * 4, 16);
-  off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES;
+  /* With experts a stage has copies from two of them. */
+  off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 2 : 1);
   off->total = align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
   if (hybrid) {
     off->mixers = off->total;
@@ -129,10 +130,11 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
     off->total = off->gates + plan->heads_per_kv * s->head_dim * 4;
   }
   if (s->n_experts == 0) return;
-  off->tasks += stages * STEP_ENTRY_BYTES; /* stages have copies from two experts */
-  off->places = off->total + stages * STEP_ENTRY_BYTES;
+  off->places = off->total;
   off->experts = off->places + stages * 4 * STEP_ENTRY_BYTES;
-  off->total = align_up(off->experts + (s->n_experts + most + 2 * s->n_chosen) * 4, 16);
+  off->total = align_up(off->experts + (s->n_experts + step_router_floats(s) + most + 2 * s->n_chosen) * 4 +
+                            s->n_layers * 2 * (int)sizeof(uint64_t),
+                        16);
 }
 
 /* --- several tokens */
@@ -230,8 +232,10 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {ffn_blocks < s->n_clusters, "intermediate size"},
       {tokens == 1 && ceil_div(ffn_blocks, s->n_clusters) > STEP_SPAN * STEP_WARPS, "intermediate size"},
       {experts && (tokens > 1 || s->group == STEP_FP4_GROUP), "mixture of experts"},
-      {experts && (s->n_experts % STEP_BLOCKS != 0 || s->n_experts > STEP_MAX_EXPERTS), "number of experts"},
-      {experts && s->head_dim != 128, "size of heads"},
+      {experts && (s->n_experts % STEP_BLOCKS != 0 ||
+                   s->n_experts > (hybrid ? STEP_HYBRID_EXPERTS : STEP_MAX_EXPERTS)),
+       "number of experts"},
+      {experts && s->head_dim != 128 && !hybrid, "size of heads"},
       {experts && s->n_chosen > STEP_MAX_CHOSEN, "number of chosen experts"},
       {experts && s->intermediate % (2 * STEP_GROUP * s->n_chosen) != 0, "width of experts"},
       /* a stage of down is of two experts at most */
@@ -303,15 +307,16 @@ static int group_of(const Linear *l) {
 
 StepShape step_shape(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
+  const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the MLP beside experts is one of them */
   StepShape s = {.hidden = c->hidden,
-                 .intermediate = e->n_experts > 0 ? e->n_chosen * e->width : c->intermediate,
+                 .intermediate = e->n_experts > 0 ? n_chosen * e->width : c->intermediate,
                  .n_layers = c->n_layers,
                  .n_heads = c->n_heads,
                  .n_kv_heads = c->n_kv_heads,
                  .vocab_size = c->vocab_size,
                  .head_dim = c->head_dim,
                  .n_experts = e->n_experts,
-                 .n_chosen = e->n_chosen,
+                 .n_chosen = n_chosen,
                  .n_gpus = c->split,
                  .n_key_heads = c->delta.n_key_heads,
                  .n_value_heads = c->delta.n_value_heads};
@@ -340,15 +345,31 @@ static const char *unsupported_delta(const Model *model, int layer) {
   return l->qkv.bias.data || l->z.bias.data ? "a bias of the delta rule" : NULL;
 }
 
+/* The router, and what the MLP beside the experts needs in order to be one of them. */
+static const char *unsupported_experts(const Model *model, int layer) {
+  const ExpertConfig *e = &model->config.experts;
+  const ModelLayer *l = &model->layers[layer];
+  const Linear *gate = &l->moe.shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
+  if (e->n_experts == 0) return NULL;
+  if (config_layer(&model->config, layer).n_experts == 0) return "layers with and without experts";
+  const Dtype router = l->moe.router.dtype;
+  if (router != model->layers[0].moe.router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
+    return "a router that is not fp16 or bf16";
+  if (e->shared_width == 0) return NULL;
+  if (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data)
+    return "a gate beside experts that is not of the router's type";
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+    if (group_of(shared[i]) != step_group(model) || shared[i]->bias.data)
+      return "an MLP beside experts that is not like them";
+  return NULL;
+}
+
 static const char *unsupported_layer(const Model *model, int layer) {
   const ModelConfig *c = &model->config;
   const ModelLayer *l = &model->layers[layer];
   const bool experts = c->experts.n_experts > 0;
-  if (experts && config_layer(c, layer).n_experts == 0) return "layers with and without experts";
-  const Dtype router = l->moe.router.dtype;
-  if (experts &&
-      (router != model->layers[0].moe.router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16)))
-    return "a router that is not fp16 or bf16";
+  const char *unsupported = unsupported_experts(model, layer);
+  if (unsupported) return unsupported;
   const Expert *expert = experts ? &l->moe.experts[0] : NULL; /* a GPU's are alike (supported.c) */
   const LayerConfig own = config_layer(c, layer);
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
@@ -371,11 +392,13 @@ static const char *unsupported_layer(const Model *model, int layer) {
 
 static const char *unsupported_config(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
-  if (e->n_experts > 0 &&
-      (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 || e->sum_plus != 0 ||
-       e->router_bias || e->choice_bias || e->biases || e->own_norms || e->shared_width > 0))
-    return "experts of this kind";
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
+  if (e->n_experts > 0 && (e->score != SCORE_SOFTMAX || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
+                           e->sum_plus != 0 || e->router_bias || e->choice_bias || e->biases || e->own_norms))
+    return "experts of this kind";
+  if (e->n_experts > 0 && e->shared_width != (hybrid ? e->width : 0))
+    return hybrid ? "experts without an MLP of their width beside them" : "experts with an MLP beside them";
+  if (e->shared_width > 0 && !e->shared_gate) return "an MLP beside experts without a gate";
   if (c->head_dim != 64 && c->head_dim != 128 && !hybrid) return "heads of another size than 64, 128 or 256";
   if (c->rope.rotary_dim != (hybrid ? STEP_ROTARY_DIM : c->head_dim))
     return hybrid ? "a rope over a part of the head that is not 64" : "a rope over a part of the head";

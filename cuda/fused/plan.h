@@ -69,7 +69,9 @@ enum {
   STEP_KEYS_Q8 = 64,         /* of one in 8 bits, which makes as many bytes */
   STEP_KEYS_256 = 16,        /* of one with heads of 256, in halves */
   STEP_MAX_HIDDEN = 8192,
-  STEP_MAX_EXPERTS = 128, /* four threads compare each with the others */
+  STEP_ROUTER_ROWS = 16, /* rows of a block that a thread has at once; a hybrid's has twice as many */
+  STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_ROUTER_ROWS,
+  STEP_ROUTER_PARTS = STEP_WARPS + 4, /* floats between sums of rows of the router, in other banks */
   STEP_MAX_CHOSEN = 16,
   STEP_VARS_BYTES = 736,     /* barriers and variables, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts two), or of tasks
@@ -108,14 +110,16 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int group;               /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
-  int head_dim;            /* 64 or 128; 256: a hybrid, below */
-  int n_clusters;          /* clusters of 8 blocks that are to run at once */
-  size_t shared_bytes;     /* the most that one block may have */
-  int max_slots;           /* at most so many slots in the ring; 0: as many as fit */
-  int n_experts, n_chosen; /* 0: dense; else `intermediate` is that of all chosen experts together */
-  int n_gpus;              /* > 1: they share each layer, and these are the sizes of one's part */
-  bool q8;                 /* the KV cache is KV_Q8; else fp16 */
+  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; STEP_FP4_GROUP */
+  int head_dim;        /* 64 or 128; 256: a hybrid, below */
+  int n_clusters;      /* clusters of 8 blocks that are to run at once */
+  size_t shared_bytes; /* the most that one block may have */
+  int max_slots;       /* at most so many slots in the ring; 0: as many as fit */
+  /* n_experts 0: dense; else `intermediate` is that of all chosen experts together. The last of a hybrid's is
+   * the MLP beside its experts, which every token takes. */
+  int n_experts, n_chosen;
+  int n_gpus; /* > 1: they share each layer, and these are the sizes of one's part */
+  bool q8;    /* the KV cache is KV_Q8; else fp16 */
   /* A hybrid: layers of attention with heads of 256, whose outputs have gates, and layers of the gated delta
    * rule with heads of 128: bit l of delta_layers is layer l. */
   int n_key_heads, n_value_heads;
@@ -140,7 +144,8 @@ typedef struct {
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
-  int experts;   /* float logits [n_experts], weights [most_ffn_blocks]; int ids, float logits [n_chosen] */
+  int experts;   /* float logits [n_experts], parts [router rows and one][STEP_ROUTER_PARTS]; RouterRows
+                  * [n_layers]; float weights [most_ffn_blocks]; int ids, float logits [n_chosen] */
   int places;    /* table of the stages of chosen experts (stages.cuh) */
   int mixers;    /* a hybrid: MixVars (one_block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
@@ -208,6 +213,7 @@ enum {
   STEP_DELTA_ROWS = STEP_PACK / STEP_BLOCKS, /* values of a head: a block has their state */
   STEP_DELTA_ROW_BYTES = STEP_PACK * 4,      /* the state of a value: a number for each key */
   STEP_HYBRID_LAYERS = 64,
+  STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
   STEP_HYBRID_POSITIONS = 40960, /* longer contexts: separate kernels, which read keys and values once */
   STEP_MIX_BYTES = 448,          /* MixVars (block.cuh) */
 };
@@ -295,6 +301,12 @@ static inline bool step_reaches(const StepShape *s, bool demanded, int pos) {
 /* FFN blocks of an expert. The chosen experts follow one another: block b is of choice b / these. */
 STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
   return s->intermediate / STEP_GROUP / s->n_chosen;
+}
+
+/* Floats of a block's partial sums of the router's rows, and of a hybrid's gate of the MLP beside experts. */
+STEP_BOTH static inline int step_router_floats(const StepShape *s) {
+  const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
+  return ((hybrid ? 2 : 1) * STEP_ROUTER_ROWS + hybrid) * STEP_ROUTER_PARTS;
 }
 
 /* Parts of STEP_GROUP inputs with a scale and a zero point each; FP4: with a scale each. */

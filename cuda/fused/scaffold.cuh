@@ -77,9 +77,9 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
         }
       }
       if constexpr (B::kExperts) {
-        const auto row = load_router_row(b, matrix == GATE_UP); /* before x is there */
+        auto rows = load_router(b, matrix == GATE_UP); /* before x is there */
         normalise(b, matrix, wanted);
-        if (matrix == GATE_UP) route(b, row);
+        if (matrix == GATE_UP) route(b, rows);
       } else {
         normalise(b, matrix, wanted);
       }

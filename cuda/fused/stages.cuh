@@ -67,10 +67,10 @@ __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const S
 
 /* Entries of the second table. */
 template <class B> __device__ __forceinline__ int n_places(const B &b, int matrix) {
-  return b.share(matrix).stages * kStageCopies<B>;
+  return b.share_at(matrix).stages * kStageCopies<B>;
 }
 
-/* Completes the table for experts ids[n_chosen]. For all threads that multiply. */
+/* Completes the table for experts ids[n_chosen]. For one warp. */
 template <class B> __device__ __forceinline__ void place_stages(const B &b, const int *ids) {
   const StepShape &s = b.plan.shape;
   const int blocks = step_expert_blocks(&s), of_gate_up = n_places(b, GATE_UP),
@@ -78,8 +78,8 @@ template <class B> __device__ __forceinline__ void place_stages(const B &b, cons
   const int sizes[2] = {16 * blocks * (s.hidden / STEP_GROUP), s.hidden / 16 * blocks}; /* of an expert */
   const uint2 *from = (const uint2 *)(b.smem + b.plan.off.places);
   uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table) + n_places(b, QKV) + n_places(b, O);
-#pragma unroll 1
-  for (int i = b.thread(); i < n; i += STEP_THREADS) {
+#pragma unroll 4
+  for (int i = b.lane(); i < n; i += 32) {
     const uint2 place = from[i];
     to[i] = place.x & 31 ? place.x + ((uint32_t)(ids[place.y] * sizes[i >= of_gate_up]) << 5) : 0;
   }
@@ -97,7 +97,7 @@ template <class B> __device__ __forceinline__ void make_stages(const B &b) {
       if (threadIdx.x == 0) b.mix_vars().first_stage[matrix] = all;
       all += share.stages;
     }
-    const bool of_experts = B::kExperts && matrix >= GATE_UP;
+    const bool of_experts = B::kExperts && (matrix == GATE_UP || matrix == DOWN);
 #pragma unroll 1
     for (int i = threadIdx.x; i < share.stages * kCopies; i += STEP_ALL_THREADS) {
       const StageTiles stage = stage_of(b, share, i / kCopies);

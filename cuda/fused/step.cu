@@ -101,7 +101,8 @@ static Layer layer_of(const DeviceLayer *from) {
                                     experts ? &e.gate_up : &from->gate_up.parts[0],
                                     experts ? &e.down : &from->down};
   Layer l = {};
-  l.router = (const unsigned char *)e.router.dense;
+  l.router = (const unsigned char *)e.router.dense,
+  l.shared_gate = (const unsigned char *)e.shared_gate.dense;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
     l.matrices[i] = {(const unsigned char *)w.tiles, (const unsigned char *)w.scales,

@@ -225,6 +225,12 @@ __device__ __forceinline__ uint4 load_once(const uint4 *p) {
   return v;
 }
 
+__device__ __forceinline__ uint2 load_once(const uint2 *p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+
 /* Prefetches the cache line of p into L1. 9.7.9 "prefetch". */
 __device__ __forceinline__ void prefetch_l1(const void *p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));

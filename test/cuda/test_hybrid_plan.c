@@ -11,11 +11,16 @@
 
 #include "test/cuda/plan_checks.h"
 
-/* Qwen3.8-27B and two smaller ones of the family, with groups of 32. */
+/* Qwen3.8-27B and two smaller ones of the family, Qwen3.6-35B-A3B, and one of its kind whose clusters' FFN
+ * blocks are of two experts; with groups of 32. */
 static const struct {
-  int hidden, intermediate, n_layers, n_heads, n_kv_heads, n_key_heads, n_value_heads;
-} hybrids[] = {
-    {5120, 17408, 64, 24, 4, 16, 48}, {4096, 12288, 32, 16, 4, 16, 32}, {2048, 6144, 24, 8, 2, 16, 16}};
+  int hidden, intermediate, n_layers, n_heads, n_kv_heads, n_key_heads, n_value_heads, n_experts, n_chosen;
+} hybrids[] = {{5120, 17408, 64, 24, 4, 16, 48, 0, 0},
+               {4096, 12288, 32, 16, 4, 16, 32, 0, 0},
+               {2048, 6144, 24, 8, 2, 16, 16, 0, 0},
+               {2048, 9 * 512, 40, 16, 2, 16, 32, 256, 9},
+               {512, 7 * 768, 4, 8, 2, 8, 16, 136, 7}};
+enum { A3B = 3 };
 
 static StepShape hybrid_shape(size_t i, int n_clusters) {
   StepShape s = {.hidden = hybrids[i].hidden,
@@ -28,6 +33,8 @@ static StepShape hybrid_shape(size_t i, int n_clusters) {
                  .head_dim = 256,
                  .n_clusters = n_clusters,
                  .shared_bytes = H200_SHARED,
+                 .n_experts = hybrids[i].n_experts,
+                 .n_chosen = hybrids[i].n_chosen,
                  .n_key_heads = hybrids[i].n_key_heads,
                  .n_value_heads = hybrids[i].n_value_heads};
   for (int layer = 0; layer < s.n_layers; layer++)
@@ -89,8 +96,15 @@ static void check_hybrid(const StepPlan *plan) {
                     step_stages(plan->full, 2 * ffn_blocks_of(s, c)) + step_stages(down_of(plan, c), rows));
   }
   stages += 2 * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
-  assert_true(off->tasks - off->stage_table >= stages * STEP_ENTRY_BYTES);
+  assert_true(off->tasks - off->stage_table >= stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 2 : 1));
   assert_true(off->mixers - off->tasks >= stages * STEP_ENTRY_BYTES);
+  if (s->n_experts == 0) return;
+  assert_true(off->places >= off->gates + plan->heads_per_kv * 256 * 4 && off->places % 8 == 0);
+  assert_true(off->experts - off->places >= stages * 8 * 8 && off->experts % 16 == 0);
+  assert_true(off->total - off->experts >=
+              (s->n_experts + step_router_floats(s) + plan->most_ffn_blocks + 2 * s->n_chosen) * 4 +
+                  s->n_layers * 16);
+  assert_true(plan->most_ffn_blocks <= step_expert_blocks(s));
 }
 
 static void hybrids_fit_an_h200(void **state) {
@@ -111,6 +125,34 @@ static void hybrids_fit_an_h200(void **state) {
   assert_true(got.n_key_heads == want.n_key_heads && got.n_value_heads == want.n_value_heads);
   assert_int_equal(got.group, 32);
   model_close(model);
+  model = open_config("Qwen3.6-35B-A3B-INT4");
+  if (step_supports(model, &err) != STATUS_OK) fail_msg("%s", err.text);
+  const StepShape experts = hybrid_shape(A3B, 15), found = shape_of(model, 15);
+  assert_true(found.n_experts == experts.n_experts && found.n_chosen == experts.n_chosen);
+  assert_true(found.intermediate == experts.intermediate && found.delta_layers == experts.delta_layers);
+  model_close(model);
+}
+
+/* One size at a time, of Qwen3.6-35B-A3B. */
+static void hybrids_with_other_experts_are_refused(void **state) {
+  (void)state;
+  const struct {
+    int n_experts, n_chosen, width, group;
+    const char *because;
+  } cases[] = {
+      {264, 9, 512, 32, "number of experts"},         {252, 9, 512, 32, "number of experts"},
+      {256, 17, 512, 32, "number of chosen experts"}, {256, 8, 384, 32, "width of experts"},
+      {256, 9, 512, 16, "mixture of experts"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    StepShape s = hybrid_shape(A3B, 15);
+    s.n_experts = cases[i].n_experts, s.n_chosen = cases[i].n_chosen, s.group = cases[i].group;
+    s.intermediate = s.n_chosen * cases[i].width;
+    StepPlan plan;
+    Error err = {{0}};
+    if (step_plan(&s, 1, &plan, &err) != STATUS_MODEL || !strstr(err.text, cases[i].because))
+      fail_msg("case %zu: %s", i, err.text);
+  }
 }
 
 static void hybrids_without_a_kernel_are_refused(void **state) {
@@ -173,11 +215,30 @@ static void long_contexts_are_for_separate_kernels(void **state) {
   model_close(other);
 }
 
+static void experts_of_hybrids_it_is_not_for_are_told_why(void **state) {
+  (void)state;
+  Model *model = open_config("Qwen3.6-35B-A3B-INT4");
+  ExpertConfig *e = &model->config.experts;
+  ModelLayer *l = &model->layers[5];
+  assert_int_equal(step_supports(model, NULL), STATUS_OK);
+  REFUSED_WITH(model, e->shared_width, 1024, "without an MLP of their width");
+  REFUSED_WITH(model, e->shared_width, 0, "without an MLP of their width");
+  REFUSED_WITH(model, e->shared_gate, false, "without a gate");
+  REFUSED_WITH(model, l->moe.shared_gate.dtype, DTYPE_F32, "gate beside experts");
+  REFUSED_WITH(model, l->moe.router.dtype, DTYPE_F32, "router");
+  REFUSED_WITH(model, l->up.group, 64, "not like them");
+  REFUSED_WITH(model, l->down.kind, LINEAR_DENSE, "not like them");
+  REFUSED_WITH(model, l->moe.experts[0].down.group, 64, "groups of different sizes");
+  model_close(model);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(hybrids_fit_an_h200),
       cmocka_unit_test(hybrids_without_a_kernel_are_refused),
       cmocka_unit_test(long_contexts_are_for_separate_kernels),
+      cmocka_unit_test(hybrids_with_other_experts_are_refused),
+      cmocka_unit_test(experts_of_hybrids_it_is_not_for_are_told_why),
       cmocka_unit_test(models_it_is_not_for_are_told_why),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

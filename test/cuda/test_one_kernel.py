@@ -47,10 +47,16 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "hybrid in groups of 64": ({**HYBRID, "linear_num_key_heads": 8, "linear_num_value_heads": 16}, 64),
     "hybrid in FP4": ({**HYBRID, "linear_num_key_heads": 8, "linear_num_value_heads": 24,
                        "layer_types": ["full_attention", "linear_attention"]}, 16),
+    # Some warps have two rows of the router; where there are six clusters, each has an expert and a part of others.
+    "hybrid with experts": ({**HYBRID, "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text",
+                             "linear_num_key_heads": 8, "linear_num_value_heads": 16, "num_experts": 136,
+                             "num_experts_per_tok": 6, "moe_intermediate_size": 256,
+                             "shared_expert_intermediate_size": 256}, 32),
     "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,
                      "num_attention_heads": 8}, 128),
 }
-GATES = ["in_proj_b", "in_proj_a"]
+GATES = ["in_proj_b", "in_proj_a", "shared_expert_gate", "mlp.gate"]
+UNLIKE = 34  # so many experts differ; the others repeat them
 BF16 = ["qwen3 in FP4", "qwen3 in groups of 32"]  # embedding and head, as compressed-tensors' checkpoints have them
 TIED = ["qwen3 in groups of 32"]
 
@@ -89,10 +95,11 @@ def tensors_of(kind, random, hidden):
         return (plus + 0.2 * random.standard_normal(n)).astype(np.float16)
 
     mlps = {}
-    experts = config.get("num_experts", 0)
-    for mlp in [f"mlp.experts.{e}." for e in range(experts)] or ["mlp."]:
-        mlps |= {mlp + "gate_proj": (INTERMEDIATE, hidden), mlp + "up_proj": (INTERMEDIATE, hidden),
-                 mlp + "down_proj": (hidden, INTERMEDIATE)}
+    experts, width = config.get("num_experts", 0), config.get("moe_intermediate_size", INTERMEDIATE)
+    shared = ["mlp.shared_expert."] if "shared_expert_intermediate_size" in config else []
+    for mlp in [f"mlp.experts.{e}." for e in range(min(experts, UNLIKE))] + shared or ["mlp."]:
+        mlps |= {mlp + "gate_proj": (width, hidden), mlp + "up_proj": (width, hidden),
+                 mlp + "down_proj": (hidden, width)}
     halves = checkpoint.to_bf16 if kind in BF16 else np.float16
     tensors = {"model.embed_tokens.weight": halves(dense(VOCAB, hidden) * 8),
                "lm_head.weight": halves(dense(VOCAB, hidden) * 4),
@@ -105,6 +112,8 @@ def tensors_of(kind, random, hidden):
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
         if experts:
             tensors[prefix + "mlp.gate.weight"] = dense(experts, hidden).astype(np.float16)
+        if shared:
+            tensors[prefix + "mlp.shared_expert_gate.weight"] = dense(1, hidden).astype(np.float16)
         mixer = mixer_of(config, layer, hidden)
         for name, (n_out, n_in) in (mixer | mlps).items():
             weight = dense(n_out, n_in)
@@ -114,9 +123,12 @@ def tensors_of(kind, random, hidden):
                 tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
         if "linear_attn.out_proj" in mixer:
             tensors |= delta_tensors(config, prefix + "linear_attn.", random, dense, hidden)
-        elif config["model_type"] in ("qwen3", "qwen3_moe", "qwen3_5_text"):
+        elif config["model_type"] in ("qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text"):
             tensors[prefix + "self_attn.q_norm.weight"] = norm(config["head_dim"])
             tensors[prefix + "self_attn.k_norm.weight"] = norm(config["head_dim"])
+        for e in range(UNLIKE, experts):
+            own, other = (f"{prefix}mlp.experts.{i}." for i in (e, e % UNLIKE))
+            tensors |= {own + name[len(other):]: tensor for name, tensor in tensors.items() if name.startswith(other)}
     return tensors
 
 

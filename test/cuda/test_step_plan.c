@@ -38,8 +38,10 @@ static void check_stages(const StepPlan *plan) {
   if (experts) { /* each copy is described in eight bytes */
     assert_true(off->places - off->tasks >= room * STEP_ENTRY_BYTES);
     assert_true(off->experts - off->places >= room * copies * STEP_ENTRY_BYTES / 4 * 8);
-    assert_true(off->total - off->experts >=
-                (experts + plan->most_ffn_blocks + 2 * plan->shape.n_chosen) * (int)sizeof(float));
+    assert_true(off->total - off->experts >= (experts + step_router_floats(&plan->shape) +
+                                              plan->most_ffn_blocks + 2 * plan->shape.n_chosen) *
+                                                     (int)sizeof(float) +
+                                                 plan->shape.n_layers * 16);
     assert_true(plan->most_ffn_blocks <= step_expert_blocks(&plan->shape));
   }
   assert_true((plan->off.total - plan->off.tasks) / STEP_ENTRY_BYTES >= room);
@@ -485,7 +487,7 @@ static void experts_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, e->choice_bias, true, "experts of this kind");
   REFUSED_WITH(model, e->biases, true, "experts of this kind");
   REFUSED_WITH(model, e->own_norms, true, "experts of this kind");
-  REFUSED_WITH(model, e->shared_width, 512, "experts of this kind");
+  REFUSED_WITH(model, e->shared_width, 768, "experts with an MLP beside them");
   REFUSED_WITH(model, l->moe.router.dtype, DTYPE_F32, "router");
   REFUSED_WITH(model, l->moe.experts[0].down.group, 64, "groups of different sizes");
   model_close(model);

@@ -47,7 +47,7 @@ __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned ch
 }
 
 /* The work of the last warp: in each layer of the delta rule the product of x with this block's row, that of
- * b or a of one of the cluster's value heads. `routed` says that x has come. */
+ * b or a of one of the cluster's value heads. */
 template <class B> __device__ __forceinline__ void send_gate_rows(B &b) {
   const StepMixers &m = b.args.mixers;
   const StepMix mix = b.mix_vars().mixes[1];
@@ -61,7 +61,7 @@ template <class B> __device__ __forceinline__ void send_gate_rows(B &b) {
     if (!b.is_delta()) continue;
     const unsigned char *from = (const unsigned char *)m.layers[b.layer()].gates + at * 2;
     for (int i = 128 * b.lane(); i < 2 * b.plan.shape.hidden; i += 4096) prefetch_l1(from + i);
-    b.wait(b.barriers().routed, n++ & 1, STEP_AT_X);
+    b.wait(b.mix_vars().x_has_come, n++ & 1, STEP_AT_X);
     const float sum = warp_sum(m.gates_bf16 ? multiply_gate_row<__nv_bfloat16>(b, from)
                                             : multiply_gate_row<__half>(b, from));
     if (b.lane() < STEP_BLOCKS)

@@ -195,6 +195,9 @@ template <int n> void copy_async_wait() {
 inline uint4 load_once(const uint4 *p) {
   return *p;
 }
+inline uint2 load_once(const uint2 *p) {
+  return *p;
+}
 
 inline void prefetch_l1(const void *) {}
 
