@@ -184,8 +184,8 @@ static void int8_activations_are_asked_for(void **state) {
   small.n_tokens = 9;
   assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_wgmma");
   assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ4, 128, ACT_INT8), "int8_mma");
-  assert_string_equal(chosen_for(h200(128), WEIGHT_AWQ4, 64, ACT_INT8), "int8_wgmma");
-  assert_string_equal(chosen_for(h200(129), WEIGHT_AWQ4, 64, ACT_INT8), "int8_tiles");
+  assert_string_equal(chosen_for(h200(64), WEIGHT_AWQ4, 64, ACT_INT8), "int8_wgmma");
+  assert_string_equal(chosen_for(h200(65), WEIGHT_AWQ4, 64, ACT_INT8), "int8_tiles");
   small.n_tokens = 4096;
   assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_tiles");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_INT8), "int8_mma");

@@ -123,7 +123,9 @@ template <class S> Status set_experts(const LinearArgs &args, Args &a, Error *er
 }
 
 template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Error *err) {
-  Args a = {tile_work(args, S::kTokens, S::kK), {}, std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens)};
+  Args a = {};
+  TRY(set_tile_work<S>(args, a, err));
+  a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
   if constexpr (kExperts) TRY(set_experts<S>(args, a, err));
   const int n_rows = args.experts ? args.n_tokens * args.w->n_chosen : args.n_tokens;
   /* x in boxes of 64 inputs */

@@ -4,8 +4,9 @@
  *     y[m][o] = sum_p s[p][o] d[m][p] sum_k (q[k][o] - z[p][o]) X[m][k]     x ~ d X, d = max |x| / 127
  *
  * One kernel quantises x; the next multiplies. Its blocks, their loads and the ends of tiles are those of
- * wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale each. A product is the sums over a part;
- * while it runs, the warpgroup unpacks the next unit, and the other one scales its sums and adds them to y.
+ * wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale each. A product is the sums over a part.
+ * The warpgroups multiply in turns: while the products of one run, the other scales its sums, adds them to y,
+ * and unpacks its next weights.
  *
  * x in a stage: a unit of a token tile (quantise.cuh).
  * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64.
@@ -45,7 +46,7 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
 
 template <int kParts_>
 struct Shape : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, PlanesUnit<kTokens, kParts_, 1>::kBytes, 1, 8> {
-  static constexpr int kParts = kParts_;
+  static constexpr int kParts = kParts_, kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
   typedef PlanesUnit<kTokens, kParts, 1> X;
 
   static __device__ __forceinline__ int first_token(int, int token_tile) { return token_tile * kTokens; }
@@ -59,32 +60,39 @@ struct Args : TileWork {
 
 typedef int Sums[kTokens / 2];
 
-/* A lane's weights of a unit: operands of k 32 j .. 32 j + 31, and the scales of rows g and g + 8. */
-template <class S> struct Unit {
-  uint32_t q[4][4];
-  float scale[S::kParts][2];
+/* A lane's weights of a part, as they lie in a stage. */
+template <class S> struct Packed {
+  uint4 v[S::kTiles];
+  uint32_t scales, zeros;
 
-  /* Reads the unit at `stage`. Bytes: (q + 128 - z) ^ 128 is q - z; no byte carries into the next. */
-  __device__ __forceinline__ void take(uint32_t stage) {
+  __device__ __forceinline__ Packed(uint32_t stage, int part) {
     const int lane = threadIdx.x % 32, row = warp_tile_row();
-    uint32_t low[S::kParts], high[S::kParts];
+    const uint32_t meta = stage + S::kXBytes + S::kWBytes + (row * S::kParts + part) * S::W::kMetaBytes;
+    scales = load_shared_4(meta + lane / 4 * 4), zeros = load_shared_1(meta + 32 + lane / 4);
 #pragma unroll
-    for (int p = 0; p < S::kParts; p++) {
-      const uint32_t at = stage + S::kXBytes + S::kWBytes + (row * S::kParts + p) * S::W::kMetaBytes;
-      const uint32_t s = load_shared_4(at + lane / 4 * 4), z = load_shared_1(at + 32 + lane / 4);
-      scale[p][0] = f16_low(s), scale[p][1] = f16_high(s);
-      low[p] = 0x80808080u - (z & 15) * 0x01010101u, high[p] = 0x80808080u - (z >> 4) * 0x01010101u;
-    }
+    for (int i = 0; i < S::kTiles; i++)
+      v[i] = load_shared_16(stage + S::kXBytes + (row * 2 + part + i) * S::kTileBytes + lane * 16);
+  }
+};
+
+/* The same as operands of k 32 j .. 32 j + 31, and the scales of rows g and g + 8. */
+template <class S> struct Weights {
+  uint32_t q[S::kSteps][4];
+  float scale[2];
+
+  /* Bytes: (q + 128 - z) ^ 128 is q - z; no byte carries into the next. */
+  __device__ __forceinline__ void unpack(const Packed<S> &from) {
+    scale[0] = f16_low(from.scales), scale[1] = f16_high(from.scales);
+    const uint32_t low = 0x80808080u - (from.zeros & 15) * 0x01010101u,
+                   high = 0x80808080u - (from.zeros >> 4) * 0x01010101u;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const uint4 v = load_shared_16(stage + S::kXBytes + (row * 2 + i) * S::kTileBytes + lane * 16);
-      const uint32_t word[4] = {v.x, v.y, v.z, v.w};
-      const int p = i * S::kParts / 2;
+    for (int i = 0; i < S::kTiles; i++) {
+      const uint32_t word[4] = {from.v[i].x, from.v[i].y, from.v[i].z, from.v[i].w};
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         uint32_t *to = &q[2 * i + j / 2][j % 2 * 2];
-        to[0] = ((word[j] & 0x0f0f0f0fu) + low[p]) ^ 0x80808080u;
-        to[1] = ((word[j] >> 4 & 0x0f0f0f0fu) + high[p]) ^ 0x80808080u;
+        to[0] = ((word[j] & 0x0f0f0f0fu) + low) ^ 0x80808080u;
+        to[1] = ((word[j] >> 4 & 0x0f0f0f0fu) + high) ^ 0x80808080u;
       }
     }
   }
@@ -96,8 +104,8 @@ __device__ __forceinline__ void touch(Sums &c) {
   for (int i = 0; i < kTokens / 2; i++) c[i] = opaque(c[i]);
 }
 
-/* The warpgroups start products in turns, so that one scales while the products of the other run. Without
- * turns both wait for their products at the same time, and then scale at the same time. */
+/* Two warpgroups' products in flight share the tensor cores and end at the same time. Then both scale, and
+ * the tensor cores are idle; hence turns. */
 constexpr int kTurn = 4; /* named barriers of the first and of the second warpgroup's turns */
 
 __device__ __forceinline__ void take_turn(int warpgroup) {
@@ -108,88 +116,96 @@ __device__ __forceinline__ void give_turn(int warpgroup) {
   named_barrier_arrive<kConsumers>(kTurn + 1 - warpgroup);
 }
 
-/* Starts the product of part p of the unit at `stage`. */
+/* Starts the product of a part when it is the warpgroup's turn: its last step is a group of its own. */
 template <class S>
-__device__ __forceinline__ void start(uint32_t stage, const Unit<S> &unit, int p, Sums &c, int warpgroup) {
-  constexpr int kSteps = 4 / S::kParts;
+__device__ __forceinline__ void start(uint32_t stage, const Weights<S> &w, int part, Sums &c, int warpgroup) {
   take_turn(warpgroup);
   touch(c);
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < kSteps; k++)
-    wgmma_s8s8<kTokens>(c, unit.q[p * kSteps + k], operand_b_at(stage, p * kSteps + k), k > 0);
-  wgmma_commit();
-  give_turn(warpgroup);
+  for (int k = 0; k < S::kSteps; k++) {
+    wgmma_s8s8<kTokens>(c, w.q[k], operand_b_at(stage, part * S::kSteps + k), k > 0);
+    if (k + 2 >= S::kSteps) wgmma_commit();
+  }
 }
 
-/* Waits for the sums of part p, scales them and adds them to y. */
-template <class S>
-__device__ __forceinline__ void add(uint32_t stage, const Unit<S> &unit, int p, Sums &c,
-                                    float (&y)[kSums<S>]) {
-  const uint32_t scales = stage + S::X::kPlaneBytes + (threadIdx.x % 4 * S::kParts + p) * 16;
+/* Waits for the sums. The other warpgroup's turn begins while the last step runs. */
+__device__ __forceinline__ void finish(Sums &c, int warpgroup) {
+  wgmma_wait<1>();
+  give_turn(warpgroup);
   wgmma_wait<0>();
   touch(c);
+}
+
+/* Scales the sums of a part and adds them to y. */
+template <class S>
+__device__ __forceinline__ void add(uint32_t stage, const float (&scale)[2], int part, const Sums &c,
+                                    float (&y)[kSums<S>]) {
+  const uint32_t scales = stage + S::X::kPlaneBytes + (threadIdx.x % 4 * S::kParts + part) * 16;
 #pragma unroll
   for (int m = 0; m < kTokens / 8; m++) {
     const uint2 d = load_shared_8(scales + m * 4 * S::kParts * 16);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       float &to = y[4 * m + r];
-      to = fmaf(unit.scale[p][r / 2], __fmul_rn(__uint_as_float(r % 2 ? d.y : d.x), (float)c[4 * m + r]), to);
+      to = fmaf(scale[r / 2], __fmul_rn(__uint_as_float(r % 2 ? d.y : d.x), (float)c[4 * m + r]), to);
     }
   }
 }
 
-/* Multiplies a unit, whose first product is under way. kMore: also unpacks the next unit and starts its first
- * product. No condition asks for the next unit, since ptxas would wait for each wgmma before a branch. */
-template <class S, bool kMore>
-__device__ __forceinline__ void multiply_unit(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
-                                              Ring &ring, const Unit<S> &unit, Unit<S> &next, Sums &sums,
-                                              int warpgroup) {
-  const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that the slot is uniform */
-  const uint32_t stage = stages + slot * S::kStageBytes;
-  if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
-  const int after_slot = __shfl_sync(~0u, ring.slot, 0);
-  const uint32_t after = stages + after_slot * S::kStageBytes;
-  if constexpr (kMore) {
-    barrier_wait(bar.full + after_slot, ring.phase);
-    next.take(after);
+/* A warpgroup's place in the ring, the weights that it multiplies next, and its sums. */
+template <class S> struct State {
+  uint32_t stages;
+  const Barriers &bar;
+  Ring &ring;
+  int warpgroup;
+  Weights<S> weights;
+  Sums sums;
+
+  __device__ __forceinline__ uint32_t stage() const {
+    return stages + __shfl_sync(~0u, ring.slot, 0) * S::kStageBytes; /* shows that it is uniform */
   }
-#pragma unroll
-  for (int p = 0; p < S::kParts; p++) {
-    add<S>(stage, unit, p, sums, y);
-    if (p + 1 < S::kParts)
-      start<S>(stage, unit, p + 1, sums, warpgroup);
-    else if constexpr (kMore)
-      start<S>(after, next, 0, sums, warpgroup);
+};
+
+/* Multiplies the parts of a unit from kPart on, and unpacks the first of the next unit. kMore: there is one.
+ * No condition asks for it, since ptxas would wait for each wgmma before a branch. */
+template <class S, int kPart, bool kMore>
+__device__ __forceinline__ void multiply_parts(float (&y)[kSums<S>], State<S> &s) {
+  constexpr bool kLast = kPart + 1 == S::kParts;
+  const int slot = s.ring.slot;
+  const uint32_t stage = s.stage();
+  const float scale[2] = {s.weights.scale[0], s.weights.scale[1]};
+  start<S>(stage, s.weights, kPart, s.sums, s.warpgroup);
+  if (kLast && ++s.ring.slot == S::kStages) s.ring.slot = 0, s.ring.phase ^= 1;
+  if constexpr (!kLast || kMore) {
+    if (kLast) barrier_wait(s.bar.full + s.ring.slot, s.ring.phase);
+    const Packed<S> packed(s.stage(), kLast ? 0 : kPart + 1);
+    finish(s.sums, s.warpgroup);
+    add<S>(stage, scale, kPart, s.sums, y);
+    s.weights.unpack(packed);
+  } else {
+    finish(s.sums, s.warpgroup);
+    add<S>(stage, scale, kPart, s.sums, y);
   }
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
+  if constexpr (kLast) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(s.bar.empty + slot);
+  } else {
+    multiply_parts<S, kPart + 1, kMore>(y, s);
+  }
 }
 
 /* y = the sums over the next n units, n > 0. */
 template <class S>
 __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], unsigned char *first_stage,
                                                const Barriers &bar, Ring &ring, int n) {
-  const uint32_t stages = shared_address(first_stage);
-  Unit<S> even, odd;
-  Sums sums = {};
+  State<S> s = {shared_address(first_stage), bar, ring, (int)__shfl_sync(~0u, threadIdx.x / 128, 0), {}, {}};
 #pragma unroll
   for (int i = 0; i < kSums<S>; i++) y[i] = 0;
-  const int slot = __shfl_sync(~0u, ring.slot, 0), warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  barrier_wait(bar.full + slot, ring.phase);
-  even.take(stages + slot * S::kStageBytes);
-  start<S>(stages + slot * S::kStageBytes, even, 0, sums, warpgroup);
-  for (; n > 2; n -= 2) {
-    multiply_unit<S, true>(y, stages, bar, ring, even, odd, sums, warpgroup);
-    multiply_unit<S, true>(y, stages, bar, ring, odd, even, sums, warpgroup);
-  }
-  if (n == 2) {
-    multiply_unit<S, true>(y, stages, bar, ring, even, odd, sums, warpgroup);
-    multiply_unit<S, false>(y, stages, bar, ring, odd, even, sums, warpgroup);
-  } else {
-    multiply_unit<S, false>(y, stages, bar, ring, even, odd, sums, warpgroup);
-  }
+  barrier_wait(bar.full + ring.slot, ring.phase);
+  s.weights.unpack(Packed<S>(s.stage(), 0));
+  for (; n > 1; n--) multiply_parts<S, 0, true>(y, s);
+  multiply_parts<S, 0, false>(y, s);
 }
 
 #endif
@@ -223,7 +239,9 @@ size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device
 template <int kParts> Status launch_parts(const LinearArgs &args, Error *err) {
   typedef Shape<kParts> S;
   const int units = quant_tiles_in(*args.w) / 2;
-  Args a = {tile_work(args, kTokens, S::kK), args.workspace};
+  Args a = {};
+  TRY(set_tile_work<S>(args, a, err));
+  a.x = args.workspace;
   a.partial = (float *)(args.workspace + x_bytes(args.w, args.n_tokens));
   TRY(launch(
       quantise_x<kParts>,

@@ -45,6 +45,7 @@ template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStage
 /* The part of a kernel's arguments that is the same for all. */
 struct TileWork {
   QuantView w;
+  CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: a piece for each of a lane's vectors of a tile */
   int n_tokens, n_token_tiles;
   stream_k::Work work;
   Epilogue out;
@@ -86,34 +87,30 @@ __device__ __forceinline__ Area area_of(const TileWork &a, const Block &block, i
   return {tile.place, 0, tile.end - tile.place, tile.tile_row, tile.tile_row + a.experts.tile_rows};
 }
 
-/* Producer warp of x and weights: loads each step of the block's part once its stage is free. A lane loads
- * one tile row. Past the matrix the last tile row is loaded again; its results are dropped. copy_x(to, full,
- * at, token0) starts the copies of x, x_bytes in all. */
+/* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
+ * brings the weights, since a bulk copy for each tile row takes longer (cuda/LOG.md). Results of tile rows
+ * past the matrix or the expert are dropped. copy_x(to, full, at, token0) starts the copies of x, x_bytes in
+ * all. */
 template <class S, bool kExperts, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, unsigned char *stages, const Barriers &bar,
                                            const Block &block, int x_bytes, CopyX copy_x) {
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
   stream_k::Cursor at(block.work, block.n_token_tiles, block.begin);
-  const uint4 *from = nullptr;
-  int token0 = 0;
+  int token0 = 0, first_row = 0;
   for (int step = block.begin; step < block.end; step++) {
     if (step == block.begin || at.step == 0) {
       const Area area = area_of<S, kExperts>(a, block, at.token_tile);
-      token0 = area.token0;
-      int tile_row = min(area.first_row + at.out_tile * kTileRows + lane, area.end_row - 1);
-      from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step * S::kK) * 32 * S::W::kVectors;
+      token0 = area.token0, first_row = area.first_row;
     }
     unsigned char *stage = stages + slot * S::kStageBytes;
     barrier_wait(bar.empty + slot, phase);
     if (lane == 0) {
       barrier_expect(bar.full + slot, x_bytes + S::kWBytes);
       copy_x(stage, bar.full + slot, at, token0);
+      copy_box(stage + S::kXBytes, &a.tiles, bar.full + slot, 0, at.step * S::kK * S::W::kVectors,
+               first_row + at.out_tile * kTileRows);
     }
     __syncwarp();
-    if (lane < kTileRows)
-      copy_bulk(stage + S::kXBytes + lane * S::kK * S::kTileBytes, from, S::kK * S::kTileBytes,
-                bar.full + slot);
-    from += S::kK * 32 * S::W::kVectors;
     at.advance(block.work, block.n_token_tiles);
     if (++slot == S::kStages) slot = 0, phase ^= 1;
   }
@@ -465,11 +462,22 @@ inline bool whole_vectors(const Epilogue &out) {
   bool halves = out.kind == LINEAR_TO_F16 || out.kind == LINEAR_SWIGLU_F16;
   return (uintptr_t)out.y % 16 == 0 && out.stride * (halves ? 2 : 4) % 16 == 0;
 }
-/* The common arguments of a call in tiles of `tokens` tokens and steps of `tiles` x 64 inputs. */
-inline TileWork tile_work(const LinearArgs &args, int tokens, int tiles) {
-  return {quant_view(*args.w),          args.n_tokens, ceil_div(args.n_tokens, tokens),
-          work_of(args, tokens, tiles), args.out,      whole_vectors(args.out),
-          (float *)args.workspace,      args.counters, {}};
+
+/* The common arguments of a call in tiles and steps of a shape. */
+template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Error *err) {
+  const QuantView w = quant_view(*args.w);
+  to.w = w;
+  to.n_tokens = args.n_tokens;
+  to.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
+  to.work = work_of(args, S::kTokens, S::kK);
+  to.out = args.out;
+  to.vectors = whole_vectors(args.out);
+  to.partial = (float *)args.workspace;
+  to.counters = args.counters;
+  const cuuint64_t pieces = (cuuint64_t)(w.n_tiles_in * S::W::kVectors); /* of 256 times two bytes */
+  return map_boxes(w.tiles, {256, pieces, (cuuint64_t)w.n_tiles_out}, {512, pieces * 512},
+                   {256, S::kK * S::W::kVectors, kTileRows}, CU_TENSOR_MAP_SWIZZLE_NONE, args.w->name,
+                   &to.tiles, err);
 }
 
 } // namespace wgmma_tiles
