@@ -11,7 +11,7 @@
  *
  * With kQ8 K and V are int8 rows, after which come the scales (attention/q8.cuh). A vector is 16 dimensions;
  * its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g .. 8 g + 7 of
- * each 64 of V. */
+ * each 64 of V. All lanes load in the same order. */
 #pragma once
 
 #include "cuda/attention/online_softmax.cuh"
@@ -22,7 +22,8 @@
 
 namespace step {
 
-/* Online-softmax states: attention's output over some of the keys, for each query. */
+/* Online-softmax states: attention's output over some of the keys, for each query. With kQ8 the maximum may
+ * be lower, by at most OnlineSoftmax::kSlack. */
 struct States {
   __half *values;  /* [n][queries][kDim] */
   float2 *weights; /* [n][queries] {maximum of log2 scores, sum of 2^(score - maximum)} */
@@ -103,11 +104,12 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     for (int i = 0; i < 4; i++) s[i] += other[i];
   }
 
-  /* Keys g and g + 8: vectors t and, with heads of 128, 4 + t, which odd rows load first. */
+  /* Keys g and g + 8: vectors t and, with heads of 128, 4 + t. Rows meet in a bank, and so do those of
+   * values: exchanging vectors, as score_halves() does, takes longer than the loads that this saves. */
   static __device__ __forceinline__ void score_q8(const __half *queries, const unsigned char *keys,
                                                   const __half *scales, float (&s)[4], int lane) {
     constexpr int kVectors = kDim / 64;
-    const int g = lane >> 2, t = lane & 3, odd = kVectors == 2 ? g & 1 : 0;
+    const int g = lane >> 2, t = lane & 3;
     float other[4] = {0, 0, 0, 0};
     s[0] = s[1] = s[2] = s[3] = 0;
     uint4 row[2][kVectors];
@@ -116,8 +118,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     for (int h = 0; h < 2; h++) {
 #pragma unroll
       for (int i = 0; i < kVectors; i++)
-        row[h][i] = *(const uint4 *)(keys + (g + 8 * h) * kRow + (4 * (i ^ odd) + t) * 16);
-      if constexpr (kVectors == 2) swap_if(odd, row[h][0], row[h][1]);
+        row[h][i] = *(const uint4 *)(keys + (g + 8 * h) * kRow + (4 * i + t) * 16);
     }
 #pragma unroll
     for (int i = 0; i < kVectors; i++) {
@@ -148,8 +149,15 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
    * rescales o. */
   __device__ __forceinline__ void to_weights(const float (&s)[4], float (&p)[4], int n, float scale_log2,
                                              int lane) {
+    if constexpr (kQ8)
+      to_weights_q8(s, p, n, scale_log2, lane);
+    else
+      to_weights_halves(s, p, n, scale_log2, lane);
+  }
+
+  __device__ __forceinline__ void to_weights_halves(const float (&s)[4], float (&p)[4], int n,
+                                                    float scale_log2, int lane) {
     const int g = lane >> 2;
-    float keep[2];
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       p[c] = g < n ? s[c] * scale_log2 : -INFINITY;
@@ -158,17 +166,39 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
       const Rescale r = rescale<false>(maximum[c], high);
       p[c] = power_of_2(p[c] - r.shift), p[2 + c] = power_of_2(p[2 + c] - r.shift);
       sum[c] = sum[c] * r.keep + p[c] + p[2 + c];
-      keep[c] = r.keep;
-      if constexpr (!kQ8)
+#pragma unroll
+      for (int j = 0; j < kTiles; j++) o[j][c] *= r.keep, o[j][2 + c] *= r.keep;
+    }
+  }
+
+  /* With 8 bits arithmetic limits attention. So the maximum is raised, by that of the 16 keys, only where a
+   * score lies more than kSlack above it, which after many keys is seldom. Weights up to 2^kSlack have the
+   * same relative error in fp16 as those up to 1. */
+  static constexpr float kSlack = 6;
+  __device__ __forceinline__ void to_weights_q8(const float (&s)[4], float (&p)[4], int n, float scale_log2,
+                                                int lane) {
+    const int g = lane >> 2;
+    float own[4] = {s[0], s[1], s[2], s[3]};
+    if (n < 16) {
+      if (g >= n) own[0] = own[1] = -INFINITY;
+      if (g + 8 >= n) own[2] = own[3] = -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) p[i] = own[i] * scale_log2 - maximum[i % 2];
+    if (!__all_sync(~0u, fmaxf(fmaxf(p[0], p[1]), fmaxf(p[2], p[3])) <= kSlack)) {
+#pragma unroll
+      for (int c = 0; c < 2; c++) {
+        const float high = lanes_max<4, 8, 16>(fmaxf(own[c], own[2 + c])) * scale_log2;
+        const Rescale r = rescale<false>(maximum[c], high);
+        p[c] = own[c] * scale_log2 - r.shift, p[2 + c] = own[2 + c] * scale_log2 - r.shift;
+        sum[c] *= r.keep;
 #pragma unroll
         for (int j = 0; j < kTiles; j++) o[j][c] *= r.keep, o[j][2 + c] *= r.keep;
+      }
     }
-    /* With 8 bits arithmetic limits attention, and after many keys a maximum is seldom raised. */
-    if (kQ8 && !__all_sync(~0u, keep[0] == 1 && keep[1] == 1))
 #pragma unroll
-      for (int j = 0; j < kTiles; j++)
-#pragma unroll
-        for (int c = 0; c < 2; c++) o[j][c] *= keep[c], o[j][2 + c] *= keep[c];
+    for (int i = 0; i < 4; i++) p[i] = power_of_2(p[i]);
+    sum[0] += p[0] + p[2], sum[1] += p[1] + p[3];
   }
 
   /* Adds the weighted values of 16 keys, the first n valid. Lane (g, t) loads half of vector 2 g + e of
@@ -226,11 +256,11 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     return *(const __half2 *)&valid;
   }
 
-  /* Scales from n on may be anything: zeros take their place. Odd lanes t load in another order. */
+  /* Scales from n on may be anything: zeros take their place. */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
                                                 const float (&p)[4], int n, int lane, Taken taken) {
-    const int g = lane >> 2, t = lane & 3, odd = t & 1;
+    const int g = lane >> 2, t = lane & 3;
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
     const Scale8 scale[2] = {Scale8(scales_of_pair(scales, 2 * t, n)),
@@ -240,12 +270,10 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     compiler_fence();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const int key = 2 * t + (kRuns == 1 ? (i & 1) ^ odd : i & 1) + (i & 2) * 4;
+      const int key = 2 * t + (i & 1) + (i & 2) * 4;
 #pragma unroll
       for (int run = 0; run < kRuns; run++)
-        value[i][run] = *(const uint2 *)(values + key * kRow + (kRuns == 2 ? run ^ odd : run) * 64 + 8 * g);
-      if constexpr (kRuns == 2) swap_if(odd, value[i][0], value[i][1]);
-      if (kRuns == 1 && i % 2) swap_if(odd, value[i - 1][0], value[i][0]);
+        value[i][run] = *(const uint2 *)(values + key * kRow + run * 64 + 8 * g);
     }
     taken();
 #pragma unroll
