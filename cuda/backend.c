@@ -224,7 +224,8 @@ static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool fu
                        .attention = span.n_tokens > 1 ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
-  return step_graphs_begin(&s->graphs, &key, m->stream, replayed, err);
+  const int n_uses = n_logit_rows > 1 ? 4 : 2; /* numbers of guesses come and go */
+  return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 
 /* The same for a step of several sequences, which has a graph if each of them has one row, and all its
@@ -241,7 +242,7 @@ static Status replay_many(BackendState *s, int n_logit_rows, bool taps, bool *re
                        .taps = taps,
                        .attention = (uint64_t)q->n_units,
                        .workspace = linear_workspace(m->linear)};
-  return step_graphs_begin(&s->graphs, &key, m->stream, replayed, err);
+  return step_graphs_begin(&s->graphs, &key, 2, m->stream, replayed, err);
 }
 
 static bool can_replay(const BackendState *s, int n_rows) {

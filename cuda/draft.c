@@ -256,7 +256,7 @@ Status draft_context(BackendState *s, TokenRange span, int states, Error *err) {
   bool replayed = false;
   TRY(rows_set(s, span, NULL, err));
   if (!m->graphs || states != 0 || span.n_tokens > STEP_GRAPHS) return append_context(s, span, states, err);
-  TRY(step_graphs_begin(&s->draft_graphs, &key, m->stream, &replayed, err));
+  TRY(step_graphs_begin(&s->draft_graphs, &key, 2, m->stream, &replayed, err));
   if (replayed) return STATUS_OK;
   return step_graphs_end(&s->draft_graphs, append_context(s, span, states, err), m->stream, err);
 }

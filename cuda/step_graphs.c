@@ -26,14 +26,14 @@ static StepGraph *find(StepGraphs *graphs, const StepKey *key) {
   return oldest;
 }
 
-Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, cudaStream_t stream, bool *replayed,
-                         Error *err) {
+Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, int n_uses, cudaStream_t stream,
+                         bool *replayed, Error *err) {
   StepGraph *g = find(graphs, key);
-  const bool seen = g->last_step > 0;
+  g->n_uses++;
   g->last_step = ++graphs->n_steps;
   *replayed = g->graph != NULL;
   if (g->graph) return cuda_status(cudaGraphLaunch(g->graph, stream), "cannot launch a step", err);
-  if (!seen && key->n_tokens > 1) return STATUS_OK;
+  if (g->n_uses < n_uses && key->n_tokens > 1) return STATUS_OK;
   TRY(cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cannot capture a step",
                   err));
   graphs->capturing = g;

@@ -24,7 +24,8 @@ typedef struct {
 
 typedef struct {
   StepKey key;
-  uint64_t last_step;    /* number of the step that used it last; 0: unused */
+  uint64_t last_step; /* number of the step that used it last; 0: unused */
+  int n_uses;
   cudaGraphExec_t graph; /* NULL: the key was seen, but not captured yet */
 } StepGraph;
 
@@ -35,9 +36,10 @@ typedef struct {
 } StepGraphs;
 
 /* Launches the key's graph (*replayed), or begins to capture it: a step of one token at once, another when
- * its key comes for the second time, since a graph that is never used again costs more than its launches. */
-Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, cudaStream_t stream, bool *replayed,
-                         Error *err);
+ * its key comes for the n_uses-th time, since a graph that is hardly used again costs more than its
+ * launches. */
+Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, int n_uses, cudaStream_t stream,
+                         bool *replayed, Error *err);
 
 /* Ends what step_graphs_begin() began: launches the captured step, unless `so_far` is a failure. */
 Status step_graphs_end(StepGraphs *graphs, Status so_far, cudaStream_t stream, Error *err);

@@ -167,10 +167,11 @@ Status tokens_drain(BackendState *s, Error *err) {
 /* --- what guesses cost */
 
 /* The costs of the fused step are an H200's, between those with an empty context and with one of 8,192
- * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. Costs of separate kernels, and of rows
- * that choose experts of their own, are estimates from the tokens/s of such steps (LOG.md, "Mixtures of
- * experts") beside a fused step of one row. So are those of several GPUs that share the model (LOG.md,
- * "Several GPUs share a model"): one row is a fused step there, more are separate kernels. */
+ * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. The costs of hybrids are an H200's with
+ * Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs of other
+ * separate kernels, and of rows that choose experts of their own, are estimates from the tokens/s of such
+ * steps (LOG.md, "Mixtures of experts") beside a fused step of one row, and so are those of several GPUs
+ * that share the model (LOG.md, "Several GPUs share a model"). */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
@@ -179,11 +180,14 @@ const double *tokens_row_costs(const BackendModel *loaded) {
                                                                      0.8, 0.8,  0.8, 0.8},
                                          shared[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                                    1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3},
+                                         hybrid[GUESS_ROWS + 1] = {0,   0.45, 0.8, 0.8, 1.0, 1.0, 1.1, 1.1,
+                                                                   1.5, 1.5,  1.5, 1.5, 1.5, 1.5, 1.5, 1.5},
                                          experts[GUESS_ROWS + 1] = {0,   2.5, 2.5, 2.5, 3.7, 3.7, 3.7, 3.7,
                                                                     4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2};
   if (loaded->model->config.experts.n_experts > 0) return experts;
   if (loaded->n_parts > 0) return loaded->parts[0]->decode_step == DECODE_KERNELS ? separate : shared;
-  return loaded->decode_step == DECODE_KERNELS ? separate : fused;
+  if (loaded->decode_step == DECODE_KERNELS) return separate;
+  return config_has_states(&loaded->model->config) ? hybrid : fused;
 }
 
 /* --- several sequences */

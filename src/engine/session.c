@@ -94,6 +94,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
     s->drafter = options->drafter;
     guessing_begin(&s->guessing, options->n_guesses, s->drafter, backend->row_cost, !backend->wait_token);
     s->guessing.always = options->guess_always;
+    s->guessing.redoes = s->sizes.n_slots > 0;
     s->guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
   }
   s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->drafter);
@@ -535,7 +536,7 @@ static int most_guesses(const Session *s, int n, int n_more) {
   if (n_more >= 0 && most > n_more) most = n_more;
   if (most > s->sizes.max_chunk - (n - s->n_past)) most = s->sizes.max_chunk - (n - s->n_past);
   if (most > s->n_ctx - n) most = s->n_ctx - n;
-  if (most > 0 && s->drafter->cost > 0) most = guessing_length(&s->guessing, 0, most);
+  if (most > 0 && s->drafter->cost > 0) most = guessing_length(&s->guessing, MODEL_RANK, most);
   return most < 1 || is_long(s, n + most) != s->long_rope ? 0 : most;
 }
 
@@ -544,6 +545,7 @@ static Status propose(Session *s, int n, int n_computed, int most, Guesses *gues
   const DraftText text = {s->ids, n, n_computed, s->n_same, s->sampler};
   TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));
   s->n_same = s->n_past;
+  if (s->drafter->cost > 0) guesses->rank = MODEL_RANK;
   if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->rank, guesses->n);
   return STATUS_OK;
 }

@@ -16,6 +16,7 @@
 enum {
   DRAFT_MOST = GUESS_ROWS, /* guesses of a step */
   DRAFT_RANKS = 4,         /* kinds of guesses whose success is measured apart */
+  MODEL_RANK = 2,          /* that of guesses by a model */
 };
 
 /* Hidden states of the tokens at positions pos .. pos + n - 1: Backend.read_taps() of the target gives them

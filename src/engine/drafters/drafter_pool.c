@@ -55,11 +55,12 @@ Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int 
 
 Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err) {
   const bool costs = d->drafter->cost > 0; /* then a guess that would not pay is not made */
-  if (costs) most = guessing_length(&d->guessing, 0, most);
+  if (costs) most = guessing_length(&d->guessing, MODEL_RANK, most);
   if (most < 1) return STATUS_OK;
   DraftText known = *text;
   known.n_same = d->n_same;
   TRY(d->drafter->propose(d->drafter->self, &known, most, &d->guesses, err));
+  if (costs) d->guesses.rank = MODEL_RANK;
   d->n_same = text->n;
   if (!costs) d->guesses.n = guessing_length(&d->guessing, d->guesses.rank, d->guesses.n);
   return STATUS_OK;

@@ -27,6 +27,11 @@ static double cost_of(const Guessing *g, int n) {
   return n * g->guess_cost + (g->row_costs ? g->row_costs[n] : n * g->row_cost);
 }
 
+/* The cost of the step after a wrong guess: at least one row more. */
+static double redo_cost(const Guessing *g) {
+  return !g->redoes ? 0 : g->row_costs ? g->row_costs[1] : g->row_cost;
+}
+
 int guessing_length(const Guessing *g, int rank, int n) {
   if (n > g->most) n = g->most;
   if (g->always) return n;
@@ -38,8 +43,8 @@ int guessing_length(const Guessing *g, int rank, int n) {
   for (int i = 1; i <= n; i++) {
     all_right *= chance;
     tokens += all_right;
-    if (cost_of(g, i) > credit) break;
-    const double rate = tokens / (g->share + cost_of(g, i));
+    if (cost_of(g, i) + redo_cost(g) > credit) break;
+    const double rate = tokens / (g->share + cost_of(g, i) + (1 - all_right) * redo_cost(g));
     if (rate <= best) continue;
     best = rate;
     length = i;
@@ -85,5 +90,5 @@ void guessing_judge(Guessing *g, bool right) {
   g->ranks[g->rank].right = MEMORY * g->ranks[g->rank].right + right;
   g->ranks[g->rank].wrong = MEMORY * g->ranks[g->rank].wrong + !right;
   g->counts.n_accepted += right;
-  g->balance += right ? g->share : 0;
+  g->balance += right ? g->share : -redo_cost(g);
 }

@@ -23,6 +23,7 @@ typedef struct {
   double row_cost;         /* measured if `timed`: of a row more in a step */
   const double *row_costs; /* [GUESS_ROWS + 1] the backend's, or NULL: row_cost each */
   double guess_cost;
+  bool redoes; /* after a wrong guess the next step computes the right ones again: a recurrent state */
   bool timed;
   double share;   /* of a step that a sequence bears: a right guess saves it; 1 where it is alone */
   double step_ms; /* of one row; 0: not known yet */
