@@ -206,6 +206,11 @@ static void dense_weights_choose_by_type(void **state) {
   (void)state;
   assert_string_equal(chosen_for(h200(2), WEIGHT_F16, 0, ACT_F16), "dense_rows");
   assert_string_equal(chosen_for(h200(3), WEIGHT_F16, 0, ACT_F16), "dense_cublas");
+  for (int n = 1; n <= 9; n++) { /* a tiny matrix does not wait for the library */
+    LinearQuery tiny = h200(n);
+    tiny.weights = WEIGHT_F16;
+    assert_string_equal(chosen_of_size(tiny, 64, 512), n <= 8 ? "dense_rows" : "dense_cublas");
+  }
   assert_string_equal(chosen_for(h200(8), WEIGHT_BF16, 0, ACT_F16), "dense_rows");
   assert_string_equal(chosen_for(h200(9), WEIGHT_BF16, 0, ACT_F16), "dense_converted");
   assert_string_equal(chosen_for(h200(8), WEIGHT_F32, 0, ACT_F16), "dense_rows");
