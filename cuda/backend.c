@@ -345,8 +345,12 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_rows = rows_of(s, span);
-  TRY(norm_input(s, l->attn_norm, n_rows, err));
-  TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
+  const int stride = s->projection_stride;
+  LinearCall call = products_call(s, l->qkv.parts, NULL, 0, n_rows, LINEAR_TO_F32, s->projections, stride);
+  call.norm = products_own_norm(s, &l->qkv, l->attn_norm, residual_eps(&s->loaded->model->config), n_rows);
+  if (!call.norm.rows) TRY(norm_input(s, l->attn_norm, n_rows, err));
+  TRY(call.norm.rows ? products_run(s, &call, err)
+                     : products_project(s, &l->qkv, 0, n_rows, s->projections, stride, err));
   return rows_append(s, layer, n_rows, err);
 }
 
@@ -525,14 +529,15 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
 }
 
 /* g = activation(Wgate h) * (Wup h), times factors [n_tokens] unless NULL. */
-static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors, Error *err) {
+static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors,
+                               LinearNorm norm, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
   const int n = config_layer(&m->model->config, layer).intermediate;
   if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
     LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
                                     padded_row(n));
-    call.row_factors = factors;
+    call.row_factors = factors, call.norm = norm;
     return products_run(s, &call, err);
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
@@ -550,8 +555,15 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
 }
 
 static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
-  TRY(norm_input(s, s->loaded->layers[layer].mlp_norm, rows_of(s, span), err));
-  return multiply_gate_up(s, rows_of(s, span), layer, NULL, err);
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const DeviceProjections *p = &l->gate_up;
+  const int n = rows_of(s, span);
+  const LinearNorm norm =
+      p->parts[0].interleaved
+          ? products_own_norm(s, p, l->mlp_norm, residual_eps(&s->loaded->model->config), n)
+          : (LinearNorm){0};
+  if (!norm.rows) TRY(norm_input(s, l->mlp_norm, n, err));
+  return multiply_gate_up(s, n, layer, NULL, norm, err);
 }
 
 static Norms mlp_norms(const BackendModel *m, int layer) {
@@ -643,7 +655,7 @@ static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int l
   if (shared) {
     const float *factors = e->shared_gate.n_out > 0 ? s->choices.shared_factors : NULL;
     float *to = e->shared_post_norm ? s->shared_branch : to_branch ? s->branch : s->x;
-    TRY(multiply_gate_up(s, n_tokens, layer, factors, err));
+    TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));
     TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
                         e->shared_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, to, c->hidden, err));
   }

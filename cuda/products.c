@@ -143,6 +143,16 @@ Status products_matmul(BackendState *s, const DeviceLinear *weights, const void 
   return products_run(s, &call, err);
 }
 
+LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, const float *weight,
+                             float eps, int n_rows) {
+  const BackendModel *m = s->loaded;
+  const LinearCall call = products_call(s, p->parts, NULL, 0, n_rows, LINEAR_TO_F32, NULL, 0);
+  if (s->normed || !weight || p->n_parts != 1 || products_on_cpu(m, p->parts, n_rows) ||
+      !linear_takes_norm(m->linear, p->parts, call.act, n_rows, call.kernel))
+    return (LinearNorm){0};
+  return (LinearNorm){s->x, weight, eps};
+}
+
 Status products_project(BackendState *s, const DeviceProjections *p, int first_part, int n_tokens, float *y,
                         int y_stride, Error *err) {
   for (int i = first_part; i < p->n_parts; i++)

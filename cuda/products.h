@@ -30,6 +30,11 @@ Status products_run(BackendState *s, const LinearCall *call, Error *err);
 Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                        int n_tokens, LinearOutput output, void *y, int y_stride, Error *err);
 
+/* The RMSNorm of x by `weight`, if the projections are one matrix whose matmul computes it itself; rows NULL:
+ * it does not. */
+LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, const float *weight,
+                             float eps, int n_rows);
+
 /* Multiplies h by the parts from first_part on; all outputs lie side by side in rows of y_stride floats. */
 Status products_project(BackendState *s, const DeviceProjections *p, int first_part, int n_tokens, float *y,
                         int y_stride, Error *err);

@@ -40,9 +40,9 @@
 /* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
   /* weights act tokens small tiled limit group held chips launch, name */
+  {AWQ4,  A16, 5, 24, 24,   0, 24,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {QUANT, A16, 1,  8,  8,   0,  8,16, X_UNITS,   FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
-  {AWQ4,  A16, 9, 24, 24,   0, 24,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {WIDE,  A16, 9,128,128,   0,ANY,16, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
   {WIDE,  A16, 129,ANY,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16, 1,192,112,   0,ANY,16, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},

@@ -25,6 +25,7 @@ struct LinearArgs {
   int variant;    /* 0: the kernel's own choice of tile shape, n: its n-th, for measuring */
   float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL before sm_90a */
   const LinearExperts *experts; /* of a matrix of experts, else NULL */
+  LinearNorm norm;              /* rows NULL: x is given */
 };
 
 constexpr int kCounters = 1 << 16, kMailboxFloats = 24576;

@@ -78,6 +78,16 @@ bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
 }
 
+constexpr int kMostNormed = 16; /* more tokens are slower so (cuda/LOG.md) */
+
+bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
+                       const char *kernel) {
+  const LinearEntry *entry;
+  if (n_tokens > kMostNormed || (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0)) return false;
+  return linear_choice(c, w, act, n_tokens, kernel, &entry, NULL) == STATUS_OK &&
+         entry->launch == LAUNCH_PLANES_WGMMA;
+}
+
 bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
   const LinearEntry *entry;
   return linear_choice(c, w, ACT_F16, n_tokens, NULL, &entry, NULL) == STATUS_OK &&
@@ -128,7 +138,8 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           call->dependent,
           call->variant,
           c->mailbox,
-          call->experts};
+          call->experts,
+          call->norm};
 }
 
 /* Bytes of a number that the call writes. */
@@ -174,6 +185,8 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
+  if (call->norm.rows && entry->launch != LAUNCH_PLANES_WGMMA)
+    return error_set(err, STATUS_FAILED, "%s: %s does not compute the norm of its x", w->name, entry->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
   if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))
     return error_set(err, STATUS_FAILED, "%s: not prepared for %d rows by %s", w->name, call->n_tokens,

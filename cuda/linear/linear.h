@@ -151,6 +151,13 @@ typedef enum {
   LINEAR_SWIGLU_F16 /* interleaved: y = activation(gate) * up, clamped; n_out / 2 values */
 } LinearOutput;
 
+/* Rows [n_tokens][n_in] of fp32, 8-byte aligned, whose RMSNorm is the x of a call. */
+typedef struct {
+  const float *rows;
+  const float *weight; /* [n_in] */
+  float eps;
+} LinearNorm;
+
 typedef struct {
   const DeviceLinear *weights;
   const void *x; /* f16 [n_tokens][x_stride], 16-byte aligned; x_stride % 8 == 0, >= n_in */
@@ -172,6 +179,7 @@ typedef struct {
    * summed experts give one row, their sum; then row_factors are those of x, whose rows are x_stride =
    * n_in rounded up to 128 apart, with zeros between them. */
   const LinearExperts *experts;
+  LinearNorm norm; /* rows NULL: x is given. Else x is not read; only of planes_wgmma */
 } LinearCall;
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
@@ -187,6 +195,10 @@ Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActTy
 const void *linear_workspace(const LinearContext *context);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
+
+/* True if the kernel of such a call computes the RMSNorm of its x itself (LinearCall.norm), and sooner. */
+bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
+                       const char *kernel);
 
 /* The table entry that linear_run would take. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,

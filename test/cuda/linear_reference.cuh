@@ -99,3 +99,18 @@ static __global__ void compare(const float *y, const float *again, const double 
     if (threadIdx.x % 32 == 0 && s[i] != 0) atomicAdd(result + i, s[i]);
   }
 }
+
+/* For check_norm(): rows [n_tokens][n_in], the fp16 numbers times powers of 2, and after them the weight of
+ * their norm. by[m]: the factor by which the norm of row m is larger than the fp16 numbers. */
+static inline void normed_rows(const std::vector<__half> &x, int x_stride, int n_tokens, int n_in,
+                               std::vector<float> &rows, double *by) {
+  for (int k = 0; k < n_in; k++) rows[(size_t)n_tokens * n_in + k] = ldexpf(1, k % 3 - 1);
+  for (int m = 0; m < n_tokens; m++) {
+    double squares = 0;
+    for (int k = 0; k < n_in; k++) {
+      const float v = ldexpf(__half2float(x[(size_t)m * x_stride + k]), m % 5 - 2 - (k % 3 - 1));
+      rows[(size_t)m * n_in + k] = v, squares += (double)v * v;
+    }
+    by[m] = ldexp(1, m % 5 - 2) / sqrt(squares / n_in + 1e-6);
+  }
+}

@@ -56,8 +56,9 @@ static const char *chosen_of_size(LinearQuery query, int n_in, int n_out) {
 static void rows_of_x_choose_on_hopper(void **state) {
   (void)state;
   assert_string_equal(chosen(h200(1)), "awq_planes");
-  assert_string_equal(chosen(h200(8)), "awq_planes");
-  assert_string_equal(chosen(h200(9)), "planes_wgmma");
+  assert_string_equal(chosen(h200(4)), "awq_planes");
+  assert_string_equal(chosen(h200(5)), "planes_wgmma");
+  assert_string_equal(chosen_for(h200(8), WEIGHT_AWQ4, 32, ACT_F16), "awq_planes");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 64, ACT_F16), "planes_wgmma");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_F16), "narrow_wgmma");
   assert_string_equal(chosen(h200(24)), "planes_wgmma");
@@ -223,6 +224,7 @@ static void x_that_does_not_fit_goes_elsewhere(void **state) {
   LinearQuery query = h200(8);
   query.n_in = 25600;
   query.n_out = 5120;
+  query.device.arch = SM(9, 0);
   assert_string_equal(chosen(query), "awq_planes");
   query.device.arch = SM(8, 6);
   query.device.shared_bytes = 99 * 1024;

@@ -108,6 +108,8 @@ template <class S> struct Consumer : UnitCursor<S> {
       meta[p] = W::staged_meta(groups + stage + p * W::kMetaBytes, threadIdx.x % 32 / 4);
   }
 
+  template <int kN> static __device__ __forceinline__ void normalise(float *, int) {}
+
   /* y = the sums over this thread's next n units. A unit is released when products of the next one run. */
   __device__ __forceinline__ void multiply(int n) {
     uint32_t q[2][S::kBatch][4], used = 0;
@@ -151,11 +153,12 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
   __shared__ Barriers<S> bar;
   unsigned char *stages = first_stage(shared);
   constexpr int kRegisters = 112;
-  run_block<S, Consumer<S>, kRegisters>(a, stages, bar, [&] {
+  const auto load = [&] {
     prefetch_map(&a.x);
     wait_for_previous();
     load_x<S>(a, stages, bar);
-  });
+  };
+  run_block<S, Consumer<S>, kRegisters>(a, stages, bar, load, [](Consumer<S> &) {});
 #endif
 }
 

@@ -6,9 +6,10 @@
  *   planes_wgmma  9 to 24 tokens, two planes: x to 16 bits, d = max |x| / 32512
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
- * One kernel quantises x; the next multiplies, its work cut and put together as wgmma_parts.cuh says. A unit
- * is 128 inputs. A product is the sums of kChunk tokens over one part of a unit. Three or four warps on a
- * scheduler take turns: one waits for wgmma while others unpack or scale.
+ * One kernel quantises x, or the residual stream with the weight of an RMSNorm; the next multiplies, its work
+ * cut and put together as wgmma_parts.cuh says, and by 1 / rms in the latter case. A unit is 128 inputs. A
+ * product is the sums of kChunk tokens over one part of a unit. Three or four warps on a scheduler take
+ * turns: one waits for wgmma while others unpack or scale.
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *
@@ -36,6 +37,33 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
   PlanesUnit<kTokens, kParts, kPlanes>::store(to, token / kTokens * n_units + unit, token % kTokens, lane, v);
 }
 
+/* Quantises rows of fp32, times the weight of their RMSNorm, in the same way. The product multiplies its sums
+ * by 1 / rms, which it computes from squares [n_tokens][n_units], the sum of each unit's squares. The weight
+ * is read before the wait. */
+template <int kTokens, int kParts>
+__global__ void quantise_rows(const float *x, const float *weight, int n_tokens, int n_in, int n_units,
+                              unsigned char *to, float *squares) {
+  const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32,
+            unit = i % n_units, token = i / n_units;
+  dependents_may_start();
+  const int k = unit * kUnitIn + lane / 4 * 16 + lane % 4 * 2;
+  float2 w[2], v[2];
+#pragma unroll
+  for (int j = 0; j < 2; j++)
+    w[j] = k + 8 * j < n_in ? *(const float2 *)(weight + k + 8 * j) : make_float2(0, 0);
+  wait_for_previous();
+  if (token >= (n_tokens + kTokens - 1) / kTokens * kTokens) return;
+#pragma unroll
+  for (int j = 0; j < 2; j++)
+    v[j] = token < n_tokens && k + 8 * j < n_in
+               ? __ldcg((const float2 *)(x + (size_t)token * n_in + k + 8 * j))
+               : make_float2(0, 0);
+  const float sum = warp_sum(v[0].x * v[0].x + v[0].y * v[0].y + v[1].x * v[1].x + v[1].y * v[1].y);
+  if (lane == 0 && token < n_tokens) squares[i] = sum;
+  const float product[4] = {v[0].x * w[0].x, v[1].x * w[1].x, v[0].y * w[0].y, v[1].y * w[1].y};
+  PlanesUnit<kTokens, kParts, 2>::store(to, token / kTokens * n_units + unit, token % kTokens, lane, product);
+}
+
 template <int kTokens, int kParts, int kPlanes_, int kOutGroups, int kInGroups, int kChunk_>
 struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
                        PlanesUnit<kTokens, kParts, kPlanes_>::kBytes, kTokens <= 64 ? 176 : 224> {
@@ -55,8 +83,12 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
   }
 };
 
+constexpr int kMostTokens = 48; /* of a call with two planes, rounded up to whole tiles of each shape */
+
 struct Args : PartArgs {
   const unsigned char *x;
+  const float *squares; /* of quantise_rows(), or NULL */
+  float eps;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -79,6 +111,7 @@ __device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Bar
 /* State of a consumer thread. Shared memory is addressed by numbers of 32 bits, with what a lane adds to all
  * of them computed once: the compiler would do it again for each unit. */
 template <class S> struct Consumer : UnitCursor<S> {
+  const float *inverse; /* [tokens] 1 / rms in shared memory, or NULL */
   using UnitCursor<S>::stage;
   using UnitCursor<S>::full;
   using UnitCursor<S>::phase;
@@ -167,6 +200,33 @@ template <class S> struct Consumer : UnitCursor<S> {
     }
   }
 
+  /* Computes 1 / rms of all tokens, a warp each, for normalise(). */
+  __device__ __forceinline__ void read_norm(const Args &a, float *to) {
+    inverse = a.squares ? to : nullptr;
+    if (!a.squares) return;
+    for (int token = threadIdx.x / 32; token < a.n_tokens; token += S::kConsumers / 32) {
+      float sum = 0;
+      for (int unit = threadIdx.x % 32; unit < a.n_units; unit += 32)
+        sum += __ldcg(a.squares + token * a.n_units + unit);
+      sum = warp_sum(sum);
+      if (threadIdx.x % 32 == 0) to[token] = rsqrtf(sum / (float)a.w.n_in + a.eps);
+    }
+  }
+
+  /* Multiplies finished sums of fragments from token `first` on by their tokens' 1 / rms. */
+  template <int kN> __device__ __forceinline__ void normalise(float *sums, int first) const {
+    static_assert(S::kPlanes == 1 || S::kInGroups > 1, "exchange_sums() orders read_norm() before this");
+    if constexpr (S::kPlanes == 1) return;
+    if (!inverse) return;
+#pragma unroll
+    for (int n = 0; n < kN; n++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const float by = inverse[first + 8 * n + threadIdx.x % 4 * 2 + i];
+        sums[4 * n + i] *= by, sums[4 * n + i + 2] *= by;
+      }
+  }
+
   /* y = the sums over this thread's next n units. */
   __device__ __forceinline__ void multiply(int n) {
 #pragma unroll
@@ -192,9 +252,13 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
   __shared__ Barriers<S> bar;
   unsigned char *stages = first_stage(shared);
   constexpr int kRegisters = S::kConsumers == 384 ? 160 : 112;
-  run_block<S, Consumer<S>, kRegisters>(a, stages, bar, [&] {
+  __shared__ float inverse[S::kPlanes == 1 ? 1 : kMostTokens];
+  const auto load = [&] {
     wait_for_previous();
     load_x<S>(a, stages, bar);
+  };
+  run_block<S, Consumer<S>, kRegisters>(a, stages, bar, load, [&](Consumer<S> &c) {
+    if constexpr (S::kPlanes == 2) c.read_norm(a, inverse);
   });
 #endif
 }
@@ -213,11 +277,32 @@ template <int kTokens, int kPlanes> Status launch_quantise(const LinearArgs &arg
                 args.x, args.x_stride, args.n_tokens, args.w->n_in, n_units, args.workspace);
 }
 
+/* Bytes of x in tiles of `tile` tokens, a multiple of the tiles of all shapes, since any may be forced. */
+size_t x_bytes(const DeviceLinear *w, int n_tokens, int tile, int n_planes) {
+  return (size_t)(quant_tiles_in(*w) / 2) * align_up((size_t)n_tokens, (size_t)tile) *
+         (size_t)(n_planes * kUnitIn + 8 * parts_of(w->group));
+}
+
+template <int kTokens> Status launch_quantise_rows(const LinearArgs &args, float *squares, Error *err) {
+  const int n_units = quant_tiles_in(*args.w) / 2;
+  const long warps = (long)n_units * ceil_div(args.n_tokens, kTokens) * kTokens;
+  return launch(parts_of(args.w->group) == 1 ? quantise_rows<kTokens, 1> : quantise_rows<kTokens, 2>,
+                dim3((unsigned)ceil_div(warps, 4)), 128, 0, args.stream, args.dependent, args.w->name, err,
+                args.norm.rows, args.norm.weight, args.n_tokens, args.w->n_in, n_units, args.workspace,
+                squares);
+}
+
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   Args a = {};
   TRY(part_args<S>(args, &a, err));
   a.x = args.workspace;
-  TRY((launch_quantise<S::kTokens, S::kPlanes>(args, err)));
+  if (S::kPlanes == 1 || !args.norm.rows) {
+    TRY((launch_quantise<S::kTokens, S::kPlanes>(args, err)));
+  } else {
+    float *squares = (float *)(args.workspace + x_bytes(args.w, args.n_tokens, kMostTokens, 2));
+    a.squares = squares, a.eps = args.norm.eps;
+    TRY(launch_quantise_rows<S::kTokens>(args, squares, err));
+  }
   return launch_resident(kernel<S>, dim3((unsigned)a.cut.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                          args.dependent, args.w->name, err, a);
 }
@@ -243,14 +328,8 @@ constexpr TokenShape two_planes[] = {shape<16, 2, 2, 2, 16>(), shape<24, 2, 2, 2
 constexpr TokenShape one_plane[] = {shape<32, 1, 2, 2, 32>(), shape<64, 1, 2, 2, 32>(),
                                     shape<128, 1, 3, 1, 64>()};
 
-/* Bytes of x in tiles of `tile` tokens, a multiple of the tiles of all shapes, since any may be forced. */
-size_t x_bytes(const DeviceLinear *w, int n_tokens, int tile, int n_planes) {
-  return (size_t)(quant_tiles_in(*w) / 2) * align_up((size_t)n_tokens, (size_t)tile) *
-         (size_t)(n_planes * kUnitIn + 8 * parts_of(w->group));
-}
-
 size_t two_planes_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
-  return x_bytes(w, n_tokens, 48, 2);
+  return x_bytes(w, n_tokens, kMostTokens, 2) + kMostTokens * quant_tiles_in(*w) / 2 * sizeof(float);
 }
 
 size_t one_plane_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {

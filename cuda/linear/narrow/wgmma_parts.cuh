@@ -51,6 +51,9 @@ struct ShapeOf {
   /* A stage belongs to one group: another one could wait for a phase of `full` before the phase before it is
    * complete, and both have the same parity. A group keeps a stage until it has the next. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
+  /* Stages whose weights are loaded before x of the first one has come: the small kernels before this one,
+   * and that x, take longer while all SMs load (cuda/LOG.md). */
+  static constexpr int kMostEarly = 48 * 1024 / kWBytes, kEarly = kMostEarly < kStages ? kMostEarly : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
   static_assert(4 * kMine * kConsumers <= kMailboxFloats, "the mailbox holds a block's sums");
@@ -147,10 +150,12 @@ template <class S> struct UnitCursor {
 template <class S>
 __device__ __forceinline__ void load_weights(const PartArgs &a, unsigned char *stages, Barriers<S> &bar) {
   Ring ring = {0, 1};
+  int early = S::kEarly;
   for_each_part(a, [&](const Part &part) {
     const int row = out_tile(a, part.tile) * S::kTileRows;
     for (int unit = part.first; unit < part.first + part.n_units; unit++) {
       unsigned char *to = stages + ring.slot * S::kStageBytes + S::kWAt;
+      if (early-- == 0) barrier_wait(bar.full, 0);
       barrier_wait(bar.empty + ring.slot, ring.phase);
       barrier_expect(bar.full + ring.slot, S::kWBytes);
 #pragma unroll
@@ -169,10 +174,12 @@ __device__ __forceinline__ void load_groups(const PartArgs &a, unsigned char *st
   constexpr int kCopies = W::kMetaCopies;
   int lane = threadIdx.x % 32;
   Ring ring = {0, 1};
+  int early = S::kEarly;
   for_each_part(a, [&](const Part &part) {
     const int row0 = out_tile(a, part.tile) * S::kTileRows;
     for (int unit = part.first; unit < part.first + part.n_units; unit++) {
       unsigned char *to = stages + ring.slot * S::kStageBytes + S::kGroupsAt;
+      if (early-- == 0) barrier_wait(bar.full, 0);
       barrier_wait(bar.empty + ring.slot, ring.phase);
 #pragma unroll
       for (int c = lane; c < S::kTileRows * S::kParts * kCopies; c += 32) {
@@ -252,10 +259,11 @@ __device__ __forceinline__ void collect(float (&y)[4 * S::kMine], float *mailbox
     }
 }
 
-/* Finishes kMine fragments of a part of a tile: y has all sums of the block. */
-template <class S>
-__device__ __forceinline__ void finish(const PartArgs &a, float (&y)[4 * S::kMine], const Part &part,
-                                       int group) {
+/* Finishes kMine fragments of a part of a tile: y has all sums of the block, which c.normalise() may multiply
+ * by numbers of their tokens. */
+template <class S, class Consumer>
+__device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, float (&y)[4 * S::kMine],
+                                       const Part &part, int group) {
   if (part.first > 0) {
     Mail<S>(a.mailbox, blockIdx.x).send(y);
     return;
@@ -264,10 +272,13 @@ __device__ __forceinline__ void finish(const PartArgs &a, float (&y)[4 * S::kMin
     collect<S>(y, a.mailbox, blockIdx.x + 1, last_block(a.cut, blockIdx.x, (part.tile + 1) * a.n_units));
   const int token_tile = token_tile_of(a, part.tile), token0 = S::first_token(a.n_tokens, token_tile);
 #pragma unroll
-  for (int round = 0; round < S::kRounds; round++)
-    store_fragments<S::kOwn>(a.out, out_tile(a, part.tile) * S::kTileRows + tile_row<S>(),
-                             token0 + (round * S::kRound + group * S::kOwn) * 8, token_tile * S::kTokens,
-                             min(a.n_tokens, token0 + S::kTokens), y + 4 * S::kOwn * round);
+  for (int round = 0; round < S::kRounds; round++) {
+    const int first = token0 + (round * S::kRound + group * S::kOwn) * 8;
+    float *sums = y + 4 * S::kOwn * round;
+    c.template normalise<S::kOwn>(sums, first);
+    store_fragments<S::kOwn>(a.out, out_tile(a, part.tile) * S::kTileRows + tile_row<S>(), first,
+                             token_tile * S::kTokens, min(a.n_tokens, token0 + S::kTokens), sums);
+  }
 }
 
 /* Adds up the groups' sums of all rounds, in the order of the groups: y gets those that this group finishes,
@@ -318,21 +329,22 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char 
     c.multiply(of_group(n_before + part.n_units) - of_group(n_before));
     n_before += part.n_units;
     if constexpr (S::kInGroups == 1) {
-      finish<S>(a, c.y, part, group);
+      finish<S>(a, c, c.y, part, group);
     } else {
       float y[4 * S::kMine] = {};
       exchange_sums<S>(c.y, y, stages, group, part.last);
-      if (group * S::kOwn < S::kRound) finish<S>(a, y, part, group);
+      if (group * S::kOwn < S::kRound) finish<S>(a, c, y, part, group);
     }
   });
 }
 
 /* The work of a block. Its first warps are the consumers, which may have kRegisters registers a thread. The
  * next three warps load weights, scales and zeros, and x: a single thread of the third calls load_x(), which
- * waits for the kernel before this one. Weights do not depend on that kernel and are loaded at once. */
-template <class S, class Consumer, int kRegisters, class LoadX>
+ * waits for the kernel before this one, as the consumers do before begin(). Weights do not depend on that
+ * kernel, and the first of them are loaded at once. */
+template <class S, class Consumer, int kRegisters, class LoadX, class Begin>
 __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stages, Barriers<S> &bar,
-                                          LoadX load_x) {
+                                          LoadX load_x, Begin begin) {
   const int warp = warp_of_block();
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
@@ -347,6 +359,7 @@ __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stag
     if constexpr (S::kMovesRegisters) registers_up_to<kRegisters>();
     wait_for_previous();
     Consumer c(stages, bar, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
+    begin(c);
     multiply_parts<S>(a, stages, c);
   } else {
     if constexpr (S::kMovesRegisters) registers_down_to<32>();
