@@ -26,7 +26,7 @@
 #define A16   ACT_F16
 #define A8    ACT_INT8
 
-/* Weights of a matrix that is too small for the library, and the tokens that dense_rows takes in its place. */
+/* Weights of a matrix that is too small for the library, and tokens that dense_rows takes in its place. */
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
@@ -167,8 +167,8 @@ static bool has_many_tiles(const LinearQuery *query) {
   return ceil_div(query->n_out, DISPATCH_TILE_OUT) * full >= DISPATCH_TILES;
 }
 
-/* The library loads a kernel when it is first needed, in 44 ms: a model of a few small matrices would wait for
- * it longer than it gains. */
+/* The library loads a kernel when it is first needed, in 44 ms: a model of a few small matrices would wait
+ * for it longer than it gains. */
 static bool is_worth_the_library(const LinearQuery *query) {
   return (long)query->n_in * query->n_out >= DISPATCH_TINY || query->n_tokens > DENSE_MAX_TOKENS;
 }
@@ -178,7 +178,8 @@ static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   const long weights = (long)query->n_in * query->n_out;
   const bool small = weights < DISPATCH_SMALL;
   if (n < entry->min_tokens) return false;
-  if (query->weights == WEIGHT_F16 && entry->launch == LAUNCH_CUBLAS && !is_worth_the_library(query)) return false;
+  if (query->weights == WEIGHT_F16 && entry->launch == LAUNCH_CUBLAS && !is_worth_the_library(query))
+    return false;
   if (!small) return n <= entry->max_tokens;
   return n <= entry->small_tokens ||
          (n <= entry->tiled_tokens && (weights >= DISPATCH_MIDDLE || has_many_tiles(query)));
