@@ -66,7 +66,7 @@ __global__ void quantise_rows(const float *x, const float *weight, int n_tokens,
 
 template <int kTokens, int kParts, int kPlanes_, int kOutGroups, int kInGroups, int kChunk_>
 struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
-                       PlanesUnit<kTokens, kParts, kPlanes_>::kBytes, kTokens <= 64 ? 176 : 224> {
+                       PlanesUnit<kTokens, kParts, kPlanes_>::kBytes, 176> {
   static constexpr int kPlanes = kPlanes_, kConsumers = 128 * kOutGroups * kInGroups;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr int kChunk = kChunk_, kColumns = kChunk * kPlanes, kSums = kColumns / 2;
@@ -74,9 +74,8 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
   static_assert(kTokens % kChunk == 0 && kChunk % 8 == 0, "whole fragments");
 #endif
   typedef PlanesUnit<kTokens, kParts, kPlanes> X;
-  /* Many tokens need more registers, so the loaders are a whole warpgroup, which gives some. */
-  static constexpr bool kMovesRegisters = kTokens > 64;
-  static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
+  static constexpr bool kMovesRegisters = false;
+  static constexpr int kThreads = kConsumers + 96;
 
   static __device__ __forceinline__ int first_token(int, int token_tile) {
     return token_tile * kTokens;
@@ -251,7 +250,7 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
   extern __shared__ unsigned char shared[];
   __shared__ Barriers<S> bar;
   unsigned char *stages = first_stage(shared);
-  constexpr int kRegisters = S::kConsumers == 384 ? 160 : 112;
+  constexpr int kRegisters = 112;
   __shared__ float inverse[S::kPlanes == 1 ? 1 : kMostTokens];
   const auto load = [&] {
     wait_for_previous();
@@ -325,15 +324,14 @@ template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk> c
 
 constexpr TokenShape two_planes[] = {shape<16, 2, 2, 2, 16>(), shape<24, 2, 2, 2, 24>()};
 
-constexpr TokenShape one_plane[] = {shape<32, 1, 2, 2, 32>(), shape<64, 1, 2, 2, 32>(),
-                                    shape<128, 1, 3, 1, 64>()};
+constexpr TokenShape one_plane[] = {shape<32, 1, 2, 2, 32>(), shape<64, 1, 2, 2, 32>()};
 
 size_t two_planes_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
   return x_bytes(w, n_tokens, kMostTokens, 2) + kMostTokens * quant_tiles_in(*w) / 2 * sizeof(float);
 }
 
 size_t one_plane_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
-  return x_bytes(w, n_tokens, 128, 1);
+  return x_bytes(w, n_tokens, 64, 1);
 }
 
 /* Launches the `variant`-th shape, or the smallest that holds all tokens, or the largest. */
