@@ -51,8 +51,8 @@ struct ShapeOf {
   /* A stage belongs to one group: another one could wait for a phase of `full` before the phase before it is
    * complete, and both have the same parity. A group keeps a stage until it has the next. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
-  /* Stages whose weights are loaded before x of the first one has come. The small kernels before this one, and
-   * that x, take longer while all SMs load; with more tokens than 16 it pays all the same (cuda/LOG.md). */
+  /* Stages whose weights are loaded before x of the first one has come. The small kernels before this one,
+   * and that x, take longer while all SMs load; above 16 tokens it pays all the same (cuda/LOG.md). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
