@@ -69,12 +69,12 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
                        PlanesUnit<kTokens, kParts, kPlanes_>::kBytes, 176> {
   static constexpr int kPlanes = kPlanes_, kConsumers = 128 * kOutGroups * kInGroups;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+  static constexpr bool kMovesRegisters = false;
   static constexpr int kChunk = kChunk_, kColumns = kChunk * kPlanes, kSums = kColumns / 2;
   static constexpr int kProducts = kTokens / kChunk * kParts; /* of a unit */
   static_assert(kTokens % kChunk == 0 && kChunk % 8 == 0, "whole fragments");
 #endif
   typedef PlanesUnit<kTokens, kParts, kPlanes> X;
-  static constexpr bool kMovesRegisters = false;
   static constexpr int kThreads = kConsumers + 96;
 
   static __device__ __forceinline__ int first_token(int, int token_tile) {
