@@ -21,7 +21,7 @@ namespace {
 
 using namespace wgmma_tiles;
 
-constexpr int kUnitTiles = 2, kGroups = 2; /* tiles of 64 inputs of a unit; groups of warps in narrow_wgmma */
+constexpr int kUnitTiles = 2; /* tiles of 64 inputs of a unit */
 
 template <class W, int kTokens>
 struct Shape : ShapeOf<W, kTokens, kUnitTiles, kUnitTiles * kTokens * 128, kTileIn / 64, 7> {
@@ -41,6 +41,8 @@ struct Args {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+constexpr int kGroups = 2; /* of warps in narrow_wgmma */
 
 /* Calls chain(first, n, group, part) for the sums of a tile in their order: units first, first + kGroups ..,
  * n of them, perhaps none. */
