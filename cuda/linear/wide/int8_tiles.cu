@@ -46,7 +46,10 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
 
 template <int kParts_>
 struct Shape : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, PlanesUnit<kTokens, kParts_, 1>::kBytes, 1, 8> {
-  static constexpr int kParts = kParts_, kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
+  static constexpr int kParts = kParts_;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+  static constexpr int kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
+#endif
   typedef PlanesUnit<kTokens, kParts, 1> X;
 
   static __device__ __forceinline__ int first_token(int, int token_tile) { return token_tile * kTokens; }
