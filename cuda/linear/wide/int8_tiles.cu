@@ -52,7 +52,9 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, PlanesUnit<kTokens, kP
 #endif
   typedef PlanesUnit<kTokens, kParts, 1> X;
 
-  static __device__ __forceinline__ int first_token(int, int token_tile) { return token_tile * kTokens; }
+  static __device__ __forceinline__ int first_token(int, int token_tile) {
+    return token_tile * kTokens;
+  }
 };
 
 struct Args : TileWork {
