@@ -1,9 +1,30 @@
-/* tensor_map.cuh - tensor maps for copy_box() (ptx/wgmma.cuh). */
+/* tensor_map.cuh - tensor maps for copy_box() (ptx/wgmma.cuh), and the ring of stages that copies fill. */
 #pragma once
 
 #include <cuda.h>
 
 #include "cuda/device.h"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/ptx.cuh"
+
+/* A block's shared memory from the first address on that tensor copies in the 128-byte swizzle may fill: it
+ * has up to 1,023 bytes less. */
+__device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared) {
+  return shared + (1024 - shared_address(shared) % 1024) % 1024;
+}
+
+/* Makes the barriers of n stages: full[i] completes with so many arrivals and the bytes that are announced,
+ * empty[i] with those of the readers. For all threads of a block. */
+__device__ __forceinline__ void open_ring(uint64_t *full, uint64_t *empty, int n, int arrivals, int readers) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < n; i++) {
+      barrier_init(full + i, arrivals);
+      barrier_init(empty + i, readers);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+}
 
 /* Map of a stack of matrices of 2-byte numbers, or with size[2] = 0 of one matrix: size is {columns, rows,
  * matrices}, stride the bytes from a row and from a matrix to the next, box what one copy brings. Out of

@@ -98,15 +98,8 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
-  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; i++) {
-      barrier_init(full + i, 1);
-      barrier_init(empty + i, kConsumers / 32);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();
+  unsigned char *stages = align_for_copies(shared);
+  open_ring(full, empty, S::kStages, 1, kConsumers / 32);
   dependents_may_start();
   wait_for_previous();
   if (warp_of_block() < kConsumers / 32)

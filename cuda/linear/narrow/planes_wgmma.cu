@@ -249,7 +249,7 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ Barriers<S> bar;
-  unsigned char *stages = first_stage(shared);
+  unsigned char *stages = align_for_copies(shared);
   constexpr int kRegisters = 112;
   __shared__ float inverse[S::kPlanes == 1 ? 1 : kMostTokens];
   const auto load = [&] {

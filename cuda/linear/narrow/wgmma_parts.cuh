@@ -346,14 +346,8 @@ template <class S, class Consumer, int kRegisters, class LoadX, class Begin>
 __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stages, Barriers<S> &bar,
                                           LoadX load_x, Begin begin) {
   const int warp = warp_of_block();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; i++) {
-      barrier_init(bar.full + i, 2 + 32); /* x, weights, and copies of scales and zeros */
-      barrier_init(bar.empty + i, S::kGroupThreads / 32);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();
+  /* full: x, weights, and copies of scales and zeros */
+  open_ring(bar.full, bar.empty, S::kStages, 2 + 32, S::kGroupThreads / 32);
   dependents_may_start();
   if (warp < S::kConsumers / 32) {
     if constexpr (S::kMovesRegisters) registers_up_to<kRegisters>();
@@ -370,11 +364,6 @@ __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stag
       if (warp == S::kConsumers / 32 + 2) load_x();
     }
   }
-}
-
-/* The stages of the ring in a block's shared memory, aligned for tensor copies. */
-__device__ __forceinline__ unsigned char *first_stage(unsigned char *shared) {
-  return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
 
 #endif

@@ -122,47 +122,6 @@ __device__ __forceinline__ void load_metas(const Args &a, unsigned char *stages,
   });
 }
 
-/* acc = the sums over the next n stages. A stage is free when products of the next one run. */
-template <class S>
-__device__ __forceinline__ void multiply_chain(float (&acc)[kSums<S>], unsigned char *stages,
-                                               const Barriers &bar, Ring &ring, int n) {
-  typedef typename S::W W;
-  uint32_t q[2][4];
-  const int lane = threadIdx.x % 32;
-  if (n == 0) {
-#pragma unroll
-    for (float &sum : acc) sum = 0;
-    return;
-  }
-  for (int step = 0; step < n; step++) {
-    const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
-    const unsigned char *stage = stages + slot * S::kStageBytes, *weights = stage + S::kXBytes;
-    barrier_wait(bar.full + slot, ring.phase);
-#pragma unroll
-    for (int kk = 0; kk < S::kK; kk++) {
-      const uint64_t b = operand_b(stage + kk * S::kTokens * 128);
-      const int tile = warp_tile_row() * S::kK + kk;
-      uint4 v[W::kVectors];
-#pragma unroll
-      for (int i = 0; i < W::kVectors; i++)
-        v[i] = *(const uint4 *)(weights + tile * S::kTileBytes + i * 512 + lane * 16);
-      const typename W::Meta meta = W::staged_meta(weights + S::kWBytes + tile * W::kMetaBytes, lane / 4);
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        W::template operand<true>(v, j, meta, q[j % 2]);
-        wgmma_fence();
-        wgmma_f16<S::kTokens>(acc, q[j % 2], b + 2 * j, step > 0 || kk > 0 || j > 0);
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
-      }
-    }
-    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
-  }
-  wgmma_wait<0>();
-  release_before<S>(bar, ring.slot);
-}
-
 template <class S>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar) {
   Ring ring = {0, 0};
@@ -171,9 +130,10 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
     const int out_tile = tile / a.n_token_tiles, token_tile = tile % a.n_token_tiles;
     float acc[kSums<S>], of_part[kSums<S>], total[kSums<S>];
     for_each_chain(a, out_tile, [&](int, int n, int group, int part) {
-      multiply_chain<S>(acc, stages, bar, ring, n);
+      if (n > 0) multiply_steps<S, kTileIn>(acc, stages, bar, ring, n);
 #pragma unroll
       for (int i = 0; i < kSums<S>; i++) {
+        if (n == 0) acc[i] = 0;
         of_part[i] = group == 0 ? acc[i] : of_part[i] + acc[i];
         if (group > 0) total[i] = part == 0 ? of_part[i] : total[i] + of_part[i];
       }
@@ -196,15 +156,8 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
-  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; i++) {
-      barrier_init(full + i, 33); /* x and weights, and copies of scales and zeros */
-      barrier_init(empty + i, kConsumers / 32);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();
+  unsigned char *stages = align_for_copies(shared);
+  open_ring(full, empty, S::kStages, 33, kConsumers / 32); /* x and weights, and copies of scales and zeros */
   dependents_may_start();
   wait_for_previous();
   const Barriers bar = {full, empty};

@@ -406,6 +406,59 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, unsigned char 
   }
 }
 
+/* The lane's weights of one tile, with the scales and zeros of its groups. */
+template <class S, int kBlockIn> struct LaneTile {
+  typedef typename S::W W;
+  static constexpr int kPerTile = kTileIn / kBlockIn; /* groups of a tile */
+  uint4 v[W::kVectors];
+  typename W::Meta meta[kPerTile];
+
+  __device__ __forceinline__ LaneTile(const unsigned char *weights, int tile) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < W::kVectors; i++)
+      v[i] = *(const uint4 *)(weights + tile * S::kTileBytes + i * 512 + lane * 16);
+#pragma unroll
+    for (int f = 0; f < kPerTile; f++)
+      meta[f] = W::staged_meta(weights + S::kWBytes + (tile * kPerTile + f) * W::kMetaBytes, lane / 4);
+  }
+
+  /* Operand a of inputs 16 j .. 16 j + 15. */
+  __device__ __forceinline__ void dequantise(int j, uint32_t (&q)[4]) const {
+    W::template operand<true>(v, j, meta[j * kPerTile / 4], q);
+  }
+};
+
+/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each. A stage is free when products of the next
+ * one run. */
+template <class S, int kBlockIn>
+__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
+                                               const Barriers &bar, Ring &ring, int n_steps) {
+  uint32_t q[2][4];
+  for (int step = 0; step < n_steps; step++) {
+    const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
+    const unsigned char *stage = stages + slot * S::kStageBytes;
+    barrier_wait(bar.full + slot, ring.phase);
+#pragma unroll
+    for (int kk = 0; kk < S::kK; kk++) {
+      uint64_t b = operand_b(stage + kk * S::kTokens * 128);
+      LaneTile<S, kBlockIn> tile(stage + S::kXBytes, warp_tile_row() * S::kK + kk);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        tile.dequantise(j, q[j % 2]);
+        wgmma_fence();
+        wgmma_f16<S::kTokens>(acc, q[j % 2], b + 2 * j, step > 0 || kk > 0 || j > 0);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
+      }
+    }
+    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+  }
+  wgmma_wait<0>();
+  release_before<S>(bar, ring.slot);
+}
+
 /* The work of a block. copy_x and x_bytes: load_tiles(); multiply(sums, stages, bar, ring, n): one step after
  * the other, n of them. */
 template <class S, int kBlockIn, bool kExperts, class CopyX, class Multiply>
