@@ -193,6 +193,12 @@ $(HOST)/src/cpu/kernels.%.o: src/cpu/kernels.c $(HOST)/flags
 	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) $(if $(filter 1,$(SANITIZE) $(FUZZ)),-O1,-O3) $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
 ifeq ($(EMULATE),1)
+# The stand-in for NCCL, which calls the program's emulated CUDA.
+all gpu-programs: $(BUILD)/nccl/libnccl.so.2
+$(BUILD)/nccl/libnccl.so.2: test/cuda/emulator/nccl/nccl.cpp $(BUILD)/flags.cuda
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -std=c++17 -Wall -Wextra -Werror -O2 -fPIC -shared -o $@ $<
+AUK_LDFLAGS += -Wl,--export-dynamic-symbol=cudaLaunchHostFunc
 # Every .cu and .cuh is rewritten a little, to $(BUILD)/emulated, and is C++ then.
 CXX = g++
 EMULATED_FLAGS = -std=c++17 -w -Wno-psabi -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \

@@ -39,6 +39,7 @@ void cuda_unload(BackendModel *loaded) {
   cpu_products_close(loaded->cpu);
   draft_unload(loaded);
   weights_release(loaded);
+  nccl_leave(loaded->nccl);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
   free(loaded);
 }
@@ -174,7 +175,6 @@ static int first_sum(int layer) {
 /* Enqueues the whole step. PRECOND rows_set() was enqueued. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
-  const Peers *peers = &s->peers;
   const StepCall call = {.pos = s->rows.pos,
                          .ids = s->rows.ids,
                          .rope_table = s->rope_tables[ROPE_GLOBAL],
@@ -186,11 +186,9 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                          .n_ctx = page_positions(&s->options),
                          .n_tokens = span.n_tokens,
                          .first_logit = span.n_tokens - n_logit_rows,
-                         .logits = s->logits + (peers->n > 0 ? peers->first_logit[peers->rank] : 0)};
+                         .logits = s->logits + split_first_logit(s)};
   TRY(fused_run(s->fused, &call, s->loaded->stream, err));
-  if (peers->n == 0) return STATUS_OK;
-  return peers_gather_logits(peers, first_sum(s->loaded->model->config.n_layers), n_logit_rows,
-                             s->loaded->stream, err);
+  return split_gather_logits(s, first_sum(s->loaded->model->config.n_layers), n_logit_rows, err);
 }
 
 static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
@@ -251,16 +249,15 @@ static bool can_replay(const BackendState *s, int n_rows) {
 
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
-  const Peers *peers = &s->peers;
-  const int n_sums = first_sum(s->loaded->model->config.n_layers) + 2;
   *replayed = false;
-  if (peers->n > 0) TRY(peers_begin_step(s->first_tag, n_sums, s->loaded->stream, err));
+  TRY(split_begin_sums(s, first_sum(s->loaded->model->config.n_layers) + 2, err));
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, span.taps, replayed, err)
                                               : STATUS_OK;
   }
   TRY(rows_set(s, span, ids, err));
+  if (!ids) TRY(split_take_pick(s, err));
   return can_replay(s, span.n_tokens) ? replay(s, span, n_logit_rows, false, replayed, err) : STATUS_OK;
 }
 
@@ -275,7 +272,7 @@ Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int
   bool replayed = false;
   s->n_logit_rows = n_logit_rows;
   TRY(rows_set(s, span, ids, err));
-  if (s->peers.n > 0) TRY(peers_begin_step(s->first_tag, 2, s->loaded->stream, err));
+  TRY(split_begin_sums(s, 2, err));
   if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, n_logit_rows, true, &replayed, err));
   return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
@@ -376,7 +373,7 @@ typedef struct {
  * the sum number `sum` of the GPUs' parts. */
 static Status add_branch(BackendState *s, int n_tokens, Norms norms, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const bool several = s->peers.n > 0;
+  const bool several = s->peers.n > 0 && !adds_by_nccl(s->loaded, n_tokens);
   const AddNorm add = {.y = several ? s->peers.parts[sum & 1][s->peers.rank] : s->branch,
                        .weight = norms.post,
                        .scalar = norms.scalar,
@@ -393,12 +390,16 @@ static Status add_branch(BackendState *s, int n_tokens, Norms norms, int sum, Er
   return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
 }
 
-/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs,
- * also h. */
+/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs
+ * that reach each other's memory, also h. */
 static Status linear_residual(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
                               Norms norms, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int stride = padded_row(weights->n_in);
+  if (adds_by_nccl(s->loaded, n_tokens)) {
+    TRY(products_sum_by_nccl(s, weights, from, n_tokens, norms.post, err));
+    return norms.post ? add_branch(s, n_tokens, norms, sum, err) : STATUS_OK;
+  }
   float *branch = s->peers.n > 0 ? s->peers.parts[sum & 1][s->peers.rank] : s->branch;
   if (!norms.post && s->peers.n == 0)
     return products_matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
@@ -705,15 +706,12 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
     x = s->logit_x;
   }
   TRY(norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
-  const Peers *peers = &s->peers;
-  const int first = peers->n > 0 ? peers->first_logit[peers->rank] : 0;
-  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32, s->logits + first,
-                      c->vocab_size, err));
+  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
+                      s->logits + split_first_logit(s), c->vocab_size, err));
   if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read them */
     TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                           m->stream, err));
-  return peers->n > 0 ? peers_gather_logits(peers, first_sum(c->n_layers), n_rows, m->stream, err)
-                      : STATUS_OK;
+  return split_gather_logits(s, first_sum(c->n_layers), n_rows, err);
 }
 
 static Status cuda_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {

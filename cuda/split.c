@@ -2,6 +2,7 @@
  * needs; a step is enqueued on all GPUs before anything waits for one of them. */
 #include "cuda/split.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,10 @@
 
 /* How long a GPU waits for another before it gives up. */
 static const uint64_t patience = 20000000000;
+
+/* Rows from which on sums go by NCCL where the GPUs reach each other's memory, too: never, since it was not
+ * measured whether that is faster. */
+enum { SUMS_BY_NCCL = INT_MAX };
 
 static Status use(const BackendModel *part, Error *err) {
   return cuda_status(cudaSetDevice(part->gpu), "cannot use it", err);
@@ -65,18 +70,46 @@ Status split_memory(const Model *model, const BackendOptions *options, DeviceMem
   return STATUS_OK;
 }
 
+/* Finds out whether all GPUs can reach each other's memory; `which`: two that cannot. */
+static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2], Error *err) {
+  *reach = true;
+  for (int i = 0; i < options->split; i++)
+    for (int k = 0; k < options->split; k++) {
+      int can = 1;
+      if (k != i)
+        TRY(cuda_status(cudaDeviceCanAccessPeer(&can, options->gpus[i], options->gpus[k]), "cannot ask it",
+                        err));
+      if (!can && *reach) which[0] = options->gpus[i], which[1] = options->gpus[k];
+      *reach = *reach && can;
+    }
+  return STATUS_OK;
+}
+
+/* Decides whether the GPUs use NCCL, before anything is loaded. *reach: they reach each other's memory. */
+static Status choose_sums(const BackendOptions *options, bool *reach, bool *by_nccl, Error *err) {
+  int which[2] = {0};
+  Error reason;
+  TRY(ask_gpus(options, reach, which, err));
+  *by_nccl = options->sums == SUMS_NCCL || (options->sums == SUMS_AUTO && !*reach);
+  if (*by_nccl && options->decode_step == DECODE_FUSED)
+    return error_set(err, STATUS_FAILED, "--decode-step cluster needs GPUs that reach each other's memory%s",
+                     *reach ? " (--split-by memory)" : "");
+  if (!*by_nccl)
+    return *reach ? STATUS_OK
+                  : error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d",
+                              which[0], which[1]);
+  if (nccl_check(&reason) == STATUS_OK) return STATUS_OK;
+  if (*reach) return error_set(err, STATUS_FAILED, "--split-by nccl: %s", reason.text);
+  return error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d, and %s", which[0],
+                   which[1], reason.text);
+}
+
 /* Lets each GPU reach the memory of the others. */
 static Status connect_gpus(const BackendOptions *options, Error *err) {
   for (int i = 0; i < options->split; i++) {
     TRY(cuda_status(cudaSetDevice(options->gpus[i]), "cannot use it", err));
     for (int k = 0; k < options->split; k++) {
-      int can = 0;
       if (k == i) continue;
-      TRY(cuda_status(cudaDeviceCanAccessPeer(&can, options->gpus[i], options->gpus[k]), "cannot ask it",
-                      err));
-      if (!can)
-        return error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d",
-                         options->gpus[i], options->gpus[k]);
       const cudaError_t error = cudaDeviceEnablePeerAccess(options->gpus[k], 0);
       if (error == cudaErrorPeerAccessAlreadyEnabled)
         cudaGetLastError();
@@ -85,6 +118,17 @@ static Status connect_gpus(const BackendOptions *options, Error *err) {
     }
   }
   return STATUS_OK;
+}
+
+/* Joins the GPUs by NCCL, for sums of so many rows or more. */
+static Status join_gpus(BackendModel *loaded, const BackendOptions *options, int rows, Error *err) {
+  NcclRank *ranks[MAX_SPLIT] = {0};
+  const Status status = nccl_join_all(options->gpus, options->split, ranks, err);
+  for (int i = 0; i < options->split; i++) {
+    loaded->parts[i]->nccl = ranks[i];
+    loaded->parts[i]->nccl_rows = rows;
+  }
+  return status;
 }
 
 static Status load_part(BackendModel *loaded, const BackendOptions *options, int index, Error *err) {
@@ -117,9 +161,9 @@ void split_unload(BackendModel *loaded) {
 }
 
 /* Makes all GPUs run separate kernels if one has to: its rows of lm_head may be some that fp16 does not hold.
- * */
+ * NCCL has no place in a fused step. */
 static void agree_on_decode_step(BackendModel *loaded) {
-  bool kernels = false;
+  bool kernels = is_by_nccl(loaded->parts[0]);
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
   for (int i = 0; i < loaded->n_parts && kernels; i++) loaded->parts[i]->decode_step = DECODE_KERNELS;
 }
@@ -127,7 +171,9 @@ static void agree_on_decode_step(BackendModel *loaded) {
 Status split_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   if (options->split <= 1) return cuda_load(model, options, out, err);
+  bool reach, by_nccl;
   TRY(check_split(model, options->split, err));
+  TRY(choose_sums(options, &reach, &by_nccl, err));
   BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
   if (!loaded) return STATUS_FAILED;
   loaded->model = model;
@@ -135,7 +181,9 @@ Status split_load(const Model *model, const BackendOptions *options, BackendMode
   loaded->parts = mem_alloc((size_t)options->split, sizeof *loaded->parts, "model", err);
   Status status = loaded->parts ? STATUS_OK : STATUS_FAILED;
   for (int i = 0; i < options->split && !status; i++) status = load_part(loaded, options, i, err);
-  if (!status) status = connect_gpus(options, err);
+  if (!status && reach && !by_nccl) status = connect_gpus(options, err);
+  if (!status && (by_nccl || SUMS_BY_NCCL < INT_MAX))
+    status = join_gpus(loaded, options, by_nccl ? ALWAYS_NCCL : SUMS_BY_NCCL, err);
   if (!status) agree_on_decode_step(loaded);
   if (status)
     split_unload(loaded);
@@ -148,7 +196,8 @@ Status split_arithmetic(const BackendModel *loaded, char *out, size_t size, Erro
   if (loaded->n_parts == 0) return cuda_arithmetic(loaded, out, size, err);
   TRY(cuda_arithmetic(loaded->parts[0], out, size, err));
   const size_t used = strlen(out);
-  snprintf(out + used, size - used, ", shared by %d GPUs", loaded->n_parts);
+  snprintf(out + used, size - used, ", shared by %d GPUs%s", loaded->n_parts,
+           is_by_nccl(loaded->parts[0]) ? " by NCCL" : "");
   return STATUS_OK;
 }
 
@@ -163,6 +212,12 @@ static int *lost_word(const BackendState *s) {
 static void give_up(const BackendState *s) {
   int *lost = lost_word(s);
   if (lost) *(volatile int *)lost = -1;
+  for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->nccl);
+}
+
+/* The parts that pick tokens: all of them, or the first one, which has all logits by NCCL. */
+static int picking_parts(const BackendState *s) {
+  return is_by_nccl(s->loaded->parts[0]) ? 1 : s->n_parts;
 }
 
 /* Reports a GPU that was waited for in vain. PRECOND the kernels that waited have ended. */
@@ -180,7 +235,7 @@ void split_close(BackendState *s) {
     return;
   }
   int *lost = s->parts && s->parts[0] ? lost_word(s) : NULL;
-  if (lost) give_up(s);
+  if (lost) *(volatile int *)lost = -1;
   for (int i = 0; s->parts && i < s->n_parts; i++) {
     if (!s->parts[i]) continue;
     cudaSetDevice(s->loaded->parts[i]->gpu);
@@ -255,6 +310,25 @@ Status split_open(BackendModel *loaded, const StateOptions *options, BackendStat
 
 /* --- a step */
 
+Status split_begin_sums(BackendState *part, int n_sums, Error *err) {
+  if (part->peers.n == 0 || is_by_nccl(part->loaded)) return STATUS_OK;
+  return peers_begin_step(part->first_tag, n_sums, part->loaded->stream, err);
+}
+
+Status split_take_pick(BackendState *part, Error *err) {
+  const BackendModel *m = part->loaded;
+  return is_by_nccl(m) ? nccl_take_from_first(m->nccl, part->rows.ids, 1, m->stream, err) : STATUS_OK;
+}
+
+Status split_gather_logits(BackendState *part, int sum, int n_rows, Error *err) {
+  const BackendModel *m = part->loaded;
+  const Peers *peers = &part->peers;
+  if (peers->n == 0) return STATUS_OK;
+  return is_by_nccl(m)
+             ? nccl_gather_columns(m->nccl, part->logits, peers->first_logit, n_rows, m->stream, err)
+             : peers_gather_logits(peers, sum, n_rows, m->stream, err);
+}
+
 typedef struct {
   TokenRange span;
   const int32_t *ids;
@@ -270,7 +344,7 @@ static Status step_part(BackendState *part, const PartCall *call, Error *err) {
 /* Two tags more: the logits take one of them. */
 static Status logits_of_part(BackendState *part, const PartCall *call, Error *err) {
   TRY(use(part->loaded, err));
-  TRY(peers_begin_step(part->first_tag, 2, part->loaded->stream, err));
+  TRY(split_begin_sums(part, 2, err));
   return cuda_backend.norm_logits(part, call->span, call->first_row, call->n_logit_rows, err);
 }
 
@@ -314,7 +388,7 @@ Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_
 Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
   if (s->n_parts == 0) return tokens_wait(s, id, err);
   Status status = STATUS_OK;
-  for (int i = 0; i < s->n_parts && !status; i++) {
+  for (int i = 0; i < picking_parts(s) && !status; i++) {
     int32_t own;
     status = use(s->loaded->parts[i], err);
     if (!status) status = tokens_wait(s->parts[i], &own, err);
@@ -324,12 +398,13 @@ Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
     if (i == 0) *id = own;
   }
   TRY(check_lost(s, err)); /* the reason, if there is one */
+  if (status) give_up(s);
   return status;
 }
 
 Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
   if (s->n_parts == 0) TRY(tokens_pick(s, sampler, row, id != NULL, err));
-  for (int i = 0; i < s->n_parts; i++) {
+  for (int i = 0; s->n_parts > 0 && i < picking_parts(s); i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(tokens_pick(s->parts[i], sampler, row, id != NULL, err));
   }
@@ -339,18 +414,18 @@ Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Err
 
 Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
   BackendState *const *parts = s->n_parts ? s->parts : &s;
-  const int n_parts = s->n_parts ? s->n_parts : 1;
+  const int n_parts = s->n_parts ? picking_parts(s) : 1;
   TRY(tokens_take_draws(parts[0], samplers, n, err));
   for (int i = 0; i < n_parts; i++) {
-    if (n_parts > 1) TRY(use(s->loaded->parts[i], err));
+    if (s->n_parts > 0) TRY(use(s->loaded->parts[i], err));
     if (i > 0) tokens_copy_draws(parts[i], parts[0]);
     TRY(tokens_pick_rows(parts[i], samplers, err));
   }
   for (int i = 0; i < n_parts; i++) {
-    if (n_parts > 1) TRY(use(s->loaded->parts[i], err));
+    if (s->n_parts > 0) TRY(use(s->loaded->parts[i], err));
     TRY(tokens_take_rows(parts[i], ids, err));
   }
-  return n_parts > 1 ? check_lost(s, err) : STATUS_OK;
+  return s->n_parts > 0 ? check_lost(s, err) : STATUS_OK;
 }
 
 /* Waits for all GPUs, also after a failure. */

@@ -9,6 +9,8 @@
  *             put together by kernels that wait for each other (ops/add_norm.h)
  *   a pick    each GPU picks the token itself, from the same logits and by the same random number
  *   the cache each GPU has the keys and values of its own heads, at the same pages
+ * Where the GPUs do not reach each other's memory, or if it is asked for, NCCL (ranks/nccl.h) makes the sums;
+ * the first GPU then gets all logits and picks for all.
  * A GPU that fails or hangs makes the others give up, so that nothing waits for ever. */
 #pragma once
 
@@ -22,6 +24,18 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
                        Error *err);
 Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
+
+/* Steps of a part, for backend.c; they do nothing on one GPU. split_begin_sums() precedes a step with so many
+ * sums in memory. split_take_pick() brings the token that the first GPU has picked. split_gather_logits()
+ * follows the GPU's own logits; in memory it is sum number `sum`. */
+Status split_begin_sums(BackendState *part, int n_sums, Error *err);
+Status split_take_pick(BackendState *part, Error *err);
+Status split_gather_logits(BackendState *part, int sum, int n_rows, Error *err);
+
+/* The first of the logits that a GPU makes itself. */
+static inline int split_first_logit(const BackendState *part) {
+  return part->peers.n > 0 ? part->peers.first_logit[part->peers.rank] : 0;
+}
 
 /* BackendProbe's. */
 Status split_shares(const Model *model, int n, size_t *weights, Error *err);

@@ -422,6 +422,7 @@ float *state_recurrent(const BackendState *s, int layer) {
 }
 
 Status state_wait(BackendState *s, Error *err) {
+  if (s->loaded->nccl) return nccl_wait(s->loaded->nccl, s->loaded->stream, err);
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 

@@ -59,10 +59,12 @@ static Status check_pick(const Sampled *picked, Error *err) {
 static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
   static const struct timespec pause = {.tv_nsec = 20000}; /* leaves the core to the CPU's part of the step */
   const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
+  NcclWait wait = {0};
   for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
     if (spin % 4096 != 4095) continue;
     cudaError_t error = cudaStreamQuery(s->loaded->stream);
     if (error == cudaErrorNotReady && s->loaded->n_host > 0) nanosleep(&pause, NULL);
+    if (error == cudaErrorNotReady && s->loaded->nccl) TRY(nccl_look(s->loaded->nccl, &wait, err));
     if (error == cudaErrorNotReady) continue;
     if (error != cudaSuccess) return cuda_status(error, "a step failed", err);
     if (slot->kind == SAMPLED_NOTHING)

@@ -35,7 +35,7 @@ KNOWS = {
     "cpu": {"cpu"} | BACKEND,
     # ptx knows the chip, linear to fused what they compute, the top and bench all of them.
     "cuda": {"cuda", "cuda/ptx", "cuda/linear", "cuda/attention", "cuda/delta", "cuda/experts", "cuda/ops",
-             "cuda/fused", "cuda/bench", "cpu/products.h",
+             "cuda/fused", "cuda/bench", "cuda/ranks", "cpu/products.h",
              "engine/forward.h"} | BACKEND,  # forward.h: split.c runs the transformer on each of several GPUs
     "cuda/ptx": {"cuda/ptx", "cuda/device.h", "base"},
     "cuda/linear": {"cuda/linear", "cuda/ptx", "cuda/ops/elementwise.cuh", "cuda/device.h", "model", "base"},
@@ -48,7 +48,8 @@ KNOWS = {
                  "cuda/attention/cache_rows.cuh", "cuda/attention/q8.cuh"} | BACKEND,
     "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/attention", "cuda/delta", "cuda/ptx", "cuda/ops/elementwise.cuh",
                    "cuda/device.h", "cuda/device_model.h"} | BACKEND,
-    "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ptx", "cuda/device.h", "cuda/split.h",
+    "cuda/ranks": {"cuda/ranks", "cuda/device.h"} | BACKEND,
+    "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ops", "cuda/ptx", "cuda/device.h", "cuda/split.h",
                    "cuda/weights.h"} | BACKEND,
     "terminal": {"terminal", "base"},
     "commands": BELOW_COMMANDS,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cuda/device.h"
+#include "cuda/ops/norm_rope.h"
 #include "cuda/split.h"
 
 enum { SUMS = 100, RUNS = 7 }; /* SUMS is even */
@@ -15,13 +16,27 @@ typedef struct {
   cudaEvent_t begin, end;
 } Part;
 
+/* By NCCL the addition to the residual stream is part of the sum. */
+static Status enqueue_nccl_sums(BackendState *s, const float *next_weight, int n_rows, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  for (int sum = 0; sum < SUMS; sum++) {
+    TRY(nccl_add(m->nccl, s->x, (size_t)n_rows * (size_t)c->hidden, m->stream, err));
+    TRY(ops_rms_norm(s->x, next_weight, (float)c->norm_eps, c->hidden, n_rows, s->h, s->h_stride, m->stream,
+                     err));
+  }
+  return STATUS_OK;
+}
+
 static Status enqueue_sums(const Part *p, int n_rows, Error *err) {
   BackendState *s = p->state;
   const BackendModel *m = s->loaded;
   const DeviceLayer *layer = &m->layers[0];
+  const float *next_weight = layer->mlp_norm ? layer->mlp_norm : m->final_norm;
+  if (is_by_nccl(m)) return enqueue_nccl_sums(s, next_weight, n_rows, err);
   for (int sum = 0; sum < SUMS; sum++) {
     const AddNorm add = {.y = s->peers.parts[sum & 1][s->peers.rank],
-                         .next_weight = layer->mlp_norm ? layer->mlp_norm : m->final_norm,
+                         .next_weight = next_weight,
                          .next_eps = (float)m->model->config.norm_eps,
                          .n = m->model->config.hidden,
                          .x = s->x,
@@ -58,7 +73,7 @@ static void close_part(Part *p) {
 static Status run_part(const Part *p, Error *err) {
   cudaStream_t stream = p->state->loaded->stream;
   TRY(cuda_status(cudaSetDevice(p->state->loaded->gpu), "cannot use it", err));
-  TRY(peers_begin_step(p->state->first_tag, SUMS, stream, err));
+  if (!is_by_nccl(p->state->loaded)) TRY(peers_begin_step(p->state->first_tag, SUMS, stream, err));
   TRY(cuda_status(cudaEventRecord(p->begin, stream), "cannot time sums", err));
   TRY(cuda_status(cudaGraphLaunch(p->graph, stream), "cannot launch sums", err));
   TRY(cuda_status(cudaEventRecord(p->end, stream), "cannot time sums", err));
@@ -81,6 +96,7 @@ static Status time_parts(Part *parts, int n, double *microseconds, Error *err) {
     for (int i = 0; i < n; i++) {
       status[i] = run_part(&parts[i], &errors[i]);
       if (status[i]) *(volatile int *)parts[i].state->peers.lost = -1;
+      for (int k = 0; k < n && status[i]; k++) nccl_abort(parts[k].state->loaded->nccl);
     }
     for (int i = 0; i < n; i++)
       if (status[i]) return error_set(err, status[i], "%s", errors[i].text);

@@ -38,6 +38,10 @@ const Flag device_flags[] = {
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
     FLAG_INT("--split", "N", DeviceFlags, split, 1, MAX_SPLIT,
              "share each layer of the model among N GPUs (2 to 8): those that --gpu names, or the first N"),
+    FLAG_CHOICE(
+        "--split-by", SPLIT_BY_WORDS, DeviceFlags, split_by,
+        "how these GPUs add up what each computes: in each other's memory, or by NCCL (default auto: by NCCL "
+        "where they cannot reach each other's memory)"),
     FLAG_OF(KIND_STRING, const char *, "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
             "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
             "that do not fit stay in the host's memory",
@@ -157,6 +161,7 @@ static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
     TRY(add_gpu(values, at, strlen(at), gpus, err));
   }
   if (values->split > 1) return choose_shared(values, gpus, err);
+  if (values->split_by != SUMS_AUTO) return error_set(err, STATUS_USAGE, "--split-by needs --split");
   if (values->gpu_is_usual && !values->several_gpus) gpus->count = 1;
   if (gpus->count == 1 || values->several_gpus) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "--gpu %s: only many records (--map) are answered by several GPUs",
@@ -216,6 +221,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->split > 1) {
     device->memory_limit = 0;
     device->options.split = values->split;
+    device->options.sums = (SplitSums)values->split_by;
     memcpy(device->options.gpus, gpus.numbers, sizeof device->options.gpus);
   }
 #if AUK_CUDA

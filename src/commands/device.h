@@ -8,9 +8,10 @@
 #define DEVICE_WORDS      "auto|cpu|cuda"
 #define ACT_WORDS         "f16|int8"
 #define DECODE_STEP_WORDS "auto|kernels|cluster"
+#define SPLIT_BY_WORDS    "auto|memory|nccl"
 
-/* -t, --kv, --device, --gpu, --split, --gpu-memory, --act, --kernel, --no-graphs, --decode-step. Begins
- * zeroed. */
+/* -t, --kv, --device, --gpu, --split, --split-by, --gpu-memory, --act, --kernel, --no-graphs, --decode-step.
+ * Begins zeroed. */
 typedef struct {
   int threads;              /* 0: all cores this process may use */
   int kv;                   /* KvType */
@@ -20,6 +21,7 @@ typedef struct {
   bool several_gpus;        /* set by the command: it may be several */
   int nth;                  /* which of several; a device that is not the first (0) loads without notes */
   int split;                /* GPUs that share the model; 0 or 1: one has it */
+  int split_by;             /* SplitSums */
   const char *gpu_memory;   /* a size, or NULL */
   bool gpu_memory_is_usual; /* likewise */
   int act;                  /* index into "f16|int8" */
@@ -28,7 +30,7 @@ typedef struct {
   int decode_step; /* DecodeStep */
   bool invariant;  /* answers do not depend on those beside them: of commands with INVARIANT_FLAG_GROUP */
 } DeviceFlags;
-extern const Flag device_flags[10], invariant_flags[1];
+extern const Flag device_flags[11], invariant_flags[1];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 #define INVARIANT_FLAG_GROUP(Struct, member)                                                                 \
   FLAG_GROUP_IN("Side by side", invariant_flags, Struct, member, DeviceFlags)

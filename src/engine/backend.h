@@ -99,6 +99,10 @@ typedef struct {
  * kernel for the whole step (an error where it does not support the model). */
 typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_FUSED } DecodeStep;
 
+/* How the GPUs that share a model add up what they compute: SUMS_MEMORY where they reach each other's memory,
+ * else by NCCL. */
+typedef enum { SUMS_AUTO, SUMS_MEMORY, SUMS_NCCL } SplitSums;
+
 /* Reports how many of the checkpoint's bytes are on the device; may be NULL. */
 typedef void (*LoadProgress)(void *user, size_t done, size_t total);
 
@@ -116,6 +120,8 @@ typedef struct {
   int gpu;       /* CUDA: the device's number */
   int split;     /* CUDA: > 1: so many GPUs share each layer, and `gpus` has their numbers */
   int gpus[MAX_SPLIT];
+  SplitSums sums;      /* CUDA, with split */
+  struct Ranks *ranks; /* CUDA: the processes that share the model, this one's GPU among theirs; or NULL */
   size_t weight_bytes; /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
   bool int8_activations;      /* CUDA: quantised layers multiply int8 activations (W4A8) */
   bool no_graphs;             /* CUDA: launch every step kernel by kernel */

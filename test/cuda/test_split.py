@@ -1,5 +1,5 @@
 """`auk --split 2`: two GPUs share each layer of a model. Needs two GPUs that reach each other's memory; the
-emulated one can be two.
+emulated one can be two. By NCCL, for which the emulated GPU has a stand-in (emulator/nccl), they need not.
 
 The sums of o and down are those of one GPU but for the order of fp32 additions, so models differ from one GPU by no
 more than GPUs do from the CPU (test_model.py).
@@ -37,8 +37,19 @@ def model(tmp_path, monkeypatch):
 
 
 def run(auk, *flags, **environment):
-    return subprocess.run([*auk, *map(str, flags), "--device", "cuda"], env={**GPUS, **environment},
+    stand_in = {"LD_LIBRARY_PATH": str(pathlib.Path(auk[-1]).parent / "nccl")} if EMULATED else {}
+    return subprocess.run([*auk, *map(str, flags), "--device", "cuda"], env={**GPUS, **stand_in, **environment},
                           capture_output=True, text=True, errors="replace")
+
+
+@pytest.fixture
+def nccl(auk):
+    """The flags for sums by NCCL; on the emulated GPU by its stand-in."""
+    flags = ["--split-by", "nccl"]
+    done = run(auk, "-m", DATA / "miniatures" / "ernie-awq", "--raw", "-p", "x", "-n", "1", "--split", "2", *flags)
+    if "NCCL cannot be loaded" in done.stderr:
+        pytest.skip("needs NCCL")
+    return flags
 
 
 def logits(auk, model, folder, n, *flags):
@@ -49,8 +60,9 @@ def logits(auk, model, folder, n, *flags):
     return np.load(folder / "out.npy")
 
 
-def assert_alike(auk, model, folder, n, *flags):
-    one, two, again = (logits(auk, model, folder, n, *flags, "--split", split) for split in (1, 2, 2))
+def assert_alike(auk, model, folder, n, *flags, by=()):
+    one, two, again = (logits(auk, model, folder, n, *flags, *split)
+                       for split in ([], ["--split", "2", *by], ["--split", "2", *by]))
     mean, worst, same, decided = compare.report(one, two)
     print(f"{model.name} {flags}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
     assert mean <= BOUND and same >= 0.995 * decided
@@ -67,6 +79,16 @@ def test_two_gpus_are_one(auk, model, tmp_path, n, flags):
     assert_alike(auk, model, tmp_path, n, *flags)
 
 
+@pytest.mark.parametrize("n, flags", [(4, ["--chunk", "1"]), (4, ["--chunk", "1", "--no-graphs"]), (72, [])],
+                         ids=["steps", "no graphs", "logits in several turns"])
+def test_two_gpus_are_one_by_nccl(auk, nccl, model, tmp_path, n, flags):
+    assert_alike(auk, model, tmp_path, n, *flags, by=nccl)
+
+
+def test_norms_and_caps_by_nccl(auk, nccl, tmp_path):
+    assert_alike(auk, DATA / "miniatures" / "gemma4-text-part", tmp_path, 12, by=nccl)
+
+
 @pytest.mark.parametrize("name", ["layouts/fp8-channel", "layouts/gptq-8-v2", "layouts/nvfp4-packed",
                                   "miniatures/ernie-biases", "miniatures/gemma4-text-part"])
 def test_forms_and_families(auk, tmp_path, name):
@@ -81,9 +103,12 @@ def test_a_row_of_several_blocks(auk, tmp_path, monkeypatch):
     assert_alike(auk, random_models.make_model(tmp_path / "model", KIND, hidden=1280), tmp_path, 7, "--chunk", "6")
 
 
-def test_answers_come_again(auk, tmp_path):
+@pytest.mark.parametrize("by", ["memory", "nccl"])
+def test_answers_come_again(auk, tmp_path, by, request):
+    if by == "nccl":
+        request.getfixturevalue("nccl")
     flags = ["-m", DATA / "miniatures" / "ernie-awq", "--raw", "-n", "4", "--temp", "1", "-s", "5", "--ignore-eos",
-             "-c", "64", "--split", "2"]
+             "-c", "64", "--split", "2", "--split-by", by]
     prompt, again = (run(auk, *flags, "-p", "12 dogs") for _ in range(2))
     assert prompt.returncode == 0 and prompt.stdout and prompt.stdout == again.stdout, prompt.stderr
     (tmp_path / "in").write_text("".join(f"{i} dogs\n" for i in range(3)))
@@ -91,25 +116,43 @@ def test_answers_come_again(auk, tmp_path):
     assert many.returncode == 0 and many.stdout.count("\n") >= 3 and many.stdout == again.stdout, many.stderr
 
 
-def test_tokens_after_a_prompt(auk, model):
+@pytest.mark.parametrize("by", ["memory", "nccl"])
+def test_tokens_after_a_prompt(auk, model, by, request):
     """Separate kernels for the prompt, then fused steps where there are clusters. Each GPU picks for itself; picks that
-    differ end the answer. With guesses steps have several rows, which are picked from at once without penalties."""
+    differ end the answer. With guesses steps have several rows, which are picked from at once without penalties. By
+    NCCL the first GPU picks."""
+    if by == "nccl":
+        request.getfixturevalue("nccl")
     flags = ["-m", model, "--raw", "--ids", "--json", "-p", "ab cd ab cd ab", "-n", "8", "--ignore-eos", "-c", "64",
-             "-s", "3", "--split", "2"]
+             "-s", "3", "--split", "2", "--split-by", by]
     for more in (["--temp", "1", "--guess", "0"], ["--temp", "0.3", "--guess", "3"],
                  ["--temp", "0.3", "--guess", "3", "--repeat-penalty", "1.2"]):
         done = run(auk, *flags, *more)
         assert done.returncode == 0 and len(json.loads(done.stdout)["ids"]) == 8, done.stderr
 
 
-def test_a_gpu_that_fails_ends_the_answer(auk, model):
+@pytest.mark.parametrize("by", ["memory", "nccl"])
+def test_a_gpu_that_fails_ends_the_answer(auk, model, by):
     program = auk[-1]
     if b"EMULATED_FAULT_GPU" not in open(program, "rb").read():
         pytest.skip("needs the emulated GPU")
     for call in (250, 300):  # while loading or in a step
         failed = run(auk, "-m", model, "--raw", "-p", "abc", "-n", "8", "--ignore-eos", "-c", "64", "--split", "2",
-                     "--decode-step", "kernels", AUK_FAULT=f"cuda:{call}", EMULATED_FAULT_GPU="1")
+                     "--decode-step", "kernels", "--split-by", by, AUK_FAULT=f"cuda:{call}", EMULATED_FAULT_GPU="1")
         assert failed.returncode == 1 and failed.stderr.startswith("auk: GPU") and failed.stderr.count("\n") == 1
+
+
+def test_gpus_that_cannot_reach_each_other_use_nccl(auk, tmp_path):
+    if not EMULATED:
+        pytest.skip("needs the emulated GPU")
+    flags = ["-m", DATA / "miniatures" / "ernie-awq", "--raw", "-p", "x", "-n", "4", "--temp", "0", "--split", "2"]
+    apart, asked = run(auk, *flags, EMULATED_PEERS="0"), run(auk, *flags, "--split-by", "nccl")
+    assert apart.returncode == 0 and apart.stdout and apart.stdout == asked.stdout, apart.stderr
+    (tmp_path / "libnccl.so.2").write_text("no library")
+    lacking = run(auk, *flags, EMULATED_PEERS="0", LD_LIBRARY_PATH=str(tmp_path))
+    assert lacking.returncode == 1 and lacking.stderr.count("\n") == 1
+    assert lacking.stderr.startswith("auk: --split: GPU 0 cannot reach the memory of GPU 1, and NCCL cannot be loaded:")
+    assert "LD_LIBRARY_PATH can name its folder" in lacking.stderr
 
 
 def test_inspect_says_what_each_gpu_holds(auk):
@@ -139,7 +182,9 @@ def test_inspect_says_what_each_gpu_holds(auk):
     (["--split", "2", "--gpu-memory", "1G"], {}, "--gpu-memory is for one GPU"),
     (["--split", "2", "--gpu", "all"], {"EMULATED_GPUS": "4"}, "--gpu all names 4"),
     (["--split", "2", "--draft", "x"], {}, "--split does not go with --draft (only one GPU computes a draft)"),
-    (["--split", "2"], {"EMULATED_PEERS": "0"}, "GPU 0 cannot reach the memory of GPU 1"),
+    (["--split", "2", "--split-by", "memory"], {"EMULATED_PEERS": "0"}, "GPU 0 cannot reach the memory of GPU 1"),
+    (["--split", "2", "--split-by", "nccl", "--decode-step", "cluster"], {}, "GPUs that reach each other's memory"),
+    (["--split-by", "nccl"], {}, "--split-by needs --split"),
     (["--split", "3"], {"EMULATED_GPUS": "3"}, "it has 2 KV heads; it would work with 2"),
 ])
 def test_refusals(auk, flags, environment, message):
