@@ -38,7 +38,6 @@ static const char *unsupported_part(const ModelConfig *config) {
       {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
       {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
       {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
-      {config->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;

@@ -226,8 +226,6 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
   }
-  if (delta->interleaved)
-    raise_to(&plan.queries, (int64_t)plan.channels + plan.delta_width + 2 * (int64_t)plan.delta_heads);
   raise_to(&plan.intermediate, config->per_layer_width); /* layer_end's scratch is that of the MLP */
   raise_to(&plan.inputs, (int64_t)config->n_layers * config->per_layer_width);
   if (config->draft.kind) {

@@ -167,49 +167,16 @@ static void run_rule(const DeltaWork *work) {
   }
 }
 
-/* Moves what the matrices by key head gave to the places of q, k, v, z, b and a. */
-static void split_key_heads(const BackendState *state, const DeltaConfig *config, int n_rows) {
-  const StatePlan *plan = &state->plan;
-  const size_t keys = (size_t)config->key_dim, n = (size_t)(config->n_value_heads / config->n_key_heads),
-               values = n * (size_t)config->value_dim, all_keys = (size_t)config->n_key_heads * keys;
-  for (size_t r = 0; r < (size_t)n_rows; r++) {
-    const float *from = state->queries + r * (size_t)plan->queries,
-                *gates = from + plan->channels + plan->delta_width;
-    float *channels = state->channels + r * (size_t)plan->channels, *z = state->q + r * (size_t)plan->heads,
-          *b = state->betas + r * (size_t)plan->delta_heads,
-          *a = state->decays + r * (size_t)plan->delta_heads;
-    for (size_t head = 0; head < (size_t)config->n_key_heads; head++) {
-      memcpy(channels + head * keys, from, keys * sizeof *from);
-      memcpy(channels + all_keys + head * keys, from + keys, keys * sizeof *from);
-      memcpy(channels + 2 * all_keys + head * values, from + 2 * keys, values * sizeof *from);
-      memcpy(z + head * values, from + 2 * keys + values, values * sizeof *from);
-      memcpy(b + head * n, gates, n * sizeof *gates);
-      memcpy(a + head * n, gates + n, n * sizeof *gates);
-      from += 2 * keys + 2 * values;
-      gates += 2 * n;
-    }
-  }
-}
-
 /* Computes what goes into the convolution, z, b and a. */
 static void run_inputs(BackendState *state, int n_rows, const CpuDelta *weights, const float *from) {
   const StatePlan *plan = &state->plan;
-  const DeltaConfig *config = &state->loaded->model->config.delta;
-  const Matmul apart[] = {
+  const Matmul inputs[] = {
       {.w = weights->qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
       {.w = weights->z, .y = state->q, .y_stride = (size_t)plan->heads},
       {.w = weights->b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
       {.w = weights->a, .y = state->decays, .y_stride = (size_t)plan->delta_heads},
   };
-  const Matmul together[] = {
-      {.w = weights->qkv, .y = state->queries, .y_stride = (size_t)plan->queries},
-      {.w = weights->b,
-       .y = state->queries + plan->channels + plan->delta_width,
-       .y_stride = (size_t)plan->queries},
-  };
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows,
-              config->interleaved ? together : apart, config->interleaved ? 2 : 4);
-  if (config->interleaved) split_key_heads(state, config, n_rows);
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, inputs, 4);
 }
 
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from) {

@@ -208,6 +208,7 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   model->layout = LAYOUT_HF_DIRECTORY;
   model->theta_source = model->eps_source = "config.json";
   TRY(read_config(path, &model->config, err));
+  model->config.delta.interleaved = false; /* as model_prepare() makes them */
   TRY(model_make_layers(model, "model.", err));
   Arena arena = {0};
   TRY(place_tensors(&arena, model, err));

@@ -97,8 +97,9 @@ typedef struct {
 /* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
  * delta_channels(). */
 typedef struct {
-  /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads. config.delta.interleaved:
-   * qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out 0 */
+  /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads. config.delta.interleaved,
+   * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
+   * 0 */
   Linear qkv, z, b, a;
   Vector conv;    /* [C][taps], the last tap for the token itself */
   Vector a_log;   /* [n_value_heads] */

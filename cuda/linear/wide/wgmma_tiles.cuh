@@ -429,8 +429,8 @@ template <class S, int kBlockIn> struct LaneTile {
   }
 };
 
-/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each. A stage is free when products of the next
- * one run. */
+/* acc = the sums over the next n_steps steps, 64 kK fp16 inputs each. A stage is free when products of the
+ * next one run. */
 template <class S, int kBlockIn>
 __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
                                                const Barriers &bar, Ring &ring, int n_steps) {

@@ -127,8 +127,9 @@ typedef struct {
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
-  /* As Qwen3-Next stores them: DeltaLayer.qkv has for each key head its q, its k, the v and the z of its
-   * value heads; b for each key head the b and the a of its value heads; there are no z and a. */
+  /* Before model_prepare(), as Qwen3-Next stores them: DeltaLayer.qkv has for each key head its q, its k,
+   * the v and the z of its value heads; b for each key head the b and the a of its value heads; there are no
+   * z and a. */
   bool interleaved;
 } DeltaConfig;
 

@@ -200,6 +200,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) find_names(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = take_everything(&loader);
+  if (status == STATUS_OK) key_heads_count(model);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
   if (status == STATUS_OK && !model->tokenizer_path) status = other_tokenizer_refuse(path, err);
   free(config_path);

@@ -1,0 +1,275 @@
+/* key_heads.c - the matrices of the gated delta rule that Qwen3-Next stores by key head, put into the order
+ * in which all other models store them.
+ *
+ * Called by: repack.c (model_prepare), hf_directory.c (sizes).
+ * Each key head has dk outputs of q, dk of k, n dv of v and n dv of z in one stored matrix, and n of b and n
+ * of a in another; n value heads belong to a key head. Afterwards q, k and v of all heads are one matrix, and
+ * z, b and a one each. No number changes. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/half.h"
+#include "model/loaders.h"
+
+enum { MOST_SERIES = 3 };
+
+/* Outputs first .. first + n - 1 of each key head. */
+typedef struct {
+  int first, n;
+} Series;
+
+/* A matrix to be made of such series, each of all key heads: outputs `step` apart in `from`. */
+typedef struct {
+  Model *model;
+  const Linear *from;
+  int n_heads, step, n_series;
+  Series series[MOST_SERIES];
+  int n_threads;
+  Error *err;
+} Gathering;
+
+/* --- stored outputs */
+
+static int count_outputs(const Gathering *g) {
+  int n = 0;
+  for (int i = 0; i < g->n_series; i++) n += g->n_heads * g->series[i].n;
+  return n;
+}
+
+/* True if every run of outputs begins and ends at a multiple of `unit`. */
+static bool runs_are_multiples(const Gathering *g, int unit) {
+  bool fit = g->step % unit == 0;
+  for (int i = 0; i < g->n_series; i++)
+    fit = fit && g->series[i].first % unit == 0 && g->series[i].n % unit == 0;
+  return fit;
+}
+
+/* Copies what each output, or each `unit` of them, has in a row of `from`: `size` bytes. */
+static void copy_runs(const Gathering *g, const unsigned char *from, int unit, size_t size,
+                      unsigned char *to) {
+  for (int i = 0; i < g->n_series; i++) {
+    const size_t bytes = (size_t)(g->series[i].n / unit) * size;
+    for (int head = 0; head < g->n_heads; head++, to += bytes)
+      memcpy(to, from + (size_t)((head * g->step + g->series[i].first) / unit) * size, bytes);
+  }
+}
+
+/* Makes an array of n rows in which each output, or each `unit` of them, has `size` bytes; the rows of `from`
+ * are from_row bytes long. NULL after a failure, which the gathering's error says. */
+static void *make_rows(const Gathering *g, const void *from, size_t n, size_t from_row, int unit,
+                       size_t size) {
+  const size_t row = (size_t)(count_outputs(g) / unit) * size;
+  unsigned char *to = model_make_memory(g->model, n, row, g->from, g->err);
+  if (!to) return NULL;
+#pragma omp parallel for num_threads(g->n_threads)
+  for (size_t i = 0; i < n; i++)
+    copy_runs(g, (const unsigned char *)from + i * from_row, unit, size, to + i * row);
+  return to;
+}
+
+/* The same of one long row, whose parts are large: a thread takes a head at a time. */
+static void *make_row(const Gathering *g, const void *from, int unit, size_t size) {
+  unsigned char *to = model_make_memory(g->model, (size_t)(count_outputs(g) / unit), size, g->from, g->err);
+  if (!to) return NULL;
+#pragma omp parallel for num_threads(g->n_threads)
+  for (int head = 0; head < g->n_heads; head++) {
+    size_t before = 0;
+    for (int i = 0; i < g->n_series; i++) {
+      const int n = g->series[i].n / unit;
+      memcpy(to + (before + (size_t)(head * n)) * size,
+             (const unsigned char *)from + (size_t)((head * g->step + g->series[i].first) / unit) * size,
+             (size_t)n * size);
+      before += (size_t)(g->n_heads * n);
+    }
+  }
+  return to;
+}
+
+/* --- matrices whose rows are inputs */
+
+/* A number that is stored for output o in row `row`, of `bits`: AutoAWQ's words of eight, or bytes. */
+static unsigned packed_at(const void *data, size_t row, size_t width, int o, int bits) {
+  static const unsigned place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  const size_t at = row * width + (size_t)o;
+  if (bits == 8) return ((const uint8_t *)data)[at];
+  uint32_t word;
+  memcpy(&word, (const unsigned char *)data + at / 8 * sizeof word, sizeof word);
+  return word >> 4 * place[at % 8] & 15;
+}
+
+static float scale_at(const Linear *l, size_t group, size_t width, int o) {
+  return stored_float(l->scales, l->kind == LINEAR_AWQ ? DTYPE_F16 : DTYPE_F32, group * width + (size_t)o);
+}
+
+/* Runs that divide no words, as two outputs of b for each key head: the small matrix becomes fp32. */
+static Status gather_as_floats(const Gathering *g, Linear *to) {
+  const Linear *from = g->from;
+  const size_t width = (size_t)(from->n_out + from->skip), n_in = (size_t)from->n_in;
+  float *weight = model_make_memory(g->model, (size_t)to->n_out * n_in, sizeof *weight, from, g->err);
+  if (!weight) return STATUS_FAILED;
+  float *row = weight;
+  for (int i = 0; i < g->n_series; i++)
+    for (int head = 0; head < g->n_heads; head++)
+      for (int k = 0; k < g->series[i].n; k++, row += n_in) {
+        const int o = head * g->step + g->series[i].first + k;
+        for (size_t in = 0; in < n_in; in++) {
+          const size_t group = in / (size_t)from->group;
+          const int zero = (int)packed_at(from->qzeros, group, width, o, from->kind == LINEAR_AWQ ? 4 : 8);
+          const int q = (int)packed_at(from->qweight, in, width, o, from->bits);
+          row[in] = (float)(q - zero) * scale_at(from, group, width, o);
+        }
+      }
+  *to = (Linear){.kind = LINEAR_DENSE,
+                 .n_in = from->n_in,
+                 .n_out = to->n_out,
+                 .weight = weight,
+                 .dtype = DTYPE_F32,
+                 .name = from->name};
+  return STATUS_OK;
+}
+
+static Status gather_groups(const Gathering *g, Linear *to) {
+  const Linear *from = g->from;
+  const size_t width = (size_t)(from->n_out + from->skip), bits = (size_t)from->bits,
+               n_in = (size_t)from->n_in, n_groups = n_in / (size_t)from->group,
+               scale = from->kind == LINEAR_AWQ ? 2 : 4;
+  const bool awq = from->kind == LINEAR_AWQ;
+  if (!runs_are_multiples(g, 8)) return gather_as_floats(g, to);
+  to->skip = 0;
+  if (!(to->qweight = make_rows(g, from->qweight, n_in, width * bits / 8, 8, bits)) ||
+      !(to->qzeros = make_rows(g, from->qzeros, n_groups, awq ? width / 2 : width, 8, awq ? 4 : 8)) ||
+      !(to->scales = make_rows(g, from->scales, n_groups, width * scale, 1, scale)))
+    return STATUS_FAILED;
+  return STATUS_OK;
+}
+
+/* --- matrices whose rows are outputs */
+
+/* FP8: outputs share a scale in blocks. Where blocks and runs do not divide each other, every output gets a
+ * scale of its own. */
+static Status gather_blocks(const Gathering *g, Linear *to) {
+  const Linear *from = g->from;
+  const size_t n_groups = (size_t)((from->n_in - 1) / from->group + 1), row = n_groups * sizeof(float);
+  to->block_first = 0;
+  if (from->block_first + from->n_out <= from->block) { /* one block */
+    to->block = to->n_out;
+    return STATUS_OK;
+  }
+  if (from->block_first == 0 && runs_are_multiples(g, from->block)) {
+    to->scales = make_row(g, from->scales, from->block, row);
+    return to->scales ? STATUS_OK : STATUS_FAILED;
+  }
+  unsigned char *scales = malloc((size_t)from->n_out * row);
+  if (!scales) return error_set(g->err, STATUS_FAILED, "out of memory: scales of %s", from->name);
+  for (int o = 0; o < from->n_out; o++)
+    memcpy(scales + (size_t)o * row,
+           (const unsigned char *)from->scales + (size_t)((from->block_first + o) / from->block) * row, row);
+  to->block = 1;
+  to->scales = make_row(g, scales, 1, row);
+  free(scales);
+  return to->scales ? STATUS_OK : STATUS_FAILED;
+}
+
+static Status gather_outputs(const Gathering *g, Linear *to) {
+  const Linear *from = g->from;
+  const size_t n_in = (size_t)from->n_in;
+  const size_t row = from->kind == LINEAR_DENSE ? n_in * dtype_bytes(from->dtype)
+                     : from->kind == LINEAR_FP4 ? n_in / 2
+                                                : n_in;
+  if (!(to->weight = make_row(g, from->weight, 1, row))) return STATUS_FAILED;
+  if (from->kind == LINEAR_FP8) return gather_blocks(g, to);
+  if (from->kind == LINEAR_DENSE) return STATUS_OK;
+  to->scales =
+      make_row(g, from->scales, 1, from->kind == LINEAR_FP4 ? n_in / (size_t)from->group : sizeof(float));
+  return to->scales ? STATUS_OK : STATUS_FAILED;
+}
+
+/* --- a layer */
+
+static Status gather(const Gathering *g, Linear *to) {
+  const Linear *from = g->from;
+  *to = *from;
+  to->n_out = count_outputs(g);
+  const bool by_inputs = from->kind == LINEAR_AWQ || from->kind == LINEAR_GROUPED;
+  TRY(by_inputs ? gather_groups(g, to) : gather_outputs(g, to));
+  if (!from->bias.data) return STATUS_OK;
+  to->bias =
+      (Vector){make_row(g, from->bias.data, 1, dtype_bytes(from->bias.dtype)), from->bias.dtype, to->n_out};
+  return to->bias.data ? STATUS_OK : STATUS_FAILED;
+}
+
+/* Bytes of the weights themselves. */
+static size_t weight_bytes(const Linear *l) {
+  const size_t n = (size_t)l->n_in * (size_t)l->n_out;
+  if (l->kind == LINEAR_DENSE) return n * dtype_bytes(l->dtype);
+  return l->kind == LINEAR_AWQ || l->kind == LINEAR_GROUPED || l->kind == LINEAR_FP4 ? n * (size_t)l->bits / 8
+                                                                                     : n;
+}
+
+/* Gives back memory that repack.c has made, or the whole pages of a mapped file. */
+static void drop(Model *model, const Linear *l) {
+  ModelFiles *files = model->files;
+  const void *weight = l->qweight ? l->qweight : l->weight;
+  for (size_t i = 0; i < files->n_made; i++)
+    if (files->made[i] == weight) {
+      free(files->made[i]);
+      files->made[i] = files->made[--files->n_made];
+      return;
+    }
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = ((uintptr_t)weight + page - 1) / page * page,
+                  end = ((uintptr_t)weight + weight_bytes(l)) / page * page;
+  if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+static Status order_layer(Model *model, DeltaLayer *delta, int n_threads, Error *err) {
+  const DeltaConfig *c = &model->config.delta;
+  const Linear in = delta->qkv, gates = delta->b;
+  const int keys = c->key_dim, n = c->n_value_heads / c->n_key_heads, values = n * c->value_dim;
+  const Gathering qkv = {model,
+                         &in,
+                         c->n_key_heads,
+                         2 * keys + 2 * values,
+                         3,
+                         {{0, keys}, {keys, keys}, {2 * keys, values}},
+                         n_threads,
+                         err},
+                  z = {model,     &in, c->n_key_heads, qkv.step, 1, {{2 * keys + values, values}},
+                       n_threads, err},
+                  b = {model, &gates, c->n_key_heads, 2 * n, 1, {{0, n}}, n_threads, err},
+                  a = {model, &gates, c->n_key_heads, 2 * n, 1, {{n, n}}, n_threads, err};
+  TRY(gather(&qkv, &delta->qkv));
+  TRY(gather(&z, &delta->z));
+  TRY(gather(&b, &delta->b));
+  TRY(gather(&a, &delta->a));
+  drop(model, &in);
+  drop(model, &gates);
+  return STATUS_OK;
+}
+
+Status key_heads_order(Model *model, int n_threads, Error *err) {
+  ModelConfig *config = &model->config;
+  if (!config->delta.interleaved) return STATUS_OK;
+  for (int i = 0; i < config->n_layers; i++)
+    if (config_layer(config, i).kind == LAYER_DELTA)
+      TRY(order_layer(model, &model->layers[i].delta, n_threads, err));
+  config->delta.interleaved = false;
+  return STATUS_OK;
+}
+
+void key_heads_count(Model *model) {
+  const ModelConfig *config = &model->config;
+  for (int i = 0; config->delta.interleaved && i < config->n_layers; i++) {
+    const DeltaLayer *delta = &model->layers[i].delta;
+    if (config_layer(config, i).kind != LAYER_DELTA) continue;
+    const Linear *both[] = {&delta->qkv, &delta->b};
+    for (int k = 0; k < 2; k++) {
+      if (!both[k]->qweight && !both[k]->weight) continue; /* repack.c makes it, and then it is given back */
+      model->made_bytes += weight_bytes(both[k]);
+      model->replaced_bytes += weight_bytes(both[k]);
+    }
+  }
+}
