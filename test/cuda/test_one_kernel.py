@@ -58,6 +58,7 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
 GATES = ["in_proj_b", "in_proj_a", "shared_expert_gate", "mlp.gate"]
 UNLIKE = 34  # so many experts differ; the others repeat them
 BF16 = ["qwen3 in FP4", "qwen3 in groups of 32"]  # embedding and head, as compressed-tensors' checkpoints have them
+BF16_ROUTERS = ["hybrid with experts"]  # and the gate of the MLP beside the experts
 TIED = ["qwen3 in groups of 32"]
 
 
@@ -101,6 +102,7 @@ def tensors_of(kind, random, hidden):
         mlps |= {mlp + "gate_proj": (width, hidden), mlp + "up_proj": (width, hidden),
                  mlp + "down_proj": (hidden, width)}
     halves = checkpoint.to_bf16 if kind in BF16 else np.float16
+    router_halves = checkpoint.to_bf16 if kind in BF16_ROUTERS else np.float16
     tensors = {"model.embed_tokens.weight": halves(dense(VOCAB, hidden) * 8),
                "lm_head.weight": halves(dense(VOCAB, hidden) * 4),
                "model.norm.weight": norm(hidden)}
@@ -111,9 +113,9 @@ def tensors_of(kind, random, hidden):
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
         if experts:
-            tensors[prefix + "mlp.gate.weight"] = dense(experts, hidden).astype(np.float16)
+            tensors[prefix + "mlp.gate.weight"] = router_halves(dense(experts, hidden))
         if shared:
-            tensors[prefix + "mlp.shared_expert_gate.weight"] = dense(1, hidden).astype(np.float16)
+            tensors[prefix + "mlp.shared_expert_gate.weight"] = router_halves(dense(1, hidden))
         mixer = mixer_of(config, layer, hidden)
         for name, (n_out, n_in) in (mixer | mlps).items():
             weight = dense(n_out, n_in)
