@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes a drafter of random bf16 weights, in the shape of a published one, for `auk bench --draft`.
 
-usage: random_drafter.py (dflash | eagle3) DIR        for Qwen3-8B, 2.1 and 0.8 GB
+usage: random_drafter.py (dflash | eagle3) DIR [CONFIG]     for Qwen3-8B, 2.1 and 0.8 GB, or for the dense model of
+                                                      this config.json, of its sizes
        random_drafter.py assistant DIR                for Gemma 4 31B, 0.9 GB
        random_drafter.py mtp DIR CONFIG               for the model of this config.json (Qwen3.5 to 3.8): DIR gets the
                                                       config and its layer for several tokens, for
@@ -18,39 +19,44 @@ import sys
 
 import numpy as np
 
-HIDDEN, WIDTH, HEADS, KV_HEADS, HEAD_DIM, VOCAB, SOME_WORDS = 4096, 12288, 32, 8, 128, 151936, 32000
+QWEN3_8B = {"hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151936, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 36, "max_position_embeddings": 40960,
+            "rms_norm_eps": 1e-6, "rope_theta": 1e6}
 
 
-def layer(prefix, n_in):
+def layer(prefix, target, n_in):
     """Tensors of a layer by their names; q, k and v take n_in numbers."""
-    return {prefix + "self_attn.q_proj.weight": (HEADS * HEAD_DIM, n_in),
-            prefix + "self_attn.k_proj.weight": (KV_HEADS * HEAD_DIM, n_in),
-            prefix + "self_attn.v_proj.weight": (KV_HEADS * HEAD_DIM, n_in),
-            prefix + "self_attn.o_proj.weight": (HIDDEN, HEADS * HEAD_DIM),
-            prefix + "mlp.gate_proj.weight": (WIDTH, HIDDEN), prefix + "mlp.up_proj.weight": (WIDTH, HIDDEN),
-            prefix + "mlp.down_proj.weight": (HIDDEN, WIDTH),
-            prefix + "input_layernorm.weight": (HIDDEN,), prefix + "post_attention_layernorm.weight": (HIDDEN,)}
+    hidden, width, dim = target["hidden_size"], target["intermediate_size"], target["head_dim"]
+    queries, keys = target["num_attention_heads"] * dim, target["num_key_value_heads"] * dim
+    return {prefix + "self_attn.q_proj.weight": (queries, n_in), prefix + "self_attn.k_proj.weight": (keys, n_in),
+            prefix + "self_attn.v_proj.weight": (keys, n_in), prefix + "self_attn.o_proj.weight": (hidden, queries),
+            prefix + "mlp.gate_proj.weight": (width, hidden), prefix + "mlp.up_proj.weight": (width, hidden),
+            prefix + "mlp.down_proj.weight": (hidden, width),
+            prefix + "input_layernorm.weight": (hidden,), prefix + "post_attention_layernorm.weight": (hidden,)}
 
 
-def drafter(kind):
-    config = {"hidden_act": "silu", "hidden_size": HIDDEN, "intermediate_size": WIDTH, "vocab_size": VOCAB,
-              "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
-              "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
-              "tie_word_embeddings": False, "attention_bias": False}
-    shapes = {"norm.weight": (HIDDEN,)}
+def drafter(kind, path=None):
+    target = json.loads(pathlib.Path(path).read_text()) if path else QWEN3_8B
+    target.setdefault("head_dim", target["hidden_size"] // target["num_attention_heads"])
+    hidden, n_layers, vocab_size = target["hidden_size"], target["num_hidden_layers"], target["vocab_size"]
+    config = {"hidden_act": "silu", "tie_word_embeddings": False, "attention_bias": False}
+    config |= {name: target[name] for name in QWEN3_8B}
+    shapes = {"norm.weight": (hidden,)}
     if kind == "dflash":
+        taps = [1 + i * (n_layers - 4) // 4 for i in range(5)]
         config |= {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "num_hidden_layers": 5,
-                   "block_size": 16, "num_target_layers": 36,
-                   "dflash_config": {"target_layer_ids": [1, 9, 17, 25, 33], "mask_token_id": 151669}}
-        shapes |= {"fc.weight": (HIDDEN, 5 * HIDDEN), "hidden_norm.weight": (HIDDEN,)}
+                   "block_size": 16, "num_target_layers": n_layers,
+                   "dflash_config": {"target_layer_ids": taps, "mask_token_id": min(151669, vocab_size - 1)}}
+        shapes |= {"fc.weight": (hidden, 5 * hidden), "hidden_norm.weight": (hidden,)}
         for i in range(5):
-            norms = {f"layers.{i}.self_attn.{which}_norm.weight": (HEAD_DIM,) for which in "qk"}
-            shapes |= layer(f"layers.{i}.", HIDDEN) | norms
+            norms = {f"layers.{i}.self_attn.{which}_norm.weight": (target["head_dim"],) for which in "qk"}
+            shapes |= layer(f"layers.{i}.", target, hidden) | norms
     else:
+        some_words = min(32000, vocab_size // 4)
         config |= {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1,
-                   "draft_vocab_size": SOME_WORDS}
-        shapes |= {"fc.weight": (HIDDEN, 3 * HIDDEN), "midlayer.hidden_norm.weight": (HIDDEN,), "d2t": (SOME_WORDS,),
-                   "lm_head.weight": (SOME_WORDS, HIDDEN)} | layer("midlayer.", 2 * HIDDEN)
+                   "draft_vocab_size": some_words}
+        shapes |= {"fc.weight": (hidden, 3 * hidden), "midlayer.hidden_norm.weight": (hidden,), "d2t": (some_words,),
+                   "lm_head.weight": (some_words, hidden)} | layer("midlayer.", target, 2 * hidden)
     return config, shapes
 
 
@@ -108,7 +114,7 @@ def numbers(name, shape, random):
 
 
 def main(kind, folder, *rest):
-    config, shapes = mtp(*rest) if kind == "mtp" else assistant() if kind == "assistant" else drafter(kind)
+    config, shapes = mtp(*rest) if kind == "mtp" else assistant() if kind == "assistant" else drafter(kind, *rest)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
@@ -127,7 +133,7 @@ def main(kind, folder, *rest):
 
 
 if __name__ == "__main__":
-    kinds = {"dflash": 3, "eagle3": 3, "assistant": 3, "mtp": 4}
-    if len(sys.argv) < 2 or len(sys.argv) != kinds.get(sys.argv[1]):
+    kinds = {"dflash": (3, 4), "eagle3": (3, 4), "assistant": (3,), "mtp": (4,)}
+    if len(sys.argv) < 2 or len(sys.argv) not in kinds.get(sys.argv[1], ()):
         sys.exit(__doc__.strip())
     main(*sys.argv[1:])
