@@ -1,4 +1,5 @@
 """chat_terminal.py - a chat on a pseudo-terminal, and fixtures that open one, for the tests of auk chat."""
+import fcntl
 import json
 import os
 import signal
@@ -39,6 +40,18 @@ class Terminal:
 
     def type(self, keys):
         self.child.send(keys)
+
+    def rest(self):
+        """Waits until the program has read all that was typed, and then for longer than it waits for what may follow an
+        Esc."""
+        descriptor = os.open(f"/proc/{self.child.pid}/fd/0", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        end = time.monotonic() + LIMIT_S
+        try:
+            while any(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))) and time.monotonic() < end:
+                time.sleep(0.01)
+        finally:
+            os.close(descriptor)
+        time.sleep(0.3)
 
     def say(self, line):
         """Enters a line: what is written until the next one can be, without the line's own echo."""

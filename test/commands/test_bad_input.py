@@ -300,7 +300,7 @@ def test_the_first_interruption_counts_while_a_text_is_encoded(start, variant, t
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert (process.returncode, process.stdout.read()) == (INTERRUPTED, b"")
-    assert used.ru_utime + used.ru_stime - begin < 1
+    assert used.ru_utime + used.ru_stime - begin < 2  # of three that were left
 
 
 def has_open_in(process, folder):

@@ -222,7 +222,7 @@ def test_an_interrupted_answer_is_still_given_whole(start, endless):
 
 def test_not_streaming_writes_once_at_the_end(start, endless, answer):
     assert answer("-p", PROMPT, "-n", 60, "--no-stream").decode() == STORY
-    process = start(*endless, "--no-stream", "-n", "3000")
+    process = start(*endless, "--no-stream", "-n", "100000")
     os.set_blocking(process.stdout.fileno(), False)
     time.sleep(0.3)
     assert process.poll() is None and process.stdout.read() is None

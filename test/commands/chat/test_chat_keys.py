@@ -1,6 +1,5 @@
 """The keys of a chat's line: each one that is bound, lines within the line, what is no character, and labels."""
 import os
-import time
 
 import pytest
 from chat_terminal import View, chat, saved, template  # fixtures but for the first
@@ -63,7 +62,7 @@ def test_ctrl_c_drops_a_search_and_a_half_pasted_text(chat, saved):
     terminal.type("kept ")
     terminal.wait("kept")
     terminal.type("\x1b[200~lost")
-    time.sleep(0.2)
+    terminal.rest()
     terminal.type("\x03")
     terminal.say("and more")
     assert saved(terminal)[-2]["content"] == "kept and more"

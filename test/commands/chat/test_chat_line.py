@@ -143,16 +143,16 @@ def test_the_manner_of_vi(chat, saved, tmp_path):
     terminal.type("hello wrld")
     terminal.wait("wrld")
     terminal.type("\x1b")
-    time.sleep(0.2)  # Esc alone
+    terminal.rest()  # Esc alone
     terminal.type("bi")
     terminal.type("my \x1b[C\x1b[Do\x1b")  # sequences are sequences still
-    time.sleep(0.2)
+    terminal.rest()
     terminal.type("x\x03")
     terminal.ready()
     terminal.type("one")
     terminal.wait("one")
     terminal.type("\x1b")
-    time.sleep(0.2)
+    terminal.rest()
     terminal.say("0itwo ")
     assert saved(terminal)[0]["content"] == "two one"
 

@@ -2,6 +2,7 @@
 one run over all records would have written it."""
 import os
 import random
+import signal
 import time
 
 import pytest
@@ -117,10 +118,11 @@ def test_parts_of_different_runs_are_refused(run, job, tmp_path):
 
 
 def test_a_shard_that_is_being_written_is_not_merged(run, start, job, tmp_path):
-    process = start(*job, "-n", "400", "--ignore-eos", "--resume", tmp_path / "out", "--shard", "1/1")
+    process = start(*job, "-n", "200", "--ignore-eos", "--parallel", "1", "--resume", tmp_path / "out", "--shard", "1/1")
     part = tmp_path / "out.1-of-1"
     while not part.exists() or not part.read_bytes():
         time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)  # it has most records still to answer, and must not end before the look at it
     refused = run("merge", part)
     assert refused.returncode == 1 and b"another process is writing it" in refused.stderr
     process.kill()
