@@ -1,5 +1,5 @@
-/* rows_beside.cuh - the part of test_linear.cu about rows whose bits do not depend on the rows beside them.
- * Included there, after `context`, wanted(), with() and what makes matrices. */
+/* rows_beside.cuh - parts of test_linear.cu: rows whose bits do not depend on the rows beside them, and some
+ * of `few`. Included there, after `context`, wanted(), with() and what makes matrices. */
 #pragma once
 
 /* The bits of the first or, if n < 0, last |n| rows alone are those that they have among the first of
@@ -72,4 +72,34 @@ static void check_few_ordered(void) {
     check_rows_beside(LINEAR_INVARIANT, 640, 264, 16, {200, -64}, WEIGHT_FP4);
     check_rows_beside(LINEAR_INVARIANT, 640, 264, 128, {150, -40}, WEIGHT_FP8);
   });
+}
+
+/* Matrices that go through cuBLAS in parts of 256 rows, the last of 8. */
+static void check_few_slices(void) {
+  const int stacked[] = {264, 256}, interleaved[] = {264, 264};
+  with("awq_dequant,awq_dequant_plain,dense_cublas,dense_converted", "6", NULL, [&] {
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) {
+      check_counts(type, 64, 520, test_group(type), {3}, -20);
+      check_outputs(type, 64, stacked, 2, false, LINEAR_ADD_F32, type != WEIGHT_AWQ4, 3, 20);
+      check_outputs(type, 64, interleaved, 2, true, LINEAR_SWIGLU_F16, type == WEIGHT_AWQ4, 3, 20);
+    }
+  });
+}
+
+/* NVFP4 (groups of 16), MXFP4 (32), and FP8 in blocks that end within the inputs, with one group for all
+ * inputs, and in groups that only the simplest kernels take. */
+static void check_few_floats(void) {
+  if (!only_wgmma) {
+    check_dequantise(WEIGHT_FP4, 192, 48, 16);
+    check_dequantise(WEIGHT_FP4, 96, 41, 32);
+    check_dequantise(WEIGHT_FP8, 120, 40, 48);
+    check_dequantise(WEIGHT_FP8, 77, 21, 77);
+  }
+  check_counts(WEIGHT_FP4, 192, 72, 16, {1, 2, 5, 9, 17, 40});
+  check_counts(WEIGHT_FP4, 352, 41, 32, {1, 3, 7, 10, 24});
+  check_counts(WEIGHT_FP4, 1024, 16, 16, {2, 8, 31});
+  check_counts(WEIGHT_FP8, 172, 24, 172, {1, 4, 16, 33});
+  check_counts(WEIGHT_FP8, 320, 41, 128, {1, 3, 7, 10, 24, 41});
+  check_counts(WEIGHT_FP8, 1024, 16, 128, {2, 8, 31});
+  check_counts(WEIGHT_FP8, 120, 40, 48, {1, 9});
 }
