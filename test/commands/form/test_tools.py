@@ -76,9 +76,9 @@ def fits(call):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_calls_have_the_form_of_their_functions(talk, format):
+def test_calls_have_the_form_of_their_functions(talk, format, sanitized):
     n, several = 0, False
-    for seed in range(8):
+    for seed in range(2 if sanitized else 8):
         done = talk(format, "--tool-choice", "required", *NOISE, "-s", seed)
         lines = done.stdout.decode().splitlines()
         assert all(fits(json.loads(line)) for line in lines), lines
@@ -92,20 +92,20 @@ def test_calls_have_the_form_of_their_functions(talk, format):
         assert all(call["type"] == "function" and re.fullmatch("[a-z0-9]{9}", call["id"])
                    for call in result.get("tool_calls", []))
         assert result["text"] == "" and "value" not in result
-    assert n >= 4 and several == (format not in ("llama", "channels"))
+    assert sanitized or (n >= 4 and several == (format not in ("llama", "channels")))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_text_is_free_before_calls(talk, format):
+def test_text_is_free_before_calls(talk, format, sanitized):
     """In noise some answers are text, some calls, some both; nothing of a call or a mark is in the text."""
     texts = calls = 0
-    for seed in range(12):
+    for seed in range(3 if sanitized else 12):
         result = json.loads(talk(format, *NOISE, "-n", 60, "-s", seed, "--json").stdout)
         texts += bool(result["text"].strip())
         calls += "tool_calls" in result
         assert BEGINS[format] not in result["text"]
         assert all(fits(call["function"]) for call in result.get("tool_calls", []))
-    assert texts > (2 if format == "channels" else 5)
+    assert sanitized or texts > (2 if format == "channels" else 5)
 
 
 def test_thoughts_and_answers_have_channels_of_their_own(talk, run):

@@ -31,10 +31,11 @@ DRAWN = ["--temp", "1", "-s", "3", "--repeat-penalty", "1.2", "--presence-penalt
                                    ["-c", "60"], ["-n", "30", "--kv", "q8"]],
                          ids=["plain", "drawn", "stopped", "to-the-end", "8-bits"])
 def test_records_are_answered_as_one_by_one(many, flags, sanitized):
-    one_by_one = many(1, *flags)
-    assert len(one_by_one.stdout.splitlines()) == len(LINES)
+    lines = LINES[::3] + [TOO_LONG] if sanitized else LINES
+    one_by_one = many(1, *flags, lines=lines)
+    assert len(one_by_one.stdout.splitlines()) == len(lines)
     for n in (7,) if sanitized else (2, 7, 64):
-        together = many(n, *flags)
+        together = many(n, *flags, lines=lines)
         assert together.stdout == one_by_one.stdout
         assert together.stderr == one_by_one.stderr
 
@@ -62,11 +63,11 @@ def test_models_of_every_architecture_answer_as_one_by_one(many, root, sanitized
     assert answered > 5
 
 
-def test_choices_are_those_of_one_by_one(many):
+def test_choices_are_those_of_one_by_one(many, sanitized):
     flags = ["-p", "Then {} saw", "--choose", "the park,bed, a big red ball,him", "--json"]
     one_by_one = stable(many(1, *flags).stdout)
     assert len({record.get("choice") for record in one_by_one}) > 2
-    for n in (2, 7, 64):
+    for n in (7,) if sanitized else (2, 7, 64):
         assert stable(many(n, *flags).stdout) == one_by_one
 
 

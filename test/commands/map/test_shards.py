@@ -118,7 +118,8 @@ def test_parts_of_different_runs_are_refused(run, job, tmp_path):
 
 
 def test_a_shard_that_is_being_written_is_not_merged(run, start, job, tmp_path):
-    process = start(*job, "-n", "200", "--ignore-eos", "--parallel", "1", "--resume", tmp_path / "out", "--shard", "1/1")
+    alone = ["-n", "200", "--ignore-eos", "--parallel", "1"]
+    process = start(*job, *alone, "--resume", tmp_path / "out", "--shard", "1/1")
     part = tmp_path / "out.1-of-1"
     while not part.exists() or not part.read_bytes():
         time.sleep(0.01)

