@@ -3,8 +3,9 @@
  * for four prompts at once. A step of several rows does not give the bits of a step of one, so two tokens
  * whose logits nearly tie may change places: such answers are counted, and compared up to there.
  *
- * usage: test_guesses [few | N [MODEL...]] (N prompts each, 50 by default; MODEL/: a folder with config.json
- * alone, for random weights; a folder of test/data/drafters: that drafter); prints `N passed, N failed`. */
+ * usage: test_guesses [few | N[,I/K] [MODEL...]] (N prompts each, 50 by default, of them the I-th of K parts:
+ * several processes side by side take all; MODEL/: a folder with config.json alone, for random weights; a
+ * folder of test/data/drafters: that drafter); prints `N passed, N failed`. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static const char *const names[] = {"right",         "wrong",     "half right",
                                     "from the text", "of itself", "of a trained drafter"};
 
 static int passed, failed;
+static int part = 1, n_parts = 1; /* of each model's prompts */
 
 static uint32_t number(uint32_t *seed) {
   *seed = *seed * 1664525u + 1013904223u;
@@ -63,7 +65,7 @@ static Status hear(void *user, int32_t id, TokenReply *, Error *) {
 
 struct Target {
   Model *model, *draft; /* draft NULL: no trained drafter, else no others */
-  BackendModel *loaded;
+  BackendModel *loaded, *loaded_draft;
   SamplerSettings sampler;
   int n_answer;
 };
@@ -77,17 +79,23 @@ static Session *open_session(const Target &t, Drafter *drafter, int n_guesses, b
   return session;
 }
 
+static PublishedOptions published_options(const Target &t) {
+  static const BackendOptions on_the_gpu = {};
+  PublishedOptions options = {};
+  options.backend = &cuda_backend, options.backend_options = &on_the_gpu;
+  options.target = t.model, options.loaded_target = t.loaded, options.model = t.draft;
+  options.loaded = t.loaded_draft;
+  options.n_ctx = N_CTX, options.kv = KV_F16, options.cost = 1e-9;
+  return options;
+}
+
 /* The model itself guesses by a draft model's rule; else the oracle or the text does. */
 static Drafter make_drafter(const Target &t, Oracle *oracle) {
   Drafter drafter = {};
   if (oracle->kind == FROM_TEXT) {
     MUST(draft_text_open(N_CTX, &drafter, &error));
   } else if (oracle->kind == TRAINED) {
-    static const BackendOptions on_the_gpu = {};
-    PublishedOptions options = {};
-    options.backend = &cuda_backend, options.backend_options = &on_the_gpu;
-    options.target = t.model, options.loaded_target = t.loaded, options.model = t.draft;
-    options.n_ctx = N_CTX, options.kv = KV_F16, options.cost = 1e-9;
+    const PublishedOptions options = published_options(t);
     MUST(published_open(&options, &drafter, &error));
   } else if (oracle->kind == OF_ITSELF) {
     MUST(draft_model_open(open_session(t, NULL, 0, false), t.model->config.vocab_size, 1e-9, &drafter,
@@ -281,6 +289,10 @@ static void run(const char *path, int n_prompts, int n_answer, const char *draft
   if (draft) MUST(model_open_draft(draft, t.model, &t.draft, &error));
   if (draft) MUST(model_prepare(t.draft, 1, &error));
   MUST(cuda_backend.load(t.model, &options, &t.loaded, &error));
+  if (draft) {
+    const PublishedOptions of_draft = published_options(t);
+    MUST(published_load(&of_draft, &t.loaded_draft, &error));
+  }
   Count counts[N_KINDS][2] = {}, together[2] = {};
   Together all = {};
   uint32_t seed = 9;
@@ -289,6 +301,7 @@ static void run(const char *path, int n_prompts, int n_answer, const char *draft
     int32_t prompt[N_PROMPT];
     for (int32_t &id : prompt) id = (int32_t)(number(&seed) % (uint32_t)t.model->config.vocab_size);
     for (int j = 5; j < N_PROMPT && i % 2; j++) prompt[j] = prompt[j - 4]; /* a text that repeats */
+    if (i < n_prompts * (part - 1) / n_parts || i >= n_prompts * part / n_parts) continue;
     const bool warm = i % 3 == 2 && !dummy; /* random weights give flat distributions: any bit would decide */
     t.sampler = {};
     t.sampler.temperature = warm ? 0.8 : 0, t.sampler.top_p = 1, t.sampler.repetition_penalty = 1;
@@ -314,6 +327,7 @@ static void run(const char *path, int n_prompts, int n_answer, const char *draft
       check((std::string(draft ? draft : path) + ", four at once").c_str(), all.kind, warm ? 0.8 : 0,
             together[warm]);
   }
+  if (draft) cuda_backend.unload(t.loaded_draft);
   cuda_backend.unload(t.loaded);
   model_close(t.draft);
   model_close(t.model);
@@ -337,7 +351,8 @@ int main(int argc, char **argv) {
   for (const char *name : {"qwen3_5-mtp", "eagle3", "dflash", "gemma4-assistant"})
     paths.push_back(drafters + name);
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
-  const int n_prompts = argc > 1 && !few ? atoi(argv[1]) : 50;
+  int n_prompts = 50;
+  if (argc > 1 && !few) sscanf(argv[1], "%d,%d/%d", &n_prompts, &part, &n_parts);
   if (few) paths = {"test/data/stories260K-awq", drafters + "qwen3_5-mtp"};
   if (argc > 2) paths.assign(argv + 2, argv + argc);
   for (const std::string &path : paths) {
