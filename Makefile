@@ -115,7 +115,7 @@ ISA_FLAGS_avx2   := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 
 CUDA_FOLDERS := cuda cuda/* cuda/*/*
-KNOW_CUDA := src/commands/device.c $(wildcard $(CUDA_FOLDERS:=/*.c))
+KNOW_CUDA := src/commands/device.c src/commands/ranks/join.c $(wildcard $(CUDA_FOLDERS:=/*.c))
 objects  = $(foreach file,$(sort $(wildcard $(1)/*.c)),$(if $(filter $(KNOW_CUDA),$(file)),$(BUILD),$(HOST))/$(file:.c=.o))
 OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*)
 OBJECTS_terminal  := $(call objects,src/terminal)
@@ -127,7 +127,7 @@ OBJECTS_constrain := $(call objects,src/constrain) $(call objects,src/constrain/
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/*)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU
-OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o,$(OBJECTS_cuda))
+OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o %/ranks/sha256.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \

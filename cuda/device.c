@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cuda/ops/norm_rope.h"
 
@@ -45,6 +46,13 @@ Status device_name(int gpu, char *out, size_t size, Error *err) {
   struct cudaDeviceProp properties;
   TRY(cuda_status(cudaGetDeviceProperties(&properties, gpu), "cannot ask it", err));
   snprintf(out, size, "%s", properties.name);
+  return STATUS_OK;
+}
+
+Status device_identity(int gpu, uint8_t out[16], Error *err) {
+  struct cudaDeviceProp properties;
+  TRY(cuda_status(cudaGetDeviceProperties(&properties, gpu), "cannot ask it", err));
+  memcpy(out, properties.uuid.bytes, 16);
   return STATUS_OK;
 }
 

@@ -91,6 +91,10 @@ struct BackendModel {
    * brings all logits to the first GPU, which alone picks tokens. NULL: they reach each other's memory. */
   NcclRank *nccl;
   int nccl_rows;
+  /* Several processes share the model: `parts` has one, the part number first_part, and rank 0 has
+   * `ranks`. */
+  struct Ranks *ranks;
+  int first_part;
   const Model *model;
   const struct BackendModel
       *target; /* of a drafter: its stream is this one's, its head and embedding may be */

@@ -9,6 +9,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/device.h"
+#include "cuda/ranks/calls.h"
 #include "cuda/tokens.h"
 #include "cuda/weights.h"
 #include "engine/forward.h"
@@ -59,12 +60,13 @@ Status split_memory(const Model *model, const BackendOptions *options, DeviceMem
     return device_bytes(&memory->free_bytes, &all_bytes, err);
   }
   TRY(split_shares(model, n, weights, err));
-  *memory = (DeviceMemory){.free_bytes = SIZE_MAX};
-  for (int i = 0; i < n; i++) {
+  *memory = (DeviceMemory){.free_bytes = options->ranks ? options->ranks_free_bytes : SIZE_MAX};
+  for (int i = 0; i < n; i++)
+    if (weights[i] > memory->weights) memory->weights = weights[i];
+  for (int i = 0; i < (options->ranks ? 1 : n); i++) {
     size_t free_bytes;
     TRY(device_use(options->gpus[i], err));
     TRY(device_bytes(&free_bytes, &all_bytes, err));
-    if (weights[i] > memory->weights) memory->weights = weights[i];
     if (free_bytes < memory->free_bytes) memory->free_bytes = free_bytes;
   }
   return STATUS_OK;
@@ -89,17 +91,19 @@ static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2],
 static Status choose_sums(const BackendOptions *options, bool *reach, bool *by_nccl, Error *err) {
   int which[2] = {0};
   Error reason;
-  TRY(ask_gpus(options, reach, which, err));
-  *by_nccl = options->sums == SUMS_NCCL || (options->sums == SUMS_AUTO && !*reach);
+  *reach = true;
+  if (!options->ranks) TRY(ask_gpus(options, reach, which, err));
+  *by_nccl = options->ranks || options->sums == SUMS_NCCL || (options->sums == SUMS_AUTO && !*reach);
   if (*by_nccl && options->decode_step == DECODE_FUSED)
     return error_set(err, STATUS_FAILED, "--decode-step cluster needs GPUs that reach each other's memory%s",
-                     *reach ? " (--split-by memory)" : "");
+                     *reach && !options->ranks ? " (--split-by memory)" : "");
   if (!*by_nccl)
     return *reach ? STATUS_OK
                   : error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d",
                               which[0], which[1]);
   if (nccl_check(&reason) == STATUS_OK) return STATUS_OK;
-  if (*reach) return error_set(err, STATUS_FAILED, "--split-by nccl: %s", reason.text);
+  if (*reach)
+    return error_set(err, STATUS_FAILED, "--split%s: %s", options->ranks ? " auto" : "-by nccl", reason.text);
   return error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d, and %s", which[0],
                    which[1], reason.text);
 }
@@ -137,17 +141,18 @@ static Status load_part(BackendModel *loaded, const BackendOptions *options, int
   own.gpu = options->gpus[index];
   own.split = 0;
   own.weight_bytes = 0;
-  TRY(model_part(loaded->model, index, options->split, &part, err));
+  TRY(model_part(loaded->model, loaded->first_part + index, options->split, &part, err));
   const Status status = cuda_load(part, &own, &loaded->parts[index], err);
   if (status) model_part_free(part);
   return status;
 }
 
 void split_unload(BackendModel *loaded) {
-  if (!loaded || loaded->n_parts == 0) {
+  if (!loaded || (loaded->n_parts == 0 && !loaded->parts)) {
     cuda_unload(loaded);
     return;
   }
+  if (loaded->ranks) ranks_forget_nccl(loaded->ranks);
   for (int i = 0; loaded->parts && i < loaded->n_parts; i++) {
     BackendModel *own = loaded->parts[i];
     if (!own) continue;
@@ -168,6 +173,33 @@ static void agree_on_decode_step(BackendModel *loaded) {
   for (int i = 0; i < loaded->n_parts && kernels; i++) loaded->parts[i]->decode_step = DECODE_KERNELS;
 }
 
+/* Loads this process's part, and joins its GPU with those of the others. */
+static Status load_among_ranks(BackendModel *loaded, const BackendOptions *options, Error *err) {
+  NcclRank *nccl;
+  loaded->first_part = ranks_rank(options->ranks);
+  loaded->n_parts = 1;
+  TRY(load_part(loaded, options, 0, err));
+  TRY(use(loaded->parts[0], err));
+  TRY(ranks_join_nccl(options->ranks, &nccl, err));
+  loaded->parts[0]->nccl = nccl;
+  loaded->parts[0]->nccl_rows = ALWAYS_NCCL;
+  if (loaded->first_part == 0) loaded->ranks = options->ranks;
+  agree_on_decode_step(loaded);
+  return STATUS_OK;
+}
+
+/* Loads a part on each GPU of this process, and connects them. */
+static Status load_here(BackendModel *loaded, const BackendOptions *options, bool reach, bool by_nccl,
+                        Error *err) {
+  loaded->n_parts = options->split;
+  for (int i = 0; i < options->split; i++) TRY(load_part(loaded, options, i, err));
+  if (reach && !by_nccl) TRY(connect_gpus(options, err));
+  if (by_nccl || SUMS_BY_NCCL < INT_MAX)
+    TRY(join_gpus(loaded, options, by_nccl ? ALWAYS_NCCL : SUMS_BY_NCCL, err));
+  agree_on_decode_step(loaded);
+  return STATUS_OK;
+}
+
 Status split_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   if (options->split <= 1) return cuda_load(model, options, out, err);
@@ -177,14 +209,10 @@ Status split_load(const Model *model, const BackendOptions *options, BackendMode
   BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
   if (!loaded) return STATUS_FAILED;
   loaded->model = model;
-  loaded->n_parts = options->split;
   loaded->parts = mem_alloc((size_t)options->split, sizeof *loaded->parts, "model", err);
-  Status status = loaded->parts ? STATUS_OK : STATUS_FAILED;
-  for (int i = 0; i < options->split && !status; i++) status = load_part(loaded, options, i, err);
-  if (!status && reach && !by_nccl) status = connect_gpus(options, err);
-  if (!status && (by_nccl || SUMS_BY_NCCL < INT_MAX))
-    status = join_gpus(loaded, options, by_nccl ? ALWAYS_NCCL : SUMS_BY_NCCL, err);
-  if (!status) agree_on_decode_step(loaded);
+  Status status = !loaded->parts   ? STATUS_FAILED
+                  : options->ranks ? load_among_ranks(loaded, options, err)
+                                   : load_here(loaded, options, reach, by_nccl, err);
   if (status)
     split_unload(loaded);
   else
@@ -196,7 +224,7 @@ Status split_arithmetic(const BackendModel *loaded, char *out, size_t size, Erro
   if (loaded->n_parts == 0) return cuda_arithmetic(loaded, out, size, err);
   TRY(cuda_arithmetic(loaded->parts[0], out, size, err));
   const size_t used = strlen(out);
-  snprintf(out + used, size - used, ", shared by %d GPUs%s", loaded->n_parts,
+  snprintf(out + used, size - used, ", shared by %d GPUs%s", loaded->parts[0]->model->config.split,
            is_by_nccl(loaded->parts[0]) ? " by NCCL" : "");
   return STATUS_OK;
 }
@@ -223,10 +251,17 @@ static int picking_parts(const BackendState *s) {
 /* Reports a GPU that was waited for in vain. PRECOND the kernels that waited have ended. */
 static Status check_lost(const BackendState *s, Error *err) {
   const int lost = *(volatile int *)lost_word(s);
+  if (s->loaded->ranks) TRY(ranks_check(s->loaded->ranks, lost != 0, err));
   if (lost == 0) return STATUS_OK;
   if (lost < 0) return error_set(err, STATUS_FAILED, "a GPU failed in an earlier step");
   return error_set(err, STATUS_FAILED, "GPU %d did not answer the others for %d s",
                    s->loaded->parts[lost - 1]->gpu, (int)(patience / 1000000000));
+}
+
+/* A failure's reason, if it is another process's: that is known a little later. */
+static Status explain(const BackendState *s, Status status, Error *err) {
+  if (status && s->loaded->ranks) TRY(ranks_check(s->loaded->ranks, true, err));
+  return status;
 }
 
 void split_close(BackendState *s) {
@@ -235,6 +270,7 @@ void split_close(BackendState *s) {
     return;
   }
   int *lost = s->parts && s->parts[0] ? lost_word(s) : NULL;
+  if (s->loaded->ranks && s->number >= 0) calls_close(s->loaded->ranks, s->number);
   if (lost) *(volatile int *)lost = -1;
   for (int i = 0; s->parts && i < s->n_parts; i++) {
     if (!s->parts[i]) continue;
@@ -263,27 +299,28 @@ static Status connect_fused(BackendState *s, Error *err) {
 
 /* Gives each part the addresses of the others. */
 static Status connect_parts(BackendState *s, Error *err) {
-  const int n = s->n_parts;
+  const int n = s->parts[0]->peers.n;
   int *lost;
   TRY(cuda_status(cudaHostAlloc((void **)&lost, sizeof *lost, cudaHostAllocMapped), "cannot pin memory",
                   err));
   *lost = 0;
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < s->n_parts; i++) {
     Peers *to = &s->parts[i]->peers;
     to->lost = lost;
     to->patience = patience;
     to->first_logit[n] = s->loaded->model->config.vocab_size;
-    for (int k = 0; k < n; k++) {
+    for (int k = 0; k < n; k++)
+      to->first_logit[k] = model_part_head(s->loaded->model->config.vocab_size, k, n);
+    for (int k = 0; k < s->n_parts && !is_by_nccl(s->loaded->parts[0]); k++) {
       const Peers *from = &s->parts[k]->peers;
       to->flags[k] = from->flags[k];
       to->inbox[k] = from->inbox[k];
       to->parts[0][k] = from->parts[0][k];
       to->parts[1][k] = from->parts[1][k];
       to->logits[k] = from->logits[k];
-      to->first_logit[k] = model_part_head(s->loaded->model->config.vocab_size, k, n);
     }
   }
-  return connect_fused(s, err);
+  return is_by_nccl(s->loaded->parts[0]) ? STATUS_OK : connect_fused(s, err);
 }
 
 Status split_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
@@ -294,11 +331,13 @@ Status split_open(BackendModel *loaded, const StateOptions *options, BackendStat
   s->loaded = loaded;
   s->options = *options;
   s->n_parts = loaded->n_parts;
+  s->number = -1;
   s->parts = mem_alloc((size_t)s->n_parts, sizeof *s->parts, "session", err);
   Status status = s->parts ? STATUS_OK : STATUS_FAILED;
+  if (!status && loaded->ranks) status = calls_open(loaded->ranks, options, &s->number, err);
   for (int i = 0; i < s->n_parts && !status; i++) {
     status = use(loaded->parts[i], err);
-    if (!status) status = cuda_open(loaded->parts[i], options, i, &s->parts[i], err);
+    if (!status) status = cuda_open(loaded->parts[i], options, loaded->first_part + i, &s->parts[i], err);
   }
   if (!status) status = connect_parts(s, err);
   if (status)
@@ -359,9 +398,11 @@ static Status on_all(BackendState *s, Status (*work)(BackendState *part, const P
     if (status[i]) give_up(s);
   }
   for (int i = 0; i < s->n_parts; i++)
-    if (status[i])
-      return error_set(err, status[i], "GPU %d: %s", s->loaded->parts[i]->gpu,
-                       errors[i].text + (strncmp(errors[i].text, "GPU: ", 5) == 0 ? 5 : 0));
+    if (status[i]) {
+      error_set(err, status[i], "GPU %d: %s", s->loaded->parts[i]->gpu,
+                errors[i].text + (strncmp(errors[i].text, "GPU: ", 5) == 0 ? 5 : 0));
+      return explain(s, status[i], err);
+    }
   return STATUS_OK;
 }
 
@@ -370,15 +411,17 @@ Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, in
   if (s->n_parts == 0) return cuda_fused_step(s, span, ids, n_logit_rows, done, err);
   const PartCall call = {span, ids, 0, n_logit_rows};
   *done = true;
+  if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, ids, n_logit_rows, err));
   return on_all(s, step_part, &call, err);
 }
 
 /* Waits until no GPU reads another's logits any more: no sum comes between them and the next ones. */
 Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
   const PartCall call = {span, NULL, first_row, n_rows};
+  if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, first_row, n_rows, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
-    TRY(state_wait(s->parts[i], err));
+    TRY(explain(s, state_wait(s->parts[i], err), err));
   }
   return on_all(s, logits_of_part, &call, err);
 }
@@ -397,6 +440,7 @@ Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
                          s->loaded->parts[i]->gpu, own, s->loaded->parts[0]->gpu, *id);
     if (i == 0) *id = own;
   }
+  status = explain(s, status, err);
   TRY(check_lost(s, err)); /* the reason, if there is one */
   if (status) give_up(s);
   return status;
@@ -423,7 +467,7 @@ Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32
   }
   for (int i = 0; i < n_parts; i++) {
     if (s->n_parts > 0) TRY(use(s->loaded->parts[i], err));
-    TRY(tokens_take_rows(parts[i], ids, err));
+    TRY(explain(s, tokens_take_rows(parts[i], ids, err), err));
   }
   return s->n_parts > 0 ? check_lost(s, err) : STATUS_OK;
 }
@@ -437,7 +481,7 @@ Status split_drain(BackendState *s, Error *err) {
     if (!own) own = tokens_drain(s->parts[i], status ? NULL : err);
     if (!status) status = own;
   }
-  TRY(status);
+  TRY(explain(s, status, err));
   return check_lost(s, err);
 }
 
@@ -445,7 +489,7 @@ Status split_drain(BackendState *s, Error *err) {
 Status split_read_logits(BackendState *s, int row, float *out, Error *err) {
   if (s->n_parts == 0) return tokens_read_logits(s, row, out, err);
   TRY(use(s->loaded->parts[0], err));
-  TRY(tokens_read_logits(s->parts[0], row, out, err));
+  TRY(explain(s, tokens_read_logits(s->parts[0], row, out, err), err));
   return check_lost(s, err);
 }
 
@@ -461,6 +505,8 @@ Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
 static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
   BackendState *const *parts = s->n_parts ? s->parts : &s;
   const int n_parts = s->n_parts ? s->n_parts : 1;
+  if (s->loaded->ranks)
+    return error_set(err, STATUS_FAILED, "keys and values of several processes cannot be kept");
   for (int i = 0; i < n_parts; i++)
     TRY(state_kv_copy(parts[i], span, layer, n_stored, host, i, n_parts, err));
   return STATUS_OK;
@@ -477,6 +523,7 @@ Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored,
 
 Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
   if (s->n_parts == 0) return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
+  if (s->loaded->ranks) TRY(calls_set_pages(s->loaded->ranks, s->number, sequence, first, pages, n, err));
   for (int i = 0; i < s->n_parts; i++)
     TRY(sequences_set_pages(&s->parts[i]->sequences, sequence, first, pages, n, err));
   return STATUS_OK;
@@ -484,6 +531,7 @@ Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *
 
 Status split_copy_page(BackendState *s, int from, int to, Error *err) {
   if (s->n_parts == 0) return state_copy_page(s, from, to, err);
+  if (s->loaded->ranks) TRY(calls_copy_page(s->loaded->ranks, s->number, from, to, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(state_copy_page(s->parts[i], from, to, err));

@@ -55,6 +55,7 @@ struct BackendState {
    * and options. n_parts 0: a state of one GPU. */
   BackendState **parts; /* [n_parts] */
   int n_parts;
+  int number;          /* with loaded->ranks: the session's number among the processes (ranks/calls.h) */
   Peers peers;         /* of one of several GPUs: the others; else n is 0 */
   uint32_t *first_tag; /* peers.first_tag */
   const BackendModel *loaded;

@@ -24,8 +24,8 @@ MAX_FUNCTION, MAX_FOLDER = 100, 30  # lines of a function; files of a folder
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
 BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
-BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "constrain", "tokenizer",
-                  "model", "base"}
+BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "cuda/ranks/ranks.h",
+                  "constrain", "tokenizer", "model", "base"}
 KNOWS = {
     "base": {"base"},
     "model": {"model", "base"},
@@ -48,7 +48,7 @@ KNOWS = {
                  "cuda/attention/cache_rows.cuh", "cuda/attention/q8.cuh"} | BACKEND,
     "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/attention", "cuda/delta", "cuda/ptx", "cuda/ops/elementwise.cuh",
                    "cuda/device.h", "cuda/device_model.h"} | BACKEND,
-    "cuda/ranks": {"cuda/ranks", "cuda/device.h"} | BACKEND,
+    "cuda/ranks": {"cuda/ranks", "cuda/device.h", "cuda/split.h"} | BACKEND,
     "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ops", "cuda/ptx", "cuda/device.h", "cuda/split.h",
                    "cuda/weights.h"} | BACKEND,
     "terminal": {"terminal", "base"},
@@ -58,7 +58,8 @@ KNOWS = {
     "commands/keep": {"commands/keep", "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/conversation": {"commands/conversation", "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/chat": {"commands/chat", "commands/conversation", "commands/answer", "commands/form"} | BELOW_COMMANDS,
-    "commands/map": {"commands/map", "commands/answer", "commands/form"} | BELOW_COMMANDS,
+    "commands/map": {"commands/map", "commands/answer", "commands/form", "commands/ranks"} | BELOW_COMMANDS,
+    "commands/ranks": {"commands/ranks", "cuda/ranks/ranks.h", "cuda/ranks/calls.h"} | BELOW_COMMANDS,
     "commands/merge": {"commands/merge", "commands/map", "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/measure": {"commands/measure", "commands/answer"} | BELOW_COMMANDS,
     "commands/models": {"commands/models"} | BELOW_COMMANDS,

@@ -41,6 +41,7 @@ struct NcclRank {
   Nccl nccl;
   Comm comm;
   int rank, n;
+  bool alone;           /* the only one of this process: the others' may have ended when it leaves */
   double patience_ms;   /* the longest wait for the other ranks */
   pthread_mutex_t call; /* held in calls of NCCL with comm */
   atomic_bool aborted;
@@ -141,6 +142,7 @@ Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *er
   TRY(load(&nccl, err));
   TRY(check(&nccl, nccl.comm_init_rank(&comm, n, *id, rank), "cannot join the other GPUs", err));
   *joined = new_rank(&nccl, comm, rank, n, PATIENCE_ELSEWHERE_S, err);
+  if (*joined) (*joined)->alone = true;
   if (*joined) return STATUS_OK;
   nccl.comm_abort(comm);
   return STATUS_FAILED;
@@ -148,7 +150,8 @@ Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *er
 
 void nccl_leave(NcclRank *rank) {
   if (!rank) return;
-  if (!rank->aborted) rank->nccl.comm_destroy(rank->comm);
+  if (!rank->aborted && rank->alone) rank->nccl.comm_abort(rank->comm);
+  if (!rank->aborted && !rank->alone) rank->nccl.comm_destroy(rank->comm);
   pthread_mutex_destroy(&rank->call);
   free(rank);
 }

@@ -7,6 +7,7 @@
 
 #include "base/output.h"
 #include "commands/common.h"
+#include "commands/ranks/join.h"
 #include "commands/settings/settings.h"
 
 const Command commands[] = {
@@ -30,6 +31,26 @@ const Command commands[] = {
     {"man", &man_interface, "print the manual page"},
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
+
+/* The values of the group with these flags, in a command's options; NULL: it has none of them. */
+static void *values_of(const CommandCall *call, const Interface *interface, const Flag *flags) {
+  for (size_t i = 0; i < interface->n_groups; i++)
+    if (interface->groups[i].flags == flags) return (char *)call->options + interface->groups[i].offset;
+  return NULL;
+}
+
+/* Runs the command; or in a process that shares rank 0's model, what that process is for. */
+static Status run(CommandCall *call, const Interface *interface, Error *err) {
+  const DeviceFlags *device = values_of(call, interface, device_flags);
+  const ModelFlags *model = values_of(call, interface, model_flags);
+  int rank = 0, n;
+  size_t offset = 0;
+  if (device && model && device_split(device) == 0) TRY(ranks_find(&rank, &n, err));
+  if (rank == 0) return interface->run(call, err);
+  TRY(device_check_flags(device, err));
+  const Flag *dummy = interface_find(interface, "--dummy-weights", strlen("--dummy-weights"), &offset);
+  return ranks_follow(model, device, dummy && *(const bool *)((char *)call->options + offset), err);
+}
 
 /* Takes the command line, and what it leaves from the file of settings. */
 static Status take_flags(CommandCall *call, const Interface *interface, int argc, char **argv,
@@ -59,7 +80,7 @@ int command_call(const Interface *interface, int argc, char **argv) {
   if (call.options && operands) {
     if (interface->defaults) memcpy(call.options, interface->defaults, interface->options_size);
     status = take_flags(&call, interface, argc, argv, operands, &settings, &helped, &err);
-    if (status == STATUS_OK && !helped) status = interface->run(&call, &err);
+    if (status == STATUS_OK && !helped) status = run(&call, interface, &err);
     if (status == STATUS_OK && call.out.size) status = output_write(call.out.data, call.out.size, &err);
     flags_release(interface, call.options);
   }

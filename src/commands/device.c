@@ -16,6 +16,7 @@
 #include "base/output.h"
 #include "base/size_text.h"
 #include "commands/common.h"
+#include "commands/ranks/join.h"
 #include "commands/threads.h"
 #include "cuda/backend.h"
 #include "engine/probe.h"
@@ -23,6 +24,7 @@
 
 #if AUK_CUDA
 #include "cuda/device.h"
+#include "cuda/ranks/ranks.h"
 #endif
 
 /* --- the choice */
@@ -36,8 +38,10 @@ const Flag device_flags[] = {
     FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
             "which GPU (default 0); many records also on several: 0,1,2 or all",
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
-    FLAG_INT("--split", "N", DeviceFlags, split, 1, MAX_SPLIT,
-             "share each layer of the model among N GPUs (2 to 8): those that --gpu names, or the first N"),
+    FLAG_STRING(
+        "--split", "N", DeviceFlags, split,
+        "share each layer of the model among N GPUs (2 to 8): those that --gpu names, or the first N; auto: "
+        "among the processes that srun or mpirun has started, on any machines, a GPU each"),
     FLAG_CHOICE(
         "--split-by", SPLIT_BY_WORDS, DeviceFlags, split_by,
         "how these GPUs add up what each computes: in each other's memory, or by NCCL (default auto: by NCCL "
@@ -78,7 +82,7 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
                      : values->no_graphs                                  ? "--no-graphs"
                      : values->decode_step                                ? "--decode-step"
                      : values->gpu_memory && !values->gpu_memory_is_usual ? "--gpu-memory"
-                     : values->split > 1                                  ? "--split"
+                     : device_split(values) != 1                          ? "--split"
                      : values->gpu && !automatic && !values->gpu_is_usual ? "--gpu"
                                                                           : NULL;
   if (!flag) return STATUS_OK;
@@ -140,18 +144,39 @@ static void take_all(GpuList *gpus) {
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
   const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* there may be none */
   const bool named = values->gpu && !values->gpu_is_usual && !all;
-  if (named && gpus->count != values->split)
-    return error_set(err, STATUS_USAGE, "--split %d shares a model among %d GPUs, and --gpu %s names %d",
-                     values->split, values->split, values->gpu, gpus->count);
+  const int n = device_split(values);
+  if (n > 1 && named && gpus->count != n)
+    return error_set(err, STATUS_USAGE, "--split %d shares a model among %d GPUs, and --gpu %s names %d", n,
+                     n, values->gpu, gpus->count);
+  if (n == 0 && named && gpus->count != 1)
+    return error_set(err, STATUS_USAGE, "--split auto: each process has one GPU, and --gpu %s names %d",
+                     values->gpu, gpus->count);
+  if (n == 0 && values->split_by == SUMS_MEMORY)
+    return error_set(err, STATUS_USAGE, "--split auto: processes add up by NCCL, not in each other's memory");
   if (values->gpu_memory && !values->gpu_memory_is_usual)
-    return error_set(err, STATUS_USAGE, "--split %d: --gpu-memory is for one GPU", values->split);
-  for (int i = 0; !named && i < values->split; i++) gpus->numbers[i] = i;
-  gpus->count = values->split;
+    return error_set(err, STATUS_USAGE, "--split %s: --gpu-memory is for one GPU", values->split);
+  for (int i = 0; !named && i < n; i++) gpus->numbers[i] = i;
+  gpus->count = n > 0 ? n : 1;
   return STATUS_OK;
+}
+
+int device_split(const DeviceFlags *values) {
+  if (!values->split) return 1;
+  if (strcmp(values->split, "auto") == 0) return 0;
+  return values->split[0] > '1' ? values->split[0] - '0' : 1;
+}
+
+static Status check_split(const DeviceFlags *values, Error *err) {
+  const char *text = values->split;
+  if (!text || strcmp(text, "auto") == 0 || (strlen(text) == 1 && *text >= '1' && *text <= '0' + MAX_SPLIT))
+    return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "--split is \"%s\", expected a number from 1 to %d, or auto", text,
+                   MAX_SPLIT);
 }
 
 static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
   *gpus = (GpuList){.count = 0};
+  TRY(check_split(values, err));
   const char *at = values->gpu ? values->gpu : "0";
   if (strcmp(at, "all") == 0) {
     take_all(gpus);
@@ -160,7 +185,7 @@ static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
       TRY(add_gpu(values, at, (size_t)(end - at), gpus, err));
     TRY(add_gpu(values, at, strlen(at), gpus, err));
   }
-  if (values->split > 1) return choose_shared(values, gpus, err);
+  if (device_split(values) != 1) return choose_shared(values, gpus, err);
   if (values->split_by != SUMS_AUTO) return error_set(err, STATUS_USAGE, "--split-by needs --split");
   if (values->gpu_is_usual && !values->several_gpus) gpus->count = 1;
   if (gpus->count == 1 || values->several_gpus) return STATUS_OK;
@@ -173,11 +198,12 @@ static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
 static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
   int n_visible = 0;
   const bool counted = cudaGetDeviceCount(&n_visible) == cudaSuccess && n_visible > 0;
-  if (device->flags->split > 1 && counted && n_visible < device->flags->split)
-    return error_set(err, STATUS_FAILED, "--split %d: only %d GPU%s visible", device->flags->split, n_visible,
+  const int split = device_split(device->flags);
+  if (split > 1 && counted && n_visible < split)
+    return error_set(err, STATUS_FAILED, "--split %d: only %d GPU%s visible", split, n_visible,
                      n_visible == 1 ? " is" : "s are");
   for (int i = gpus->count - 1; i > 0 && device->flags->nth == 0; i--) TRY(device_use(gpus->numbers[i], err));
-  device->n_gpus = device->flags->split > 1 ? 1 : gpus->count;
+  device->n_gpus = split != 1 ? 1 : gpus->count;
   return device_use(device->options.gpu, err);
 }
 #endif
@@ -218,11 +244,12 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
                                  .no_graphs = values->no_graphs,
                                  .decode_step = (DecodeStep)values->decode_step,
                                  .kernel = values->kernel}};
-  if (values->split > 1) {
+  if (device_split(values) != 1) {
     device->memory_limit = 0;
-    device->options.split = values->split;
+    device->options.split = device_split(values);
     device->options.sums = (SplitSums)values->split_by;
     memcpy(device->options.gpus, gpus.numbers, sizeof device->options.gpus);
+    if (device_split(values) == 0) TRY(ranks_connect(values, &device->options, err));
   }
 #if AUK_CUDA
   Error reason = {{0}};
@@ -235,7 +262,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
     device->backend = &cuda_backend;
     return STATUS_OK;
   }
-  if (gpus.count > 1) return error_set(err, STATUS_FAILED, "%s", reason.text);
+  if (gpus.count > 1 || device->options.split > 1) return error_set(err, STATUS_FAILED, "%s", reason.text);
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   return check_on_cpu(values, true, err);
 #else
@@ -253,6 +280,7 @@ Status device_fit(Device *device, const Model *model, Error *err) {
   if (!device->backend->check_model) return STATUS_OK;
   Error reason = {{0}};
   Status status = device->backend->check_model(model, &reason);
+  if (status == STATUS_OK) TRY(ranks_compare(device, model, err));
   if (status == STATUS_OK) return check_invariant(device, model, err);
   if (device->flags->device != DEVICE_AUTO) return error_set(err, status, "%s: --device cpu", reason.text);
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
@@ -262,7 +290,8 @@ Status device_fit(Device *device, const Model *model, Error *err) {
 }
 
 bool device_is_several(const DeviceFlags *values) {
-  return values->split <= 1 && values->gpu && (strcmp(values->gpu, "all") == 0 || strchr(values->gpu, ','));
+  return device_split(values) == 1 && values->gpu &&
+         (strcmp(values->gpu, "all") == 0 || strchr(values->gpu, ','));
 }
 
 Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err) {
@@ -535,5 +564,9 @@ Status device_load(Device *device, Model *model, Error *err) {
 void device_release(Device *device) {
   if (device->loaded) device->backend->unload(device->loaded);
   device->loaded = NULL;
+#if AUK_CUDA
+  if (device->options.ranks) ranks_end(device->options.ranks);
+  device->options.ranks = NULL;
+#endif
   config_part_release(&device->part);
 }

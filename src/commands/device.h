@@ -20,7 +20,7 @@ typedef struct {
   bool gpu_is_usual;        /* from the file of settings: it means nothing on a CPU */
   bool several_gpus;        /* set by the command: it may be several */
   int nth;                  /* which of several; a device that is not the first (0) loads without notes */
-  int split;                /* GPUs that share the model; 0 or 1: one has it */
+  const char *split;        /* "auto", or how many GPUs share the model; NULL, "0" or "1": one has it */
   int split_by;             /* SplitSums */
   const char *gpu_memory;   /* a size, or NULL */
   bool gpu_memory_is_usual; /* likewise */
@@ -45,6 +45,7 @@ typedef struct {
   BackendModel *loaded; /* NULL until device_load() */
   int n_gpus;           /* that compute apart from each other; 1 on a CPU */
   ModelConfig part;     /* device_config() if several GPUs share the model */
+  bool compared;        /* ranks_compare() was called */
 } Device;
 
 /* Refuses flags that are wrong, or that go with no device that may be chosen: STATUS_USAGE, without looking
@@ -58,6 +59,9 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 /* Checks that the device supports this model. If "auto" chose an unsuitable GPU, switches to the CPU and says
  * so on standard error; otherwise the model is refused (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
+
+/* How many GPUs share the model by --split: 1 if one has it, 0 for "auto". */
+int device_split(const DeviceFlags *values);
 
 /* True if --gpu names more than one GPU. */
 bool device_is_several(const DeviceFlags *values);

@@ -122,6 +122,8 @@ typedef struct {
   int gpus[MAX_SPLIT];
   SplitSums sums;      /* CUDA, with split */
   struct Ranks *ranks; /* CUDA: the processes that share the model, this one's GPU among theirs; or NULL */
+  int ranks_rank;      /* which of them this is */
+  size_t ranks_free_bytes; /* the least free memory of their GPUs */
   size_t weight_bytes; /* CUDA: the most bytes of its memory that weights may take; 0: as many as there are */
   bool int8_activations;      /* CUDA: quantised layers multiply int8 activations (W4A8) */
   bool no_graphs;             /* CUDA: launch every step kernel by kernel */

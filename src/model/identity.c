@@ -41,6 +41,20 @@ Status model_content(const Model *model, const ContentSearch *search, ContentHas
   return STATUS_OK;
 }
 
+Status model_sample(const Model *model, ContentHash *hash, Error *err) {
+  enum { HEAD = 1 << 16, SAMPLES = 256, SAMPLE = 64 };
+  const MappedFile *file;
+  *hash = (ContentHash){0};
+  for (size_t i = 0; (file = model_file(model, i)); i++) {
+    const size_t head = file->size < HEAD ? file->size : HEAD, step = file->size / SAMPLES;
+    TRY(add_bytes(hash, &file->size, sizeof file->size, err));
+    TRY(add_bytes(hash, file->data, head, err));
+    for (size_t k = 0; k < SAMPLES && step >= SAMPLE; k++)
+      TRY(add_bytes(hash, file->data + k * step, SAMPLE, err));
+  }
+  return STATUS_OK;
+}
+
 Status model_stamps(const Model *model, Buffer *text, Error *err) {
   const MappedFile *file;
   TRY(buffer_printf(text, err, "config %016llx%016llx\n", (unsigned long long)model->config.content.a,

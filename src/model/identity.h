@@ -10,6 +10,10 @@
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
+/* Hash of the sizes of the files of weights, and of samples of their content: another model has another one,
+ * nearly always. Quick. */
+Status model_sample(const Model *model, ContentHash *hash, Error *err);
+
 /* Appends what identifies an open model without reading it: its configuration's hash, and a line with the
  * stamp of each file of weights. */
 Status model_stamps(const Model *model, Buffer *text, Error *err);

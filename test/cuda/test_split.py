@@ -81,7 +81,7 @@ def test_two_gpus_are_one(auk, model, tmp_path, n, flags):
 
 @pytest.mark.parametrize("n, flags", [(4, ["--chunk", "1"]), (4, ["--chunk", "1", "--no-graphs"]), (72, [])],
                          ids=["steps", "no graphs", "logits in several turns"])
-def test_two_gpus_are_one_by_nccl(auk, nccl, model, tmp_path, n, flags):
+def test_nccl_adds_up_for_two(auk, nccl, model, tmp_path, n, flags):
     assert_alike(auk, model, tmp_path, n, *flags, by=nccl)
 
 

@@ -242,7 +242,8 @@ void assistant_heed(Assistant *a, const volatile int *interrupted) {
 /* True if the flags ask for what a process that keeps a model does not do. */
 static bool is_alone(const AssistantFlags *flags) {
   const bool cache = !flags->cache.off && (flags->cache.on || flags->cache.directory);
-  return cache || flags->guess.most > 0 || flags->guess.draft || device_is_several(&flags->device);
+  return cache || flags->guess.most > 0 || flags->guess.draft || device_is_several(&flags->device) ||
+         device_split(&flags->device) == 0;
 }
 
 /* -c: NOT_GIVEN, or 1 to the model's maximum, or more, which is refused later. */
@@ -279,12 +280,20 @@ static Status open_guesser(Assistant *a, Error *err) {
   return guesser_open(&a->flags->guess, a->model, a->tokenizer, &a->device, &a->guesser, err);
 }
 
+static Status check_cache(const AssistantFlags *flags, Error *err) {
+  if (device_split(&flags->device) != 0 || flags->cache.off || !(flags->cache.on || flags->cache.directory))
+    return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "--cache does not go with --split auto: each process has a part of the keys");
+}
+
 Status assistant_open_engine(const AssistantFlags *flags, Assistant *a, Error *err) {
   a->flags = flags;
   a->session_options.kv = (KvType)flags->device.kv;
   assistant_heed(a, interrupt_catch());
   TRY(model_place_find(&flags->model, &a->place, err));
   TRY(device_check_flags(&flags->device, err));
+  TRY(check_cache(flags, err));
   TRY(model_place_open_known(&a->place, &flags->model, &a->model, err));
   TRY(find_holder(a, err));
   return a->remote ? STATUS_OK : choose_device(a, err);

@@ -38,9 +38,9 @@ Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Er
   TRY(buffer_printf(key, err, "rope %a eps %a\n", o->rope_theta, o->norm_eps));
   return buffer_printf(
       key, err,
-      "device %d gpu %s split %d by %d threads %d kv %d act %d step %d graphs %d memory %s kernel "
+      "device %d gpu %s split %s by %d threads %d kv %d act %d step %d graphs %d memory %s kernel "
       "%s invariant %d\nvisible %s\n",
-      d->device, d->gpu ? d->gpu : "", d->split > 1 ? d->split : 1, d->split_by, d->threads, d->kv, d->act,
+      d->device, d->gpu ? d->gpu : "", d->split ? d->split : "1", d->split_by, d->threads, d->kv, d->act,
       d->decode_step, !d->no_graphs, d->gpu_memory ? d->gpu_memory : "", d->kernel ? d->kernel : "",
       d->invariant, visible ? visible : "");
 }

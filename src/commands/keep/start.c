@@ -129,7 +129,7 @@ static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlac
   TRY(put_choice(a, "--kv", KV_WORDS, d->kv, err));
   TRY(put_choice(a, "--device", DEVICE_WORDS, d->device, err));
   if (d->gpu) TRY(put(a, "--gpu", d->gpu, err));
-  if (d->split > 1) TRY(put_int(a, "--split", d->split, err));
+  if (d->split) TRY(put(a, "--split", d->split, err));
   TRY(put_choice(a, "--split-by", SPLIT_BY_WORDS, d->split_by, err));
   if (d->gpu_memory) TRY(put(a, "--gpu-memory", d->gpu_memory, err));
   TRY(put_choice(a, "--act", ACT_WORDS, d->act, err));

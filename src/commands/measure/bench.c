@@ -380,6 +380,7 @@ static Status measure_sums(Bench *bench, Error *err) {
   double microseconds[2];
   bench->machine.read_gbps *= n;
   bench->machine.fp16_tflops *= n;
+  if (bench->device.options.ranks) return STATUS_OK; /* the other processes take no part in that */
   TRY(bench->device.backend->probe->time_sums(bench->device.loaded, rows, 2, microseconds, err));
   fprintf(
       stderr,

@@ -222,6 +222,9 @@ static const Entry variables[] = {
                         "enter."},
     {"CUDA_VISIBLE_DEVICES",
      "Which GPUs there are; a process that keeps a model answers calls that see the same."},
+    {"MASTER_ADDR, MASTER_PORT, AUK_RANKS_KEY, AUK_RANKS_TIMEOUT",
+     "Where the processes of --split auto find rank 0, what they know each other by, and how many seconds "
+     "they wait for each other."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
     {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "
@@ -245,6 +248,8 @@ static const Entry files[] = {
     {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},
     {"~/.config/auk/config", "Settings, a flag per line."},
     {"~/.config/auk/prompts", "Prompts for -P, a file each."},
+    {"~/.config/auk/ranks-key",
+     "By which the processes of --split auto know each other; --split auto makes it."},
     {"~/.local/state/auk/chats", "Chats that kept themselves; auk chats lists them."},
     {"~/.local/state/auk/history", "What was entered in chats; a symbolic link is followed."},
     {"~/.editrc", "The keys of a chat's line, as editrc(5) has them."},

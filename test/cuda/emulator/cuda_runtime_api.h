@@ -69,6 +69,9 @@ typedef enum { cudaLimitStackSize } cudaLimit;
 
 struct cudaDeviceProp {
   char name[256];
+  struct {
+    char bytes[16];
+  } uuid;
 };
 
 const char *cudaGetErrorString(cudaError_t error);

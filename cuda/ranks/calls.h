@@ -1,0 +1,22 @@
+/* calls.h - the calls of a Backend that rank 0 makes and the other ranks repeat, each with its part of the
+ * model.
+ *
+ * Called by: split.c on rank 0, before it does the same; commands/ranks/join.c on the others. Nothing
+ * comes back: tokens are picked by rank 0, from logits that NCCL brings there; a failure is reported by
+ * the watching thread (ranks.h). */
+#pragma once
+
+#include "cuda/ranks/ranks.h"
+#include "engine/backend.h"
+
+/* *state: a number that no open session has. */
+Status calls_open(Ranks *ranks, const StateOptions *options, int *state, Error *err);
+void calls_close(Ranks *ranks, int state);
+Status calls_step(Ranks *ranks, int state, TokenRange span, const int32_t *ids, int n_logit_rows, Error *err);
+Status calls_logits(Ranks *ranks, int state, TokenRange span, int first_row, int n_rows, Error *err);
+Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
+                       Error *err);
+Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);
+
+/* Does what rank 0 does until that ends, and this process with it; returns only after a failure. */
+Status calls_repeat(Ranks *ranks, BackendModel *loaded, Error *err);

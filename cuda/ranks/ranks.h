@@ -1,0 +1,56 @@
+/* ranks.h - the processes that share a model (--split auto), one GPU each, on one machine or many.
+ *
+ * Called by: commands/device.c and commands/ranks/, which join and end them; split.c. Rank 0 is the whole
+ * program; the others follow: they do what rank 0's split.c does (calls.h). A thread of each process
+ * watches the connections. Always true: a process that ends, fails, or gives no sign of life for timeout_s
+ * ends them all: rank 0's next call fails with its rank, host and reason, and other ranks end themselves. */
+#pragma once
+
+#include "cuda/ranks/link.h"
+
+typedef struct NcclRank NcclRank;
+typedef struct Ranks Ranks;
+
+typedef struct {
+  LinkPlace link;
+  /* Called by the watching thread where only the end of the process is left, with STATUS_OK where nothing
+   * failed; does not return. The reason is NULL where rank 0 reports it. */
+  void (*end)(int said, Status status, const char *reason);
+  int said; /* end()'s: the descriptor for a reason */
+} RanksPlace;
+
+/* Facts of a process that all have to agree on, in lines that begin with the name of each. */
+typedef struct {
+  uint64_t free_bytes; /* of its GPU's memory */
+  uint8_t gpu[16];     /* which one it is, on all machines */
+} RankFacts;
+
+/* Connects all ranks. `place` and its texts are copied, except `job` and `host`, which outlive this. */
+Status ranks_join(const RanksPlace *place, Ranks **ranks, Error *err);
+int ranks_rank(const Ranks *ranks);
+int ranks_count(const Ranks *ranks);
+
+/* Rank 0: compares all ranks' facts with its own. The others send theirs. *least_free: of all GPUs, on
+ * rank 0. */
+Status ranks_agree(Ranks *ranks, const RankFacts *facts, const char *lines, size_t *least_free, Error *err);
+
+/* Joins the current GPU with the others' by NCCL, once all ranks have loaded their part. */
+Status ranks_join_nccl(Ranks *ranks, NcclRank **nccl, Error *err);
+void ranks_forget_nccl(Ranks *ranks); /* before nccl_leave() */
+
+/* Rank 0: sends a call to all others. They take them, in order, as long as rank 0 has some. */
+Status ranks_tell(Ranks *ranks, const void *a, size_t a_size, const void *b, size_t b_size, Error *err);
+Status ranks_take_call(Ranks *ranks, Buffer *call, Error *err);
+
+/* Numbers for what rank 0 opens, each until it is given back; -1: there are no more. */
+enum { RANKS_NUMBERS = 16 };
+int ranks_take_number(Ranks *ranks);
+void ranks_give_number(Ranks *ranks, int number);
+
+/* The reason why ranks were lost, if they were. After a failure of one's own it waits a little for it. */
+Status ranks_check(Ranks *ranks, bool failed, Error *err);
+
+/* Another rank: sends rank 0 the reason of a failure, and waits to be ended. */
+void ranks_report(Ranks *ranks, Status status, const Error *reason);
+/* Rank 0: ends all others. The NCCL rank is not used any more. */
+void ranks_end(Ranks *ranks);
