@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -145,3 +146,42 @@ def test_what_is_refused_takes_no_memory(auk, sanitized, tmp_path, case):
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
     assert (done.returncode, done.stdout) == (3 if damage else 1, b""), done.stderr
     assert message in done.stderr.decode() and done.stderr.count(b"\n") == 1
+
+
+def many_experts(folder):
+    """A model of a layer of 64 experts in GPTQ's layout, which is repacked: 105 MB. A token takes one of them."""
+    shutil.copytree(ROOT / "test" / "data" / "miniatures" / "qwen3-moe-awq", folder)
+    hidden, width, n_experts, group = 1024, 1024, 64, 128
+    with_config(folder, hidden_size=hidden, moe_intermediate_size=width, num_experts=n_experts, num_experts_per_tok=1,
+                num_hidden_layers=1, num_attention_heads=8, quantization_config={
+                    "quant_method": "gptq", "bits": 4, "group_size": group, "desc_act": False, "sym": True})
+    random = np.random.default_rng(0)
+    tensors = {name: np.ones(n, np.float16) for name, n in (
+        ("model.norm.weight", hidden), ("model.layers.0.input_layernorm.weight", hidden),
+        ("model.layers.0.post_attention_layernorm.weight", hidden), ("model.layers.0.self_attn.q_norm.weight", 16),
+        ("model.layers.0.self_attn.k_norm.weight", 16))}
+    tensors["model.embed_tokens.weight"] = random.standard_normal((104, hidden)).astype(np.float16)
+    tensors["model.layers.0.mlp.gate.weight"] = random.standard_normal((n_experts, hidden)).astype(np.float16)
+    matrices = {"self_attn.q_proj": (hidden, 128), "self_attn.k_proj": (hidden, 16), "self_attn.v_proj": (hidden, 16),
+                "self_attn.o_proj": (128, hidden)}
+    matrices |= {f"mlp.experts.{e}.{part}_proj": (hidden, width) for e in range(n_experts)
+                 for part in ("gate", "up", "down")}
+    for name, (n_in, n_out) in matrices.items():
+        tensors[f"model.layers.0.{name}.qweight"] = np.full((n_in // 8, n_out), 0x12345678, np.int32)
+        tensors[f"model.layers.0.{name}.qzeros"] = np.full((n_in // group, n_out // 8), 0x77777777, np.int32)
+        tensors[f"model.layers.0.{name}.scales"] = np.full((n_in // group, n_out), 0.01, np.float16)
+    checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
+    return folder
+
+
+def test_only_the_chosen_experts_are_read(auk, sanitized, tmp_path):
+    """Less than the file holds: repacking every expert, as a GPU does when it loads a model, takes 117 MB. Their
+    scales are checked when the model is loaded, and pages around what is read are mapped with it."""
+    if sanitized:
+        pytest.skip("sanitizers take memory of their own")
+    model = many_experts(tmp_path / "model")
+    done = subprocess.run([sys.executable, "-c", MEASURE, *auk, "-m", str(model), "--raw", "-p", "a", "-n", "1",
+                           "--device", "cpu", "-t", "2", "-c", "64"], capture_output=True, timeout=LIMIT_S)
+    status, taken = map(int, done.stdout.split())
+    assert status == 0, done.stderr
+    assert taken < 0.7 * (model / "model.safetensors").stat().st_size
