@@ -23,6 +23,7 @@
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
 #include "cuda/products.h"
+#include "cuda/residual.h"
 #include "cuda/rows.h"
 #include "cuda/split.h"
 #include "cuda/state.h"
@@ -166,12 +167,6 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
 
 /* --- a step */
 
-/* The first of a layer's two sums over GPUs. After the last layer come the logits, also where the sums before
- * them are in a fused step: their tags rise from step to step, whatever its kind. */
-static int first_sum(int layer) {
-  return 2 * layer;
-}
-
 /* Enqueues the whole step. PRECOND rows_set() was enqueued. */
 static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
@@ -277,32 +272,6 @@ Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int
   return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
 
-/* The epsilon of norms of x, which is the residual divided by residual_scale. */
-static float residual_eps(const ModelConfig *c) {
-  return (float)(c->norm_eps / (c->residual_scale * c->residual_scale));
-}
-
-/* The epsilon of norms of what is added to x. */
-static float post_eps(const ModelConfig *c) {
-  return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
-}
-
-/* out = rmsnorm(residual) * weight; weight NULL: out = residual. The residual is residual_scale * x. */
-static Status norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const double r = c->residual_scale;
-  cudaStream_t stream = s->loaded->stream;
-  if (!weight) return ops_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
-  return ops_rms_norm(x, weight, residual_eps(c), c->hidden, n_rows, out, s->h_stride, stream, err);
-}
-
-/* h = rmsnorm(residual) * weight, unless the operation before did it. */
-static Status norm_input(BackendState *s, const float *weight, int n_rows, Error *err) {
-  const bool normed = s->normed;
-  s->normed = false;
-  return normed ? STATUS_OK : norm(s, s->x, weight, n_rows, s->h, err);
-}
-
 /* Each layer's own input of each token (backend.h). PRECOND x is the embedding. */
 static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   const BackendModel *m = s->loaded;
@@ -345,7 +314,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const int stride = s->projection_stride;
   LinearCall call = products_call(s, l->qkv.parts, NULL, 0, n_rows, LINEAR_TO_F32, s->projections, stride);
   call.norm = products_own_norm(s, &l->qkv, l->attn_norm, residual_eps(&s->loaded->model->config), n_rows);
-  if (!call.norm.rows) TRY(norm_input(s, l->attn_norm, n_rows, err));
+  if (!call.norm.rows) TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
   TRY(call.norm.rows ? products_run(s, &call, err)
                      : products_project(s, &l->qkv, 0, n_rows, s->projections, stride, err));
   return rows_append(s, layer, n_rows, err);
@@ -360,56 +329,6 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   const int size = sequences_tile_size(q, attention_tile_tokens(&attention));
   const AttentionWork work = {s->rows.units, s->rows.tiles[size], q->n_units, q->n_tiles[size]};
   return attention_run_many(&attention, &work, q->n_rows, stream, err);
-}
-
-/* Norms around a matmul into the residual stream; each may be NULL. */
-typedef struct {
-  const float *post;   /* of the matmul's output */
-  const float *scalar; /* [1] multiplies x afterwards; only with `post` */
-  const float *next;   /* of x, the input of the next operation */
-} Norms;
-
-/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without it, and h. branch: s->branch, or
- * the sum number `sum` of the GPUs' parts. */
-static Status add_branch(BackendState *s, int n_tokens, Norms norms, int sum, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const bool several = s->peers.n > 0 && !adds_by_nccl(s->loaded, n_tokens);
-  const AddNorm add = {.y = several ? s->peers.parts[sum & 1][s->peers.rank] : s->branch,
-                       .weight = norms.post,
-                       .scalar = norms.scalar,
-                       .next_weight = norms.next,
-                       .eps = post_eps(c),
-                       .next_eps = residual_eps(c),
-                       .n = c->hidden,
-                       .x = s->x,
-                       .out = s->h,
-                       .out_stride = s->h_stride,
-                       .peers = several ? &s->peers : NULL,
-                       .sum = sum};
-  s->normed = norms.next != NULL;
-  return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
-}
-
-/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs
- * that reach each other's memory, also h. */
-static Status linear_residual(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
-                              Norms norms, int sum, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  const int stride = padded_row(weights->n_in);
-  if (adds_by_nccl(s->loaded, n_tokens)) {
-    TRY(products_sum_by_nccl(s, weights, from, n_tokens, norms.post, err));
-    return norms.post ? add_branch(s, n_tokens, norms, sum, err) : STATUS_OK;
-  }
-  float *branch = s->peers.n > 0 ? s->peers.parts[sum & 1][s->peers.rank] : s->branch;
-  if (!norms.post && s->peers.n == 0)
-    return products_matmul(s, weights, from, stride, n_tokens, LINEAR_ADD_F32, s->x, c->hidden, err);
-  TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, branch, c->hidden, err));
-  return add_branch(s, n_tokens, norms, sum, err);
-}
-
-/* The norm of the layer after this one, or NULL. */
-static const float *next_attn_norm(const BackendModel *m, int layer) {
-  return layer + 1 < m->model->config.n_layers ? m->layers[layer + 1].attn_norm : NULL;
 }
 
 /* The gated delta rule of several sequences: rows that are alone at once, the others part by part. */
@@ -461,7 +380,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
   const DeviceLinear *first = &l->qkv.parts[0];
   if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows))
     rule.gates = first;
-  TRY(norm_input(s, l->attn_norm, n_rows, err));
+  TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
   TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
   return span.parts ? run_delta_parts(s, span, rule, err)
                     : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
@@ -504,7 +423,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const int n_rows = rows_of(s, span);
-  TRY(norm_input(s, l->attn_norm, n_rows, err));
+  TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
   TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
   const ShortConv conv = {.hidden = c->hidden,
                           .n_taps = c->conv.taps,
@@ -525,8 +444,10 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   const int n_rows = rows_of(s, span);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
-  return linear_residual(s, &l->o, s->a, n_rows, (Norms){l->attn_post_norm, NULL, l->mlp_norm},
-                         first_sum(layer), err);
+  const bool experts = config_layer(c, layer).n_experts > 0; /* the router normalises its input itself */
+  return residual_linear(s, &l->o, s->a, n_rows,
+                         (Norms){l->attn_post_norm, NULL, experts ? NULL : l->mlp_norm}, first_sum(layer),
+                         err);
 }
 
 /* g = activation(Wgate h) * (Wup h), times factors [n_tokens] unless NULL. */
@@ -563,7 +484,7 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
       p->parts[0].interleaved
           ? products_own_norm(s, p, l->mlp_norm, residual_eps(&s->loaded->model->config), n)
           : (LinearNorm){0};
-  if (!norm.rows) TRY(norm_input(s, l->mlp_norm, n, err));
+  if (!norm.rows) TRY(residual_norm_input(s, l->mlp_norm, n, err));
   return multiply_gate_up(s, n, layer, NULL, norm, err);
 }
 
@@ -575,7 +496,7 @@ static Norms mlp_norms(const BackendModel *m, int layer) {
 
 static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const Norms norms = mlp_norms(s->loaded, layer);
-  return linear_residual(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms,
+  return residual_linear(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms,
                          first_sum(layer) + 1, err);
 }
 
@@ -645,25 +566,44 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
              : experts_sum(choices, all.n_chosen, s->expert_y, c->hidden, n_tokens, add, to, m->stream, err);
 }
 
+/* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(s) * shared_post_norm) * norms.post), and h. e
+ * and s, what experts and the MLP beside them give: s->branch and s->shared_branch, or of several GPUs first
+ * e, then s, as the parts of a sum. */
+static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const DeviceExperts *e = &l->experts;
+  const bool shared = l->gate_up.n_parts > 0;
+  float *own = s->branch, *beside = s->shared_branch;
+  if (s->peers.n > 0) {
+    TRY(residual_sum(s, shared ? 2 * n_tokens : n_tokens, sum, &own, err));
+    beside = own + (size_t)n_tokens * (size_t)c->hidden;
+  }
+  TRY(experts_add_norms(own, e->post_norm, shared ? beside : NULL, e->shared_post_norm, post_eps(c),
+                        c->hidden, n_tokens, s->loaded->stream, err));
+  return residual_add(s, own, false, n_tokens, mlp_norms(s->loaded, layer), sum, err);
+}
+
 static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const DeviceExperts *e = &l->experts;
-  const int n_tokens = rows_of(s, span);
-  const bool shared = l->gate_up.n_parts > 0, to_branch = l->mlp_post_norm;
+  const int n_tokens = rows_of(s, span), sum = first_sum(layer) + 1;
+  const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || residual_sums_branches(s, n_tokens);
+  float *to = to_branch ? residual_branch(s, sum) : s->x;
   TRY(route(s, n_tokens, layer, err));
-  TRY(sum_experts(s, n_tokens, layer, !to_branch, to_branch ? s->branch : s->x, err));
-  if (shared) {
+  TRY(sum_experts(s, n_tokens, layer, !to_branch && s->peers.rank == 0, to, err));
+  if (l->gate_up.n_parts > 0) { /* the MLP beside them */
     const float *factors = e->shared_gate.n_out > 0 ? s->choices.shared_factors : NULL;
-    float *to = e->shared_post_norm ? s->shared_branch : to_branch ? s->branch : s->x;
+    float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;
     TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));
     TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
-                        e->shared_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, to, c->hidden, err));
+                        e->post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32, e->post_norm ? apart : to, c->hidden,
+                        err));
   }
-  if (e->post_norm)
-    TRY(experts_add_norms(s->branch, e->post_norm, shared ? s->shared_branch : NULL, e->shared_post_norm,
-                          post_eps(c), c->hidden, n_tokens, s->loaded->stream, err));
-  return to_branch ? add_branch(s, n_tokens, mlp_norms(s->loaded, layer), 0, err) : STATUS_OK;
+  if (e->post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
+  return to_branch ? residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err)
+                   : residual_sum_x(s, n_tokens, err);
 }
 
 /* With per_layer_width the layer's own input of each token; else down_residual did all. x in fp16 is divided
@@ -689,7 +629,7 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
                        .out = s->g,
                        .out_stride = padded_row(n)};
   TRY(ops_gated(&gated, n_rows, m->stream, err));
-  return linear_residual(s, &l->input_projection, s->g, n_rows,
+  return residual_linear(s, &l->input_projection, s->g, n_rows,
                          (Norms){l->input_norm, l->scalar, next_attn_norm(m, layer)}, 0, err);
 }
 
@@ -705,7 +645,7 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, 
     TRY(ops_gather_rows(s->x, s->rows.logit_rows, c->hidden, n_rows, s->logit_x, m->stream, err));
     x = s->logit_x;
   }
-  TRY(norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
+  TRY(residual_norm(s, x, m->final_norm, n_rows, s->lm_head_in, err));
   TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
                       s->logits + split_first_logit(s), c->vocab_size, err));
   if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read them */

@@ -143,18 +143,6 @@ Status products_matmul(BackendState *s, const DeviceLinear *weights, const void 
   return products_run(s, &call, err);
 }
 
-/* Without a branch the first GPU adds its part to x, and the others put theirs in the place of x: the sum is
- * then the new x of all of them. */
-Status products_sum_by_nccl(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
-                            bool to_branch, Error *err) {
-  const int hidden = s->loaded->model->config.hidden;
-  const bool adds = !to_branch && s->peers.rank == 0;
-  float *to = to_branch ? s->branch : s->x;
-  TRY(products_matmul(s, weights, from, padded_row(weights->n_in), n_tokens,
-                      adds ? LINEAR_ADD_F32 : LINEAR_TO_F32, to, hidden, err));
-  return nccl_add(s->loaded->nccl, to, (size_t)n_tokens * (size_t)hidden, s->loaded->stream, err);
-}
-
 LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, const float *weight,
                              float eps, int n_rows) {
   const BackendModel *m = s->loaded;

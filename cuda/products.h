@@ -30,10 +30,6 @@ Status products_run(BackendState *s, const LinearCall *call, Error *err);
 Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                        int n_tokens, LinearOutput output, void *y, int y_stride, Error *err);
 
-/* branch, or without it x += the sum of W from over all GPUs that share the model. PRECOND adds_by_nccl(). */
-Status products_sum_by_nccl(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
-                            bool to_branch, Error *err);
-
 /* The RMSNorm of x by `weight`, if the projections are one matrix whose matmul computes it itself; rows NULL:
  * it does not. */
 LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, const float *weight,

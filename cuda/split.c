@@ -504,11 +504,14 @@ Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
 
 static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
   BackendState *const *parts = s->n_parts ? s->parts : &s;
-  const int n_parts = s->n_parts ? s->n_parts : 1;
+  const int n_parts = s->n_parts ? s->n_parts : 1,
+            n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
   if (s->loaded->ranks)
     return error_set(err, STATUS_FAILED, "keys and values of several processes cannot be kept");
-  for (int i = 0; i < n_parts; i++)
-    TRY(state_kv_copy(parts[i], span, layer, n_stored, host, i, n_parts, err));
+  for (int i = 0; i < n_parts; i++) {
+    const int first = model_part_kv_head(n_heads, i, n_parts);
+    TRY(state_kv_copy(parts[i], span, layer, n_stored, host, first, n_heads, err));
+  }
   return STATUS_OK;
 }
 

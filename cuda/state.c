@@ -190,7 +190,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->projection_stride = padded_row(sizes.projections);
   s->x = arena_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = arena_take(m, chunk * (size_t)s->h_stride, 2);
-  const size_t branches = c->split > 1 ? 2 : separate_norms;
+  const size_t branches = c->split > 1 ? 2 + c->experts.own_norms : separate_norms;
   const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
   s->branch = arena_take(m, branches * chunk * (size_t)widest, sizeof(float));
   s->inputs = arena_take(m, (size_t)c->n_layers * inputs, sizeof(float));
@@ -201,7 +201,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   void *memory = arena_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
   if (m->base && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
   s->expert_h = arena_take(m, experts.own_norms ? chunk * (size_t)s->h_stride : 0, 2);
-  s->shared_branch = arena_take(m, experts.own_norms ? chunk * (size_t)c->hidden : 0, sizeof(float));
+  const size_t apart = experts.own_norms ? (c->split > 1 ? 2 : 1) : 0;
+  s->shared_branch = arena_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
   DeviceArena mlp = *m; /* overlays attention's buffers, which are dead by then */
   s->projections = arena_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = arena_take(m, chunk * sizes.heads, 2);
@@ -427,25 +428,25 @@ Status state_wait(BackendState *s, Error *err) {
 }
 
 /* Per KV head a run of rows, page_positions() apart in the cache, as many as are stored on the host. */
-Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int rank,
-                     int n_gpus, Error *err) {
+Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
+                     int n_heads, Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);
-  const size_t n_heads = (size_t)own.n_kv_heads, positions = (size_t)page_positions(&s->options);
+  const size_t n_own = (size_t)own.n_kv_heads, positions = (size_t)page_positions(&s->options);
   const size_t n_rows = n_stored > 0 ? (size_t)n_stored : (size_t)span.n_tokens;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
   for (CachePart part = 0; part < CACHE_PARTS; part++) {
     const size_t row = part_bytes(s->options.kv, own.head_dim, part), run = (size_t)span.n_tokens * row,
-                 host_pitch = n_rows * row, cache_pitch = positions * row, bytes = n_heads * host_pitch;
+                 host_pitch = n_rows * row, cache_pitch = positions * row;
     if (row == 0) continue;
     char *cache = (char *)s->layers[layer].cache[part] + (size_t)span.pos * row,
-         *rows = host + (size_t)rank * bytes;
+         *rows = host + (size_t)first_head * host_pitch;
     const cudaError_t error = n_stored == 0
-                                  ? cudaMemcpy2DAsync(rows, host_pitch, cache, cache_pitch, run, n_heads,
+                                  ? cudaMemcpy2DAsync(rows, host_pitch, cache, cache_pitch, run, n_own,
                                                       cudaMemcpyDeviceToHost, s->loaded->stream)
-                                  : cudaMemcpy2DAsync(cache, cache_pitch, rows, host_pitch, run, n_heads,
+                                  : cudaMemcpy2DAsync(cache, cache_pitch, rows, host_pitch, run, n_own,
                                                       cudaMemcpyHostToDevice, s->loaded->stream);
     TRY(cuda_status(error, "cannot copy keys and values", err));
-    host += (size_t)n_gpus * bytes;
+    host += (size_t)n_heads * host_pitch;
   }
   return state_wait(s, err);
 }

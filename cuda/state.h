@@ -65,7 +65,8 @@ struct BackendState {
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
   float *branch; /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x; of one
-                  * of several GPUs twice: its part of o's output, and of down's */
+                  * of several GPUs twice: its part of o's output, and of down's (with own_norms of experts a
+                  * third time: of the output of the MLP beside them) */
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
   float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
@@ -75,7 +76,8 @@ struct BackendState {
   void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] as g; zeros past the expert's width */
   void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; lies on expert_y */
   float *expert_y; /* [max_chunk * n_chosen][hidden] what experts give */
-  float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows */
+  float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; of one of
+                         * several GPUs the sums of the experts' outputs before it */
   float *inputs;        /* [max_chunk][n_layers][per_layer_width] set by embed */
   float *input_gate;    /* [max_chunk][per_layer_width] */
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
@@ -146,11 +148,11 @@ Status state_write(BackendState *s, int slot, int layer, const void *from, Error
 
 /* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);
-/* Copies a layer's cache between the device and its bytes of kv_read() on the host; each of n_gpus has its
- * share of the heads. To the host with n_stored 0, else from the first span.n_tokens of n_stored. Any thread
- * may call this, so it sets the thread's device. Waits for the copy. */
-Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int rank,
-                     int n_gpus, Error *err);
+/* Copies a layer's cache between the device and its bytes of kv_read() on the host, which are of n_heads KV
+ * heads; the device's are those from first_head on. To the host with n_stored 0, else from the first
+ * span.n_tokens of n_stored. Any thread may call this, so it sets the thread's device. Waits for the copy. */
+Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
+                     int n_heads, Error *err);
 
 /* Takes all memory; state_close() also after a failure. PRECOND `loaded` and `options` are set, the rest is
  * zeros. */

@@ -568,8 +568,8 @@ static Status fill_fp8_scales(Loader *l, const DeviceLinear *to, LinearPart part
   const size_t row = n_groups * sizeof(float), bytes = n_blocks * row;
   void *staged;
   TRY(upload_begin(&l->uploader, err));
-  TRY(upload_add_rows(&l->uploader, from->scales, n_blocks, row,
-                      row + (size_t)from->scale_skip * sizeof(float), &staged, err));
+  TRY(upload_add_rows(&l->uploader, from->scales, n_blocks, row, scale_step(from) * sizeof(float), &staged,
+                      err));
   TRY(linear_fill_fp8_scales(to, part, staged, from->block, from->block_first, l->uploader.stream, err));
   TRY(upload_end(&l->uploader, err));
   advance(l, bytes);
@@ -585,14 +585,14 @@ static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, cons
   } else { /* whole slabs of 8 rows */
     const FillRows fill = from->kind == LINEAR_DENSE ? fill_dense_rows : fill_byte_rows;
     const size_t bytes = row_bytes(from);
-    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, bytes, row_step(from) * bytes, 8, err));
+    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, bytes, row_step(from), 8, err));
   }
   if (from->kind == LINEAR_INT8)
     TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));
   if (from->kind == LINEAR_FP8) TRY(fill_fp8_scales(l, to, part, from, err));
   if (from->kind == LINEAR_FP4) {
     TRY(fill_rows(l, to, part, from, fill_scale_rows, from->scales, from->n_out, scale_groups(from),
-                  row_step(from) * scale_groups(from), 8, err));
+                  scale_step(from), 8, err));
     advance(l, 256 * sizeof *from->scale_values);
   }
   if (!from->bias.data) return STATUS_OK;

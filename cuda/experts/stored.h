@@ -26,20 +26,22 @@ static inline int linear_group(const Linear *linear) {
   return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
 }
 
-/* Rows from one of the layer's to the next, where weights or scales lie by outputs. */
-static inline size_t row_step(const Linear *linear) {
-  return 1 + (size_t)linear->row_skip;
+/* Bytes of n inputs of an output, of weights that lie by outputs. */
+static inline size_t input_bytes(const Linear *linear, size_t n) {
+  switch (linear->kind) {
+  case LINEAR_FP4: return n / 2;
+  case LINEAR_FP8:
+  case LINEAR_INT8: return n;
+  default: return n * dtype_bytes(linear->dtype);
+  }
 }
 
-/* Bytes of a row of weights that lie by outputs. */
+/* Bytes of a row of such weights, and from one of the layer's rows to the next. */
 static inline size_t row_bytes(const Linear *linear) {
-  const size_t n_in = (size_t)linear->n_in;
-  switch (linear->kind) {
-  case LINEAR_FP4: return n_in / 2;
-  case LINEAR_FP8:
-  case LINEAR_INT8: return n_in;
-  default: return n_in * dtype_bytes(linear->dtype);
-  }
+  return input_bytes(linear, (size_t)linear->n_in);
+}
+static inline size_t row_step(const Linear *linear) {
+  return row_bytes(linear) * (1 + (size_t)linear->row_skip) + input_bytes(linear, (size_t)linear->input_skip);
 }
 
 /* FP8: blocks of outputs, and groups of inputs, that have a scale. */
@@ -49,6 +51,11 @@ static inline size_t scale_blocks(const Linear *linear) {
 
 static inline size_t scale_groups(const Linear *linear) {
   return (size_t)((linear->n_in - 1) / linear->group + 1);
+}
+
+/* Scales from one row of FP8's or FP4's to the next. */
+static inline size_t scale_step(const Linear *linear) {
+  return scale_groups(linear) * (1 + (size_t)linear->row_skip) + (size_t)linear->scale_skip;
 }
 
 /* Bytes of n zero points, and of n scales, in a Linear's layout. */

@@ -1,7 +1,7 @@
 /* nccl.h - NVIDIA's NCCL, for GPUs that share a model (cuda/split.h) and cannot reach each other's memory.
  * Loaded when it is first needed, as cuBLAS is.
  *
- * Called by: split.c, which opens it; products.c, for sums; state.c and tokens.c, which wait. Every GPU that
+ * Called by: split.c, which opens it; residual.c, for sums; state.c and tokens.c, which wait. Every GPU that
  * shares the model is a rank, 0 to n - 1. The collective functions only enqueue, also into a graph; all ranks
  * have to call the same ones in the same order, each from a thread that has its GPU as the current one.
  * Always true: after nccl_abort() every call fails, and what waits for other ranks ends. */

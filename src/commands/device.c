@@ -275,7 +275,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
 Status device_fit(Device *device, const Model *model, Error *err) {
   if (device->options.split > 1) {
     TRY(model_check_split(model, device->options.split, err));
-    TRY(config_part(&model->config, device->options.split, &device->part, err));
+    TRY(config_part(model, 0, device->options.split, &device->part, err));
   }
   if (!device->backend->check_model) return STATUS_OK;
   Error reason = {{0}};
@@ -491,7 +491,7 @@ Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err
   const SessionOptions options = {.kv = KV_F16};
   size_t keys_and_values = 0;
   TRY(cuda_backend.probe->shares(model, n, shares->weights, err));
-  TRY(config_part(&model->config, n, &shares->part, err));
+  TRY(config_part(model, 0, n, &shares->part, err));
   const StateOptions sizes = session_sizes(&options, &cuda_backend, &shares->part);
   for (int i = 0; i < shares->part.n_layers; i++)
     keys_and_values += kv_token_bytes(&shares->part, i, KV_F16) * (size_t)sizes.n_ctx;

@@ -87,11 +87,12 @@ typedef struct {
   const float *scale_values; /* FP4: [256] what the codes in `scales` stand for */
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
-  int row_skip;       /* rows of other layers between two of `weight` and of FP4's `scales`: dense, FP4; of a
-                       * part of a model (slice.h) FP8 too, and in rows as long as its own */
-  int scale_skip;     /* FP8, of a part of a model: scales of others between two rows of `scales` */
-  Vector bias;        /* [n_out], or data NULL */
-  const char *name;   /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
+  int row_skip;       /* dense, FP4: rows of other layers between two of `weight` and of FP4's `scales` */
+  /* Dense, FP8, FP4 in a model's part (slice.h): inputs of other parts between two rows of `weight`, and
+   * their scales between two rows of `scales`. */
+  int input_skip, scale_skip;
+  Vector bias;      /* [n_out], or data NULL */
+  const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
 /* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:

@@ -8,7 +8,73 @@
 #include "model/layers.h"
 #include "model/loaders.h"
 
-enum { HEAD_UNIT = 16 }; /* rows of lm_head are divided by whole tiles of a GPU */
+enum {
+  HEAD_UNIT = 16,  /* rows of lm_head are divided by whole tiles of a GPU */
+  OUTPUT_UNIT = 8, /* outputs by slabs of its layout */
+};
+
+/* --- shares */
+
+/* Heads, columns or rows of a part. */
+typedef struct {
+  int first, n;
+} Share;
+
+/* Shares of `count` columns in whole units: they differ by one unit at most, and the first is a largest. */
+static Share share_columns(int count, int unit, int index, int n) {
+  const int units = (count - 1) / unit + 1, first = (units * index + n - 1) / n * unit,
+            end = (units * (index + 1) + n - 1) / n * unit;
+  return (Share){first, (end < count ? end : count) - first};
+}
+
+/* Shares of heads. If there are fewer heads than parts, several parts have the same one. */
+static Share share_heads(int n_heads, int index, int n) {
+  return (Share){(int)((int64_t)n_heads * index / n), n_heads < n ? n_heads > 0 : n_heads / n};
+}
+
+static bool heads_divide(int n_heads, int n) {
+  return n_heads % n == 0 || n % n_heads == 0;
+}
+
+/* True if inputs can be divided anywhere: all of an output are in one group, or in none. That of FP4 stays
+ * whole, because it says what its scales are. */
+static bool is_one_group(const Linear *l) {
+  return l->kind != LINEAR_FP4 && (l->group == 0 || l->group >= l->n_in);
+}
+
+/* A part has all or none of so many inputs: whole groups, and whole slabs of what makes them. */
+static int input_unit(const Linear *l) {
+  int unit = is_one_group(l) ? OUTPUT_UNIT : l->group;
+  while (unit % OUTPUT_UNIT != 0) unit *= 2;
+  return unit;
+}
+
+static int common_multiple(int a, int b) {
+  int all = a;
+  while (all % b != 0) all += a;
+  return all;
+}
+
+/* Units of the hidden units, the same in all layers. `shared`: the MLPs beside experts. */
+typedef struct {
+  int mlp, shared, expert;
+} Units;
+
+static Units find_units(const Model *model) {
+  Units units = {OUTPUT_UNIT, OUTPUT_UNIT, OUTPUT_UNIT};
+  for (int i = 0; i < model->config.n_layers; i++) {
+    const ModelLayer *l = &model->layers[i];
+    const LayerConfig own = config_layer(&model->config, i);
+    int *unit = own.n_experts > 0 ? &units.shared : &units.mlp;
+    if (own.intermediate > 0) *unit = common_multiple(*unit, input_unit(&l->down));
+    if (own.n_experts > 0) units.expert = common_multiple(units.expert, input_unit(&l->moe.experts[0].down));
+  }
+  return units;
+}
+
+static int mlp_unit(Units units, LayerConfig layer) {
+  return layer.n_experts > 0 ? units.shared : units.mlp;
+}
 
 /* --- what can be divided */
 
@@ -18,7 +84,6 @@ static const char *undivided_part(const ModelConfig *c) {
     bool there;
     const char *words;
   } parts[] = {
-      {c->experts.n_experts > 0, "experts"},
       {config_has_states(c), "layers with a recurrent state"},
       {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},
       {c->per_layer_width > 0, "inputs of each layer"},
@@ -34,43 +99,65 @@ typedef struct {
   char text[160];
 } Obstacle;
 
+/* Looks for one in the columns of an MLP that ends with `down`. */
+static void divide_columns(const char *whose, const Linear *down, int unit, int n, Obstacle *why) {
+  if (down->kind == LINEAR_INT8)
+    snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
+             down->name);
+  else if (down->n_in % OUTPUT_UNIT != 0 || (down->n_in - 1) / unit + 1 < n)
+    snprintf(why->text, sizeof why->text, "%s %d hidden units, which are divided by %s of %d", whose,
+             down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
+}
+
+/* Looks for one in o, of whose inputs each part has as many. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
-  const bool one_group = l->group >= l->n_in;
   if (l->kind == LINEAR_INT8)
     snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
              l->name);
-  else if (l->kind != LINEAR_DENSE && ((!one_group && inputs % l->group != 0) || inputs % 8 != 0))
+  else if (l->kind != LINEAR_DENSE && inputs % input_unit(l) != 0)
     snprintf(why->text, sizeof why->text, "%s has %d inputs in groups of %d", l->name, l->n_in, l->group);
 }
 
-static void divide_outputs(const Linear *l, int n, Obstacle *why) {
-  if (l->n_out > 0 && (l->n_out % n != 0 || l->n_out / n % 8 != 0))
-    snprintf(why->text, sizeof why->text, "%s has %d outputs, which are divided by eights", l->name,
-             l->n_out);
+/* Looks for one in a layer whose outputs are heads. */
+static void divide_heads(const Linear *l, int n_heads, int n, Obstacle *why) {
+  const int outputs = l->n_out / n_heads * share_heads(n_heads, 0, n).n;
+  if (l->kind != LINEAR_DENSE && outputs % OUTPUT_UNIT != 0)
+    snprintf(why->text, sizeof why->text, "%s has %d outputs, of which %d are for a GPU, expected eights",
+             l->name, l->n_out, outputs);
+}
+
+static void divide_attention(const ModelConfig *c, int n_kv_heads, const ModelLayer *l, int n,
+                             Obstacle *why) {
+  const bool kv = !heads_divide(n_kv_heads, n);
+  const int heads = kv ? n_kv_heads : c->n_heads;
+  if (kv || heads % n != 0) {
+    snprintf(why->text, sizeof why->text, "it has %d %shead%s", heads, kv ? "KV " : "",
+             heads == 1 ? "" : "s");
+    return;
+  }
+  divide_heads(&l->q, c->n_heads, n, why);
+  divide_heads(&l->attn_gate, c->n_heads, n, why);
+  divide_heads(&l->k, n_kv_heads, n, why);
+  divide_heads(&l->v, n_kv_heads, n, why);
+  if (!*why->text) divide_inputs(&l->o, n, why);
 }
 
 /* Looks for a reason why n GPUs cannot share the model. */
 static Obstacle find_obstacle(const Model *model, int n) {
   const ModelConfig *c = &model->config;
+  const Units units = find_units(model);
   Obstacle why = {""};
   if (c->vocab_size < n * HEAD_UNIT)
     snprintf(why.text, sizeof why.text, "it has only %d tokens", c->vocab_size);
   for (int i = 0; i < c->n_layers && !*why.text; i++) {
     const LayerConfig own = config_layer(c, i);
     const ModelLayer *l = &model->layers[i];
-    const Linear *columns[] = {&l->q, &l->k, &l->v, &l->attn_gate, &l->gate, &l->up};
-    if (own.n_kv_heads % n != 0) {
-      snprintf(why.text, sizeof why.text, "it has %d KV head%s", own.n_kv_heads,
-               own.n_kv_heads == 1 ? "" : "s");
-    } else if (own.intermediate % n != 0) {
-      snprintf(why.text, sizeof why.text, "its MLP has %d hidden units", own.intermediate);
-    } else {
-      for (size_t k = 0; k < sizeof columns / sizeof *columns && !*why.text; k++)
-        divide_outputs(columns[k], n, &why);
-      if (!*why.text) divide_inputs(&l->o, n, &why);
-      if (!*why.text) divide_inputs(&l->down, n, &why);
-    }
+    divide_attention(c, own.n_kv_heads, l, n, &why);
+    if (!*why.text && own.intermediate > 0)
+      divide_columns("an MLP has", &l->down, mlp_unit(units, own), n, &why);
+    if (!*why.text && own.n_experts > 0)
+      divide_columns("an expert has", &l->moe.experts[0].down, units.expert, n, &why);
   }
   return why;
 }
@@ -105,20 +192,30 @@ Status model_check_split(const Model *model, int n, Error *err) {
 
 /* --- sizes */
 
-Status config_part(const ModelConfig *whole, int n, ModelConfig *part, Error *err) {
+/* The share of an MLP's hidden units; 0 stands for the model's own. */
+static int hidden_units(int count, int unit, int index, int n) {
+  return count > 0 ? share_columns(count, unit, index, n).n : 0;
+}
+
+Status config_part(const Model *model, int index, int n, ModelConfig *part, Error *err) {
+  const ModelConfig *whole = &model->config;
+  const Units units = find_units(model);
   *part = *whole;
   part->split = n;
   part->n_heads /= n;
-  part->n_kv_heads /= n;
-  part->intermediate /= n;
+  part->n_kv_heads = share_heads(whole->n_kv_heads, index, n).n;
+  part->intermediate = hidden_units(whole->intermediate, units.mlp, index, n);
+  part->experts.width = hidden_units(whole->experts.width, units.expert, index, n);
+  part->experts.shared_width = hidden_units(whole->experts.shared_width, units.shared, index, n);
   part->layers = NULL;
   if (!whole->layers) return STATUS_OK;
   part->layers = mem_alloc((size_t)whole->n_layers, sizeof *part->layers, "layers", err);
   if (!part->layers) return STATUS_FAILED;
   for (int i = 0; i < whole->n_layers; i++) {
-    part->layers[i] = whole->layers[i];
-    part->layers[i].n_kv_heads /= n;
-    part->layers[i].intermediate /= n;
+    const LayerConfig *own = &whole->layers[i];
+    part->layers[i] = *own;
+    part->layers[i].n_kv_heads = share_heads(own->n_kv_heads, index, n).n;
+    part->layers[i].intermediate = hidden_units(own->intermediate, units.mlp, index, n);
   }
   return STATUS_OK;
 }
@@ -132,24 +229,45 @@ int model_part_head(int vocab_size, int index, int n) {
   return index == n ? vocab_size : (int)((int64_t)(vocab_size / HEAD_UNIT) * index / n) * HEAD_UNIT;
 }
 
+int model_part_kv_head(int n_kv_heads, int index, int n) {
+  return share_heads(n_kv_heads, index, n).first;
+}
+
 /* --- weights */
 
-static Status cut_outputs(Linear *l, int first, int n_out, Error *err) {
+/* Which part of what. */
+typedef struct {
+  const Model *whole;
+  int index, n;
+  Units units;
+} Cut;
+
+static Status cut_outputs(Linear *l, Share share, Error *err) {
   const Vector bias = l->bias;
   if (l->n_out == 0) return STATUS_OK;
   l->bias.data = NULL;
-  TRY(linear_cut(l, first, n_out, l->name, err));
-  l->bias = (Vector){moved(bias.data, (size_t)first * dtype_bytes(bias.dtype)), bias.dtype, n_out};
+  TRY(linear_cut(l, share.first, share.n, l->name, err));
+  l->bias = (Vector){moved(bias.data, (size_t)share.first * dtype_bytes(bias.dtype)), bias.dtype, share.n};
   return STATUS_OK;
 }
 
-/* Reduces a layer to inputs `index` * n_in / n and so on. */
-static void cut_inputs(Linear *l, int index, int n) {
-  const int n_in = l->n_in / n;
-  const bool one_group = l->group >= l->n_in;
-  const size_t first = (size_t)index * (size_t)n_in;
-  const size_t first_group = one_group || l->group == 0 ? 0 : first / (size_t)l->group;
-  const size_t width = (size_t)l->n_out + (size_t)l->skip;
+/* Reduces a layer whose outputs are n_heads heads. */
+static Status cut_heads(Linear *l, int n_heads, Share heads, Error *err) {
+  const int outputs = n_heads > 0 ? l->n_out / n_heads : 0;
+  return cut_outputs(l, (Share){heads.first * outputs, heads.n * outputs}, err);
+}
+
+static void cut_vector(Vector *v, Share share) {
+  v->data = moved(v->data, (size_t)share.first * dtype_bytes(v->dtype));
+  v->n = share.n;
+}
+
+/* Reduces a layer to a share of its inputs; only the first part keeps the bias. */
+static void cut_inputs(Linear *l, Share share) {
+  const bool one_group = is_one_group(l);
+  const int other = l->n_in - share.n;
+  const size_t first = (size_t)share.first, first_group = one_group ? 0 : first / (size_t)l->group;
+  const size_t width = (size_t)l->n_out + (size_t)l->skip, rows = 1 + (size_t)l->row_skip;
   switch (l->kind) {
   case LINEAR_AWQ:
   case LINEAR_GROUPED: {
@@ -160,72 +278,119 @@ static void cut_inputs(Linear *l, int index, int n) {
     break;
   }
   case LINEAR_FP8:
-    l->weight = moved(l->weight, first);
-    if (!one_group) {
-      l->scales = moved(l->scales, first_group * 4);
-      l->scale_skip = (l->n_in - n_in) / l->group;
-    }
-    break;
   case LINEAR_FP4:
-    l->weight = moved(l->weight, first / 2);
-    l->scales = moved(l->scales, first_group);
+    l->weight = moved(l->weight, l->kind == LINEAR_FP4 ? first / 2 : first);
+    if (one_group) break;
+    l->scales = moved(l->scales, first_group * (l->kind == LINEAR_FP4 ? 1 : 4));
+    l->scale_skip += (int)rows * ((l->n_in - 1) / l->group - (share.n - 1) / l->group);
     break;
   default: l->weight = moved(l->weight, first * dtype_bytes(l->dtype));
   }
   const bool by_outputs = l->kind != LINEAR_AWQ && l->kind != LINEAR_GROUPED;
-  if (by_outputs) l->row_skip = n * (1 + l->row_skip) - 1;
-  if (one_group) l->group = n_in;
-  l->n_in = n_in;
-  if (index > 0) l->bias.data = NULL;
+  if (by_outputs) l->input_skip += (int)rows * other;
+  if (l->group > share.n) l->group = share.n;
+  l->n_in = share.n;
+  if (share.first > 0) l->bias.data = NULL;
 }
 
-static Status cut_layer(ModelLayer *l, int index, int n, Error *err) {
-  Linear *const columns[] = {&l->q, &l->k, &l->v, &l->attn_gate, &l->gate, &l->up};
-  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-    const int n_out = columns[i]->n_out / n;
-    TRY(cut_outputs(columns[i], index * n_out, n_out, err));
-  }
-  cut_inputs(&l->o, index, n);
-  cut_inputs(&l->down, index, n);
-  l->sinks.n /= n;
-  l->sinks.data = moved(l->sinks.data, (size_t)index * (size_t)l->sinks.n * dtype_bytes(l->sinks.dtype));
+/* Reduces an MLP to a share of its hidden units. */
+static Status cut_mlp(Linear *gate, Linear *up, Linear *down, Share share, Error *err) {
+  TRY(cut_outputs(gate, share, err));
+  TRY(cut_outputs(up, share, err));
+  cut_inputs(down, share);
   return STATUS_OK;
 }
 
-static Status cut_model(const Model *whole, int index, int n, Model *part, Error *err) {
-  const int n_layers = whole->config.n_layers, vocab = whole->config.vocab_size;
-  const int first = model_part_head(vocab, index, n);
-  TRY(config_part(&whole->config, n, &part->config, err));
-  part->layers = mem_alloc((size_t)n_layers, sizeof *part->layers, "layers", err);
-  if (!part->layers) return STATUS_FAILED;
-  part->weight_bytes = whole->weight_bytes / (size_t)n;
-  part->made_bytes = whole->made_bytes / (size_t)n;
-  part->replaced_bytes = whole->replaced_bytes / (size_t)n;
-  for (int i = 0; i < n_layers; i++) {
-    part->layers[i] = whole->layers[i];
-    TRY(cut_layer(&part->layers[i], index, n, err));
+/* Router and norms stay whole. */
+static Status cut_experts(ModelLayer *l, int n_experts, Share share, Expert *parts, Error *err) {
+  memcpy(parts, l->moe.experts, (size_t)n_experts * sizeof *parts);
+  l->moe.experts = parts;
+  for (int i = 0; i < n_experts; i++) TRY(cut_mlp(&parts[i].gate, &parts[i].up, &parts[i].down, share, err));
+  return STATUS_OK;
+}
+
+static Status cut_attention(const Cut *cut, int n_kv_heads, ModelLayer *l, Error *err) {
+  const int n_heads = cut->whole->config.n_heads, inputs = l->o.n_in / cut->n;
+  const Share queries = share_heads(n_heads, cut->index, cut->n),
+              keys = share_heads(n_kv_heads, cut->index, cut->n);
+  TRY(cut_heads(&l->q, n_heads, queries, err));
+  TRY(cut_heads(&l->attn_gate, n_heads, queries, err));
+  TRY(cut_heads(&l->k, n_kv_heads, keys, err));
+  TRY(cut_heads(&l->v, n_kv_heads, keys, err));
+  cut_vector(&l->sinks, queries);
+  cut_inputs(&l->o, (Share){cut->index * inputs, inputs});
+  return STATUS_OK;
+}
+
+/* experts: room for those of this layer. */
+static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *experts, Error *err) {
+  const ModelConfig *c = &cut->whole->config;
+  const LayerConfig own = config_layer(c, layer);
+  TRY(cut_attention(cut, own.n_kv_heads, l, err));
+  if (own.intermediate > 0)
+    TRY(cut_mlp(&l->gate, &l->up, &l->down,
+                share_columns(own.intermediate, mlp_unit(cut->units, own), cut->index, cut->n), err));
+  if (own.n_experts == 0) return STATUS_OK;
+  const Share columns = share_columns(c->experts.width, cut->units.expert, cut->index, cut->n);
+  return cut_experts(l, own.n_experts, columns, experts, err);
+}
+
+/* A part, and the memory of its experts. */
+typedef struct {
+  Model model;
+  Expert *experts; /* of all layers; NULL: it has none */
+} Part;
+
+static Status cut_layers(const Cut *cut, Part *part, Error *err) {
+  const ModelConfig *c = &cut->whole->config;
+  size_t n_experts = 0, next = 0;
+  for (int i = 0; i < c->n_layers; i++) n_experts += (size_t)config_layer(c, i).n_experts;
+  part->model.layers = mem_alloc((size_t)c->n_layers, sizeof *part->model.layers, "layers", err);
+  if (!part->model.layers) return STATUS_FAILED;
+  if (n_experts > 0 && !(part->experts = mem_alloc(n_experts, sizeof *part->experts, "experts", err)))
+    return STATUS_FAILED;
+  for (int i = 0; i < c->n_layers; i++) {
+    part->model.layers[i] = cut->whole->layers[i];
+    TRY(cut_layer(cut, i, &part->model.layers[i], part->experts + next, err));
+    next += (size_t)config_layer(c, i).n_experts;
   }
-  return cut_outputs(&part->head, first, model_part_head(vocab, index + 1, n) - first, err);
+  return STATUS_OK;
+}
+
+static Status cut_model(const Cut *cut, Part *part, Error *err) {
+  const Model *whole = cut->whole;
+  Model *m = &part->model;
+  const size_t n = (size_t)cut->n;
+  const int vocab = whole->config.vocab_size, first = model_part_head(vocab, cut->index, cut->n);
+  TRY(config_part(whole, cut->index, cut->n, &m->config, err));
+  m->weight_bytes = whole->weight_bytes / n;
+  m->made_bytes = whole->made_bytes / n;
+  m->replaced_bytes = whole->replaced_bytes / n;
+  TRY(cut_layers(cut, part, err));
+  return cut_outputs(&m->head, (Share){first, model_part_head(vocab, cut->index + 1, cut->n) - first}, err);
 }
 
 Status model_part(const Model *whole, int index, int n, Model **out, Error *err) {
+  const Cut cut = {whole, index, n, find_units(whole)};
   *out = NULL;
-  Model *part = mem_alloc(1, sizeof *part, "a model's part", err);
+  Part *part = mem_alloc(1, sizeof *part, "a model's part", err);
   if (!part) return STATUS_FAILED;
-  *part = *whole;
-  part->layers = NULL;
-  part->config.layers = NULL;
-  const Status status = cut_model(whole, index, n, part, err);
+  part->model = *whole;
+  part->model.layers = NULL;
+  part->model.config.layers = NULL;
+  const Status status = cut_model(&cut, part, err);
   if (status)
-    model_part_free(part);
+    model_part_free(&part->model);
   else
-    *out = part;
+    *out = &part->model;
   return status;
 }
 
-void model_part_free(Model *part) {
-  if (!part) return;
-  config_part_release(&part->config);
-  free(part->layers);
+void model_part_free(Model *model) {
+  if (!model) return;
+  Part *part = (Part *)model; /* its first member */
+  config_part_release(&model->config);
+  free(part->experts);
+  free(model->layers);
   free(part);
 }

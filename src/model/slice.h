@@ -2,8 +2,10 @@
  *
  * Called by: cuda/split.c, commands/device.c. A part is a Model of its own, whose matrices are views into the
  * whole one: heads of q, k and v with the inputs of o that belong to them, hidden units of gate and up with
- * the same inputs of down, rows of lm_head. Embedding and norms are whole. The results of o and down are then
- * sums over all parts; their biases are in the first part alone. */
+ * the same inputs of down, in MLPs and in each expert, rows of lm_head. Embedding, norms and routers are
+ * whole. The results of o and down are then sums over all parts; their biases are in the first part alone.
+ * Where there are fewer KV heads than parts, several parts have the same one. Hidden units are divided in
+ * whole groups of down's inputs, so parts may differ by a group. */
 #pragma once
 
 #include "model/model.h"
@@ -14,9 +16,9 @@ enum { MAX_SPLIT = 8 };
  * numbers of GPUs would do. Needs no weights. n 1: any model. */
 Status model_check_split(const Model *model, int n, Error *err);
 
-/* The sizes of each of n parts. Release with config_part_release(), also after a failure. PRECOND
- * model_check_split() returned STATUS_OK. */
-Status config_part(const ModelConfig *whole, int n, ModelConfig *part, Error *err);
+/* The sizes of part `index` of n; no part has larger ones than the first. Release with config_part_release(),
+ * also after a failure. PRECOND model_check_split() returned STATUS_OK. */
+Status config_part(const Model *whole, int index, int n, ModelConfig *part, Error *err);
 void config_part_release(ModelConfig *part);
 
 /* Part `index` of n. Weights that model_prepare() is to make have no data, if it was not called before. The
@@ -26,3 +28,6 @@ void model_part_free(Model *part);
 
 /* The first row of lm_head that part `index` of n has; with index n their number. */
 int model_part_head(int vocab_size, int index, int n);
+
+/* The first of the n_kv_heads heads of a layer that part `index` of n has. */
+int model_part_kv_head(int n_kv_heads, int index, int n);

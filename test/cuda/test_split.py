@@ -7,13 +7,14 @@ more than GPUs do from the CPU (test_model.py).
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import numpy as np
 import pytest
 
 import test_one_kernel as random_models
-from test_one_kernel import compare
+from test_one_kernel import checkpoint, compare
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"
@@ -90,10 +91,32 @@ def test_norms_and_caps_by_nccl(auk, nccl, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["layouts/fp8-channel", "layouts/gptq-8-v2", "layouts/nvfp4-packed",
-                                  "miniatures/ernie-biases", "miniatures/gemma4-text-part"])
+                                  "miniatures/ernie-biases", "miniatures/gemma4-text-part",
+                                  "miniatures/gemma4-moe-text-part", "miniatures/glm4-moe-awq",
+                                  "miniatures/gpt-oss-bf16", "miniatures/qwen2-moe-awq"])
 def test_forms_and_families(auk, tmp_path, name):
-    """Weights of 8 bits, FP8 and FP4; biases; norms of what is added, capped logits and a tied head."""
+    """Weights of 8 bits, FP8 and FP4; biases; norms of what is added, capped logits and a tied head. Experts: with
+    norms of their own, an MLP beside them that is one of them or not, biases and sinks. The last three models have one
+    KV head, which both GPUs have."""
     assert_alike(auk, DATA / name, tmp_path, 12)
+
+
+def test_parts_of_different_widths(auk, tmp_path):
+    """gpt-oss in MXFP4: three groups of hidden units, two for the first GPU. Gate and up alternate."""
+    model, hidden, width, experts = tmp_path / "model", 96, 96, 6
+    shutil.copytree(DATA / "miniatures" / "gpt-oss-mxfp4", model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "intermediate_size": width}))
+    random, file = np.random.default_rng(5), str(model / "model.safetensors")
+    tensors = checkpoint.read_safetensors(file)
+    for layer in range(config["num_hidden_layers"]):
+        name = f"model.layers.{layer}.mlp.experts."
+        for part, n_out, n_in in ("gate_up_proj", 2 * width, hidden), ("down_proj", hidden, width):
+            tensors[f"{name}{part}_blocks"] = random.integers(0, 256, (experts, n_out, n_in // 32, 16), np.uint8)
+            tensors[f"{name}{part}_scales"] = random.integers(121, 125, (experts, n_out, n_in // 32), np.uint8)
+        tensors[f"{name}gate_up_proj_bias"] = checkpoint.to_bf16(random.standard_normal((experts, 2 * width)) / 4)
+    checkpoint.write_safetensors(file, tensors)
+    assert_alike(auk, model, tmp_path, 12)
 
 
 def test_a_row_of_several_blocks(auk, tmp_path, monkeypatch):
@@ -169,6 +192,7 @@ def test_inspect_says_what_each_gpu_holds(auk):
     # The layers and lm_head are halved; the embedding is on both, and every row and piece begins at a round address.
     assert len(part["weight_bytes"]) == 2 and part["other_bytes"] > 0
     assert whole["loaded_bytes"] / 2 < min(part["weight_bytes"])
+    assert part["expert_intermediate_size"] is None
     status, out, err = inspect("--split", "3")
     assert (status, out) == (3, "")
     assert err == "auk: --split 3 does not divide this model: it has 2 KV heads; it would work with 2\n"

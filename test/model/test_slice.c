@@ -13,13 +13,15 @@
 #include "model/slice.h"
 
 enum { HIDDEN = 64, HEADS = 4, KV_HEADS = 2, DIM = 32, FFN = 128, VOCAB = 80, GROUP = 32, ROOM = 1 << 16 };
+enum { EXPERTS = 2, WIDTH = 96, MATRICES = 8 + 3 * EXPERTS };
 
 /* One layer with matrices of one form, whose numbers are random bytes. */
 typedef struct {
   Model model;
   ModelLayer layer;
+  Expert experts[EXPERTS];
   float scale_values[256];
-  unsigned char memory[9][3][ROOM];
+  unsigned char memory[MATRICES][3][ROOM];
   int n_linears;
 } Whole;
 
@@ -70,7 +72,8 @@ static double float_at(const void *data, size_t at) {
 /* Weight i of output o by model.h. Codes of FP8 and FP4 stand for themselves: they are only carried. */
 static double weight_of(const Linear *l, int o, int i) {
   const size_t width = (size_t)(l->n_out + l->skip), group = (size_t)(i / l->group);
-  const size_t row = (size_t)o * (size_t)(1 + l->row_skip), n_in = (size_t)l->n_in;
+  const size_t n_in = (size_t)l->n_in,
+               row = (size_t)o * (n_in * (size_t)(1 + l->row_skip) + (size_t)l->input_skip);
   uint16_t half;
   switch (l->kind) {
   case LINEAR_AWQ:
@@ -84,13 +87,15 @@ static double weight_of(const Linear *l, int o, int i) {
            float_at(l->scales, group * width + (size_t)o);
   case LINEAR_FP8: {
     const size_t groups = (size_t)((l->n_in - 1) / l->group + 1 + l->scale_skip);
-    return byte_at(l->weight, row * n_in + (size_t)i) *
+    return byte_at(l->weight, row + (size_t)i) *
            float_at(l->scales, (size_t)((l->block_first + o) / l->block) * groups + group);
   }
   case LINEAR_FP4:
-    return (byte_at(l->weight, row * (n_in / 2) + (size_t)i / 2) >> 4 * (i % 2) & 15) * 1000 +
-           byte_at(l->scales, row * (n_in / (size_t)l->group) + group);
-  default: memcpy(&half, (const char *)l->weight + 2 * (row * n_in + (size_t)i), 2); return half;
+    return (byte_at(l->weight, row / 2 + (size_t)i / 2) >> 4 * (i % 2) & 15) * 1000 +
+           byte_at(l->scales,
+                   (size_t)o * (n_in / (size_t)l->group * (size_t)(1 + l->row_skip) + (size_t)l->scale_skip) +
+                       group);
+  default: memcpy(&half, (const char *)l->weight + 2 * (row + (size_t)i), 2); return half;
   }
 }
 
@@ -107,16 +112,23 @@ static void make_whole(Whole *w, LinearKind kind, int bits, int group) {
   l->up = make_linear(w, kind, bits, group, HIDDEN, FFN);
   l->down = make_linear(w, kind, bits, group, FFN, HIDDEN);
   w->model.head = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VOCAB);
+  for (int e = 0; e < EXPERTS; e++)
+    w->experts[e] = (Expert){make_linear(w, kind, bits, group, HIDDEN, WIDTH),
+                             make_linear(w, kind, bits, group, HIDDEN, WIDTH),
+                             make_linear(w, kind, bits, group, WIDTH, HIDDEN)};
+  l->moe.experts = w->experts;
   l->sinks = (Vector){w->memory[0][0], DTYPE_F32, HEADS};
   w->model.layers = l;
-  w->model.config = (ModelConfig){.architecture = "TestForCausalLM",
-                                  .hidden = HIDDEN,
-                                  .intermediate = FFN,
-                                  .n_layers = 1,
-                                  .n_heads = HEADS,
-                                  .n_kv_heads = KV_HEADS,
-                                  .head_dim = DIM,
-                                  .vocab_size = VOCAB};
+  w->model.config =
+      (ModelConfig){.architecture = "TestForCausalLM",
+                    .hidden = HIDDEN,
+                    .intermediate = FFN,
+                    .n_layers = 1,
+                    .n_heads = HEADS,
+                    .n_kv_heads = KV_HEADS,
+                    .head_dim = DIM,
+                    .vocab_size = VOCAB,
+                    .experts = {.n_experts = EXPERTS, .n_chosen = 1, .width = WIDTH, .shared_width = FFN}};
 }
 
 static void assert_outputs(const Linear *part, const Linear *whole, int first) {
@@ -130,6 +142,20 @@ static void assert_inputs(const Linear *part, const Linear *whole, int first) {
   for (int o = 0; o < part->n_out; o++)
     for (int i = 0; i < part->n_in; i++) assert_true(weight_of(part, o, i) == weight_of(whole, o, first + i));
   assert_ptr_equal(part->bias.data, first == 0 ? whole->bias.data : NULL);
+}
+
+/* The experts' hidden units are divided in whole groups, so the first part may have one more. */
+static void assert_experts(const Whole *w, const Model *part, int group, int index) {
+  const int more = group == GROUP ? 32 : 0, first = index == 0 ? 0 : (WIDTH + more) / 2,
+            width = index == 0 ? (WIDTH + more) / 2 : WIDTH - first;
+  assert_int_equal(part->config.experts.width, width);
+  for (int e = 0; e < EXPERTS; e++) {
+    const Expert *own = &part->layers->moe.experts[e];
+    assert_int_equal(own->down.n_in, width);
+    assert_outputs(&own->gate, &w->experts[e].gate, first);
+    assert_outputs(&own->up, &w->experts[e].up, first);
+    assert_inputs(&own->down, &w->experts[e].down, first);
+  }
 }
 
 static void check_form(Whole *w, LinearKind kind, int bits, int group) {
@@ -157,6 +183,7 @@ static void check_form(Whole *w, LinearKind kind, int bits, int group) {
     assert_outputs(&part->head, &w->model.head, p * 32);
     assert_int_equal(part->head.n_out, p == 0 ? 32 : 48);
     assert_ptr_equal(l->sinks.data, (const char *)from->sinks.data + p * 2 * 4);
+    assert_experts(w, part, group, p);
     model_part_free(part);
   }
 }
@@ -171,6 +198,25 @@ static void parts_have_the_weights_of_the_whole(void **state) {
   check_form(w, LINEAR_FP8, 8, 0);
   check_form(w, LINEAR_FP4, 4, 16);
   check_form(w, LINEAR_DENSE, 0, 0);
+}
+
+/* Two of four parts have the same KV head. */
+static void parts_share_a_kv_head(void **state) {
+  Whole *w = *state;
+  Error err = {{0}};
+  make_whole(w, LINEAR_DENSE, 0, 0);
+  assert_int_equal(model_check_split(&w->model, 4, &err), STATUS_OK);
+  for (int p = 0; p < 4; p++) {
+    Model *part;
+    assert_int_equal(model_part(&w->model, p, 4, &part, &err), STATUS_OK);
+    assert_int_equal(part->config.n_kv_heads, 1);
+    assert_int_equal(part->layers->k.n_out, DIM);
+    assert_int_equal(model_part_kv_head(KV_HEADS, p, 4), p / 2);
+    assert_outputs(&part->layers->q, &w->layer.q, p * DIM);
+    assert_outputs(&part->layers->k, &w->layer.k, p / 2 * DIM);
+    assert_outputs(&part->layers->v, &w->layer.v, p / 2 * DIM);
+    model_part_free(part);
+  }
 }
 
 static void what_cannot_be_divided_is_refused(void **state) {
@@ -188,9 +234,13 @@ static void what_cannot_be_divided_is_refused(void **state) {
   w->layer.o.kind = LINEAR_INT8;
   assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "int8 with one scale"));
-  w->model.config.experts.n_experts = 8;
+  make_whole(w, LINEAR_AWQ, 4, GROUP);
+  assert_int_equal(model_check_split(&w->model, 4, &err), STATUS_MODEL);
+  assert_non_null(
+      strstr(err.text, "an expert has 96 hidden units, which are divided by groups of 32; it would"));
+  w->model.config.qk_norm = QK_NORM_WHOLE;
   assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
-  assert_non_null(strstr(err.text, "TestForCausalLM has experts"));
+  assert_non_null(strstr(err.text, "TestForCausalLM has a norm over all heads of q and of k"));
 }
 
 static void weights_that_are_not_made_yet_stay_so(void **state) {
@@ -219,6 +269,7 @@ static int free_room(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(parts_have_the_weights_of_the_whole),
+      cmocka_unit_test(parts_share_a_kv_head),
       cmocka_unit_test(what_cannot_be_divided_is_refused),
       cmocka_unit_test(weights_that_are_not_made_yet_stay_so),
   };

@@ -350,6 +350,8 @@ static Status put_shares(Writer *w, const DeviceShares *shares) {
   TRY(put_int(w, "num_attention_heads", part->n_heads));
   TRY(put_int(w, "num_key_value_heads", part->n_kv_heads));
   TRY(put_int(w, "intermediate_size", part->intermediate));
+  TRY(part->experts.n_experts > 0 ? put_int(w, "expert_intermediate_size", part->experts.width)
+                                  : put_raw(w, "expert_intermediate_size", "null"));
   TRY(open_member(w, "weight_bytes", "["));
   for (int i = 0; i < shares->n; i++) TRY(put_size(w, NULL, shares->weights[i]));
   TRY(close_member(w, "]"));

@@ -15,7 +15,10 @@ Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const Model
   TRY(inspect_begin_line(out, "of each GPU", err));
   TRY(print_part(out, part->n_heads, whole->n_heads, "heads, ", err));
   TRY(print_part(out, part->n_kv_heads, whole->n_kv_heads, "for keys and values, ", err));
-  TRY(print_part(out, part->intermediate, whole->intermediate, "hidden units of each MLP", err));
+  if (whole->experts.n_experts > 0)
+    TRY(print_part(out, part->experts.width, whole->experts.width, "hidden units of each expert", err));
+  else
+    TRY(print_part(out, part->intermediate, whole->intermediate, "hidden units of each MLP", err));
   for (int i = 0; i < shares->n; i++) {
     char label[16];
     snprintf(label, sizeof label, "weights GPU %d", i);

@@ -1,0 +1,60 @@
+/* residual.h - the residual stream of a step: its norms, and how results of o, down and experts are added to
+ * it, of one GPU or of several that share each layer (ops/add_norm.h, "Peers").
+ *
+ * Called by: backend.c. x is the residual stream divided by config.residual_scale, so that layers add to it
+ * without a factor. All only enqueue. */
+#pragma once
+
+#include "cuda/state.h"
+
+/* The epsilon of norms of x, which is the residual divided by residual_scale. */
+static inline float residual_eps(const ModelConfig *c) {
+  return (float)(c->norm_eps / (c->residual_scale * c->residual_scale));
+}
+
+/* The epsilon of norms of what is added to x. */
+static inline float post_eps(const ModelConfig *c) {
+  return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
+}
+
+/* The first of a layer's two sums over GPUs. After the last layer come the logits, also where the sums before
+ * them are in a fused step: their tags rise from step to step, whatever its kind. */
+static inline int first_sum(int layer) {
+  return 2 * layer;
+}
+
+/* The norm of the layer after this one, or NULL. */
+static inline const float *next_attn_norm(const BackendModel *m, int layer) {
+  return layer + 1 < m->model->config.n_layers ? m->layers[layer + 1].attn_norm : NULL;
+}
+
+/* out = rmsnorm(residual) * weight; weight NULL: out = residual. The residual is residual_scale * x. */
+Status residual_norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err);
+/* h = rmsnorm(residual) * weight, unless the operation before did it. */
+Status residual_norm_input(BackendState *s, const float *weight, int n_rows, Error *err);
+
+/* Norms around a matmul into the residual stream; each may be NULL. */
+typedef struct {
+  const float *post;   /* of the matmul's output */
+  const float *scalar; /* [1] multiplies x afterwards; only with `post` */
+  const float *next;   /* of x, the input of the next operation */
+} Norms;
+
+/* Where to write what is to be added to x, if it cannot be added at once; of several GPUs the part of the
+ * step's sum number `sum`. */
+float *residual_branch(const BackendState *s, int sum);
+/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without it, and h. With `parts` the branch
+ * is residual_branch(), and of several GPUs the sum of all is added. PRECOND norms.post, or
+ * residual_sums_branches() and `parts`. */
+Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
+                    Error *err);
+/* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
+Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
+/* True if several GPUs add branches. Else the first GPU adds its part to x, and the others put theirs in the
+ * place of x: residual_sum_x() makes the sum, by NCCL, the x of all of them. It does nothing on one GPU. */
+bool residual_sums_branches(const BackendState *s, int n_rows);
+Status residual_sum_x(BackendState *s, int n_rows, Error *err);
+/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs
+ * that reach each other's memory, also h. */
+Status residual_linear(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
+                       Norms norms, int sum, Error *err);
