@@ -425,7 +425,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   const int n_rows = rows_of(s, span);
   TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
   TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
-  const ShortConv conv = {.hidden = c->hidden,
+  const ShortConv conv = {.hidden = c->conv.channels,
                           .n_taps = c->conv.taps,
                           .pos = s->rows.pos,
                           .projections = s->projections,
@@ -434,7 +434,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
                           .bias = l->conv.bias,
                           .kept = state_recurrent(s, layer),
                           .out = s->a,
-                          .out_stride = s->h_stride};
+                          .out_stride = padded_row(l->o.n_in)};
   return span.parts ? run_conv_parts(s, span, conv, err) : ops_short_conv(&conv, n_rows, m->stream, err);
 }
 
@@ -711,10 +711,10 @@ const Backend cuda_backend = {.name = "cuda",
                               .kv_write = split_kv_write,
                               .arithmetic = split_arithmetic,
                               .recurrent_bytes = state_recurrent_bytes,
-                              .state_save = state_save,
-                              .state_restore = state_restore,
-                              .state_read = state_read,
-                              .state_write = state_write,
+                              .state_save = split_state_save,
+                              .state_restore = split_state_restore,
+                              .state_read = split_state_read,
+                              .state_write = split_state_write,
                               .fused_step = split_fused_step,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,

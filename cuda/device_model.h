@@ -11,7 +11,7 @@
 #include "engine/backend.h"
 #include "model/model.h"
 
-enum { MAX_PROJECTIONS = 4 };
+enum { MAX_PROJECTIONS = 6 };
 
 typedef struct {
   DeviceLinear parts[MAX_PROJECTIONS]; /* all in one matrix, or one matrix for each run of equal types */

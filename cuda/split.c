@@ -524,6 +524,45 @@ Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored,
   return copy_kv(s, span, layer, n_stored, (char *)from, err);
 }
 
+/* --- recurrent states */
+
+Status split_state_save(BackendState *s, int slot, Error *err) {
+  if (s->n_parts == 0) return state_save(s, slot, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(state_save(s->parts[i], slot, err));
+  }
+  return STATUS_OK;
+}
+
+Status split_state_restore(BackendState *s, int slot, Error *err) {
+  if (s->n_parts == 0) return state_restore(s, slot, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(state_restore(s->parts[i], slot, err));
+  }
+  return STATUS_OK;
+}
+
+static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, Error *err) {
+  BackendState *const *parts = s->n_parts ? s->parts : &s;
+  const int n_parts = s->n_parts ? s->n_parts : 1;
+  for (int i = 0; i < n_parts; i++)
+    TRY(state_copy_kept(parts[i], slot, layer, host, to_host, i, n_parts, err));
+  return STATUS_OK;
+}
+
+Status split_state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* what lies between runs, too */
+  return copy_kept(s, slot, layer, out, true, err);
+}
+
+Status split_state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
+  return copy_kept(s, slot, layer, (void *)from, false, err);
+}
+
+/* --- pages */
+
 Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
   if (s->n_parts == 0) return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
   if (s->loaded->ranks) TRY(calls_set_pages(s->loaded->ranks, s->number, sequence, first, pages, n, err));

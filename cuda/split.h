@@ -59,6 +59,10 @@ Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err);
 Status split_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
 Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
                       Error *err);
+Status split_state_save(BackendState *s, int slot, Error *err);
+Status split_state_restore(BackendState *s, int slot, Error *err);
+Status split_state_read(BackendState *s, int slot, int layer, void *out, Error *err);
+Status split_state_write(BackendState *s, int slot, int layer, const void *from, Error *err);
 Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err);
 Status split_copy_page(BackendState *s, int from, int to, Error *err);
 Status split_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);

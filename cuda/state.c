@@ -43,7 +43,7 @@ static int delta_outputs(const DeltaConfig *d) {
 static size_t states_before(const ModelConfig *c, int layer) {
   const int n_conv = config_count_layers(c, LAYER_CONV, layer),
             n_delta = config_count_layers(c, LAYER_DELTA, layer);
-  const size_t conv = (size_t)padded_row(c->hidden) * (size_t)c->conv.taps;
+  const size_t conv = (size_t)padded_row(c->conv.channels) * (size_t)c->conv.taps;
   return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0);
 }
 
@@ -104,8 +104,8 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
                         .intermediate = (size_t)padded_row(c->per_layer_width),
                         .projections = delta_outputs(&c->delta)};
   if (c->conv.taps > 0) {
-    sizes.heads = most(sizes.heads, (size_t)padded_row(c->hidden));
-    if (sizes.projections < 3 * c->hidden) sizes.projections = 3 * c->hidden;
+    sizes.heads = most(sizes.heads, (size_t)padded_row(c->conv.channels));
+    if (sizes.projections < 3 * c->conv.channels) sizes.projections = 3 * c->conv.channels;
   }
   for (int layer = 0; layer < c->n_layers; layer++) {
     const LayerConfig own = config_layer(c, layer);
@@ -473,24 +473,45 @@ Status state_restore(BackendState *s, int slot, Error *err) {
   return copy_states(s, -1, slot, err);
 }
 
-/* Copies a layer's state between a slot and the host, and waits, as copy_layer() does. */
-static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, Error *err) {
-  const size_t bytes = state_recurrent_bytes(&s->loaded->model->config, layer);
+/* Numbers of a layer's recurrent state one after the other. */
+typedef struct {
+  size_t first, n;
+} Run;
+
+/* The runs that each of n_gpus has as many of: first in the state of a model on one GPU, whose sizes follow
+ * from those of a part. */
+static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[2]) {
+  DeltaConfig whole = part->delta;
+  whole.n_key_heads *= n_gpus;
+  whole.n_value_heads *= n_gpus;
+  if (config_layer(part, layer).kind == LAYER_CONV) {
+    runs[0] = (Run){0, (size_t)part->conv.taps * (size_t)part->conv.channels};
+    return 1;
+  }
+  runs[0] = (Run){0, (size_t)part->delta.conv * (size_t)delta_channels(&part->delta)};
+  runs[1] =
+      (Run){delta_input_floats(&whole),
+            (size_t)part->delta.n_value_heads * (size_t)part->delta.key_dim * (size_t)part->delta.value_dim};
+  return 2;
+}
+
+Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
+                       Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
   float *kept = slot_states(s, slot) + s->layers[layer].recurrent;
+  Run runs[2];
+  const int n_runs = list_runs(c, layer, n_gpus, runs);
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
-  const cudaError_t error =
-      to_host ? cudaMemcpyAsync(host, kept, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)
-              : cudaMemcpyAsync(kept, host, bytes, cudaMemcpyHostToDevice, s->loaded->stream);
-  TRY(cuda_status(error, "cannot copy recurrent states", err));
+  for (int i = 0; i < n_runs; i++) {
+    float *own = kept + (i > 0 ? delta_input_floats(&c->delta) : 0),
+          *place = (float *)host + runs[i].first + (size_t)rank * runs[i].n;
+    const size_t bytes = runs[i].n * sizeof(float);
+    const cudaError_t error =
+        to_host ? cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)
+                : cudaMemcpyAsync(own, place, bytes, cudaMemcpyHostToDevice, s->loaded->stream);
+    TRY(cuda_status(error, "cannot copy recurrent states", err));
+  }
   return state_wait(s, err);
-}
-
-Status state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
-  return copy_kept(s, slot, layer, out, true, err);
-}
-
-Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
-  return copy_kept(s, slot, layer, (void *)from, false, err);
 }
 
 /* --- hidden states for a drafter: as the residual stream, not divided by residual_scale */

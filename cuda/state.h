@@ -139,12 +139,14 @@ int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of q, k and v together, after which come those of attn_gate where it is a layer. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 
-/* The backend's recurrent_bytes, state_save, state_restore, state_read and state_write. */
+/* The backend's recurrent_bytes, state_save and state_restore. */
 size_t state_recurrent_bytes(const ModelConfig *config, int layer);
 Status state_save(BackendState *s, int slot, Error *err);
 Status state_restore(BackendState *s, int slot, Error *err);
-Status state_read(BackendState *s, int slot, int layer, void *out, Error *err);
-Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err);
+/* Copies a layer's state between a slot and the host, where it lies as that of a model on one GPU; each of
+ * n_gpus has its share of every run of numbers. Any thread may call this. Waits for the copy. */
+Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
+                       Error *err);
 
 /* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);

@@ -83,8 +83,12 @@ static int input_projections(const ModelConfig *config, int layer, const ModelLa
   static const int inputs[] = {LAYER_DELTA_B, LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_Z,  LAYER_CONV_IN,
                                LAYER_Q,       LAYER_K,       LAYER_V,         LAYER_ATTN_GATE};
   int n = 0;
-  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-    if (layer_linear_exists(config, layer, inputs[i])) out[n++] = layer_linear(from, inputs[i]);
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+    if (!layer_linear_exists(config, layer, inputs[i])) continue;
+    out[n++] = layer_linear(from, inputs[i]);
+    const bool more = inputs[i] == LAYER_DELTA_QKV || inputs[i] == LAYER_CONV_IN;
+    for (int k = 0; more && k < 2 && from->more[k].n_out > 0; k++) out[n++] = &from->more[k];
+  }
   return n;
 }
 

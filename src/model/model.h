@@ -139,6 +139,8 @@ typedef struct {
   Vector attn_norm; /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
   DeltaLayer delta; /* of LAYER_DELTA; then q, k, v have n_out 0, their norms data NULL */
   ConvLayer conv;   /* of LAYER_CONV; likewise */
+  /* In a model's part (slice.h) outputs of delta.qkv or conv.in that follow its own; else n_out 0. */
+  Linear more[2];
   /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back; no v with k_as_v,
    * no k and v with shares_kv: n_out is 0. LAYER_DELTA: o is n_value_heads * value_dim -> hidden;
    * LAYER_CONV: hidden -> hidden */

@@ -1,4 +1,5 @@
-/* slice.c - see slice.h. Always true: a part shares every byte of weights with the whole model. */
+/* slice.c - see slice.h. Always true: a part shares every byte of weights with the whole model, but for the
+ * taps of delta layers, whose channels are no run of the whole. */
 #include "model/slice.h"
 
 #include <stdio.h>
@@ -84,7 +85,7 @@ static const char *undivided_part(const ModelConfig *c) {
     bool there;
     const char *words;
   } parts[] = {
-      {config_has_states(c), "layers with a recurrent state"},
+      {c->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
       {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},
       {c->per_layer_width > 0, "inputs of each layer"},
       {c->draft.kind != DRAFT_NONE, "the layers of a drafter"},
@@ -143,6 +144,38 @@ static void divide_attention(const ModelConfig *c, int n_kv_heads, const ModelLa
   if (!*why->text) divide_inputs(&l->o, n, why);
 }
 
+static void divide_delta(const DeltaConfig *d, const ModelLayer *l, int n, Obstacle *why) {
+  if (d->n_key_heads % n != 0 || d->n_value_heads % n != 0) {
+    snprintf(why->text, sizeof why->text, "the delta rule has %d heads of keys and %d of values",
+             d->n_key_heads, d->n_value_heads);
+    return;
+  }
+  const Linear *by_value[] = {&l->delta.z, &l->delta.b, &l->delta.a};
+  if (l->delta.qkv.kind != LINEAR_DENSE && d->n_key_heads / n * d->key_dim % OUTPUT_UNIT != 0)
+    snprintf(why->text, sizeof why->text, "%s has heads of %d outputs, expected eights", l->delta.qkv.name,
+             d->key_dim);
+  for (size_t i = 0; i < sizeof by_value / sizeof *by_value; i++)
+    divide_heads(by_value[i], d->n_value_heads, n, why);
+  if (!*why->text) divide_inputs(&l->o, n, why);
+}
+
+static void divide_conv(const ConvConfig *conv, const ModelLayer *l, int n, Obstacle *why) {
+  if (conv->channels % (n * OUTPUT_UNIT) != 0)
+    snprintf(why->text, sizeof why->text, "the convolution has %d channels, which are divided by eights",
+             conv->channels);
+  else
+    divide_inputs(&l->o, n, why);
+}
+
+/* Looks for a reason in what comes before the MLP. */
+static void divide_mixer(const ModelConfig *c, LayerConfig own, const ModelLayer *l, int n, Obstacle *why) {
+  switch (own.kind) {
+  case LAYER_DELTA: divide_delta(&c->delta, l, n, why); break;
+  case LAYER_CONV: divide_conv(&c->conv, l, n, why); break;
+  default: divide_attention(c, own.n_kv_heads, l, n, why);
+  }
+}
+
 /* Looks for a reason why n GPUs cannot share the model. */
 static Obstacle find_obstacle(const Model *model, int n) {
   const ModelConfig *c = &model->config;
@@ -153,7 +186,7 @@ static Obstacle find_obstacle(const Model *model, int n) {
   for (int i = 0; i < c->n_layers && !*why.text; i++) {
     const LayerConfig own = config_layer(c, i);
     const ModelLayer *l = &model->layers[i];
-    divide_attention(c, own.n_kv_heads, l, n, &why);
+    divide_mixer(c, own, l, n, &why);
     if (!*why.text && own.intermediate > 0)
       divide_columns("an MLP has", &l->down, mlp_unit(units, own), n, &why);
     if (!*why.text && own.n_experts > 0)
@@ -207,6 +240,9 @@ Status config_part(const Model *model, int index, int n, ModelConfig *part, Erro
   part->intermediate = hidden_units(whole->intermediate, units.mlp, index, n);
   part->experts.width = hidden_units(whole->experts.width, units.expert, index, n);
   part->experts.shared_width = hidden_units(whole->experts.shared_width, units.shared, index, n);
+  part->delta.n_key_heads /= n;
+  part->delta.n_value_heads /= n;
+  part->conv.channels /= n;
   part->layers = NULL;
   if (!whole->layers) return STATUS_OK;
   part->layers = mem_alloc((size_t)whole->n_layers, sizeof *part->layers, "layers", err);
@@ -322,11 +358,78 @@ static Status cut_attention(const Cut *cut, int n_kv_heads, ModelLayer *l, Error
   return STATUS_OK;
 }
 
+/* Leaves in `l` the share of its first run of outputs, and in more[] those of the others; runs[i] is a share
+ * of the i-th. */
+static Status cut_runs(Linear *l, const Share runs[3], Linear more[2], Error *err) {
+  for (int i = 1; i < 3; i++) {
+    more[i - 1] = *l;
+    TRY(cut_outputs(&more[i - 1], runs[i], err));
+  }
+  return cut_outputs(l, runs[0], err);
+}
+
+static Share heads_from(int first, Share heads, int dim) {
+  return (Share){first + heads.first * dim, heads.n * dim};
+}
+
+/* `conv` has the channels' taps one after the other, of a part `taps`. A dummy's cannot be read. */
+static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, char *taps) {
+  const size_t row = (size_t)n_taps * dtype_bytes(conv->dtype);
+  conv->n = 0;
+  for (int i = 0; i < 3; i++) {
+    if (!dummy)
+      memcpy(taps + (size_t)conv->n * dtype_bytes(conv->dtype),
+             (const char *)conv->data + (size_t)runs[i].first * row, (size_t)runs[i].n * row);
+    conv->n += runs[i].n * n_taps;
+  }
+  if (!dummy) conv->data = taps;
+}
+
+/* Key heads with their value heads, and with the channels of both. */
+static Status cut_delta(const Cut *cut, ModelLayer *l, char *taps, Error *err) {
+  const DeltaConfig *d = &cut->whole->config.delta;
+  DeltaLayer *delta = &l->delta;
+  const int keys = d->n_key_heads * d->key_dim, inputs = l->o.n_in / cut->n;
+  const Share of_keys = share_heads(d->n_key_heads, cut->index, cut->n),
+              of_values = share_heads(d->n_value_heads, cut->index, cut->n);
+  const Share runs[3] = {heads_from(0, of_keys, d->key_dim), heads_from(keys, of_keys, d->key_dim),
+                         heads_from(2 * keys, of_values, d->value_dim)};
+  TRY(cut_runs(&delta->qkv, runs, l->more, err));
+  TRY(cut_heads(&delta->z, d->n_value_heads, of_values, err));
+  TRY(cut_heads(&delta->b, d->n_value_heads, of_values, err));
+  TRY(cut_heads(&delta->a, d->n_value_heads, of_values, err));
+  cut_taps(&delta->conv, runs, d->conv, cut->whole->dummy, taps);
+  cut_vector(&delta->a_log, of_values);
+  cut_vector(&delta->dt_bias, of_values);
+  cut_inputs(&l->o, (Share){cut->index * inputs, inputs});
+  return STATUS_OK;
+}
+
+static Status cut_conv(const Cut *cut, ModelLayer *l, Error *err) {
+  const ConvConfig *c = &cut->whole->config.conv;
+  const int n = c->channels / cut->n, first = cut->index * n;
+  const Share runs[3] = {{first, n}, {c->channels + first, n}, {2 * c->channels + first, n}};
+  TRY(cut_runs(&l->conv.in, runs, l->more, err));
+  cut_vector(&l->conv.taps, (Share){first * c->taps, n * c->taps});
+  cut_vector(&l->conv.bias, runs[0]);
+  cut_inputs(&l->o, runs[0]);
+  return STATUS_OK;
+}
+
+/* Reduces what comes before the MLP. taps: room for a layer's taps of the delta rule. */
+static Status cut_mixer(const Cut *cut, LayerConfig own, ModelLayer *l, char *taps, Error *err) {
+  switch (own.kind) {
+  case LAYER_DELTA: return cut_delta(cut, l, taps, err);
+  case LAYER_CONV: return cut_conv(cut, l, err);
+  default: return cut_attention(cut, own.n_kv_heads, l, err);
+  }
+}
+
 /* experts: room for those of this layer. */
-static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *experts, Error *err) {
+static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *experts, char *taps, Error *err) {
   const ModelConfig *c = &cut->whole->config;
   const LayerConfig own = config_layer(c, layer);
-  TRY(cut_attention(cut, own.n_kv_heads, l, err));
+  TRY(cut_mixer(cut, own, l, taps, err));
   if (own.intermediate > 0)
     TRY(cut_mlp(&l->gate, &l->up, &l->down,
                 share_columns(own.intermediate, mlp_unit(cut->units, own), cut->index, cut->n), err));
@@ -335,23 +438,34 @@ static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *expert
   return cut_experts(l, own.n_experts, columns, experts, err);
 }
 
-/* A part, and the memory of its experts. */
+/* A part, and its own memory. */
 typedef struct {
   Model model;
   Expert *experts; /* of all layers; NULL: it has none */
+  char *taps;      /* of all layers of the delta rule; NULL: it has none */
 } Part;
+
+/* Most bytes of a layer's taps. */
+static size_t taps_bytes(const DeltaConfig *part) {
+  return (size_t)delta_channels(part) * (size_t)part->conv * sizeof(float);
+}
 
 static Status cut_layers(const Cut *cut, Part *part, Error *err) {
   const ModelConfig *c = &cut->whole->config;
+  const size_t taps = taps_bytes(&part->model.config.delta),
+               n_delta = (size_t)config_count_layers(c, LAYER_DELTA, c->n_layers);
   size_t n_experts = 0, next = 0;
   for (int i = 0; i < c->n_layers; i++) n_experts += (size_t)config_layer(c, i).n_experts;
   part->model.layers = mem_alloc((size_t)c->n_layers, sizeof *part->model.layers, "layers", err);
   if (!part->model.layers) return STATUS_FAILED;
   if (n_experts > 0 && !(part->experts = mem_alloc(n_experts, sizeof *part->experts, "experts", err)))
     return STATUS_FAILED;
+  if (n_delta > 0 && !(part->taps = mem_alloc(n_delta, taps, "convolutions", err))) return STATUS_FAILED;
   for (int i = 0; i < c->n_layers; i++) {
+    const size_t before = (size_t)config_count_layers(c, LAYER_DELTA, i);
     part->model.layers[i] = cut->whole->layers[i];
-    TRY(cut_layer(cut, i, &part->model.layers[i], part->experts + next, err));
+    TRY(cut_layer(cut, i, &part->model.layers[i], part->experts ? part->experts + next : NULL,
+                  part->taps ? part->taps + before * taps : NULL, err));
     next += (size_t)config_layer(c, i).n_experts;
   }
   return STATUS_OK;
@@ -391,6 +505,7 @@ void model_part_free(Model *model) {
   Part *part = (Part *)model; /* its first member */
   config_part_release(&model->config);
   free(part->experts);
+  free(part->taps);
   free(model->layers);
   free(part);
 }

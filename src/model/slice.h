@@ -2,10 +2,11 @@
  *
  * Called by: cuda/split.c, commands/device.c. A part is a Model of its own, whose matrices are views into the
  * whole one: heads of q, k and v with the inputs of o that belong to them, hidden units of gate and up with
- * the same inputs of down, in MLPs and in each expert, rows of lm_head. Embedding, norms and routers are
- * whole. The results of o and down are then sums over all parts; their biases are in the first part alone.
- * Where there are fewer KV heads than parts, several parts have the same one. Hidden units are divided in
- * whole groups of down's inputs, so parts may differ by a group. */
+ * the same inputs of down, in MLPs and in each expert, key heads of the delta rule with their value heads,
+ * channels of a short convolution, rows of lm_head. Embedding, norms and routers are whole. The results of o
+ * and down are then sums over all parts; their biases are in the first part alone. Where there are fewer KV
+ * heads than parts, several parts have the same one. Hidden units are divided in whole groups of down's
+ * inputs, so parts may differ by a group. */
 #pragma once
 
 #include "model/model.h"

@@ -219,6 +219,91 @@ static void parts_share_a_kv_head(void **state) {
   }
 }
 
+/* Outputs [first, first + n) of `whole`, followed by those of other runs. */
+static void assert_run(const Linear *part, const Linear *whole, int first, int n) {
+  assert_int_equal(part->n_out, n);
+  for (int o = 0; o < n; o++)
+    for (int i = 0; i < part->n_in; i++) assert_true(weight_of(part, o, i) == weight_of(whole, first + o, i));
+}
+
+enum { KEYS = 2, VALUES = 4, KEY_DIM = 8, VALUE_DIM = 16, TAPS = 4 };
+enum { KEY_CHANNELS = KEYS * KEY_DIM, CHANNELS = 2 * KEY_CHANNELS + VALUES * VALUE_DIM };
+
+static void make_recurrent(Whole *w, LayerConfig *layer, LayerKind kind) {
+  make_whole(w, LINEAR_DENSE, 0, 0);
+  *layer = (LayerConfig){.kind = kind};
+  w->n_linears = 0;
+  w->model.config.layers = layer;
+  w->model.config.delta = (DeltaConfig){KEYS, VALUES, KEY_DIM, VALUE_DIM, TAPS, false};
+  w->model.config.conv = (ConvConfig){.taps = TAPS, .channels = HIDDEN};
+  w->layer.q.n_out = w->layer.k.n_out = w->layer.v.n_out = 0;
+}
+
+/* Key heads go with their value heads; the channels of q, k and v of a part are three runs of the whole's. */
+static void layers_of_the_delta_rule_are_divided_by_heads(void **state) {
+  Whole *w = *state;
+  LayerConfig layer;
+  Error err = {{0}};
+  make_recurrent(w, &layer, LAYER_DELTA);
+  DeltaLayer *d = &w->layer.delta;
+  d->qkv = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, CHANNELS);
+  d->z = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES * VALUE_DIM);
+  d->b = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES);
+  d->a = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VALUES);
+  w->layer.o = make_linear(w, LINEAR_DENSE, 0, 0, VALUES * VALUE_DIM, HIDDEN);
+  const char *taps = (const char *)w->memory[0][2], *numbers = taps + 4096;
+  d->conv = (Vector){taps, DTYPE_F16, CHANNELS * TAPS};
+  d->a_log = d->dt_bias = (Vector){numbers, DTYPE_F32, VALUES};
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK);
+  for (int p = 0; p < 2; p++) {
+    Model *part;
+    assert_int_equal(model_part(&w->model, p, 2, &part, &err), STATUS_OK);
+    const ModelLayer *l = part->layers;
+    const int values = 2 * KEY_CHANNELS + p * 2 * VALUE_DIM, row = 2 * TAPS;
+    assert_int_equal(part->config.delta.n_key_heads, 1);
+    assert_int_equal(part->config.delta.n_value_heads, 2);
+    assert_run(&l->delta.qkv, &d->qkv, p * KEY_DIM, KEY_DIM);
+    assert_run(&l->more[0], &d->qkv, KEY_CHANNELS + p * KEY_DIM, KEY_DIM);
+    assert_run(&l->more[1], &d->qkv, values, 2 * VALUE_DIM);
+    assert_run(&l->delta.z, &d->z, p * 2 * VALUE_DIM, 2 * VALUE_DIM);
+    assert_run(&l->delta.b, &d->b, p * 2, 2);
+    assert_inputs(&l->o, &w->layer.o, p * 2 * VALUE_DIM);
+    const char *own = l->delta.conv.data;
+    assert_int_equal(l->delta.conv.n, CHANNELS / 2 * TAPS);
+    assert_memory_equal(own, taps + p * KEY_DIM * row, KEY_DIM * row);
+    assert_memory_equal(own + KEY_DIM * row, taps + (KEY_CHANNELS + p * KEY_DIM) * row, KEY_DIM * row);
+    assert_memory_equal(own + 2 * KEY_DIM * row, taps + values * row, 2 * VALUE_DIM * row);
+    assert_ptr_equal(l->delta.a_log.data, numbers + p * 2 * 4);
+    model_part_free(part);
+  }
+  assert_int_equal(model_check_split(&w->model, 4, &err), STATUS_MODEL);
+  assert_non_null(
+      strstr(err.text, "the delta rule has 2 heads of keys and 4 of values; it would work with 2"));
+}
+
+static void short_convolutions_are_divided_by_channels(void **state) {
+  Whole *w = *state;
+  LayerConfig layer;
+  Error err = {{0}};
+  make_recurrent(w, &layer, LAYER_CONV);
+  w->layer.conv.in = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, 3 * HIDDEN);
+  w->layer.o = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, HIDDEN);
+  w->layer.conv.taps = (Vector){w->memory[0][2], DTYPE_F16, HIDDEN * TAPS};
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK);
+  for (int p = 0; p < 2; p++) {
+    Model *part;
+    assert_int_equal(model_part(&w->model, p, 2, &part, &err), STATUS_OK);
+    const ModelLayer *l = part->layers;
+    assert_int_equal(part->config.conv.channels, HIDDEN / 2);
+    assert_run(&l->conv.in, &w->layer.conv.in, p * HIDDEN / 2, HIDDEN / 2);
+    for (int i = 0; i < 2; i++)
+      assert_run(&l->more[i], &w->layer.conv.in, (i + 1) * HIDDEN + p * HIDDEN / 2, HIDDEN / 2);
+    assert_inputs(&l->o, &w->layer.o, p * HIDDEN / 2);
+    assert_ptr_equal(l->conv.taps.data, w->memory[0][2] + p * HIDDEN / 2 * TAPS * 2);
+    model_part_free(part);
+  }
+}
+
 static void what_cannot_be_divided_is_refused(void **state) {
   Whole *w = *state;
   Error err = {{0}};
@@ -270,6 +355,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(parts_have_the_weights_of_the_whole),
       cmocka_unit_test(parts_share_a_kv_head),
+      cmocka_unit_test(layers_of_the_delta_rule_are_divided_by_heads),
+      cmocka_unit_test(short_convolutions_are_divided_by_channels),
       cmocka_unit_test(what_cannot_be_divided_is_refused),
       cmocka_unit_test(weights_that_are_not_made_yet_stay_so),
   };

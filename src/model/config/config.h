@@ -135,8 +135,9 @@ typedef struct {
 
 /* The layers with a short convolution (LAYER_CONV); see norm_short_conv in engine/backend.h. */
 typedef struct {
-  int taps;  /* 1 .. MAX_CONV_TAPS; 0: the model has no such layers */
-  bool bias; /* the convolution and the matrices before and after it have biases */
+  int taps;     /* 1 .. MAX_CONV_TAPS; 0: the model has no such layers */
+  int channels; /* hidden_size; of a model's part (model/slice.h) a share of it */
+  bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
 /* How an expert's score comes from the router's outputs. SCORE_CHOSEN: softmax over the outputs of the chosen
@@ -291,7 +292,7 @@ int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
 /* Outputs of a delta layer's in_proj_qkv, and channels of its convolution: all q heads, k heads, v heads. */
 int delta_channels(const DeltaConfig *delta);
 /* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
- * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][hidden] inputs. */
+ * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);

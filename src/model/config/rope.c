@@ -122,7 +122,7 @@ size_t config_state_numbers(const ModelConfig *config, int layer) {
   case LAYER_DELTA:
     return (size_t)(delta->conv - 1) * (size_t)delta_channels(delta) +
            (size_t)delta->n_value_heads * (size_t)delta->key_dim * (size_t)delta->value_dim;
-  case LAYER_CONV: return (size_t)(config->conv.taps - 1) * (size_t)config->hidden;
+  case LAYER_CONV: return (size_t)(config->conv.taps - 1) * (size_t)config->conv.channels;
   default: return 0;
   }
 }

@@ -113,6 +113,7 @@ Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, 
   else
     TRY(parse_attention_layers(r, config));
   TRY(check_windows(r, config));
+  config->conv.channels = config->hidden;
   if (config_count_layers(config, LAYER_CONV, config->n_layers) == 0) config->conv = (ConvConfig){0};
   return STATUS_OK;
 }
