@@ -140,12 +140,18 @@ static void take_all(GpuList *gpus) {
   for (int i = 1; i < gpus->count; i++) gpus->numbers[i] = i;
 }
 
-/* The GPUs that share the model: those that are named, or the first ones. */
+/* The GPUs that share the model: those that are named, or the first ones. Many records are also answered by
+ * several groups of them, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
   const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* there may be none */
   const bool named = values->gpu && !values->gpu_is_usual && !all;
   const int n = device_split(values);
-  if (n > 1 && named && gpus->count != n)
+  if (n > 1 && named && values->several_gpus && gpus->count % n != 0)
+    return error_set(
+        err, STATUS_USAGE,
+        "--split %d shares a model among %d GPUs, and --gpu %s names %d, which are no groups of %d", n, n,
+        values->gpu, gpus->count, n);
+  if (n > 1 && named && !values->several_gpus && gpus->count != n)
     return error_set(err, STATUS_USAGE, "--split %d shares a model among %d GPUs, and --gpu %s names %d", n,
                      n, values->gpu, gpus->count);
   if (n == 0 && named && gpus->count != 1)
@@ -155,7 +161,8 @@ static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err
     return error_set(err, STATUS_USAGE, "--split auto: processes add up by NCCL, not in each other's memory");
   if (values->gpu_memory && !values->gpu_memory_is_usual)
     return error_set(err, STATUS_USAGE, "--split %s: --gpu-memory is for one GPU", values->split);
-  for (int i = 0; !named && i < n; i++) gpus->numbers[i] = i;
+  if (named && n > 0) return STATUS_OK;
+  for (int i = 0; i < n; i++) gpus->numbers[i] = i;
   gpus->count = n > 0 ? n : 1;
   return STATUS_OK;
 }
@@ -203,7 +210,7 @@ static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
     return error_set(err, STATUS_FAILED, "--split %d: only %d GPU%s visible", split, n_visible,
                      n_visible == 1 ? " is" : "s are");
   for (int i = gpus->count - 1; i > 0 && device->flags->nth == 0; i--) TRY(device_use(gpus->numbers[i], err));
-  device->n_gpus = split != 1 ? 1 : gpus->count;
+  device->n_gpus = split > 1 ? gpus->count / split : split == 0 ? 1 : gpus->count;
   return device_use(device->options.gpu, err);
 }
 #endif
@@ -228,6 +235,12 @@ Status device_check_flags(const DeviceFlags *values, Error *err) {
   return read_flags(values, &gpus, &limit, err);
 }
 
+/* GPUs that compute together. */
+static int share_of(const DeviceFlags *values) {
+  const int split = device_split(values);
+  return split > 1 ? split : 1;
+}
+
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   GpuList gpus;
   size_t limit;
@@ -239,7 +252,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
                      .n_gpus = 1,
                      .memory_limit = limit,
                      .options = {.n_threads = n_threads,
-                                 .gpu = gpus.numbers[values->nth],
+                                 .gpu = gpus.numbers[values->nth * share_of(values)],
                                  .int8_activations = values->act == 1,
                                  .no_graphs = values->no_graphs,
                                  .decode_step = (DecodeStep)values->decode_step,
@@ -248,7 +261,8 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
     device->memory_limit = 0;
     device->options.split = device_split(values);
     device->options.sums = (SplitSums)values->split_by;
-    memcpy(device->options.gpus, gpus.numbers, sizeof device->options.gpus);
+    for (int i = 0; i < share_of(values); i++)
+      device->options.gpus[i] = gpus.numbers[values->nth * share_of(values) + i];
     if (device_split(values) == 0) TRY(ranks_connect(values, &device->options, err));
   }
 #if AUK_CUDA
@@ -290,8 +304,20 @@ Status device_fit(Device *device, const Model *model, Error *err) {
 }
 
 bool device_is_several(const DeviceFlags *values) {
-  return device_split(values) == 1 && values->gpu &&
-         (strcmp(values->gpu, "all") == 0 || strchr(values->gpu, ','));
+  if (!values->gpu || strcmp(values->gpu, "all") == 0) return values->gpu && device_split(values) == 1;
+  int n = 1;
+  for (const char *at = values->gpu; *at; at++) n += *at == ',';
+  return n > share_of(values);
+}
+
+GpusText device_gpus_text(const Device *device) {
+  const BackendOptions *options = &device->options;
+  GpusText text;
+  int used = snprintf(text.text, sizeof text.text, "GPU%s %d", options->split > 1 ? "s" : "", options->gpu);
+  for (int i = 1; i < options->split; i++)
+    used += snprintf(text.text + used, sizeof text.text - (size_t)used, "%s%d",
+                     i + 1 < options->split ? ", " : " and ", options->gpus[i]);
+  return text;
 }
 
 Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err) {

@@ -63,8 +63,14 @@ Status device_fit(Device *device, const Model *model, Error *err);
 /* How many GPUs share the model by --split: 1 if one has it, 0 for "auto". */
 int device_split(const DeviceFlags *values);
 
-/* True if --gpu names more than one GPU. */
+/* True if --gpu names more GPUs than share a model. */
 bool device_is_several(const DeviceFlags *values);
+
+/* "GPU 0", or "GPUs 2 and 3" that share a model. */
+typedef struct {
+  char text[64];
+} GpusText;
+GpusText device_gpus_text(const Device *device);
 
 /* The device that another process computes on with these flags: neither chosen nor loaded here. */
 Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err);

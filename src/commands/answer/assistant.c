@@ -461,8 +461,8 @@ static Status choose_context(Assistant *a, size_t n_prompt, Error *err) {
 static void print_settings(const Assistant *a) {
   const SamplerSettings *s = &a->sampler;
   const BatchOptions *batch = &a->batch_options;
-  char gpu[32] = "";
-  if (a->device.n_gpus > 1) snprintf(gpu, sizeof gpu, "GPU %d: ", a->device.options.gpu);
+  char gpu[sizeof(GpusText) + 2] = "";
+  if (a->device.n_gpus > 1) snprintf(gpu, sizeof gpu, "%s: ", device_gpus_text(&a->device).text);
   if (a->remote)
     print_note("process %d keeps the model and answers (auk keep shows it)",
                (int)remote_facts(a->remote)->pid);

@@ -382,13 +382,14 @@ static void end_lane(Lane *lane, Status status, const Error *reason) {
   Many *many = lane->many;
   Error err = *reason;
   size_t n;
+  const bool one = lane->assistant->device.options.split <= 1;
   enter(many);
   lane->ended = true;
   const bool is_device = status && status != STATUS_INTERRUPTED && !many->status && others_live(lane);
   if (is_device) status = give_back(lane, &n, &err);
   if (is_device && status == STATUS_OK)
-    map_say(many->map, "GPU %d fails, and leaves %zu records to the others: %s",
-            lane->assistant->device.options.gpu, n, reason->text);
+    map_say(many->map, "%s fail%s, and leave%s %zu records to the others: %s",
+            device_gpus_text(&lane->assistant->device).text, one ? "s" : "", one ? "s" : "", n, reason->text);
   leave(many, status, &err);
 }
 
