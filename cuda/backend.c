@@ -245,7 +245,7 @@ static bool can_replay(const BackendState *s, int n_rows) {
 static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
-  TRY(split_begin_sums(s, first_sum(s->loaded->model->config.n_layers) + 2, err));
+  TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, ids, n_logit_rows, s->loaded->stream, err));
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, n_logit_rows, span.taps, replayed, err)
@@ -725,10 +725,11 @@ const Backend cuda_backend = {.name = "cuda",
                               .sequences = SEQUENCES,
                               .set_pages = split_set_pages,
                               .copy_page = split_copy_page,
-                              .draft_take = draft_take,
-                              .draft_move = draft_move,
+                              .draft_take = split_draft_take,
+                              .draft_move = split_draft_move,
                               .draft_embed = draft_embed,
-                              .draft_context = draft_context,
+                              .draft_context = split_draft_context,
+                              .draft_step = split_draft_step,
                               .keep_tap = state_keep_tap,
                               .read_taps = split_read_taps,
                               .sample_rows = split_sample_rows,

@@ -1,5 +1,5 @@
 /* draft.h - what a drafter computes beside its layers (config.h, DraftKind): the backend's
- * draft_take, draft_move, draft_embed and draft_context. Called by: backend.c. */
+ * draft_take, draft_move, draft_embed and draft_context. Called by: backend.c, split.c. */
 #pragma once
 
 #include "cuda/state.h"

@@ -23,6 +23,11 @@ static inline int first_sum(int layer) {
   return 2 * layer;
 }
 
+/* Tags that a step takes: an even number. */
+static inline int step_sums(const ModelConfig *c) {
+  return first_sum(c->n_layers) + 2;
+}
+
 /* The norm of the layer after this one, or NULL. */
 static inline const float *next_attn_norm(const BackendModel *m, int layer) {
   return layer + 1 < m->model->config.n_layers ? m->layers[layer + 1].attn_norm : NULL;

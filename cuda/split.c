@@ -9,7 +9,9 @@
 
 #include "cuda/backend.h"
 #include "cuda/device.h"
+#include "cuda/draft.h"
 #include "cuda/ranks/calls.h"
+#include "cuda/residual.h"
 #include "cuda/tokens.h"
 #include "cuda/weights.h"
 #include "engine/forward.h"
@@ -140,6 +142,7 @@ static Status load_part(BackendModel *loaded, const BackendOptions *options, int
   Model *part;
   own.gpu = options->gpus[index];
   own.split = 0;
+  own.target = options->target ? options->target->parts[index] : NULL;
   own.weight_bytes = 0;
   TRY(model_part(loaded->model, loaded->first_part + index, options->split, &part, err));
   const Status status = cuda_load(part, &own, &loaded->parts[index], err);
@@ -336,8 +339,10 @@ Status split_open(BackendModel *loaded, const StateOptions *options, BackendStat
   Status status = s->parts ? STATUS_OK : STATUS_FAILED;
   if (!status && loaded->ranks) status = calls_open(loaded->ranks, options, &s->number, err);
   for (int i = 0; i < s->n_parts && !status; i++) {
+    StateOptions own = *options;
+    own.target = options->target ? options->target->parts[i] : NULL;
     status = use(loaded->parts[i], err);
-    if (!status) status = cuda_open(loaded->parts[i], options, loaded->first_part + i, &s->parts[i], err);
+    if (!status) status = cuda_open(loaded->parts[i], &own, loaded->first_part + i, &s->parts[i], err);
   }
   if (!status) status = connect_parts(s, err);
   if (status)
@@ -372,6 +377,7 @@ typedef struct {
   TokenRange span;
   const int32_t *ids;
   int first_row, n_logit_rows;
+  int states; /* of a drafter */
 } PartCall;
 
 static Status step_part(BackendState *part, const PartCall *call, Error *err) {
@@ -409,7 +415,7 @@ static Status on_all(BackendState *s, Status (*work)(BackendState *part, const P
 Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows, bool *done,
                         Error *err) {
   if (s->n_parts == 0) return cuda_fused_step(s, span, ids, n_logit_rows, done, err);
-  const PartCall call = {span, ids, 0, n_logit_rows};
+  const PartCall call = {.span = span, .ids = ids, .n_logit_rows = n_logit_rows};
   *done = true;
   if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, ids, n_logit_rows, err));
   return on_all(s, step_part, &call, err);
@@ -417,13 +423,58 @@ Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, in
 
 /* Waits until no GPU reads another's logits any more: no sum comes between them and the next ones. */
 Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
-  const PartCall call = {span, NULL, first_row, n_rows};
+  const PartCall call = {.span = span, .first_row = first_row, .n_logit_rows = n_rows};
   if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, first_row, n_rows, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(explain(s, state_wait(s->parts[i], err), err));
   }
   return on_all(s, logits_of_part, &call, err);
+}
+
+/* --- drafters */
+
+/* A step that continues the drafter's own state begins its sums itself (begin_step()). */
+static Status draft_part(BackendState *part, const PartCall *call, Error *err) {
+  const ModelConfig *c = &part->loaded->model->config;
+  TRY(use(part->loaded, err));
+  if (call->states >= 0) TRY(split_begin_sums(part, step_sums(c), err));
+  return forward_draft(&cuda_backend, part, c, call->span, call->ids, call->states, call->n_logit_rows, err);
+}
+
+Status split_draft_step(BackendState *s, TokenRange span, const int32_t *ids, int states, int n_logit_rows,
+                        bool *done, Error *err) {
+  const PartCall call = {.span = span, .ids = ids, .n_logit_rows = n_logit_rows, .states = states};
+  *done = s->n_parts > 0;
+  return *done ? on_all(s, draft_part, &call, err) : STATUS_OK;
+}
+
+Status split_draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
+                        Error *err) {
+  if (s->n_parts == 0) return draft_take(s, target, row, n, taps, to, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(draft_take(s->parts[i], target->parts[i], row, n, taps, to, err));
+  }
+  return STATUS_OK;
+}
+
+Status split_draft_move(BackendState *s, int from, int to, Error *err) {
+  if (s->n_parts == 0) return draft_move(s, from, to, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(draft_move(s->parts[i], from, to, err));
+  }
+  return STATUS_OK;
+}
+
+Status split_draft_context(BackendState *s, TokenRange span, int states, Error *err) {
+  if (s->n_parts == 0) return draft_context(s, span, states, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(draft_context(s->parts[i], span, states, err));
+  }
+  return STATUS_OK;
 }
 
 /* --- tokens */

@@ -50,6 +50,13 @@ Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, in
                         Error *err);
 /* norm_logits() after a step that did not make these logits. */
 Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err);
+/* The drafter's: each part takes the states of the same part of its target. */
+Status split_draft_step(BackendState *s, TokenRange span, const int32_t *ids, int states, int n_logit_rows,
+                        bool *done, Error *err);
+Status split_draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
+                        Error *err);
+Status split_draft_move(BackendState *s, int from, int to, Error *err);
+Status split_draft_context(BackendState *s, TokenRange span, int states, Error *err);
 Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 Status split_wait_token(BackendState *s, int32_t *id, Error *err);

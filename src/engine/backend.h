@@ -301,12 +301,15 @@ typedef struct Backend {
    * from the embeddings of ids and the rows from `states` on. With states -1 it takes one row, and the
    * drafter's own state after its last step, which had one row and made its logits. draft_context() appends
    * the keys and values of all layers that DRAFT_DFLASH makes of rows. In a step of DRAFT_DFLASH each row
-   * attends to all of them. NULL: not supported. */
+   * attends to all of them. draft_step() computes a whole step of a drafter with the results of draft_embed()
+   * and of the operations, if *done; it may be NULL. The others NULL: not supported. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_embed)(BackendState *state, TokenRange range, const int32_t *ids, int states, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, int states, Error *err);
+  Status (*draft_step)(BackendState *state, TokenRange range, const int32_t *ids, int states,
+                       int n_logit_rows, bool *done, Error *err);
   /* Taps: keep_tap() copies x after taps->layers[index], read_taps() gives those of the last step's rows
    * row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
   Status (*keep_tap)(BackendState *state, TokenRange range, int index, Error *err);

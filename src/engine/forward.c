@@ -38,8 +38,10 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
 
 Status forward_draft(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                      const int32_t *ids, int states, int n_logit_rows, Error *err) {
-  bool replayed = false;
+  bool replayed = false, done = false;
   const bool graph = backend->begin_step && states < 0; /* other rows of states would be another graph */
+  if (backend->draft_step) TRY(backend->draft_step(state, range, ids, states, n_logit_rows, &done, err));
+  if (done) return STATUS_OK;
   if (graph) TRY(backend->begin_step(state, range, ids, n_logit_rows, &replayed, err));
   if (replayed) return STATUS_OK;
   Status status = backend->draft_embed(state, range, ids, states, err);

@@ -88,7 +88,6 @@ static const char *undivided_part(const ModelConfig *c) {
       {c->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
       {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},
       {c->per_layer_width > 0, "inputs of each layer"},
-      {c->draft.kind != DRAFT_NONE, "the layers of a drafter"},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].there) return parts[i].words;
@@ -100,14 +99,16 @@ typedef struct {
   char text[160];
 } Obstacle;
 
-/* Looks for one in the columns of an MLP that ends with `down`. */
-static void divide_columns(const char *whose, const Linear *down, int unit, int n, Obstacle *why) {
+/* Looks for one in the columns of an MLP that ends with `down`. The last share may have other than eights of
+ * a dense one, but not of experts, which are interleaved on a GPU. */
+static void divide_columns(bool expert, const Linear *down, int unit, int n, Obstacle *why) {
+  const bool eights = down->n_in % OUTPUT_UNIT == 0 || (down->kind == LINEAR_DENSE && !expert);
   if (down->kind == LINEAR_INT8)
     snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
              down->name);
-  else if (down->n_in % OUTPUT_UNIT != 0 || (down->n_in - 1) / unit + 1 < n)
-    snprintf(why->text, sizeof why->text, "%s %d hidden units, which are divided by %s of %d", whose,
-             down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
+  else if (!eights || (down->n_in - 1) / unit + 1 < n)
+    snprintf(why->text, sizeof why->text, "an %s has %d hidden units, which are divided by %s of %d",
+             expert ? "expert" : "MLP", down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
 }
 
 /* Looks for one in o, of whose inputs each part has as many. */
@@ -187,10 +188,8 @@ static Obstacle find_obstacle(const Model *model, int n) {
     const LayerConfig own = config_layer(c, i);
     const ModelLayer *l = &model->layers[i];
     divide_mixer(c, own, l, n, &why);
-    if (!*why.text && own.intermediate > 0)
-      divide_columns("an MLP has", &l->down, mlp_unit(units, own), n, &why);
-    if (!*why.text && own.n_experts > 0)
-      divide_columns("an expert has", &l->moe.experts[0].down, units.expert, n, &why);
+    if (!*why.text && own.intermediate > 0) divide_columns(false, &l->down, mlp_unit(units, own), n, &why);
+    if (!*why.text && own.n_experts > 0) divide_columns(true, &l->moe.experts[0].down, units.expert, n, &why);
   }
   return why;
 }

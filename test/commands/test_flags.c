@@ -268,7 +268,6 @@ static const char *const apart[][2] = {
     {"--messages", " -p -P -f --truncate --map --n-best --choose --choice -sys -sysf --raw "},
     {"--tools", " -x --choose --choice --json-schema --json-object --regex --grammar --raw --ignore-eos "},
     {"--keep", " --cache --cache-dir --guess --draft "},
-    {"--split", " --draft "},
     {"--think", " --no-think "},
     {"--continue", " --map --n-best --choose --choice --messages --raw --truncate "},
     {"--hide-thinking", " --show-thinking "},

@@ -1,11 +1,12 @@
 /* test_drafters.cu - drafters as they are published guess on a GPU what their public implementations guess:
  * logits of test/data/drafters, as test_published.c compares them on the CPU. Hidden states that fused steps
- * keep are those of separate kernels.
+ * keep are those of separate kernels. Two GPUs that share target and drafter guess the same.
  *
  * usage: test_drafters [few]; prints `N passed, N failed`. */
 #include <algorithm>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <string>
@@ -13,6 +14,7 @@
 
 extern "C" {
 #include "cuda/backend.h"
+#include "cuda/device.h"
 #include "engine/drafters/published.h"
 #include "engine/forward.h"
 #include "model/files/safetensors.h"
@@ -52,11 +54,12 @@ struct Pair {
   int n; /* tokens that the target has computed */
 };
 
-static Pair open_pair(const char *name, KvType kv, bool graphs) {
+static Pair open_pair(const char *name, KvType kv, bool graphs, int split) {
   Pair p = {};
   BackendOptions options = {};
   SamplerSettings greedy = {};
   options.n_threads = 1, options.no_graphs = !graphs;
+  options.split = split, options.gpus[1] = 1;
   greedy.top_p = greedy.repetition_penalty = 1;
   const std::string path = std::string(DRAFTERS) + name;
   const char *target = strcmp(name, "qwen3_5-mtp") == 0        ? path.c_str()
@@ -123,10 +126,10 @@ static bool follows_a_near_tie(const Model *model, const float *logits, int k, c
   return false;
 }
 
-/* Compares the first rounds of the reference with what a GPU guesses. */
-static void compare(const char *name, KvType kv, bool graphs, int most_rounds) {
+/* Compares the first rounds of the reference with what a GPU guesses, or several that share the models. */
+static void compare(const char *name, KvType kv, bool graphs, int most_rounds, int split = 1) {
   Reference r;
-  Pair p = open_pair(name, kv, graphs);
+  Pair p = open_pair(name, kv, graphs, split);
   MUST(open_reference(name, &r, &error));
   const int n_rounds = std::min(r.n_rounds, most_rounds), n_guesses = r.n_guesses, vocab = r.n_vocab;
   const float *want = r.logits;
@@ -149,8 +152,8 @@ static void compare(const char *name, KvType kv, bool graphs, int most_rounds) {
     }
   }
   char what[100];
-  snprintf(what, sizeof what, "%s cache, graphs %d: mean KL %.1e, worst", kv_type_name(kv), graphs,
-           sum / n_compared);
+  snprintf(what, sizeof what, "%s cache, graphs %d, GPUs %d: mean KL %.1e, worst", kv_type_name(kv), graphs,
+           split, sum / n_compared);
   expect(n_compared * 4 >= n_rounds * n_guesses * 3 && sum / n_compared < bound_of(name), what, name, worst);
   safetensors_close(&r.file);
   close_pair(&p);
@@ -200,6 +203,7 @@ static void fused_states(const char *config) {
 
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
+  setenv("EMULATED_GPUS", "2", 0); /* the emulated GPU can be two */
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
   for (const char *name : {"dflash", "eagle3-speculators", "qwen3_5-mtp", "gemma4-assistant"})
     if (few) compare(name, KV_F16, true, 2);
@@ -208,6 +212,10 @@ int main(int argc, char **argv) {
     for (KvType kv : {KV_F16, KV_F32})
       for (bool graphs : {true, false})
         if (!few) compare(name, kv, graphs, MANY);
+  int n_gpus = 0;
+  MUST(cuda_status(cudaGetDeviceCount(&n_gpus), "cannot count GPUs", &error));
+  for (const char *name : {"dflash", "eagle3-speculators", "qwen3_5-mtp", "gemma4-assistant"})
+    if (n_gpus > 1) compare(name, KV_F16, true, few ? 2 : MANY, 2);
   if (!few) fused_states("test/data/configs/Qwen3-0.6B-AWQ/");
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

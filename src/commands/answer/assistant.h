@@ -102,7 +102,7 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \
        EXCLUDES, "--raw", "it has no chat format"},                                                          \
-      {"--split", EXCLUDES, "--draft", "only one GPU computes a draft"}, INVARIANT_FLAG_RULES,               \
+      INVARIANT_FLAG_RULES,                                                                                  \
       {"--invariant", EXCLUDES, "--draft", "a step that a draft guesses for is computed otherwise"},         \
       {"--invariant", EXCLUDES, "--cache, --cache-dir", "a cache may hold what was computed otherwise"},     \
       {"--cache-limit", NEEDS, "--cache, --cache-dir", NULL}, {                                              \

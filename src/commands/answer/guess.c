@@ -55,11 +55,25 @@ static Status find_trained(Guesser *g, const Model *target, const char **path, b
   return file_is_directory(*path) ? config_is_draft(*path, is_trained, err) : STATUS_OK;
 }
 
-static Status open_trained(Guesser *g, const char *path, const Model *target, const Device *device,
-                           Error *err) {
+/* The drafter's device is its target's, but for what belongs to that one's model. */
+static void take_device(Guesser *g, const Device *device) {
   g->device = *device;
   g->device.loaded = NULL;
-  return model_open_draft(path, target, &g->model, err);
+  g->device.part = (ModelConfig){.layers = NULL};
+}
+
+/* Refuses a drafter that the GPUs which share the target cannot share. */
+static Status check_split(const Guesser *g, const Device *device, Error *err) {
+  Error reason;
+  const Status status = model_check_split(g->model, device->options.split, &reason);
+  return status ? error_set(err, status, "--draft %s: %s", g->flags->draft, reason.text) : STATUS_OK;
+}
+
+static Status open_trained(Guesser *g, const char *path, const Model *target, const Device *device,
+                           Error *err) {
+  take_device(g, device);
+  TRY(model_open_draft(path, target, &g->model, err));
+  return check_split(g, device, err);
 }
 
 /* The time of a guess in steps of the target, by the bytes that both read; a block of guesses takes one
@@ -75,8 +89,7 @@ static double cost_of_trained(const Model *model, const Model *target) {
 /* The drafter runs where the target does, which may be the CPU although a GPU was meant at first. */
 static void describe_trained(Guesser *g, const Model *target, const Device *device,
                              const SessionOptions *target_options) {
-  g->device = *device;
-  g->device.loaded = NULL;
+  take_device(g, device);
   g->published = (PublishedOptions){.backend = g->device.backend,
                                     .backend_options = &g->device.options,
                                     .target = target,
@@ -108,8 +121,8 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
   TRY(find_trained(g, target, &path, &is_trained, err));
   if (is_trained) return open_trained(g, path, target, device, err);
   TRY(model_place_open_known(&g->place, &g->place_flags, &g->model, err));
-  g->device = *device;
-  g->device.loaded = NULL;
+  take_device(g, device);
+  TRY(check_split(g, device, err));
   TRY(device_fit(&g->device, g->model, err));
   if (!tokenizer) return STATUS_OK;
   Tokenizer *draft = NULL;
@@ -157,7 +170,7 @@ static size_t bytes_of_one(const void *guesser, int n_ctx) {
   const SessionOptions options = session_of(g, n_ctx);
   const Backend *backend = g->device.backend;
   const StateOptions sizes = session_sizes(&options, backend, &g->model->config);
-  return backend->state_bytes(&g->model->config, &sizes);
+  return backend->state_bytes(device_config(&g->device, g->model), &sizes);
 }
 
 static Status open_one(void *guesser, int n_ctx, Drafter *drafter, Error *err) {

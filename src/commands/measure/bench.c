@@ -584,7 +584,6 @@ static const FlagRule rules[] = {
     {"--invariant", NEEDS, "--parallel", NULL},
     INVARIANT_FLAG_RULES,
     {"--split", EXCLUDES, "--kernels", "it times kernels on one GPU"},
-    {"--split", EXCLUDES, "--draft", "only one GPU computes a draft"},
     {"--accept", EXCLUDES, "--parallel, --kernels, -p", "it times generation"},
     SAMPLING_FLAG_RULES,
 };
