@@ -579,6 +579,7 @@ Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored,
 
 Status split_state_save(BackendState *s, int slot, Error *err) {
   if (s->n_parts == 0) return state_save(s, slot, err);
+  if (s->loaded->ranks) TRY(calls_save(s->loaded->ranks, s->number, slot, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(state_save(s->parts[i], slot, err));
@@ -588,6 +589,7 @@ Status split_state_save(BackendState *s, int slot, Error *err) {
 
 Status split_state_restore(BackendState *s, int slot, Error *err) {
   if (s->n_parts == 0) return state_restore(s, slot, err);
+  if (s->loaded->ranks) TRY(calls_restore(s->loaded->ranks, s->number, slot, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(state_restore(s->parts[i], slot, err));
@@ -598,6 +600,8 @@ Status split_state_restore(BackendState *s, int slot, Error *err) {
 static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, Error *err) {
   BackendState *const *parts = s->n_parts ? s->parts : &s;
   const int n_parts = s->n_parts ? s->n_parts : 1;
+  if (s->loaded->ranks)
+    return error_set(err, STATUS_FAILED, "recurrent states of several processes cannot be kept on disk");
   for (int i = 0; i < n_parts; i++)
     TRY(state_copy_kept(parts[i], slot, layer, host, to_host, i, n_parts, err));
   return STATUS_OK;

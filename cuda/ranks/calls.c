@@ -6,7 +6,16 @@
 
 #include "cuda/split.h"
 
-typedef enum { CALL_OPEN = 1, CALL_CLOSE, CALL_STEP, CALL_LOGITS, CALL_SET_PAGES, CALL_COPY_PAGE } CallKind;
+typedef enum {
+  CALL_OPEN = 1,
+  CALL_CLOSE,
+  CALL_STEP,
+  CALL_LOGITS,
+  CALL_SET_PAGES,
+  CALL_COPY_PAGE,
+  CALL_SAVE,
+  CALL_RESTORE
+} CallKind;
 
 /* A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows [n_picked]; set_pages by
  * pages [n_ids]. */
@@ -75,6 +84,16 @@ Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err) {
   return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
 }
 
+Status calls_save(Ranks *ranks, int state, int slot, Error *err) {
+  const Call call = {.kind = CALL_SAVE, .state = state, .a = slot};
+  return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+}
+
+Status calls_restore(Ranks *ranks, int state, int slot, Error *err) {
+  const Call call = {.kind = CALL_RESTORE, .state = state, .a = slot};
+  return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+}
+
 /* --- the other ranks */
 
 static Status run_step(BackendState *s, const Call *call, const char *more, Error *err) {
@@ -116,6 +135,8 @@ static Status run_call(BackendModel *loaded, BackendState **states, const Buffer
   case CALL_LOGITS: return run_step(s, &call, more, err);
   case CALL_SET_PAGES: return split_set_pages(s, call.a, call.b, (const int32_t *)more, call.n_ids, err);
   case CALL_COPY_PAGE: return split_copy_page(s, call.a, call.b, err);
+  case CALL_SAVE: return split_state_save(s, call.a, err);
+  case CALL_RESTORE: return split_state_restore(s, call.a, err);
   }
   return error_set(err, STATUS_FAILED, "rank 0 made an unknown call");
 }
