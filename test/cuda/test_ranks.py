@@ -22,11 +22,12 @@ import test_one_kernel as random_models
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "test" / "data"
 ERNIE = DATA / "miniatures" / "ernie-awq"  # two KV heads
+HYBRID = DATA / "miniatures" / "qwen3_5"  # its states go back after a wrong guess
 sys.path.insert(0, str(ROOT / "test" / "commands" / "map"))
 from test_clusters import find, slurm  # noqa: E402, F401  (slurm: a fixture)
 
 LIMIT_S = 60
-TIMEOUT_S = 3  # without a sign of life
+TIMEOUT_S = 8  # until all are connected, and without a sign of life
 SHORT = ["--raw", "-p", "12 dogs", "-n", "6", "--temp", "0", "--ignore-eos", "-c", "64"]
 LONG = ["--raw", "-p", "12 dogs", "-n", "110", "--temp", "0", "--ignore-eos", "-c", "128"]
 
@@ -84,12 +85,12 @@ def one_process(auk, environment, n, *flags):
 
 
 def test_processes_answer_as_one(auk, environment, tmp_path):
-    """One prompt with and without guesses, records, and logits."""
+    """One prompt with and without guesses, also with recurrent states, records, and logits."""
     (tmp_path / "in").write_text("1 dog\n2 cats\n3 cows\n")
     (tmp_path / "ids").write_text("5 6 7 8 9 10")
     logits = tmp_path / "logits.npy"
     for job, flags in enumerate([
-            ["-m", ERNIE, *SHORT], ["-m", ERNIE, *SHORT, "--guess", "3"],
+            ["-m", ERNIE, *SHORT], ["-m", ERNIE, *SHORT, "--guess", "3"], ["-m", HYBRID, *SHORT, "--guess", "3"],
             ["-m", ERNIE, *SHORT[:1], "--map", tmp_path / "in", "-p", "{}", "-n", "4", "-s", "5", *SHORT[-3:]],
             ["eval", "-m", ERNIE, "--ids-file", tmp_path / "ids", "--logits-out", logits]]):
         with Ranks(auk, environment, 2, *flags, job=job) as ranks:
@@ -149,10 +150,10 @@ def test_a_process_that_is_missing_or_has_another_key(auk, environment):
     with Ranks(auk, environment, 2, *flags, variables=variables) as ranks:
         status, out, said = ranks.end()
     assert status == [1, 1] and out == ["", ""]
-    assert re.fullmatch(r"auk: --split auto: rank 1 did not connect to rank 0, port \d+, within 3 s; \d+ connections? "
+    assert re.fullmatch(rf"auk: --split auto: rank 1 did not connect to rank 0, port \d+, within {TIMEOUT_S} s; \d+ connections? "
                         r"had another key or job \(AUK_RANKS_KEY\)\n", said[0]), said
     assert re.fullmatch(r"auk: rank 1: rank 0 at 127.0.0.1, port \d+, (has not taken this rank|did not answer) for "
-                        r"3 s.*\n", said[1]), said
+                        rf"{TIMEOUT_S} s.*\n", said[1]), said
 
 
 @pytest.mark.parametrize("victim, number", [(1, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGKILL)],
