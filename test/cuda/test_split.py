@@ -223,13 +223,13 @@ def test_refusals(auk, flags, environment, message):
 
 def test_groups_of_gpus(auk, tmp_path):
     """Two copies of the model, each on two GPUs, answer the records of one queue."""
-    (tmp_path / "in").write_text("".join(f"{i} dogs\n" for i in range(6)))
-    flags = ["-m", DATA / "miniatures" / "ernie-awq", "--raw", "-n", "3", "--temp", "1", "-s", "5", "--ignore-eos",
+    (tmp_path / "in").write_text("".join(f"{i} dogs\n" for i in range(4)))
+    flags = ["-m", DATA / "miniatures" / "ernie-awq", "--raw", "-n", "2", "--temp", "1", "-s", "5", "--ignore-eos",
              "-c", "64", "--split", "2", "--map", tmp_path / "in", "-p", "{}", "--parallel", "2"]
-    if "GPUs are visible" in run(auk, *flags, "--gpu", "0,1,2,3", EMULATED_GPUS="4").stderr:
+    two = run(auk, *flags, "--gpu", "0,1,2,3", "-v", EMULATED_GPUS="4")
+    if "expected 0 to" in two.stderr:
         pytest.skip("needs four GPUs")
     one = run(auk, *flags, "--gpu", "0,1")
-    two = run(auk, *flags, "--gpu", "0,1,2,3", "-v", EMULATED_GPUS="4")
     assert one.returncode == 0 and two.stdout == one.stdout, two.stderr
     assert all(f"GPUs {gpus}: 2 sequences at once" in two.stderr for gpus in ("0 and 1", "2 and 3"))
     refused = run(auk, *flags, "--gpu", "0,1,2", EMULATED_GPUS="4")
@@ -239,15 +239,12 @@ def test_groups_of_gpus(auk, tmp_path):
         assert fails.stdout == one.stdout and "GPUs 2 and 3 fail, and leave" in fails.stderr, fails.stderr
 
 
-@pytest.mark.parametrize("draft", ["eagle3", "dflash", "target"])
-def test_two_gpus_share_a_drafter(auk, draft):
-    """Guesses change no token but where two nearly tie; test_drafters.cu compares them with references. The target is
-    its own draft model in the last case, so that its guesses are right."""
-    flags = ["-m", DATA / "drafters" / "target", "--raw", "-p", "ab cd ab", "-n", "16", "--ignore-eos", "--temp", "0",
+def test_two_gpus_share_a_drafter(auk):
+    """Guesses change no token but where two nearly tie; test_drafters.cu compares them with references."""
+    flags = ["-m", DATA / "drafters" / "target", "--raw", "-p", "ab cd ab", "-n", "5", "--ignore-eos", "--temp", "0",
              "-c", "64", "--json", "--ids", "--split", "2"]
     alone, guessed = (run(auk, *flags, *more) for more in (
-        ["--guess", "0"], ["--draft", DATA / "drafters" / draft, "--guess", "3"]))
+        ["--guess", "0"], ["--draft", DATA / "drafters" / "eagle3", "--guess", "3"]))
     assert guessed.returncode == 0, guessed.stderr
     alone, guessed = (json.loads(done.stdout) for done in (alone, guessed))
     assert guessed["ids"] == alone["ids"] and guessed["usage"]["guessed_tokens"] > 0
-    assert draft != "target" or guessed["usage"]["accepted_tokens"] > 0
