@@ -1,4 +1,4 @@
-/* split.h - a model on several GPUs of one machine that compute each layer together (tensor parallel).
+/* split.h - a model on several GPUs that compute each layer together (tensor parallel).
  *
  * Called by: backend.c, whose table has these functions. With BackendOptions.split GPUs a BackendModel and a
  * BackendState hold only those of each GPU, its `parts`; on one of one GPU each function is that of
@@ -11,6 +11,8 @@
  *   the cache each GPU has the keys and values of its own heads, at the same pages
  * Where the GPUs do not reach each other's memory, or if it is asked for, NCCL (ranks/nccl.h) makes the sums;
  * the first GPU then gets all logits and picks for all.
+ * With BackendOptions.ranks each GPU has a process (ranks/ranks.h): `parts` is then the own one alone, and
+ * rank 0 sends each call to the others before it does the same.
  * A GPU that fails or hangs makes the others give up, so that nothing waits for ever. */
 #pragma once
 

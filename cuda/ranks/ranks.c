@@ -52,10 +52,6 @@ int ranks_rank(const Ranks *r) {
   return r->rank;
 }
 
-int ranks_count(const Ranks *r) {
-  return r->n;
-}
-
 /* --- the watching thread */
 
 /* Another rank's reason names it, too: rank 0 is not there to do it. */

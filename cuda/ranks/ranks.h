@@ -19,7 +19,7 @@ typedef struct {
   int said; /* end()'s: the descriptor for a reason */
 } RanksPlace;
 
-/* Facts of a process that all have to agree on, in lines that begin with the name of each. */
+/* A process's GPU. */
 typedef struct {
   uint64_t free_bytes; /* of its GPU's memory */
   uint8_t gpu[16];     /* which one it is, on all machines */
@@ -28,10 +28,9 @@ typedef struct {
 /* Connects all ranks. `place` and its texts are copied, except `job` and `host`, which outlive this. */
 Status ranks_join(const RanksPlace *place, Ranks **ranks, Error *err);
 int ranks_rank(const Ranks *ranks);
-int ranks_count(const Ranks *ranks);
 
-/* Rank 0: compares all ranks' facts with its own. The others send theirs. *least_free: of all GPUs, on
- * rank 0. */
+/* Rank 0: compares all ranks' lines, "name: value" each, with its own, and refuses a GPU that two have. The
+ * others send theirs. *least_free: of all GPUs, on rank 0. */
 Status ranks_agree(Ranks *ranks, const RankFacts *facts, const char *lines, size_t *least_free, Error *err);
 
 /* Joins the current GPU with the others' by NCCL, once all ranks have loaded their part. */

@@ -150,8 +150,8 @@ def test_a_process_that_is_missing_or_has_another_key(auk, environment):
     with Ranks(auk, environment, 2, *flags, variables=variables) as ranks:
         status, out, said = ranks.end()
     assert status == [1, 1] and out == ["", ""]
-    assert re.fullmatch(rf"auk: --split auto: rank 1 did not connect to rank 0, port \d+, within {TIMEOUT_S} s; \d+ connections? "
-                        r"had another key or job \(AUK_RANKS_KEY\)\n", said[0]), said
+    assert re.fullmatch(rf"auk: --split auto: rank 1 did not connect to rank 0, port \d+, within {TIMEOUT_S} s; "
+                        r"\d+ connections? had another key or job \(AUK_RANKS_KEY\)\n", said[0]), said
     assert re.fullmatch(r"auk: rank 1: rank 0 at 127.0.0.1, port \d+, (has not taken this rank|did not answer) for "
                         rf"{TIMEOUT_S} s.*\n", said[1]), said
 

@@ -118,7 +118,8 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
   bool is_trained;
   if (flags->most == 0) return error_set(err, STATUS_USAGE, "--draft does not go with --guess 0");
   if (device->options.ranks)
-    return error_set(err, STATUS_USAGE, "--draft does not go with --split auto: give --split N on one machine");
+    return error_set(err, STATUS_USAGE,
+                     "--draft does not go with --split auto: give --split N on one machine");
   g->place_flags.path = flags->draft;
   TRY(find_trained(g, target, &path, &is_trained, err));
   if (is_trained) return open_trained(g, path, target, device, err);

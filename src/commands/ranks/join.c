@@ -32,7 +32,7 @@ Status ranks_find(int *rank, int *n, Error *err) {
 #include "cuda/device.h"
 #include "cuda/ranks/calls.h"
 
-enum { FIRST_PORT = 20000, PORTS = 20000, PORTS_TRIED = 4, TIMEOUT_S = 30, LONGEST_S = 3600 };
+enum { FIRST_PORT = 20000, PORTS = 12000, PORTS_TRIED = 4, TIMEOUT_S = 30, LONGEST_S = 3600 };
 
 static Status number_of(const char *name, int otherwise, int least, int most, int *value, Error *err) {
   const char *text = getenv(name);

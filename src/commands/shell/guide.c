@@ -485,7 +485,7 @@ static const char devices[] =
     "that -m says. Each takes the GPU that --gpu names, or one for each process of its machine. They connect "
     "to rank 0 by TCP: at $MASTER_ADDR, by default the first host of Slurm's step, or this machine if all "
     "are "
-    "here; at $MASTER_PORT, by default a port from 20000 to 40003 that depends on the job. Only a process "
+    "here; at $MASTER_PORT, by default a port from 20000 to 32002 that depends on the job. Only a process "
     "that knows the user's key is let in, and they prove it to each other without sending it: so other users "
     "of these machines and of their network can neither join nor pretend to be rank 0. What the processes "
     "then send, token ids and NCCL's sums, is not encrypted: who can read the network's packets can read "
