@@ -225,6 +225,9 @@ static const Entry variables[] = {
     {"MASTER_ADDR, MASTER_PORT, AUK_RANKS_KEY, AUK_RANKS_TIMEOUT",
      "Where the processes of --split auto find rank 0, what they know each other by, and how many seconds "
      "they wait for each other."},
+    {"SLURM_STEP_NODELIST, SLURM_NODELIST, SLURM_STEP_NUM_NODES, SLURM_NNODES",
+     "Slurm's own: the machines of a job, of which --split auto takes the first one as rank 0's where "
+     "MASTER_ADDR is not set."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
     {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "
