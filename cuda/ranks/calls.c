@@ -79,19 +79,22 @@ Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const i
   return ranks_tell(ranks, &call, sizeof call, pages, (size_t)n * sizeof *pages, err);
 }
 
-Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err) {
-  const Call call = {.kind = CALL_COPY_PAGE, .state = state, .a = from, .b = to};
+/* A call that two numbers describe. */
+static Status tell(Ranks *ranks, CallKind kind, int state, int a, int b, Error *err) {
+  const Call call = {.kind = (int32_t)kind, .state = state, .a = a, .b = b};
   return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+}
+
+Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err) {
+  return tell(ranks, CALL_COPY_PAGE, state, from, to, err);
 }
 
 Status calls_save(Ranks *ranks, int state, int slot, Error *err) {
-  const Call call = {.kind = CALL_SAVE, .state = state, .a = slot};
-  return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+  return tell(ranks, CALL_SAVE, state, slot, 0, err);
 }
 
 Status calls_restore(Ranks *ranks, int state, int slot, Error *err) {
-  const Call call = {.kind = CALL_RESTORE, .state = state, .a = slot};
-  return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+  return tell(ranks, CALL_RESTORE, state, slot, 0, err);
 }
 
 /* --- the other ranks */

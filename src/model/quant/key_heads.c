@@ -47,45 +47,33 @@ static bool runs_are_multiples(const Gathering *g, int unit) {
   return fit;
 }
 
-/* Copies what each output, or each `unit` of them, has in a row of `from`: `size` bytes. */
-static void copy_runs(const Gathering *g, const unsigned char *from, int unit, size_t size,
+/* Copies what the outputs of one key head have in a row of `from` to their places in a row of `to`: each, or
+ * each `unit` of them, has `size` bytes. */
+static void copy_head(const Gathering *g, int head, const unsigned char *from, int unit, size_t size,
                       unsigned char *to) {
   for (int i = 0; i < g->n_series; i++) {
-    const size_t bytes = (size_t)(g->series[i].n / unit) * size;
-    for (int head = 0; head < g->n_heads; head++, to += bytes)
-      memcpy(to, from + (size_t)((head * g->step + g->series[i].first) / unit) * size, bytes);
+    const int n = g->series[i].n / unit, first = (head * g->step + g->series[i].first) / unit;
+    memcpy(to + (size_t)(head * n) * size, from + (size_t)first * size, (size_t)n * size);
+    to += (size_t)(g->n_heads * n) * size;
   }
 }
 
-/* Makes an array of n rows in which each output, or each `unit` of them, has `size` bytes; the rows of `from`
- * are from_row bytes long. NULL after a failure, which the gathering's error says. */
+/* Makes n rows of what outputs have (copy_head()); those of `from` are from_row bytes long. NULL after a
+ * failure, which the gathering's error says. */
 static void *make_rows(const Gathering *g, const void *from, size_t n, size_t from_row, int unit,
                        size_t size) {
   const size_t row = (size_t)(count_outputs(g) / unit) * size;
   unsigned char *to = model_make_memory(g->model, n, row, g->from, g->err);
   if (!to) return NULL;
-#pragma omp parallel for num_threads(g->n_threads)
+#pragma omp parallel for collapse(2) num_threads(g->n_threads)
   for (size_t i = 0; i < n; i++)
-    copy_runs(g, (const unsigned char *)from + i * from_row, unit, size, to + i * row);
+    for (int head = 0; head < g->n_heads; head++)
+      copy_head(g, head, (const unsigned char *)from + i * from_row, unit, size, to + i * row);
   return to;
 }
 
-/* The same of one long row, whose parts are large: a thread takes a head at a time. */
 static void *make_row(const Gathering *g, const void *from, int unit, size_t size) {
-  unsigned char *to = model_make_memory(g->model, (size_t)(count_outputs(g) / unit), size, g->from, g->err);
-  if (!to) return NULL;
-#pragma omp parallel for num_threads(g->n_threads)
-  for (int head = 0; head < g->n_heads; head++) {
-    size_t before = 0;
-    for (int i = 0; i < g->n_series; i++) {
-      const int n = g->series[i].n / unit;
-      memcpy(to + (before + (size_t)(head * n)) * size,
-             (const unsigned char *)from + (size_t)((head * g->step + g->series[i].first) / unit) * size,
-             (size_t)n * size);
-      before += (size_t)(g->n_heads * n);
-    }
-  }
-  return to;
+  return make_rows(g, from, 1, 0, unit, size);
 }
 
 /* --- matrices whose rows are inputs */
