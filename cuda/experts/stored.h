@@ -26,22 +26,13 @@ static inline int linear_group(const Linear *linear) {
   return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
 }
 
-/* Bytes of n inputs of an output, of weights that lie by outputs. */
-static inline size_t input_bytes(const Linear *linear, size_t n) {
-  switch (linear->kind) {
-  case LINEAR_FP4: return n / 2;
-  case LINEAR_FP8:
-  case LINEAR_INT8: return n;
-  default: return n * dtype_bytes(linear->dtype);
-  }
-}
-
 /* Bytes of a row of such weights, and from one of the layer's rows to the next. */
 static inline size_t row_bytes(const Linear *linear) {
-  return input_bytes(linear, (size_t)linear->n_in);
+  return linear_input_bytes(linear, (size_t)linear->n_in);
 }
 static inline size_t row_step(const Linear *linear) {
-  return row_bytes(linear) * (1 + (size_t)linear->row_skip) + input_bytes(linear, (size_t)linear->input_skip);
+  return row_bytes(linear) * (1 + (size_t)linear->row_skip) +
+         linear_input_bytes(linear, (size_t)linear->input_skip);
 }
 
 /* FP8: blocks of outputs, and groups of inputs, that have a scale. */

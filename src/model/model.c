@@ -170,10 +170,7 @@ static void cut_blocks(Linear *linear, int first) {
 /* Cuts a layer whose rows are its outputs. */
 static void cut_rows(Linear *linear, int first) {
   const size_t at = (size_t)first * (1 + (size_t)linear->row_skip), n_in = (size_t)linear->n_in;
-  size_t row = n_in;
-  if (linear->kind == LINEAR_DENSE) row = n_in * dtype_bytes(linear->dtype);
-  if (linear->kind == LINEAR_FP4) row = n_in / 2;
-  linear->weight = moved(linear->weight, at * row);
+  linear->weight = moved(linear->weight, at * linear_input_bytes(linear, n_in));
   if (linear->kind == LINEAR_INT8) linear->scales = moved(linear->scales, (size_t)first * 4);
   if (linear->kind == LINEAR_FP4) linear->scales = moved(linear->scales, at * (n_in / (size_t)linear->group));
   if (linear->kind == LINEAR_FP8) cut_blocks(linear, first);

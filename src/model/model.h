@@ -95,6 +95,16 @@ typedef struct {
   const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
+/* Bytes of n inputs of an output, of weights that lie by outputs (`weight`). */
+static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
+  switch (linear->kind) {
+  case LINEAR_FP4: return n / 2;
+  case LINEAR_FP8:
+  case LINEAR_INT8: return n;
+  default: return n * dtype_bytes(linear->dtype);
+  }
+}
+
 /* Weights of a layer of LAYER_DELTA in place of q, k, v and their norms (backend.h, norm_delta_rule). C:
  * delta_channels(). */
 typedef struct {

@@ -314,12 +314,12 @@ static void cut_inputs(Linear *l, Share share) {
   }
   case LINEAR_FP8:
   case LINEAR_FP4:
-    l->weight = moved(l->weight, l->kind == LINEAR_FP4 ? first / 2 : first);
+    l->weight = moved(l->weight, linear_input_bytes(l, first));
     if (one_group) break;
     l->scales = moved(l->scales, first_group * (l->kind == LINEAR_FP4 ? 1 : 4));
     l->scale_skip += (int)rows * ((l->n_in - 1) / l->group - (share.n - 1) / l->group);
     break;
-  default: l->weight = moved(l->weight, first * dtype_bytes(l->dtype));
+  default: l->weight = moved(l->weight, linear_input_bytes(l, first));
   }
   const bool by_outputs = l->kind != LINEAR_AWQ && l->kind != LINEAR_GROUPED;
   if (by_outputs) l->input_skip += (int)rows * other;

@@ -163,10 +163,7 @@ static Status gather_blocks(const Gathering *g, Linear *to) {
 
 static Status gather_outputs(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
-  const size_t n_in = (size_t)from->n_in;
-  const size_t row = from->kind == LINEAR_DENSE ? n_in * dtype_bytes(from->dtype)
-                     : from->kind == LINEAR_FP4 ? n_in / 2
-                                                : n_in;
+  const size_t n_in = (size_t)from->n_in, row = linear_input_bytes(from, n_in);
   if (!(to->weight = make_row(g, from->weight, 1, row))) return STATUS_FAILED;
   if (from->kind == LINEAR_FP8) return gather_blocks(g, to);
   if (from->kind == LINEAR_DENSE) return STATUS_OK;
@@ -192,9 +189,7 @@ static Status gather(const Gathering *g, Linear *to) {
 /* Bytes of the weights themselves. */
 static size_t weight_bytes(const Linear *l) {
   const size_t n = (size_t)l->n_in * (size_t)l->n_out;
-  if (l->kind == LINEAR_DENSE) return n * dtype_bytes(l->dtype);
-  return l->kind == LINEAR_AWQ || l->kind == LINEAR_GROUPED || l->kind == LINEAR_FP4 ? n * (size_t)l->bits / 8
-                                                                                     : n;
+  return l->qweight ? n * (size_t)l->bits / 8 : linear_input_bytes(l, n);
 }
 
 /* Gives back memory that repack.c has made, or the whole pages of a mapped file. */
