@@ -49,6 +49,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
                        kKeyScales = 2 * kKeys * kRow,
                        kValueScales = kKeyScales + kKeys * key_scales(kDim) * KV_SCALE_BYTES;
   float o[kTiles][4], maximum[2], sum[2];
+  uint4 query[kQ8 ? kDim / 32 : 1]; /* of kQ8 */
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
@@ -65,11 +66,11 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
   }
 
   /* Scores of 16 keys: s[2 h + c] is key g + 8 h for head 2 t + c. Queries are read from shared memory
-   * each time, since o occupies the registers. */
-  static __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
-                                               const __half *scales, float (&s)[4], int lane) {
+   * each time, since o occupies the registers; with kQ8 there is room for them. */
+  __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
+                                        const __half *scales, float (&s)[4], int lane) const {
     if constexpr (kQ8)
-      score_q8(queries, keys, scales, s, lane);
+      score_q8(keys, scales, s, lane);
     else
       score_halves(queries, keys, s, lane);
   }
@@ -104,10 +105,18 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
     for (int i = 0; i < 4; i++) s[i] += other[i];
   }
 
+  /* With kQ8: reads the lane's part of the queries. */
+  __device__ __forceinline__ void take_queries(const __half *queries, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int i = 0; i < kDim / 32; i++)
+      query[i] = *(const uint4 *)(queries + g * kDim + (4 * (i / 2) + t) * 16 + i % 2 * 8);
+  }
+
   /* Keys g and g + 8: vectors t and, with heads of 128, 4 + t. Rows meet in a bank, and so do those of
    * values: exchanging vectors, as score_halves() does, takes longer than the loads that this saves. */
-  static __device__ __forceinline__ void score_q8(const __half *queries, const unsigned char *keys,
-                                                  const __half *scales, float (&s)[4], int lane) {
+  __device__ __forceinline__ void score_q8(const unsigned char *keys, const __half *scales, float (&s)[4],
+                                           int lane) const {
     constexpr int kVectors = kDim / 64;
     const int g = lane >> 2, t = lane & 3;
     float other[4] = {0, 0, 0, 0};
@@ -127,7 +136,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
 #pragma unroll
       for (int pair = 0; pair < 2; pair++) {
         compiler_fence();
-        const uint4 query = *(const uint4 *)(queries + g * kDim + (4 * i + t) * 16 + pair * 8);
+        const uint4 &q = query[2 * i + pair];
 #pragma unroll
         for (int w = 0; w < 2; w++) {
           uint32_t a[4];
@@ -137,7 +146,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
             const uint32_t bytes = unsigned_bytes(pair ? (w ? v.w : v.z) : (w ? v.y : v.x));
             a[h] = scaled_halves<false>(bytes, scale[h]), a[2 + h] = scaled_halves<true>(bytes, scale[h]);
           }
-          mma_f16_m16n8k16(w ? other : s, a, w ? query.z : query.x, w ? query.w : query.y);
+          mma_f16_m16n8k16(w ? other : s, a, w ? q.z : q.x, w ? q.w : q.y);
         }
       }
     }

@@ -41,6 +41,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   if (set < sets) {
     Softmax softmax;
     softmax.reset();
+    if constexpr (B::kQ8) softmax.take_queries(b.heads() + column * 8 * kDim, b.lane());
     RingCursor cursor = b.next();
     cursor.move(set, p.n_slots);
 #pragma unroll 1

@@ -185,6 +185,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   if (b.warp() < kStageWarps * kKeySets && (first & -kKeys) < b.vars().pos) {
     Softmax softmax;
     softmax.reset();
+    if constexpr (B::kQ8) softmax.take_queries(b.heads(), b.lane());
     RingCursor cursor = b.next();
     cursor.move(b.warp() >> kLogWarps, p.n_slots);
 #pragma unroll 1
