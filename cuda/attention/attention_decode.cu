@@ -135,8 +135,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const int row = lane / 4 + 8 * h;
-        const uint32_t bytes =
-            unsigned_bytes(*(const uint32_t *)(keys + row * kCached + d * 16 + lane % 4 * 4));
+        const uint32_t bytes = *(const uint32_t *)(keys + row * kCached + d * 16 + lane % 4 * 4);
         const Scale8 scale(__half2half2(scales[row * key_scales(kHeadDim) + d * 16 / KEY_SCALE_DIMS]));
         key[h] = scaled_halves<false>(bytes, scale);
         key[2 + h] = scaled_halves<true>(bytes, scale);
@@ -210,8 +209,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
       }
 #pragma unroll
       for (int m = 0; m < kDims / 2; m++) { /* dims 2 m and 2 m + 1 of both keys */
-        const uint32_t both =
-            unsigned_bytes(m ? prmt<0x7362>(word[0], word[1]) : prmt<0x5140>(word[0], word[1]));
+        const uint32_t both = m ? prmt<0x7362>(word[0], word[1]) : prmt<0x5140>(word[0], word[1]);
         value[m][2 * h] = scaled_halves<false>(both, scales[h]);
         value[m][2 * h + 1] = scaled_halves<true>(both, scales[h]);
       }
@@ -525,7 +523,8 @@ Status launch_columns(const AttentionArgs &a, int n_tokens, int n_blocks, cudaSt
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens) {
   if (a.whole) return shared_bytes<__half>(a.head_dim, 4, 2);
   const int tiles = tiles_of(a, n_tokens);
-  return a.k_scales ? shared_bytes<int8_t>(a.head_dim, tiles, 1) : shared_bytes<__half>(a.head_dim, tiles, 1);
+  return a.k_scales ? shared_bytes<uint8_t>(a.head_dim, tiles, 1)
+                    : shared_bytes<__half>(a.head_dim, tiles, 1);
 }
 
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
@@ -536,7 +535,7 @@ Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cuda
   return with_head_size(a, err, [&](auto size, auto capped) {
     constexpr int kHeadDim = decltype(size)::value;
     constexpr bool kCapped = decltype(capped)::value;
-    return a.k_scales ? launch_columns<int8_t, kHeadDim, kCapped>(a, n_tokens, n_blocks, stream, err)
+    return a.k_scales ? launch_columns<uint8_t, kHeadDim, kCapped>(a, n_tokens, n_blocks, stream, err)
                       : launch_columns<__half, kHeadDim, kCapped>(a, n_tokens, n_blocks, stream, err);
   });
 }

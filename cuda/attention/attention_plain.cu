@@ -86,7 +86,7 @@ Status launch_plain(const AttentionArgs &a, int n_tokens, cudaStream_t stream, E
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err) {
   switch (kv) {
   case KV_F32: return launch_plain<float>(a, n_tokens, stream, err);
-  case KV_Q8: return launch_plain<int8_t>(a, n_tokens, stream, err);
+  case KV_Q8: return launch_plain<uint8_t>(a, n_tokens, stream, err);
   default: return launch_plain<__half>(a, n_tokens, stream, err);
   }
 }

@@ -1,6 +1,8 @@
 /* q8.cuh - a KV cache in 8 bits (KV_Q8, backend.h): its numbers as halves, and how they are made.
  *
- *   numbers   [row][head_dim] int8      rows are those of an fp16 cache (CacheRows)
+ * A number q of -127 .. 127 is kept as the byte q + 128: the bits 0x6400 + (q + 128) are those of the half
+ * 1024 + 128 + q, so that a permutation of bytes and a multiply-add are all that reading one takes.
+ *   numbers   [row][head_dim] uint8     rows are those of an fp16 cache (CacheRows)
  *   scales    [row][key_scales()] fp16 of keys, [row] of values */
 #pragma once
 
@@ -14,11 +16,6 @@ __host__ __device__ constexpr int key_scales(int head_dim) {
   return (head_dim + KEY_SCALE_DIMS - 1) / KEY_SCALE_DIMS;
 }
 
-/* Four bytes q as q + 128, unsigned. */
-__device__ __forceinline__ uint32_t unsigned_bytes(uint32_t word) {
-  return word ^ 0x80808080u;
-}
-
 /* A scale, and what unpacking adds: -1,152 times it, exactly. */
 struct Scale8 {
   __half2 scale, offset;
@@ -26,8 +23,7 @@ struct Scale8 {
       : scale(s), offset(__hmul2(s, __half2half2(__float2half_rn(-1152)))) {}
 };
 
-/* Bytes 0 and 1, or with kLast 2 and 3, of unsigned_bytes() as halves q * scale, rounded once: the half of
- * bits 0x6400 + n is 1024 + n, and n is q + 128. */
+/* Bytes 0 and 1, or with kLast 2 and 3, as halves q * scale, rounded once. */
 template <bool kLast> __device__ __forceinline__ uint32_t scaled_halves(uint32_t bytes, const Scale8 &s) {
   const uint32_t bits = prmt < kLast ? 0x4342 : 0x4140 > (bytes, 0x64646464u);
   const __half2 x = __hfma2(*(const __half2 *)&bits, s.scale, s.offset);
@@ -41,8 +37,8 @@ __device__ __forceinline__ float cached(const __half *numbers, size_t i, const _
 __device__ __forceinline__ float cached(const float *numbers, size_t i, const __half *) {
   return numbers[i];
 }
-__device__ __forceinline__ float cached(const int8_t *numbers, size_t i, const __half *scale) {
-  return __half2float(__float2half_rn((float)numbers[i] * __half2float(*scale)));
+__device__ __forceinline__ float cached(const uint8_t *numbers, size_t i, const __half *scale) {
+  return __half2float(__float2half_rn((float)(numbers[i] - 128) * __half2float(*scale)));
 }
 
 /* --- making them, as the CPU backend does */
@@ -64,20 +60,20 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   return __ushort_as_half((unsigned short)(size < 0x7f800000u ? (bits + 15) & ~15u : bits));
 }
 
-__device__ __forceinline__ int8_t to_q8(float x, __half scale) {
+__device__ __forceinline__ uint8_t to_q8(float x, __half scale) {
   const float s = __half2float(scale);
-  return s > 0 ? (int8_t)rintf(x / s) : 0;
+  return (uint8_t)(128 + (s > 0 ? (int)rintf(x / s) : 0));
 }
 
-/* q * scale as a kernel reads it. */
-__device__ __forceinline__ float from_q8(int8_t q, __half scale) {
-  return cached(&q, 0, &scale);
+/* What to_q8() made, as a kernel reads it. */
+__device__ __forceinline__ float from_q8(uint8_t number, __half scale) {
+  return cached(&number, 0, &scale);
 }
 
 /* Rounds a key or value of n numbers to what the cache holds, and stores it if wanted. A lane has numbers
  * lane + 32 i; those from n on are 0. */
 template <int N>
-__device__ __forceinline__ void store_q8(float (&x)[N], int n, bool is_key, bool wanted, int8_t *to,
+__device__ __forceinline__ void store_q8(float (&x)[N], int n, bool is_key, bool wanted, uint8_t *to,
                                          __half *scales, int lane) {
   static_assert(32 % KEY_SCALE_DIMS == 0, "a scale of a key has a number of each of some lanes");
   uint32_t size[N], of_all = 0;
@@ -91,7 +87,7 @@ __device__ __forceinline__ void store_q8(float (&x)[N], int n, bool is_key, bool
   for (int i = 0; i < N; i++) {
     const int d = lane + 32 * i;
     const __half scale = scale_of_largest(is_key ? size[i] : of_all);
-    const int8_t q = to_q8(x[i], scale);
+    const uint8_t q = to_q8(x[i], scale);
     x[i] = from_q8(q, scale);
     if (!wanted || d >= n) continue;
     to[d] = q;

@@ -25,8 +25,8 @@ __device__ __forceinline__ void unpack_16(uint4 packed, __half scale, uint4 *to)
   uint32_t out[8];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const uint32_t bytes = unsigned_bytes(words[i]);
-    out[2 * i] = scaled_halves<false>(bytes, scales), out[2 * i + 1] = scaled_halves<true>(bytes, scales);
+    out[2 * i] = scaled_halves<false>(words[i], scales),
+            out[2 * i + 1] = scaled_halves<true>(words[i], scales);
   }
   to[0] = make_uint4(out[0], out[1], out[2], out[3]), to[1] = make_uint4(out[4], out[5], out[6], out[7]);
 }
@@ -49,8 +49,8 @@ __device__ __forceinline__ void unpack_span(const AttentionArgs &a, const Span &
       const size_t row = begin + j / vectors;
       const int dim = j % vectors * 16;
       const size_t at = row * a.head_dim + dim;
-      const uint4 key = *(const uint4 *)((const int8_t *)a.k + at),
-                  value = *(const uint4 *)((const int8_t *)a.v + at);
+      const uint4 key = *(const uint4 *)((const uint8_t *)a.k + at),
+                  value = *(const uint4 *)((const uint8_t *)a.v + at);
       const __half key_scale = a.k_scales[row * n_scales + dim / KEY_SCALE_DIMS],
                    value_scale = a.v_scales[row];
       unpack_16(key, key_scale, (uint4 *)(k + at));

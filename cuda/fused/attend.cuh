@@ -9,7 +9,7 @@
  * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two
  * vectors is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead.
  *
- * With kQ8 K and V are int8 rows, after which come the scales (attention/q8.cuh). A vector is 16 dimensions;
+ * With kQ8 K and V are rows of bytes, after which come the scales (attention/q8.cuh). A vector is 16 dimensions;
  * its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g .. 8 g + 7 of
  * each 64 of V. All lanes load in the same order. */
 #pragma once
@@ -143,7 +143,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
 #pragma unroll
           for (int h = 0; h < 2; h++) {
             const uint4 &v = row[h][i];
-            const uint32_t bytes = unsigned_bytes(pair ? (w ? v.w : v.z) : (w ? v.y : v.x));
+            const uint32_t bytes = pair ? (w ? v.w : v.z) : (w ? v.y : v.x);
             a[h] = scaled_halves<false>(bytes, scale[h]), a[2 + h] = scaled_halves<true>(bytes, scale[h]);
           }
           mma_f16_m16n8k16(w ? other : s, a, w ? q.z : q.x, w ? q.w : q.y);
@@ -292,8 +292,7 @@ template <int kDim, bool kQ8> struct OnlineSoftmax {
       for (int h = 0; h < 2; h++) { /* of two keys */
         const uint2 &one = value[2 * h][j / 4], &two = value[2 * h + 1][j / 4];
         const uint32_t first = j % 4 / 2 ? one.y : one.x, second = j % 4 / 2 ? two.y : two.x;
-        const uint32_t bytes =
-            unsigned_bytes(j % 2 ? prmt<0x7362>(first, second) : prmt<0x5140>(first, second));
+        const uint32_t bytes = j % 2 ? prmt<0x7362>(first, second) : prmt<0x5140>(first, second);
         a[2 * h] = scaled_halves<false>(bytes, scale[h]), a[2 * h + 1] = scaled_halves<true>(bytes, scale[h]);
       }
       mma_f16_m16n8k16(o[j], a, low, high);

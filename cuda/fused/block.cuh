@@ -182,7 +182,7 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kQ8 = TheForm::kQ8;
   /* Positions in a stage of the cache. */
   static constexpr int kKeys = kHybrid ? STEP_KEYS_256 : kQ8 ? STEP_KEYS_Q8 : STEP_KEYS;
-  using CacheNumber = std::conditional_t<kQ8, int8_t, __half>;
+  using CacheNumber = std::conditional_t<kQ8, uint8_t, __half>;
   unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
   const Args &args;
   const StepPlan &plan;

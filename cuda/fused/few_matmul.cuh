@@ -283,7 +283,7 @@ template <int kDim> __device__ __forceinline__ float inverse_of_head(const float
 
 /* The numbers k, k + 8, k + 1 and k + 9 of a new key or value in 8 bits; four lanes have 16. */
 struct Four8 {
-  int8_t q[4];
+  uint8_t q[4];
   __half scale;
 };
 
@@ -302,9 +302,9 @@ template <class B> __device__ __forceinline__ Four8 round_q8(float (&v)[4], bool
 }
 
 /* to: number k in the cache. */
-__device__ __forceinline__ void store_q8(const Four8 &f, bool is_key, int8_t *to, __half *scales, int k) {
-  *(uint16_t *)to = (uint16_t)((uint8_t)f.q[0] | (uint8_t)f.q[2] << 8);
-  *(uint16_t *)(to + 8) = (uint16_t)((uint8_t)f.q[1] | (uint8_t)f.q[3] << 8);
+__device__ __forceinline__ void store_q8(const Four8 &f, bool is_key, uint8_t *to, __half *scales, int k) {
+  *(uint16_t *)to = (uint16_t)(f.q[0] | f.q[2] << 8);
+  *(uint16_t *)(to + 8) = (uint16_t)(f.q[1] | f.q[3] << 8);
   if (is_key ? k % KEY_SCALE_DIMS == 0 : k == 0) scales[is_key ? k / KEY_SCALE_DIMS : 0] = f.scale;
 }
 

@@ -101,7 +101,7 @@ template <class B> __device__ __forceinline__ void append_q8(const B &b, int pac
     float own[kOwn];
 #pragma unroll
     for (int j = 0; j < kOwn; j++) own[j] = v[i * kOwn + j];
-    store_q8(own, kDim, is_key, b.rank() == kAppender, (int8_t *)(is_key ? c.k : c.v) + row * kDim,
+    store_q8(own, kDim, is_key, b.rank() == kAppender, (uint8_t *)(is_key ? c.k : c.v) + row * kDim,
              (__half *)(is_key ? c.k_scales : c.v_scales) + row * (is_key ? key_scales(kDim) : 1), b.lane());
 #pragma unroll
     for (int j = 0; j < kOwn; j++) v[i * kOwn + j] = own[j];

@@ -413,7 +413,7 @@ static Status append_to(const QkvHeads *heads, int n_tokens, cudaStream_t stream
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   switch (heads->kv) {
   case KV_F32: return append_to<float>(heads, n_tokens, stream, err);
-  case KV_Q8: return append_to<int8_t>(heads, n_tokens, stream, err);
+  case KV_Q8: return append_to<uint8_t>(heads, n_tokens, stream, err);
   default: return append_to<__half>(heads, n_tokens, stream, err);
   }
 }

@@ -236,12 +236,12 @@ typedef struct Backend {
   /* Copies row `row` of the logits that norm_logits() made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* The keys and then the values of one layer that does not share another's as bytes, the same on every
-   * device: keys [n_kv_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_kv_heads][n]
-   * [kv_key_scales()]; then values [n_kv_heads][n][head_dim] and their scales [n_kv_heads][n]. kv_read()
-   * copies those of a range (of any length within n_ctx) to the host. kv_write() puts the first
-   * range.n_tokens of n_stored tokens into the cache; threads may call it at the same time for different
-   * layers or positions. NULL: not supported. */
+  /* The keys and then the values of one layer that does not share another's as bytes: keys
+   * [n_kv_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_kv_heads][n]
+   * [kv_key_scales()]; then values [n_kv_heads][n][head_dim] and their scales [n_kv_heads][n]. With KV_Q8 a
+   * GPU keeps q + 128 where a CPU keeps q. kv_read() copies those of a range (of any length within n_ctx) to
+   * the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads may call it
+   * at the same time for different layers or positions. NULL: not supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);

@@ -13,7 +13,7 @@
 #include "base/private_file.h"
 
 enum { MAGIC_BYTES = 8 };
-static const char *const MAGICS[] = {"aukpfx2\n", "aukrec1\n"}; /* by PrefixKind.state */
+static const char *const MAGICS[] = {"aukpfx3\n", "aukrec1\n"}; /* by PrefixKind.state */
 
 typedef struct {
   char magic[MAGIC_BYTES];

@@ -2,7 +2,7 @@
  * block), or with the recurrent state after them.
  *
  *   offset  type                  field
- *        0  char[8]               "aukpfx2\n" of a block, "aukrec1\n" of a state
+ *        0  char[8]               "aukpfx3\n" of a block, "aukrec1\n" of a state
  *        8  i32                   start: tokens of the text before this block, a multiple of PREFIX_BLOCK
  *       12  i32                   n: tokens of this block, 1 .. PREFIX_BLOCK
  *       16  i32                   n_layers

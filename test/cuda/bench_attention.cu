@@ -35,7 +35,7 @@ static void use_cache(Attention *a, __half *k, __half *v, size_t numbers, int la
   a->k = k + numbers * layer, a->v = v + numbers * layer;
   a->kv = q8 ? KV_Q8 : KV_F16;
   if (!q8) return;
-  a->k_scales = (const int8_t *)a->k + numbers, a->v_scales = (const int8_t *)a->v + numbers;
+  a->k_scales = (const uint8_t *)a->k + numbers, a->v_scales = (const uint8_t *)a->v + numbers;
   static void *halves;
   static size_t n_halves;
   if (numbers > n_halves) {

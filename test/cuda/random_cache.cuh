@@ -9,7 +9,7 @@
 
 /* Random numbers and scales, and the halves of q * scale. A thread makes a row. */
 static __global__ void random_rows_8(size_t n_rows, int head_dim, int scales_of_row, unsigned seed,
-                                     int8_t *numbers, __half *scales, __half *halves) {
+                                     uint8_t *numbers, __half *scales, __half *halves) {
   const size_t row = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= n_rows) return;
   unsigned x = (unsigned)row * 2654435761u + seed;
@@ -21,13 +21,13 @@ static __global__ void random_rows_8(size_t n_rows, int head_dim, int scales_of_
           __ushort_as_half((unsigned short)(0x1800 + (x >> 25) * 16)); /* 0.002 to 0.008, of 7 bits */
     x = x * 1664525u + 1013904223u;
     const int q = (int)((x >> 8) % 255) - 127;
-    numbers[row * head_dim + d] = (int8_t)q;
+    numbers[row * head_dim + d] = (uint8_t)(q + 128);
     halves[row * head_dim + d] = __float2half_rn((float)q * __half2float(scales[row * scales_of_row + at]));
   }
 }
 
 struct RandomCache8 {
-  int8_t *k, *v;
+  uint8_t *k, *v;
   __half *k_scales, *v_scales, *k_halves, *v_halves;
 
   void use(Attention *a) const {

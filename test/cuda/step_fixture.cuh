@@ -285,7 +285,7 @@ struct Fixture {
 
   /* A cache in 8 bits, in which so many numbers share a scale. */
   void make_q8(const std::vector<__half> &from, int per_scale, void **numbers, __half **scales) {
-    std::vector<int8_t> q(from.size());
+    std::vector<uint8_t> q(from.size());
     std::vector<__half> all;
     for (size_t i = 0; i < from.size(); i += per_scale) {
       float largest = 0;
@@ -293,7 +293,7 @@ struct Fixture {
       all.push_back(
           __ushort_as_half((unsigned short)((__half_as_ushort(__float2half_rn(largest / 127)) + 16) & ~15)));
       for (int j = 0; j < per_scale; j++)
-        q[i + j] = (int8_t)rintf(__half2float(from[i + j]) / __half2float(all.back()));
+        q[i + j] = (uint8_t)(128 + rintf(__half2float(from[i + j]) / __half2float(all.back())));
     }
     *numbers = to_device(q), *scales = to_device(all);
   }
@@ -303,10 +303,11 @@ struct Fixture {
     const size_t n = (size_t)c.n_layers * c.n_kv_heads * n_ctx * c.head_dim;
     if (!c.q8) return to_host<__half>(numbers, n);
     const size_t per_scale = scales == k_scales ? KEY_SCALE_DIMS : c.head_dim;
-    const std::vector<int8_t> q = to_host<int8_t>(numbers, n);
+    const std::vector<uint8_t> q = to_host<uint8_t>(numbers, n);
     const std::vector<__half> of = to_host<__half>(scales, n / per_scale);
     std::vector<__half> out;
-    for (size_t i = 0; i < n; i++) out.push_back(__float2half_rn(q[i] * __half2float(of[i / per_scale])));
+    for (size_t i = 0; i < n; i++)
+      out.push_back(__float2half_rn((q[i] - 128) * __half2float(of[i / per_scale])));
     return out;
   }
 

@@ -65,7 +65,7 @@ template <class T> struct Pool {
   /* Empty but for a cache in 8 bits: its numbers and scales, which stand for the numbers of k and v, and
    * memory to unpack them to. */
   struct Small {
-    Numbers<int8_t> numbers;
+    Numbers<uint8_t> numbers;
     Numbers<__half> scales, halves;
     Small(size_t n, size_t n_scales, size_t n_halves)
         : numbers(n, 70), scales(n_scales, 0.02f), halves(n_halves, 0) {
@@ -114,7 +114,7 @@ template <class T> struct Pool {
       const size_t row = i / s.head_dim, dim = i % s.head_dim;
       __half &scale = from.scales.host[row * n_scales + (n_scales > 1 ? dim / KEY_SCALE_DIMS : 0)];
       if (!used[row]) scale = __float2half(NAN);
-      to.host[i] = (T)((float)from.numbers.host[i] * __half2float(scale));
+      to.host[i] = (T)((float)(from.numbers.host[i] - 128) * __half2float(scale));
     }
     from.numbers.copy(), from.scales.copy(), from.halves.copy();
   }

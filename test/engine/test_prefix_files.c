@@ -76,7 +76,7 @@ static void a_file_has_the_bytes_that_are_drawn(void **state) {
   assert_int_equal(prefix_file_bytes(&kind, START, N), SIZE);
   const PrefixKind even = {"12345678", LAYERS, layer_bytes, true, false}; /* nothing to be filled up */
   assert_int_equal(prefix_file_bytes(&even, START, 2), 112 + 8 + 258 * 4 + 16 + 2 * TOKENS);
-  assert_memory_equal(bytes, "aukpfx2\n", 8);
+  assert_memory_equal(bytes, "aukpfx3\n", 8);
   const int32_t fields[] = {START, N, LAYERS, 5, 1, 0};
   for (int i = 0; i < 6; i++) assert_i32(bytes + 8 + 4 * i, fields[i]);
   assert_u64(bytes + 32, N * TOKENS);
