@@ -15,6 +15,8 @@
  *     K       lane (g, t), 16 dims: 4t .. 4t + 3 of keys g and g + 8, an mma's k 2t, 2t + 1, 2t + 8, 2t + 9
  *     V       32 dims: 4g .. 4g + 3 of keys 2t, 2t + 1, 2t + 8, 2t + 9: rows g and g + 8 of two mma; of 16
  *             dims (heads of 80) 2g and 2g + 1, of one */
+#include <algorithm>
+
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/q8.cuh"
@@ -388,20 +390,14 @@ __device__ __forceinline__ void load_tile(T *to, const AttentionArgs &a, size_t 
   load_values<T, kHeadDim>(to + room_of_keys<T>(kHeadDim), a, row * kHeadDim, n);
 }
 
-/* n stages further in the ring, n = 1 or, of three stages, 2. */
-template <int kStages> __device__ __forceinline__ int stage_after(int stage, int n) {
-  if (kStages < 3) return stage ^ (kStages - 1);
-  return stage + n < kStages ? stage + n : stage + n - kStages;
-}
-
-/* One split of the keys of one KV head, kTiles * 8 columns. With several stages the next tiles load while one
- * is multiplied; with one, for long heads and chips with little shared memory, the next keys load while the
- * values are multiplied, and the next values while the keys are. */
+/* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
+ * multiplied; with one the next keys load while the values are multiplied, and the next values while the keys
+ * are. */
 template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false>
 __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
-  constexpr int kAhead = kStages == 3 ? 2 : 1, kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim),
-                kOfKeys = room_of_keys<T>(kHeadDim), kStage = kOfKeys + room_of_values<T>(kHeadDim);
+  constexpr int kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim), kOfKeys = room_of_keys<T>(kHeadDim),
+                kStage = kOfKeys + room_of_values<T>(kHeadDim);
   extern __shared__ __align__(16) unsigned char shared[];
   __half *queries = (__half *)shared;
   T *stages = (T *)(queries + kColumns * padded_stride(kHeadDim));
@@ -428,23 +424,18 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   load_values<T, kHeadDim>(stages + kOfKeys, a, at, end - first);
   copy_async_commit();
   if (first + kKeys < end) at = rows.at(first + kKeys) * kHeadDim; /* of the next keys, asked for early */
-  if (kStages == 3) {
-    if (first + kKeys < end) load_tile<T, kHeadDim>(stages + kStage, a, at / kHeadDim, end - first - kKeys);
-    copy_async_commit();
-    if (first + 2 * kKeys < end) at = rows.at(first + 2 * kKeys) * kHeadDim;
-  }
   load_queries<T, kHeadDim, kColumns>(queries, a, columns);
 
   OnlineSoftmax<T, kHeadDim, kTiles> state;
   state.begin();
   int stage = 0;
-  for (int tile = first; tile < end; tile += kKeys, stage = stage_after<kStages>(stage, 1)) {
-    const int left = end - tile - kAhead * kKeys; /* keys from those on that are loaded next */
+  for (int tile = first; tile < end; tile += kKeys, stage ^= kStages - 1) {
+    const int left = end - tile - kKeys; /* keys after the tile */
     if (kStages > 1 && left > 0)
-      load_tile<T, kHeadDim>(stages + stage_after<kStages>(stage, kAhead) * kStage, a, at / kHeadDim, left);
+      load_tile<T, kHeadDim>(stages + (stage ^ 1) * kStage, a, at / kHeadDim, left);
     if (kStages > 1) copy_async_commit();
-    if (kStages > 1 && left > kKeys) at = rows.at(tile + (kAhead + 1) * kKeys) * kHeadDim;
-    copy_async_wait<kAhead>(); /* the tile, or with one stage its keys */
+    if (kStages > 1 && left > kKeys) at = rows.at(tile + 2 * kKeys) * kHeadDim;
+    copy_async_wait<1>(); /* the tile, or with one stage its keys */
     __syncthreads();
 
     const T *tile_keys = stages + stage * kStage, *keys = tile_keys + warp * 16 * kStride;
@@ -486,23 +477,29 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   merge_splits<kHeadDim, kColumns>(a, columns, partials, n_used, joined);
 }
 
-/* Keys in 8 bits take half the room: more stages keep as many bytes under way. Two stages of heads of 512 in
- * fp16 fit no chip. */
-template <typename T> constexpr int stages_of(int head_dim) {
-  return head_dim > 256 ? 1 : kIsQ8<T> && head_dim <= 128 ? 3 : 2;
+/* Blocks that run at once on an H200 (132 SMs of 228 KB of shared memory, 1 KB of it taken for each block; a
+ * block's threads take up to 102 registers). */
+int blocks_at_once(size_t bytes) {
+  return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* One stage is compiled only if several may exceed a chip's shared memory (sm_75: 64 KB). */
+/* One stage instead of two where two fit no chip (heads of 512 in fp16) or not this one (sm_75: 64 KB), and
+ * where all blocks run at once only with one: a second wave of a few blocks takes as long as the first. The
+ * bits are the same. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped>
 Status launch_stages(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
-  constexpr int kStages = stages_of<T>(kHeadDim);
+  constexpr int kStages = kHeadDim > 256 ? 1 : 2;
+  constexpr size_t kBytes = shared_bytes<T>(kHeadDim, kTiles, kStages),
+                   kLess = shared_bytes<T>(kHeadDim, kTiles, 1);
   auto kernel = attention_decode_kernel<T, kHeadDim, kTiles, kStages, kCapped>;
-  size_t bytes = shared_bytes<T>(kHeadDim, kTiles, kStages);
-  if constexpr (kStages > 1 && shared_bytes<T>(kHeadDim, kTiles, kStages) > kLeastShared)
-    if (bytes > a.shared_limit) {
+  size_t bytes = kBytes;
+  if constexpr (kStages > 1 && kBytes > kLeastShared) {
+    const int blocks = a.n_kv_heads * n_blocks;
+    if (kBytes > a.shared_limit || (blocks > blocks_at_once(kBytes) && blocks <= blocks_at_once(kLess))) {
       kernel = attention_decode_kernel<T, kHeadDim, kTiles, 1, kCapped>;
-      bytes = shared_bytes<T>(kHeadDim, kTiles, 1);
+      bytes = kLess;
     }
+  }
   return launch(kernel, dim3(a.n_kv_heads, n_blocks), kThreads, bytes, stream, true, "attention", err, a,
                 n_tokens);
 }
