@@ -11,6 +11,7 @@
  * comes next. If the sink then ends the answer, its row of that step was in vain. */
 #include "engine/batch.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -462,13 +463,15 @@ static bool is_of_prompt(const Batch *b, const Sequence *s) {
 
 /* The rows that a step may have before prompts wait. A GPU takes as long for a few rows as for some hundred,
  * so its prompts are spread over the steps in which others generate: as many rows in each as there come
- * prompts for answers, but at least four for each sequence that a backend takes, with which the first and the
- * last records have fewer steps of few rows. */
+ * prompts for answers, in multiples of four for each sequence that a backend takes: with so many at least the
+ * first and the last records have fewer steps of few rows, and a matmul of a few more than a multiple takes
+ * as long as the next. */
 static int paced_rows(const Batch *b) {
   const int least = 4 * b->backend->sequences, most = b->sizes.max_chunk;
   const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));
   if (!b->backend->memory || rows >= most) return most;
-  return rows > least ? (int)rows : least < most ? least : most;
+  const int steps = rows > least ? (int)(rows / least + 0.5) : 1;
+  return least < most / steps ? least * steps : most;
 }
 
 /* True if the step gives the sequence a token. */
