@@ -65,7 +65,7 @@ __device__ __forceinline__ uint8_t to_q8(float x, __half scale) {
   return (uint8_t)(128 + (s > 0 ? (int)rintf(x / s) : 0));
 }
 
-/* What to_q8() made, as a kernel reads it. */
+/* The number of a byte that to_q8() made, as a kernel reads it. */
 __device__ __forceinline__ float from_q8(uint8_t number, __half scale) {
   return cached(&number, 0, &scale);
 }

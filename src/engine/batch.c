@@ -11,7 +11,6 @@
  * comes next. If the sink then ends the answer, its row of that step was in vain. */
 #include "engine/batch.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -463,15 +462,13 @@ static bool is_of_prompt(const Batch *b, const Sequence *s) {
 
 /* The rows that a step may have before prompts wait. A GPU takes as long for a few rows as for some hundred,
  * so its prompts are spread over the steps in which others generate: as many rows in each as there come
- * prompts for answers, in multiples of four for each sequence that a backend takes: with so many at least the
- * first and the last records have fewer steps of few rows, and a matmul of a few more than a multiple takes
- * as long as the next. */
+ * prompts for answers, in multiples of four for each sequence that a backend takes. So many give the first
+ * and the last records fewer steps of few rows; a matmul of a few more takes nearly as long as the next. */
 static int paced_rows(const Batch *b) {
   const int least = 4 * b->backend->sequences, most = b->sizes.max_chunk;
   const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));
-  if (!b->backend->memory || rows >= most) return most;
-  const int steps = rows > least ? (int)(rows / least + 0.5) : 1;
-  return least < most / steps ? least * steps : most;
+  const int n = rows > least ? (int)(rows / least + 0.5) : 1;
+  return b->backend->memory && least < most / n ? least * n : most;
 }
 
 /* True if the step gives the sequence a token. */
