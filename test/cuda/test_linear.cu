@@ -677,6 +677,10 @@ static void check_few_narrow(void) {
   check_counts(WEIGHT_FP8, 640, 136, 128, {20, 100});
   check_rows_beside("narrow_wgmma", 1024, 136, 128, {64, 9, 40});
   only = asked;
+  with("int8_tiles", "1", NULL, [] { /* turns of its loop, and units that are left */
+                                     check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66});
+                                     check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
+  });
 }
 
 /* True if the next matrix of a sweep belongs to its part: matrices are dealt out in turn. */

@@ -4,9 +4,12 @@
  *     y[m][o] = sum_p s[p][o] d[m][p] sum_k (q[k][o] - z[p][o]) X[m][k]     x ~ d X, d = max |x| / 127
  *
  * One kernel quantises x; the next multiplies. Its blocks, their loads and the ends of tiles are those of
- * wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale each. A product is the sums over a part.
- * The warpgroups multiply in turns: while the products of one run, the other scales its sums, adds them to y,
- * and unpacks its next weights.
+ * wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale each. A product is the sums over a part
+ * of half of the tokens, and a warpgroup has two sets of registers for them: while it scales the sums of one
+ * half and adds them to y, the other half's product runs, and then its own of the next part.
+ *
+ * ptxas waits for all products before the branch at the end of a loop. So a turn of the loop is several units
+ * in one run of instructions, and only its end waits for all.
  *
  * x in a stage: a unit of a token tile (quantise.cuh).
  * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64.
@@ -49,6 +52,7 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, PlanesUnit<kTokens, kP
   static constexpr int kParts = kParts_;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr int kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
+  static constexpr int kUnits = 8 / kParts;                      /* of a turn of the loop */
 #endif
   typedef PlanesUnit<kTokens, kParts, 1> X;
 
@@ -63,7 +67,8 @@ struct Args : TileWork {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-typedef int Sums[kTokens / 2];
+constexpr int kHalf = kTokens / 2;
+typedef int Sums[kHalf / 2];
 
 /* A lane's weights of a part, as they lie in a stage. */
 template <class S> struct Packed {
@@ -106,119 +111,102 @@ template <class S> struct Weights {
 /* Registers of sums that wgmma is about to write, or has written. */
 __device__ __forceinline__ void touch(Sums &c) {
 #pragma unroll
-  for (int i = 0; i < kTokens / 2; i++) c[i] = opaque(c[i]);
+  for (int i = 0; i < kHalf / 2; i++) c[i] = opaque(c[i]);
 }
 
-/* Two warpgroups' products in flight share the tensor cores and end at the same time. Then both scale, and
- * the tensor cores are idle; hence turns. */
-constexpr int kTurn = 4; /* named barriers of the first and of the second warpgroup's turns */
-
-__device__ __forceinline__ void take_turn(int warpgroup) {
-  named_barrier_sync<kConsumers>(kTurn + warpgroup);
-}
-
-__device__ __forceinline__ void give_turn(int warpgroup) {
-  named_barrier_arrive<kConsumers>(kTurn + 1 - warpgroup);
-}
-
-/* Starts the product of a part when it is the warpgroup's turn: its last step is a group of its own. */
+/* Starts the product of a part with a half of the tokens. */
 template <class S>
-__device__ __forceinline__ void start(uint32_t stage, const Weights<S> &w, int part, Sums &c, int warpgroup) {
-  take_turn(warpgroup);
+__device__ __forceinline__ void start(uint32_t stage, const Weights<S> &w, int part, int half, Sums &c) {
   touch(c);
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < S::kSteps; k++) {
-    wgmma_s8s8<kTokens>(c, w.q[k], operand_b_at(stage, part * S::kSteps + k), k > 0);
-    if (k + 2 >= S::kSteps) wgmma_commit();
-  }
+  for (int k = 0; k < S::kSteps; k++)
+    wgmma_s8s8<kHalf>(c, w.q[k], operand_b_at(stage + half * kHalf * kUnitIn, part * S::kSteps + k), k > 0);
+  wgmma_commit();
 }
 
-/* Waits for the sums. The other warpgroup's turn begins while the last step runs. */
-__device__ __forceinline__ void finish(Sums &c, int warpgroup) {
-  wgmma_wait<1>();
-  give_turn(warpgroup);
-  wgmma_wait<0>();
-  touch(c);
-}
-
-/* Scales the sums of a part and adds them to y. */
+/* Scales the sums of a part and a half, and adds them to y. */
 template <class S>
-__device__ __forceinline__ void add(uint32_t stage, const float (&scale)[2], int part, const Sums &c,
+__device__ __forceinline__ void add(uint32_t stage, const float (&scale)[2], int part, int half, Sums &c,
                                     float (&y)[kSums<S>]) {
-  const uint32_t scales = stage + S::X::kPlaneBytes + (threadIdx.x % 4 * S::kParts + part) * 16;
+  constexpr int kGroupBytes = 4 * S::kParts * 16; /* scales of 8 tokens */
+  const uint32_t scales = stage + S::X::kPlaneBytes + (threadIdx.x % 4 * S::kParts + part) * 16 +
+                          half * (kHalf / 8) * kGroupBytes;
+  touch(c);
 #pragma unroll
-  for (int m = 0; m < kTokens / 8; m++) {
-    const uint2 d = load_shared_8(scales + m * 4 * S::kParts * 16);
+  for (int m = 0; m < kHalf / 8; m++) {
+    const uint2 d = load_shared_8(scales + m * kGroupBytes);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-      float &to = y[4 * m + r];
+      float &to = y[half * (kHalf / 2) + 4 * m + r];
       to = fmaf(scale[r / 2], __fmul_rn(__uint_as_float(r % 2 ? d.y : d.x), (float)c[4 * m + r]), to);
     }
   }
 }
 
-/* A warpgroup's place in the ring, the weights that it multiplies next, and its sums. */
-template <class S> struct State {
-  uint32_t stages;
-  const Barriers &bar;
-  Ring &ring;
-  int warpgroup;
-  Weights<S> weights;
-  Sums sums;
+/* Where a slot of the ring lies; the shuffle shows that it is uniform. */
+template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages, int slot) {
+  return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
+}
 
-  __device__ __forceinline__ uint32_t stage() const {
-    return stages + __shfl_sync(~0u, ring.slot, 0) * S::kStageBytes; /* shows that it is uniform */
-  }
-};
-
-/* Multiplies the parts of a unit from kPart on, and unpacks the first of the next unit. kMore: there is one.
- * No condition asks for it, since ptxas would wait for each wgmma before a branch. */
-template <class S, int kPart, bool kMore>
-__device__ __forceinline__ void multiply_parts(float (&y)[kSums<S>], State<S> &s) {
-  constexpr bool kLast = kPart + 1 == S::kParts;
-  const int slot = s.ring.slot;
-  const uint32_t stage = s.stage();
-  const float scale[2] = {s.weights.scale[0], s.weights.scale[1]};
-  start<S>(stage, s.weights, kPart, s.sums, s.warpgroup);
-  if (kLast && ++s.ring.slot == S::kStages) s.ring.slot = 0, s.ring.phase ^= 1;
-  if constexpr (!kLast || kMore) {
-    if (kLast) barrier_wait(s.bar.full + s.ring.slot, s.ring.phase);
-    const Packed<S> packed(s.stage(), kLast ? 0 : kPart + 1);
-    finish(s.sums, s.warpgroup);
-    add<S>(stage, scale, kPart, s.sums, y);
-    s.weights.unpack(packed);
-  } else {
-    finish(s.sums, s.warpgroup);
-    add<S>(stage, scale, kPart, s.sums, y);
-  }
-  if constexpr (kLast) {
+/* Adds the next kUnits units to y, in one run of instructions without branches: no product is in flight at
+ * its begin and its end. */
+template <class S, int kUnits>
+__device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
+                                               Ring &ring) {
+  Weights<S> w[2];
+  Sums c[2];
+  barrier_wait(bar.full + ring.slot, ring.phase);
+  uint32_t stage = stage_at<S>(stages, ring.slot);
+  w[0].unpack(Packed<S>(stage, 0));
+#pragma unroll
+  for (int half = 0; half < 2; half++) start<S>(stage, w[0], 0, half, c[half]);
+#pragma unroll
+  for (int i = 0; i < kUnits * S::kParts; i++) {
+    const int slot = ring.slot, part = i % S::kParts, next_part = (i + 1) % S::kParts;
+    const uint32_t own = stage;
+    const bool more = i + 1 < kUnits * S::kParts;
+    Weights<S> &now = w[i % 2], &next = w[(i + 1) % 2];
+    if (next_part == 0 && ++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+    if (more) {
+      if (next_part == 0) {
+        barrier_wait(bar.full + ring.slot, ring.phase);
+        stage = stage_at<S>(stages, ring.slot);
+      }
+      next.unpack(Packed<S>(stage, next_part));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      if (more || half == 0)
+        wgmma_wait<1>();
+      else
+        wgmma_wait<0>();
+      add<S>(own, now.scale, part, half, c[half], y);
+      if (more) start<S>(stage, next, next_part, half, c[half]);
+    }
+    if (next_part > 0) continue;
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(s.bar.empty + slot);
-  } else {
-    multiply_parts<S, kPart + 1, kMore>(y, s);
+    if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
   }
 }
 
 /* y = the sums over the next n units, n > 0. */
 template <class S>
-__device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], unsigned char *first_stage,
-                                               const Barriers &bar, Ring &ring, int n) {
-  State<S> s = {shared_address(first_stage), bar, ring, (int)__shfl_sync(~0u, threadIdx.x / 128, 0), {}, {}};
+__device__ __forceinline__ void multiply(float (&y)[kSums<S>], unsigned char *first_stage,
+                                         const Barriers &bar, Ring &ring, int n) {
+  const uint32_t stages = shared_address(first_stage);
 #pragma unroll
   for (int i = 0; i < kSums<S>; i++) y[i] = 0;
-  barrier_wait(bar.full + ring.slot, ring.phase);
-  s.weights.unpack(Packed<S>(s.stage(), 0));
-  for (; n > 1; n--) multiply_parts<S, 0, true>(y, s);
-  multiply_parts<S, 0, false>(y, s);
+#pragma unroll 1
+  for (; n >= S::kUnits; n -= S::kUnits) multiply_units<S, S::kUnits>(y, stages, bar, ring);
+#pragma unroll 1
+  for (; n > 0; n--) multiply_units<S, 1>(y, stages, bar, ring);
 }
 
 #endif
 
 template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  const int warpgroup = threadIdx.x / 128;
-  if (warpgroup == 1) give_turn(1);
   run_block<S, kUnitIn / S::kParts, false>(
       a, S::kXBytes,
       [&](unsigned char *to, uint64_t *full, const stream_k::Cursor &at, int) {
@@ -226,9 +214,8 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
                   full);
       },
       [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, int n_units) {
-        multiply_units<S>(sums, stages, bar, ring, n_units);
+        multiply<S>(sums, stages, bar, ring, n_units);
       });
-  if (warpgroup == 0) take_turn(0); /* the last that the other warpgroup has given */
 #endif
 }
 
