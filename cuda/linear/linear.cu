@@ -78,14 +78,16 @@ bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
 }
 
-constexpr int kMostNormed = 16; /* more tokens are slower so (cuda/LOG.md) */
+/* planes_wgmma: more tokens are slower so (cuda/LOG.md). int8_tiles: a row fits in a block's registers. */
+constexpr int kMostNormed = 16, kMostNormedInputs = 8192;
 
 bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                        const char *kernel) {
   const LinearEntry *entry;
-  if (n_tokens > kMostNormed || (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0)) return false;
-  return linear_choice(c, w, act, n_tokens, kernel, &entry, NULL) == STATUS_OK &&
-         entry->launch == LAUNCH_PLANES_WGMMA;
+  if (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0) return false;
+  if (linear_choice(c, w, act, n_tokens, kernel, &entry, NULL)) return false;
+  if (entry->launch == LAUNCH_INT8_TILES) return w->n_in % 128 == 0 && w->n_in <= kMostNormedInputs;
+  return entry->launch == LAUNCH_PLANES_WGMMA && n_tokens <= kMostNormed;
 }
 
 bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
@@ -185,7 +187,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
-  if (call->norm.rows && entry->launch != LAUNCH_PLANES_WGMMA)
+  if (call->norm.rows && entry->launch != LAUNCH_PLANES_WGMMA && entry->launch != LAUNCH_INT8_TILES)
     return error_set(err, STATUS_FAILED, "%s: %s does not compute the norm of its x", w->name, entry->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
   if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))

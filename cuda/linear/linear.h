@@ -151,7 +151,7 @@ typedef enum {
   LINEAR_SWIGLU_F16 /* interleaved: y = activation(gate) * up, clamped; n_out / 2 values */
 } LinearOutput;
 
-/* Rows [n_tokens][n_in] of fp32, 8-byte aligned, whose RMSNorm is the x of a call. */
+/* Rows [n_tokens][n_in] of fp32, whose first is 16-byte aligned and whose RMSNorm is the x of a call. */
 typedef struct {
   const float *rows;
   const float *weight; /* [n_in] */
@@ -179,7 +179,7 @@ typedef struct {
    * summed experts give one row, their sum; then row_factors are those of x, whose rows are x_stride =
    * n_in rounded up to 128 apart, with zeros between them. */
   const LinearExperts *experts;
-  LinearNorm norm; /* rows NULL: x is given. Else x is not read; only of planes_wgmma */
+  LinearNorm norm; /* rows NULL: x is given. Else x is not read; only where linear_takes_norm() */
 } LinearCall;
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);

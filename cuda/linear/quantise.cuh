@@ -79,19 +79,20 @@ template <int kN> __device__ __forceinline__ uint32_t gather_bytes(const uint32_
 constexpr float kIntBias = 12582912.0f;
 constexpr int kIntBiasBits = 0x4b400000;
 
+/* The factor that makes integers of a block's values, from the largest magnitude among them. int8 divides
+ * exactly, because int8_act.cu's definition fixes the integers. For an int16 a fast division is
+ * accurate enough. A block of zeros gets some factor and integers 0. */
+template <int kIntBytes> __device__ __forceinline__ float inverse_scale(float top) {
+  const float least = fmaxf(top, 1e-30f);
+  return kIntBytes == 2 ? __fdividef(32512.0f, least) : __fdiv_rn(127.0f, least);
+}
+
 /* Converts four values (k, k + 8, k + 1, k + 9) to one word of bytes, or to words of their high and low
- * bytes. Returns the scale d of the lane's block and sets *sum to the sum of its integers; all lanes of the
- * warp take part. An int16 is 128 too large at first, so that bits 8 .. 15 are its rounded high byte. */
-template <int kIntBytes, int kBlockIn>
-__device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (&word)[kIntBytes], int *sum) {
-  constexpr float kLargest = kIntBytes == 2 ? 32512.0f : 127.0f;
+ * bytes, and returns the sum of their integers. An int16 is 128 too large at first, so that bits 8 .. 15 are
+ * its rounded high byte. */
+template <int kIntBytes>
+__device__ __forceinline__ int quantise_by(float inverse, const float (&v)[4], uint32_t (&word)[kIntBytes]) {
   constexpr int kHalf = kIntBytes == 2 ? 128 : 0, kStart = kIntBiasBits + kHalf;
-  float top = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
-  top = segment_max<kBlockIn / 4>(top);
-  /* int8 divides exactly, because int8_act.cu's definition fixes the integers. For an int16 a fast division
-   * is accurate enough. A block of zeros gets some scale and integers 0. */
-  float least = fmaxf(top, 1e-30f),
-        inverse = kIntBytes == 2 ? __fdividef(kLargest, least) : __fdiv_rn(kLargest, least);
   uint32_t q[4];
   int total = 0;
 #pragma unroll
@@ -107,7 +108,17 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
   } else {
     word[0] = gather_bytes<0>(q);
   }
-  *sum = segment_sum<kBlockIn / 4>(total);
+  return total;
+}
+
+/* The same for a block of values in kBlockIn / 4 neighbouring lanes; all lanes of the warp take part. Returns
+ * the scale d of the lane's block and sets *sum to the sum of its integers. */
+template <int kIntBytes, int kBlockIn>
+__device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (&word)[kIntBytes], int *sum) {
+  constexpr float kLargest = kIntBytes == 2 ? 32512.0f : 127.0f;
+  float top = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
+  top = segment_max<kBlockIn / 4>(top);
+  *sum = segment_sum<kBlockIn / 4>(quantise_by<kIntBytes>(inverse_scale<kIntBytes>(top), v, word));
   return top * (1.0f / kLargest);
 }
 
@@ -132,6 +143,11 @@ template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
     return kPlanes == 1 ? token : token / 8 * 16 + token % 2 * 8 + token % 8 / 2 * 2;
   }
 
+  /* A part of a token and its neighbour: two scales, then their sums of integers. */
+  static __device__ __forceinline__ uint32_t *pair_of(unsigned char *unit, int token, int part) {
+    return (uint32_t *)(unit + kPlaneBytes) + token / 2 * kPairWords + part * 4;
+  }
+
   /* A warp quantises a unit of one token: v is a lane's LaneInputs::floats(). */
   static __device__ __forceinline__ void store(unsigned char *x, int unit, int token, int lane,
                                                const float (&v)[4]) {
@@ -146,7 +162,7 @@ template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
       *(uint32_t *)(at + row * kUnitIn + (lane / 4 ^ row % 8) * 16 + lane % 4 * 4) = word[p];
     }
     if (lane % kPartLanes > 0) return;
-    uint32_t *pair = (uint32_t *)(at + kPlaneBytes) + token / 2 * kPairWords + lane / kPartLanes * 4;
+    uint32_t *pair = pair_of(at, token, lane / kPartLanes);
     pair[token % 2] = __float_as_uint(d);
     pair[2 + token % 2] = (uint32_t)sum;
   }

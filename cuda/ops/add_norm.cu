@@ -6,8 +6,8 @@
 
 #include <cuda_fp16.h>
 
-#include "cuda/ops/block_sum.cuh"
 #include "cuda/ops/norm_rope.h"
+#include "cuda/ptx/block_sum.cuh"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/waiting.cuh"

@@ -7,8 +7,8 @@
 
 #include "cuda/attention/cache_rows.cuh"
 #include "cuda/attention/q8.cuh"
-#include "cuda/ops/block_sum.cuh"
 #include "cuda/ops/elementwise.cuh"
+#include "cuda/ptx/block_sum.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {

@@ -1,6 +1,9 @@
-/* rows_beside.cuh - parts of test_linear.cu: rows whose bits do not depend on the rows beside them, and some
- * of `few`. Included there, after `context`, wanted(), with() and what makes matrices. */
+/* rows_beside.cuh - parts of test_linear.cu: rows whose bits do not depend on the rows beside them or on who
+ * computes their norm, and some of `few`. Included there, after `context`, wanted(), with() and what makes
+ * matrices. */
 #pragma once
+
+#include "cuda/ops/norm_rope.h"
 
 /* The bits of the first or, if n < 0, last |n| rows alone are those that they have among the first of
  * `counts`, the most. */
@@ -40,6 +43,42 @@ static void check_rows_beside(const char *kernel, int n_in, int n_out, int group
     if (differ > 0) printf("FAIL %s: of %d rows %d differ from those of %d\n", kernel, n, differ, most);
     failures += differ > 0;
   }
+  stored_free(&s);
+  free_operands(&o);
+}
+
+/* LinearCall.norm of int8_tiles: the same bits as after the kernel of the RMSNorm. */
+static void check_same_norm(int n_in, int n_out, int group, int n_tokens) {
+  const LinearEntry *chosen;
+  if (!wanted("int8_tiles")) return;
+  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 22);
+  Operands o = make_operands(&s, 1, n_tokens);
+  std::vector<float> rows((size_t)(n_tokens + 1) * n_in); /* then the weight */
+  for (size_t i = 0; i < rows.size(); i++) rows[i] = activation(23, (int)(i % n_in), (int)(i / n_in));
+  std::vector<float> y[2];
+  float *from;
+  CHECK(cudaMalloc((void **)&from, rows.size() * 4));
+  CHECK(cudaMemcpy(from, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice));
+  const float *weight = from + (size_t)n_tokens * n_in;
+  LinearCall call = {&o.w,     o.x,  o.x_stride,   n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride,
+                     ACT_INT8, true, "int8_tiles", 0};
+  for (int i = 0; i < 2 && !linear_choice(context, &o.w, ACT_INT8, n_tokens, call.kernel, &chosen, &error);
+       i++) {
+    MUST(linear_prepare(context, &o.w, ACT_INT8, n_tokens, call.kernel, &error));
+    MUST(ops_rms_norm(from, weight, 1e-6f, n_in, n_tokens, (void *)o.x, o.x_stride, stream, &error));
+    CHECK(cudaMemsetAsync(o.y[0], 0xff, (size_t)n_tokens * o.y_stride * 4, stream));
+    if (i == 1) call.norm = {from, weight, 1e-6f}, call.x = NULL;
+    MUST(linear_run(context, &call, &error));
+    CHECK(cudaStreamSynchronize(stream));
+    y[i].resize((size_t)n_tokens * o.y_stride);
+    CHECK(cudaMemcpy(y[i].data(), o.y[0], y[i].size() * 4, cudaMemcpyDeviceToHost));
+  }
+  const bool same =
+      y[0].size() == y[1].size() && (y[0].empty() || !memcmp(&y[0][0], &y[1][0], y[0].size() * 4));
+  cases_run++;
+  failures += !same;
+  if (!same) printf("FAIL int8_tiles: the norm of %d inputs gives other bits\n", n_in);
+  cudaFree(from);
   stored_free(&s);
   free_operands(&o);
 }

@@ -677,9 +677,12 @@ static void check_few_narrow(void) {
   check_counts(WEIGHT_FP8, 640, 136, 128, {20, 100});
   check_rows_beside("narrow_wgmma", 1024, 136, 128, {64, 9, 40});
   only = asked;
-  with("int8_tiles", "1", NULL, [] { /* turns of its loop, and units that are left */
-                                     check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66});
-                                     check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
+  check_same_norm(1024, 72, 128, 66);
+  check_same_norm(640, 72, 64, 66);
+  check_same_norm(4224, 16, 128, 66);
+  with("int8_tiles", "1", NULL, [] {
+    check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66}); /* a turn of its loop, and three units */
+    check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
   });
 }
 

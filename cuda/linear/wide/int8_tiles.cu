@@ -3,47 +3,133 @@
  *
  *     y[m][o] = sum_p s[p][o] d[m][p] sum_k (q[k][o] - z[p][o]) X[m][k]     x ~ d X, d = max |x| / 127
  *
- * One kernel quantises x; the next multiplies. Its blocks, their loads and the ends of tiles are those of
- * wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale each. A product is the sums over a part
- * of half of the tokens, and a warpgroup has two sets of registers for them: while it scales the sums of one
- * half and adds them to y, the other half's product runs, and then its own of the next part.
+ * One kernel quantises x, or the RMSNorm of rows (LinearCall.norm); the next multiplies. Its blocks, their
+ * loads and the ends of tiles are those of wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale
+ * each. A product is the sums over a part of half of the tokens, and a warpgroup has two sets of registers:
+ * while it scales the sums of one half and adds them to y, the other half's product runs, and then its own of
+ * the next part.
  *
  * ptxas waits for all products before the branch at the end of a loop. So a turn of the loop is several units
  * in one run of instructions, and only its end waits for all.
  *
- * x in a stage: a unit of a token tile (quantise.cuh).
+ * x in a stage: a unit of a token tile (quantise.cuh), without its sums of integers. Tokens past the last
+ * keep what was there; their results are dropped.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include "cuda/linear/quantise.cuh"
 #include "cuda/linear/wide/wgmma_tiles.cuh"
+#include "cuda/ptx/block_sum.cuh"
 
 namespace {
 
 using namespace wgmma_tiles;
 
-constexpr int kTokens = 128, kUnitsAtOnce = 4;
+constexpr int kTokens = 128, kUnitsAtOnce = 4; /* units that a warp quantises */
 
-/* A warp quantises kUnitsAtOnce units of one token. Padding tokens and inputs become 0. */
-template <int kParts>
-__global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in, int n_units,
-                           unsigned char *to) {
-  const int lane = threadIdx.x % 32, token = blockIdx.x;
-  const int first = (int)(blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32) * kUnitsAtOnce;
-  begin_overlapping();
-  LaneInputs in[kUnitsAtOnce];
+/* Eight inputs of a row from k on, zeros past its end. */
+__device__ __forceinline__ uint4 read_eight(const __half *row, int k, int n_in) {
+  if (k + 8 <= n_in) return __ldcg((const uint4 *)(row + k));
+  uint32_t pair[4];
 #pragma unroll
-  for (int i = 0; i < kUnitsAtOnce; i++) {
-    in[i] = {{0, 0}};
-    if (token < n_tokens && first + i < n_units)
-      in[i] = read_inputs<false>(x + (size_t)token * x_stride, (first + i) * kUnitIn, n_in, lane);
+  for (int i = 0; i < 4; i++, k += 2)
+    pair[i] = (k < n_in ? __half_as_ushort(row[k]) : 0u) |
+              (k + 1 < n_in ? (uint32_t)__half_as_ushort(row[k + 1]) << 16 : 0u);
+  return make_uint4(pair[0], pair[1], pair[2], pair[3]);
+}
+
+__device__ __forceinline__ uint4 from_neighbour(const uint4 &v) {
+  return make_uint4(__shfl_xor_sync(~0u, v.x, 1), __shfl_xor_sync(~0u, v.y, 1), __shfl_xor_sync(~0u, v.z, 1),
+                    __shfl_xor_sync(~0u, v.w, 1));
+}
+
+/* A warp quantises kUnitsAtOnce units of one token. Padding inputs become 0. A lane reads inputs
+ * 8 lane .. 8 lane + 7 of the first two units, then of the others. An even lane and the next have 16 inputs,
+ * which become 16 bytes of a plane: those of the first two units in the even lane, the others in the odd
+ * one. */
+template <int kParts>
+__global__ void quantise_x(const __half *x, int x_stride, int n_in, int n_units, unsigned char *to) {
+  typedef PlanesUnit<kTokens, kParts, 1> X;
+  const int lane = threadIdx.x % 32, token = blockIdx.x, row = token % kTokens;
+  const int first = (int)(blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32) * kUnitsAtOnce;
+  const bool odd = lane % 2;
+  begin_overlapping();
+  uint4 read[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    read[i] = read_eight(x + (size_t)token * x_stride, (first + 2 * i) * kUnitIn + 8 * lane, n_in);
+  const uint4 other = from_neighbour(odd ? read[0] : read[1]), low = odd ? other : read[0],
+              high = odd ? read[1] : other;
+  const LaneInputs in[4] = {{{low.x, high.x}}, {{low.y, high.y}}, {{low.z, high.z}}, {{low.w, high.w}}};
+  float v[4][4], top = 0;
+#pragma unroll
+  for (int t = 0; t < 4; t++) {
+    in[t].floats(v[t]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) top = fmaxf(top, fabsf(v[t][i]));
   }
 #pragma unroll
-  for (int i = 0; i < kUnitsAtOnce; i++) {
-    if (first + i >= n_units) return;
-    float v[4];
-    in[i].floats(v);
-    PlanesUnit<kTokens, kParts, 1>::store(to, token / kTokens * n_units + first + i, token % kTokens, lane,
-                                          v);
+  for (int o = 8 / kParts; o > 1; o /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
+  const float inverse = inverse_scale<1>(top);
+  uint32_t word[4][1];
+#pragma unroll
+  for (int t = 0; t < 4; t++) quantise_by<1>(inverse, v[t], word[t]);
+  const int unit = first + 2 * odd + lane / 16, chunk = lane / 2 % 8;
+  if (unit >= n_units) return;
+  unsigned char *at = to + ((size_t)(token / kTokens) * n_units + unit) * X::kBytes;
+  *(uint4 *)(at + row * kUnitIn + (chunk ^ row % 8) * 16) =
+      make_uint4(word[0][0], word[1][0], word[2][0], word[3][0]);
+  if (chunk % (8 / kParts) == 0)
+    X::pair_of(at, row, chunk / (8 / kParts))[row % 2] = __float_as_uint(top * (1.0f / 127));
+}
+
+/* quantise_x() of the RMSNorm of rows in fp32, rounded to fp16 as RMSNorm's own kernel does. A block has a
+ * row in registers: n % 128 == 0, n <= 8 kThreads. Lanes 4 c .. 4 c + 3 make bytes 16 c .. 16 c + 15 of a
+ * unit. */
+template <int kParts, int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    quantise_norm(const float4 *rows, const float4 *weight, float eps, int n, unsigned char *to) {
+  typedef PlanesUnit<kTokens, kParts, 1> X;
+  dependents_may_start();
+  const int pieces = n / 4, token = blockIdx.x, row = token % kTokens, lane = threadIdx.x % 32, t = lane % 4;
+  float4 w[2], v[2];
+#pragma unroll
+  for (int c = 0; c < 2; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    w[c] = i < pieces ? weight[i] : make_float4(0, 0, 0, 0);
+  }
+  wait_for_previous();
+  float squares = 0;
+#pragma unroll
+  for (int c = 0; c < 2; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    v[c] = i < pieces ? rows[(size_t)token * pieces + i] : make_float4(0, 0, 0, 0);
+    squares += v[c].x * v[c].x + v[c].y * v[c].y + v[c].z * v[c].z + v[c].w * v[c].w;
+  }
+  const float scale = rsqrtf(block_sum<kThreads>(squares) / n + eps);
+#pragma unroll
+  for (int c = 0; c < 2; c++) {
+    const int i = c * kThreads + threadIdx.x;
+    if (i >= pieces) continue; /* whole warps */
+    const __half2 pair[2] = {__floats2half2_rn(v[c].x * scale * w[c].x, v[c].y * scale * w[c].y),
+                             __floats2half2_rn(v[c].z * scale * w[c].z, v[c].w * scale * w[c].w)};
+    LaneInputs in; /* inputs 2 t, 2 t + 1 of the 16, and those 8 further */
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int from = lane / 4 * 4 + 2 * h + t / 2;
+      const uint32_t even = __shfl_sync(~0u, *(const uint32_t *)&pair[0], from),
+                     odd = __shfl_sync(~0u, *(const uint32_t *)&pair[1], from);
+      in.f16x2[h] = t % 2 ? odd : even;
+    }
+    float x[4];
+    uint32_t word[1];
+    in.floats(x);
+    const float top =
+        segment_max<32 / kParts>(fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3]))));
+    quantise_by<1>(inverse_scale<1>(top), x, word);
+    unsigned char *at = to + ((size_t)(token / kTokens) * (n / kUnitIn) + i / 32) * X::kBytes;
+    *(uint32_t *)(at + row * kUnitIn + (lane / 4 ^ row % 8) * 16 + t * 4) = word[0];
+    if (lane % (32 / kParts) == 0)
+      X::pair_of(at, row, lane / (32 / kParts))[row % 2] = __float_as_uint(top * (1.0f / 127));
   }
 }
 
@@ -228,6 +314,18 @@ size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device
   return x_bytes(w, n_tokens) + stream_k::partial_bytes(device.n_sms, kConsumers, kTokens / 2);
 }
 
+template <int kParts> Status quantise(const LinearArgs &args, int units, Error *err) {
+  const int n = args.w->n_in, tokens = args.n_tokens;
+  if (!args.norm.rows)
+    return launch(quantise_x<kParts>, dim3((unsigned)tokens, (unsigned)ceil_div(units, 8 * kUnitsAtOnce)),
+                  256, 0, args.stream, args.dependent, args.w->name, err, args.x, args.x_stride, n, units,
+                  args.workspace);
+  const bool one = n <= 4096; /* as ops_rms_norm() divides a row */
+  return launch(one ? quantise_norm<kParts, 512> : quantise_norm<kParts, 1024>, tokens, one ? 512 : 1024, 0,
+                args.stream, args.dependent, args.w->name, err, (const float4 *)args.norm.rows,
+                (const float4 *)args.norm.weight, args.norm.eps, n, args.workspace);
+}
+
 template <int kParts> Status launch_parts(const LinearArgs &args, Error *err) {
   typedef Shape<kParts> S;
   const int units = quant_tiles_in(*args.w) / 2;
@@ -235,11 +333,7 @@ template <int kParts> Status launch_parts(const LinearArgs &args, Error *err) {
   TRY(set_tile_work<S>(args, a, err));
   a.x = args.workspace;
   a.partial = (float *)(args.workspace + x_bytes(args.w, args.n_tokens));
-  TRY(launch(
-      quantise_x<kParts>,
-      dim3((unsigned)align_up((size_t)args.n_tokens, kTokens), (unsigned)ceil_div(units, 8 * kUnitsAtOnce)),
-      256, 0, args.stream, args.dependent, args.w->name, err, args.x, args.x_stride, args.n_tokens,
-      args.w->n_in, units, args.workspace));
+  TRY(quantise<kParts>(args, units, err));
   return launch(kernel<S>, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
                 args.dependent, args.w->name, err, a);
 }
