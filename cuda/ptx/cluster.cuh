@@ -31,6 +31,19 @@ __device__ __forceinline__ void barrier_arrive(SharedBarrier barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier.address) : "memory");
 }
 
+/* The same if `arrives`, not before `read` is known: a combination of numbers that came from shared memory,
+ * whatever its value. An arrival does not wait for loads that the thread has in flight, though it is a
+ * release, and ptxas moves it above their first use: the copy that it allows could overtake them. */
+__device__ __forceinline__ void barrier_arrive_after_reads(SharedBarrier barrier, bool arrives,
+                                                           uint32_t read) {
+  asm volatile("{\n.reg .pred arrives, any, none;\nsetp.ne.u32 arrives, %1, 0;\n"
+               "setp.ne.and.u32 any, %2, 0, arrives;\nsetp.eq.and.u32 none, %2, 0, arrives;\n"
+               "@any mbarrier.arrive.shared.b64 _, [%0];\n@none mbarrier.arrive.shared.b64 _, [%0];\n}" ::"r"(
+                   barrier.address),
+               "r"((uint32_t)arrives), "r"(read)
+               : "memory");
+}
+
 /* Arrives at a barrier of a peer (peer_address). Relaxed: a release would wait for all memory operations that
  * the thread has in flight (1,000 cycles while weights stream). */
 __device__ __forceinline__ void barrier_arrive_at_peer(uint32_t barrier) {

@@ -211,23 +211,26 @@ __device__ __forceinline__ void start(uint32_t stage, const Weights<S> &w, int p
   wgmma_commit();
 }
 
-/* Scales the sums of a part and a half, and adds them to y. */
+/* Scales the sums of a part and a half, and adds them to y. Returns a combination of the scales of x. */
 template <class S>
-__device__ __forceinline__ void add(uint32_t stage, const float (&scale)[2], int part, int half, Sums &c,
-                                    float (&y)[kSums<S>]) {
+__device__ __forceinline__ uint32_t add(uint32_t stage, const float (&scale)[2], int part, int half, Sums &c,
+                                        float (&y)[kSums<S>]) {
   constexpr int kGroupBytes = 4 * S::kParts * 16; /* scales of 8 tokens */
   const uint32_t scales = stage + S::X::kPlaneBytes + (threadIdx.x % 4 * S::kParts + part) * 16 +
                           half * (kHalf / 8) * kGroupBytes;
+  uint32_t read = 0;
   touch(c);
 #pragma unroll
   for (int m = 0; m < kHalf / 8; m++) {
     const uint2 d = load_shared_8(scales + m * kGroupBytes);
+    read |= d.x;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       float &to = y[half * (kHalf / 2) + 4 * m + r];
       to = fmaf(scale[r / 2], __fmul_rn(__uint_as_float(r % 2 ? d.y : d.x), (float)c[4 * m + r]), to);
     }
   }
+  return read;
 }
 
 /* Where a slot of the ring lies; the shuffle shows that it is uniform. */
@@ -261,18 +264,19 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
       }
       next.unpack(Packed<S>(stage, next_part));
     }
+    uint32_t read = 0; /* of the second half, after all others */
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       if (more || half == 0)
         wgmma_wait<1>();
       else
         wgmma_wait<0>();
-      add<S>(own, now.scale, part, half, c[half], y);
+      read = add<S>(own, now.scale, part, half, c[half], y);
       if (more) start<S>(stage, next, next_part, half, c[half]);
     }
     if (next_part > 0) continue;
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
+    barrier_arrive_after_reads(bar.empty + slot, threadIdx.x % 32 == 0, read);
   }
 }
 

@@ -19,6 +19,10 @@ inline void barrier_arrive(SharedBarrier barrier) {
   emulator::barrier_arrive(barrier.at, 0);
 }
 
+inline void barrier_arrive_after_reads(SharedBarrier barrier, bool arrives, uint32_t) {
+  if (arrives) barrier_arrive(barrier);
+}
+
 inline void barrier_arrive_at_peer(uint32_t barrier) {
   emulator::arrive_at_peer(barrier);
 }
