@@ -1,14 +1,19 @@
 /* router.cu - which experts a token takes, and what each counts.
  *
- * A block has up to 8 tokens and some of the experts; it normalises its tokens itself. The last block of
- * the tokens to finish chooses for them, its threads divided among them: each counts how many experts are
- * better than one. One token has a block for 8 experts, so that the
- * router's weights are read by many SMs; many tokens have few blocks each, which read the weights once for
- * 8 tokens.
+ * A block has up to 8 tokens and some of the experts; the last block of the tokens to finish chooses for them, a
+ * warp for each token.
+ *
+ *   one token     kOneRows experts a block, so that many SMs read the router. A thread has the same inputs of all of
+ *                 them, and multiplies before the norm is known, which is a factor of the sums
+ *   more tokens   a block normalises its tokens into shared memory, and a warp multiplies a whole row; many tokens
+ *                 have few blocks, which read the router once for 8 tokens
+ *
  * READS  the router once for 8 tokens, x once for each block of a token. */
+#include "cuda/experts/choice.cuh"
 #include "cuda/experts/experts.h"
 #include "cuda/linear/eight.cuh"
 #include "cuda/ops/elementwise.cuh"
+#include "cuda/ptx/early.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/launch.cuh"
 
@@ -16,6 +21,8 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kPad = 256; /* inputs of a warp at once */
 constexpr int kTargetBlocks = 128, kDeep = 8;                 /* loads of a row that a lane has under way */
+constexpr int kOneRows = 4, kOneParts = 3,
+              kOneStep = 4 * kThreads; /* one token: loads of a row; inputs of each */
 
 /* A dense matrix, by rows. */
 struct Rows {
@@ -71,18 +78,17 @@ template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, 
     }
   }
   block_sums<kTokens>(inverse);
-  const float *by = a.router_scale ? a.router_scale : a.norm;
 #pragma unroll
   for (int m = 0; m < kTokens; m++) {
     const float factor = a.norm || a.router_scale ? rsqrtf(inverse[m] / (float)a.hidden + a.eps) : a.x_factor;
     const size_t to = (size_t)(token0 + m) * a.h_stride;
     const bool first = blockIdx.x == 0 && token0 + m < a.n_tokens;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < a.hidden; i += kThreads) {
-      const float v = x[m * a.padded + i] * factor;
-      if (first) a.h[to + i] = clamp_half(a.norm ? v * a.norm[i] : v);
-      if (first && a.experts_norm) a.experts_h[to + i] = clamp_half(v * a.experts_norm[i]);
-      x[m * a.padded + i] = by ? v * by[i] : v;
+    for (int i = threadIdx.x; i < a.hidden; i += kThreads) { /* __ldg: before the stores of earlier inputs */
+      const float v = x[m * a.padded + i] * factor, weight = a.norm ? __ldg(a.norm + i) : 1.0f;
+      if (first) a.h[to + i] = clamp_half(v * weight);
+      if (first && a.experts_norm) a.experts_h[to + i] = clamp_half(v * __ldg(a.experts_norm + i));
+      x[m * a.padded + i] = a.router_scale ? v * __ldg(a.router_scale + i) : v * weight;
     }
   }
   __syncthreads();
@@ -142,21 +148,6 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
       a.to.shared_factors[token0 + m] = 1 / (1 + expf(-(sum[m] + (w.bias ? w.bias[0] : 0.0f))));
 }
 
-/* A float's bits in the order of numbers. */
-__device__ __forceinline__ uint32_t ordered(float v) {
-  const uint32_t bits = __float_as_uint(v);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-__device__ __forceinline__ uint32_t warp_most(uint32_t v) {
-#if __CUDA_ARCH__ >= 800
-  return __reduce_max_sync(~0u, v);
-#else
-  for (int o = 16; o; o /= 2) v = max(v, __shfl_xor_sync(~0u, v, o));
-  return v;
-#endif
-}
-
 /* Makes all but the best groups unfit. A group is as good as the sum of its two best. For a warp. */
 __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
   const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
@@ -182,103 +173,202 @@ __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitn
   }
 }
 
-/* Threads that choose for one token, all of the same block; the others choose for other tokens. */
-template <int kTokens> struct Team {
-  static constexpr int kSize = kThreads / kTokens, kTeamWarps = kSize / 32;
+/* Floats of shared memory in which a warp chooses for a token: scores, fitness, the list of best_of(). */
+__host__ __device__ constexpr int choice_floats(int n_experts) {
+  const int padded = (n_experts + 3) / 4 * 4, list = best_of_words(n_experts);
+  return 2 * padded + (list + 3) / 4 * 4;
+}
 
-  static __device__ __forceinline__ int number() { return threadIdx.x / kSize; }
-  static __device__ __forceinline__ int member() { return threadIdx.x % kSize; }
+/* Fills scores[n_experts] and fitness[n_experts] of a token's experts. Returns the largest logit. For a warp. */
+__device__ __forceinline__ float judge(const Args &a, const float *logits, float *scores, float *fitness) {
+  const ExpertConfig &c = a.config;
+  const int n = c.n_experts, lane = threadIdx.x % 32;
+  float top = -INFINITY, all = 0;
+#pragma unroll 4
+  for (int e = lane; e < n; e += 32) scores[e] = __ldcg(logits + e), top = fmaxf(top, scores[e]);
+  top = lanes_max<16, 8, 4, 2, 1>(top);
+#pragma unroll 2
+  for (int e = lane; e < n && c.score != SCORE_CHOSEN; e += 32) {
+    scores[e] = c.score == SCORE_SIGMOID ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - top);
+    all += scores[e];
+  }
+  const float by = c.score == SCORE_SOFTMAX ? 1 / warp_sum(all) : 1;
+#pragma unroll 2
+  for (int e = lane; e < n; e += 32) {
+    scores[e] *= by;
+    fitness[e] = scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f);
+  }
+  __syncwarp();
+  return top;
+}
 
-  /* Combines a number of each warp (of all its lanes) by `work`. For all threads of the block. */
-  template <class Work> static __device__ __forceinline__ float combine(float of_warp, Work work) {
-    __shared__ float parts[kWarps];
-    if (kTeamWarps == 1) return of_warp;
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = of_warp;
-    __syncthreads();
-    float all = parts[number() * kTeamWarps];
-    for (int w = 1; w < kTeamWarps; w++) all = work(all, parts[number() * kTeamWarps + w]);
-    return all;
+/* Chooses for a token. room: [choice_floats()] in shared memory. For a warp. */
+__device__ __forceinline__ void choose(const Args &a, int token, float *room) {
+  const ExpertConfig &c = a.config;
+  const int n = c.n_experts, padded = (n + 3) / 4 * 4, lane = threadIdx.x % 32;
+  const int n_choices = c.n_chosen + a.joined, to = token * n_choices;
+  float *scores = room, *fitness = scores + padded;
+  const float top = judge(a, a.to.logits + (size_t)token * n, scores, fitness);
+  if (c.n_chosen_groups < c.n_groups) choose_groups(c, fitness);
+  const auto key = [&](int i) { return 32 * i + lane < n ? ordered(fitness[32 * i + lane]) : 0; };
+  int *ids = (int *)fitness; /* once the best are listed */
+  best_of<2>(c.n_chosen, (n + 31) / 32, key, (uint2 *)(fitness + padded),
+             [&](int rank, int e) { a.to.ids[to + rank] = e, ids[rank] = e; });
+  const bool chosen = lane < c.n_chosen;
+  const int id = chosen ? ids[lane] : 0;
+  float own = chosen ? scores[id] : 0.0f;
+  if (c.score == SCORE_CHOSEN) own = chosen ? expf(own - top) : 0.0f;
+  if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(own) + (float)c.sum_plus;
+  if (chosen) {
+    a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
+  } else if (lane < n_choices) {
+    a.to.ids[to + lane] = n;
+    a.to.weights[to + lane] = a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f;
+  }
+}
+
+/* Counts this block, whose results are written. True for all threads of the last of `n_blocks`. meanwhile(): what
+ * else there is to do for the block. */
+template <class Meanwhile>
+__device__ __forceinline__ bool is_last_block(unsigned *counter, unsigned n_blocks, Meanwhile meanwhile) {
+  __shared__ bool last;
+  unsigned before = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) before = count_up(counter);
+  meanwhile();
+  if (threadIdx.x == 0) {
+    last = before == n_blocks - 1;
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  return last;
+}
+
+/* Four neighbouring weights of a row. */
+template <class T> struct Four {
+  std::conditional_t<sizeof(T) == 4, uint4, uint2> v;
+
+  __device__ __forceinline__ void load(const T *from) { v = load_early((const decltype(v) *)from); }
+  __device__ __forceinline__ float times(const float4 &x) const {
+    const uint32_t *u = (const uint32_t *)&v;
+    if constexpr (sizeof(T) == 4)
+      return (__uint_as_float(u[0]) * x.x + __uint_as_float(u[1]) * x.y) +
+             (__uint_as_float(u[2 % (sizeof v / 4)]) * x.z + __uint_as_float(u[3 % (sizeof v / 4)]) * x.w);
+    else if constexpr (std::is_same<T, __nv_bfloat16>::value)
+      return (__uint_as_float(u[0] << 16) * x.x + __uint_as_float(u[0] & 0xffff0000u) * x.y) +
+             (__uint_as_float(u[1] << 16) * x.z + __uint_as_float(u[1] & 0xffff0000u) * x.w);
+    else
+      return (f16_low(u[0]) * x.x + f16_high(u[0]) * x.y) + (f16_low(u[1]) * x.z + f16_high(u[1]) * x.w);
   }
 };
 
-/* The number of experts before e in the order of choice: those of greater fitness, and of equal ones those
- * with smaller numbers. fitness: [n_fours] vectors of ordered() numbers
- * below ~0. */
-__device__ __forceinline__ int rank_of(const uint4 *fitness, int n_fours, int e) {
-  const uint32_t own = ((const uint32_t *)fitness)[e];
-  int rank = 0;
-#pragma unroll 4
-  for (int i = 0; i < n_fours; i++) {
-    const uint4 v = fitness[i];
-    const uint32_t least = i < e / 4 ? own : own + 1;
-    rank += (v.x >= least) + (v.y >= least) + (v.z >= least) + (v.w >= least);
+/* Sums of products of the block's rows and of the squares of x, in thread 0 .. 31 of each warp alike. */
+template <class T> struct OneToken {
+  float sum[kOneRows], squares;
+
+  /* The row of the router, or the gate of the MLP beside the experts, which follows. */
+  static __device__ __forceinline__ const T *row(const Args &a, int i) {
+    const int e = (int)blockIdx.x * kOneRows + i, n = a.config.n_experts;
+    if (e >= n && a.shared_gate.data) return (const T *)a.shared_gate.data;
+    return (const T *)a.router.data + (size_t)min(e, n - 1) * a.router.stride;
   }
-  for (int i = e & ~3; i < e; i++) rank += ((const uint32_t *)fitness)[i] == own;
-  return rank;
+  /* The thread's part of inputs k .. k + 3. by: NULL, or factors of x. */
+  __device__ __forceinline__ void add(const Four<T> (&w)[kOneRows], float4 x, const float4 &by) {
+    squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
+    x = make_float4(x.x * by.x, x.y * by.y, x.z * by.z, x.w * by.w);
+#pragma unroll
+    for (int i = 0; i < kOneRows; i++) sum[i] += w[i].times(x);
+  }
+};
+
+/* The router's input before the factor of the norm is x times these. */
+__device__ __forceinline__ float4 factors_at(const Args &a, int k) {
+  const float *by = a.router_scale ? a.router_scale : a.norm;
+  Four<float> v = {make_uint4(0x3f800000u, 0x3f800000u, 0x3f800000u, 0x3f800000u)}; /* 1 */
+  if (by) v.load(by + k);
+  return make_float4(__uint_as_float(v.v.x), __uint_as_float(v.v.y), __uint_as_float(v.v.z),
+                     __uint_as_float(v.v.w));
 }
 
-/* Chooses for a token of each team. room: [kTokens][2][n_experts rounded up to 4] in shared memory. For all
- * threads of the block. */
-template <int kTokens> __device__ __forceinline__ void choose(const Args &a, int token0, float *room) {
-  using Own = Team<kTokens>;
-  __shared__ float picked[kTokens][LINEAR_MAX_CHOSEN]; /* the best experts' scores, and their ids */
-  __shared__ int picked_ids[kTokens][LINEAR_MAX_CHOSEN];
-  const ExpertConfig &c = a.config;
-  const int n = c.n_experts, n_fours = (n + 3) / 4, me = Own::member(), team = Own::number(),
-            token = min(token0 + team, a.n_tokens - 1);
-  float *scores = room + (size_t)team * 8 * n_fours, *fitness = scores + 4 * n_fours;
-  const float *logits = a.to.logits + (size_t)token * n;
-  float top = -INFINITY, all = 0;
-  for (int e = me; e < n; e += Own::kSize) {
-    scores[e] = __ldcg(logits + e);
-    top = fmaxf(top, scores[e]);
+/* PRECOND  hidden % 4 == 0; the shared gate, if there is one, is of T. */
+template <class T>
+__global__ void __launch_bounds__(kThreads) route_one_kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(16) float room[];
+  __shared__ float parts[kWarps][kOneRows + 1];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k0 = 4 * (int)threadIdx.x;
+  Four<T> w[kOneParts][kOneRows];
+  float4 by[kOneParts], x[kOneParts];
+  OneToken<T> of = {};
+  dependents_may_start();
+  const T *rows[kOneRows];
+#pragma unroll
+  for (int i = 0; i < kOneRows; i++) rows[i] = of.row(a, i) + k0;
+#pragma unroll
+  for (int part = 0; part < kOneParts; part++) { /* weights do not wait for the token */
+    const int at = part * kOneStep;
+    by[part] = factors_at(a, min(k0 + at, a.hidden - 4));
+#pragma unroll
+    for (int i = 0; i < kOneRows; i++)
+      if (k0 + at < a.hidden)
+        w[part][i].load(rows[i] + at);
+      else
+        w[part][i].v = {};
   }
-  top = Own::combine(lanes_max<16, 8, 4, 2, 1>(top), [](float x, float y) { return fmaxf(x, y); });
-  if (c.score != SCORE_CHOSEN)
-    for (int e = me; e < n; e += Own::kSize) {
-      scores[e] = c.score == SCORE_SIGMOID ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - top);
-      all += scores[e];
-    }
-  if (c.score == SCORE_SOFTMAX) {
-    all = Own::combine(warp_sum(all), [](float x, float y) { return x + y; });
-    for (int e = me; e < n; e += Own::kSize) scores[e] /= all;
+  wait_for_previous();
+#pragma unroll
+  for (int part = 0; part < kOneParts; part++)
+    x[part] = __ldcg((const float4 *)(a.x + min(k0 + part * kOneStep, a.hidden - 4)));
+#pragma unroll
+  for (int part = 0; part < kOneParts; part++)
+    if (k0 + part * kOneStep >= a.hidden) x[part] = make_float4(0, 0, 0, 0);
+#pragma unroll
+  for (int part = 0; part < kOneParts; part++) of.add(w[part], x[part], by[part]);
+#pragma unroll 1
+  for (int k = k0 + kOneParts * kOneStep; k < a.hidden; k += kOneStep) {
+#pragma unroll
+    for (int i = 0; i < kOneRows; i++) w[0][i].load(rows[i] + k - k0);
+    of.add(w[0], __ldcg((const float4 *)(a.x + k)), factors_at(a, k));
   }
-  for (int e = me; e < 4 * n_fours; e += Own::kSize)
-    fitness[e] = e < n ? scores[e] + (a.choice_bias ? a.choice_bias[e] : 0.0f) : -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kOneRows; i++) of.sum[i] = warp_sum(of.sum[i]);
+  of.squares = warp_sum(of.squares);
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < kOneRows; i++) parts[warp][i] = of.sum[i];
+    parts[warp][kOneRows] = of.squares;
+  }
   __syncthreads();
-  if (c.n_chosen_groups < c.n_groups) {
-    if (me < 32) choose_groups(c, fitness);
-    __syncthreads();
+  const auto total = [&](int i) {
+    float sum = 0;
+    for (int p = 0; p < kWarps; p++) sum += parts[p][i];
+    return sum;
+  };
+  const float factor =
+      a.norm || a.router_scale ? rsqrtf(total(kOneRows) / (float)a.hidden + a.eps) : a.x_factor;
+  if (threadIdx.x < kOneRows) {
+    const int e = (int)(blockIdx.x * kOneRows + threadIdx.x), n = a.config.n_experts;
+    const float sum = total((int)threadIdx.x) * factor;
+    if (e < n)
+      a.to.logits[e] = sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
+    else if (e == n && a.shared_gate.data)
+      a.to.shared_factors[0] = 1 / (1 + expf(-(sum + (a.shared_gate.bias ? a.shared_gate.bias[0] : 0.0f))));
   }
-  for (int e = me; e < 4 * n_fours; e += Own::kSize)
-    ((uint32_t *)fitness)[e] = e < n ? min(ordered(fitness[e]), ~1u) : 0; /* NaN, too, is below ~0 */
-  __syncthreads();
-  for (int e = me; e < n; e += Own::kSize) {
-    const int rank = rank_of((const uint4 *)fitness, n_fours, e);
-    if (rank < c.n_chosen) picked[team][rank] = scores[e], picked_ids[team][rank] = e;
-  }
-  __syncthreads();
-  if (me >= 32 || token0 + team >= a.n_tokens) return;
-  const bool chosen = me < c.n_chosen;
-  const int id = chosen ? picked_ids[team][me] : 0;
-  float own = chosen ? picked[team][me] : 0.0f;
-  if (c.score == SCORE_CHOSEN) own = chosen ? expf(own - top) : 0.0f;
-  if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(chosen ? own : 0.0f) + (float)c.sum_plus;
-  const int n_choices = c.n_chosen + a.joined, to = token * n_choices + me;
-  if (chosen) {
-    a.to.ids[to] = id;
-    a.to.weights[to] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
-  } else if (me < n_choices) {
-    a.to.ids[to] = n;
-    a.to.weights[to] = a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f;
-  }
+  const bool last =
+      is_last_block(a.to.counters, gridDim.x, [&] { /* a part of h */
+                                                    for (int i = (int)(blockIdx.x * kThreads + threadIdx.x);
+                                                         i < a.hidden; i += (int)gridDim.x * kThreads) {
+                                                      const float v = __ldcg(a.x + i) * factor;
+                                                      a.h[i] = clamp_half(a.norm ? v * a.norm[i] : v);
+                                                      if (a.experts_norm)
+                                                        a.experts_h[i] = clamp_half(v * a.experts_norm[i]);
+                                                    }
+      });
+  if (last && warp == 0) choose(a, 0, room);
 }
 
 template <class T, int kTokens>
 __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) float x[];
-  __shared__ bool last;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.y * kTokens,
             n_experts = a.config.n_experts, first = blockIdx.x * a.block_experts;
   const int end = min(first + a.block_experts, n_experts);
@@ -309,14 +399,10 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     else
       multiply_shared<float, kTokens>(a, token0, x);
   }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = count_up(a.to.counters + blockIdx.y) == gridDim.x - 1;
-    if (last) a.to.counters[blockIdx.y] = 0;
-  }
-  __syncthreads();
-  if (!last) return;
-  choose<kTokens>(a, token0, x + (size_t)kTokens * a.padded);
+  if (!is_last_block(a.to.counters + blockIdx.y, gridDim.x, [] {})) return;
+  const int n_floats = choice_floats(n_experts);
+  if (warp < kTokens && token0 + warp < a.n_tokens)
+    choose(a, token0 + warp, x + (size_t)kTokens * a.padded + (size_t)warp * n_floats);
 }
 
 Rows rows_of(const DeviceLinear *w) {
@@ -326,7 +412,7 @@ Rows rows_of(const DeviceLinear *w) {
 
 /* Shared memory of a block with `tokens` tokens. */
 size_t block_bytes(const Args &a, int tokens) {
-  return (size_t)tokens * (size_t)(a.padded + 8 * ceil_div(a.config.n_experts, 4)) * sizeof(float);
+  return (size_t)tokens * (size_t)(a.padded + choice_floats(a.config.n_experts)) * sizeof(float);
 }
 
 template <int kTokens> Status launch_tokens(Args a, cudaStream_t stream, Error *err) {
@@ -341,6 +427,17 @@ template <int kTokens> Status launch_tokens(Args a, cudaStream_t stream, Error *
   return a.router.type == WEIGHT_F16    ? run(route_kernel<__half, kTokens>)
          : a.router.type == WEIGHT_BF16 ? run(route_kernel<__nv_bfloat16, kTokens>)
                                         : run(route_kernel<float, kTokens>);
+}
+
+Status launch_one(const Args &a, cudaStream_t stream, Error *err) {
+  const unsigned n_rows = (unsigned)(a.config.n_experts + (a.shared_gate.data ? 1 : 0));
+  const auto run = [&](auto kernel) {
+    return launch(kernel, dim3(ceil_div(n_rows, kOneRows)), kThreads,
+                  (size_t)choice_floats(a.config.n_experts) * sizeof(float), stream, true, "router", err, a);
+  };
+  return a.router.type == WEIGHT_F16    ? run(route_one_kernel<__half>)
+         : a.router.type == WEIGHT_BF16 ? run(route_one_kernel<__nv_bfloat16>)
+                                        : run(route_one_kernel<float>);
 }
 
 } // namespace
@@ -363,5 +460,7 @@ Status experts_route(const Router *r, int n_tokens, size_t shared_bytes, cudaStr
   constexpr size_t kStatic = 3072;
   if (n_tokens >= 8 && block_bytes(a, 8) + kStatic <= shared_bytes) return launch_tokens<8>(a, stream, err);
   if (n_tokens >= 2 && block_bytes(a, 2) + kStatic <= shared_bytes) return launch_tokens<2>(a, stream, err);
+  if (n_tokens == 1 && a.hidden % 4 == 0 && (!a.shared_gate.data || a.shared_gate.type == a.router.type))
+    return launch_one(a, stream, err);
   return launch_tokens<1>(a, stream, err);
 }

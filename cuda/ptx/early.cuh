@@ -1,0 +1,20 @@
+/* early.cuh - loads of weights that a kernel begins before it waits for the one before it (launch.cuh). ptxas moves
+ * load_once(), a load of constants, behind that wait where it likes, but not these. 9.7.9 "ld". */
+#pragma once
+
+#include <cuda_runtime.h>
+
+__device__ __forceinline__ uint4 load_early(const uint4 *p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint2 load_early(const uint2 *p) {
+  uint2 v;
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
+  return v;
+}
