@@ -119,7 +119,7 @@ struct Vars {
   unsigned launches; /* several tokens: how many launches precede this one */
   int pos;           /* position of the first token */
   unsigned loaded;   /* one token: stages whose tiles are loaded or in flight */
-  float inverse;     /* one token: 1 / rms of the x of gate and up */
+  float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
   uint32_t sink;     /* l2_prefetch.cuh */
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
@@ -130,6 +130,7 @@ struct MixVars {
   uint64_t mine;                     /* bit l: the cluster has heads of layer l */
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
   StepMix mixes[2];                  /* of layers of attention, of the delta rule */
+  int contributors[2];               /* step_mix_clusters() of them */
   int first_stage[MATRICES + 2];     /* of a share_at() in the table of stages */
   RingRun states_run;                /* stages of this block's states */
   float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */

@@ -50,14 +50,14 @@ template <class B> __device__ __forceinline__ void send_projections(B &b) {
 /* Factors that make the heads of a pack of a matmul's outputs, for the lane's four: lane + 32 i. They are
  * read while the outputs are under way. */
 struct HeadFactors {
-  float inverse, bias[4], norm[4]; /* 1 / rms of x */
+  float bias[4], norm[4];
 };
 
 template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &b) {
   const Vectors vectors = b.vectors();
   constexpr int kOwn = B::kDim / 32; /* the lane's dimensions of a head */
   const int pack = b.warp(), queries = b.plan.heads_per_kv;
-  HeadFactors f = {0, {0, 0, 0, 0}, {1, 1, 1, 1}};
+  HeadFactors f = {{0, 0, 0, 0}, {1, 1, 1, 1}};
   if (pack >= b.plan.all_packs) return f;
 #pragma unroll
   for (int i = 0; i < B::kPackHeads; i++) {
@@ -70,7 +70,6 @@ template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &
         f.norm[i * kOwn + j] = __ldg((head < queries ? vectors.q_norm : vectors.k_norm) + b.lane() + 32 * j);
     }
   }
-  f.inverse = inverse_of_x(b);
   return f;
 }
 
@@ -118,7 +117,7 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
   const float *from = b.exchange() + pack * STEP_PACK + lane;
   float v[4]; /* pairs (lane, lane + 64), (lane + 32, lane + 96); heads of 64: neighbours are pairs */
 #pragma unroll
-  for (int i = 0; i < 4; i++) v[i] = from[32 * i] * f.inverse + f.bias[i];
+  for (int i = 0; i < 4; i++) v[i] = from[32 * i] * b.vars().inverse + f.bias[i];
   if (kDim == 128 ? pack <= p.packs : pack < p.packs) {
     if (b.args.head_norms) norm_heads(b, v, f.norm);
 #pragma unroll
@@ -252,39 +251,48 @@ template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
     b.wait_again(b.barriers().states, b.layer(), b.states_bytes(), STEP_AT_STATES);
 }
 
-/* Waits for the states of the cluster's blocks, merges them, one warp a pack, and quantises attention's
- * output into the area of q, k and v. Lane (g, t) has outputs 16 g + 2 t, + 1, + 8 and + 9 of the pack. */
+/* Merges the states of the cluster's blocks of the warp's pack, times its gates in a hybrid. Lane (g, t) has
+ * outputs 16 g + 2 t, + 8, + 1 and + 9. */
+template <class B> __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4]) {
+  constexpr int kDim = B::kDim;
+  const int pack = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
+  const States from = block_states(b);
+  const int head = B::kHybrid ? pack / 2 : pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0);
+  const __half *values = from.values + pack * STEP_PACK + (lane >> 2) * 16 + (lane & 3) * 2;
+  float2 weight[STEP_BLOCKS];
+  uint32_t low[STEP_BLOCKS], high[STEP_BLOCKS];
+#pragma unroll
+  for (int i = 0; i < STEP_BLOCKS; i++) {
+    weight[i] = from.weights[i * n_heads + head];
+    low[i] = *(const uint32_t *)(values + i * n_heads * kDim);
+    high[i] = *(const uint32_t *)(values + i * n_heads * kDim + 8);
+  }
+  float maximum = -INFINITY, total = 0;
+  v[0] = v[1] = v[2] = v[3] = 0;
+#pragma unroll
+  for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
+#pragma unroll
+  for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
+    const float factor = power_of_2(weight[i].x - maximum) * weight[i].y;
+    total += factor;
+    v[0] += factor * f16_low(low[i]), v[2] += factor * f16_high(low[i]);
+    v[1] += factor * f16_low(high[i]), v[3] += factor * f16_high(high[i]);
+  }
+  const float over = __fdividef(1, total); /* not 0, since the new key is included */
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[i] *= over;
+  if constexpr (B::kHybrid) multiply_gates(b, pack, v);
+}
+
+/* Waits for the states of the cluster's blocks, and quantises attention's output, one warp a pack, into the
+ * area of q, k and v. */
 template <class B> __device__ __forceinline__ void take_states(B &b) {
   wait_for_states(b);
   b.mark(STEP_MARK_STATES);
-  constexpr int kDim = B::kDim;
-  const int pack = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
-  if (pack < (B::kHybrid ? 2 * b.mix().n : b.plan.packs)) {
-    const States from = block_states(b);
-    const int head = B::kHybrid ? pack / 2 : pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0);
-    const __half *values = from.values + pack * STEP_PACK + (lane >> 2) * 16 + (lane & 3) * 2;
-    float2 weight[STEP_BLOCKS];
-    uint32_t low[STEP_BLOCKS], high[STEP_BLOCKS];
-#pragma unroll
-    for (int i = 0; i < STEP_BLOCKS; i++) {
-      weight[i] = from.weights[i * n_heads + head];
-      low[i] = *(const uint32_t *)(values + i * n_heads * kDim);
-      high[i] = *(const uint32_t *)(values + i * n_heads * kDim + 8);
-    }
-    float maximum = -INFINITY, total = 0, v[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
-#pragma unroll
-    for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
-      const float factor = power_of_2(weight[i].x - maximum) * weight[i].y;
-      total += factor;
-      v[0] += factor * f16_low(low[i]), v[2] += factor * f16_high(low[i]);
-      v[1] += factor * f16_low(high[i]), v[3] += factor * f16_high(high[i]);
-    }
-    const float over = __fdividef(1, total); /* not 0, since the new key is included */
-#pragma unroll
-    for (int i = 0; i < 4; i++) v[i] *= over;
-    if constexpr (B::kHybrid) multiply_gates(b, pack, v);
+  const int pack = b.warp(), lane = b.lane();
+  if (pack < b.plan.packs) {
+    float v[4];
+    merge_blocks(b, v);
     store_group<B::kParts>(v, b.value_planes() + pack * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
                            64, b.value_scales() + pack * kXScales<B::kParts>, 1, lane);
   }
@@ -303,9 +311,8 @@ template <class B> __device__ __forceinline__ void attend_with_heads(B &b) {
   b.mark(STEP_MARK_STATES_SENT);
 }
 
-/* From the partial sums of qkv to the states of this block's keys, on their way to the cluster. */
+/* From the cluster's q, k and v, which are under way, to the states of this block's keys, sent to it. */
 template <class B> __device__ __forceinline__ void attend(B &b) {
-  send_projections(b);
   const HeadFactors factors = head_factors(b);
   b.mark(STEP_MARK_QKV_SENT);
   b.wait_again(b.barriers().projections, b.layer(), b.projection_bytes(), STEP_AT_PROJECTIONS);

@@ -153,6 +153,7 @@ template <class B> __device__ __forceinline__ void begin_mixers(const B &b) {
   for (int delta = 0; delta < 2; delta++) {
     const bool has_layers = !delta || s.delta_layers != 0;
     v.mixes[delta] = step_mix(&s, delta && has_layers, b.cluster());
+    v.contributors[delta] = step_mix_clusters(&s, delta && has_layers);
     if (has_layers && v.mixes[delta].n > 0)
       v.mine |= (delta ? s.delta_layers : ~s.delta_layers) & step_layers_before(s.n_layers);
   }

@@ -67,6 +67,19 @@ template <bool kBf16> __device__ __forceinline__ float multiply_four(const uint2
   return (low(v.x) * x.x + high(v.x) * x.y) + (low(v.y) * x.z + high(v.y) * x.w);
 }
 
+/* The same for each of n words of weights. Only these instructions are there for both types. */
+template <int n, class B>
+__device__ __forceinline__ void multiply_fours(const B &b, const uint2 (&v)[n], const float4 &x,
+                                               float (&product)[n]) {
+  if (b.args.router_is_bf16) {
+#pragma unroll
+    for (int i = 0; i < n; i++) product[i] = multiply_four<true>(v[i], x);
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; i++) product[i] = multiply_four<false>(v[i], x);
+  }
+}
+
 /* The thread's inputs from k on; 0 past the last. */
 template <class B> __device__ __forceinline__ float4 inputs_at(const B &b, int k) {
   return k < b.plan.shape.hidden ? *(const float4 *)(b.x() + k) : make_float4(0, 0, 0, 0);
@@ -90,7 +103,7 @@ __device__ __forceinline__ float sums_by_lanes(float (&v)[RouterSet::kRows]) {
 }
 
 /* Writes the warp's parts of the products of the block's rows, a set after the other. */
-template <bool kBf16, class B> __device__ __forceinline__ void multiply_router(const B &b, RouterSet &rows) {
+template <class B> __device__ __forceinline__ void multiply_router(const B &b, RouterSet &rows) {
   const int each = b.plan.shape.n_experts / STEP_BLOCKS;
 #pragma unroll 1
   for (int set = 0, begin = 0;;) { /* inputs from `begin` on */
@@ -99,8 +112,7 @@ template <bool kBf16, class B> __device__ __forceinline__ void multiply_router(c
     const int next_set = set + ends, next = ends ? 0 : begin + RouterSet::kStep;
     const bool more = next_set * RouterSet::kRows < each;
     float sum[RouterSet::kRows];
-#pragma unroll
-    for (int i = 0; i < RouterSet::kRows; i++) sum[i] = multiply_four<kBf16>(rows.v[i], x);
+    multiply_fours(b, rows.v, x, sum);
     if (more) load_set(b, rows, next_set, next);
     const float all = sums_by_lanes(sum);
     float *to = b.router_parts(set * RouterSet::kRows + b.lane() / 2) + b.warp();
@@ -111,12 +123,15 @@ template <bool kBf16, class B> __device__ __forceinline__ void multiply_router(c
 }
 
 /* The warp's part of the product of the gate of the MLP beside the experts. */
-template <bool kBf16, class B> __device__ __forceinline__ void multiply_gate(const B &b, uint2 gate) {
+template <class B> __device__ __forceinline__ void multiply_gate(const B &b, uint2 gate) {
   float sum = 0;
 #pragma unroll 1
   for (int k = 4 * b.thread();;
        gate = load_once((const uint2 *)(b.routers()[b.layer()].shared_gate + k * 2))) {
-    sum += multiply_four<kBf16>(gate, inputs_at(b, k));
+    const uint2 own[1] = {gate};
+    float product[1];
+    multiply_fours(b, own, inputs_at(b, k), product);
+    sum += product[0];
     k += RouterSet::kStep;
     if (k >= b.plan.shape.hidden) break;
   }
@@ -189,28 +204,27 @@ template <class B> __device__ __forceinline__ void choose(const B &b) {
 template <class B> __device__ __forceinline__ void weigh(const B &b) {
   const StepShape &s = b.plan.shape;
   const float inverse = inverse_of_x(b), best = b.chosen()[0];
-  const auto exponential = [&](float logit) { return expf((logit - best) * inverse); };
-  const float own = b.lane() < b.n_routed() ? exponential(b.chosen()[b.lane()]) : 0;
-  float all = own;
+  const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
+  const bool chosen = b.lane() < s.n_chosen, joined = B::kJoined && b.lane() == b.n_routed();
+  const float logit = chosen ? b.chosen()[b.lane()] : 0;
+  /* Of the MLP beside the experts: the sigmoid 1 / (1 + exp(-logit)). */
+  const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
+  float all = joined ? 0 : own;
   if (!b.args.renormalise) {
     all = 0;
+#pragma unroll 1
     for (int i = b.lane(); i < s.n_experts; i += 32) all += exponential(b.logits()[i]);
   }
-  float weight = own / warp_sum(all);
-  if (B::kJoined && b.lane() == b.n_routed()) weight = 1 / (1 + expf(-b.chosen()[b.lane()] * inverse));
+  all = warp_sum(all);
+  const float weight = __fdividef(joined ? 1 : own, joined ? 1 + own : all);
   const Share &share = b.share(DOWN);
-  const int blocks = step_expert_blocks(&s);
-  for (int i = 0; i < share.n_groups; i++) {
-    const float of_block = __shfl_sync(~0u, weight, (share.group + i) / blocks);
-    if (b.lane() == 0) b.block_weights()[i] = of_block;
+  const float each = __fdividef(1, small_float(b.plan.expert_blocks));
+#pragma unroll 1
+  for (int i = b.lane(); i - b.lane() < share.n_groups; i += 32) {
+    const int choice = (int)((small_float(share.group + i) + 0.5f) * each); /* (share.group + i) / blocks */
+    const float of_block = __shfl_sync(~0u, weight, choice);
+    if (i < share.n_groups) b.block_weights()[i] = of_block;
   }
-}
-
-/* The products of the router, and of the gate of the MLP beside the experts. */
-template <bool kBf16, class B>
-__device__ __forceinline__ void multiply_rows(const B &b, RouterSet &rows, uint2 gate) {
-  multiply_router<kBf16>(b, rows);
-  if constexpr (B::kJoined) multiply_gate<kBf16>(b, gate);
 }
 
 /* Chooses the experts of the layer, once x has come; weigh() follows while their weights are loaded. rows:
@@ -221,7 +235,8 @@ template <class B> __device__ __forceinline__ void route(B &b, RouterSet &rows) 
     gate = load_once((const uint2 *)(b.routers()[b.layer()].shared_gate +
                                      2 * min(4 * b.thread(), b.plan.shape.hidden - 4)));
   b.wait(b.barriers().x, b.x_before(GATE_UP) & 1, STEP_AT_X);
-  b.args.router_is_bf16 ? multiply_rows<true>(b, rows, gate) : multiply_rows<false>(b, rows, gate);
+  multiply_router(b, rows);
+  if constexpr (B::kJoined) multiply_gate(b, gate);
   b.sync();
   send_logits(b);
   if (b.warp() == 0) {

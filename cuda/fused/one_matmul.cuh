@@ -288,7 +288,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   }
   b.advance(share.run);
   /* This warp is ready before others. */
-  if (matrix == GATE_UP && b.warp() == STEP_WARPGROUP_WARPS - 1) {
+  if ((matrix == QKV || matrix == GATE_UP) && b.warp() == STEP_WARPGROUP_WARPS - 1) {
     const float inverse = inverse_of_x(b);
     if (b.lane() == 0) b.vars().inverse = inverse;
   }

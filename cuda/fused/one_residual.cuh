@@ -20,7 +20,7 @@ template <class B> __device__ __forceinline__ Sum sum_of(const B &b, int matrix,
   const StepShape &s = b.plan.shape;
   const int buffer = matrix == DOWN ? 1 + (layer & 1) : 0;
   if constexpr (B::kHybrid)
-    if (matrix == O) return {b.args.totals, step_mix_clusters(&s, step_is_delta(&s, layer))};
+    if (matrix == O) return {b.args.totals, b.mix_vars().contributors[step_is_delta(&s, layer)]};
   return {b.args.totals + buffer * s.hidden, matrix == DOWN ? s.n_clusters : b.plan.attending};
 }
 

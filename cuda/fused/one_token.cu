@@ -78,8 +78,9 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
 template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   if (matrix == O) {
     if constexpr (B::kHybrid)
-      if (b.is_delta()) return take_delta_outputs(b);
-    take_states(b);
+      take_outputs(b);
+    else
+      take_states(b);
     return;
   }
   if (matrix == DOWN) {
@@ -98,6 +99,7 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
   case QKV:
+    send_projections(b);
     if constexpr (B::kHybrid)
       b.is_delta() ? apply_delta_rule(b) : attend_wide(b);
     else

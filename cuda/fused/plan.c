@@ -81,6 +81,7 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,
             parts = step_parts(s);
   plan->slice = s->hidden / STEP_BLOCKS;
+  plan->expert_blocks = s->n_experts > 0 ? step_expert_blocks(s) : 0;
   plan->columns = 1;
   plan->full = step_split(s->hidden / STEP_GROUP);
   plan->o = step_split(plan->packs);

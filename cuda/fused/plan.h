@@ -185,9 +185,10 @@ typedef struct {
   StepOffsets off;
 
   /* one token */
-  int slice;       /* columns of hidden that a block owns: hidden / 8 */
-  int attending;   /* clusters that attend */
-  int log_sharers; /* experts and several GPUs: step_sharers() is 2^this */
+  int slice;         /* columns of hidden that a block owns: hidden / 8 */
+  int attending;     /* clusters that attend */
+  int log_sharers;   /* experts and several GPUs: step_sharers() is 2^this */
+  int expert_blocks; /* step_expert_blocks() */
   KSplit full, o;
   KSplit down[2]; /* in a cluster with most_ffn_blocks, and in one with one less */
 

@@ -8,7 +8,8 @@
  *
  * A mixture of experts has a table [stages][2 parts][4 tile rows], since a stage of down can begin with the
  * last groups of one choice and end with the first of the next. Its entries for gate and up and for down are
- * made anew in every layer, from a second table: for each entry {what it is in expert 0, choice}. */
+ * made anew in every layer, from a second table: for each entry {what it is in expert 0, 28 bits groups of an
+ * expert, 4 bits choice}. */
 #pragma once
 
 #include "cuda/fused/block.cuh"
@@ -49,20 +50,28 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
   return tile_row(share, i);
 }
 
+/* An entry of the second table. */
+__device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, int choice) {
+  static_assert(STEP_MAX_CHOSEN <= 16, "a choice has 4 bits");
+  return make_uint2(first << 5 | groups, of_expert << 4 | choice);
+}
+
 /* The part of a stage of chosen experts that an entry copies, as it is in expert 0. */
 template <class B>
 __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const Share &share,
                                                  const StageTiles &stage, int row, int part) {
-  const int blocks = step_expert_blocks(&b.plan.shape), tile = tile_row(share, stage.row + row);
+  const int blocks = b.plan.expert_blocks, tile = tile_row(share, stage.row + row);
   if (row >= stage.rows) return make_uint2(0, 0);
   if (matrix == GATE_UP) {
     const int rows = 16 * blocks, choice = tile / rows, index = (tile - choice * rows) * share.all_groups;
-    return part ? make_uint2(0, 0) : make_uint2((index + stage.group) << 5 | stage.groups, choice);
+    return part ? make_uint2(0, 0)
+                : place_of(index + stage.group, stage.groups, rows * share.all_groups, choice);
   }
   const int block = share.group + stage.group, choice = block / blocks,
-            first = min(stage.groups, (choice + 1) * blocks - block);
-  return part ? make_uint2(tile * blocks << 5 | (stage.groups - first), choice + 1)
-              : make_uint2((tile * blocks + block - choice * blocks) << 5 | first, choice);
+            first = min(stage.groups, (choice + 1) * blocks - block), all = b.plan.shape.hidden / 16 * blocks;
+  return part == 0              ? place_of(tile * blocks + block - choice * blocks, first, all, choice)
+         : first < stage.groups ? place_of(tile * blocks, stage.groups - first, all, choice + 1)
+                                : make_uint2(0, 0);
 }
 
 /* Entries of the second table. */
@@ -72,16 +81,13 @@ template <class B> __device__ __forceinline__ int n_places(const B &b, int matri
 
 /* Completes the table for experts ids[n_chosen]. For one warp. */
 template <class B> __device__ __forceinline__ void place_stages(const B &b, const int *ids) {
-  const StepShape &s = b.plan.shape;
-  const int blocks = step_expert_blocks(&s), of_gate_up = n_places(b, GATE_UP),
-            n = of_gate_up + n_places(b, DOWN);
-  const int sizes[2] = {16 * blocks * (s.hidden / STEP_GROUP), s.hidden / 16 * blocks}; /* of an expert */
+  const int n = n_places(b, GATE_UP) + n_places(b, DOWN);
   const uint2 *from = (const uint2 *)(b.smem + b.plan.off.places);
   uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table) + n_places(b, QKV) + n_places(b, O);
 #pragma unroll 4
   for (int i = b.lane(); i < n; i += 32) {
     const uint2 place = from[i];
-    to[i] = place.x & 31 ? place.x + ((uint32_t)(ids[place.y] * sizes[i >= of_gate_up]) << 5) : 0;
+    to[i] = place.x + ((uint32_t)ids[place.y & 15] * (place.y >> 4) << 5); /* 0, 0: no copy */
   }
 }
 

@@ -34,7 +34,7 @@ template <class B> __device__ __forceinline__ WideHead wide_head(const B &b) {
 
 /* Factors of the warp's head, which are read while the projections are under way. */
 struct WideFactors {
-  float inverse, norm[kWideOwn]; /* 1 / rms of x */
+  float norm[kWideOwn];
 };
 
 template <class B> __device__ __forceinline__ WideFactors wide_factors(const B &b) {
@@ -45,7 +45,6 @@ template <class B> __device__ __forceinline__ WideFactors wide_factors(const B &
 #pragma unroll
   for (int i = 0; i < kWideOwn; i++)
     f.norm[i] = __ldg((role == WIDE_KEY ? vectors.k_norm : vectors.q_norm) + b.lane() + 32 * i);
-  f.inverse = inverse_of_x(b);
   return f;
 }
 
@@ -56,8 +55,9 @@ template <class B> __device__ __forceinline__ void make_wide_heads(const B &b, c
   const int lane = b.lane();
   const float *from = b.exchange() + own.pack * STEP_PACK + lane;
   float v[kWideOwn], squares = 0;
+  const float inverse = b.vars().inverse;
 #pragma unroll
-  for (int i = 0; i < kWideOwn; i++) v[i] = from[32 * i] * f.inverse, squares += v[i] * v[i];
+  for (int i = 0; i < kWideOwn; i++) v[i] = from[32 * i] * inverse, squares += v[i] * v[i];
   if (own.role == WIDE_GATE) {
     float *to = b.gates() + own.head * STEP_WIDE_HEAD + lane;
 #pragma unroll
@@ -114,9 +114,8 @@ template <class B> __device__ __forceinline__ void wait_for_projections(const B 
   b.mark(STEP_MARK_PROJECTIONS);
 }
 
-/* attend() of a hybrid. */
+/* attend() of a hybrid, after send_projections(). */
 template <class B> __device__ __forceinline__ void attend_wide(B &b) {
-  send_projections(b);
   const WideFactors factors = wide_factors(b);
   wait_for_projections(b);
   make_wide_heads(b, factors);

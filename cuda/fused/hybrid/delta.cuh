@@ -29,16 +29,22 @@ static_assert(STEP_DELTA_ROWS == 4 * STEP_WARPGROUP_WARPS, "a warp has four valu
 
 /* --- b and a */
 
-/* The lane's part of the product of a row and x. */
-template <class T, class B>
-__device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned char *row) {
+/* The lane's part of the product of a row and x. Only the conversions are there for both types. */
+template <class B>
+__device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned char *row, bool is_bf16) {
   float sum = 0;
-#pragma unroll 4
+#pragma unroll 2
   for (int i = 8 * b.lane(); i < b.plan.shape.hidden; i += 256) {
-    Eight<T> eight;
+    Eight<__half> halves;
     float w[8];
-    eight.load((const T *)row + i, true);
-    eight.floats(w);
+    halves.load((const __half *)row + i, true);
+    if (is_bf16) {
+      Eight<__nv_bfloat16> same;
+      same.v[0] = halves.v[0];
+      same.floats(w);
+    } else {
+      halves.floats(w);
+    }
     const float4 low = *(const float4 *)(b.x() + i), high = *(const float4 *)(b.x() + i + 4);
     sum += (w[0] * low.x + w[1] * low.y) + (w[2] * low.z + w[3] * low.w);
     sum += (w[4] * high.x + w[5] * high.y) + (w[6] * high.z + w[7] * high.w);
@@ -62,8 +68,7 @@ template <class B> __device__ __forceinline__ void send_gate_rows(B &b) {
     const unsigned char *from = (const unsigned char *)m.layers[b.layer()].gates + at * 2;
     for (int i = 128 * b.lane(); i < 2 * b.plan.shape.hidden; i += 4096) prefetch_l1(from + i);
     b.wait(b.mix_vars().x_has_come, n++ & 1, STEP_AT_X);
-    const float sum = warp_sum(m.gates_bf16 ? multiply_gate_row<__nv_bfloat16>(b, from)
-                                            : multiply_gate_row<__half>(b, from));
+    const float sum = warp_sum(multiply_gate_row(b, from, m.gates_bf16));
     if (b.lane() < STEP_BLOCKS)
       send_4(peer_address(b.mix_vars().gates + row, b.lane()), __float_as_uint(sum),
              peer_address(&b.barriers().projections, b.lane()));
@@ -74,7 +79,6 @@ template <class B> __device__ __forceinline__ void send_gate_rows(B &b) {
 
 /* Factors and earlier inputs of a warp's pack; the lane has four channels. */
 struct DeltaFactors {
-  float inverse;             /* 1 / rms of x */
   int channel;               /* of the convolution; -1: z, or no pack */
   float4 taps[4], inputs[3]; /* the oldest input first; taps[0] of z: the norm's weight */
 };
@@ -99,7 +103,6 @@ template <class B> __device__ __forceinline__ DeltaFactors delta_factors(const B
   } else {
     f.taps[0] = *(const float4 *)(d.norm + 4 * b.lane());
   }
-  f.inverse = inverse_of_x(b);
   return f;
 }
 
@@ -109,7 +112,7 @@ template <class B> __device__ __forceinline__ void convolve_pack(const B &b, con
   const int pack = b.warp();
   if (pack >= 2 * mix.n_keys + 2 * mix.n) return;
   float4 *place = (float4 *)(b.exchange() + pack * STEP_PACK + 4 * b.lane());
-  const float4 own = scaled_4(*place, f.inverse);
+  const float4 own = scaled_4(*place, b.vars().inverse);
   if (f.channel < 0) {
     const float4 w = f.taps[0];
     *place = make_float4(w.x * silu(own.x), w.y * silu(own.y), w.z * silu(own.z), w.w * silu(own.w));
@@ -131,7 +134,7 @@ template <class B> __device__ __forceinline__ void make_decays(const B &b) {
   const StepDelta &d = b.args.mixers.layers[b.layer()];
   const StepMix mix = b.mix();
   MixVars &v = b.mix_vars();
-  const float inverse = inverse_of_x(b);
+  const float inverse = b.vars().inverse;
   const int i = b.lane(), head = mix.first + i;
   if (i >= mix.n) return;
   DeltaArgs a = {};
@@ -200,9 +203,8 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
   b.advance(b.mix_vars().states_run);
 }
 
-/* From the partial sums of the projections to the outputs of this block's values, sent to the cluster. */
+/* From the cluster's projections, which are under way, to the outputs of this block's values, sent to it. */
 template <class B> __device__ __forceinline__ void apply_delta_rule(B &b) {
-  send_projections(b);
   const DeltaFactors factors = delta_factors(b);
   wait_for_projections(b);
   convolve_pack(b, factors);
@@ -214,19 +216,28 @@ template <class B> __device__ __forceinline__ void apply_delta_rule(B &b) {
   b.mark(STEP_MARK_STATES_SENT);
 }
 
-/* Waits for the heads' outputs, and normalises and quantises them as x of o, a warp a head. */
-template <class B> __device__ __forceinline__ void take_delta_outputs(B &b) {
+/* The normalised outputs of the warp's head: 16 g + 2 t, + 8, + 1 and + 9. */
+template <class B> __device__ __forceinline__ void normalise_delta_outputs(const B &b, float (&v)[4]) {
+  const int head = b.warp(), lane = b.lane();
+  const float squares = warp_sum(b.delta_squares()[head * B::kDeltaSquares + lane]);
+  const float scale = inverse_of_squares<STEP_PACK>(squares, b.args.norm_eps);
+  const float *from = b.delta_outputs() + head * STEP_PACK + (lane >> 2) * 16 + (lane & 3) * 2;
+  const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
+  v[0] = low.x * scale, v[1] = high.x * scale, v[2] = low.y * scale, v[3] = high.y * scale;
+}
+
+/* Waits for the cluster's outputs of attention or of the delta rule, and quantises them as x of o: a warp
+ * has a pack, or a head. */
+template <class B> __device__ __forceinline__ void take_outputs(B &b) {
   wait_for_states(b);
   b.mark(STEP_MARK_STATES);
-  const int head = b.warp(), lane = b.lane();
-  if (head < b.mix().n) {
-    const float squares = warp_sum(b.delta_squares()[head * B::kDeltaSquares + lane]);
-    const float scale = inverse_of_squares<STEP_PACK>(squares, b.args.norm_eps);
-    const float *from = b.delta_outputs() + head * STEP_PACK + (lane >> 2) * 16 + (lane & 3) * 2;
-    const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
-    const float v[4] = {low.x * scale, high.x * scale, low.y * scale, high.y * scale};
-    store_group<B::kParts>(v, b.value_planes() + head * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
-                           64, b.value_scales() + head * kXScales<B::kParts>, 1, lane);
+  const bool delta = b.is_delta();
+  const int group = b.warp(), lane = b.lane();
+  if (group < step_mix_groups(b.mix(), delta)) {
+    float v[4];
+    delta ? normalise_delta_outputs(b, v) : merge_blocks(b, v);
+    store_group<B::kParts>(v, b.value_planes() + group * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
+                           64, b.value_scales() + group * kXScales<B::kParts>, 1, lane);
   }
   b.mark(STEP_MARK_MERGED);
 }
