@@ -78,18 +78,26 @@ template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, 
     }
   }
   block_sums<kTokens>(inverse);
+  const float *by = a.router_scale ? a.router_scale : a.norm;
 #pragma unroll
   for (int m = 0; m < kTokens; m++) {
     const float factor = a.norm || a.router_scale ? rsqrtf(inverse[m] / (float)a.hidden + a.eps) : a.x_factor;
     const size_t to = (size_t)(token0 + m) * a.h_stride;
     const bool first = blockIdx.x == 0 && token0 + m < a.n_tokens;
+    /* Loops without branches, by __ldg: weights are loaded before the stores of earlier inputs. */
+    const auto scaled = [&](int i, const float *by) {
+      const float v = x[m * a.padded + i] * factor;
+      return by ? v * __ldg(by + i) : v;
+    };
+    if (first)
 #pragma unroll 4
-    for (int i = threadIdx.x; i < a.hidden; i += kThreads) { /* __ldg: before the stores of earlier inputs */
-      const float v = x[m * a.padded + i] * factor, weight = a.norm ? __ldg(a.norm + i) : 1.0f;
-      if (first) a.h[to + i] = clamp_half(v * weight);
-      if (first && a.experts_norm) a.experts_h[to + i] = clamp_half(v * __ldg(a.experts_norm + i));
-      x[m * a.padded + i] = a.router_scale ? v * __ldg(a.router_scale + i) : v * weight;
-    }
+      for (int i = threadIdx.x; i < a.hidden; i += kThreads) a.h[to + i] = clamp_half(scaled(i, a.norm));
+    if (first && a.experts_norm)
+#pragma unroll 4
+      for (int i = threadIdx.x; i < a.hidden; i += kThreads)
+        a.experts_h[to + i] = clamp_half(scaled(i, a.experts_norm));
+#pragma unroll 4
+    for (int i = threadIdx.x; i < a.hidden; i += kThreads) x[m * a.padded + i] = scaled(i, by);
   }
   __syncthreads();
 }
