@@ -474,9 +474,12 @@ static void check_routers(bool few) {
   all.n_experts = 5, all.n_chosen = 5;
   for (const ExpertConfig &c : {qwen, shared, glm, groups, gpt, gemma, all}) {
     check_router(c, few ? 72 : 2048, WEIGHT_BF16, 1);
+    check_router(c, few ? 64 : 2880, WEIGHT_F16, 1);
     check_router(c, 2880 / (few ? 40 : 1), WEIGHT_F32, 3);
     check_router(c, few ? 64 : 4096, WEIGHT_F16, few ? 9 : 300);
   }
+  for (WeightType type : {WEIGHT_F32, WEIGHT_F16, WEIGHT_BF16})
+    for (int hidden : {70, 1028, 3200}) check_router(gpt, hidden, type, 1); /* 70: no multiple of 4 */
 }
 
 static void check_order(int n_experts, int n_chosen, int n_tokens) {
