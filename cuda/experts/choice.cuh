@@ -1,5 +1,4 @@
-/* choice.cuh - the choice of experts: the best of numbered items, by a warp. The router (router.cu) and the fused
- * step (fused/one_experts.cuh) choose by it. */
+/* choice.cuh - the choice of experts: the best of numbered items, by a warp. For router.cu. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,14 +25,14 @@ __host__ __device__ constexpr int best_of_words(int n_items) {
   return 2 * n_items + 8 > 32 ? 2 * n_items + 8 : 32;
 }
 
-/* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane; of equal ones the first is
- * the better. key(i): of item 32 i + lane, i < n_own; at least 1, or 0 if there is no such item.
+/* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane; of equal ones the
+ * first is the better. key(i): of item 32 i + lane, i < n_own; at least 1, or 0 if there is no such item.
  *
- * The n_best best are as good as the n_best-th best of the lanes' best ones, or better; so are few others. Those
- * are listed in the order of the items, and a lane counts the better ones than its own.
+ * The n_best best are as good as the n_best-th best of the lanes' best ones, or better; so are few others.
+ * They are listed in the order of the items, and a lane counts the better ones than its own.
  *
- * list: room for {key, item} of all items and four more (best_of_words()), at a multiple of 16 bytes. For a whole
- * warp. */
+ * list: room for {key, item} of all items and four more (best_of_words()), at a multiple of 16 bytes. For a
+ * whole warp. */
 template <int kUnroll, class Key, class Take>
 __device__ __forceinline__ void best_of(int n_best, int n_own, const Key &key, uint2 *list,
                                         const Take &take) {

@@ -1,12 +1,12 @@
 /* router.cu - which experts a token takes, and what each counts.
  *
- * A block has up to 8 tokens and some of the experts; the last block of the tokens to finish chooses for them, a
- * warp for each token.
+ * A block has up to 8 tokens and some of the experts; the last block of the tokens to finish chooses for
+ * them, a warp for each token.
  *
- *   one token     kOneRows experts a block, so that many SMs read the router. A thread has the same inputs of all of
- *                 them, and multiplies before the norm is known, which is a factor of the sums
- *   more tokens   a block normalises its tokens into shared memory, and a warp multiplies a whole row; many tokens
- *                 have few blocks, which read the router once for 8 tokens
+ *   one token     kOneRows experts a block, so that many SMs read the router. A thread has the same inputs
+ *                 of all of them, and multiplies before the norm is known, which is a factor of the sums
+ *   more tokens   a block normalises its tokens into shared memory, and a warp multiplies a whole row; many
+ *                 tokens have few blocks, which read the router once for 8 tokens
  *
  * READS  the router once for 8 tokens, x once for each block of a token. */
 #include "cuda/experts/choice.cuh"
@@ -187,7 +187,8 @@ __host__ __device__ constexpr int choice_floats(int n_experts) {
   return 2 * padded + (list + 3) / 4 * 4;
 }
 
-/* Fills scores[n_experts] and fitness[n_experts] of a token's experts. Returns the largest logit. For a warp. */
+/* Fills scores[n_experts] and fitness[n_experts] of a token's experts. Returns the largest logit. For a
+ * warp. */
 __device__ __forceinline__ float judge(const Args &a, const float *logits, float *scores, float *fitness) {
   const ExpertConfig &c = a.config;
   const int n = c.n_experts, lane = threadIdx.x % 32;
@@ -235,8 +236,8 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room) {
   }
 }
 
-/* Counts this block, whose results are written. True for all threads of the last of `n_blocks`. meanwhile(): what
- * else there is to do for the block. */
+/* Counts this block, whose results are written. True for all threads of the last of `n_blocks`.
+ * meanwhile(): what else there is to do for the block. */
 template <class Meanwhile>
 __device__ __forceinline__ bool is_last_block(unsigned *counter, unsigned n_blocks, Meanwhile meanwhile) {
   __shared__ bool last;

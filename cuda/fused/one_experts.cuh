@@ -207,7 +207,7 @@ template <class B> __device__ __forceinline__ void weigh(const B &b) {
   const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
   const bool chosen = b.lane() < s.n_chosen, joined = B::kJoined && b.lane() == b.n_routed();
   const float logit = chosen ? b.chosen()[b.lane()] : 0;
-  /* Of the MLP beside the experts: the sigmoid 1 / (1 + exp(-logit)). */
+  /* The MLP beside the experts has the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
   if (!b.args.renormalise) {
