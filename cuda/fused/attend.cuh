@@ -10,8 +10,8 @@
  * vectors is rows g and g + 8 of mma j. With heads of 64 it has the two halves of vector g instead.
  *
  * With kQ8 K and V are rows of bytes, after which come the scales (attention/q8.cuh). A vector is 16
- * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g .. 8 g + 7 of
- * each 64 of V. All lanes load in the same order. */
+ * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g
+ * .. 8 g + 7 of each 64 of V. All lanes load in the same order. */
 #pragma once
 
 #include "cuda/attention/online_softmax.cuh"
