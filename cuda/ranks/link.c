@@ -155,6 +155,7 @@ static Status accept_all(const LinkPlace *place, int listening, int port, Link *
   while (n_here < place->n - 1) {
     struct pollfd ready = {.fd = listening, .events = POLLIN};
     const double left = end - clock_ms();
+    if (place->interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     if (left > 0 && poll(&ready, 1, left < 200 ? (int)left + 1 : 200) <= 0) continue;
     if (left <= 0) {
       char missing[80], refused[128] = "";
@@ -247,12 +248,13 @@ Status link_connect(const LinkPlace *place, Link *link, Error *err) {
                      place->host, gai_strerror(error));
   const double end = clock_ms() + place->timeout_s * 1e3;
   Outcome outcome = try_ports(place, found, link);
-  while (outcome != JOINED && clock_ms() < end) {
+  while (outcome != JOINED && clock_ms() < end && !place->interrupted()) {
     nanosleep(&pause, NULL);
     outcome = try_ports(place, found, link);
   }
   freeaddrinfo(found);
   if (outcome == JOINED) return STATUS_OK;
+  if (place->interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   return error_set(err, STATUS_FAILED, "rank %d: rank 0 at %s, port %d, %s for %d s%s", place->rank,
                    place->host, place->port,
                    outcome == ANOTHER_THERE ? "has not taken this rank" : "did not answer", place->timeout_s,

@@ -21,7 +21,8 @@ typedef struct {
   const char *job;   /* text that other jobs of the same user do not have */
   uint8_t key[SHA256_BYTES];
   int rank, n;
-  int timeout_s; /* for connecting, and without a sign of life */
+  int timeout_s;             /* for connecting, and without a sign of life */
+  bool (*interrupted)(void); /* ends the wait for others */
 } LinkPlace;
 
 /* One end of a connection. */

@@ -41,7 +41,7 @@ const Flag device_flags[] = {
     FLAG_STRING(
         "--split", "N", DeviceFlags, split,
         "share each layer of the model among N GPUs (2 to 8): those that --gpu names, or the first N; auto: "
-        "among the processes that srun or mpirun has started, on any machines, a GPU each"),
+        "among the processes that srun, mpirun or torchrun has started, on any machines, a GPU each"),
     FLAG_CHOICE(
         "--split-by", SPLIT_BY_WORDS, DeviceFlags, split_by,
         "how these GPUs add up what each computes: in each other's memory, or by NCCL (default auto: by NCCL "

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -99,6 +100,19 @@ def test_processes_answer_as_one(auk, environment, tmp_path):
         computed = logits.read_bytes() if logits.exists() else None
         assert out[0] == one_process(auk, environment, 2, *flags)
         assert computed == (logits.read_bytes() if computed else None)
+
+
+def test_processes_of_torchrun(auk, environment):
+    """Its own process listens on the port that it names; mpirun may have started it on each machine."""
+    flags = ["-m", ERNIE, *SHORT]
+    with socket.create_server(("", 0)) as taken:
+        names = {rank: {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2,
+                        "TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "no.such.host",
+                        "MASTER_PORT": taken.getsockname()[1], "OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_SIZE": 1,
+                        "OMPI_COMM_WORLD_LOCAL_RANK": 0} for rank in range(2)}
+        with Ranks(auk, {**environment, "EMULATED_GPUS": "2"}, 2, *flags, variables=names) as ranks:
+            status, out, said = ranks.end()
+    assert status == [0, 0] and said == ["", ""] and out == [one_process(auk, environment, 2, *flags), ""], said
 
 
 def test_three_processes(auk, environment, tmp_path, monkeypatch):

@@ -43,8 +43,7 @@ const Flag map_flags[] = {
              "N answers to each prompt, with the seeds S, S + 1, ... where -s S gives the first"),
     FLAG_STRING("--shard", "I/N", MapFlags, shard,
                 "with --resume OUT: answers every N-th record from the I-th on, in OUT.I-of-N (auk merge "
-                "puts the files "
-                "together); auto: as srun or mpirun says"),
+                "puts the files together); auto: as srun, mpirun or torchrun says"),
     FLAG_DIRECTORY(
         "--claim", "DIR", MapFlags, claim,
         "answers the records that no other process with this directory has taken; the results go there "

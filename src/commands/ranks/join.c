@@ -132,8 +132,8 @@ static void choose_gpu(const DeviceFlags *flags, BackendOptions *options) {
 
 Status ranks_connect(const DeviceFlags *flags, BackendOptions *options, Error *err) {
   Buffer name = {0}, host = {0};
-  LinkPlace link = {.here = job_is_on_one_machine() && !getenv("MASTER_ADDR")};
-  const char *fixed = getenv("MASTER_PORT");
+  LinkPlace link = {.here = job_needs_no_network(), .interrupted = interrupt_came};
+  const char *fixed = job_is_of_torchrun() ? NULL : getenv("MASTER_PORT");
   int port;
   TRY(ranks_find(&link.rank, &link.n, err));
   if (link.n < 2)

@@ -228,6 +228,10 @@ static const Entry variables[] = {
     {"SLURM_STEP_NODELIST, SLURM_NODELIST, SLURM_STEP_NUM_NODES, SLURM_NNODES",
      "Slurm's own: the machines of a job, of which --split auto takes the first one as rank 0's where "
      "MASTER_ADDR is not set."},
+    {"TORCHELASTIC_RUN_ID, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE",
+     "torchrun's own: which of how many processes this is, for --split auto and --shard auto. Where the "
+     "first "
+     "is not set, the others are not looked at."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
     {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "

@@ -135,9 +135,12 @@ STARTERS = {
     "slurm-script-of-one": ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, "1-of-1"),
     "open-mpi": ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"},
                  "3-of-4"),
+    "torchrun": ({"RANK": "1", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "none", "OMPI_COMM_WORLD_RANK": "0",
+                  "OMPI_COMM_WORLD_SIZE": "1"}, "2-of-3"),
+    "no-torchrun": ({"RANK": "1", "WORLD_SIZE": "3"}, b"TORCHELASTIC_RUN_ID are not set"),
     "pmi": ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "1-of-2"),
-    "none": ({}, b"neither srun nor mpirun has started this"),
-    "no-size": ({"SLURM_PROCID": "1"}, b"neither srun nor mpirun has started this"),
+    "none": ({}, b"neither srun, mpirun nor torchrun has started this"),
+    "no-size": ({"SLURM_PROCID": "1"}, b"neither srun, mpirun nor torchrun has started this"),
     "rank": ({"PMI_RANK": "2", "PMI_SIZE": "2"}, b"PMI_RANK=2, PMI_SIZE=2: expected"),
     "word": ({"PMI_RANK": "x", "PMI_SIZE": "2"}, b"PMI_RANK=x, PMI_SIZE=2: expected two numbers"),
 }
@@ -145,7 +148,8 @@ STARTERS = {
 
 @pytest.mark.parametrize("variables, part", STARTERS.values(), ids=STARTERS)
 def test_which_shard_it_is_may_be_said_by_what_started_it(run, job, tmp_path, variables, part):
-    others = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "OMPI", "PMI"))}
+    starters = ("SLURM", "OMPI", "PMI", "TORCHELASTIC")
+    others = {key: value for key, value in os.environ.items() if not key.startswith(starters)}
     process = run(*job, *DRAWN, "--resume", tmp_path / "out", "--shard", "auto", env={**others, **variables})
     if isinstance(part, str):
         assert [path.name for path in parts(tmp_path)] == [f"out.{part}", f"out.{part}.resume"]
