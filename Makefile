@@ -198,7 +198,7 @@ all gpu-programs: $(BUILD)/nccl/libnccl.so.2
 $(BUILD)/nccl/libnccl.so.2: test/cuda/emulator/nccl/nccl.cpp $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -std=c++17 -Wall -Wextra -Werror -O2 -fPIC -shared -o $@ $<
-AUK_LDFLAGS += -Wl,--export-dynamic-symbol=cudaLaunchHostFunc
+AUK_LDFLAGS += $(foreach name,cudaLaunchHostFunc cudaStreamIsCapturing emulated_graphs,-Wl,--export-dynamic-symbol=$(name))
 # Every .cu and .cuh is rewritten a little, to $(BUILD)/emulated, and is C++ then.
 CXX = g++
 EMULATED_FLAGS = -std=c++17 -w -Wno-psabi -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \

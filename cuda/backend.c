@@ -40,7 +40,7 @@ void cuda_unload(BackendModel *loaded) {
   cpu_products_close(loaded->cpu);
   draft_unload(loaded);
   weights_release(loaded);
-  nccl_leave(loaded->nccl);
+  if (!loaded->target) nccl_leave(loaded->nccl);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
   free(loaded);
 }
@@ -589,7 +589,7 @@ static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int l
   const DeviceLayer *l = &s->loaded->layers[layer];
   const DeviceExperts *e = &l->experts;
   const int n_tokens = rows_of(s, span), sum = first_sum(layer) + 1;
-  const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || residual_sums_branches(s, n_tokens);
+  const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || residual_sums_branches(s);
   float *to = to_branch ? residual_branch(s, sum) : s->x;
   TRY(route(s, n_tokens, layer, err));
   TRY(sum_experts(s, n_tokens, layer, !to_branch && s->peers.rank == 0, to, err));

@@ -80,17 +80,14 @@ typedef struct HostMatrix {
 
 enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope, then LongRoPE's global one for long texts */
 
-enum { ALWAYS_NCCL = 1 }; /* BackendModel.nccl_rows */
-
 struct BackendModel {
   /* Several GPUs share the model (split.h): the model of each GPU, whose `model` is a part of this one's.
    * Nothing else here counts then but model. n_parts 0: a model on one GPU. */
   BackendModel **parts; /* [n_parts] */
   int n_parts;
-  /* One of several GPUs: NCCL adds up what they compute for nccl_rows rows or more. With ALWAYS_NCCL it also
-   * brings all logits to the first GPU, which alone picks tokens. NULL: they reach each other's memory. */
+  /* One of several GPUs: NCCL adds up what they compute, and brings all logits to the first GPU, which alone
+   * picks tokens. NULL: they reach each other's memory. */
   NcclRank *nccl;
-  int nccl_rows;
   /* Several processes share the model: `parts` has one, the part number first_part, and rank 0 has
    * `ranks`. */
   struct Ranks *ranks;
@@ -129,13 +126,3 @@ struct BackendModel {
   const float *input_norm; /* [per_layer_width] */
   DeviceRope ropes[N_ROPES];
 };
-
-/* True if NCCL does all that passes between this GPU and those that share the model with it. */
-static inline bool is_by_nccl(const BackendModel *part) {
-  return part->nccl && part->nccl_rows == ALWAYS_NCCL;
-}
-
-/* True if NCCL adds up what the GPUs compute for so many rows. */
-static inline bool adds_by_nccl(const BackendModel *part, int n_rows) {
-  return part->nccl && n_rows >= part->nccl_rows;
-}

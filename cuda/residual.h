@@ -57,7 +57,7 @@ Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, No
 Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
 /* True if several GPUs add branches. Else the first GPU adds its part to x, and the others put theirs in the
  * place of x: residual_sum_x() makes the sum, by NCCL, the x of all of them. It does nothing on one GPU. */
-bool residual_sums_branches(const BackendState *s, int n_rows);
+bool residual_sums_branches(const BackendState *s);
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
 /* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post); then with norms.post, and on several GPUs
  * that reach each other's memory, also h. */

@@ -33,7 +33,7 @@ static Status enqueue_sums(const Part *p, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *layer = &m->layers[0];
   const float *next_weight = layer->mlp_norm ? layer->mlp_norm : m->final_norm;
-  if (is_by_nccl(m)) return enqueue_nccl_sums(s, next_weight, n_rows, err);
+  if (m->nccl) return enqueue_nccl_sums(s, next_weight, n_rows, err);
   for (int sum = 0; sum < SUMS; sum++) {
     const AddNorm add = {.y = s->peers.parts[sum & 1][s->peers.rank],
                          .next_weight = next_weight,
@@ -73,7 +73,7 @@ static void close_part(Part *p) {
 static Status run_part(const Part *p, Error *err) {
   cudaStream_t stream = p->state->loaded->stream;
   TRY(cuda_status(cudaSetDevice(p->state->loaded->gpu), "cannot use it", err));
-  if (!is_by_nccl(p->state->loaded)) TRY(peers_begin_step(p->state->first_tag, SUMS, stream, err));
+  if (!p->state->loaded->nccl) TRY(peers_begin_step(p->state->first_tag, SUMS, stream, err));
   TRY(cuda_status(cudaEventRecord(p->begin, stream), "cannot time sums", err));
   TRY(cuda_status(cudaGraphLaunch(p->graph, stream), "cannot launch sums", err));
   TRY(cuda_status(cudaEventRecord(p->end, stream), "cannot time sums", err));

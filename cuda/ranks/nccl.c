@@ -45,11 +45,15 @@ struct NcclRank {
   double patience_ms;   /* the longest wait for the other ranks */
   pthread_mutex_t call; /* held in calls of NCCL with comm */
   atomic_bool aborted;
+  pthread_t aborting; /* the thread that aborts comm, if has_thread */
+  bool has_thread;
 };
 
 /* The longest a host waits for a stream: a step of many tokens takes long over a slow network, where
  * processes that end or hang are noticed otherwise. */
-enum { PATIENCE_HERE_S = 20, PATIENCE_ELSEWHERE_S = 600, LOOK_MS = 50, ABORT_WAIT_MS = 1000 };
+enum { PATIENCE_HERE_S = 20, PATIENCE_ELSEWHERE_S = 600, LOOK_MS = 50 };
+/* The longest waits for a thread that is within NCCL, and for NCCL to abort once no graph is left. */
+enum { ABORT_WAIT_MS = 1000, LEAVE_WAIT_MS = 5000 };
 
 /* --- the library */
 
@@ -148,21 +152,32 @@ Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *er
   return STATUS_FAILED;
 }
 
+/* A thread that is within NCCL is waited for, unless it stays there, waiting for other ranks itself. */
+static void *abort_comm(void *user) {
+  NcclRank *rank = user;
+  const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);
+  if (pthread_mutex_timedlock(&rank->call, &end) == 0) pthread_mutex_unlock(&rank->call);
+  rank->nccl.comm_abort(rank->comm);
+  return NULL;
+}
+
+/* In a thread of its own: ncclCommAbort() ends what waits on the GPU at once, but does not return before all
+ * graphs with calls of NCCL are destroyed (commDestroySync() in NCCL's init.cc), which the thread that learns
+ * of the failure has to do. */
+void nccl_abort(NcclRank *rank) {
+  if (!rank || atomic_exchange(&rank->aborted, true)) return;
+  rank->has_thread = pthread_create(&rank->aborting, NULL, abort_comm, rank) == 0;
+  if (!rank->has_thread) abort_comm(rank);
+}
+
 void nccl_leave(NcclRank *rank) {
   if (!rank) return;
+  const struct timespec end = clock_after(CLOCK_REALTIME, LEAVE_WAIT_MS);
+  if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0) return; /* it keeps rank */
   if (!rank->aborted && rank->alone) rank->nccl.comm_abort(rank->comm);
   if (!rank->aborted && !rank->alone) rank->nccl.comm_destroy(rank->comm);
   pthread_mutex_destroy(&rank->call);
   free(rank);
-}
-
-/* A thread that is within NCCL is waited for, unless it stays there, waiting for other ranks itself. */
-void nccl_abort(NcclRank *rank) {
-  if (!rank || atomic_exchange(&rank->aborted, true)) return;
-  const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);
-  const bool locked = pthread_mutex_timedlock(&rank->call, &end) == 0;
-  rank->nccl.comm_abort(rank->comm);
-  if (locked) pthread_mutex_unlock(&rank->call);
 }
 
 /* --- collectives */
@@ -242,4 +257,22 @@ Status nccl_wait(NcclRank *rank, cudaStream_t stream, Error *err) {
     TRY(nccl_look(rank, &wait, err));
     if (spin > 1000) nanosleep(&pause, NULL);
   }
+}
+
+/* --- connecting */
+
+Status nccl_connect(NcclRank *rank, size_t most, cudaStream_t stream, Error *err) {
+  int first[MAX_SPLIT + 1];
+  void *numbers = NULL;
+  const size_t bytes = (most > MAX_SPLIT ? most : MAX_SPLIT) * sizeof(float);
+  for (int i = 0; i <= rank->n; i++) first[i] = i;
+  Status status = cuda_status(cudaMalloc(&numbers, bytes), "no memory to try sums in", err);
+  if (!status) status = cuda_status(cudaMemsetAsync(numbers, 0, bytes, stream), "cannot clear memory", err);
+  for (size_t n = most; n > 0 && !status; n /= 4) status = nccl_add(rank, numbers, n, stream, err);
+  if (!status) status = nccl_take_from_first(rank, numbers, 1, stream, err);
+  if (!status) status = nccl_gather_columns(rank, numbers, first, 1, stream, err);
+  if (!status) status = nccl_wait(rank, stream, err);
+  if (status) nccl_abort(rank);
+  cudaFree(numbers);
+  return status;
 }

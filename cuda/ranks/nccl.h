@@ -31,9 +31,14 @@ Status nccl_make_id(NcclId *id, Error *err);
 Status nccl_join_all(const int *gpus, int n, NcclRank **ranks, Error *err);
 /* Joins the current GPU with those of other processes, and waits for them. */
 Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *err);
-void nccl_leave(NcclRank *rank); /* PRECOND its work is done, or aborted; NULL is fine */
+/* Makes the connections for sums of up to `most` numbers and for all else, once all ranks have joined. NCCL
+ * makes each when it is first needed, which fails for GPUs of one process while a graph is captured. */
+Status nccl_connect(NcclRank *rank, size_t most, cudaStream_t stream, Error *err);
+/* PRECOND its work is done, or aborted; its graphs are destroyed. NULL is fine. */
+void nccl_leave(NcclRank *rank);
 
-/* Ends what waits for other ranks, and lets every later call fail. Any thread may call this, again, too. */
+/* Ends what waits for other ranks, and lets every later call fail. Returns at once, but NCCL keeps its memory
+ * until the graphs with this rank's calls are destroyed. Any thread may call this, again, too. */
 void nccl_abort(NcclRank *rank);
 
 /* x[0 .. n) = the sum of all ranks' x, in fp32. */

@@ -7,6 +7,7 @@ more than GPUs do from the CPU (test_model.py).
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -180,6 +181,15 @@ def test_gpus_that_cannot_reach_each_other_use_nccl(auk, tmp_path):
     assert "LD_LIBRARY_PATH can name its folder" in lacking.stderr
 
 
+def test_memory_that_nccl_takes_is_counted(auk, nccl):
+    flags = ["bench", "-m", DATA / "configs" / "Qwen3-14B-AWQ", "--dummy-weights", "-p", "0", "-n", "1", "-d", "40000",
+             "--split", "2"]
+    if not EMULATED:
+        pytest.skip("needs the emulated GPU")  # a small one: others hold this model
+    free = [int(re.search(r" and has (\d+) free", run(auk, *flags, *by).stderr)[1]) for by in ([], nccl)]
+    assert free[0] - free[1] == 5 << 28
+
+
 def test_inspect_says_what_each_gpu_holds(auk):
     model = DATA / "miniatures" / "ernie-awq"
 
@@ -239,10 +249,13 @@ def test_groups_of_gpus(auk, tmp_path):
         assert fails.stdout == one.stdout and "GPUs 2 and 3 fail, and leave" in fails.stderr, fails.stderr
 
 
-def test_two_gpus_share_a_drafter(auk):
+@pytest.mark.parametrize("by", ["memory", "nccl"])
+def test_two_gpus_share_a_drafter(auk, by, request):
     """Guesses change no token but where two nearly tie; test_drafters.cu compares them with references."""
+    if by == "nccl":
+        request.getfixturevalue("nccl")
     flags = ["-m", DATA / "drafters" / "target", "--raw", "-p", "ab cd ab", "-n", "5", "--ignore-eos", "--temp", "0",
-             "-c", "64", "--json", "--ids", "--split", "2"]
+             "-c", "64", "--json", "--ids", "--split", "2", "--split-by", by]
     alone, guessed = (run(auk, *flags, *more) for more in (
         ["--guess", "0"], ["--draft", DATA / "drafters" / "eagle3", "--guess", "3"]))
     assert guessed.returncode == 0, guessed.stderr

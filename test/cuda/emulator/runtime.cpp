@@ -266,6 +266,8 @@ cudaError_t emulator::run(const Launch &asked, const char *name, std::function<v
 
 extern "C" {
 
+std::atomic<int> emulated_graphs; /* that could be launched; nccl/ looks at it */
+
 const char *cudaGetErrorString(cudaError_t error) {
   switch (error) {
   case cudaSuccess: return "no error";
@@ -507,10 +509,16 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
+  *status = stream->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *step, cudaGraph_t graph, unsigned long long) {
   *step = nullptr;
   FAIL_IF(cudaErrorMemoryAllocation);
   *step = new CUgraphExec_st{graph->steps};
+  emulated_graphs++;
   return cudaSuccess;
 }
 
@@ -522,6 +530,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t step, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t step) {
+  emulated_graphs--;
   delete step;
   return cudaSuccess;
 }

@@ -4,7 +4,8 @@
  * An id names shared memory with a mailbox for each pair of ranks. What a rank sends to another goes through it in
  * order, a piece at a time. A sum goes from all ranks to rank 0, which adds in the order of ranks, and back; so each run
  * has the same bits. Work goes to the stream as a host function of the program's own emulated CUDA, which captures it
- * like any other. Always true: a wait ends when the communicator is aborted. */
+ * like any other. Always true: a wait ends when the communicator is aborted. As with NCCL a communicator does not end
+ * while a graph is left; and ranks of one process connect when they first send, which they cannot while they capture. */
 #include <atomic>
 #include <fcntl.h>
 #include <list>
@@ -19,11 +20,12 @@
 
 typedef struct CUstream_st *cudaStream_t;
 extern "C" int cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *user);
-extern "C" int cudaSetDevice(int gpu);
+extern "C" int cudaStreamIsCapturing(cudaStream_t stream, int *status);
+extern "C" std::atomic<int> emulated_graphs;
 
 namespace {
 
-enum { kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kMostRanks = 8 };
+enum { kSuccess = 0, kSystemError = 2, kInternalError = 3, kInvalidArgument = 4, kMostRanks = 8 };
 constexpr size_t kPiece = 1 << 14;
 
 struct Mailbox {
@@ -50,6 +52,8 @@ struct ncclComm {
   std::atomic<bool> aborted;
   std::mutex books;
   std::list<Call *> calls; /* which graphs may run again */
+  bool of_one_process;
+  unsigned connected; /* which kinds of calls */
 };
 
 struct Call {
@@ -133,7 +137,11 @@ thread_local int group_depth;
 thread_local std::vector<std::pair<Call *, cudaStream_t>> group;
 
 int enqueue(const Call &call, cudaStream_t stream) {
+  int capturing = 0;
   if (call.comm->aborted) return kInvalidArgument;
+  cudaStreamIsCapturing(stream, &capturing);
+  if (capturing && call.comm->of_one_process && !(call.comm->connected >> call.kind & 1)) return kInternalError;
+  call.comm->connected |= 1u << call.kind;
   Call *kept = new Call(call);
   {
     std::lock_guard<std::mutex> in_books(call.comm->books);
@@ -146,6 +154,11 @@ int enqueue(const Call &call, cudaStream_t stream) {
   return cudaLaunchHostFunc(stream, run, kept) == 0 ? kSuccess : 1;
 }
 
+void wait_for_graphs() {
+  const struct timespec pause = {0, 1000000};
+  while (emulated_graphs > 0) nanosleep(&pause, nullptr);
+}
+
 int join(const char *name, int n, int rank, ncclComm **comm) {
   if (n < 1 || n > kMostRanks || rank < 0 || rank >= n) return kInvalidArgument;
   const int file = shm_open(name, O_RDWR, 0600);
@@ -153,7 +166,7 @@ int join(const char *name, int n, int rank, ncclComm **comm) {
   void *memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (memory == MAP_FAILED) return kSystemError;
-  *comm = new ncclComm{(Shared *)memory, rank, n, {}, {}, {}};
+  *comm = new ncclComm{(Shared *)memory, rank, n, {}, {}, {}, false, 0};
   return kSuccess;
 }
 
@@ -195,12 +208,16 @@ int ncclCommInitRank(ncclComm **comm, int n, ncclUniqueId id, int rank) {
 int ncclCommInitAll(ncclComm **comms, int n, const int *) {
   ncclUniqueId id;
   int result = ncclGetUniqueId(&id);
-  for (int i = 0; i < n && result == kSuccess; i++) result = join(id.name, n, i, &comms[i]);
+  for (int i = 0; i < n && result == kSuccess; i++) {
+    result = join(id.name, n, i, &comms[i]);
+    if (result == kSuccess) comms[i]->of_one_process = true;
+  }
   shm_unlink(id.name);
   return result;
 }
 
 int ncclCommDestroy(ncclComm *comm) {
+  wait_for_graphs();
   for (Call *call : comm->calls) delete call;
   munmap(comm->shared, sizeof(Shared));
   delete comm;
@@ -210,6 +227,7 @@ int ncclCommDestroy(ncclComm *comm) {
 /* The memory stays, since a thread may still be on its way out. */
 int ncclCommAbort(ncclComm *comm) {
   comm->aborted = true;
+  wait_for_graphs();
   return kSuccess;
 }
 
