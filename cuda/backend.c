@@ -20,6 +20,7 @@
 #include "cuda/device.h"
 #include "cuda/draft.h"
 #include "cuda/fused/fused.h"
+#include "cuda/layers/narrow.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/short_conv.h"
 #include "cuda/products.h"
@@ -298,7 +299,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, E
   const ModelConfig *c = &m->model->config;
   const int n_rows = rows_of(s, span);
   const float scale = (float)(c->embedding_scale / c->residual_scale);
-  s->normed = false;
+  s->normed = NOT_NORMED;
   TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, n_rows,
                 c->embedding_norm ? 1 : scale, s->x, m->stream, err));
   if (c->embedding_norm)
@@ -312,6 +313,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_rows = rows_of(s, span);
   const int stride = s->projection_stride;
+  if (narrow_takes(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
   LinearCall call = products_call(s, l->qkv.parts, NULL, 0, n_rows, LINEAR_TO_F32, s->projections, stride);
   call.norm = products_own_norm(s, &l->qkv, l->attn_norm, residual_eps(&s->loaded->model->config), n_rows);
   if (!call.norm.rows) TRY(residual_norm_input(s, l->attn_norm, n_rows, err));
@@ -321,11 +323,17 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
 }
 
 static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
-  const Attention attention = attention_of(s, span, layer);
+  Attention attention = attention_of(s, span, layer);
   const Sequences *q = &s->sequences;
+  const int n_rows = rows_of(s, span);
   cudaStream_t stream = s->loaded->stream;
-  if (!span.parts)
-    return attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens, stream, err);
+  const AttentionFamily family = span.parts ? ATTENTION_DECODE : attention_choose(&attention, span.n_tokens);
+  if (narrow_takes(s, layer, n_rows)) {
+    const bool can =
+        span.parts ? attention_many_make_planes(&attention) : attention_makes_planes(&attention, family);
+    narrow_attention(s, n_rows, can, &attention);
+  }
+  if (!span.parts) return attention_run(family, &attention, span.n_tokens, stream, err);
   const int size = sequences_tile_size(q, attention_tile_tokens(&attention));
   const AttentionWork work = {s->rows.units, s->rows.tiles[size], q->n_units, q->n_tiles[size]};
   return attention_run_many(&attention, &work, q->n_rows, stream, err);
@@ -442,6 +450,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_rows = rows_of(s, span);
+  if (narrow_takes(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
   const bool experts = config_layer(c, layer).n_experts > 0; /* the router normalises its input itself */
@@ -480,6 +489,7 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
   const DeviceLayer *l = &s->loaded->layers[layer];
   const DeviceProjections *p = &l->gate_up;
   const int n = rows_of(s, span);
+  if (narrow_takes(s, layer, n)) return narrow_norm_gate_up(s, layer, n, err);
   const LinearNorm norm =
       p->parts[0].interleaved
           ? products_own_norm(s, p, l->mlp_norm, residual_eps(&s->loaded->model->config), n)
@@ -496,6 +506,7 @@ static Norms mlp_norms(const BackendModel *m, int layer) {
 
 static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const Norms norms = mlp_norms(s->loaded, layer);
+  if (narrow_takes(s, layer, rows_of(s, span))) return narrow_down_residual(s, layer, rows_of(s, span), err);
   return residual_linear(s, &s->loaded->layers[layer].down, s->g, rows_of(s, span), norms,
                          first_sum(layer) + 1, err);
 }
@@ -522,7 +533,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .scales = e->scales,
                          .joined = e->gate_up.n_experts > c->experts.n_experts,
                          .to = s->choices};
-  s->normed = false;
+  s->normed = NOT_NORMED;
   return experts_route(&router, n_tokens, m->shared_bytes, m->stream, err);
 }
 

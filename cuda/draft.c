@@ -148,7 +148,7 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
                    err));
   TRY(ops_rms_norm(s->x, m->draft.state_norm, eps, c->hidden, n_rows, state_half, s->h_stride, m->stream,
                    err));
-  s->normed = true;
+  s->normed = NORMED;
   if (!c->draft.norm_before_residual) return STATUS_OK;
   const size_t bytes = (size_t)n_rows * (size_t)c->hidden * sizeof(float);
   TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, bytes, cudaMemcpyDeviceToDevice, m->stream),
@@ -219,7 +219,7 @@ Status draft_embed(BackendState *s, TokenRange span, const int32_t *ids, int sta
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   if (states >= 0) TRY(rows_set(s, span, ids, err)); /* else begin_step() did it */
-  s->normed = false;
+  s->normed = NOT_NORMED;
   if (c->draft.kind == DRAFT_EAGLE3)
     TRY(embed_eagle(s, span, states, err));
   else if (is_joined(&c->draft))

@@ -15,8 +15,8 @@ Status residual_norm(BackendState *s, const float *x, const float *weight, int n
 }
 
 Status residual_norm_input(BackendState *s, const float *weight, int n_rows, Error *err) {
-  const bool normed = s->normed;
-  s->normed = false;
+  const bool normed = s->normed == NORMED;
+  s->normed = NOT_NORMED;
   return normed ? STATUS_OK : residual_norm(s, s->x, weight, n_rows, s->h, err);
 }
 
@@ -55,7 +55,7 @@ Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, No
                        .out_stride = s->h_stride,
                        .peers = by_memory ? &s->peers : NULL,
                        .sum = sum};
-  s->normed = norms.next != NULL;
+  s->normed = norms.next ? NORMED : NOT_NORMED;
   return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
 }
 

@@ -43,15 +43,14 @@ static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
                          (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
 
-Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
+QkvHeads rows_heads(const BackendState *s, int layer) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const LayerConfig own = config_layer(c, layer);
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
-  if (whole) TRY(norm_q_k(s, layer, n_rows, err));
   const Attention attention = state_attention(s, layer);
-  const QkvHeads heads = {
+  return (QkvHeads){
       .n_heads = c->n_heads,
       .n_kv_heads = own.shares_kv ? 0 : own.n_kv_heads,
       .head_dim = own.head_dim,
@@ -80,5 +79,10 @@ Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
       .query_scale_beta = (float)c->query_scale_beta,
       .query_scale_step = (float)c->query_scale_step,
   };
-  return ops_qk_norm_rope_append(&heads, n_rows, m->stream, err);
+}
+
+Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
+  if (s->loaded->model->config.qk_norm == QK_NORM_WHOLE) TRY(norm_q_k(s, layer, n_rows, err));
+  const QkvHeads heads = rows_heads(s, layer);
+  return ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err);
 }

@@ -3,6 +3,7 @@
  * Called by: backend.c, draft.c; state.c for rows_of(). */
 #pragma once
 
+#include "cuda/ops/norm_rope.h"
 #include "cuda/state.h"
 
 /* Rows of the step, with those that pad a step of several sequences. */
@@ -15,6 +16,9 @@ Status rows_set(BackendState *s, TokenRange span, const int32_t *ids, Error *err
 
 /* Fills a rope's table for the step's positions. A long text has a global rope of its own. */
 Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
+
+/* The heads of a layer, for ops_qk_norm_rope_append(). */
+QkvHeads rows_heads(const BackendState *s, int layer);
 
 /* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err);

@@ -234,6 +234,9 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->logit_x = arena_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
   s->caches = arena_take(m, o->n_sequences > 0 ? (size_t)c->n_layers * CACHE_PARTS : 0, sizeof *s->caches);
   place_peers(s, c, m);
+  const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
+  for (int i = 0; i < PLANES_COUNT; i++)
+    s->planes[i] = arena_take(m, linear_planes_bytes((int)operands[i], LINEAR_MOST_PLANES), 1);
   s->workspace = arena_take(m, sizes.workspace, 1);
   take_caches(s, c, m);
   s->recurrent = arena_take(m, count_sequences(o) + (size_t)o->n_slots, state_floats(c) * sizeof(float));

@@ -49,6 +49,13 @@ typedef struct {
   int n_rows;             /* most rows that the CPU multiplies at once */
 } HostRows;
 
+/* The x of a matmul that an operation made already, by the norm before it: h, or planes[PLANES_H]. */
+typedef enum { NOT_NORMED, NORMED, NORMED_PLANES } Normed;
+
+/* Operands that a kernel hands to the next matmul as planes (layers/narrow.h): normalised x, attention's
+ * output, the gated product. */
+typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
+
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
   /* Several GPUs share the model (split.h): the state of each GPU. Nothing else here counts then but loaded
@@ -90,19 +97,21 @@ struct BackendState {
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] rows of x whose logits are asked for, of several sequences */
-  void *cache[CACHE_PARTS]; /* of all layers that have one, one after the other */
-  void *halves[2];          /* with KV_Q8: one layer's keys and values unpacked (Attention.k_halves) */
-  CachePlace *caches;       /* [n_layers * CACHE_PARTS] of pages, from cache[KEYS] on, on the device */
-  void *workspace;          /* of attention_workspace_bytes() */
-  int unit_places;          /* as it is given there */
-  void *delta_workspace;    /* of delta_workspace_bytes() */
-  float *recurrent;         /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
-  LayerPlace *layers;       /* [n_layers] on the host */
+  void *cache[CACHE_PARTS];   /* of all layers that have one, one after the other */
+  void *halves[2];            /* with KV_Q8: one layer's keys and values unpacked (Attention.k_halves) */
+  void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
+  CachePlace *caches;         /* [n_layers * CACHE_PARTS] of pages, from cache[KEYS] on, on the device */
+  void *workspace;            /* of attention_workspace_bytes() */
+  int unit_places;            /* as it is given there */
+  void *delta_workspace;      /* of delta_workspace_bytes() */
+  float *recurrent;           /* [n_sequences, at least 1, + n_slots][states of all layers], kept ones last */
+  LayerPlace *layers;         /* [n_layers] on the host */
   HostRows host;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
-      expert_stride; /* each layer's q and a are as wide as o's input, its g as down's */
-  bool normed;       /* h is what the next operation would make of x: linear_residual() did it */
+      expert_stride;   /* each layer's q and a are as wide as o's input, its g as down's */
+  Normed normed;       /* what the operation before made of x for the next one */
+  bool a_is_in_planes; /* planes[PLANES_A] holds what else a would */
 
   DeviceSampler *sampler;
   uint64_t

@@ -46,6 +46,7 @@ static AttentionArgs kernel_args(const Attention *a) {
     args.scale_log2 = (float)(2 * kLog2E * a->scale / a->cap);
   }
   args.pos = a->pos, args.q = a->q, args.k = a->k, args.v = a->v, args.out = (__half *)a->out;
+  args.planes = (unsigned char *)a->planes, args.planes_tokens = a->planes_tokens;
   if (a->kv == KV_Q8)
     args.k_scales = (const __half *)a->k_scales, args.v_scales = (const __half *)a->v_scales;
   args.pages = a->pages;
@@ -190,6 +191,15 @@ static AttentionFamily tile_family(const Attention *a) {
   if (!attention_can_run(ATTENTION_DECODE, a, 1)) return ATTENTION_PLAIN;
   if (attention_can_run(ATTENTION_WGMMA, a, 1)) return ATTENTION_WGMMA;
   return attention_can_run(ATTENTION_PREFILL, a, 1) ? ATTENTION_PREFILL : ATTENTION_PLAIN;
+}
+
+bool attention_makes_planes(const Attention *a, AttentionFamily family) {
+  return family != ATTENTION_PLAIN && a->head_dim == kPlanesHead && a->kv == KV_F16 && a->cap == 0 &&
+         a->whole == 0;
+}
+
+bool attention_many_make_planes(const Attention *a) {
+  return attention_makes_planes(a, tile_family(a));
 }
 
 int attention_tile_tokens(const Attention *a) {

@@ -63,13 +63,17 @@ typedef struct {
   void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
   void *out;            /* device: fp16 [n_tokens][n_heads][head_dim] */
-  void *workspace;      /* device: attention_workspace_bytes(), zeroed once when it was allocated */
-  int unit_places;      /* as it was given for the workspace */
-  double scale;         /* > 0 */
-  double cap;           /* soft cap of scores; 0: none */
-  const float *sinks;   /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
-  int whole;            /* tokens of a block: each of them sees the whole block; 0: causal */
-  int past;             /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
+  /* In the place of out, or NULL: the same numbers as planes, in tiles of planes_tokens tokens (LinearCall's
+   * planes). PRECOND attention_makes_planes(). */
+  void *planes;
+  int planes_tokens;
+  void *workspace;    /* device: attention_workspace_bytes(), zeroed once when it was allocated */
+  int unit_places;    /* as it was given for the workspace */
+  double scale;       /* > 0 */
+  double cap;         /* soft cap of scores; 0: none */
+  const float *sinks; /* device: [n_heads] one more logit of each head's softmax, its value 0; or NULL */
+  int whole;          /* tokens of a block: each of them sees the whole block; 0: causal */
+  int past;           /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
 /* The fastest family that can run: decode for one token; for a block that is seen as a whole wgmma or
@@ -104,6 +108,11 @@ typedef struct {
   const AttentionTile *tiles;
   int n_units, n_tiles;
 } AttentionWork;
+
+/* True if the family, or the launches of attention_run_many(), can write the output as planes; only on chips
+ * whose matmuls take them. */
+bool attention_makes_planes(const Attention *attention, AttentionFamily family);
+bool attention_many_make_planes(const Attention *attention);
 
 /* Tokens of a tile; 0: plain takes all tokens, and there are neither units nor tiles. */
 int attention_tile_tokens(const Attention *attention);

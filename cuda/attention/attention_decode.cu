@@ -16,9 +16,11 @@
  *     V       32 dims: 4g .. 4g + 3 of keys 2t, 2t + 1, 2t + 8, 2t + 9: rows g and g + 8 of two mma; of 16
  *             dims (heads of 80) 2g and 2g + 1, of one */
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/planes.cuh"
 #include "cuda/attention/q8.cuh"
 #include "cuda/ptx/launch.cuh"
 
@@ -281,9 +283,16 @@ __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 val
   sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
 }
 
-/* Writes four dims of a column's output. */
+/* Writes four dims of a column's output; for planes the warp has the whole head. */
+template <bool kPlanes>
 __device__ __forceinline__ void store_output(const AttentionArgs &a, const Columns &columns, int column,
                                              int dim, float4 value, float scale) {
+  if constexpr (kPlanes) {
+    const int head = columns.query_head(column);
+    store_planes_of_four(a, columns.first_token + column / columns.group, head,
+                         make_float4(value.x * scale, value.y * scale, value.z * scale, value.w * scale));
+    return;
+  }
   uint2 packed =
       make_uint2(pack_half2(value.x * scale, value.y * scale), pack_half2(value.z * scale, value.w * scale));
   *(uint2 *)(a.out + columns.head(a, column) * a.head_dim + dim) = packed;
@@ -297,7 +306,7 @@ struct Partials {
 };
 
 /* Merges the warps' states into the output if this block has all of the keys, else into a partial result. */
-template <int kHeadDim, int kColumns>
+template <int kHeadDim, int kColumns, bool kPlanes>
 __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Columns &columns,
                                             const float *outputs, const float *maxima, const float *sums,
                                             const Partials &to, int split, bool is_whole) {
@@ -316,7 +325,7 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
     }
     if (is_whole) {
       total += sink_weight(a, columns.query_head(column), shift);
-      store_output(a, columns, column, chunk * 4, value, 1 / total);
+      store_output<kPlanes>(a, columns, column, chunk * 4, value, 1 / total);
     } else {
       __stcg(&to.outputs[(split * kColumns + column) * (kHeadDim / 4) + chunk], value);
       if (chunk == 0) __stcg(&to.states[split * kColumns + column], make_float2(high, total));
@@ -340,7 +349,7 @@ __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
 
 /* Merges the splits, in the last block. First come their weights[kColumns][kMaxSplits]: a warp takes a
  * column, a lane two splits. */
-template <int kHeadDim, int kColumns>
+template <int kHeadDim, int kColumns, bool kPlanes>
 __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Columns &columns,
                                              const Partials &from, int n_used, float *weights) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -378,7 +387,8 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Colum
 #pragma unroll
     for (int j = 0; j < kAtOnce; j++) {
       const int i = first + j * kThreads;
-      if (i < columns.n * kChunks) store_output(a, columns, i / kChunks, i % kChunks * 4, values[j], 1);
+      if (i < columns.n * kChunks)
+        store_output<kPlanes>(a, columns, i / kChunks, i % kChunks * 4, values[j], 1);
     }
   }
 }
@@ -393,7 +403,8 @@ __device__ __forceinline__ void load_tile(T *to, const AttentionArgs &a, size_t 
 /* One split of the keys of one KV head, kTiles * 8 columns. With two stages the next tile loads while one is
  * multiplied; with one the next keys load while the values are multiplied, and the next values while the keys
  * are. */
-template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false>
+template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false,
+          bool kPlanes = false>
 __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
   constexpr int kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim), kOfKeys = room_of_keys<T>(kHeadDim),
@@ -472,9 +483,9 @@ __global__ void __launch_bounds__(kThreads) attention_decode_kernel(AttentionArg
   float2 *all_states = (float2 *)a.partials;
   const Partials partials = {all_states + of_head,
                              (float4 *)(all_states + n_blocks * kColumns) + of_head * (kHeadDim / 4)};
-  merge_warps<kHeadDim, kColumns>(a, columns, joined, maxima, sums, partials, split, n_used == 1);
+  merge_warps<kHeadDim, kColumns, kPlanes>(a, columns, joined, maxima, sums, partials, split, n_used == 1);
   if (n_used == 1 || !is_last(&a.tickets[unit.first * a.n_kv_heads + kv_head], n_used)) return;
-  merge_splits<kHeadDim, kColumns>(a, columns, partials, n_used, joined);
+  merge_splits<kHeadDim, kColumns, kPlanes>(a, columns, partials, n_used, joined);
 }
 
 /* Blocks that run at once on an H200 (132 SMs of 228 KB of shared memory, 1 KB of it taken for each block; a
@@ -486,22 +497,29 @@ int blocks_at_once(size_t bytes) {
 /* One stage instead of two where two fit no chip (heads of 512 in fp16) or not this one (sm_75: 64 KB), and
  * where all blocks run at once only with one: a second wave of a few blocks takes as long as the first. The
  * bits are the same. */
-template <typename T, int kHeadDim, int kTiles, bool kCapped>
-Status launch_stages(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
+template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
+Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;
   constexpr size_t kBytes = shared_bytes<T>(kHeadDim, kTiles, kStages),
                    kLess = shared_bytes<T>(kHeadDim, kTiles, 1);
-  auto kernel = attention_decode_kernel<T, kHeadDim, kTiles, kStages, kCapped>;
+  auto kernel = attention_decode_kernel<T, kHeadDim, kTiles, kStages, kCapped, false, kPlanes>;
   size_t bytes = kBytes;
   if constexpr (kStages > 1 && kBytes > kLeastShared) {
     const int blocks = a.n_kv_heads * n_blocks;
     if (kBytes > a.shared_limit || (blocks > blocks_at_once(kBytes) && blocks <= blocks_at_once(kLess))) {
-      kernel = attention_decode_kernel<T, kHeadDim, kTiles, 1, kCapped>;
+      kernel = attention_decode_kernel<T, kHeadDim, kTiles, 1, kCapped, false, kPlanes>;
       bytes = kLess;
     }
   }
   return launch(kernel, dim3(a.n_kv_heads, n_blocks), kThreads, bytes, stream, true, "attention", err, a,
                 n_tokens);
+}
+
+template <typename T, int kHeadDim, int kTiles, bool kCapped>
+Status launch_stages(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
+  if constexpr (std::is_same<T, __half>::value && kHeadDim == kPlanesHead && !kCapped)
+    if (a.planes) return launch_of<T, kHeadDim, kTiles, false, true>(a, n_tokens, n_blocks, stream, err);
+  return launch_of<T, kHeadDim, kTiles, kCapped, false>(a, n_tokens, n_blocks, stream, err);
 }
 
 template <typename T, int kHeadDim, bool kCapped>

@@ -20,6 +20,8 @@ struct AttentionArgs {
       *units; /* decode: of the launch's blocks; NULL: one token, or several at consecutive positions */
   const AttentionTile *tiles; /* wgmma, prefill: of several sequences; or NULL */
   __half *out;
+  unsigned char *planes; /* in the place of out, or NULL: Attention.planes */
+  int planes_tokens;
   int *tickets;        /* [MAX_HEADS] zero between launches */
   void *partials;      /* decode: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
@@ -46,6 +48,7 @@ __device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, f
   return a.sinks ? power_of_2(a.sinks[head] * kLog2E - shift) : 0;
 }
 
+constexpr int kPlanesHead = 128;             /* the size of heads of the kernels that take a.planes */
 constexpr int kWholeHead = 128;              /* the size of heads of the fast kernels that take a.whole */
 constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys in a launch */
 constexpr int kPrefillRows = 64;             /* tokens of a tile of the prefill family */

@@ -8,6 +8,7 @@
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/planes.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
@@ -120,11 +121,22 @@ template <int kHeadDim> struct OnlineSoftmax {
   }
 
   /* Writes rows `row` and `row` + 8 of the output, as far as they are before end_row, from first_dim on. */
+  template <bool kPlanes>
   __device__ __forceinline__ void store(const AttentionArgs &a, int row, int end_row, int head, int first_dim,
                                         int lane) const {
 #pragma unroll
     for (int h = 0; h < 2; h++, row += 8) {
       const float total = lanes_sum<1, 2>(sum[h]) + sink_weight(a, head, maximum[h]);
+      if constexpr (kPlanes) {
+        static_assert(kDims == kPlanesHead, "four lanes have a head");
+        float v[8][4];
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) v[j][i] = o[2 * j + i % 2][2 * h + i / 2] * (1 / total);
+        store_planes<8>(a, row, head, v, row < end_row);
+        continue;
+      }
       if (row >= end_row) continue;
       __half *to = a.out + ((size_t)row * a.n_heads + head) * kHeadDim + first_dim + 2 * (lane % 4);
       float scale = 1 / total;
@@ -136,7 +148,7 @@ template <int kHeadDim> struct OnlineSoftmax {
 };
 
 /* Two stages load the next tile while one is multiplied; one is for chips with little shared memory. */
-template <int kHeadDim, int kStages, bool kCapped>
+template <int kHeadDim, int kStages, bool kCapped, bool kPlanes = false>
 __global__ void __launch_bounds__(threads_of(kHeadDim))
     attention_prefill_kernel(AttentionArgs a, int n_tokens) {
   begin_overlapping();
@@ -179,7 +191,8 @@ __global__ void __launch_bounds__(threads_of(kHeadDim))
     if (kStages == 1 && next < length)
       load_tile<kHeadDim, kKeys, kThreads>(stages, a, rows.at(next), length - next);
   }
-  state.store(a, first_token + warp * 16 + lane / 4, first_token + tokens, head, first_dim, lane);
+  state.template store<kPlanes>(a, first_token + warp * 16 + lane / 4, first_token + tokens, head, first_dim,
+                                lane);
 }
 
 /* One stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
@@ -190,6 +203,8 @@ Status launch_stages(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStre
   if constexpr (shared_bytes(kHeadDim, 2) > kLeastShared)
     if (bytes > a.shared_limit)
       kernel = attention_prefill_kernel<kHeadDim, 1, kCapped>, bytes = shared_bytes(kHeadDim, 1);
+  if constexpr (kHeadDim == kPlanesHead && !kCapped)
+    if (a.planes) kernel = attention_prefill_kernel<kHeadDim, 2, false, true>;
   return launch(kernel, dim3(a.tiles ? n_tiles : ceil_div(n_tokens, kRows), a.n_heads), threads_of(kHeadDim),
                 bytes, stream, true, "attention", err, a, n_tokens);
 }

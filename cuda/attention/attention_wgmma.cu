@@ -21,6 +21,7 @@
 
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/planes.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/tensor_map.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -316,7 +317,7 @@ __device__ __forceinline__ uint4 gather_block(uint32_t (&w)[4]) {
 }
 
 /* Writes a warpgroup's output of a unit, from first_dim on: the result, or a split's part. */
-template <class S>
+template <class S, bool kPlanes>
 __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, int split, const Rows<S> &rows,
                                            const float (&o)[S::kDims / 2], int first_row, int first_dim) {
   const AttentionArgs &a = args.a;
@@ -330,6 +331,15 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, i
     const float sum = lanes_sum<1, 2>(rows.sum[h]);
     if (unit.used == 1) {
       const float scale = 1 / (sum + (valid ? sink_weight(a, head, rows.maximum[h]) : 0));
+      if constexpr (kPlanes) {
+        float v[8][4];
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) v[j][i] = o[(2 * j + i % 2) * 4 + 2 * h + i / 2] * scale;
+        store_planes<8>(a, token, head, v, valid);
+        continue;
+      }
       __half *to = a.out + ((size_t)token * a.n_heads + head) * S::kHeadDim + first_dim + t * 8;
 #pragma unroll
       for (int d = 0; d < S::kDims / 8; d += 4) {
@@ -365,7 +375,7 @@ __device__ __forceinline__ void zero_values(unsigned char *values, int first, in
 }
 
 /* Consumer warpgroup. */
-template <class S, bool kCapped, bool kWhole>
+template <class S, bool kCapped, bool kWhole, bool kPlanes>
 __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *shared, const Barriers &bar,
                                                int n_units) {
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
@@ -451,13 +461,13 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     wgmma_wait<0>();
     if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
     ring.advance();
-    store_unit<S>(args, unit, unit_number(i) % args.by.n_splits, rows, o, first_row, first_dim);
+    store_unit<S, kPlanes>(args, unit, unit_number(i) % args.by.n_splits, rows, o, first_row, first_dim);
   }
 }
 
 #endif
 
-template <class S, bool kCapped, bool kWhole>
+template <class S, bool kCapped, bool kWhole, bool kPlanes = false>
 __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __grid_constant__ Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared_memory[];
@@ -485,14 +495,14 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
     if (threadIdx.x == kConsumers) load_units<S>(args, shared, bar, n_units);
   } else {
     registers_up_to<kMultiplyRegisters>();
-    multiply_units<S, kCapped, kWhole>(args, shared, bar, n_units);
+    multiply_units<S, kCapped, kWhole, kPlanes>(args, shared, bar, n_units);
   }
 #endif
 }
 
 /* Merges the splits of a tile's rows: a warp for each token and head. */
 constexpr int kMergeWarps = 4;
-template <class S>
+template <class S, bool kPlanes = false>
 __global__ void __launch_bounds__(kMergeWarps * 32)
     attention_merge_kernel(const __grid_constant__ Args args) {
   begin_overlapping();
@@ -528,6 +538,11 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
       }
   }
   const float scale = 1 / (total + sink_weight(a, head, high));
+  if constexpr (kPlanes) {
+    store_planes_of_four(a, token, head,
+                         make_float4(o[0].x * scale, o[0].y * scale, o[0].z * scale, o[0].w * scale));
+    return;
+  }
   uint2 *to = (uint2 *)(a.out + (size_t)i * S::kHeadDim);
 #pragma unroll
   for (int j = 0; j < kVectors; j++)
@@ -568,13 +583,17 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   TRY(map(a.v, cached, {row, 0}, args.box_keys, 1, &args.v));
   const int n_units = by.n_tiles * a.n_kv_heads * by.n_splits;
   auto kernel = attention_wgmma_kernel<S, kCapped, false>;
+  auto merge = attention_merge_kernel<S>;
+  if constexpr (S::kHeadDim == kPlanesHead && !kCapped)
+    if (a.planes)
+      kernel = attention_wgmma_kernel<S, false, false, true>, merge = attention_merge_kernel<S, true>;
   if constexpr (S::kHeadDim == kWholeHead && !kCapped)
     if (a.whole > 0) kernel = attention_wgmma_kernel<S, kCapped, true>;
   TRY(launch(kernel, dim3(std::min(n_units, n_sms)), kThreads, S::kSharedBytes, stream, true, "attention",
              err, args));
   if (by.n_splits == 1) return STATUS_OK;
-  return launch(attention_merge_kernel<S>, dim3(ceil_div(by.n_tokens * a.n_heads, kMergeWarps)),
-                kMergeWarps * 32, 0, stream, true, "attention", err, args);
+  return launch(merge, dim3(ceil_div(by.n_tokens * a.n_heads, kMergeWarps)), kMergeWarps * 32, 0, stream,
+                true, "attention", err, args);
 }
 
 /* Measured on an H200 (cuda/LOG.md). */

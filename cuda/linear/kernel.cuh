@@ -26,6 +26,8 @@ struct LinearArgs {
   float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL before sm_90a */
   const LinearExperts *experts; /* of a matrix of experts, else NULL */
   LinearNorm norm;              /* rows NULL: x is given */
+  const void *planes;           /* see LinearCall */
+  LinearNext next;
 };
 
 constexpr int kCounters = 1 << 16, kMailboxFloats = 24576;

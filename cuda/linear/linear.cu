@@ -141,7 +141,9 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           call->variant,
           c->mailbox,
           call->experts,
-          call->norm};
+          call->norm,
+          call->planes,
+          call->next};
 }
 
 /* Bytes of a number that the call writes. */
@@ -189,6 +191,8 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
   if (call->norm.rows && entry->launch != LAUNCH_PLANES_WGMMA && entry->launch != LAUNCH_INT8_TILES)
     return error_set(err, STATUS_FAILED, "%s: %s does not compute the norm of its x", w->name, entry->name);
+  if ((call->planes || call->next.kind) && entry->launch != LAUNCH_PLANES_WGMMA)
+    return error_set(err, STATUS_FAILED, "%s: %s takes no planes and makes none", w->name, entry->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
   if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))
     return error_set(err, STATUS_FAILED, "%s: not prepared for %d rows by %s", w->name, call->n_tokens,

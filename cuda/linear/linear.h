@@ -158,6 +158,21 @@ typedef struct {
   float eps;
 } LinearNorm;
 
+/* The epilogue of planes_wgmma may make the next kernel's operand from its results; for a matmul as planes,
+ * in memory of linear_planes_bytes(). */
+typedef enum {
+  LINEAR_NEXT_NONE,
+  LINEAR_NEXT_NORM,  /* LINEAR_ADD_F32: planes of the new y times `norm`, the weight of the next RMSNorm */
+  LINEAR_NEXT_GATED, /* LINEAR_SWIGLU_F16: planes of y, which itself is not written */
+  LINEAR_NEXT_HEADS  /* LINEAR_TO_F32: ops_qk_norm_rope_append() of y, which itself is not written */
+} LinearNextKind;
+typedef struct {
+  LinearNextKind kind;
+  void *planes;
+  const float *norm;            /* [n_out] */
+  const struct QkvHeads *heads; /* of 128 dimensions, pairs (i, i + 64), an fp16 cache; rope, no factors */
+} LinearNext;
+
 typedef struct {
   const DeviceLinear *weights;
   const void *x; /* f16 [n_tokens][x_stride], 16-byte aligned; x_stride % 8 == 0, >= n_in */
@@ -180,7 +195,18 @@ typedef struct {
    * n_in rounded up to 128 apart, with zeros between them. */
   const LinearExperts *experts;
   LinearNorm norm; /* rows NULL: x is given. Else x is not read; only where linear_takes_norm() */
+  /* x as an earlier kernel made it, or NULL. Then neither x nor norm.rows is read; norm.rows only says that
+   * x is that of a norm. This and `next`: only of planes_wgmma with groups of 128 and at most
+   * LINEAR_MOST_PLANES tokens. */
+  const void *planes;
+  LinearNext next;
 } LinearCall;
+
+/* Planes (quantise.cuh) of n_in inputs of n_tokens tokens, with each token's sums of squares: their bytes,
+ * and the tokens of their tile. */
+enum { LINEAR_MOST_PLANES = 32 };
+size_t linear_planes_bytes(int n_in, int n_tokens);
+int linear_planes_tokens(int n_tokens);
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);

@@ -8,6 +8,7 @@
 #include "cuda/attention/cache_rows.cuh"
 #include "cuda/attention/q8.cuh"
 #include "cuda/ops/elementwise.cuh"
+#include "cuda/ops/heads.cuh"
 #include "cuda/ptx/block_sum.cuh"
 #include "cuda/ptx/launch.cuh"
 
@@ -227,13 +228,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
 #pragma unroll
   for (int h = 0; h < kHeads; h++) {
     const auto normalise = [&] {
-      float squares = 0;
-#pragma unroll
-      for (int i = 0; i < kMaxPairs; i++) squares += low[h][i] * low[h][i] + high[h][i] * high[h][i];
-      float scale = rsqrtf(warp_sum(squares) / a.head_dim + a.eps);
-#pragma unroll
-      for (int i = 0; i < kMaxPairs; i++)
-        low[h][i] *= scale * low_weight[i], high[h][i] *= scale * high_weight[i];
+      normalise_head(low[h], high[h], low_weight, high_weight, a.head_dim, a.eps);
     };
     if (has_norm && !(a.norm_after_rope && !is_value)) normalise();
 #pragma unroll

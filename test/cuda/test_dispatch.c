@@ -285,7 +285,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
   } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
                {"float_mma", WEIGHT_AWQ4, ACT_F16, 8, 16, SM(8, 0), 0},
                {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
-               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 24, 64, SM_90A, SM_90A},
+               {"planes_wgmma", WEIGHT_AWQ4, ACT_F16, 32, 64, SM_90A, SM_90A},
                {"narrow_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 16, SM_90A, SM_90A},
                {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
                {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 16, SM(8, 0), 0},

@@ -158,7 +158,11 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
     wait_for_previous();
     load_x<S>(a, stages, bar);
   };
-  run_block<S, Consumer<S>, kRegisters>(a, stages, bar, load, [](Consumer<S> &) {});
+  run_block<S, Consumer<S>, kRegisters>(
+      a, stages, bar, load, [](Consumer<S> &) {},
+      [&](const Consumer<S> &c, float(&y)[4 * S::kMine], const Part &part, int group) {
+        finish<S>(a, c, y, part, group);
+      });
 #endif
 }
 

@@ -3,7 +3,7 @@
  *
  *     y[m][o] = sum_p s[p][o] d[m][p] (sum_k q X - z[p][o] sum_k X)     x ~ d X, parts p: quantise.cuh
  *
- *   planes_wgmma  9 to 24 tokens, two planes: x to 16 bits, d = max |x| / 32512
+ *   planes_wgmma  5 to 32 tokens, two planes: x to 16 bits, d = max |x| / 32512
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
  * One kernel quantises x, or the residual stream with the weight of an RMSNorm; the next multiplies, its work
@@ -15,6 +15,7 @@
  *
  * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64; as many blocks as SMs at most.
  * READS    weights once for each token tile, x once for every 64 kOutGroups outputs. */
+#include "cuda/linear/narrow/next.cuh"
 #include "cuda/linear/narrow/wgmma_parts.cuh"
 #include "cuda/linear/quantise.cuh"
 
@@ -73,6 +74,7 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
   static constexpr int kChunk = kChunk_, kColumns = kChunk * kPlanes, kSums = kColumns / 2;
   static constexpr int kProducts = kTokens / kChunk * kParts; /* of a unit */
   static_assert(kTokens % kChunk == 0 && kChunk % 8 == 0, "whole fragments");
+  static constexpr bool kPairsEarly = kPlanes == 1 && kTokens <= 32; /* else registers do not suffice */
 #endif
   typedef PlanesUnit<kTokens, kParts, kPlanes> X;
   static constexpr int kThreads = kConsumers + 96;
@@ -82,12 +84,13 @@ struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
   }
 };
 
-constexpr int kMostTokens = 48; /* of a call with two planes, rounded up to whole tiles of each shape */
+constexpr int kMostTokens = LINEAR_MOST_PLANES; /* of a call with two planes */
 
 struct Args : PartArgs {
   const unsigned char *x;
   const float *squares; /* of quantise_rows(), or NULL */
   float eps;
+  NextArgs next;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -116,6 +119,7 @@ template <class S> struct Consumer : UnitCursor<S> {
   using UnitCursor<S>::phase;
   using UnitCursor<S>::advance;
   const uint32_t weights_at, groups_at, pairs_at;
+  uint32_t x_at; /* `stage`; if registers suffice, from one lane, so that descriptors are in uniform ones */
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 
@@ -130,6 +134,7 @@ template <class S> struct Consumer : UnitCursor<S> {
 
   /* Waits for the next unit and reads its weights. */
   __device__ __forceinline__ void take() {
+    x_at = S::kProducts == 1 && S::kPlanes == 2 ? __shfl_sync(~0u, stage, 0) : stage;
     barrier_wait(full, phase);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -144,10 +149,11 @@ template <class S> struct Consumer : UnitCursor<S> {
     }
   }
 
-  /* Tells the loaders that the unit is used, and goes on to this thread's next one. */
-  __device__ __forceinline__ void release() {
+  /* Tells the loaders that the unit is used, and goes on to this thread's next one. read: what the warp read
+   * of the stage after its first product. */
+  __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(full + S::kStages * 8);
+    barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);
     advance();
   }
 
@@ -162,7 +168,7 @@ template <class S> struct Consumer : UnitCursor<S> {
     constexpr int kSteps = 4 / S::kParts;
     touch(c);
     wgmma_fence();
-    const uint32_t x = stage + i / S::kParts * S::kColumns * kUnitIn;
+    const uint32_t x = x_at + i / S::kParts * S::kColumns * kUnitIn;
 #pragma unroll
     for (int k = 0; k < kSteps; k++) {
       int step = i % S::kParts * kSteps + k;
@@ -177,16 +183,23 @@ template <class S> struct Consumer : UnitCursor<S> {
                           ((i / S::kParts * (S::kChunk / 8) + m) * 4 * S::kParts + i % S::kParts) * 16);
   }
 
-  /* Adds the sums of product i, once they are there, to y. Sums of row g + 8 are 16 times too large. */
-  __device__ __forceinline__ void add(int i, int (&c)[S::kSums]) {
+  /* Adds the sums of product i, once they are there, to y. Sums of row g + 8 are 16 times too large. Returns
+   * a combination of the scales that it read. */
+  __device__ __forceinline__ uint32_t add(int i, int (&c)[S::kSums]) {
     const int part = i % S::kParts, first = i / S::kParts * (S::kChunk / 8);
     const float s[2] = {f16_low(scale[part]), f16_high(scale[part]) * Bits4::kHigh};
     const int z[2] = {-(int)(zero[part] & 15), -(int)(zero[part] & 0xf0)};
+    uint32_t read = scale[part] | zero[part];
+    uint4 pairs[S::kChunk / 8];
+    if constexpr (S::kPairsEarly)
+#pragma unroll
+      for (int m = 0; m < S::kChunk / 8; m++) pairs[m] = pair(i, m);
     wgmma_wait<0>();
     touch(c);
 #pragma unroll
     for (int m = 0; m < S::kChunk / 8; m++) {
-      const uint4 x = pair(i, m);
+      const uint4 x = S::kPairsEarly ? pairs[m] : pair(i, m);
+      read |= x.x;
 #pragma unroll
       for (int j = 0; j < 2; j++)
 #pragma unroll
@@ -197,6 +210,7 @@ template <class S> struct Consumer : UnitCursor<S> {
           to = fmaf(s[r], __fmul_rn(__uint_as_float(j ? x.y : x.x), (float)v), to);
         }
     }
+    return read;
   }
 
   /* Computes 1 / rms of all tokens, a warp each, for normalise(). */
@@ -210,11 +224,11 @@ template <class S> struct Consumer : UnitCursor<S> {
       sum = warp_sum(sum);
       if (threadIdx.x % 32 == 0) to[token] = rsqrtf(sum / (float)a.w.n_in + a.eps);
     }
+    if constexpr (S::kInGroups == 1) named_barrier_sync<S::kConsumers>(3); /* else exchange_sums() does it */
   }
 
   /* Multiplies finished sums of fragments from token `first` on by their tokens' 1 / rms. */
   template <int kN> __device__ __forceinline__ void normalise(float *sums, int first) const {
-    static_assert(S::kPlanes == 1 || S::kInGroups > 1, "exchange_sums() orders read_norm() before this");
     if constexpr (S::kPlanes == 1) return;
     if (!inverse) return;
 #pragma unroll
@@ -231,21 +245,23 @@ template <class S> struct Consumer : UnitCursor<S> {
 #pragma unroll
     for (int i = 0; i < S::kSumFloats; i++) y[i] = 0;
     for (; n > 0; n--) {
+      uint32_t read = 0;
       take();
 #pragma unroll
       for (int i = 0; i < S::kProducts; i++) {
         int sums[S::kSums] = {};
         start(i, sums);
-        add(i, sums);
+        read |= add(i, sums);
       }
-      release();
+      release(read);
     }
   }
 };
 
 #endif
 
-template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
+template <class S, LinearNextKind kNext>
+__global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ Barriers<S> bar;
@@ -256,9 +272,21 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
     wait_for_previous();
     load_x<S>(a, stages, bar);
   };
-  run_block<S, Consumer<S>, kRegisters>(a, stages, bar, load, [&](Consumer<S> &c) {
-    if constexpr (S::kPlanes == 2) c.read_norm(a, inverse);
-  });
+  run_block<S, Consumer<S>, kRegisters>(
+      a, stages, bar, load,
+      [&](Consumer<S> &c) {
+        if constexpr (S::kPlanes == 2) c.read_norm(a, inverse);
+      },
+      [&](const Consumer<S> &c, float(&y)[4 * S::kMine], const Part &part, int group) {
+        if constexpr (kNext == LINEAR_NEXT_NORM)
+          finish_next<S, NormEnd<S>>(a, a.next, c, y, part, group, stages);
+        else if constexpr (kNext == LINEAR_NEXT_GATED)
+          finish_next<S, GatedEnd<S>>(a, a.next, c, y, part, group, stages);
+        else if constexpr (kNext == LINEAR_NEXT_HEADS)
+          finish_next<S, HeadsEnd<S>>(a, a.next, c, y, part, group, stages);
+        else
+          finish<S>(a, c, y, part, group);
+      });
 #endif
 }
 
@@ -276,6 +304,8 @@ template <int kTokens, int kPlanes> Status launch_quantise(const LinearArgs &arg
                 args.x, args.x_stride, args.n_tokens, args.w->n_in, n_units, args.workspace);
 }
 
+constexpr int kTileMultiple = 96; /* of the tiles of all shapes with two planes */
+
 /* Bytes of x in tiles of `tile` tokens, a multiple of the tiles of all shapes, since any may be forced. */
 size_t x_bytes(const DeviceLinear *w, int n_tokens, int tile, int n_planes) {
   return (size_t)(quant_tiles_in(*w) / 2) * align_up((size_t)n_tokens, (size_t)tile) *
@@ -291,26 +321,69 @@ template <int kTokens> Status launch_quantise_rows(const LinearArgs &args, float
                 squares);
 }
 
-template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+/* Where the sums of squares lie in memory of linear_planes_bytes(). */
+size_t squares_at(int n_in) {
+  return (size_t)ceil_div(n_in, kUnitIn) * kMostTokens * (2 * kUnitIn + 16);
+}
+
+/* The operand of a call: given, or quantised first. */
+template <int kTokens, int kPlanes> Status prepare_x(const LinearArgs &args, Args &a, Error *err) {
+  if (args.planes) {
+    a.x = (const unsigned char *)args.planes, a.eps = args.norm.eps;
+    if (args.norm.rows) a.squares = (const float *)(a.x + squares_at(args.w->n_in));
+    return STATUS_OK;
+  }
+  a.x = args.workspace;
+  if (kPlanes == 1 || !args.norm.rows) return launch_quantise<kTokens, kPlanes>(args, err);
+  float *squares = (float *)(args.workspace + x_bytes(args.w, args.n_tokens, kTileMultiple, 2));
+  a.squares = squares, a.eps = args.norm.eps;
+  return launch_quantise_rows<kTokens>(args, squares, err);
+}
+
+/* The end of the call, for the kernel. */
+NextArgs next_args(const LinearArgs &args) {
+  const LinearNext &next = args.next;
+  NextArgs a = {};
+  if (next.kind == LINEAR_NEXT_HEADS) a.heads = *next.heads;
+  if (next.kind != LINEAR_NEXT_NORM && next.kind != LINEAR_NEXT_GATED) return a;
+  const int n = next.kind == LINEAR_NEXT_GATED ? args.w->n_out / 2 : args.w->n_out;
+  a.planes = (unsigned char *)next.planes;
+  a.squares = (float *)(a.planes + squares_at(n));
+  a.norm = next.norm, a.n_units = ceil_div(n, kUnitIn);
+  return a;
+}
+
+template <class S, LinearNextKind kNext = LINEAR_NEXT_NONE>
+Status launch_shape(const LinearArgs &args, Error *err) {
   Args a = {};
   TRY(part_args<S>(args, &a, err));
-  a.x = args.workspace;
-  if (S::kPlanes == 1 || !args.norm.rows) {
-    TRY((launch_quantise<S::kTokens, S::kPlanes>(args, err)));
-  } else {
-    float *squares = (float *)(args.workspace + x_bytes(args.w, args.n_tokens, kMostTokens, 2));
-    a.squares = squares, a.eps = args.norm.eps;
-    TRY(launch_quantise_rows<S::kTokens>(args, squares, err));
+  TRY((prepare_x<S::kTokens, S::kPlanes>(args, a, err)));
+  a.next = next_args(args);
+  return launch_resident(kernel<S, kNext>, dim3((unsigned)a.cut.n_blocks), S::kThreads,
+                         S::kSharedBytes + (kNext ? staging_bytes<S>() : 0), args.stream, args.dependent,
+                         args.w->name, err, a);
+}
+
+/* A call that hands planes on or takes them. */
+template <int kTokens> Status launch_next(const LinearArgs &args, Error *err) {
+  typedef Shape<kTokens, 1, 2, 2, 2, kTokens> S;
+  typedef Shape<kTokens, 1, 2, 4, 1, kTokens> Wide; /* a tile has 128 gated products, a unit of down's x */
+  switch (args.next.kind) {
+  case LINEAR_NEXT_NORM: return launch_shape<S, LINEAR_NEXT_NORM>(args, err);
+  case LINEAR_NEXT_HEADS: return launch_shape<S, LINEAR_NEXT_HEADS>(args, err);
+  case LINEAR_NEXT_GATED: return launch_shape<Wide, LINEAR_NEXT_GATED>(args, err);
+  default: return launch_shape<S>(args, err);
   }
-  return launch_resident(kernel<S>, dim3((unsigned)a.cut.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
-                         args.dependent, args.w->name, err, a);
 }
 
 template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk>
 Status launch_tokens(const LinearArgs &args, Error *err) {
+  constexpr int kOfHalves =
+      kPlanes == 2 && kTokens > 24 ? 16 : kTokens; /* two tiles: for want of registers */
+  constexpr int kHalfChunk = kOfHalves < kChunk ? kOfHalves : kChunk;
   return parts_of(args.w->group) == 1
              ? launch_shape<Shape<kTokens, 1, kPlanes, kOutGroups, kInGroups, kChunk>>(args, err)
-             : launch_shape<Shape<kTokens, 2, kPlanes, kOutGroups, kInGroups, kChunk>>(args, err);
+             : launch_shape<Shape<kOfHalves, 2, kPlanes, kOutGroups, kInGroups, kHalfChunk>>(args, err);
 }
 
 struct TokenShape {
@@ -322,12 +395,13 @@ template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk> c
   return {kTokens, launch_tokens<kTokens, kPlanes, kOutGroups, kInGroups, kChunk>};
 }
 
-constexpr TokenShape two_planes[] = {shape<16, 2, 2, 2, 16>(), shape<24, 2, 2, 2, 24>()};
+constexpr TokenShape two_planes[] = {shape<16, 2, 2, 2, 16>(), shape<24, 2, 2, 2, 24>(),
+                                     shape<32, 2, 2, 2, 32>()};
 
 constexpr TokenShape one_plane[] = {shape<32, 1, 2, 2, 32>(), shape<64, 1, 2, 2, 32>()};
 
 size_t two_planes_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
-  return x_bytes(w, n_tokens, kMostTokens, 2) + kMostTokens * quant_tiles_in(*w) / 2 * sizeof(float);
+  return x_bytes(w, n_tokens, kTileMultiple, 2) + kMostTokens * quant_tiles_in(*w) / 2 * sizeof(float);
 }
 
 size_t one_plane_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
@@ -346,6 +420,13 @@ Status launch_one_of(const TokenShape (&shapes)[kShapes], const LinearArgs &args
 }
 
 Status launch_two_planes(const LinearArgs &args, Error *err) {
+  if (args.next.kind || args.planes) {
+    if (parts_of(args.w->group) > 1)
+      return error_set(err, STATUS_FAILED, "%s: planes of whole units need groups of 128", args.w->name);
+    return args.n_tokens <= 16   ? launch_next<16>(args, err)
+           : args.n_tokens <= 24 ? launch_next<24>(args, err)
+                                 : launch_next<32>(args, err);
+  }
   return launch_one_of(two_planes, args, err);
 }
 
@@ -357,3 +438,11 @@ Status launch_one_plane(const LinearArgs &args, Error *err) {
 
 const LinearKernel planes_wgmma_kernel = {two_planes_workspace, launch_two_planes, false};
 const LinearKernel int8_wgmma_kernel = {one_plane_workspace, launch_one_plane, false};
+
+size_t linear_planes_bytes(int n_in, int n_tokens) {
+  return squares_at(n_in) + (size_t)n_tokens * ceil_div(n_in, kUnitIn) * sizeof(float);
+}
+
+int linear_planes_tokens(int n_tokens) {
+  return n_tokens <= 16 ? 16 : n_tokens <= 24 ? 24 : 32;
+}

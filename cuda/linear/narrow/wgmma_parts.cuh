@@ -319,9 +319,11 @@ __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats]
   }
 }
 
-/* Multiplies and finishes all parts of this block: c.multiply(n) sums this thread's next n units in c.y. */
-template <class S, class Consumer>
-__device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char *stages, Consumer &c) {
+/* Multiplies and finishes all parts of this block: c.multiply(n) sums this thread's next n units in c.y;
+ * end(y, part, group) is finish(), or does what it does. */
+template <class S, class Consumer, class End>
+__device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char *stages, Consumer &c,
+                                               End end) {
   const int group = S::kInGroups == 1 ? 0 : warp_of_block() / S::kTileRows;
   const auto of_group = [&](int n) { return (n + S::kInGroups - 1 - group) / S::kInGroups; };
   int n_before = 0; /* units of this block */
@@ -329,11 +331,11 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char 
     c.multiply(of_group(n_before + part.n_units) - of_group(n_before));
     n_before += part.n_units;
     if constexpr (S::kInGroups == 1) {
-      finish<S>(a, c, c.y, part, group);
+      end(c, c.y, part, group);
     } else {
       float y[4 * S::kMine] = {};
       exchange_sums<S>(c.y, y, stages, group, part.last);
-      if (group * S::kOwn < S::kRound) finish<S>(a, c, y, part, group);
+      if (group * S::kOwn < S::kRound) end(c, y, part, group);
     }
   });
 }
@@ -342,9 +344,9 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char 
  * next three warps load weights, scales and zeros, and x: a single thread of the third calls load_x(), which
  * waits for the kernel before this one, as the consumers do before begin(). Weights do not depend on that
  * kernel, and the first of them are loaded at once. */
-template <class S, class Consumer, int kRegisters, class LoadX, class Begin>
+template <class S, class Consumer, int kRegisters, class LoadX, class Begin, class End>
 __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stages, Barriers<S> &bar,
-                                          LoadX load_x, Begin begin) {
+                                          LoadX load_x, Begin begin, End end) {
   const int warp = warp_of_block();
   /* full: x, weights, and copies of scales and zeros */
   open_ring(bar.full, bar.empty, S::kStages, 2 + 32, S::kGroupThreads / 32);
@@ -354,7 +356,7 @@ __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stag
     wait_for_previous();
     Consumer c(stages, bar, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
     begin(c);
-    multiply_parts<S>(a, stages, c);
+    multiply_parts<S>(a, stages, c, end);
   } else {
     if constexpr (S::kMovesRegisters) registers_down_to<32>();
     if (warp == S::kConsumers / 32 + 1) {

@@ -1,0 +1,108 @@
+/* narrow.c - see narrow.h.   Calls: products.h, rows.h.
+ *
+ * Always true: planes of h are read by the operation after the one that made them (BackendState.normed),
+ *              those of a and g by the next matmul of the layer. */
+#include "cuda/layers/narrow.h"
+
+#include "cuda/products.h"
+#include "cuda/residual.h"
+#include "cuda/rows.h"
+
+/* Fewer rows gain nothing, more are faster by narrow_wgmma (cuda/LOG.md). */
+enum { LEAST_ROWS = 9, MOST_ROWS = LINEAR_MOST_PLANES };
+
+/* True if planes_wgmma multiplies by the matrix, with one scale for each unit of x. */
+static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
+  const LinearEntry *entry;
+  return w->type == WEIGHT_AWQ4 && w->group % 128 == 0 && w->n_experts == 0 && !w->host &&
+         linear_choice(m->linear, w, m->act, LEAST_ROWS, NULL, &entry, NULL) == STATUS_OK &&
+         entry->launch == LAUNCH_PLANES_WGMMA;
+}
+
+bool narrow_takes(const BackendState *s, int layer, int n_rows) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  if (n_rows < LEAST_ROWS || n_rows > MOST_ROWS || m->kernel || s->options.invariant || s->peers.n > 0)
+    return false;
+  if (config_layer(c, layer).kind != LAYER_ATTENTION || c->attn_gate != ATTN_GATE_NONE) return false;
+  if (!l->attn_norm || !l->mlp_norm || l->attn_post_norm || l->mlp_post_norm || l->scalar) return false;
+  if (c->per_layer_width > 0 || l->experts.down.n_out > 0) return false;
+  if (l->qkv.n_parts != 1 || l->gate_up.n_parts != 1 || !l->gate_up.parts[0].interleaved) return false;
+  return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) && is_narrow(m, l->gate_up.parts) &&
+         is_narrow(m, &l->down);
+}
+
+static LinearCall narrow_call(const BackendState *s, const DeviceLinear *w, const void *x, int n_rows,
+                              LinearOutput output, void *y, int y_stride) {
+  LinearCall call = products_call(s, w, x, padded_row(w->n_in), n_rows, output, y, y_stride);
+  call.kernel = "planes_wgmma";
+  return call;
+}
+
+/* The call multiplies the RMSNorm of the residual stream. */
+static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
+  call->norm = (LinearNorm){s->x, weight, residual_eps(&s->loaded->model->config)};
+  if (s->normed == NORMED_PLANES) call->planes = s->planes[PLANES_H];
+  s->normed = NOT_NORMED;
+}
+
+/* The call, which adds to the residual stream, makes planes of it for the matmul after the next norm. */
+static void give_norm(BackendState *s, const float *weight, LinearCall *call) {
+  call->next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
+  s->normed = NORMED_PLANES;
+}
+
+/* True if the epilogue of qkv does what rows_append() does. */
+static bool ends_with_heads(const BackendState *s, const QkvHeads *heads) {
+  return s->loaded->model->config.qk_norm != QK_NORM_WHOLE && heads->head_dim == 128 &&
+         heads->rotary_dim == 128 && heads->query_step == 128 && heads->n_kv_heads > 0 &&
+         heads->kv == KV_F16 && !heads->neighbours && !heads->norm_after_rope && !heads->plain_qk_norm &&
+         !heads->v_norm && !heads->k_as_v && heads->query_scale_beta == 0;
+}
+
+Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const QkvHeads heads = rows_heads(s, layer);
+  LinearCall call =
+      narrow_call(s, l->qkv.parts, NULL, n_rows, LINEAR_TO_F32, s->projections, s->projection_stride);
+  take_norm(s, l->attn_norm, &call);
+  const bool ends = ends_with_heads(s, &heads);
+  if (ends) call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
+  TRY(products_run(s, &call, err));
+  return ends ? STATUS_OK : rows_append(s, layer, n_rows, err);
+}
+
+void narrow_attention(BackendState *s, int n_rows, bool can, Attention *attention) {
+  s->a_is_in_planes = can;
+  if (!can) return;
+  attention->planes = s->planes[PLANES_A];
+  attention->planes_tokens = linear_planes_tokens(n_rows);
+}
+
+Status narrow_out_proj_residual(BackendState *s, int layer, int n_rows, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  LinearCall call =
+      narrow_call(s, &l->o, s->a, n_rows, LINEAR_ADD_F32, s->x, s->loaded->model->config.hidden);
+  if (s->a_is_in_planes) call.planes = s->planes[PLANES_A];
+  give_norm(s, l->mlp_norm, &call);
+  return products_run(s, &call, err);
+}
+
+Status narrow_norm_gate_up(BackendState *s, int layer, int n_rows, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  LinearCall call = narrow_call(s, l->gate_up.parts, NULL, n_rows, LINEAR_SWIGLU_F16, NULL, 0);
+  take_norm(s, l->mlp_norm, &call);
+  call.next = (LinearNext){.kind = LINEAR_NEXT_GATED, .planes = s->planes[PLANES_G]};
+  return products_run(s, &call, err);
+}
+
+Status narrow_down_residual(BackendState *s, int layer, int n_rows, Error *err) {
+  const BackendModel *m = s->loaded;
+  LinearCall call =
+      narrow_call(s, &m->layers[layer].down, NULL, n_rows, LINEAR_ADD_F32, s->x, m->model->config.hidden);
+  call.planes = s->planes[PLANES_G];
+  if (layer + 1 < m->model->config.n_layers && narrow_takes(s, layer + 1, n_rows))
+    give_norm(s, m->layers[layer + 1].attn_norm, &call);
+  return products_run(s, &call, err);
+}
