@@ -8,8 +8,14 @@
 #include "cuda/residual.h"
 #include "cuda/rows.h"
 
-/* Fewer rows gain nothing, more are faster by narrow_wgmma (cuda/LOG.md). */
-enum { LEAST_ROWS = 9, MOST_ROWS = LINEAR_MOST_PLANES };
+/* More rows are faster by narrow_wgmma, in layers with few weights from 25 rows on (cuda/LOG.md). Fewer than
+ * nine are a fused step's. */
+enum { LEAST_ROWS = 9, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 24 };
+
+static int most_rows(const DeviceLayer *l) {
+  const long weights = (long)l->o.n_in * l->o.n_out;
+  return weights < DISPATCH_MIDDLE ? MOST_ROWS_OF_FEW_WEIGHTS : MOST_ROWS;
+}
 
 /* True if planes_wgmma multiplies by the matrix, with one scale for each unit of x. */
 static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
@@ -23,8 +29,8 @@ bool narrow_takes(const BackendState *s, int layer, int n_rows) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
-  if (n_rows < LEAST_ROWS || n_rows > MOST_ROWS || m->kernel || s->options.invariant || s->peers.n > 0)
-    return false;
+  if (n_rows < LEAST_ROWS || n_rows > most_rows(l)) return false;
+  if (m->kernel || s->options.invariant || s->peers.n > 0) return false;
   if (config_layer(c, layer).kind != LAYER_ATTENTION || c->attn_gate != ATTN_GATE_NONE) return false;
   if (!l->attn_norm || !l->mlp_norm || l->attn_post_norm || l->mlp_post_norm || l->scalar) return false;
   if (c->per_layer_width > 0 || l->experts.down.n_out > 0) return false;
