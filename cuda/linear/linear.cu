@@ -79,7 +79,8 @@ bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
 }
 
 /* planes_wgmma: more tokens are slower so (cuda/LOG.md). int8_tiles: a row fits in a block's registers. */
-constexpr int kMostNormed = 16, kMostNormedInputs = 8192;
+constexpr int kMostNormed = 16, kMostNormedInputs = 8192,
+              kMostDenseInputs = 7680; /* dense_rows holds them in fp16 and in fp32, in 48 KB */
 
 bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                        const char *kernel) {
@@ -87,6 +88,8 @@ bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType ac
   if (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0) return false;
   if (linear_choice(c, w, act, n_tokens, kernel, &entry, NULL)) return false;
   if (entry->launch == LAUNCH_INT8_TILES) return w->n_in % 128 == 0 && w->n_in <= kMostNormedInputs;
+  if (entry->launch == LAUNCH_DENSE_ROWS)
+    return n_tokens == 1 && w->n_experts == 0 && w->n_in % 4 == 0 && w->n_in <= kMostDenseInputs;
   return entry->launch == LAUNCH_PLANES_WGMMA && n_tokens <= kMostNormed;
 }
 
@@ -189,7 +192,8 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
-  if (call->norm.rows && entry->launch != LAUNCH_PLANES_WGMMA && entry->launch != LAUNCH_INT8_TILES)
+  if (call->norm.rows && entry->launch != LAUNCH_PLANES_WGMMA && entry->launch != LAUNCH_INT8_TILES &&
+      !(entry->launch == LAUNCH_DENSE_ROWS && call->n_tokens == 1 && w->n_experts == 0))
     return error_set(err, STATUS_FAILED, "%s: %s does not compute the norm of its x", w->name, entry->name);
   if ((call->planes || call->next.kind) && entry->launch != LAUNCH_PLANES_WGMMA)
     return error_set(err, STATUS_FAILED, "%s: %s takes no planes and makes none", w->name, entry->name);

@@ -561,10 +561,10 @@ static void check_few_tiles(void) {
 
 /* LinearCall.norm. Rows are fp16 numbers times powers of 2 that differ by row and by the norm's weight. The
  * reference is the matmul of the fp16 numbers times the row's power and 1 / rms in double. */
-static void check_norm(int n_in, int n_out, int group, int n_tokens) {
+static void check_norm(const char *kernel, WeightType type, int n_in, int n_out, int group, int n_tokens) {
   const LinearEntry *chosen;
-  if (!wanted("planes_wgmma")) return;
-  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 21);
+  if (!wanted(kernel)) return;
+  Stored s = stored_random(type, n_in, n_out, group, 21);
   Operands o = make_operands(&s, 1, n_tokens);
   std::vector<__half> x((size_t)n_tokens * o.x_stride);
   std::vector<float> rows((size_t)(n_tokens + 1) * n_in),
@@ -577,8 +577,7 @@ static void check_norm(int n_in, int n_out, int group, int n_tokens) {
   float *to;
   CHECK(cudaMalloc((void **)&to, rows.size() * 4));
   CHECK(cudaMemcpy(to, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice));
-  LinearCall call = {&o.w, NULL,           0, n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride, ACT_F16,
-                     true, "planes_wgmma", 0};
+  LinearCall call = {&o.w, NULL, 0, n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride, ACT_F16, true, kernel, 0};
   call.norm = {to, to + (size_t)n_tokens * n_in, 1e-6f};
   if (linear_choice(context, &o.w, ACT_F16, n_tokens, call.kernel, &chosen, &error) == STATUS_OK) {
     MUST(linear_prepare(context, &o.w, ACT_F16, n_tokens, call.kernel, &error));
@@ -589,6 +588,7 @@ static void check_norm(int n_in, int n_out, int group, int n_tokens) {
       const double want = ref[i] * by[i / n_out], d = y[i / n_out * o.y_stride + i % n_out] - want;
       found[0] += isnan(d) ? 1e300 : d * d, found[1] += want * want;
     }
+    if (chosen->launch == LAUNCH_DENSE_ROWS) found[0] /= 100; /* 1e-7: it rounds the normalised x to fp16 */
     judge(o.w, {chosen, n_tokens, 0}, found);
   }
   cudaFree(to);
@@ -622,6 +622,8 @@ static void check_few(void) {
     check_strange_rows();
     for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
       check_counts(type, 172, 24, 0, {1, 2, 5, 9, 33});
+    for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
+      check_norm("dense_rows", type, 172, 24, 0, 1);
     check_few_rows();
     check_few_tiles();
     check_few_slices();
@@ -668,8 +670,8 @@ static void check_few_narrow(void) {
   check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 24, 43, 150}, 3);
   check_counts(WEIGHT_AWQ4, 640, 264, 64, {24, 130}, 3);
   check_rows_beside("planes_wgmma", 1024, 136, 128, {24, 9, 20});
-  check_norm(1024, 200, 128, 9);
-  check_norm(192, 72, 64, 24);
+  check_norm("planes_wgmma", WEIGHT_AWQ4, 1024, 200, 128, 9);
+  check_norm("planes_wgmma", WEIGHT_AWQ4, 192, 72, 64, 24);
   only = "narrow_wgmma";
   check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 150}, 12);
   for (int group : {32, 16}) check_counts(WEIGHT_AWQ4, 640, 264, group, {30, 70}, 12);
@@ -736,8 +738,10 @@ static void check_layers(bool sweep) {
     check_rows_beside(LINEAR_INVARIANT, 1024, 17000, 0, {300, 1, -34, 64, -65, 130},
                       WEIGHT_F16); /* an lm_head */
     check_rows_beside("planes_wgmma", 4096, 6144, 128, {24, 9, 16, 17});
-    check_norm(4096, 6144, 128, 16);
-    check_norm(5120, 24576, 64, 23);
+    check_norm("planes_wgmma", WEIGHT_AWQ4, 4096, 6144, 128, 16);
+    check_norm("planes_wgmma", WEIGHT_AWQ4, 5120, 24576, 64, 23);
+    check_norm("dense_rows", WEIGHT_BF16, 2880, 5120, 0, 1);
+    check_norm("dense_rows", WEIGHT_F16, 7680, 10240, 0, 1);
     check_rows_beside("narrow_wgmma", 4096, 6144, 128, {64, 9, 16, 17, 25, 33, 49});
   }
   if (!sweep) {

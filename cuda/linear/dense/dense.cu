@@ -30,6 +30,7 @@ struct Args {
   int row_units, pair_units;    /* of a row; of a row pair: summed experts lie side by side */
   int each, longer;             /* row pairs of a block; the first `longer` blocks have one more */
   Epilogue out;
+  LinearNorm norm;      /* of one token */
   ChosenExperts chosen; /* of kernels with kExperts */
 
   __device__ __forceinline__ int first_pair(int block) const { return block * each + min(block, longer); }
@@ -48,6 +49,40 @@ __device__ __forceinline__ void load_x(const Args &a, __half *x, int rows, int p
         if (k + j < a.n_in) ((__half *)&v)[j] = from[j];
     }
     *(uint4 *)(x + (size_t)token * padded + k) = v;
+  }
+}
+
+/* Four numbers from i on, 0 past the last. PRECOND n % 4 == 0. */
+__device__ __forceinline__ float4 four_of(const float *from, int i, int n) {
+  return i < n ? __ldcg((const float4 *)(from + i)) : make_float4(0, 0, 0, 0);
+}
+
+/* Copies the norm's weights to shared memory [padded]: in time for normalise(), as they do not wait for x. */
+__device__ __forceinline__ void load_norm(const Args &a, float *weights, int padded) {
+  for (int i = 4 * threadIdx.x; i < padded; i += 4 * kThreads)
+    *(float4 *)(weights + i) = four_of(a.norm.weight, i, a.n_in);
+}
+
+/* Fills x [padded] with the RMSNorm of a token's row. scaled: the norm's weights, which each thread replaces
+ * by the products with its inputs. */
+__device__ __forceinline__ void normalise(const Args &a, float *scaled, __half *x, int padded) {
+  __shared__ float of_warps[kWarps];
+  float squares = 0, all = 0;
+  for (int i = 4 * threadIdx.x; i < padded; i += 4 * kThreads) {
+    const float4 v = four_of(a.norm.rows, i, a.n_in), w = *(const float4 *)(scaled + i);
+    squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    *(float4 *)(scaled + i) = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
+  }
+  squares = warp_sum(squares);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = squares;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kWarps; w++) all += of_warps[w];
+  const float scale = rsqrtf(all / (float)a.n_in + a.norm.eps);
+  for (int i = 4 * threadIdx.x; i < padded; i += 4 * kThreads) {
+    const float4 v = *(const float4 *)(scaled + i);
+    *(uint2 *)(x + i) =
+        make_uint2(pack_half2(v.x * scale, v.y * scale), pack_half2(v.z * scale, v.w * scale));
   }
 }
 
@@ -179,11 +214,16 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   for (int i = 0; i < kAhead; i++)
     if (begin + i < end) source.load(v[i]);
   if (!kExperts && a.out.bias) prefetch_rows(a.out.bias, pair0, n_pairs);
+  float *scaled = (float *)(x + padded); /* only with a.norm */
+  if (!kExperts && kTokens == 1 && a.norm.rows) load_norm(a, scaled, padded);
   if (!kExperts || a.chosen.known) wait_for_previous();
   if (kExperts) dependents_may_start(); /* which know then that the choice is complete */
   if (!kExperts && kTokens == 1 && a.out.kind == LINEAR_ADD_F32)
     prefetch_rows((const float *)a.out.y, pair0, n_pairs);
-  load_x(a, x, kExperts ? a.n_tokens : kTokens, padded);
+  if (!kExperts && kTokens == 1 && a.norm.rows)
+    normalise(a, scaled, x, padded);
+  else
+    load_x(a, x, kExperts ? a.n_tokens : kTokens, padded);
   if (lane < kTokens) parts.head[warp][lane][0] = parts.head[warp][lane][1] = 0;
   __syncthreads();
 
@@ -222,16 +262,16 @@ Args args_of(const LinearArgs &args, int n_tile_rows, int n_blocks) {
   a.x = args.x, a.x_stride = args.x_stride, a.n_tokens = args.n_tokens, a.n_in = w->n_in;
   a.row_units = a.pair_units = ceil_div(w->n_in, kUnitIn);
   a.each = n_tile_rows * kTilePairs / n_blocks, a.longer = n_tile_rows * kTilePairs % n_blocks;
-  a.out = args.out;
+  a.out = args.out, a.norm = args.norm;
   return a;
 }
 
 template <class T, int kTokens> Status launch_rows(const LinearArgs &args, Error *err) {
   const DeviceLinear *w = args.w;
   const Args a = args_of(args, ceil_div(w->n_out, kTileOut), args.device.n_sms);
+  const size_t of_input = kTokens * sizeof(__half) + (a.norm.rows ? sizeof(float) : 0);
   return launch(rows_kernel<T, kTokens, false>, dim3((unsigned)args.device.n_sms), kThreads,
-                (size_t)a.row_units * kUnitIn * kTokens * sizeof(__half), args.stream, args.dependent,
-                w->name, err, a);
+                (size_t)a.row_units * kUnitIn * of_input, args.stream, args.dependent, w->name, err, a);
 }
 
 /* One token's experts. */
