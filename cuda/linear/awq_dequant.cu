@@ -9,7 +9,8 @@
 
 namespace {
 
-constexpr int kWarps = 8, kTiles = 4, kPitch = kTileIn + 8; /* 144 bytes: a warp's stores hit 32 banks */
+constexpr int kWarps = 8, kPitch = kTileIn + 8; /* 144 bytes: a warp's stores hit 32 banks */
+constexpr int kSmall = 1 << 16;                 /* rows times tiles of a row: 4 Mi weights */
 
 /* Dequantises the lane's vectors of one tile into rows[16][kPitch]. */
 template <class W>
@@ -56,7 +57,7 @@ __device__ __forceinline__ void store_rows(const QuantView &w, int n_rows, int t
 
 /* A warp takes kTiles tiles of one tile row, all loads in flight at once, and transposes each in shared
  * memory. */
-template <class W, bool kPlain>
+template <class W, bool kPlain, int kTiles>
 __global__ void __launch_bounds__(32 * kWarps)
     dequantise(const __grid_constant__ QuantView w, int first_tile, int n_rows, __half *out) {
   __shared__ __align__(16) __half buffer[kWarps][kTileOut][kPitch];
@@ -88,9 +89,16 @@ template <class W>
 Status launch_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err) {
   QuantView view = quant_view(*w);
-  dim3 grid((unsigned)ceil_div(n_rows, kTileOut), (unsigned)ceil_div(view.n_tiles_in, kTiles * kWarps));
-  return launch(plain ? dequantise<W, true> : dequantise<W, false>, grid, 32 * kWarps, 0, stream, false,
-                w->name, err, view, first_row / kTileOut, n_rows, (__half *)out);
+  const auto run = [&](auto kernel, int tiles) {
+    const dim3 grid((unsigned)ceil_div(n_rows, kTileOut),
+                    (unsigned)ceil_div(view.n_tiles_in, tiles * kWarps));
+    return launch(kernel, grid, 32 * kWarps, 0, stream, false, w->name, err, view, first_row / kTileOut,
+                  n_rows, (__half *)out);
+  };
+  if (plain) return run(dequantise<W, true, 4>, 4);
+  /* A small matrix is many short warps, so that most of the chip has some. */
+  return (int64_t)n_rows * view.n_tiles_in < kSmall ? run(dequantise<W, false, 1>, 1)
+                                                    : run(dequantise<W, false, 4>, 4);
 }
 
 } // namespace

@@ -649,15 +649,16 @@ static void check_few(void) {
 /* Every tile shape of wgmma, if the chip has it: tiles that overlap the one before, rings that wrap; gated
  * matmuls of more tokens than are done at once. */
 static void check_few_wgmma(void) {
-  const int gated[] = {24, 24};
+  const int gated[] = {24, 24}, wide[] = {104, 104};
   if (*only && !wanted("awq_wgmma")) return;
   const char *asked = only;
   only = "awq_wgmma";
-  check_counts(WEIGHT_AWQ4, 192, 136, 64, {43, 300}, 6);
-  check_counts(WEIGHT_AWQ4, 1024, 72, 32, {43, 300}, 6);
+  check_counts(WEIGHT_AWQ4, 192, 136, 64, {43, 300}, 7);
+  check_counts(WEIGHT_AWQ4, 1024, 72, 32, {43, 300}, 7);
   check_counts(WEIGHT_FP4, 192, 136, 16, {43, 300}, 6);
   check_counts(WEIGHT_FP8, 1024, 72, 128, {43, 300}, 6);
   check_outputs(WEIGHT_AWQ4, 64, gated, 2, true, LINEAR_SWIGLU_F16, true, 2059);
+  check_outputs(WEIGHT_AWQ4, 64, wide, 2, true, LINEAR_SWIGLU_F16, true, 70, 7); /* three warpgroups */
   only = asked;
 }
 

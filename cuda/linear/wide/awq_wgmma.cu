@@ -21,8 +21,8 @@ namespace {
 
 using namespace wgmma_tiles;
 
-template <class W, int kTokens, int kK, int kStages>
-struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages> {
+template <class W, int kTokens, int kK, int kStages, int kWarpgroups>
+struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBlockIn, kStages, kWarpgroups> {
   static_assert(kTokens % 8 == 0, "tokens are whole swizzle rows");
 
   /* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
@@ -38,7 +38,7 @@ struct Args : TileWork {
 };
 
 template <class S, int kBlockIn, bool kExperts>
-__global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_block<S, kBlockIn, kExperts>(
       a, S::kK * a.box_tokens * 128,
@@ -58,7 +58,7 @@ template <class S> Status set_experts(const LinearArgs &args, Args &a, Error *er
   a.experts = grouped_experts(args);
   a.out.n_out = args.w->n_out / args.w->n_experts;
   a.box_tokens = S::kTokens;
-  a.work.n_tiles = ceil_div(a.experts.tile_rows, kTileRows);
+  a.work.n_tiles = ceil_div(a.experts.tile_rows, S::kTileRows);
   const int n_places = args.n_tokens * args.w->n_chosen,
             most = a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens);
   a.work.n_blocks = std::min(most, args.device.n_sms);
@@ -77,7 +77,7 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
                 {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
                 CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
   const auto run = [&](auto kernel) {
-    return launch(kernel, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
+    return launch(kernel, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                   args.dependent, args.w->name, err, a);
   };
   if constexpr (S::W::kLeastBlockIn == 32)
@@ -85,48 +85,61 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, Er
   return run(kernel<S, 64, kExperts>);
 }
 
-/* The shape for the matrix's type of weights. */
-template <int kTokens, int kK, int kStages, bool kExperts>
+/* The shape for the matrix's type of weights; three warpgroups only where they were measured. */
+template <int kTokens, int kK, int kStages, int kWarpgroups, bool kExperts>
 Status launch_weights(const LinearArgs &args, Error *err) {
-  switch (args.w->type) {
-  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, kK, kStages>, kExperts>(args, err);
-  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, kK, kStages>, kExperts>(args, err);
-  default: return launch_shape<Shape<Bits4, kTokens, kK, kStages>, kExperts>(args, err);
+  if constexpr (kWarpgroups == 2) {
+    if (args.w->type == WEIGHT_FP4)
+      return launch_shape<Shape<Fp4, kTokens, kK, kStages, 2>, kExperts>(args, err);
+    if (args.w->type == WEIGHT_FP8)
+      return launch_shape<Shape<Fp8, kTokens, kK, kStages, 2>, kExperts>(args, err);
+  } else if (args.w->type != WEIGHT_AWQ4) {
+    return error_set(err, STATUS_USAGE, "%s: tiles of %d outputs are of 4-bit weights", args.w->name,
+                     64 * kWarpgroups);
   }
+  return launch_shape<Shape<Bits4, kTokens, kK, kStages, kWarpgroups>, kExperts>(args, err);
 }
 
 struct TimedShape {
   Status (*launch)(const LinearArgs &args, Error *err);
-  int tokens, tiles;        /* tokens of a tile, tiles of 64 inputs in a step */
-  double fixup_us, step_us; /* fix-up of cut tiles; 64 inputs of a tile */
+  int tile_rows, tokens, tiles; /* tile rows and tokens of a tile, tiles of 64 inputs in a step */
+  double fixup_us, step_us;     /* fix-up of cut tiles; 64 inputs of a tile */
 };
 
-template <int kTokens, int kK, int kStages, bool kExperts = false>
+template <int kTokens, int kK, int kStages, int kWarpgroups = 2, bool kExperts = false>
 constexpr TimedShape shape(double fixup_us, double step_us) {
-  return {launch_weights<kTokens, kK, kStages, kExperts>, kTokens, kK, fixup_us, step_us};
+  return {launch_weights<kTokens, kK, kStages, kWarpgroups, kExperts>,
+          4 * kWarpgroups,
+          kTokens,
+          kK,
+          fixup_us,
+          step_us};
 }
 
 /* Times as measured on an H200 (cuda/LOG.md). */
 constexpr TimedShape shapes[] = {
-    /* kTokens, kK, kStages; fixup_us, step_us */
-    shape<64, 2, 7>(6, 0.36),   shape<96, 2, 6>(7, 0.38),   shape<128, 2, 5>(8, 0.465),
-    shape<160, 2, 4>(10, 0.55), shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(14, 0.78),
+    /* kTokens, kK, kStages, kWarpgroups (2); fixup_us, step_us */
+    shape<64, 2, 7>(6, 0.36),     shape<96, 2, 6>(7, 0.38),   shape<128, 2, 5>(8, 0.465),
+    shape<160, 2, 4>(10, 0.55),   shape<192, 2, 3>(12, 0.64), shape<256, 1, 5>(14, 0.78),
+    shape<128, 2, 3, 3>(12, 0.7),
 };
 
 /* Shapes for experts: fewer, as each takes nvcc seconds. */
-constexpr TimedShape expert_shapes[] = {shape<64, 2, 7, true>(6, 0.36), shape<160, 2, 4, true>(10, 0.55)};
+constexpr TimedShape expert_shapes[] = {shape<64, 2, 7, 2, true>(6, 0.36),
+                                        shape<160, 2, 4, 2, true>(10, 0.55)};
 
 /* Time of the block with the most work. Experts: all have as many rows as the average, a part of a tile
  * more. */
 double expected_us(const TimedShape &s, const LinearArgs &args) {
+  if (s.tile_rows > 8 && args.w->type != WEIGHT_AWQ4) return 1e9; /* see launch_weights() */
   if (args.experts) {
     const DeviceLinear &w = *args.w;
     const double rows = (double)args.n_tokens * w.n_chosen / w.n_experts;
     const double tiles = (rows / s.tokens + 0.5 * (1 - exp(-rows / s.tokens * 2)) + 0.5 * (rows >= 1)) *
-                         w.n_experts * ceil_div(w.n_out / w.n_experts, kTileRows * kTileOut);
+                         w.n_experts * ceil_div(w.n_out / w.n_experts, s.tile_rows * kTileOut);
     return tiles * quant_tiles_in(w) * s.step_us;
   }
-  stream_k::Work work = work_of(args, s.tokens, s.tiles);
+  stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
   int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * s.tiles;
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
 }
@@ -150,9 +163,10 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
 }
 
 size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
-  int most = 0;
-  for (const TimedShape &s : shapes) most = std::max(most, s.tokens / 2);
-  return stream_k::partial_bytes(device.n_sms, kConsumers, most);
+  size_t most = 0;
+  for (const TimedShape &s : shapes)
+    most = std::max(most, stream_k::partial_bytes(device.n_sms, s.tile_rows * 32, s.tokens / 2));
+  return most;
 }
 
 /* A gated matmul of more tokens than this would push x out of L2 by its results, which are as large. */

@@ -295,7 +295,7 @@ __device__ __forceinline__ void multiply(float (&y)[kSums<S>], unsigned char *fi
 
 #endif
 
-template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_block<S, kUnitIn / S::kParts, false>(
       a, S::kXBytes,
@@ -315,7 +315,7 @@ size_t x_bytes(const DeviceLinear *w, int n_tokens) {
 }
 
 size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
-  return x_bytes(w, n_tokens) + stream_k::partial_bytes(device.n_sms, kConsumers, kTokens / 2);
+  return x_bytes(w, n_tokens) + stream_k::partial_bytes(device.n_sms, Shape<1>::kConsumers, kTokens / 2);
 }
 
 template <int kParts> Status quantise(const LinearArgs &args, int units, Error *err) {
@@ -338,7 +338,7 @@ template <int kParts> Status launch_parts(const LinearArgs &args, Error *err) {
   a.x = args.workspace;
   a.partial = (float *)(args.workspace + x_bytes(args.w, args.n_tokens));
   TRY(quantise<kParts>(args, units, err));
-  return launch(kernel<S>, dim3((unsigned)a.work.n_blocks), kThreads, S::kSharedBytes, args.stream,
+  return launch(kernel<S>, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                 args.dependent, args.w->name, err, a);
 }
 

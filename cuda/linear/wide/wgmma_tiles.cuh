@@ -1,13 +1,13 @@
 /* wgmma_tiles.cuh - what the wgmma kernels of many tokens share: the producers of weights, scales and zeros,
  * the loop over the tiles of a block, and the end of a tile.
  *
- * A block is two consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that load
- * kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh). Experts (linear.h) have
- * tiles of tokens of their own; x comes by places, so that a tile's rows lie one after another.
+ * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
+ * load kStages stages of 64 kK inputs ahead. Stream-K divides the work (stream_k.cuh). Experts (linear.h)
+ * have tiles of tokens of their own; x comes by places, so that a tile's rows lie one after another.
  *
- *   stage  x, as the kernel has it; weights [8 tile rows][kK][tile]; scales and zeros [8 tile rows][blocks]
+ *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
- *   empty  completes when the 8 consumer warps have read the stage
+ *   empty  completes when all consumer warps have read the stage
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what TileShape derives from them.
  * Included by awq_wgmma.cu and int8_tiles.cu. */
@@ -21,23 +21,28 @@
 
 namespace wgmma_tiles {
 
-constexpr int kConsumers = 256, kThreads = kConsumers + 128;
-constexpr int kTileRows = 8;                                        /* of a block */
-constexpr int kStagingBytes = 16384, kEndBytes = 2 * kStagingBytes; /* for a warpgroup's results, a block's */
+constexpr int kStagingBytes = 16384; /* for a warpgroup's results */
 
-/* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
- * wait forever for more. */
-constexpr int kLoadRegisters = 40, kMultiplyRegisters = 232, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
-static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
 /* Sizes that follow from those of a shape. kBlocks: blocks of inputs with a scale of their own in a tile. */
-template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_> struct ShapeOf {
+template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2>
+struct ShapeOf {
   typedef W_ W;
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
+  static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
+                       kThreads = kConsumers + 128;
+  static constexpr int kTileRows = 4 * kWarpgroups, kEndBytes = kWarpgroups * kStagingBytes; /* of a block */
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
   static constexpr int kFitting = (226 * 1024 - 1024 - kEndBytes) / kStageBytes; /* in sm_90 */
   static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
+  /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
+   * wait forever for more. */
+  static constexpr int kLoadRegisters = kWarpgroups == 2 ? 40 : 32,
+                       kMultiplyRegisters = kWarpgroups == 2 ? 232 : 160,
+                       kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
+  static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters,
+                "setmaxnreg would block");
   static constexpr size_t kSharedBytes =
       (size_t)kStages * kStageBytes + kEndBytes + 1024; /* to align it to 1024 */
 };
@@ -57,7 +62,7 @@ struct TileWork {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Sums of one consumer thread: kConsumers threads share 128 rows by S::kTokens. */
+/* Sums of one consumer thread: 128 threads share 64 rows by S::kTokens. */
 template <typename S> constexpr int kSums = S::kTokens / 2;
 
 struct Barriers {
@@ -108,7 +113,7 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, unsigned char *sta
       barrier_expect(bar.full + slot, x_bytes + S::kWBytes);
       copy_x(stage, bar.full + slot, at, token0);
       copy_box(stage + S::kXBytes, &a.tiles, bar.full + slot, 0, at.step * S::kK * S::W::kVectors,
-               first_row + at.out_tile * kTileRows);
+               first_row + at.out_tile * S::kTileRows);
     }
     __syncwarp();
     at.advance(block.work, block.n_token_tiles);
@@ -135,9 +140,9 @@ __device__ __forceinline__ void load_groups(const TileWork &a, unsigned char *st
     unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
     barrier_wait(bar.empty + slot, phase);
 #pragma unroll
-    for (int c = lane; c < kTileRows * kGroups * kCopies; c += 32) {
+    for (int c = lane; c < S::kTileRows * kGroups * kCopies; c += 32) {
       int tile_row = c / (kGroups * kCopies), f = c / kCopies % kGroups;
-      copy_meta<W>(w, first_row + at.out_tile * kTileRows + tile_row,
+      copy_meta<W>(w, first_row + at.out_tile * S::kTileRows + tile_row,
                    at.step * S::kK * kTileIn + f * kBlockIn, c % kCopies,
                    stage + (tile_row * kGroups + f) * W::kMetaBytes);
     }
@@ -177,12 +182,14 @@ struct Place {
   int begin, end; /* tokens of the tile that are stored */
 };
 
-/* Barrier of the warpgroup: 2 or 3; 1 is that of both. */
-__device__ __forceinline__ void sync_group() {
+/* Barrier of the warpgroup: 2, 3 or 4; 1 is that of all. */
+template <int kWarpgroups> __device__ __forceinline__ void sync_group() {
   if (threadIdx.x < 128)
     named_barrier_sync<2, 128>();
-  else
+  else if (kWarpgroups == 2 || threadIdx.x < 256)
     named_barrier_sync<3, 128>();
+  else
+    named_barrier_sync<4, 128>();
 }
 
 __device__ __forceinline__ int warp_of_group() {
@@ -305,7 +312,7 @@ __device__ __forceinline__ void store_staged(const Place &p, int first, int begi
 }
 
 /* Stores the fragments of kN groups, of tokens first .. of the tile. */
-template <class Form, int kN>
+template <int kWarpgroups, class Form, int kN>
 __device__ __forceinline__ void store_form(const Place &p, int first, const float *c,
                                            unsigned char *staging) {
   constexpr int kMost = kStagingBytes / Form::kRowBytes / 8, kRest = kN % kMost;
@@ -315,10 +322,10 @@ __device__ __forceinline__ void store_form(const Place &p, int first, const floa
       Form::template stage < kMost<kN ? kMost : kN>(c + 4 * n, staging);
     else
       Form::template stage<kRest ? kRest : kMost>(c + 4 * n, staging);
-    sync_group();
+    sync_group<kWarpgroups>();
     int at = first + 8 * n;
     store_staged<Form>(p, at, max(p.begin, at), min(p.end, at + 8 * min(kMost, kN - n)), staging);
-    sync_group();
+    sync_group<kWarpgroups>();
   }
 }
 
@@ -334,7 +341,7 @@ __device__ __forceinline__ void multiply_gates(const Place &p, int first, float 
 }
 
 /* Stores the fragments of kN groups, after factors and bias. */
-template <int kN, bool kExperts>
+template <int kWarpgroups, int kN, bool kExperts>
 __device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
                                              unsigned char *staging) {
   const Epilogue &out = p.out;
@@ -358,14 +365,14 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
     }
   }
   if (out.kind == LINEAR_TO_F16)
-    store_form<Halves, kN>(p, first, c, staging);
+    store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
   else if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
     multiply_gates<kN>(p, first, c);
-    store_form<Gated<true>, kN>(p, first, c, staging);
+    store_form<kWarpgroups, Gated<true>, kN>(p, first, c, staging);
   } else if (out.kind == LINEAR_SWIGLU_F16)
-    store_form<Gated<false>, kN>(p, first, c, staging);
+    store_form<kWarpgroups, Gated<false>, kN>(p, first, c, staging);
   else
-    store_form<Floats, kN>(p, first, c, staging);
+    store_form<kWarpgroups, Floats, kN>(p, first, c, staging);
 }
 
 /* Stores the results of the calling warpgroup in the tile at `at`. */
@@ -373,14 +380,14 @@ template <class S, bool kExperts>
 __device__ __forceinline__ void store_tile(const TileWork &a, const Block &block, const stream_k::Cursor &at,
                                            float (&acc)[kSums<S>], unsigned char *staging) {
   const Area area = area_of<S, kExperts>(a, block, at.token_tile);
-  const int row = (at.out_tile * kTileRows + threadIdx.x / 128 * 4) * kTileOut;
+  const int row = (at.out_tile * S::kTileRows + threadIdx.x / 128 * 4) * kTileOut;
   if constexpr (kExperts) {
     const Epilogue out = expert_epilogue(a.out, area.first_row);
-    store_groups<S::kTokens / 8, true>(Place{out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc,
-                                       staging);
+    store_groups<S::kWarpgroups, S::kTokens / 8, true>(
+        Place{out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc, staging);
   } else {
-    store_groups<S::kTokens / 8, false>(Place{a.out, a.vectors, row, area.token0, area.begin, area.end}, 0,
-                                        acc, staging);
+    store_groups<S::kWarpgroups, S::kTokens / 8, false>(
+        Place{a.out, a.vectors, row, area.token0, area.begin, area.end}, 0, acc, staging);
   }
 }
 
@@ -397,9 +404,9 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, unsigned char 
   while (begin < block.end) {
     int n_steps = min(block.end - begin, block.work.n_steps - at.step);
     multiply(acc, ring, n_steps);
-    if (stream_k::combine<kSums<S>, kConsumers>(acc, block.work, blockIdx.x, at.tile, begin, begin + n_steps,
-                                                threadIdx.x, a.partial, a.counters, &last,
-                                                [] { named_barrier_sync<1, kConsumers>(); }))
+    if (stream_k::combine<kSums<S>, S::kConsumers>(acc, block.work, blockIdx.x, at.tile, begin,
+                                                   begin + n_steps, threadIdx.x, a.partial, a.counters, &last,
+                                                   [] { named_barrier_sync<1, S::kConsumers>(); }))
       store_tile<S, kExperts>(a, block, at, acc, staging);
     begin += n_steps;
     at = stream_k::Cursor(block.work, block.n_token_tiles, begin);
@@ -471,7 +478,7 @@ __device__ __forceinline__ void run_block(const TileWork &a, int x_bytes, CopyX 
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
-      barrier_init(empty + i, 8);
+      barrier_init(empty + i, S::kConsumers / 32);
     }
     barrier_init_fence();
   }
@@ -486,14 +493,14 @@ __device__ __forceinline__ void run_block(const TileWork &a, int x_bytes, CopyX 
   block.begin = stream_k::first_step(block.work, blockIdx.x);
   block.end = stream_k::first_step(block.work, blockIdx.x + 1);
   Barriers bar = {full, empty};
-  if (threadIdx.x >= kConsumers) {
-    registers_down_to<kLoadRegisters>();
-    if (threadIdx.x < kConsumers + 32)
+  if (threadIdx.x >= S::kConsumers) {
+    registers_down_to<S::kLoadRegisters>();
+    if (threadIdx.x < S::kConsumers + 32)
       load_tiles<S, kExperts>(a, stages, bar, block, x_bytes, copy_x);
-    else if (threadIdx.x < kConsumers + 64)
+    else if (threadIdx.x < S::kConsumers + 64)
       load_groups<S, kBlockIn, kExperts>(a, stages, bar, block);
   } else {
-    registers_up_to<kMultiplyRegisters>();
+    registers_up_to<S::kMultiplyRegisters>();
     multiply_tiles<S, kExperts>(a, stages, block, [&](float(&sums)[kSums<S>], Ring &ring, int n_steps) {
       multiply(sums, stages, bar, ring, n_steps);
     });
@@ -502,11 +509,11 @@ __device__ __forceinline__ void run_block(const TileWork &a, int x_bytes, CopyX 
 
 #endif
 
-/* Stream-K work in tiles of 128 outputs by `tokens` tokens and steps of `tiles` x 64 inputs. Fewer than 256
- * inputs in a block are all pipeline ramp. */
-inline stream_k::Work work_of(const LinearArgs &args, int tokens, int tiles) {
+/* Stream-K work in tiles of 16 tile_rows outputs by `tokens` tokens and steps of `tiles` x 64 inputs. Fewer
+ * than 256 inputs in a block are all pipeline ramp. */
+inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens, int tiles) {
   const QuantView w = quant_view(*args.w);
-  return stream_k::even_work(ceil_div(w.n_tiles_out, kTileRows) * ceil_div(args.n_tokens, tokens),
+  return stream_k::even_work(ceil_div(w.n_tiles_out, tile_rows) * ceil_div(args.n_tokens, tokens),
                              w.n_tiles_in / tiles, args.device.n_sms, 4 / tiles);
 }
 
@@ -522,14 +529,14 @@ template <class S> Status set_tile_work(const LinearArgs &args, TileWork &to, Er
   to.w = w;
   to.n_tokens = args.n_tokens;
   to.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
-  to.work = work_of(args, S::kTokens, S::kK);
+  to.work = work_of(args, S::kTileRows, S::kTokens, S::kK);
   to.out = args.out;
   to.vectors = whole_vectors(args.out);
   to.partial = (float *)args.workspace;
   to.counters = args.counters;
   const cuuint64_t pieces = (cuuint64_t)(w.n_tiles_in * S::W::kVectors); /* of 256 times two bytes */
   return map_boxes(w.tiles, {256, pieces, (cuuint64_t)w.n_tiles_out}, {512, pieces * 512},
-                   {256, S::kK * S::W::kVectors, kTileRows}, CU_TENSOR_MAP_SWIZZLE_NONE, args.w->name,
+                   {256, S::kK * S::W::kVectors, S::kTileRows}, CU_TENSOR_MAP_SWIZZLE_NONE, args.w->name,
                    &to.tiles, err);
 }
 
