@@ -82,7 +82,7 @@ __device__ __forceinline__ void for_each_stage(const Args &a, unsigned char *sta
 
 /* Past the matrix the last tile row is loaded again; its results are dropped. */
 template <class S> __device__ __forceinline__ int existing_row(const Args &a, int out_tile, int row) {
-  return min(out_tile * kTileRows + row, a.w.n_tiles_out - 1);
+  return min(out_tile * S::kTileRows + row, a.w.n_tiles_out - 1);
 }
 
 template <class S>
@@ -102,7 +102,7 @@ __device__ __forceinline__ void load_x_and_weights(const Args &a, unsigned char 
         const uint4 *from =
             a.w.tiles + ((size_t)existing_row<S>(a, out_tile, lane) * a.w.n_tiles_in + unit * S::kK) * 32 *
                             S::W::kVectors;
-        if (lane < kTileRows)
+        if (lane < S::kTileRows)
           copy_bulk(to + S::kXBytes + lane * S::kK * S::kTileBytes, from, S::kK * S::kTileBytes, full);
       });
 }
@@ -113,9 +113,9 @@ __device__ __forceinline__ void load_metas(const Args &a, unsigned char *stages,
   constexpr int kCopies = W::kMetaCopies;
   for_each_stage<S>(a, stages, bar, [&](unsigned char *to, uint64_t *full, int out_tile, int, int unit) {
 #pragma unroll
-    for (int c = threadIdx.x % 32; c < kTileRows * S::kK * kCopies; c += 32) {
+    for (int c = threadIdx.x % 32; c < S::kTileRows * S::kK * kCopies; c += 32) {
       const int row = c / (S::kK * kCopies), tile = c / kCopies % S::kK;
-      copy_meta<W>(a.w, out_tile * kTileRows + row, (unit * S::kK + tile) * kTileIn, c % kCopies,
+      copy_meta<W>(a.w, out_tile * S::kTileRows + row, (unit * S::kK + tile) * kTileIn, c % kCopies,
                    to + S::kXBytes + S::kWBytes + (row * S::kK + tile) * W::kMetaBytes);
     }
     barrier_arrive_after_copies(full);
@@ -139,36 +139,37 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
       }
     });
     const int token0 = S::first_token(a.n_tokens, token_tile),
-              row = (out_tile * kTileRows + (int)threadIdx.x / 128 * 4) * kTileOut;
+              row = (out_tile * S::kTileRows + (int)threadIdx.x / 128 * 4) * kTileOut;
     const Place place = {a.out,
                          a.vectors,
                          row,
                          token0,
                          token_tile * S::kTokens - token0,
                          min(a.n_tokens - token0, S::kTokens)};
-    store_groups<S::kTokens / 8, false>(place, 0, total, staging);
+    store_groups<S::kWarpgroups, S::kTokens / 8, false>(place, 0, total, staging);
   }
 }
 
 #endif
 
-template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
   unsigned char *stages = align_for_copies(shared);
-  open_ring(full, empty, S::kStages, 33, kConsumers / 32); /* x and weights, and copies of scales and zeros */
+  open_ring(full, empty, S::kStages, 33,
+            S::kConsumers / 32); /* x and weights, and copies of scales and zeros */
   dependents_may_start();
   wait_for_previous();
   const Barriers bar = {full, empty};
-  if (threadIdx.x >= kConsumers) {
-    registers_down_to<kLoadRegisters>();
-    if (threadIdx.x < kConsumers + 32)
+  if (threadIdx.x >= S::kConsumers) {
+    registers_down_to<S::kLoadRegisters>();
+    if (threadIdx.x < S::kConsumers + 32)
       load_x_and_weights<S>(a, stages, bar);
-    else if (threadIdx.x < kConsumers + 64)
+    else if (threadIdx.x < S::kConsumers + 64)
       load_metas<S>(a, stages, bar);
   } else {
-    registers_up_to<kMultiplyRegisters>();
+    registers_up_to<S::kMultiplyRegisters>();
     multiply_tiles<S>(a, stages, bar);
   }
 #endif
@@ -176,7 +177,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
 
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   const QuantView w = quant_view(*args.w);
-  const int n_units = w.n_tiles_in / S::kK, n_out_tiles = ceil_div(w.n_tiles_out, kTileRows),
+  const int n_units = w.n_tiles_in / S::kK, n_out_tiles = ceil_div(w.n_tiles_out, S::kTileRows),
             total = n_out_tiles * n_units, n_token_tiles = ceil_div(args.n_tokens, S::kTokens),
             blocks = wgmma_parts::divide(n_out_tiles, n_units, 4 / S::kK, args.device.n_sms).n_blocks;
   Args a = {{},
@@ -192,8 +193,8 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   TRY(map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens, 0},
                 {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)a.box_tokens, 1},
                 CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, &a.x, err));
-  return launch(kernel<S>, dim3((unsigned)std::min(a.n_tiles, args.device.n_sms)), kThreads, S::kSharedBytes,
-                args.stream, args.dependent, args.w->name, err, a);
+  return launch(kernel<S>, dim3((unsigned)std::min(a.n_tiles, args.device.n_sms)), S::kThreads,
+                S::kSharedBytes, args.stream, args.dependent, args.w->name, err, a);
 }
 
 template <int kTokens> Status launch_weights(const LinearArgs &args, Error *err) {
@@ -207,7 +208,7 @@ template <int kTokens> Status launch_weights(const LinearArgs &args, Error *err)
 /* Launches the first or the second shape, or the one expected to be faster: a unit of a tile of 64 tokens
  * takes three quarters of the time of one of 128 (awq_wgmma.cu). */
 Status launch_awq_ordered(const LinearArgs &args, Error *err) {
-  const int n_out_tiles = ceil_div(args.w->n_out, kTileRows * kTileOut);
+  const int n_out_tiles = ceil_div(args.w->n_out, Shape<Bits4, 64>::kTileRows * kTileOut);
   const auto rounds = [&](int tokens) {
     return ceil_div(n_out_tiles * ceil_div(args.n_tokens, tokens), args.device.n_sms);
   };
