@@ -78,19 +78,28 @@ bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
 }
 
-/* planes_wgmma: more tokens are slower so (cuda/LOG.md). int8_tiles: a row fits in a block's registers. */
-constexpr int kMostNormed = 16, kMostNormedInputs = 8192,
-              kMostDenseInputs = 7680; /* dense_rows holds them in fp16 and in fp32, in 48 KB */
+/* int8_tiles: a row fits in a block's registers. dense_rows holds a row in fp16 and in fp32, in 48 KB. */
+constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
+constexpr int kMostNormed = 16; /* planes_wgmma: more tokens are slower so (cuda/LOG.md) */
+
+/* True if the kernel can compute the RMSNorm of its x. */
+static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n_tokens) {
+  switch (entry->launch) {
+  case LAUNCH_PLANES_WGMMA: return true;
+  case LAUNCH_INT8_TILES: return w->n_in % 128 == 0 && w->n_in <= kMostNormedInputs;
+  case LAUNCH_DENSE_ROWS:
+    return n_tokens == 1 && w->n_experts == 0 && w->n_in % 4 == 0 && w->n_in <= kMostDenseInputs;
+  default: return false;
+  }
+}
 
 bool linear_takes_norm(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                        const char *kernel) {
   const LinearEntry *entry;
   if (kernel && strcmp(kernel, LINEAR_INVARIANT) == 0) return false;
   if (linear_choice(c, w, act, n_tokens, kernel, &entry, NULL)) return false;
-  if (entry->launch == LAUNCH_INT8_TILES) return w->n_in % 128 == 0 && w->n_in <= kMostNormedInputs;
-  if (entry->launch == LAUNCH_DENSE_ROWS)
-    return n_tokens == 1 && w->n_experts == 0 && w->n_in % 4 == 0 && w->n_in <= kMostDenseInputs;
-  return entry->launch == LAUNCH_PLANES_WGMMA && n_tokens <= kMostNormed;
+  return computes_norm(entry, w, n_tokens) &&
+         (entry->launch != LAUNCH_PLANES_WGMMA || n_tokens <= kMostNormed);
 }
 
 bool linear_experts_gathered(const LinearContext *c, const DeviceLinear *w, int n_tokens) {
@@ -192,8 +201,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
-  if (call->norm.rows && entry->launch != LAUNCH_PLANES_WGMMA && entry->launch != LAUNCH_INT8_TILES &&
-      !(entry->launch == LAUNCH_DENSE_ROWS && call->n_tokens == 1 && w->n_experts == 0))
+  if (call->norm.rows && !computes_norm(entry, w, call->n_tokens))
     return error_set(err, STATUS_FAILED, "%s: %s does not compute the norm of its x", w->name, entry->name);
   if ((call->planes || call->next.kind) && entry->launch != LAUNCH_PLANES_WGMMA)
     return error_set(err, STATUS_FAILED, "%s: %s takes no planes and makes none", w->name, entry->name);

@@ -16,6 +16,7 @@
  * READS  the weights once. */
 #include "cuda/linear/eight.cuh"
 #include "cuda/linear/kernel.cuh"
+#include "cuda/ptx/block_sum.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace {
@@ -66,19 +67,13 @@ __device__ __forceinline__ void load_norm(const Args &a, float *weights, int pad
 /* Fills x [padded] with the RMSNorm of a token's row. scaled: the norm's weights, which each thread replaces
  * by the products with its inputs. */
 __device__ __forceinline__ void normalise(const Args &a, float *scaled, __half *x, int padded) {
-  __shared__ float of_warps[kWarps];
-  float squares = 0, all = 0;
+  float squares = 0;
   for (int i = 4 * threadIdx.x; i < padded; i += 4 * kThreads) {
     const float4 v = four_of(a.norm.rows, i, a.n_in), w = *(const float4 *)(scaled + i);
     squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
     *(float4 *)(scaled + i) = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
   }
-  squares = warp_sum(squares);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = squares;
-  __syncthreads();
-#pragma unroll
-  for (int w = 0; w < kWarps; w++) all += of_warps[w];
-  const float scale = rsqrtf(all / (float)a.n_in + a.norm.eps);
+  const float scale = rsqrtf(block_sum<kThreads>(squares) / (float)a.n_in + a.norm.eps);
   for (int i = 4 * threadIdx.x; i < padded; i += 4 * kThreads) {
     const float4 v = *(const float4 *)(scaled + i);
     *(uint2 *)(x + i) =
