@@ -22,7 +22,7 @@ enum { N_TAKEN = sizeof taken / sizeof *taken, PATIENCE = 3 /* interruptions */ 
 static struct {
   bool open, ansi;
   int screen, wake[2];
-  struct termios found, quiet;      /* the settings at console_begin(); the same without echo */
+  struct termios found, answering;  /* the settings at console_begin(); those while an answer is printed */
   struct sigaction before[N_TAKEN]; /* of taken[i] */
   volatile sig_atomic_t mode;
   volatile int interrupted; /* SIGINTs since console_attend(), or 1 for SIGTERM and SIGHUP */
@@ -78,6 +78,8 @@ static void on_signal(int number, siginfo_t *from, void *context) {
   switch (number) {
   case SIGINT:
     console.interrupt = 1;
+    /* NOFLSH also keeps unread keys, which Ctrl-C drops everywhere else. */
+    if (console.mode == CONSOLE_ANSWERING && from->si_code == SI_KERNEL) tcflush(STDIN_FILENO, TCIFLUSH);
     if (++console.interrupted >= PATIENCE) hand_on(number, false);
     break;
   case SIGTERM:
@@ -89,7 +91,7 @@ static void on_signal(int number, siginfo_t *from, void *context) {
   case SIGWINCH: console.resized = 1; break;
   case SIGTSTP: stop(); break;
   case SIGCONT:
-    if (console.mode == CONSOLE_ANSWERING) tcsetattr(STDIN_FILENO, TCSANOW, &console.quiet);
+    if (console.mode == CONSOLE_ANSWERING) tcsetattr(STDIN_FILENO, TCSANOW, &console.answering);
     console.resumed = 1;
     break;
   default: hand_on(number, from->si_code > 0 && number != SIGQUIT && number != SIGABRT);
@@ -106,8 +108,9 @@ Status console_begin(int screen, bool ansi, Error *err) {
                      strerror(errno));
   if (pipe2(console.wake, O_NONBLOCK | O_CLOEXEC))
     return error_set(err, STATUS_FAILED, "cannot open a pipe for signals: %s", strerror(errno));
-  console.quiet = console.found;
-  console.quiet.c_lflag &= (tcflag_t) ~(ECHO | ECHONL);
+  console.answering = console.found;
+  console.answering.c_lflag &= (tcflag_t) ~(ECHO | ECHONL);
+  console.answering.c_lflag |= NOFLSH; /* Ctrl-C must not drop words that the terminal has yet to show */
   console.screen = screen;
   console.ansi = ansi;
   console.open = true;
@@ -134,7 +137,7 @@ void console_end(void) {
 
 void console_mode(ConsoleMode mode) {
   if (!console.open) return;
-  if (mode == CONSOLE_ANSWERING) tcsetattr(STDIN_FILENO, TCSADRAIN, &console.quiet);
+  if (mode == CONSOLE_ANSWERING) tcsetattr(STDIN_FILENO, TCSADRAIN, &console.answering);
   if (mode == CONSOLE_IDLE) tcsetattr(STDIN_FILENO, TCSADRAIN, &console.found);
   console.mode = mode;
 }

@@ -20,7 +20,7 @@ void console_end(void); /* undoes console_begin(); does nothing without it */
 typedef enum {
   CONSOLE_IDLE,      /* the settings from before console_begin() */
   CONSOLE_EDITING,   /* the line editor's settings */
-  CONSOLE_ANSWERING, /* no echo */
+  CONSOLE_ANSWERING, /* no echo; Ctrl-C drops unread keys, but not text that is still to be shown */
 } ConsoleMode;
 void console_mode(ConsoleMode mode);
 

@@ -3,6 +3,7 @@
 The model is the tiny one, which writes stories whatever is said to it; some of its tokens are marks of Markdown.
 """
 import re
+import time
 
 import pytest
 from chat_terminal import MINE, NOT_MINE, PASTE_OFF, View, chat, saved, template  # three of them fixtures
@@ -80,6 +81,18 @@ def test_a_window_that_changes_in_the_middle_of_an_answer_has_the_rest_at_its_wi
     terminal.child.setwinsize(50, 200)
     same = joined(written.replace("\r\n", "\n")) == joined(saved(terminal)[1]["content"])
     assert same
+
+
+def test_words_that_the_terminal_has_yet_to_show_are_not_lost_by_ctrl_c(chat, saved, variant):
+    terminal = chat("--ignore-eos", "--temp", 0.7, "--no-status", "--no-wrap",
+                    model=variant(config={"max_position_embeddings": 200000}))
+    terminal.type("Go\r")
+    terminal.wait("Go\r\n" + PASTE_OFF)
+    time.sleep(1)  # nothing is read, so the answer fills the terminal
+    terminal.type("\x03")
+    written = terminal.wait("interrupted")
+    terminal.ready()
+    assert joined(written.replace("\r\n", "\n")) == joined(saved(terminal)[1]["content"])
 
 
 def test_messages_of_the_chat_wrap_too(chat):
