@@ -31,7 +31,7 @@ fused='one_kernel_is and qwen2 or others[3]'
 # Each kind of arithmetic once, one token at a time and many; on a chip with clusters also a decode step as one kernel.
 short='gpu_equals_cpu and f16 and (stories260K-awq or gemma2) or single_tokens and (stories260K or granite)'
 short="$short or graphs_change and stories260K-awq or penalties or records or two_gpus or $fused"
-short="$short or processes_answer or lost_in_the_middle"
+short="$short or processes_answer or lost_in_the_middle or two_machines or cable"
 sanitizers="memcheck racecheck initcheck synccheck"
 sweeps="sweep-1 sweep-2 sweep-3 sweep-4 sweep-5 sweep-6"
 # shellcheck disable=SC2046 # these are lists

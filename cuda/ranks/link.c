@@ -108,16 +108,25 @@ void link_close(Link *link) {
 
 /* --- rank 0 */
 
-static int listen_on(const LinkPlace *place, int port) {
-  const int one = 1, s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const struct sockaddr_in at = {.sin_family = AF_INET,
-                                 .sin_port = htons((uint16_t)port),
-                                 .sin_addr.s_addr = htonl(place->here ? INADDR_LOOPBACK : INADDR_ANY)};
+static int listen_at(const struct sockaddr *at, socklen_t size) {
+  const int zero = 0, one = 1, s = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (s < 0) return -1;
   setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (bind(s, (const struct sockaddr *)&at, sizeof at) == 0 && listen(s, 64) == 0) return s;
+  if (at->sa_family == AF_INET6) setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+  if (bind(s, at, size) == 0 && listen(s, 64) == 0) return s;
   close(s);
   return -1;
+}
+
+/* Listens for IPv6 and IPv4, or for this machine alone (place->here). */
+static int listen_on(const LinkPlace *place, int port) {
+  const struct sockaddr_in6 all = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+  const struct sockaddr_in all_4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  struct sockaddr_in here = all_4;
+  here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int six = place->here ? -1 : listen_at((const struct sockaddr *)&all, sizeof all);
+  if (six >= 0) return six;
+  return listen_at((const struct sockaddr *)(place->here ? &here : &all_4), sizeof here);
 }
 
 /* Takes a connection, if it proves itself to be a rank that is missing. */
@@ -197,7 +206,10 @@ Status link_listen(const LinkPlace *place, Link *links, Error *err) {
 static int connect_to(const struct addrinfo *at, int port) {
   struct sockaddr_storage address;
   memcpy(&address, at->ai_addr, at->ai_addrlen);
-  ((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)port);
+  if (at->ai_family == AF_INET6)
+    ((struct sockaddr_in6 *)&address)->sin6_port = htons((uint16_t)port);
+  else
+    ((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)port);
   const int s = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (s < 0) return -1;
   set_wait(s, GREETING_S);
@@ -225,32 +237,34 @@ static Outcome introduce(const LinkPlace *place, int s, Link *link) {
   return JOINED;
 }
 
-static Outcome try_ports(const LinkPlace *place, const struct addrinfo *at, Link *link) {
+/* On each port, at each of the host's addresses. */
+static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses, Link *link) {
   Outcome best = NOTHING_THERE;
-  for (int i = 0; i < place->n_ports; i++) {
-    const int s = connect_to(at, place->port + i);
-    if (s < 0) continue;
-    const Outcome outcome = introduce(place, s, link);
-    if (outcome == JOINED) return JOINED;
-    close(s);
-    if (outcome > best) best = outcome;
-  }
+  for (int i = 0; i < place->n_ports; i++)
+    for (const struct addrinfo *at = addresses; at; at = at->ai_next) {
+      const int s = connect_to(at, place->port + i);
+      if (s < 0) continue;
+      const Outcome outcome = introduce(place, s, link);
+      if (outcome == JOINED) return JOINED;
+      close(s);
+      if (outcome > best) best = outcome;
+    }
   return best;
 }
 
 Status link_connect(const LinkPlace *place, Link *link, Error *err) {
   static const struct timespec pause = {.tv_nsec = 100000000};
-  const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+  const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   struct addrinfo *found;
   const int error = getaddrinfo(place->host, NULL, &hints, &found);
   if (error)
     return error_set(err, STATUS_FAILED, "rank %d: no address of rank 0's host %s: %s", place->rank,
                      place->host, gai_strerror(error));
   const double end = clock_ms() + place->timeout_s * 1e3;
-  Outcome outcome = try_ports(place, found, link);
+  Outcome outcome = try_all(place, found, link);
   while (outcome != JOINED && clock_ms() < end && !place->interrupted()) {
     nanosleep(&pause, NULL);
-    outcome = try_ports(place, found, link);
+    outcome = try_all(place, found, link);
   }
   freeaddrinfo(found);
   if (outcome == JOINED) return STATUS_OK;

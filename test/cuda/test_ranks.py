@@ -47,15 +47,17 @@ def environment(auk, tmp_path):
 
 
 class Ranks:
-    """Processes with the names of mpirun; each may have flags and variables of its own."""
+    """Processes with the names of mpirun; each may have flags and variables of its own, and a machine: a command that
+    runs the rest of its line there."""
 
-    def __init__(self, auk, environment, n, *flags, own=None, variables=None, job="1"):
+    def __init__(self, auk, environment, n, *flags, own=None, variables=None, job="1", machines=None):
         self.processes = []
         for rank in [*range(1, n), 0]:
             more = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": n, "OMPI_COMM_WORLD_LOCAL_RANK": rank,
                     "OMPI_COMM_WORLD_LOCAL_SIZE": n, "PMIX_NAMESPACE": f"{os.getpid()} {job}",
                     **(variables or {}).get(rank, {})}
-            line = [*auk, *map(str, (own or {}).get(rank, flags)), "--split", "auto", "--device", "cuda"]
+            line = [*(machines or {}).get(rank, []), *auk, *map(str, (own or {}).get(rank, flags)),
+                    "--split", "auto", "--device", "cuda"]
             self.processes.append(subprocess.Popen(
                 line, env={**environment, **{key: str(value) for key, value in more.items()}},
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
@@ -182,6 +184,69 @@ def test_a_process_that_is_lost_in_the_middle(auk, environment, victim, number):
         assert other.returncode == 1 and time.monotonic() - lost < TIMEOUT_S + 10
         reason = rf"no sign of life for {TIMEOUT_S} s" if number == signal.SIGSTOP else "it has ended"
         assert re.fullmatch(rf"auk: (rank 1: )?rank {victim} on \S+: {reason}\n", said), said
+
+
+class Network:
+    """Two machines of this one, each with a network of its own, and a cable between them. Where auk may not make them
+    (they need root and iproute2), the test is skipped."""
+
+    def __init__(self, name, addresses):
+        self.names, self.addresses = [f"{name}-{i}" for i in range(2)], addresses
+        self.machines = {i: ["ip", "netns", "exec", name] for i, name in enumerate(self.names)}
+
+    def __enter__(self):
+        try:
+            for name in self.names:
+                self.ip("netns", "add", name)
+            self.ip("link", "add", "cable", "netns", self.names[0], "type", "veth", "peer", "cable", "netns",
+                    self.names[1])
+            for name, address in zip(self.names, self.addresses):
+                self.ip("-n", name, "address", "add", address, "dev", "cable", *["nodad"] * (":" in address))
+                self.ip("-n", name, "link", "set", "cable", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.__exit__()
+            pytest.skip(f"no networks can be made here: {error}")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            with contextlib.suppress(OSError, subprocess.CalledProcessError):
+                self.ip("netns", "delete", name)
+
+    def pull_the_cable(self):
+        self.ip("-n", self.names[0], "link", "set", "cable", "down")
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def variables(self):
+        return {rank: {"OMPI_COMM_WORLD_LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_SIZE": 1,
+                       "MASTER_ADDR": self.addresses[0].split("/")[0]} for rank in range(2)}
+
+
+@pytest.mark.parametrize("addresses", [("10.7.0.1/24", "10.7.0.2/24"), ("fd07::1/64", "fd07::2/64")],
+                         ids=["IPv4", "IPv6"])
+def test_processes_of_two_machines(auk, environment, addresses):
+    flags = ["-m", ERNIE, *SHORT]
+    with Network(f"auk-{os.getpid()}", addresses) as network:
+        with Ranks(auk, environment, 2, *flags, machines=network.machines, variables=network.variables()) as ranks:
+            status, out, said = ranks.end()
+        assert status == [0, 0] and said == ["", ""] and out == [one_process(auk, environment, 2, *flags), ""], said
+
+
+def test_a_cable_that_is_pulled_in_the_middle(auk, environment):
+    """Neither machine hears that the other is gone."""
+    with Network(f"auk-{os.getpid()}", ("10.7.0.1/24", "10.7.0.2/24")) as network:
+        with Ranks(auk, environment, 2, "-m", ERNIE, *LONG, machines=network.machines,
+                   variables=network.variables()) as ranks:
+            assert ranks.processes[0].stdout.read(1)  # of the answer
+            network.pull_the_cable()
+            lost = time.monotonic()
+            status, _, said = ranks.end()
+        assert time.monotonic() - lost < TIMEOUT_S + 10 and status[0] == 1 and status[1] != 0
+        assert re.fullmatch(rf"auk: (rank 1: )?rank 1 on \S+: no sign of life for {TIMEOUT_S} s\n", said[0]), said
+        assert re.fullmatch(rf"auk: rank 1: rank 0 on \S+: no sign of life for {TIMEOUT_S} s\n", said[1]), said
 
 
 def test_an_interruption_ends_all_and_leaves_whole_records(auk, environment, tmp_path):
