@@ -7,6 +7,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/device.h"
 #include "commands/did_you_mean.h"
 #include "commands/foreign_words.h"
 #include "commands/sigbus.h"
@@ -60,7 +61,7 @@ static int run(int argc, char **argv) {
   sigbus_catch();
   Error err = {{0}};
   if (argc > 1 && strcmp(argv[1], "--version") == 0)
-    return command_finish(output_printf(&err, "auk %s\n", AUK_VERSION), &err);
+    return command_finish(output_printf(&err, "auk %s, %s\n", AUK_VERSION, device_kinds()), &err);
   bool help = argc > 1 && strcmp(argv[1], "help") == 0;
   if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (help && argc == 2)))
     return command_finish(print_help(&err), &err);

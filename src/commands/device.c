@@ -32,26 +32,25 @@
 const Flag device_flags[] = {
     FLAG_INT("-t, --threads", "N", DeviceFlags, threads, 0, 4096,
              "CPU threads (default 0: all cores this process may use)"),
-    FLAG_CHOICE("--kv", KV_WORDS, DeviceFlags, kv,
-                "how keys and values are kept (default f16); q8: in 8 bits"),
+    FLAG_CHOICE("--kv", KV_WORDS, DeviceFlags, kv, "type of the KV cache (default f16); q8: 8 bits"),
     FLAG_CHOICE("--device", DEVICE_WORDS, DeviceFlags, device, "where to compute (default auto)"),
     FLAG_OF(KIND_STRING, const char *, "--gpu", "N", DeviceFlags, gpu,
-            "which GPU (default 0); many records also on several: 0,1,2 or all",
+            "which GPU (default 0); several, 0,1,2 or all: for --split, or to answer the records of --map",
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_is_usual, bool)),
     FLAG_STRING(
         "--split", "N", DeviceFlags, split,
         "share each layer of the model among N GPUs (2 to 8): those that --gpu names, or the first N; auto: "
         "among the processes that srun, mpirun or torchrun has started, on any machines, a GPU each"),
-    FLAG_CHOICE(
-        "--split-by", SPLIT_BY_WORDS, DeviceFlags, split_by,
-        "how these GPUs add up what each computes: in each other's memory, or by NCCL (default auto: by NCCL "
-        "where they cannot reach each other's memory)"),
+    FLAG_CHOICE("--split-by", SPLIT_BY_WORDS, DeviceFlags, split_by,
+                "with --split: how the GPUs all-reduce, through each other's memory or with NCCL (default "
+                "auto: NCCL where they cannot reach each other's memory)"),
     FLAG_OF(KIND_STRING, const char *, "--gpu-memory", "SIZE", DeviceFlags, gpu_memory,
             "GPU: take at most so much of its memory, such as 12G or 800M (default: what is free); weights "
             "that do not fit stay in the host's memory",
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_memory_is_usual, bool)),
     FLAG_CHOICE("--act", ACT_WORDS, DeviceFlags, act,
-                "GPU: what activations are multiplied as; int8 is less exact, and slower than f16 on Hopper"),
+                "GPU: type of activations in matmuls with quantised weights; int8 is less exact, and slower "
+                "than f16 on Hopper"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
                 "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
@@ -61,8 +60,8 @@ const Flag device_flags[] = {
 };
 const Flag invariant_flags[] = {
     FLAG_SWITCH("--invariant", DeviceFlags, invariant,
-                "an answer depends on its prompt and its flags alone: to the bit the same beside any others, "
-                "on a GPU, too, at a lower speed (on a CPU it always does)"),
+                "the same answer, bit for bit, whatever runs beside it; slower on a GPU, always so on a CPU; "
+                "not with --draft or --cache, nor with experts on a GPU"),
 };
 
 /* Refuses models that a GPU has no kernels for whose results are the same beside any rows. */
@@ -280,8 +279,10 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   return check_on_cpu(values, true, err);
 #else
-  if (values->device == DEVICE_AUTO && values->gpu && !values->gpu_is_usual)
-    fprintf(stderr, "auk: --gpu %s: this build has no CUDA: computing on the CPU\n", values->gpu);
+  const bool named = values->gpu && !values->gpu_is_usual;
+  if (values->device == DEVICE_AUTO && (named || access("/dev/nvidiactl", F_OK) == 0))
+    fprintf(stderr, "auk: %s%s%sthis build has no CUDA: computing on the CPU\n", named ? "--gpu " : "",
+            named ? values->gpu : "", named ? ": " : "");
   return STATUS_OK;
 #endif
 }
@@ -301,6 +302,14 @@ Status device_fit(Device *device, const Model *model, Error *err) {
   device->backend = &cpu_backend;
   device->n_gpus = 1;
   return check_on_cpu(device->flags, true, err);
+}
+
+const char *device_kinds(void) {
+#if AUK_CUDA
+  return "CUDA and CPU";
+#else
+  return "CPU only";
+#endif
 }
 
 bool device_is_several(const DeviceFlags *values) {

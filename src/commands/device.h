@@ -33,7 +33,7 @@ typedef struct {
 extern const Flag device_flags[11], invariant_flags[1];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 #define INVARIANT_FLAG_GROUP(Struct, member)                                                                 \
-  FLAG_GROUP_IN("Side by side", invariant_flags, Struct, member, DeviceFlags)
+  FLAG_GROUP_IN("Reproducibility", invariant_flags, Struct, member, DeviceFlags)
 #define INVARIANT_FLAG_RULES                                                                                 \
   { "--invariant", EXCLUDES, "--act, --split, --kernel, --decode-step", "it chooses the kernels" }
 
@@ -62,6 +62,8 @@ Status device_fit(Device *device, const Model *model, Error *err);
 
 /* How many GPUs share the model by --split: 1 if one has it, 0 for "auto". */
 int device_split(const DeviceFlags *values);
+
+const char *device_kinds(void); /* where this build computes: "CUDA and CPU" or "CPU only" */
 
 /* True if --gpu names more GPUs than share a model. */
 bool device_is_several(const DeviceFlags *values);

@@ -149,7 +149,9 @@ static bool has_name(const char *names, const char *text, size_t size) {
 }
 
 static const Flag common_flags[] = {
-    {.names = "-h, --help", .help = "says this; --help all lists every flag", .kind = KIND_SWITCH},
+    {.names = "-h, --help",
+     .help = "shows this help; of run and chat, --help all lists every flag",
+     .kind = KIND_SWITCH},
     {.names = "--no-config", .help = "without the file of settings", .kind = KIND_SWITCH},
 };
 static const FlagGroup common_group = FLAG_GROUP("Every command", common_flags);

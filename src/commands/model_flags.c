@@ -13,8 +13,8 @@
 const Flag model_flags[] = {
     FLAG_MODEL(
         "-m, --model", ModelFlags, path, usual,
-        "a Hugging Face directory, a packed file, or what Hugging Face's cache has under a name such as "
-        "Qwen/Qwen3-8B-AWQ (default: $AUK_MODEL)"),
+        "a Hugging Face directory, a packed file, a name in Hugging Face's cache such as Qwen/Qwen3-8B-AWQ, "
+        "or a section of the settings file (default: m in that file, else $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", ModelFlags, overrides.tokenizer,
               "a tokenizer.json in place of the model's own"),
     FLAG_DOUBLE("--rope-theta", "X", ModelFlags, overrides.rope_theta, 1, 1e12,

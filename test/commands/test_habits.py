@@ -2,6 +2,7 @@
 message says what to type instead; nothing that was given is dropped silently."""
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -74,6 +75,29 @@ def test_a_gpu_that_this_build_has_not_is_told_whatever_its_number(run, stories)
         refused(run(*asked, "--device", "cpu"), "--gpu is for GPUs, but this would compute on the CPU")
         if without:
             assert run(*asked).stderr.decode() == f"auk: --gpu {number}: this build has no CUDA: computing on the CPU\n"
+    kinds = "CPU only" if without else "CUDA and CPU"
+    assert re.fullmatch(rf"auk [0-9.]+, {kinds}\n", run("--version").stdout.decode())
+
+
+def test_a_driver_that_this_build_does_not_use_is_told(auk, run, stories, tmp_path):
+    """On a machine with an NVIDIA driver: one with a /dev of its own, which has the driver's file."""
+    if b"CUDA and" in run("--version").stdout:
+        pytest.skip("this build has CUDA")
+    for name in ("null", "zero", "urandom", "nvidiactl"):
+        (tmp_path / name).touch()
+    beside = "".join(f"mount --bind /dev/{name} {tmp_path}/{name}; " for name in ("null", "zero", "urandom"))
+    script = f'{beside}mount --rbind {tmp_path} /dev && echo made >&2 && exec "$@"'
+    line = ["unshare", "-m", "sh", "-c", script, "sh", *auk, "-m", stories, "--raw", "-p", PROMPT, "-n", "2"]
+
+    def told(*flags):
+        done = subprocess.run([*map(str, line), *flags], stdin=subprocess.DEVNULL, capture_output=True)
+        if not done.stderr.startswith(b"made\n"):
+            pytest.skip("no /dev can be made here")
+        assert done.returncode == 0
+        return done.stderr.removeprefix(b"made\n")
+
+    assert told() == b"auk: this build has no CUDA: computing on the CPU\n"
+    assert told("--device", "cpu") == b""
 
 
 # --- prompts

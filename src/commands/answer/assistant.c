@@ -15,7 +15,7 @@
 #define SYSTEM_IS_USUAL MEMBER_OF_TYPE(ChatFlags, system_is_usual, bool)
 const Flag chat_flags[] = {
     FLAG_OF(KIND_STRING, const char *, "-sys, --system, --system-prompt", "TEXT", ChatFlags, system,
-            "what the model is told before the prompt", .weak = SYSTEM_IS_USUAL),
+            "instructions to the model: the system prompt", .weak = SYSTEM_IS_USUAL),
     FLAG_OF(KIND_STRING, const char *, "-sysf, --system-prompt-file", "FILE", ChatFlags, system_file,
             "the same from a file", .hint = VALUE_FILE, .weak = SYSTEM_IS_USUAL),
     FLAG_OF(KIND_SWITCH, bool, "--think", NULL, ChatFlags, think,
@@ -43,11 +43,11 @@ const Flag chat_flags[] = {
 const Flag answer_flags[] = {
     FLAG_INT("-n, --predict, --n-predict, --max-tokens, --max-new-tokens", "N", AnswerFlags, max_tokens, -1,
              INT_MAX,
-             "most tokens of an answer (default -1: until the model ends, the context is full, or the answer "
-             "repeats itself)"),
+             "at most N tokens in an answer (default -1: until the model ends it, the context is full, or "
+             "the answer repeats itself)"),
     FLAG_OF(KIND_INT, int, "-c, --ctx-size", "N", AnswerFlags, context,
-            "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
-            "the free memory holds)",
+            "context: tokens of prompt and answer together; 0: the model's maximum (default: that, or fewer "
+            "if they would take more than half of the memory that the weights leave free)",
             .low = 0, .high = INT_MAX, .weak = MEMBER_OF_TYPE(AnswerFlags, context_is_usual, bool)),
     FLAG_STRINGS("--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
                  "ends the answer before this text; may be repeated"),
@@ -59,7 +59,7 @@ const Flag answer_flags[] = {
 };
 const Flag sampling_flags[] = {
     FLAG_DOUBLE("--temp, --temperature", "X", SamplingFlags, temperature, 0, 1000,
-                "how freely tokens are chosen; 0: always the likeliest"),
+                "temperature; 0: greedy (default: the checkpoint's generation_config.json, else greedy)"),
     FLAG_INT("--top-k", "N", SamplingFlags, top_k, 0, INT_MAX, "only the N likeliest; 0: off"),
     FLAG_DOUBLE("--top-p", "X", SamplingFlags, top_p, 0, 1,
                 "only the likeliest that together reach X; 1: off"),
@@ -78,8 +78,8 @@ const Flag sampling_flags[] = {
 const Flag keep_flags[] = {
     FLAG_STRING(
         "--keep", "TIME", KeepFlags, time,
-        "leaves a process that keeps the model for later calls, until none came for this long: 90s, 10m, 2h "
-        "(default: $AUK_KEEP); calls without --keep use such a process if there is one, and --keep 0 none"),
+        "leaves a background process with the model in memory, for later calls; it ends after this long "
+        "without one: 90s, 10m, 2h (default: $AUK_KEEP). Calls without --keep use it too; --keep 0 does not"),
 };
 
 /* --- what to sample with, where to end */
@@ -543,7 +543,7 @@ static int n_batch_guesses(const Assistant *a) {
 }
 
 /* The drafters of --draft, which take a quarter of the memory that is left at most: with more sequences a
- * token of each costs less than the guesses (FIGURES.md, "Guessed tokens"). 0: one for each sequence. */
+ * token of each costs less than the guesses (FIGURES.md, "Speculative decoding"). 0: one for each sequence. */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;

@@ -11,15 +11,14 @@
 
 const Flag guess_flags[] = {
     FLAG_INT("--guess, --draft-max", "N", GuessFlags, most, 0, DRAFT_MOST,
-             "most tokens that a step guesses, to compute several at once; 0: none (default: up to 15, with "
-             "--draft "
-             "up to 7, fewer where guesses are wrong)"),
+             "speculative decoding: guess at most N tokens per step; 0: off (default: up to 15, with --draft "
+             "up to 7; fewer while guesses are wrong)"),
     FLAG_PLAIN(
         KIND_STRING, VALUE_MODEL, const char *, "--draft, --draft-model, --model-draft, -md", "MODEL",
         GuessFlags, draft,
-        "who guesses: a smaller model with the same vocabulary, a drafter trained for this model, or mtp, "
-        "the model's own layer for it (auk inspect names it); without --draft auk guesses that the text "
-        "goes on as after an earlier passage like it"),
+        "the draft model of speculative decoding: a smaller model with the same vocabulary, a drafter "
+        "trained for this model, or mtp, the model's own multi-token-prediction layer (auk inspect names "
+        "it); without --draft auk looks up what followed an earlier passage like the end of the text"),
 };
 
 /* Refuses a draft model without one of the target's tokens. */

@@ -225,8 +225,9 @@ const Interface chat_interface = {
         "and waits for Enter; Alt-Enter puts a newline into a message, and so do lines between \"\"\" and\n"
         "\"\"\". Ctrl-C stops an answer and keeps what came, Ctrl-D leaves, /help lists what can be done.\n"
         "A line that begins with a blank is text, whatever follows. Where standard input is no terminal,\n"
-        "each of its lines is a message or a command, answers go to standard output, and the first error\n"
-        "ends the chat: text of strangers is for auk run. A chat on a terminal keeps itself; --continue "
+        "each of its lines is a message or a command, answers go to standard output, and the first "
+        "error\nends the chat. Lines that begin with / are commands, /read and /save among them: give "
+        "untrusted text to auk run. A chat on a terminal keeps itself; --continue "
         "goes\n"
         "on with it, auk chats lists them. Exit status: 0 done, 1 failed, 2 usage, 3 model\n"
         "refused, 130 interrupted, 141 the reader of the output went away.",

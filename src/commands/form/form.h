@@ -14,7 +14,7 @@ typedef struct {
 
 extern const Flag form_flags[6];
 #define FORM_FLAG_GROUP(Struct, member)                                                                      \
-  FLAG_GROUP_IN("Form of the answer", form_flags, Struct, member, FormFlags)
+  FLAG_GROUP_IN("Structured output", form_flags, Struct, member, FormFlags)
 
 #define FORM_FLAG_NAMES "--json-schema, --json-object, --regex, --grammar"
 /* Rules for the same command. */

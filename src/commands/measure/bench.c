@@ -528,23 +528,25 @@ static const char about[] =
     "others. Mean and standard deviation over the repetitions, after runs that do not count. The\n"
     "times until the model is loaded and until the first token (after a prompt as long as the first\n"
     "test's) count from the start of the process.\n"
-    "Beside the rate stands what a step must read at least, each weight, key and value once (for tgN the\n"
-    "mean over its steps), as bytes and as bytes a second, and what fraction of the test's time the\n"
-    "machine would have needed by its own rates, measured just before (the larger of reading and fp16\n"
-    "products; of a CPU reading alone, and of single tokens). Caches and int8 products can pass 1.\n"
+    "MB/step: the least that a step reads, each weight, key and value once (for tgN the mean over its "
+    "steps).\nGB/s: the same per second. of wall: a roofline, the part of the test's time that this machine "
+    "would need at\nits own peak rates, measured just before: memory bandwidth or fp16 products, whichever "
+    "takes longer (a CPU:\nbandwidth, for single tokens alone). Weights in a CPU's cache and int8 products "
+    "can take it above 1.\n"
     "With --dummy-weights a config.json is enough: speed hardly depends on what the weights are. Its\n"
     "load time is that of making them.\n"
     "With --parallel N sequences begin at once. prompt t/s counts until the last one has its first token,\n"
     "answer t/s from then on, total t/s all tokens over the whole time.\n"
-    "With --accept P a step guesses N tokens (--guess), each of which counts as right with a chance of P\n"
-    "where those before it are right, whatever the model says: so random weights will do. draft ms is the\n"
+    "With --accept P speculative decoding is timed: a step guesses N tokens (--guess), and each counts as "
+    "right with\nprobability P if all before it are, whatever the model says. So random weights will do. "
+    "draft ms is the\n"
     "drafter's time in a step, verify ms all other time.\n"
     "With --kernels every kernel of the GPU that can multiply a matrix of the model is timed by itself,\n"
     "for each count of rows in -p (default 1, 2, 4 .. 4096): the median of the repetitions, bytes of\n"
     "the matrix and operations per second, and what fraction that is of what the machine did just before\n"
-    "(the larger of reading and fp16 products; int8 activations can pass 1). Marked is the kernel that\n"
-    "runs where none is named, among those for int8 activations the one with --act int8; \"cublas fp16\"\n"
-    "is the library over the same shape in fp16.";
+    "(the larger of reading and fp16 products; int8 activations can pass 1). The kernel that auk chooses by "
+    "default is\nmarked, and so is the one that it chooses with --act int8. \"cublas fp16\" is cuBLAS on an "
+    "fp16 matrix of the\nsame shape.";
 
 static const Flag flags[] = {
     FLAG_INTS("-p, --n-prompt", "N,...", Options, prompts, 0, INT_MAX,
@@ -552,7 +554,7 @@ static const Flag flags[] = {
     FLAG_INTS("-n, --n-gen", "N,...", Options, answers, 0, INT_MAX,
               "tokens to generate (default 128; 0: none)"),
     FLAG_INTS("-d, --n-depth", "N,...", Options, depths, 0, INT_MAX,
-              "tokens that are there before (default 0)"),
+              "tokens already in the KV cache (default 0)"),
     FLAG_INTS("--parallel, -npl", "N,...", Options, parallel, 1, 256,
               "sequences at once, each with a prompt (-p) and an answer (-n) of its own"),
     FLAG_DOUBLE("--accept", "P", Options, accept, 0, 1,

@@ -429,9 +429,8 @@ static Status run(CommandCall *call, Error *err) {
 
 const Interface inspect_interface = {
     .usage = "auk inspect MODEL [FLAGS]",
-    .about =
-        "Says what is in a checkpoint and what it will take in memory. No weight is read. Of a drafter (for\n"
-        "--draft) it says of what kind it is, and for which models.",
+    .about = "Shows a checkpoint's layers, layouts and memory, and whether it runs. No weight is read. For a "
+             "drafter\n(--draft) it shows its kind and the models that it fits.",
     .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
                 "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
     INTERFACE_GROUPS(groups),

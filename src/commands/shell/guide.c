@@ -33,8 +33,9 @@ static const char settings[] =
     "at the top. A section without m is for the model whose name it has. A relative path of a file begins at "
     "the folder of config; ~/ is your home.\n"
     "\n"
-    "What is set gives way in this order: command line, section, file, environment, the checkpoint's own "
-    "settings. A setting that does not go with a flag of the call (n beside --choose, sys beside --raw), or "
+    "Where a setting is given more than once, the first of these wins: command line, section, rest of the "
+    "file, environment, the checkpoint's own settings. A setting that does not go with a flag of the call (n "
+    "beside --choose, sys beside --raw), or "
     "with the model, is left out. Each command takes the settings that it has flags for; bench takes only "
     "the "
     "model and the device, and a cache that is set is not used for --map. With -v auk says what came from "
@@ -68,8 +69,8 @@ static const char chat[] =
     "  /save FILE            writes the conversation as JSON, {\"messages\": [{\"role\":\n"
     "                        ..., \"content\": ...}]}\n"
     "  /load FILE            goes on with such a conversation\n"
-    "  /tokens, /stats       how much of the context each message takes; how fast\n"
-    "                        answers were\n"
+    "  /tokens, /stats       how much of the context each message takes; how fast\n                        "
+    "answers were\n  /tool RESULT          the result of a function call; alone: the calls that wait\n"
     "\n"
     "A line whose first word looks like a command is one, or is refused with the word for it here (/hlep, "
     "/model): begin it with a blank to send it as text. \"/usr/bin/env is what?\" is text. Tab completes "
@@ -114,7 +115,7 @@ static const char pipes[] =
     "lines around a code block are dim; the text itself is unchanged, marks too, so what you copy is the "
     "answer, with a newline in place of a blank where a row was full. Lines of code and tables are not "
     "wrapped, nor is an answer in a form (--json-schema). --no-wrap leaves the width to the terminal, "
-    "--plain (or NO_COLOR=1) leaves out all colours. Until the first text comes, a sign turns.\n"
+    "--plain (or NO_COLOR=1) leaves out all colours. A spinner turns until the first text comes.\n"
     "\n"
     "  git log -5 | auk -p \"For a changelog: {} (end of the log)\" -n 100\n"
     "  auk -f a.txt -f b.txt -sys \"Answer in French.\" -p \"What differs?\" -n 100\n"
@@ -208,7 +209,7 @@ static const char map[] =
     "With -0 an answer is as the model wrote it; otherwise printf %b undoes the escapes. Every line is "
     "a record, also an empty one; JSON lines of white space only are skipped.\n"
     "\n"
-    "A record that cannot be answered (no UTF-8, too long, refused by the template) gives an error in its "
+    "A record that cannot be answered (not UTF-8, too long, refused by the template) gives an error in its "
     "place, \\!MESSAGE or {\"index\": N, ..., \"error\": MESSAGE}, and on standard error. The other "
     "records go on, and the exit status is 1 at the end.\n"
     "\n"
@@ -245,8 +246,9 @@ static const char map[] =
     "of at most 64 records from DIR, a directory that all of them can write, and put the results there. "
     "Start as many as there are devices, at any time, each with the same command; the last one ends when all "
     "records are answered. The records of a process that was killed are answered again by another one, after "
-    "its lease (--lease S): S seconds in which it gave no sign of life, which it does four times as often. "
-    "Should it live after all, its results are dropped. Clocks of machines need not agree, and rename() "
+    "its lease (--lease S): S seconds without a sign of life, of which a live process gives one every S / 4 "
+    "seconds. Should it live after all, its results are dropped. Clocks of machines need not agree, and "
+    "rename() "
     "in DIR has to be atomic, as NFS and local file systems have it. Give the same --lease everywhere.\n"
     "\n"
     "  for i in 1 2 3; do auk --map lines.txt -p \"Sort: {}\" -n 9 --claim claims & done; wait\n"
@@ -280,8 +282,8 @@ static const char forms[] =
     "\n"
     "With --json-schema, --json-object, --regex or --grammar an answer has the form from its first byte to "
     "its "
-    "last. Before each token the model keeps only those after which some text of the form is still possible; "
-    "special tokens are never part of it. An answer ends where the model ends it, which it can only do where "
+    "last. At each step auk masks every token after which no text of this form is possible any more; special "
+    "tokens are never allowed. An answer ends where the model ends it, which it can only do where "
     "the answer is complete, or at once where nothing may follow: --stop and --ignore-eos are refused. Where "
     "-n or the context is too short, finish_reason is length or context, there is no value in --json, and "
     "--require-stop makes it exit status 4.\n"
@@ -419,10 +421,10 @@ static const char keep[] =
     "keys "
     "and values are the same, and if its context is as long as -c asks. Everything but the computing stays "
     "with "
-    "the call: files, templates, forms, texts, exit status. The bytes are those of a call without; only "
-    "on a "
-    "GPU answers that are computed side by side may have another token where two are nearly as likely. With "
-    "--invariant (of the process, and of each call) they have not. -v says which process answers. --keep 0 "
+    "the call: files, templates, forms, texts, exit status. The answer is, byte for byte, that of a call "
+    "without --keep. Only on a GPU may answers that are computed side by side have another token where two "
+    "are nearly as likely; --invariant, given to the process and to each call, prevents that. -v says which "
+    "process answers. --keep 0 "
     "uses none, and so do --cache, --guess "
     "N "
     "and --draft, and a chat with a model that has recurrent states.\n"
@@ -459,8 +461,9 @@ static const char cache[] =
     "of processes may share the directory. A problem with it never makes an answer fail.";
 
 static const char devices[] =
-    "--device auto uses a GPU where the program was built with CUDA and a GPU is usable. Otherwise auk "
-    "computes on the CPU and says why in one line. Before loading, needed and free memory are compared. "
+    "--device auto uses a GPU if auk was built with CUDA and a GPU is usable, else the CPU. Where "
+    "there may be a GPU that it does not use, one line on standard error says why; auk --version says "
+    "whether this build has CUDA. Before loading, needed and free memory are compared. "
     "--act int8 multiplies int8 activations in quantised layers; W8A8 checkpoints always do. On compute "
     "capability 9.0, and for most 4-bit models, a decode step of up to 8 tokens is one kernel; "
     "--decode-step kernels launches one kernel per operation instead.\n"
@@ -474,9 +477,10 @@ static const char devices[] =
     "comes faster, and the model may be larger than one GPU's memory. Each GPU writes its results into the "
     "memory of the others (NVLink, or PCIe where the system allows it); where it cannot, or with --split-by "
     "nccl, NVIDIA's NCCL adds them up, if its library libnccl.so.2 is installed; small steps take longer "
-    "then, often longer than on one GPU. Mixtures of experts whose decode is one kernel on one GPU decode "
-    "slower on two: share those that do not fit. The number has to divide "
-    "the heads, and to divide the KV heads or be a multiple of them. An error says which numbers do, and auk "
+    "then, often longer than on one GPU. A mixture of experts that one GPU decodes with a single kernel is "
+    "slower on two: split it only if it does not fit into one GPU's memory. N has to divide the number of "
+    "heads, and to divide the number of KV heads or be a multiple of it. An error says which numbers do, and "
+    "auk "
     "inspect --split N what each GPU would hold. A drafter (--draft) is shared as its target is. W8A8, "
     "--gpu-memory, and norms over all heads of a layer (OLMo) are refused. --map answers its records "
     "together on the GPUs that share the model; with --gpu 0,1,2,3 --split 2 two copies of the model, each "
@@ -562,11 +566,11 @@ const GuideSection guide[] = {
     {"SETTINGS", settings},
     {"CHAT", chat},
     {"PIPES AND SCRIPTS", pipes},
-    {"MANY INPUTS", map},
-    {"FORMS OF ANSWERS", forms},
-    {"FUNCTIONS", tools},
+    {"BATCHES", map},
+    {"STRUCTURED OUTPUT", forms},
+    {"TOOL CALLING", tools},
     {"THINKING", thoughts},
-    {"GUESSED TOKENS", guesses},
+    {"SPECULATIVE DECODING", guesses},
     {"PROMPT CACHE", cache},
     {"KEPT MODELS", keep},
     {"GPU AND CPU", devices},

@@ -111,8 +111,8 @@ def test_every_variable_that_is_read_is_in_it(root, page):
 def test_sections(page):
     titles = re.findall(r"^\.SH (.*)", page.read_text(), re.MULTILINE)
     assert titles == ["NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "FLAGS OF SEVERAL COMMANDS", "MODELS",
-                      "SETTINGS", "CHAT", "PIPES AND SCRIPTS", "MANY INPUTS", "FORMS OF ANSWERS", "FUNCTIONS",
-                      "THINKING", "GUESSED TOKENS", "PROMPT CACHE", "KEPT MODELS", "GPU AND CPU",
+                      "SETTINGS", "CHAT", "PIPES AND SCRIPTS", "BATCHES", "STRUCTURED OUTPUT", "TOOL CALLING",
+                      "THINKING", "SPECULATIVE DECODING", "PROMPT CACHE", "KEPT MODELS", "GPU AND CPU",
                       "FLAGS OF OTHER PROGRAMS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"]
 
 
