@@ -542,8 +542,9 @@ static int n_batch_guesses(const Assistant *a) {
   return asked ? a->session_options.n_guesses : 0;
 }
 
-/* The drafters of --draft, which take a quarter of the memory that is left at most: with more sequences a
- * token of each costs less than the guesses (FIGURES.md, "Speculative decoding"). 0: one for each sequence. */
+/* The number of drafters for --draft; together they take at most a quarter of the memory that is left. With
+ * more sequences a token of each costs less than guesses do (scripts/FIGURES.md, "Speculative decoding"). 0:
+ * one for each sequence. */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;
