@@ -27,10 +27,11 @@ typedef struct BackendState BackendState; /* KV cache and intermediate values */
 
 typedef struct BackendProbe BackendProbe;
 
-/* How keys and values are kept. KV_Q8: int8 with fp16 scales, one for each KEY_SCALE_DIMS numbers of a key (a
- * few numbers of it are far larger than the rest) and one for each value of a head: x = q * scale,
- * q = round(x / scale), scale = largest |x| / 127 rounded up to 7 significant bits of an fp16, so that 1,152
- * times it is an fp16, too, which GPUs use. */
+/* Types of the KV cache. KV_Q8 is int8 with fp16 scales: x = q * scale, q = round(x / scale). A key has a
+ * scale for each KEY_SCALE_DIMS numbers, since a few of its channels are far larger than the rest; a value
+ * has one for each head. scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is
+ * exact in fp16: GPUs read the byte q + 128 as the half 1024 + 128 + q and subtract 1152
+ * (cuda/attention/q8.cuh). */
 typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
 
 static inline const char *kv_type_name(KvType kv) {

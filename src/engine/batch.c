@@ -6,9 +6,9 @@
  *              that two sequences use is full and computed; the sequences in use are in order of age;
  *              nothing allocates after batch_open().
  *
- * A device with memory of its own computes while the host does the rest: a sequence's token goes to its sink
- * after the next step has begun, which computes the token already (has_late), unless the sink may say what
- * comes next. If the sink then ends the answer, its row of that step was in vain. */
+ * Pipelining (`overlaps`): a GPU gets step n + 1, which already holds the token picked in step n, before the
+ * host passes that token to the sink (has_late). If the sink then ends the answer, the row in step n + 1 is
+ * thrown away. A sequence whose sink may say what comes next is not pipelined (may_be_late()). */
 #include "engine/batch.h"
 
 #include <stdlib.h>
@@ -38,10 +38,10 @@ typedef struct {
   Drafting drafting;
   int first_row;  /* of logits in this step, if it has any */
   int logits_row; /* of its last own row in this step; -1: it has none */
-  bool has_late;  /* a token that the sink has not had: */
+  bool has_late;  /* `late` was picked and appended, and is still to be passed to the sink */
   int32_t late;
-  bool ends;      /* with that token: no further step */
-  bool picks;     /* it gets a token from the row of a guess */
+  bool ends;      /* the answer ends with `late`: no row in the next step */
+  bool picks;     /* take_guessed(): a token is to be picked after guesses that were right */
   int n_expected; /* tokens of the answer, while it is not known */
   double start_ms;
 } Sequence;
@@ -51,9 +51,9 @@ struct Batch {
   BackendState *state;
   const ModelConfig *config;
   StateOptions sizes;
-  int n_table; /* pages of n_ctx tokens */
-  bool shares; /* sequences share pages: the model has no recurrent state */
-  bool beside; /* the host works while a step is computed; then there are no guesses */
+  int n_table;   /* pages of n_ctx tokens */
+  bool shares;   /* sequences share pages: the model has no recurrent state */
+  bool overlaps; /* the host handles step n while step n + 1 is computed; then there are no guesses */
   int n_guesses;
   bool guess_always;
   DrafterPool drafters;
@@ -235,10 +235,10 @@ static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   return true;
 }
 
-/* True if the next step may be known before the sink has had the token. */
+/* True if the next step does not depend on what the sink says of a token: the sink may get it late. */
 static bool may_be_late(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->request.generate;
-  return b->beside && !is_scored(s) && !generate->allow && !generate->score && !generate->may_force &&
+  return b->overlaps && !is_scored(s) && !generate->allow && !generate->score && !generate->may_force &&
          !s->request.turn && s->generation.n_forced == 0;
 }
 
@@ -380,8 +380,8 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   return STATUS_OK;
 }
 
-/* Adds the next n tokens to the sequence's pages, taking new ones; gives how many found a place. Invariant:
- * other sequences see the prompt alone. */
+/* Places the next n tokens in the sequence's pages, takes new pages as needed, and raises s->n_rows: to less
+ * than n if no page is left. With `invariant` only tokens of the prompt can be shared. */
 static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   while (s->n_rows < n) {
     const int at = s->n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
@@ -455,15 +455,15 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
-/* Invariant: true if the next rows are of the prompt, among which no other row is computed as it would be. */
+/* With `invariant` a part is of the prompt (true) or of the answer, never both: other kernels compute it. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
 }
 
-/* The rows that a step may have before prompts wait. A GPU takes as long for a few rows as for some hundred,
- * so its prompts are spread over the steps in which others generate: as many rows in each as there come
- * prompts for answers, in multiples of four for each sequence that a backend takes. So many give the first
- * and the last records fewer steps of few rows; a matmul of a few more takes nearly as long as the next. */
+/* Most rows of a step that may begin or go on with prompts. A GPU takes as long for a few rows as for some
+ * hundred, so prompts are spread over the steps in which others generate: for each token of an answer,
+ * n_prompt / n_answer tokens of prompts. Rounded to a multiple of 4 backend->sequences rows, for full
+ * tiles. */
 static int paced_rows(const Batch *b) {
   const int least = 4 * b->backend->sequences, most = b->sizes.max_chunk;
   const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));
@@ -487,7 +487,7 @@ static int room_for_guesses(const Batch *b, const Sequence *s) {
   return generate->max_tokens > 0 && room > left ? left : room;
 }
 
-/* True if what follows each token has to be asked for. */
+/* True if masks or forced tokens for each token come by turn(), after guesses would have been made. */
 static bool waits_for_turns(const Sequence *s) {
   return s->request.turn && (s->request.generate.allow || s->request.generate.may_force);
 }
@@ -578,7 +578,7 @@ static void note_computed(Batch *b, Sequence *s) {
   s->n_past += s->n_rows;
 }
 
-/* Scores the tokens after those rows of the step whose logits begin with row `row`. */
+/* Writes log_p of the tokens after the sequence's last n rows, whose logits are rows row .. row + n - 1. */
 static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   for (int pos = s->n_past - n; pos < s->n_past; pos++, row++) {
     TRY(b->backend->read_logits(b->state, row, b->logits, err));
@@ -653,8 +653,8 @@ static Status pass_on_late(Batch *b, const BatchJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* Takes those of the sequence's next tokens that were guessed: they are computed. True if all of them are, so
- * that another row of logits is that of its last token. */
+/* Accepts guesses that equal the sequence's next tokens: this step has computed them. True if it accepted
+ * some and all of ids is computed, so that row logits_row + n_right has the logits after the last token. */
 static bool take_right_guesses(Batch *b, Sequence *s) {
   Drafting *d = &s->drafting;
   const int before = d->n_right, page_tokens = b->backend->page_tokens;
@@ -709,7 +709,7 @@ static void lend_drafters(Batch *b) {
     else if (!is_scored(s))
       drafting_lend(&b->drafters, &s->drafting, s->n_past);
   }
-  b->beside = b->backend->memory && !enough;
+  b->overlaps = b->backend->memory && !enough;
 }
 
 static Status run_step(Batch *b, const BatchJob *job, Error *err) {
@@ -723,8 +723,8 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   step.n_pages = page_pool_used(b->pool);
   if (job->step) job->step(job->user, &step);
   TRY(forward(b->backend, b->state, b->config, step.range, b->ids, step.n_logit_rows, err));
-  if (b->beside) TRY(pass_on_late(b, job, err));
-  if (b->beside) TRY(take_requests(b, job, err));
+  if (b->overlaps) TRY(pass_on_late(b, job, err));
+  if (b->overlaps) TRY(take_requests(b, job, err));
   for (int i = 0; i < b->n_active; i++)
     if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
   if (step.n_logit_rows > 0)
@@ -781,7 +781,7 @@ static Status run(Batch *b, const BatchJob *job, Error *err) {
     TRY(take_requests(b, job, err));
     if (b->n_active == 0) return STATUS_OK;
     lend_drafters(b);
-    if (!b->beside) TRY(pass_on_late(b, job, err));
+    if (!b->overlaps) TRY(pass_on_late(b, job, err));
     bool all_idle;
     TRY(take_turns(b, job, &all_idle, err));
     all_wait = all_idle && !any_ends(b);

@@ -48,7 +48,7 @@ void page_pool_computed(PagePool *pool, int page);
 typedef struct {
   int page;     /* -1: no page begins with the first token */
   int n_tokens; /* how many of its first tokens agree and are computed */
-  int n_coming; /* how many of its or another page's agree if those count that the next step computes */
+  int n_coming; /* the most tokens that agree with any page's, also those that a step is about to compute */
 } PageMatch;
 
 /* The page after `before` whose tokens agree longest with ids[0..n). */

@@ -38,8 +38,8 @@ Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **s
 size_t sampler_bytes(int vocab_size); /* of memory that sampler_open() takes, about */
 void sampler_close(Sampler *sampler);
 void sampler_forget(Sampler *sampler); /* forgets the seen tokens and keeps the count of draws */
-/* Has the effect of opening it with these settings, but keeps the seen tokens; refuses like
- * sampler_open(). */
+/* Sets the settings and begins with draw 0; keeps the seen tokens and the mask of sampler_allow(). Refuses
+ * like sampler_open(), and then changes nothing. */
 Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err);
 /* Counts a token as seen: one of the prompt, or a generated one. */
 void sampler_count_token(Sampler *sampler, int32_t id, bool generated);

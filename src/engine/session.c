@@ -4,10 +4,10 @@
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
  *              or -1 if the state has none; if has_last is set, `last` holds them too; nothing here allocates
- *              after session_open(). A step that fails leaves n_past as it was, and before n_past wrote to
- *              the cache only what is there. The backend's recurrent state may be that of another position:
- *              settle() makes it that of n_past before a step. guesses.ids[n_right .. guesses.n) are computed
- *              after the session's tokens: the rows of logits after logits_row are theirs. */
+ *              after session_open(). A step that fails leaves n_past as it was; keys and values that it wrote
+ *              before n_past are those that were there. The backend's recurrent state may be that of another
+ *              position: settle() makes it that of n_past before a step. guesses.ids[n_right .. guesses.n)
+ *              are computed after the session's tokens: the rows of logits after logits_row are theirs. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ struct Session {
   KeptStates kept;
   int state_pos;
   int before_guesses;    /* the slot after the kept ones has the state after so many of ids; 0: none */
-  int branch;            /* where another text differed: prefill keeps a state there */
+  int branch;            /* where the last text began to differ from ids: prefill keeps a state there */
   SessionProgress watch; /* recompute_rope()'s, or NULL */
   void *watch_user;
   Drafter *drafter; /* NULL: no guesses */
@@ -212,7 +212,7 @@ static Status keep_some_states(Session *s, int pos, Error *err) {
   return keep_state(s, pos, false, err);
 }
 
-/* The most of the session's first n tokens after which the recurrent state is at hand. */
+/* The most tokens, up to n, after which the recurrent state is current or kept; n without such a state. */
 static int reachable(const Session *s, int n) {
   if (!s->kept.n_slots) return n;
   const int slot = kept_states_find(&s->kept, n), kept = slot < 0 ? 0 : s->kept.pos[slot];
@@ -288,8 +288,9 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
   s->watch_user = user;
 }
 
-/* Where a step of prefill ends at the latest, with a recurrent state kept at the branch and before the last
- * token, which a later text that begins with this one computes again. */
+/* The position at which the next step of prefill ends at the latest. With a recurrent state steps end at the
+ * branch, and before the last token, where a state is kept: session_sync() computes the last token of a text
+ * again, so a longer text goes on from there. */
 static int next_stop(const Session *s, int n) {
   if (!s->kept.n_slots) return n;
   if (s->branch > s->n_past && s->branch < n) return s->branch;

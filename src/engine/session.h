@@ -137,9 +137,9 @@ GuessCounts session_guesses(const Session *session);
  * holds from then on. No other function may be called before session_drain(), which drops what is in flight:
  * at most session_context() - session_length() tokens. */
 bool session_decodes_async(const Session *session);
-/* True if the next steps are likely to take guesses, or guesses are computed that the session's tokens end
- * before: then no more tokens should be enqueued, since a guess comes after a token that the host knows.
- * n_more: of session_decode_held(). */
+/* *expects: the next steps are likely to take guesses, or guesses are computed that no token has confirmed
+ * yet (session_guessed()). Then no more tokens should be enqueued, since the host has to know the token
+ * before a guess. n_more: of session_decode_held(). */
 Status session_expects_guesses(Session *session, int n_more, bool *expects, Error *err);
 Status session_decode_async(Session *session, Error *err);
 Status session_wait_token(Session *session, int32_t *id, Error *err);

@@ -43,8 +43,9 @@ static int next_position(const Published *p) {
   return p->first + p->n_rows + p->has_last + p->n_queued;
 }
 
-/* Forgets what is not of the text before position pos. A row whose next token has changed stays: it is one of
- * many that guesses attend to. */
+/* Drops rows and queued states from position pos on. The row before it was made with the embedding of the
+ * token that was at pos then, and stays if that changed: one key that is slightly wrong among many only makes
+ * guesses worse. */
 static void cut(Published *p, int pos) {
   const int next = next_position(p), queued_from = next - p->n_queued;
   if (p->started && pos >= queued_from && pos <= next) {
