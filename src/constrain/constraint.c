@@ -177,8 +177,9 @@ static bool is_at_start(const Constraint *c) {
   return c->state.n_text == c->n_space;
 }
 
-/* True if the token begins with white space that there has been enough of, or with the u of an escape. */
-static bool is_idle(const Constraint *c, int32_t id) {
+/* True if constraint_write_plainly() leaves the token out: white space beyond what is useful, or, after a
+ * backslash, the u of an escape. */
+static bool is_wasteful(const Constraint *c, int32_t id) {
   size_t size, n = 0;
   const char *bytes = vocabulary_bytes(c->vocabulary, id, &size);
   if (c->state.phase == PHASE_STRING || c->state.phase == PHASE_KEY_STRING) return bytes[0] == 'u';
@@ -189,16 +190,16 @@ static bool is_idle(const Constraint *c, int32_t id) {
          (c->has_newline && memchr(bytes, '\n', n));
 }
 
-/* Takes idle tokens out of the mask, unless no other is left. */
-static void drop_idle(const Constraint *c, uint64_t *mask) {
+/* Takes wasteful tokens out of the mask, unless no other is left. */
+static void drop_wasteful(const Constraint *c, uint64_t *mask) {
   for (int turn = 0; turn < 2; turn++) {
     bool left = false;
     for (uint32_t word = 0; word < c->vocabulary->n_words; word++)
       for (uint64_t bits = mask[word]; bits; bits &= bits - 1) {
         const int bit = __builtin_ctzll(bits);
-        const bool idle = is_idle(c, (int32_t)(word * 64) + bit);
-        left |= !idle;
-        if (turn == 1 && idle) mask[word] &= ~(UINT64_C(1) << bit);
+        const bool wasteful = is_wasteful(c, (int32_t)(word * 64) + bit);
+        left |= !wasteful;
+        if (turn == 1 && wasteful) mask[word] &= ~(UINT64_C(1) << bit);
       }
     if (!left) return;
   }
@@ -221,7 +222,7 @@ static bool may_escape(Constraint *c) {
 
 static void drop_escapes(Constraint *c, uint64_t *mask) {
   if (c->machine.lexes[c->state.lex].escape == 1) {
-    drop_idle(c, mask);
+    drop_wasteful(c, mask);
   } else if (c->machine.lexes[c->state.lex].escape == 0) {
     drop_tokens(c, may_escape(c) ? c->escapes + c->vocabulary->n_words : c->escapes, mask);
   }
@@ -231,7 +232,7 @@ static void drop_wordy(Constraint *c, uint64_t *mask) {
   const Phase phase = (Phase)c->state.phase;
   if (phase == PHASE_STRING || phase == PHASE_KEY_STRING) drop_escapes(c, mask);
   if (is_at_start(c) || phase == PHASE_COLON || c->has_newline || c->n_space >= MAX_BLANKS)
-    drop_idle(c, mask);
+    drop_wasteful(c, mask);
 }
 
 /* --- tokens */

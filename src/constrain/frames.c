@@ -91,7 +91,8 @@ static bool contradicts(const Relax *r, const FormulaNode *list) {
   return false;
 }
 
-/* Exactly one of n parts, by the parts alone: one is true, and no other one must be. */
+/* Over-approximates FORMULA_ONE: OR over i of (part i, and none of the others); negated: none of the parts,
+ * or two. With more than 16 parts (negated: 8) the others are not looked at, which only allows more. */
 static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   Formulas *f = formulas_of(r->m);
   if (!positive && node.b > 8) return FORMULA_TRUE;
@@ -112,8 +113,8 @@ static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   return formula_or(f, made, positive ? FORMULA_FALSE : none);
 }
 
-/* The formula (or with !positive its opposite) over the open child's goals, as true as it can still
- * become. */
+/* Over-approximates the formula, or with !positive its negation, by goals of the open child: atoms that the
+ * rest of the text may still decide are true. FALSE: it cannot become true any more. */
 static Formula relaxed(Relax *r, Formula formula, bool positive) {
   Formulas *f = formulas_of(r->m);
   const FormulaNode node = f->nodes[formula];

@@ -302,7 +302,7 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
   return tokens;
 }
 
-/* Strings of so many characters can begin with n of the plan's classes and end. */
+/* After any n characters of the plan's classes a string can end with so many characters in all. */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
   return plan == made->plans && n < N_ENOUGH ? made->enough[n] : n + plan->beyond;
 }

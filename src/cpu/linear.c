@@ -191,7 +191,8 @@ static void run_few(const MatmulWork *work) {
   }
 }
 
-/* True if threads may share the outputs without parts: int8 kernels take rows rounded. */
+/* True if threads may share a few rows by outputs, without partial sums. Not LINEAR_INT8, whose kernels take
+ * rows that were rounded before. */
 static bool is_shared_by_outputs(const Linear *w) {
   return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
 }
