@@ -30,7 +30,7 @@ typedef struct {
   int *is_long;         /* [max_chunk] the row's rope is that of long texts */
   int *logit_rows;      /* [max_logit_rows] */
   SingleRow *singles;   /* [n_sequences] */
-  AttentionUnit *units; /* [n_sequences + ATTENTION_UNITS, padded] */
+  AttentionUnit *units; /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
   AttentionTile *tiles[TILE_SIZES];
   int *pages; /* [n_sequences * n_table] */
 } StepRows;
@@ -53,10 +53,10 @@ typedef struct {
   int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
 } Sequences;
 
-/* Places the arrays of rows; n_tile_sizes 0: for sizes as large as any. */
+/* Points the arrays at their places in the arena, in the order above; without memory it only counts bytes. */
 void step_rows_place(StepRows *rows, const StateOptions *options, DeviceArena *arena);
 
-/* True if the part's row is one that is alone. */
+/* True if the part is a single row: one token that is not of a prompt (of_prompt). */
 static inline bool sequences_is_single(const SequenceRows *part) {
   return part->n_tokens == 1 && !part->of_prompt;
 }

@@ -17,8 +17,8 @@ enum { STEP_GRAPHS = 8 };
 typedef struct {
   int n_tokens, n_logit_rows;
   bool long_rope, fused; /* fused: one kernel (fused.h), where separate kernels can compute the same step */
-  bool taps;          /* of several sequences: hidden states are kept; one sequence has them in each step */
-  uint64_t attention; /* of all layers: families and divisions, which depend on the position */
+  bool taps;             /* of several sequences: the step keeps hidden states (TokenRange.taps) */
+  uint64_t attention;    /* of all layers: families and divisions, which depend on the position */
   const void *workspace; /* of the matmuls, which may move when another session is opened */
 } StepKey;
 

@@ -13,9 +13,10 @@ static const double kLog2E = 1.4426950408889634;
 /* Up to so many tokens after so short a past prefill takes 3 to 5.6 us, wgmma 6 (H200, Qwen3-8B's heads). */
 static const int kShortTokens = 64, kShortPast = 64;
 
-/* For chips without wgmma: costs of decode in past positions of prefill, of a column, if all fit one launch;
- * else of a launch, plus a share of the positions. Measured on an H200 with Qwen3-8B's heads (cuda/LOG.md),
- * where prefill of up to 64 tokens takes 4 us plus 25 ns per past position. */
+/* Cost model of decode against prefill for chips without wgmma. Its unit is a past position in prefill
+ * (25 ns). Decode in one launch: kColumnCost for each column (token times query heads of a KV head); in
+ * several, each launch: kLaunchCost plus the positions / kLaunchShare. Measured on an H200 with Qwen3-8B's
+ * heads (cuda/LOG.md), where prefill of up to 64 tokens takes 4 us plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
 /* Heads of 512 fill an SM's shared memory with one block. */

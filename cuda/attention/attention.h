@@ -9,8 +9,8 @@
  * Kernels read positions from device memory, so a captured launch serves every step.
  *
  * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
- * (AttentionPages). In a step of several sequences decode takes the tokens that are alone (AttentionUnit),
- * wgmma or prefill the others (AttentionTile), and plain takes all where these cannot run. */
+ * (AttentionPages). In a step of several sequences decode takes the single rows (AttentionUnit), wgmma or
+ * prefill the others (AttentionTile), and plain takes all where these cannot run. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -102,7 +102,7 @@ size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int 
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
 
-/* A step of several sequences, on the device: tokens that are alone as units, the others as tiles. */
+/* A step of several sequences, on the device: single rows as units, the others as tiles. */
 typedef struct {
   const AttentionUnit *units;
   const AttentionTile *tiles;
@@ -119,8 +119,8 @@ int attention_tile_tokens(const Attention *attention);
 /* KV heads of the blocks that a unit gets. */
 int attention_unit_blocks(const Attention *attention);
 /* Keys of a unit (a multiple of KV_PAGE_TOKENS), from the blocks of a unit and the sum of the keys of all
- * tokens that are alone. With it units with several splits are at most ATTENTION_UNITS / n_blocks; a token
- * has at most ATTENTION_SPLITS. */
+ * single rows. With it units with several splits are at most ATTENTION_UNITS / n_blocks; a token has at most
+ * ATTENTION_SPLITS. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
 /* The other way to divide keys, which does not depend on other tokens: units of FIXED_UNIT_KEYS, or

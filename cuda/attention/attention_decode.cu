@@ -30,11 +30,11 @@ constexpr int kWarps = 4, kThreads = 32 * kWarps, kKeys = 16 * kWarps;
 
 template <typename T> constexpr bool kIsQ8 = sizeof(T) == 1;
 
-/* Numbers from one row in shared memory to the next. */
+/* Row stride in shared memory, in elements. */
 template <typename T> __host__ __device__ constexpr int row_stride(int head_dim) {
   return kIsQ8<T> ? padded_bytes(head_dim) : padded_stride(head_dim);
 }
-/* The room of kKeys keys, and of as many values, in numbers: rows, and with 8 bits their scales. */
+/* Elements that kKeys keys, or values, take in shared memory: their rows, and with 8 bits the scales. */
 template <typename T> __host__ __device__ constexpr int room_of_keys(int head_dim) {
   return kKeys * (row_stride<T>(head_dim) + (kIsQ8<T> ? key_scales(head_dim) * KV_SCALE_BYTES : 0));
 }
@@ -198,7 +198,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* Operands a of two mma, or one: the dims of a word of kDims bytes of each of the lane's keys. */
+  /* Operands A of kDims / 2 mma from 8-bit values: dims kDims * (lane / 4) and after of keys 2t, 2t + 1,
+   * 2t + 8 and 2t + 9 (t = lane % 4), read as a word of kDims bytes for each key. */
   template <int kDims>
   static __device__ __forceinline__ void value_operands(const T *values, const Scale8 (&scales)[2],
                                                         uint32_t (&value)[kDims / 2][4], int lane) {

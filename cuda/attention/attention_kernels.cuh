@@ -22,13 +22,14 @@ struct AttentionArgs {
   __half *out;
   unsigned char *planes; /* in the place of out, or NULL: Attention.planes */
   int planes_tokens;
-  int *tickets;        /* [MAX_HEADS] zero between launches */
+  int *tickets;        /* [MAX_HEADS, or as many as unit_places if more] zero between launches */
   void *partials;      /* decode: see Partials */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
   int whole;           /* not prefill: attention.h */
   const float *sinks;  /* [n_heads] or NULL */
-  int kv_sharers; /* decode: n_kv_heads counts each KV head so often, each time for as many query heads */
+  int kv_sharers; /* decode: blocks that share a KV head, each for some of its query heads. n_kv_heads counts
+                   * the head once for each of them: kv_head / kv_sharers is its number in the cache */
   union {
     int first_token; /* decode: the launch's first token */
     int unit_places; /* decode with units: places of partial results, of all KV heads together */

@@ -248,8 +248,8 @@ template <class S> struct Rows {
     maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
   }
 
-  /* Removes the keys that a row does not see. The step's first key, as the tile's first token has it, is
-   * `first` positions after that token. whole > 0: all rows see what the last of so many tokens sees. */
+  /* Sets the scores of keys that a row does not see to -inf. first: position of the step's first key minus
+   * that of the tile's first token. whole > 0: all rows see what the last of so many tokens sees. */
   __device__ __forceinline__ void mask(float (&s)[S::kKeys / 2], int first, int window, int whole) const {
     const int column = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -300,7 +300,8 @@ __device__ __forceinline__ void pack_weights(uint32_t (&p)[S::kKeys / 16][4],
     for (int j = 0; j < 4; j++) p[k][j] = pack_half2(s[k * 8 + 2 * j], s[k * 8 + 2 * j + 1]);
 }
 
-/* Four lanes that share a row hold word j of block j each; lane t gets the four words of block t. */
+/* Transposes 4 x 4 words among the four lanes of a row: lane t has word t of each block, w[j] that of block
+ * j, and gets the four words of block t. */
 __device__ __forceinline__ uint4 gather_block(uint32_t (&w)[4]) {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
 #pragma unroll
@@ -551,8 +552,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
 }
 
-/* The tiles of n_tokens tokens, and splits where they fill at most half of the GPU: as few as give the
- * longest one its length, and only if that saves two steps, since merging takes as long as one
+/* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
+ * `longest` is the length of the longest split, in steps, of as many splits as fit; of the numbers of splits
+ * with that length the least is taken, and only if it saves two steps, since the merge takes as long as one
  * (cuda/LOG.md). */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);

@@ -152,7 +152,7 @@ __device__ __forceinline__ void invert_block(System &s, int first, int lane) {
   }
 }
 
-/* A thread's eight numbers of a product of two 32 x 32 blocks; row and column of the first of them: */
+/* multiply_blocks() gives a thread 8 neighbours of a row of a 32 x 32 product: their row and first column. */
 __device__ __forceinline__ int eighth_row() {
   return threadIdx.x / 4;
 }

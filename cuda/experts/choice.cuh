@@ -28,8 +28,9 @@ __host__ __device__ constexpr int best_of_words(int n_items) {
 /* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane; of equal ones the
  * first is the better. key(i): of item 32 i + lane, i < n_own; at least 1, or 0 if there is no such item.
  *
- * The n_best best are as good as the n_best-th best of the lanes' best ones, or better; so are few others.
- * They are listed in the order of the items, and a lane counts the better ones than its own.
+ * Pruning: let `least` be the n_best-th largest of the 32 lanes' maxima. At least n_best items are >= `least`
+ * and usually few more. They are written to `list` in the order of the items; then a lane ranks its entries
+ * by counting those that are larger, or equal and earlier.
  *
  * list: room for {key, item} of all items and four more (best_of_words()), at a multiple of 16 bytes. For a
  * whole warp. */

@@ -1,4 +1,4 @@
-/* router.cu - which experts a token takes, and what each counts.
+/* router.cu - the router of a mixture of experts: logits, scores, choice of the experts and their weights.
  *
  * A block has up to 8 tokens and some of the experts; the last block of the tokens to finish chooses for
  * them, a warp for each token.
@@ -156,7 +156,8 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
       a.to.shared_factors[token0 + m] = 1 / (1 + expf(-(sum[m] + (w.bias ? w.bias[0] : 0.0f))));
 }
 
-/* Makes all but the best groups unfit. A group is as good as the sum of its two best. For a warp. */
+/* Group-limited routing (DeepSeek-V3): keeps the n_chosen_groups groups whose two best experts have the
+ * largest sum of fitness, and sets the others to -inf. Called by a whole warp. */
 __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
   const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
   for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst that is left */
@@ -271,7 +272,7 @@ template <class T> struct Four {
   }
 };
 
-/* Sums of products of the block's rows and of the squares of x, in thread 0 .. 31 of each warp alike. */
+/* A thread's part of the sums, which the caller adds up: products with the block's rows, and squares of x. */
 template <class T> struct OneToken {
   float sum[kOneRows], squares;
 

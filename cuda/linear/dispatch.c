@@ -39,7 +39,7 @@
 /* clang-format off */
 /* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
-  /* weights act tokens small tiled limit group held chips launch, name */
+  /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
   {AWQ4,  A16, 5, 24, 24,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {QUANT, A16, 1,  8,  8,   0,  8,16, X_UNITS,   FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},

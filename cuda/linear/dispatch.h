@@ -152,9 +152,9 @@ bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query);
  * a message that names the shape (STATUS_USAGE for an unknown name). forced may be NULL. */
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err);
 
-/* The name that is forced where a row's bits must not depend on the rows beside it: linear_run() then
- * multiplies at most `rows` rows a launch by one kernel, which divides its sums in one way for all counts
- * of them. */
+/* The name to force where a row's bits must not depend on the other rows: linear_run() then launches one
+ * kernel for at most LinearInvariant.rows rows at a time, which divides its sums in the same way for any
+ * number of them. */
 #define LINEAR_INVARIANT "invariant"
 
 /* LinearCall.variant of narrow_wgmma: its own choice of tokens, in tiles of 128 outputs. */

@@ -186,8 +186,8 @@ typedef struct {
   const char *kernel; /* forces an entry of the table, or NULL */
   int variant;        /* forces the n-th tile shape of a kernel that has several (for measuring), or 0 */
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
-  /* [rows of y] or NULL: they multiply LINEAR_SWIGLU_F16's results; with other outputs the bias alone, for
-   * an x that is multiplied by them already. */
+  /* [rows of y] or NULL: a factor of each row of y. LINEAR_SWIGLU_F16: of its results; other outputs: of the
+   * bias alone, since x has been multiplied by the factors before. */
   const float *row_factors;
   /* Matrices of experts: n_tokens still counts tokens. y has a row for each place (LinearExperts), and so
    * has x of `summed` experts; of others x has a row for each token, unless it is gathered. As one matrix

@@ -21,9 +21,9 @@
  * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
  * were chosen is known late, and a warp has few batches, so its ring holds two of them where it fits.
  *
- * For one or two tokens several of the four lanes t of a row would hold the same sum. Instead each keeps
- * another unit's: kShared units are multiplied before a lane scales its own one, and it reads the scales and
- * zeros of that one only.
+ * With one or two tokens several of the four lanes t of a row would hold the same sum. Instead kShared units
+ * are multiplied before they are scaled, and each such lane keeps the sum of another unit: it reads and
+ * applies the scale and zero of that unit only.
  *
  * PRECOND  group % kBlockIn == 0, kTokens >= n_tokens, all as skinny_plan.h says.
  * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */

@@ -22,7 +22,8 @@ extern "C" {
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
 
 /* One of n GPUs, and what it knows of the others; the pointers of GPU i are at [i]. The k-th sum of a step
- * has the tag *first_tag + k; it and the sum after it use different memory, and *first_tag is even. */
+ * has the tag *first_tag + k. Even and odd sums have different memory (parts, inbox), so that a sum does not
+ * overwrite what a slow GPU still reads of the one before; *first_tag is even. */
 typedef struct {
   int n, rank;
   int pushed_rows;                /* PUSHED_ROWS, or 1 on GPUs that do not run resident blocks */

@@ -1,5 +1,5 @@
-/* single_row.h - a row of a step that is alone: the only one of its sequence. Kernels of recurrent states
- * take many of them in one launch. */
+/* single_row.h - a single row of a step: the only one of its sequence. Kernels of recurrent states take many
+ * of them in one launch. */
 #pragma once
 
 typedef struct {

@@ -6,10 +6,10 @@
  *   planes_wgmma  5 to 32 tokens, two planes: x to 16 bits, d = max |x| / 32512
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
- * One kernel quantises x, or the residual stream with the weight of an RMSNorm; the next multiplies, its work
- * cut and put together as wgmma_parts.cuh says, and by 1 / rms in the latter case. A unit is 128 inputs. A
- * product is the sums of kChunk tokens over one part of a unit. Three or four warps on a scheduler take
- * turns: one waits for wgmma while others unpack or scale.
+ * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight.
+ * The second multiplies, its work divided among blocks as wgmma_parts.cuh says; with a norm it multiplies its
+ * sums by 1 / rms. A unit is 128 inputs. A product is the sums of kChunk tokens over one part of a unit. Three
+ * or four warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *

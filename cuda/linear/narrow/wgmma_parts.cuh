@@ -13,7 +13,8 @@
  *   empty  completes when the warps of one of the kInGroups groups have read the stage
  *
  * A Shape S has: W (layout.cuh), kTokens, kUnit, kParts (of a unit, with a scale each), kOutGroups,
- * kInGroups, kXBytes, and what ShapeOf derives from them. Included by narrow_wgmma.cu, planes_wgmma.cu. */
+ * kInGroups, kXBytes, and what ShapeOf derives from them. Included by narrow_wgmma.cu, planes_wgmma.cu,
+ * next.cuh and, for Cut and divide(), wide/awq_ordered.cu. */
 #pragma once
 
 #include "cuda/linear/kernel.cuh"
@@ -48,8 +49,9 @@ struct ShapeOf {
   static constexpr int kStageBytes = (kGroupsAt + kGroupBytes + 1023) / 1024 * 1024;
   static constexpr int kExchangeBytes = kInGroups > 1 ? 16 * kOwn *kInGroups *kConsumers : 0;
   static constexpr int kFitting = (kMost * 1024 - kExchangeBytes) / kStageBytes;
-  /* A stage belongs to one group: another one could wait for a phase of `full` before the phase before it is
-   * complete, and both have the same parity. A group keeps a stage until it has the next. */
+  /* A slot always serves the same group. If groups took turns in it, one could wait for phase n + 1 of `full`
+   * while phase n is incomplete: phase n - 1 has the same parity, so that the wait would end at once. Two
+   * slots a group, since a group releases a slot only after it has its next one. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
   /* Stages whose weights are loaded before x of the first one has come. The small kernels before this one,
    * and that x, take longer while all SMs load; above 16 tokens it pays all the same (cuda/LOG.md). */
@@ -370,9 +372,9 @@ __device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stag
 
 #endif
 
-/* Work of n_tiles tiles. Where the tiles are not even over the blocks, every j blocks get k tiles if it keeps
- * nearly all SMs: then few blocks have parts of two tiles (gate and up of Qwen3-8B: three tiles for two
- * blocks). Fewer than 256 inputs in a block are all pipeline ramp. */
+/* Divides n_tiles tiles among the blocks. If they are not even over n_sms blocks, every j blocks get k tiles
+ * where that uses 95% of the SMs: then few blocks have parts of two tiles (gate and up of Qwen3-8B: three
+ * tiles for two blocks). least_units: fewer inputs a block would only fill its pipeline. */
 inline stream_k::Work divide(int n_tiles, int n_units, int least_units, int n_sms) {
   stream_k::Work work = stream_k::even_work(n_tiles, n_units, n_sms, least_units);
   if (work.n_blocks < n_sms) return work;

@@ -9,8 +9,8 @@
  *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
  *   empty  completes when all consumer warps have read the stage
  *
- * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what TileShape derives from them.
- * Included by awq_wgmma.cu and int8_tiles.cu. */
+ * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
+ * Included by awq_wgmma.cu, awq_ordered.cu and int8_tiles.cu. */
 #pragma once
 
 #include "cuda/linear/kernel.cuh"
