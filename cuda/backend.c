@@ -135,7 +135,8 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
 
 /* --- a session */
 
-/* Refuses models and settings that have no kernels whose results are the same beside any rows. */
+/* Refuses models and settings without batch-invariant kernels: a row's bits must not depend on the other rows
+ * of a step. */
 static Status check_invariant(const BackendModel *loaded, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   const char *what = c->experts.n_experts > 0  ? "experts"
@@ -339,7 +340,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   return attention_run_many(&attention, &work, q->n_rows, stream, err);
 }
 
-/* The gated delta rule of several sequences: rows that are alone at once, the others part by part. */
+/* The gated delta rule of several sequences: one launch for all single rows, one for each other part. */
 static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, Error *err) {
   const size_t states = state_floats(&s->loaded->model->config);
   const bool at_once = delta_can_run(DELTA_STEP, &all, 1);
@@ -405,7 +406,7 @@ static Status apply_gates(BackendState *s, int n_tokens, int layer, Error *err) 
                         n_tokens, s->a, s->loaded->stream, err);
 }
 
-/* Short convolutions of several sequences: rows that are alone at once, the others part by part. */
+/* Short convolutions of several sequences: one launch for all single rows, one for each other part. */
 static Status run_conv_parts(BackendState *s, TokenRange span, ShortConv all, Error *err) {
   const size_t states = state_floats(&s->loaded->model->config);
   int row = 0;
@@ -578,8 +579,8 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
 }
 
 /* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(s) * shared_post_norm) * norms.post), and h. e
- * and s, what experts and the MLP beside them give: s->branch and s->shared_branch, or of several GPUs first
- * e, then s, as the parts of a sum. */
+ * is the sum of the experts, s the output of the MLP beside them. One GPU: e is in s->branch, s in
+ * s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of s. */
 static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -617,8 +618,10 @@ static Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int l
                    : residual_sum_x(s, n_tokens, err);
 }
 
-/* With per_layer_width the layer's own input of each token; else down_residual did all. x in fp16 is divided
- * by a power of two, because it may exceed fp16. */
+/* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
+ * layer_scalar; p is the layer's own input. Without per_layer_width down_residual() has done all. x is
+ * divided by 64 before it is rounded to fp16, whose range it may exceed; gated.factor multiplies the gate by
+ * 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;
   const BackendModel *m = s->loaded;

@@ -45,8 +45,8 @@ typedef struct {
   const float *next;   /* of x, the input of the next operation */
 } Norms;
 
-/* Where to write what is to be added to x, if it cannot be added at once; of several GPUs the part of the
- * step's sum number `sum`. */
+/* Rows of `hidden` for the output of o or down if it is not added to x at once (BackendState.branch). One of
+ * several GPUs: its part of the step's sum number `sum`, which the others read. */
 float *residual_branch(const BackendState *s, int sum);
 /* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without it, and h. With `parts` the branch
  * is residual_branch(), and of several GPUs the sum of all is added. PRECOND norms.post, or

@@ -29,7 +29,8 @@ static Status use(const BackendModel *part, Error *err) {
   return cuda_status(cudaSetDevice(part->gpu), "cannot use it", err);
 }
 
-/* A failure's reason, if it is another process's: that is known a little later. */
+/* If another process has failed, replaces `err` by its reason. Waits up to 3 s for that (ranks_check()),
+ * since a collective fails here before the message that says why arrives. */
 static Status explain(const BackendModel *loaded, Status status, Error *err) {
   if (status && loaded->ranks) TRY(ranks_check(loaded->ranks, true, err));
   return status;
@@ -83,7 +84,8 @@ static Status find_sums(const BackendOptions *options, bool *reach, int which[2]
   return STATUS_OK;
 }
 
-/* Largest of the parts, which differ by rows of lm_head and by biases alone, and the least free memory. */
+/* The weights of the largest part (parts differ only in rows of lm_head and in biases), and the least free
+ * memory of the GPUs, less what NCCL takes. */
 Status split_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err) {
   const int n = options->split > 1 ? options->split : 1;
   size_t all_bytes, weights[MAX_SPLIT];
@@ -201,8 +203,8 @@ void split_unload(BackendModel *loaded) {
   free(loaded);
 }
 
-/* Makes all GPUs run separate kernels if one has to: its rows of lm_head may be some that fp16 does not hold.
- * NCCL has no place in a fused step. */
+/* Makes all GPUs run the same kind of step: separate kernels if one GPU cannot run the fused step (fp16 may
+ * not hold its rows of a bf16 lm_head), or if sums are by NCCL, which a fused kernel cannot call. */
 static void agree_on_decode_step(BackendModel *loaded) {
   bool kernels = loaded->parts[0]->nccl != NULL;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
@@ -311,7 +313,8 @@ void split_close(BackendState *s) {
   free(s);
 }
 
-/* The same for the fused steps, if there are any. */
+/* Gives each part's fused kernel the mailboxes of all parts. Refuses GPUs if only some have such a
+ * kernel or their numbers of clusters differ; does nothing if none has one. */
 static Status connect_fused(BackendState *s, Error *err) {
   const Peers *all = &s->parts[0]->peers;
   StepPeers to = {.n = s->n_parts, .lost = all->lost, .patience = patience};
@@ -411,7 +414,8 @@ static Status step_part(BackendState *part, const PartCall *call, Error *err) {
                  err);
 }
 
-/* Two tags more: the logits take one of them. */
+/* Makes logits outside of a step. It advances the tags by two although it uses one: first_tag is always
+ * even. */
 static Status logits_of_part(BackendState *part, const PartCall *call, Error *err) {
   TRY(use(part->loaded, err));
   TRY(split_begin_sums(part, 2, err));
@@ -446,7 +450,8 @@ Status split_fused_step(BackendState *s, TokenRange span, const int32_t *ids, in
   return on_all(s, step_part, &call, err);
 }
 
-/* Waits until no GPU reads another's logits any more: no sum comes between them and the next ones. */
+/* Waits for all GPUs before the logits are overwritten: a peer may still be copying those of the last call,
+ * and no sum lies between the calls that would order them. */
 Status split_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
   const PartCall call = {.span = span, .first_row = first_row, .n_logit_rows = n_rows};
   if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, first_row, n_rows, err));
@@ -561,7 +566,7 @@ Status split_drain(BackendState *s, Error *err) {
   return check_lost(s, err);
 }
 
-/* All GPUs have the same. */
+/* From the first GPU: all GPUs of a process have all logits; by NCCL only the first one has. */
 Status split_read_logits(BackendState *s, int row, float *out, Error *err) {
   if (s->n_parts == 0) return tokens_read_logits(s, row, out, err);
   TRY(use(s->loaded->parts[0], err));

@@ -71,9 +71,10 @@ struct BackendState {
   float *x;           /* [max_chunk][hidden] the residual stream over residual_scale */
   void *h;            /* f16 [max_chunk][h_stride] normalised x */
   float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
-  float *branch; /* [max_chunk][hidden] output of o or down, if a norm follows before it is added to x; of one
-                  * of several GPUs twice: its part of o's output, and of down's (with own_norms of experts a
-                  * third time: of the output of the MLP beside them) */
+  /* Results that are not added to x at once, fp32 rows of `hidden`. One GPU: [max_chunk], o or down before
+   * its norm. Several GPUs: [2][max_chunk], this GPU's part of o, then of down; with own_norms of experts the
+   * latter is [2 * max_chunk]: the sum of the experts, then the output of the MLP beside them. */
+  float *branch;
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
   float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */

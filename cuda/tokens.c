@@ -17,8 +17,9 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies the host sampler's notes of seen tokens to the device, unless the device made the same ones itself:
- * it counts its picks, those among them that the host has not taken yet. */
+/* Copies the host sampler's counts of seen tokens to the device if they differ. They are the same while only
+ * picks were added, which the device counts itself, also those that the host has not read yet (n_enqueued -
+ * n_taken). */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler)) {
     s->notes_version = UINT64_MAX;

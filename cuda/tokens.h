@@ -10,9 +10,9 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
 void tokens_forget_picks(BackendState *s);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
-/* sample() before it waits: enqueues the pick with the sampler's next draw, unless it was picked with those
- * of rows before. The caller then takes the draw. waits: and waits for the pick before it asks for another.
- * */
+/* The first half of sample(): enqueues the pick from `row` with the sampler's next draw, unless an earlier
+ * call picked from it ahead, as it does from all rows after guesses. The caller then takes the draw. waits:
+ * the caller waits for the pick before it asks for another, so that rows may be picked ahead. */
 Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err);
 
 /* sample_rows() in steps: describes the picks with their random numbers, or takes another state's; enqueues

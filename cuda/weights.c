@@ -410,8 +410,8 @@ static Status lay_out(Loader *loader, Error *err) {
  * of per-layer inputs. */
 enum { LAYER_MATRICES = 2 * MAX_PROJECTIONS + 6 };
 
-/* Bytes of the device's memory that load() takes, if the matrices of `n` units are on the host: the experts
- * of the last n layers, and those beyond n_layers count layers with all of their matrices. */
+/* *bytes: the device's memory that load() takes with n units on the host. n <= n_layers: the experts of the
+ * last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
 static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   const int n_layers = loader->loaded->model->config.n_layers;
   loader->host_experts = n < n_layers ? n : n_layers;

@@ -103,9 +103,9 @@ struct Share {
   int n_rows, stages;                 /* tile rows; stages of all splits */
   int n_groups, splits, groups, span; /* KSplit; powers of 2 as logarithms */
   int log_k_warps, log_rows;
-  int inverse;           /* 65536 / splits, rounded up */
-  int tasks_at;          /* offset in shared memory */
-  int next;              /* floats between sums of a warpgroup's stages; 0: they are of different splits */
+  int inverse;  /* 65536 / splits, rounded up */
+  int tasks_at; /* offset in shared memory */
+  int next;     /* floats from the sums of one stage to those of the warpgroup's next; 0: of another split */
   int all_groups, group; /* groups of the matrix's inputs, and the share's first */
   int log_run, split;    /* tile_row() */
   int tile[2], stride[2];
@@ -192,7 +192,7 @@ template <bool kDebug, class TheForm> struct Thread {
   uint32_t progress;
   long long waited; /* kDebug: cycles waited for stages */
 
-  /* Special registers are read again rather than kept, here and below. */
+  /* Read from special registers at each use, here and below: kept, they would take up registers. */
   __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
   __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
   __device__ __forceinline__ int thread() const { return threadIdx.x; }
@@ -232,7 +232,7 @@ template <bool kDebug, class TheForm> struct Thread {
     to.move(run.slots, plan.n_slots);
     progress = opaque((progress & ~0xff8u) | to.slot << 3 | to.parity << 11);
   }
-  /* MATRICES: the first matrix of the next layer. */
+  /* Moves the warp's progress to a matrix of the current layer; MATRICES: to the next layer's first. */
   __device__ __forceinline__ void go_to(int matrix) {
     progress = opaque((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
   }

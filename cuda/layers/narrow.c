@@ -8,8 +8,9 @@
 #include "cuda/residual.h"
 #include "cuda/rows.h"
 
-/* More rows are faster by narrow_wgmma, in layers with few weights from 25 rows on (cuda/LOG.md). Fewer than
- * nine are a fused step's. */
+/* Numbers of rows for which this form was measured as the fastest (cuda/LOG.md): fewer are a fused step's,
+ * more are faster by narrow_wgmma, as 25 and more are in layers whose o has less than DISPATCH_MIDDLE
+ * weights. */
 enum { LEAST_ROWS = 9, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 24 };
 
 static int most_rows(const DeviceLayer *l) {

@@ -56,7 +56,7 @@ static void prove(const LinkPlace *place, const char *who, const Challenge *c, c
   hmac_sha256(place->key, text, sizeof text, mac);
 }
 
-/* In a time that does not depend on where they differ. */
+/* A comparison in constant time. */
 static bool same(const uint8_t a[SHA256_BYTES], const uint8_t b[SHA256_BYTES]) {
   unsigned other = 0;
   for (int i = 0; i < SHA256_BYTES; i++) other |= a[i] ^ b[i];

@@ -152,7 +152,8 @@ Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *er
   return STATUS_FAILED;
 }
 
-/* A thread that is within NCCL is waited for, unless it stays there, waiting for other ranks itself. */
+/* Takes `call` first, so that no thread is inside of NCCL; but after ABORT_WAIT_MS one that is there waits
+ * for other ranks itself, which only the abort ends. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;
   const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);

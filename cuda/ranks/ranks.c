@@ -54,7 +54,7 @@ int ranks_rank(const Ranks *r) {
 
 /* --- the watching thread */
 
-/* Another rank's reason names it, too: rank 0 is not there to do it. */
+/* On ranks other than 0 the reason begins with the own rank, which rank 0 would add, but may be gone. */
 static void note_loss(Ranks *r, int from, const char *reason) {
   char who[32] = "";
   if (r->rank > 0) snprintf(who, sizeof who, "rank %d: ", r->rank);
