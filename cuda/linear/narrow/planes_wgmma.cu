@@ -8,8 +8,8 @@
  *
  * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight.
  * The second multiplies, its work divided among blocks as wgmma_parts.cuh says; with a norm it multiplies its
- * sums by 1 / rms. A unit is 128 inputs. A product is the sums of kChunk tokens over one part of a unit. Three
- * or four warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
+ * sums by 1 / rms. A unit is 128 inputs. A product is the sums of kChunk tokens over one part of a unit.
+ * Three or four warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *
