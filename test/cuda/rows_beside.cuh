@@ -119,8 +119,8 @@ static void check_few_slices(void) {
   with("awq_dequant,awq_dequant_plain,dense_cublas,dense_converted", "6", NULL, [&] {
     for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) {
       check_counts(type, 64, 520, test_group(type), {3}, -20);
-      check_outputs(type, 64, stacked, 2, false, LINEAR_ADD_F32, type != WEIGHT_AWQ4, 3, 20);
-      check_outputs(type, 64, interleaved, 2, true, LINEAR_SWIGLU_F16, type == WEIGHT_AWQ4, 3, 20);
+      check_outputs(type, 64, stacked, 2, LINEAR_ADD_F32, type != WEIGHT_AWQ4, 3, 20);
+      check_outputs(type, 64, interleaved, 2, LINEAR_SWIGLU_F16, type == WEIGHT_AWQ4, 3, 20);
     }
   });
 }

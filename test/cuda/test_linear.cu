@@ -319,10 +319,7 @@ static void check_dequantise(WeightType type, int n_in, int n_out, int group) {
     failures++;
   }
   stored_free(&s);
-  cudaFree(memory);
-  cudaFree(wd);
-  cudaFree(out[0]);
-  cudaFree(out[1]);
+  for (void *each : {memory, (void *)wd, (void *)out[0], (void *)out[1]}) cudaFree(each);
 }
 
 constexpr int kGap = 8; /* elements between the results of two tokens */
@@ -338,24 +335,28 @@ template <class T> static int changed_gaps(const float *got, const float *before
 /* Bias, fp16 results, adding to a residual, and SwiGLU, of stacked and interleaved parts, against the host on
  * the double matmul. fp16 results may be off by half a unit of 11 bits plus the error of the sums. With a
  * bias some results exceed fp16's range and become its largest number. The gaps between tokens stay as they
- * were. */
-static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, bool interleaved,
-                          LinearOutput output, bool with_bias, int n_tokens, int variant = 0) {
+ * were. `factored`: with row_factors, of a gated matmul. */
+static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, LinearOutput output,
+                          bool with_bias, int n_tokens, int variant = 0, bool factored = false) {
   Stored parts[3];
   int total = 0;
+  const bool interleaved = output == LINEAR_SWIGLU_F16;
   for (int i = 0; i < n_parts; i++)
     parts[i] = stored_random(type, n_in, n_out[i], test_group(type), 100 + (uint64_t)i), total += n_out[i];
   const int width = interleaved ? total / 2 : total;
-  const bool half = output == LINEAR_TO_F16 || output == LINEAR_SWIGLU_F16;
+  const bool half = output == LINEAR_TO_F16 || interleaved;
   const int y_stride = width + kGap;
-  std::vector<float> bias((size_t)total), residual((size_t)n_tokens * y_stride);
+  std::vector<float> bias((size_t)total), residual((size_t)n_tokens * y_stride), factors((size_t)n_tokens);
   for (int i = 0; i < total; i++) bias[(size_t)i] = uniform(3, (uint64_t)i) - 0.5f;
   if (interleaved) bias[0] = bias[(size_t)width] = 300; /* silu(300) * 300 */
   if (output == LINEAR_TO_F16) bias[1] = 7e4f, bias[(size_t)total - 1] = -7e4f;
   for (size_t i = 0; i < residual.size(); i++) residual[i] = uniform(4, i);
-  float *bias_d;
+  for (size_t i = 0; i < factors.size(); i++) factors[i] = 0.5f + uniform(5, i);
+  float *bias_d, *factors_d;
   CHECK(cudaMalloc((void **)&bias_d, (size_t)total * 4));
   CHECK(cudaMemcpy(bias_d, bias.data(), (size_t)total * 4, cudaMemcpyHostToDevice));
+  CHECK(cudaMalloc((void **)&factors_d, factors.size() * 4));
+  CHECK(cudaMemcpy(factors_d, factors.data(), factors.size() * 4, cudaMemcpyHostToDevice));
   DeviceLinear w;
   void *memory = place(&w, parts, n_parts, interleaved, with_bias ? bias_d : NULL, "outputs", stream);
   double *wd, *xd, *yd;
@@ -384,6 +385,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
     MUST(linear_prepare(context, &w, act, n_tokens, entry.name, &error));
     CHECK(cudaMemcpyAsync(y, residual.data(), residual.size() * 4, cudaMemcpyHostToDevice, stream));
     LinearCall call = {&w, x, n_in, n_tokens, output, y, y_stride, act, false, entry.name, variant};
+    if (factored) call.row_factors = factors_d;
     MUST(linear_run(context, &call, &error));
     std::vector<float> got(residual.size());
     CHECK(cudaMemcpyAsync(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost, stream));
@@ -399,7 +401,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
         if (output == LINEAR_ADD_F32) want += residual[at];
         if (interleaved) {
           double up = ref[i + (size_t)width] + (with_bias ? bias[(size_t)(o + width)] : 0);
-          want = want / (1 + exp(-want)) * up;
+          want = want / (1 + exp(-want)) * up * (factored ? factors[(size_t)m] : 1);
         }
         double have = half ? (double)__half2float(((const __half *)got.data())[at]) : (double)got[at];
         if (half && fabs(want) > 65504) {
@@ -411,19 +413,15 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
       }
     if (!(num / den < 5e-7) || wrong) {
       printf("FAIL %s %s output %d%s%s, %d rows: NMSE %.3g, %d numbers beyond fp16 or between rows wrong\n",
-             entry.name, weight_type_name(type), (int)output, interleaved ? " interleaved" : "",
-             with_bias ? " bias" : "", n_tokens, num / den, wrong);
+             entry.name, weight_type_name(type), (int)output, with_bias ? " bias" : "",
+             factored ? " row_factors" : "", n_tokens, num / den, wrong);
       failures++;
     }
   }
   for (int i = 0; i < n_parts; i++) stored_free(&parts[i]);
-  cudaFree(memory);
-  cudaFree(bias_d);
-  cudaFree(wd);
-  cudaFree(xd);
-  cudaFree(yd);
-  cudaFree(x);
-  cudaFree(y);
+  for (void *each :
+       {memory, (void *)bias_d, (void *)factors_d, (void *)wd, (void *)xd, (void *)yd, (void *)x, (void *)y})
+    cudaFree(each);
 }
 
 /* Tokens that are all zeros, or hold an infinity or a NaN, give 0 and NaN and leave the others alone. */
@@ -477,8 +475,9 @@ static void check_all_outputs(void) {
     for (int tokens : {1, 3, 7, 16, 40, 130, 300})
       for (int bias = 0; bias < 2; bias++) {
         for (LinearOutput output : {LINEAR_TO_F16, LINEAR_TO_F32, LINEAR_ADD_F32})
-          check_outputs(type, 320, stacked, 3, false, output, bias, tokens);
-        check_outputs(type, 320, interleaved, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
+          check_outputs(type, 320, stacked, 3, output, bias, tokens);
+        for (bool factored : {false, true})
+          check_outputs(type, 320, interleaved, 2, LINEAR_SWIGLU_F16, bias, tokens, 0, factored);
       }
 }
 
@@ -636,11 +635,12 @@ static void check_few(void) {
       if (tokens == 40 && (type == WEIGHT_AWQ8 || type == WEIGHT_FP8)) continue;
       if (only_wgmma && (type == WEIGHT_INT8 || type == WEIGHT_BF16)) continue;
       for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
-        check_outputs(type, 192, stacked, 3, false, output, bias, tokens);
-      check_outputs(type, 192, interleaved, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
+        check_outputs(type, 192, stacked, 3, output, bias, tokens);
+      for (bool factored : {false, true})
+        check_outputs(type, 192, interleaved, 2, LINEAR_SWIGLU_F16, bias, tokens, 0, factored);
     }
   for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32}) /* which cuBLAS writes itself */
-    check_outputs(WEIGHT_F16, 192, stacked, 3, false, output, false, 3);
+    check_outputs(WEIGHT_F16, 192, stacked, 3, output, false, 3);
   check_few_dense();
   check_few_ordered();
   check_invariant(640, 40, {70, 1, -34});
@@ -657,8 +657,9 @@ static void check_few_wgmma(void) {
   check_counts(WEIGHT_AWQ4, 1024, 72, 32, {43, 300}, 7);
   check_counts(WEIGHT_FP4, 192, 136, 16, {43, 300}, 6);
   check_counts(WEIGHT_FP8, 1024, 72, 128, {43, 300}, 6);
-  check_outputs(WEIGHT_AWQ4, 64, gated, 2, true, LINEAR_SWIGLU_F16, true, 2059);
-  check_outputs(WEIGHT_AWQ4, 64, wide, 2, true, LINEAR_SWIGLU_F16, true, 70, 7); /* three warpgroups */
+  for (bool factored : {false, true})
+    check_outputs(WEIGHT_AWQ4, 64, gated, 2, LINEAR_SWIGLU_F16, true, 2059, 0, factored);
+  check_outputs(WEIGHT_AWQ4, 64, wide, 2, LINEAR_SWIGLU_F16, true, 70, 7); /* three warpgroups */
   only = asked;
 }
 

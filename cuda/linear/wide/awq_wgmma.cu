@@ -179,6 +179,7 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
     part.n_tokens = std::min(args.n_tokens - first, at_once);
     part.x = args.x + (size_t)first * args.x_stride;
     if (args.w->interleaved) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
+    if (args.out.row_factors) part.out.row_factors = args.out.row_factors + first;
     TRY(launch_best_shape(part, err));
   }
   return STATUS_OK;
