@@ -194,10 +194,8 @@ static Status check_request(const Batch *b, const BatchRequest *r, Error *err) {
   const int n = r->n_ids - (r->n_scored > 0), n_ctx = context_of(b, r);
   if (n < 1 || n > n_ctx || r->n_scored < 0 || r->n_scored > n)
     return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, n_ctx);
-  for (int i = 0; i < r->n_ids; i++)
-    if (r->ids[i] < 0 || r->ids[i] >= b->config->vocab_size)
-      return error_set(err, STATUS_USAGE, "token %d has id %d, expected 0 to %d", i, (int)r->ids[i],
-                       b->config->vocab_size - 1);
+  TRY(forward_check_ids(b->config, "token", r->ids, r->n_ids, err));
+  TRY(forward_check_ids(b->config, "forced token", r->generate.forced, r->generate.n_forced, err));
   return r->n_scored ? STATUS_OK : sampler_set(b->idle[0]->sampler, r->sampler, err);
 }
 

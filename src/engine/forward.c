@@ -4,6 +4,14 @@
  *   x = x + attention(norm(x)); x = x + mlp(norm(x)) */
 #include "engine/forward.h"
 
+Status forward_check_ids(const ModelConfig *config, const char *name, const int32_t *ids, int n, Error *err) {
+  for (int i = 0; i < n; i++)
+    if (ids[i] < 0 || ids[i] >= config->vocab_size)
+      return error_set(err, STATUS_USAGE, "%s %d has id %d, expected 0 to %d", name, i, (int)ids[i],
+                       config->vocab_size - 1);
+  return STATUS_OK;
+}
+
 /* All layers, and the logits of the last rows. */
 static Status run_layers(const Backend *backend, BackendState *state, const ModelConfig *config,
                          TokenRange range, int n_logit_rows, Error *err) {

@@ -260,11 +260,7 @@ static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Erro
 static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err) {
   if (n < 1 || n > s->n_ctx)
     return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, s->n_ctx);
-  for (int i = 0; i < n; i++)
-    if (ids[i] < 0 || ids[i] >= s->config->vocab_size)
-      return error_set(err, STATUS_USAGE, "token %d has id %d, expected 0 to %d", i, (int)ids[i],
-                       s->config->vocab_size - 1);
-  return STATUS_OK;
+  return forward_check_ids(s->config, "token", ids, n, err);
 }
 
 void session_keep(Session *s, int n) {

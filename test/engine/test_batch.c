@@ -32,6 +32,7 @@ typedef struct {
   int n_ids, n_answer;
   SamplerSettings sampler;
   int max_tokens, stop_at, fail_at, force_at, n_scored; /* 0: never */
+  int n_first;                                          /* tokens of `forced` that the answer begins with */
   double log_p[MOST_IDS];
   int steps_before[PAGED_POSITIONS]; /* that had begun when the sink got the token */
   BatchResult result;
@@ -103,16 +104,20 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   if (!*found) return STATUS_OK;
   Item *item = &run->items[run->next++];
   static const int32_t end[] = {PAGED_VOCAB - 1};
-  *request = (BatchRequest){
-      .ids = item->ids,
-      .n_ids = item->n_ids,
-      .sampler = &item->sampler,
-      .generate = {.max_tokens = item->max_tokens, .eos = end, .n_eos = 1, .may_force = item->force_at > 0},
-      .sink = take,
-      .log_p = item->log_p,
-      .n_scored = item->n_scored,
-      .turn = run->turns ? take_turn : NULL,
-      .user = item};
+  *request = (BatchRequest){.ids = item->ids,
+                            .n_ids = item->n_ids,
+                            .sampler = &item->sampler,
+                            .generate = {.max_tokens = item->max_tokens,
+                                         .eos = end,
+                                         .n_eos = 1,
+                                         .may_force = item->force_at > 0,
+                                         .forced = item->forced,
+                                         .n_forced = item->n_first},
+                            .sink = take,
+                            .log_p = item->log_p,
+                            .n_scored = item->n_scored,
+                            .turn = run->turns ? take_turn : NULL,
+                            .user = item};
   return STATUS_OK;
 }
 
@@ -537,17 +542,24 @@ static void what_does_not_fit_is_refused(void **state) {
   assert_int_equal(batch_open(&single, &loaded, &model, &options, &batch, &err), STATUS_USAGE);
   assert_string_equal(err.text, "the backend single computes one sequence at a time, not 2");
   options.n_pages = 13;
-  Item *items = calloc(2, sizeof *items);
-  make_ids(&items[0], MOST_IDS, 0);
-  make_ids(&items[1], 5, 0);
+  Item *items = calloc(4, sizeof *items);
+  for (int i = 0; i < 4; i++) {
+    make_ids(&items[i], i == 0 ? MOST_IDS : 5, 0);
+    items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+    items[i].max_tokens = 1;
+  }
   items[0].n_ids++;
-  for (int i = 0; i < 2; i++) items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
-  items[1].max_tokens = items[0].max_tokens = 1;
+  items[2].n_first = items[3].n_first = 2;
+  items[2].forced[1] = INT32_MAX;
+  items[3].forced[0] = -1;
   Run run = {0};
-  assert_int_equal(run_items(&model, items, 2, options, &run), STATUS_OK);
+  assert_int_equal(run_items(&model, items, 4, options, &run), STATUS_OK);
   assert_int_equal(items[0].result.status, STATUS_USAGE);
   assert_string_equal(items[0].result.error.text, "101 tokens, expected 1 to the context of 100");
   assert_int_equal(items[1].n_answer, 1);
+  for (int i = 2; i < 4; i++) assert_int_equal(items[i].result.status, STATUS_USAGE);
+  assert_string_equal(items[2].result.error.text, "forced token 1 has id 2147483647, expected 0 to 60");
+  assert_string_equal(items[3].result.error.text, "forced token 0 has id -1, expected 0 to 60");
   free(items);
 }
 
