@@ -178,6 +178,7 @@ static void choose_rope(Batch *b, Sequence *s) {
 
 static void leave(Batch *b, int index) {
   Sequence *s = b->active[index];
+  sampler_allow(s->sampler, NULL); /* the mask is the request's */
   give_back(b, s);
   drafting_return(&b->drafters, &s->drafting);
   b->n_active--;
@@ -202,7 +203,6 @@ static Status check_request(const Batch *b, const BatchRequest *r, Error *err) {
 static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *err) {
   int index = 0;
   while (b->active[index] != s) index++;
-  sampler_allow(s->sampler, NULL);
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
   b->n_answer += s->result.generated.n_generated - s->n_expected;
   s->result.generated.guesses = s->drafting.guessing.counts;

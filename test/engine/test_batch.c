@@ -33,6 +33,7 @@ typedef struct {
   SamplerSettings sampler;
   int max_tokens, stop_at, fail_at, force_at, n_scored; /* 0: never */
   int n_first;                                          /* tokens of `forced` that the answer begins with */
+  const uint64_t *mask;                                 /* tokens that may be in the answer; NULL: all */
   double log_p[MOST_IDS];
   int steps_before[PAGED_POSITIONS]; /* that had begun when the sink got the token */
   BatchResult result;
@@ -96,6 +97,13 @@ static Status hear(void *user, bool may_wait, Error *err) {
   return STATUS_OK;
 }
 
+static Status allow(void *user, const uint64_t **mask, Error *err) {
+  (void)err;
+  const Item *item = user;
+  *mask = item->mask;
+  return STATUS_OK;
+}
+
 static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
   (void)err;
   Run *run = user;
@@ -112,7 +120,8 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
                                          .n_eos = 1,
                                          .may_force = item->force_at > 0,
                                          .forced = item->forced,
-                                         .n_forced = item->n_first},
+                                         .n_forced = item->n_first,
+                                         .allow = item->mask ? allow : NULL},
                             .sink = take,
                             .log_p = item->log_p,
                             .n_scored = item->n_scored,
@@ -449,6 +458,38 @@ static void an_end_in_the_middle_leaves_no_page(void **state) {
   free(items);
 }
 
+/* A run that is interrupted between two tokens of a request with a mask, and another of the same batch. */
+static void a_mask_ends_with_its_run(void **state) {
+  (void)state;
+  static const uint64_t one = 1u << 5;
+  BackendModel loaded = {&model};
+  const BatchOptions options = {.n_sequences = 1};
+  Batch *batch;
+  Error err = {{0}};
+  Item items[2] = {0};
+  Run run = {.items = items, .n = 1, .n_sequences = 1, .chunk = PAGED_POSITIONS, .at_once = true};
+  seed = 3;
+  paged = (PagedCounts){.fail_at = 2};
+  for (int i = 0; i < 2; i++) {
+    items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+    items[i].max_tokens = 5;
+    make_ids(&items[i], 9, 0);
+  }
+  items[0].mask = &one;
+  const BatchJob job = {.next = next, .done = done, .step = look, .user = &run};
+  assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
+  assert_int_equal(batch_run(batch, &job, &err), STATUS_FAILED);
+  assert_true(items[0].n_answer == 1 && items[0].answer[0] == 5);
+  run.n = 2;
+  assert_int_equal(batch_run(batch, &job, &err), STATUS_OK);
+  batch_close(batch);
+  Item alone = items[1];
+  alone.n_answer = alone.n_done = 0;
+  run = (Run){0};
+  assert_int_equal(run_items(&model, &alone, 1, options, &run), STATUS_OK);
+  assert_same(&items[1], &alone);
+}
+
 /* Records that come and go in the memory of few. */
 enum { STREAM = 10000, STREAM_SLOTS = 33, EARLY = 1000 };
 
@@ -598,6 +639,7 @@ int main(void) {
       cmocka_unit_test(steps_are_filled_as_promised),
       cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
       cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
+      cmocka_unit_test(a_mask_ends_with_its_run),
       cmocka_unit_test(ten_thousand_records_leave_no_page_and_no_memory),
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(prompts_of_a_gpu_are_spread_over_steps),
