@@ -32,7 +32,7 @@ typedef struct {
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
   bool long_rope;
-  bool again; /* its pages were taken back once */
+  bool again; /* it gave its pages back, and computes again what they held */
   int n_rows; /* in this step */
   bool waits; /* TURN_WAIT: it has none */
   Drafting drafting;
@@ -173,6 +173,7 @@ static void choose_rope(Batch *b, Sequence *s) {
   const bool is_long = s->n_ids > rope_original_context(b->config);
   if (is_long == s->long_rope) return;
   s->long_rope = is_long;
+  s->again |= s->n_past > 0;
   give_back(b, s);
 }
 

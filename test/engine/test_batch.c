@@ -490,6 +490,28 @@ static void a_mask_ends_with_its_run(void **state) {
   assert_same(&items[1], &alone);
 }
 
+/* Two records with a beginning in common, whose answers cross the original context of LongRoPE: all keys are
+ * computed again, which adds nothing to the tokens that the second one found. */
+static void tokens_of_others_are_counted_once(void **state) {
+  (void)state;
+  for (int is_long = 0; is_long < 2; is_long++) {
+    Item items[2] = {0};
+    Run run = {.at_once = true};
+    seed = 1;
+    paged = (PagedCounts){.turn = 1000};
+    for (int i = 0; i < 2; i++) {
+      items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+      items[i].max_tokens = 20;
+      make_ids(&items[i], 30, 28);
+    }
+    assert_int_equal(
+        run_items(is_long ? &long_model : &model, items, 2, (BatchOptions){.n_sequences = 2}, &run),
+        STATUS_OK);
+    assert_true(items[0].n_answer > 12 && items[1].n_answer > 12);
+    assert_int_equal(items[1].result.n_reused, 28);
+  }
+}
+
 /* Records that come and go in the memory of few. */
 enum { STREAM = 10000, STREAM_SLOTS = 33, EARLY = 1000 };
 
@@ -640,6 +662,7 @@ int main(void) {
       cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
       cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
       cmocka_unit_test(a_mask_ends_with_its_run),
+      cmocka_unit_test(tokens_of_others_are_counted_once),
       cmocka_unit_test(ten_thousand_records_leave_no_page_and_no_memory),
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(prompts_of_a_gpu_are_spread_over_steps),
