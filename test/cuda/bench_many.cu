@@ -1,7 +1,7 @@
 /* bench_many.cu - answer tokens a second of many records, as `auk --map --parallel N` answers them: a record
- * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [no-graphs];
- * MODEL is a config.json or a directory with one, weights are random, decoding is greedy, prompts share
- * nothing. */
+ * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8]
+ * [no-graphs]; MODEL is a config.json or a directory with one, weights are random, decoding is greedy,
+ * prompts share nothing. int8: activations in int8. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,8 @@ static void count_step(void *user, const BatchStep *step) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 6) return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [no-graphs]\n"), 2;
+  if (argc < 6)
+    return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8] [no-graphs]\n"), 2;
   const double start = clock_ms();
   const Backend *backend = &cuda_backend;
   Model *model;
@@ -63,6 +64,7 @@ int main(int argc, char **argv) {
   for (int i = 6; i < argc; i++) {
     for (KvType kv : {KV_F32, KV_Q8})
       if (strcmp(argv[i], kv_type_name(kv)) == 0) sizes.kv = kv;
+    options.int8_activations = options.int8_activations || strcmp(argv[i], "int8") == 0;
     options.no_graphs = options.no_graphs || strcmp(argv[i], "no-graphs") == 0;
   }
   MUST(backend->load(model, &options, &loaded, &error));
