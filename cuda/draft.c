@@ -11,7 +11,7 @@
 
 static const float STATES_DIVISOR = 16; /* a power of two: no bit is lost but of subnormal numbers */
 
-/* x is W_join of an embedding and of a state after the target's final norm. */
+/* True if x = W_join [embedding, state], the state being the target's after its final norm. */
 static bool is_joined(const DraftConfig *draft) {
   return draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
 }

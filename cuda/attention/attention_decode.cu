@@ -93,8 +93,8 @@ __device__ __forceinline__ void load_values(T *to, const AttentionArgs &a, size_
   if constexpr (kIsQ8<T>) load_scales(to + kKeys * kStride, a.v_scales, at / kHeadDim, 1, n);
 }
 
-/* Dims 8 i .. 8 i + 7 of 16, i 0 or 1, to their places for keys in 8 bits: first dims 4 t and 4 t + 1 for all
- * t, then dims 4 t + 2 and 4 t + 3. */
+/* Stores dims 8 i .. 8 i + 7 (i = 0 or 1) of 16 dims of a query in the order of 8-bit keys (the file's head):
+ * first 4t and 4t + 1 of all t, then 4t + 2 and 4t + 3. */
 __device__ __forceinline__ void store_for_q8(__half *sixteen, int i, uint4 v) {
   *(uint2 *)(sixteen + i * 4) = make_uint2(v.x, v.z);
   *(uint2 *)(sixteen + 8 + i * 4) = make_uint2(v.y, v.w);

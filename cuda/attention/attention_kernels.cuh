@@ -129,7 +129,7 @@ size_t attention_wgmma_shared(int head_dim);
 /* Rows of the wgmma family's tile, tokens x query heads per KV head. */
 int attention_wgmma_rows(int head_dim);
 
-/* n_blocks: of a KV head; splits of the keys, or with a.units units of one token each. */
+/* n_blocks: of each KV head. They are splits of the keys, or with a.units units of one token each. */
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err);
 /* n_tiles: with a.tiles; else 0. */
 Status attention_prefill(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err);

@@ -132,7 +132,8 @@ template <int kStages> struct Ring {
   }
 };
 
-/* The i-th unit of a block; rounds of all blocks alternate in direction, since units get smaller. */
+/* The number of the block's i-th unit. Units get smaller, so rounds go through the blocks forwards and
+ * backwards in turn. */
 __device__ __forceinline__ int unit_number(int i) {
   return i * gridDim.x + (i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
@@ -440,13 +441,13 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
       if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
       next.advance();
       weigh(step);
-      compute_now(s); /* above the branch in the next line */
+      compute_now(s); /* keeps softmax before the branch of the next line */
       if (step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
       wgmma_wait<0>();
       if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
       ring.advance();
       pack_weights<S>(p, s);
-      /* After the first steps most factors are 1. */
+      /* After the first steps most maxima rise no more, and o stays as it is. */
       if (S::kDims < 256 || !__all_sync(~0u, keep[0] == 1 && keep[1] == 1))
 #pragma unroll
         for (int d = 0; d < S::kDims / 8; d++)

@@ -96,19 +96,19 @@ __device__ __forceinline__ void copy_tile(__half *to, const __half *from, size_t
                   16);
 }
 
-/* Fragments of mma (ptx.cuh) of a tile's 16 x 16 halves at `at`: as a, where rows are rows, and where columns
- * are (`a` is stored transposed). */
+/* Operand A of mma (ptx.cuh) from 16 x 16 halves at `at`; load_a_transposed(): the matrix is stored
+ * transposed. */
 __device__ __forceinline__ void load_a(uint32_t (&r)[4], const __half *at, int stride, int lane) {
   ldmatrix_x4(r, shared_address(at + lane % 16 * stride + lane / 16 * 8));
 }
 __device__ __forceinline__ void load_a_transposed(uint32_t (&r)[4], const __half *at, int stride, int lane) {
   ldmatrix_x4_transposed(r, shared_address(at + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8));
 }
-/* As b of two mma: 16 rows are k, 16 columns are columns: {r[0], r[1]} and {r[2], r[3]}. */
+/* Operands B of two mma, {r[0], r[1]} and {r[2], r[3]}, from 16 rows along k and 16 columns. */
 __device__ __forceinline__ void load_b(uint32_t (&r)[4], const __half *at, int stride, int lane) {
   ldmatrix_x4_transposed(r, shared_address(at + lane % 16 * stride + lane / 16 * 8));
 }
-/* The same of a transposed matrix: rows are columns, columns are k. */
+/* The same of a matrix that is stored transposed: 16 columns as rows, k along a row. */
 __device__ __forceinline__ void load_b_transposed(uint32_t (&r)[4], const __half *at, int stride, int lane) {
   ldmatrix_x4(r, shared_address(at + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8));
 }
@@ -264,7 +264,7 @@ struct Scan {
   float logs[kChunk];
 };
 
-/* Which part of the workspace belongs to a chunk of this block. */
+/* Where a chunk's parts of the workspace are for this block, and copies of them to shared memory. */
 struct Places {
   const DeltaArgs &a;
   Work work;

@@ -16,7 +16,7 @@
 namespace {
 
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
-constexpr int kRows = 2, kParts = 4; /* of a thread: rows, and four keys of each in every 32 */
+constexpr int kRows = 2, kParts = 4; /* a thread has kRows rows of the state: of each 4 keys in every 32 */
 
 struct alignas(16) Token {
   float q[kDim], k[kDim], v[kDim], out[kDim];
@@ -163,7 +163,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) delta_step_ker
   wait_for_previous();
   const int pos = *a.pos, first = a.n_tokens == 1 ? 3 : 0; /* with one token three warps convolve alone */
   z = load_4(finishes ? a.row(warp) + a.first_z(head) + 4 * lane : NULL);
-  /* Warp 15 has no part of a token, so that a warp keeps the taps of one part. */
+  /* Fifteen warps take the tokens' q, k and v, so that a warp has always the same part and its taps. */
   for (int token = warp / 3; warp < 15 && token < a.n_tokens; token += 5)
     convolve(a, head, pos, part, token, taps, channel, tokens[token]);
   if constexpr (!std::is_void<T>::value) {

@@ -237,8 +237,8 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room) {
   }
 }
 
-/* Counts this block, whose results are written. True for all threads of the last of `n_blocks`.
- * meanwhile(): what else there is to do for the block. */
+/* Counts this block, whose results are written; true for all threads of the last of `n_blocks`. meanwhile():
+ * work that is done while the count is under way. */
 template <class Meanwhile>
 __device__ __forceinline__ bool is_last_block(unsigned *counter, unsigned n_blocks, Meanwhile meanwhile) {
   __shared__ bool last;

@@ -83,7 +83,7 @@ __device__ __forceinline__ float4 take_packets(const Packet *from, uint32_t tag,
   }
 }
 
-/* y of this thread: its own part of the row, then the sum of all parts. */
+/* Replaces y, this GPU's part of the thread's pieces of a row, by the sum of all GPUs' parts. */
 template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, int pieces,
                                         float4 (&y)[kChunks]) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, in
   }
 }
 
-/* The sum of all threads of the blocks that have a row of n numbers; `turn` is another one for each sum
+/* The sum of all threads of the blocks that have a row of n numbers; turn: 0 or 1, another one for each sum
  * of a kernel. The blocks of a cluster send each other their sums, and add them in the order of ranks. */
 template <Source kSource, int kThreads> struct RowSum {
 #if __CUDA_ARCH__ >= 900

@@ -166,8 +166,8 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Gives a frame with new goals the child that these speak of; NULL if they, or the child, have become
- * impossible. */
+/* Gives a frame whose goals are new the list of children that these speak of, and child_need; NULL if the
+ * goals, or the child, have become impossible. */
 static const Frame *with_child(Machine *m, Frame *frame) {
   Relax *r = malloc(sizeof *r);
   if (!r) return machine_fail(m, "out of memory"), NULL;

@@ -157,7 +157,8 @@ static Lang next_keys(Machine *m, const Frame *frame, Lang keys) {
     const Key *key = &m->set->keys[order->items[i]];
     others = lang_without(l, others, key->bytes, key->size);
   }
-  /* An order of keys without end is kept by refusing a key at its end. */
+  /* lang_without() leaves endless languages as they are: then the order is kept by refusing a key where it
+   * ends. */
   if (may_skip && others == keys) return frame_keys_unseen(m, keys, frame->seen);
   LangWord *words = malloc((order->count + 1) * sizeof *words);
   if (!words) return machine_fail(m, "out of memory"), LANG_NONE;

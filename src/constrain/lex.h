@@ -39,7 +39,7 @@ uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);
 uint32_t lex_alone(Machine *m, uint32_t lex);
 /* The state of lex_alone() with lang_relaxed() of its language. */
 uint32_t lex_relaxed(Machine *m, uint32_t lex);
-/* That of lex_alone() with a limit. */
+/* The state of lex_alone() with a limit of `left` characters. */
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
 /* True if the string can end within `left` characters after this state of lex_alone(). */
 bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);

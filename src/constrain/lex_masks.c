@@ -12,13 +12,13 @@
 #include "constrain/lex.h"
 
 #define KEPT_BYTES    ((size_t)32 << 20) /* of all masks: then they are made anew */
-#define MAX_PLANNED   128                /* states that a plan looks at */
-#define MAX_DEPTH     20                 /* characters that it looks ahead */
-#define MIN_DEPTH     8                  /* characters after which a plan may end */
-#define MAX_PLANS     6                  /* made for one mask */
-#define MIN_PLAN_NODE 64                 /* nodes below for which one is made */
-#define FEW_NODES     4                  /* nodes below for which none is used */
-#define FEW_IDS       2048               /* tokens that need no bit set */
+#define MAX_PLANNED   128                /* states of a plan */
+#define MAX_DEPTH     20                 /* characters that a plan looks ahead */
+#define MIN_DEPTH     8    /* before so many characters plans[0] loses classes rather than end */
+#define MAX_PLANS     6    /* made on the way for one mask */
+#define MIN_PLAN_NODE 64   /* least nodes of a subtree of the trie for which a plan is made */
+#define FEW_NODES     4    /* subtrees of fewer nodes are walked without a plan */
+#define FEW_IDS       2048 /* tokens of a plan that are listed; more get a bit set */
 
 void lex_masks_release(LexMasks *masks) {
   for (size_t i = 0; i < masks->n_made; i++) {
@@ -67,10 +67,10 @@ static LexMask *entry(LexMasks *masks, uint32_t lex) {
 typedef struct {
   LexMasks *masks;
   uint64_t whole, others;
-  uint32_t mark;      /* of lexes in states */
-  uint32_t min_depth; /* characters after which it may end rather than lose a class */
+  uint32_t mark;      /* Lex.mark of the states in the list */
+  uint32_t min_depth; /* before so many characters it loses a class rather than end */
   uint32_t depth, n;
-  bool ends;                                     /* at some state that is reached */
+  bool ends;                                     /* the string may end in a state that is reached */
   uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
 } Plan;
 
@@ -80,7 +80,9 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
   return weight;
 }
 
-/* Adds the state after a character of the class; false if the plan's classes had to change. */
+/* Adds the state to which a character of `class` leads, the plan's at-th. If the state does not take all
+ * classes of the plan, the plan ends before it, or, before min_depth, gives up the lighter of these classes
+ * and `class`: then false, and it has to begin again. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
@@ -118,7 +120,7 @@ static bool add_state(Plan *p, uint32_t state) {
   return true;
 }
 
-/* The states after each character of a class, one after the other without repetition. */
+/* Walks the states that the characters of a class lead to, without those that follow an equal one. */
 typedef struct {
   unsigned byte, last;
   uint32_t before;
@@ -141,7 +143,7 @@ static void after_class_begin(AfterClass *after, int class) {
   }
 }
 
-/* The next of them; LEX_NONE: that was all. */
+/* The next state; LEX_NONE: there is no other. */
 static uint32_t after_class_next(AfterClass *after, Machine *m, uint32_t state, int class) {
   if (class >= CLASS_WIDE) {
     const bool first = after->last == 0;
@@ -229,7 +231,8 @@ static uint32_t most_needed(const Plan *p) {
   return most;
 }
 
-/* Finds the most characters that a string needs to end after any number of a plan's classes. */
+/* Sets `beyond` of both plans: the most characters that a string needs to end, after any number of the
+ * plan's. */
 static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   Plan p = {.masks = masks};
   for (int i = 0; i < 2; i++) {
@@ -241,7 +244,7 @@ static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   made->bounded = true;
 }
 
-/* The same after n of the first plan's classes. */
+/* Sets enough[n]: n, and the most characters that a string needs to end after n of the first plan's. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   const LexPlan *plan = &made->plans[0];
   Plan p = {.masks = masks, .whole = plan->whole};
@@ -280,7 +283,7 @@ static void fill_base(const Vocabulary *v, uint64_t whole, uint32_t depth, uint6
   }
 }
 
-/* The tokens of both plans. */
+/* The bit set of the tokens of either plan, made once. */
 static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPlan *b) {
   const Vocabulary *v = masks->v;
   for (size_t i = 0; i < masks->n_bases; i++) {
@@ -366,7 +369,8 @@ static bool add_values(const Inside *in, uint32_t first, uint32_t last, uint32_t
   return true;
 }
 
-/* Characters with which a string can end after n bytes of a token, in this state. */
+/* An upper bound of the characters of a string with n bytes of a token, which have led to this state;
+ * UINT32_MAX: unknown. */
 static uint32_t enough_after(const Inside *in, uint32_t lex, uint32_t n) {
   if (!in->measured || in->masks->m->lexes[lex].escape) return UINT32_MAX;
   return n + lex_shortest(in->masks->m, lex);
@@ -379,8 +383,8 @@ static bool add_exit(LexMasks *masks, LexMask *made, LexExit exit) {
   return true;
 }
 
-/* True if all tokens at and below the node may follow; *enough: the characters in which the longest of them
- * and a string's end fit. */
+/* True if all tokens at and below the node may follow; *enough: so many characters hold any of them and a
+ * string's end. */
 static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough) {
   const Vocabulary *v = in->masks->v;
   LexMask *here = lex < in->masks->n_made ? in->masks->made[lex] : NULL;
@@ -406,8 +410,8 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough)
 #define NO_CLASSES  0
 #define ALL_CLASSES (~UINT64_C(0))
 
-/* Nodes first..last-1 follow n_before bytes of a token, characters of the classes `path`. ALL_CLASSES: no
- * token was added before. */
+/* Adds the tokens of nodes first..last-1 that add_plans() has not added. n_before bytes of a token,
+ * characters of the classes `path`, lead to them; ALL_CLASSES: add_plans() has added none. */
 static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t n_before,
                         uint64_t path) {
   const Trie *t = in->trie;
@@ -474,8 +478,9 @@ static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32
   }
 }
 
-/* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. `sure`: tokens of
- * the mask's classes with so many further characters are there already; 0: others have come before. */
+/* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. `sure`: tokens that
+ * go on with up to so many characters of the first plan have been added; 0: a character of another class came
+ * before. */
 static void walk_limited(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t left,
                          uint32_t sure, uint64_t *mask) {
   const Trie *t = in->trie;
@@ -517,7 +522,7 @@ static bool takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left
 
 #define MAX_TRIED 4096 /* tokens that are tried one by one */
 
-/* The most characters of the plan's classes with which a string can begin and end within `left`. */
+/* The largest n such that a string can end within `left` characters after any n of the plan's. */
 static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const LexPlan *plan,
                               uint32_t left) {
   uint32_t sure = 0;
@@ -532,7 +537,7 @@ static uint32_t add_surely(LexMasks *masks, const LexMask *made, uint32_t lex, u
   uint32_t n = 0;
   const uint64_t *inside = vocabulary_inside(v, left), *words[2], *surely[2];
   for (int i = 0; i < 2; i++) {
-    words[i] = made->plans[i].words ? made->plans[i].words : v->inside; /* which begins with no token */
+    words[i] = made->plans[i].words ? made->plans[i].words : v->inside; /* its first set has no token */
     surely[i] = vocabulary_inside(v, surely_enough(masks, made, &made->plans[i], left));
   }
   for (uint32_t i = 0; i < v->n_words && made->base; i++) {

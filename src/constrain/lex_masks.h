@@ -16,7 +16,7 @@ typedef struct {
 /* A token that stays inside. */
 typedef struct {
   int32_t id;
-  uint32_t enough; /* strings of so many characters can hold it and end; UINT32_MAX: unknown */
+  uint32_t enough; /* a string of so many characters can hold the token and end; UINT32_MAX: unknown */
 } LexToken;
 
 #define N_ENOUGH 24
@@ -25,18 +25,18 @@ typedef struct {
 typedef struct {
   uint64_t whole;
   uint32_t depth;
-  uint32_t beyond;       /* characters that a string needs after them to end, at most; if LexMask.bounded */
+  uint32_t beyond;       /* if LexMask.bounded: the most characters that a string needs to end after them */
   const uint64_t *words; /* [n_words] tokens of such strings; NULL: LexMask.tokens has them */
 } LexPlan;
 
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
   bool made, planned, bounded, measured;
-  bool ends;        /* the string may end on the way of a plan */
+  bool ends;        /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* the second one: more characters of fewer classes, or the same */
-  uint64_t others;  /* classes that may follow within plans[0] beside its own */
-  uint32_t
-      enough[N_ENOUGH]; /* strings of so many characters can begin with n of plans[0] and end; if measured */
+  uint64_t others;  /* classes beside its own of which a character may follow within plans[0] */
+  /* If measured: a string of so many characters can hold any n of plans[0]'s and end. */
+  uint32_t enough[N_ENOUGH];
   const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */
   LexToken *tokens;     /* [n_tokens] further ones */
   size_t n_tokens, tokens_capacity;
@@ -73,5 +73,6 @@ const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured);
 /* Adds the tokens of lex_mask(lex, measured) with which a string can go on and end within `left`
  * characters. */
 void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask);
-/* Adds those of its other tokens that `exact` takes, whose strings it has too. */
+/* Adds the mask's other tokens with which a string in the state `exact` can go on and end. PRECOND all
+ * strings that `exact` takes are among those of the mask's state. */
 void lex_mask_rest(LexMasks *masks, const LexMask *made, uint32_t exact, uint32_t left, uint64_t *mask);

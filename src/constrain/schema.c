@@ -116,8 +116,8 @@ Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
 
 #define MAX_SEARCHED_NOW ((size_t)4000) /* expressions of all numbers */
 
-/* Finds out now which beginnings of restricted numbers lead nowhere: the first mask of a number would have
- * to. */
+/* Finds out now which beginnings of restricted numbers lead nowhere; else the first mask of a number would
+ * have to. */
 static Status search_numbers(SchemaSet *set, Error *err) {
   Langs *l = &set->langs;
   const size_t start = l->count;

@@ -655,7 +655,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {
-    s->additional = SCHEMA_NONE; /* it would be of keys that the pattern has */
+    s->additional = SCHEMA_NONE; /* else it would also judge keys that the lost pattern matches */
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;
@@ -663,7 +663,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   return STATUS_OK;
 }
 
-/* A constant is what a schema with properties, required and the like would say of its value. */
+/* Compiles a constant like the schema that only it satisfies: enum, or properties, required and so on. */
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
   const Json *value = set->schemas[number].json;
   uint32_t child;

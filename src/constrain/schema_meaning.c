@@ -279,7 +279,8 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
     if (schema_is_false(s->patterns.items[i].schema)) refused = lang_or(l, refused, pattern);
   }
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
-  /* Among keys without end, single ones that are refused leave every beginning open: their end is refused. */
+  /* If any other key is allowed, single refused keys close no beginning of a key: they are refused where the
+   * key ends. */
   if (made != LANG_ALL || refused != LANG_NONE) refused = lang_or(l, refused, keys_lang(set, s, false));
   if (refused != LANG_NONE) made = lang_and(l, made, lang_not(l, refused));
   set->schemas[schema].member_keys = made;

@@ -54,7 +54,7 @@ static void score(ExpertScore how, const float *outputs, int n, float *weights) 
   for (int e = 0; how == SCORE_SOFTMAX && e < n; e++) weights[e] /= sum;
 }
 
-/* The first of the largest scores[from .. to) that are not NaN; -1: there is none. A chosen one is NaN. */
+/* The first of the largest scores[from .. to) that are not NaN, which chosen ones are; -1: there is none. */
 static int best(const float *scores, int from, int to) {
   int at = -1;
   for (int e = from; e < to; e++)

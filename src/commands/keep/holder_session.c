@@ -14,13 +14,13 @@
 
 /* --- keys that are there */
 
-/* True if another number of rows in a step gives a row other bits. */
+/* True if the bits of a row depend on the number of rows in its step. */
 static bool rounds_by_rows(const Holder *h) {
   return h->assistant->device.backend->memory != NULL;
 }
 
-/* Forgets tokens that this call by itself would compute in other steps. It would keep what it has computed
- * itself, and would compute a prompt in whole chunks, from the first token on. */
+/* Keeps only those tokens of the session that this call, by itself, would have computed in the same steps:
+ * its own, or those of a prompt in whole chunks from the first token on. */
 static void keep_what_is_same(Holder *h, const Request *r, int n) {
   Alone *alone = &h->alone;
   Session *session = h->assistant->session;

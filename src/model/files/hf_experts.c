@@ -10,7 +10,8 @@
 
 enum { MAX_SHAPE = 4 };
 
-/* The tensors of all experts of a layer end so; the parts of one linear layer are called so. */
+/* How the names of tensors with all experts of a layer end, and the part of each expert's linear layer that
+ * they hold. */
 static const struct {
   const char *end, *part;
 } view_kinds[] = {
@@ -59,7 +60,7 @@ static int expected_shape(const AllExperts *all, int kind, int64_t *shape) {
   return ranks[kind];
 }
 
-/* Finds the tensors of all experts; *there: there are such. */
+/* Finds the tensors of all experts; *there: there are any. */
 static Status find_all(HfLoader *loader, AllExperts *all, bool *there) {
   *there = false;
   for (int kind = 0; kind < N_VIEW_KINDS; kind++) {
@@ -165,7 +166,7 @@ static Status take_of_all(HfLoader *loader, const AllExperts *all, bool gate_up,
   return status;
 }
 
-/* Refuses an expert that is one too many. */
+/* Refuses a checkpoint with more experts than the config says; first_name: of the first that is too many. */
 static Status refuse_more(HfLoader *loader, const char *first_name, int n_experts) {
   static const char *const parts[] = {".weight", ".qweight", ".weight_packed"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

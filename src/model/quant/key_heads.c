@@ -16,12 +16,12 @@
 
 enum { MOST_SERIES = 3 };
 
-/* Outputs first .. first + n - 1 of each key head. */
+/* Outputs first .. first + n - 1 of a key head, the same of each. */
 typedef struct {
   int first, n;
 } Series;
 
-/* A matrix to be made of such series, each of all key heads: outputs `step` apart in `from`. */
+/* A matrix to be made of series, each of all key heads, whose outputs are `step` apart in `from`. */
 typedef struct {
   Model *model;
   const Linear *from;
@@ -47,8 +47,8 @@ static bool runs_are_multiples(const Gathering *g, int unit) {
   return fit;
 }
 
-/* Copies what the outputs of one key head have in a row of `from` to their places in a row of `to`: each, or
- * each `unit` of them, has `size` bytes. */
+/* Copies the numbers of one key head's outputs from a row of `from` to their places in a row of `to`; a
+ * number has `size` bytes and belongs to `unit` outputs. */
 static void copy_head(const Gathering *g, int head, const unsigned char *from, int unit, size_t size,
                       unsigned char *to) {
   for (int i = 0; i < g->n_series; i++) {
@@ -58,8 +58,8 @@ static void copy_head(const Gathering *g, int head, const unsigned char *from, i
   }
 }
 
-/* Makes n rows of what outputs have (copy_head()); those of `from` are from_row bytes long. NULL after a
- * failure, which the gathering's error says. */
+/* Makes n rows of such numbers (copy_head()) from rows of from_row bytes. NULL after a failure, which the
+ * gathering's error says. */
 static void *make_rows(const Gathering *g, const void *from, size_t n, size_t from_row, int unit,
                        size_t size) {
   const size_t row = (size_t)(count_outputs(g) / unit) * size;
