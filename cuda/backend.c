@@ -195,7 +195,7 @@ static Attention attention_of(const BackendState *s, TokenRange span, int layer)
   return attention;
 }
 
-/* The division of attention in all layers: other numbers are other launches. */
+/* A hash of attention_division() of all layers: steps with other hashes have other launches. */
 static uint64_t divide_attention(const BackendState *s, TokenRange span) {
   const ModelConfig *c = &s->loaded->model->config;
   uint64_t all = 0;
@@ -219,7 +219,8 @@ static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool fu
                        .attention = span.n_tokens > 1 ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;
-  const int n_uses = n_logit_rows > 1 ? 4 : 2; /* numbers of guesses come and go */
+  const int n_uses =
+      n_logit_rows > 1 ? 4 : 2; /* steps with guesses have many numbers of rows, seldom used twice */
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 

@@ -93,7 +93,7 @@ Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t 
 
 /* --- a step */
 
-/* Divides the keys of a row that is alone into units. *n_partial: places of partial results in use. */
+/* Divides the keys of a single row into units. *n_partial: places of partial results in use. */
 static void add_units(Sequences *s, StepRows *rows, int row, int length, int unit_keys, int *n_partial) {
   int n_splits = s->invariant ? attention_fixed_splits(length) : (length - 1) / unit_keys + 1;
   if (n_splits > ATTENTION_SPLITS) n_splits = ATTENTION_SPLITS;
@@ -153,7 +153,7 @@ static void note_sequences(Sequences *s, TokenRange range, int n_logit_rows) {
   }
 }
 
-/* Pads a step of single rows. */
+/* Pads a step of single rows with rows and units of position or row -1, which kernels pass over. */
 static void pad(Sequences *s, StepRows *rows) {
   const int all = padded_to(s->n_rows, PADDED_ROWS), most = s->n_sequences;
   for (const int n = all < most ? all : most; s->n_rows < n; s->n_rows++) {

@@ -3,7 +3,7 @@
  *
  * A step's rows are described once on the host, in pinned memory, and copied to the device in one piece.
  * Addresses on the device never change, so the graph of a step serves later ones. A step in which every
- * sequence has one row is padded with rows that are none, so that few sizes of steps occur:
+ * sequence has one row is padded with rows of position -1, so that few sizes of steps occur:
  *
  *   ids | pos | first_page | is_long | logit_rows | singles | units | tiles of each size | pages
  *
@@ -25,7 +25,7 @@ enum {
 /* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */
 typedef struct {
   int *ids;             /* [max_chunk]; the sampler of one sequence writes its pick to ids[0] */
-  int *pos;             /* [max_chunk] positions; -1: the row is none */
+  int *pos;             /* [max_chunk] positions; -1: padding */
   int *first_page;      /* [max_chunk] index in `pages` of the first page of the row's sequence */
   int *is_long;         /* [max_chunk] the row's rope is that of long texts */
   int *logit_rows;      /* [max_logit_rows] */

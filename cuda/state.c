@@ -119,7 +119,7 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
   return sizes;
 }
 
-/* Places for partial results of attention, if they are more than its own. */
+/* Places for partial results of attention with `invariant`; else 0, and attention's own are enough. */
 static int unit_places(const ModelConfig *c, const StateOptions *o) {
   int most = 0;
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
@@ -430,7 +430,8 @@ Status state_wait(BackendState *s, Error *err) {
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
-/* Per KV head a run of rows, page_positions() apart in the cache, as many as are stored on the host. */
+/* Copies a run of rows for each KV head. Heads are page_positions() rows apart in the cache, and n_stored
+ * rows on the host (0: as many as are copied). */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);
@@ -476,13 +477,12 @@ Status state_restore(BackendState *s, int slot, Error *err) {
   return copy_states(s, -1, slot, err);
 }
 
-/* Numbers of a layer's recurrent state one after the other. */
+/* A run of numbers in a layer's recurrent state. */
 typedef struct {
   size_t first, n;
 } Run;
 
-/* The runs that each of n_gpus has as many of: first in the state of a model on one GPU, whose sizes follow
- * from those of a part. */
+/* Lists the runs of a GPU: that of GPU r begins at first + r * n in the state of a model on one GPU. */
 static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[2]) {
   DeltaConfig whole = part->delta;
   whole.n_key_heads *= n_gpus;

@@ -204,7 +204,7 @@ static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampl
     return STATUS_OK;
   }
   const bool same = *version == sampler_version(sampler);
-  *version = sampler_version(sampler) + 1; /* that of the pick to come, if it is all that is counted */
+  *version = sampler_version(sampler) + 1; /* the sampler's once it counts this pick, and no other token */
   if (same) return STATUS_OK;
   TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
   sampler_token_counts(sampler, s->staging);

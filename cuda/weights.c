@@ -127,7 +127,7 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
-/* Layer `part` of an expert; of the one after the last, which is the MLP beside the experts. */
+/* Layer `part` of an expert; expert n_experts is the MLP beside the experts. */
 static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, int expert, int part) {
   const Linear *const shared[] = {&from->gate, &from->up, &from->down};
   if (expert == loader->loaded->model->config.experts.n_experts) return shared[part];

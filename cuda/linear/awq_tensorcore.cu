@@ -35,7 +35,7 @@ template <class W> struct Sixteens {
   struct Meta {
     uint32_t scales[kSteps];
     Zero zeros[kSteps];
-    uint32_t scale; /* none that would scale a sum */
+    uint32_t scale; /* 0, unused: kAlwaysScaled */
   };
 
   static __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i,

@@ -338,7 +338,7 @@ struct Fp4 {
   static constexpr float kOfScale = 256.0f;
   struct Meta {
     uint2 scales;   /* of a tile: groups 0 and 1, then 2 and 3; rows g and g + 8 in turn */
-    uint32_t scale; /* none that would scale a sum */
+    uint32_t scale; /* 0, unused: kAlwaysScaled */
   };
 
   /* Scales of a tile. */

@@ -3,6 +3,6 @@
 #pragma once
 
 typedef struct {
-  int row; /* of the step; -1: none */
+  int row; /* of the step; -1: padding */
   int sequence;
 } SingleRow;

@@ -80,9 +80,9 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
   return weight;
 }
 
-/* Adds the state to which a character of `class` leads, the plan's at-th. If the state does not take all
- * classes of the plan, the plan ends before it, or, before min_depth, gives up the lighter of these classes
- * and `class`: then false, and it has to begin again. */
+/* Adds the state to which a character of `class` leads, the plan's at-th. If it lacks some classes of the
+ * plan, the plan ends before it, or, before min_depth, gives up either them or `class`, the lighter ones:
+ * then false, and it has to begin again. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);

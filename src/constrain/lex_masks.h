@@ -34,7 +34,7 @@ typedef struct {
   bool made, planned, bounded, measured;
   bool ends;        /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* the second one: more characters of fewer classes, or the same */
-  uint64_t others;  /* classes beside its own of which a character may follow within plans[0] */
+  uint64_t others;  /* further classes whose characters may follow within plans[0] */
   /* If measured: a string of so many characters can hold any n of plans[0]'s and end. */
   uint32_t enough[N_ENOUGH];
   const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */

@@ -213,9 +213,9 @@ typedef struct Backend {
   const char *name;          /* "cpu", "cuda" */
   const BackendProbe *probe; /* for bench and inspect: probe.h */
   int chunk;                 /* default number of tokens of a prefill step */
-  double row_cost;           /* what a row more takes in a step of few rows, in steps of one row */
-  /* [GUESS_ROWS + 1] what so many rows more take in a step of one row, for a device that is not timed
-   * (guessing.h), so that it computes the same rows in every run; NULL: row_cost each. */
+  double row_cost;           /* extra time of one more row in a step of few rows; a step of one row is 1 */
+  /* [GUESS_ROWS + 1] extra time of n more rows in a step of one row, for a device that is not timed
+   * (guessing.h), so that it computes the same rows in every run; NULL: n * row_cost. */
   const double *(*row_costs)(const BackendModel *loaded);
   int guesses; /* tokens that a step guesses by default (guessing.h), at most */
   /* Refuses (STATUS_MODEL) a model with a part that the backend does not support, and names the part. NULL:
@@ -291,7 +291,7 @@ typedef struct Backend {
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
    * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: nothing. */
   int page_tokens;
-  int sequences; /* more of them at once give hardly more tokens a second */
+  int sequences; /* from so many at once on, more give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);

@@ -53,9 +53,9 @@ typedef struct {
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;
   int n_ctx; /* most tokens of this sequence; 0, or more than the batch's: those */
-  /* Asked before each step; NULL: TURN_GO. For a sink whose wishes come later than its return: the reply,
-   * zeroed before, is as the sink's. TURN_WAIT: no row in this step; TURN_END: done(), FINISH_INTERRUPTED.
-   * A sequence with masks or forced tokens then has no guesses. */
+  /* Asked before each step; NULL: TURN_GO. For a sink that answers later than it returns: the reply,
+   * zeroed before, is filled as the sink's would be. TURN_WAIT: no row in this step; TURN_END: done(),
+   * FINISH_INTERRUPTED. A sequence with masks or forced tokens then has no guesses. */
   BatchTurn (*turn)(void *user, TokenReply *reply);
   void *user; /* the sink's, turn()'s and done()'s */
 } BatchRequest;

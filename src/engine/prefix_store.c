@@ -533,7 +533,7 @@ static int known_state(const Walk *walk, int n) {
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
   if (n < PREFIX_MIN_TOKENS || n > session_length(session) || !session_kv_bytes(session)) return STATUS_OK;
-  if (session_state_bytes(session)) { /* of no use are keys and values after the last state */
+  if (session_state_bytes(session)) { /* without a state, later keys and values have no use */
     const int slot = kept_states_find(session_kept_states(session), n);
     if (slot < 0) return STATUS_OK;
     n = session_kept_states(session)->pos[slot];

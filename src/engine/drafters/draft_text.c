@@ -50,7 +50,7 @@ static int match(const TextDrafter *d, int end) {
   return n;
 }
 
-/* The end of the longest earlier passage that ends like the text, of equals the last one; 0: none. */
+/* The end of the longest earlier passage that ends like the text, of several the last; 0: none. */
 static int find(const TextDrafter *d, int *length) {
   int best = 0, seen = 0;
   *length = SHORTEST - 1;

@@ -63,7 +63,7 @@ static void cut(Published *p, int pos) {
   p->n_queued = 0;
 }
 
-/* states: the first row of the backend's. */
+/* Makes rows of ids[0 .. n) and of the backend's rows of states from `states` on. */
 static Status add_rows(Published *p, const int32_t *ids, int states, int n, Error *err) {
   const TokenRange range = {.pos = p->n_rows, .n_tokens = n};
   if (p->draft.kind == DRAFT_DFLASH)
@@ -239,7 +239,7 @@ TapList published_taps(const DraftConfig *draft) {
   return taps;
 }
 
-/* Which of the taps each state is. */
+/* Sets tap_of[i], the index of state i's layer among the taps. */
 static void set_taps(Published *p) {
   p->taps = published_taps(&p->draft);
   for (int i = 0; i < p->draft.n_states; i++)
