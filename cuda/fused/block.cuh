@@ -69,12 +69,12 @@ struct Vectors {
 };
 
 /* full and empty belong to the slots of the ring. The others count bytes from the cluster's blocks, in one
- * phase a layer; one token's x has a phase before each matmul that reads it, several tokens' is lm_head's. */
+ * phase a layer; but x has in the kernel of one token a phase before each matmul that reads it, and in those
+ * of several tokens a single one, before lm_head. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
-  uint64_t logits,
-      routed; /* experts: the router's logits, which all blocks send; the table of stages is made */
+  uint64_t logits, routed;     /* experts: the router's logits have come; the table of stages is made */
   uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
 };
 

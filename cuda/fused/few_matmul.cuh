@@ -259,8 +259,8 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Sends a pack of halves to the cluster; `to` is where this block has what begins with the lane's run of 8,
- * less the runs before. */
+/* Sends a pack of halves to `to` in all blocks of the cluster, each lane the run of 8 with its number modulo
+ * 16. */
 template <class B>
 __device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t far, const __half *to) {
   const int lane = b.lane(), run = lane & 15;

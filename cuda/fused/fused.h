@@ -31,8 +31,8 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
                   Error *err);
 void fused_close(FusedStep *fused);
 
-/* One of several GPUs that share the model: where the others send to, NULL without a kernel; and what the
- * kernel needs of all of them. */
+/* For GPUs that share the model: the memory that the others send to, NULL without a kernel; and the addresses
+ * of all GPUs' (fused_connect()). */
 uint64_t *fused_mail(const FusedStep *fused);
 int fused_clusters(const FusedStep *fused); /* of its kernel */
 void fused_connect(FusedStep *fused, const StepPeers *peers);

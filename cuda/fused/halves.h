@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* Makes fp16 of a dense matrix in bf16, where it lies, if by that next to nothing is lost of the whole, or of
- * each row; *done says whether. Waits for the stream. */
+/* Converts a dense matrix from bf16 to fp16 in place, if that loses next to nothing of the whole and, with
+ * each_row, of each row; *done: it did. Waits for the stream. */
 Status linear_to_halves(DeviceLinear *weights, bool each_row, cudaStream_t stream, bool *done, Error *err);
 
 #ifdef __cplusplus

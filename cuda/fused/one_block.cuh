@@ -62,8 +62,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
-  /* The number of x that this block received before the one for a matrix of the current layer: without a
-   * KV head it receives none for qkv. */
+  /* How many times this block has received an x before that of a matrix of the current layer, which is the
+   * phase of its barrier. Without a KV head it receives none for qkv. */
   __device__ __forceinline__ int x_before(int matrix) const {
     if constexpr (Base::kHybrid)
       return layer() + this->layers_with_heads() + (matrix == GATE_UP && has_kv_head());
@@ -81,7 +81,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   /* The same in the first layer from `layer` on where the cluster has heads. A hybrid's layers of the delta
    * rule have projections with gates, and outputs of heads with their sums of squares. If there is no such
-   * layer, the phase must not end: some bytes that never come. */
+   * layer, 4 bytes, which never come, so that the phase does not end. */
   __device__ __forceinline__ int projection_bytes_from(int layer) const {
     if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
     const bool delta = is_delta_from(layer);

@@ -67,7 +67,7 @@ template <bool kBf16> __device__ __forceinline__ float multiply_four(const uint2
   return (low(v.x) * x.x + high(v.x) * x.y) + (low(v.y) * x.z + high(v.y) * x.w);
 }
 
-/* The same for each of n words of weights. Only these instructions are there for both types. */
+/* The same for each of n words of weights. Only this code is compiled for both types. */
 template <int n, class B>
 __device__ __forceinline__ void multiply_fours(const B &b, const uint2 (&v)[n], const float4 &x,
                                                float (&product)[n]) {
@@ -85,7 +85,7 @@ template <class B> __device__ __forceinline__ float4 inputs_at(const B &b, int k
   return k < b.plan.shape.hidden ? *(const float4 *)(b.x() + k) : make_float4(0, 0, 0, 0);
 }
 
-/* Lanes whose numbers differ in a bit exchange halves of their 2 kN sums, and each adds up the other half. */
+/* Lanes that differ in kBit exchange halves of their 2 kN sums; each keeps one half, and adds the other's. */
 template <int kBit, int kN> __device__ __forceinline__ void halve(float (&v)[RouterSet::kRows]) {
   const bool upper = threadIdx.x & kBit;
 #pragma unroll
@@ -95,7 +95,7 @@ template <int kBit, int kN> __device__ __forceinline__ void halve(float (&v)[Rou
   }
 }
 
-/* Sums of 16 numbers over the warp: of number l / 2 in lane l. */
+/* Sums 16 numbers over the warp; lane l gets the sum of number l / 2. */
 __device__ __forceinline__ float sums_by_lanes(float (&v)[RouterSet::kRows]) {
   static_assert(RouterSet::kRows == 16, "four halvings, then one sum");
   halve<16, 8>(v), halve<8, 4>(v), halve<4, 2>(v), halve<2, 1>(v);

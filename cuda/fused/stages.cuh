@@ -56,7 +56,7 @@ __device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, 
   return make_uint2(first << 5 | groups, of_expert << 4 | choice);
 }
 
-/* The part of a stage of chosen experts that an entry copies, as it is in expert 0. */
+/* The entry of the second table for a part of tile row `row` of a stage. */
 template <class B>
 __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const Share &share,
                                                  const StageTiles &stage, int row, int part) {
@@ -79,7 +79,7 @@ template <class B> __device__ __forceinline__ int n_places(const B &b, int matri
   return b.share_at(matrix).stages * kStageCopies<B>;
 }
 
-/* Completes the table for experts ids[n_chosen]. For one warp. */
+/* Makes the table's entries for gate and up and for down of experts ids[n_chosen]. For one warp. */
 template <class B> __device__ __forceinline__ void place_stages(const B &b, const int *ids) {
   const int n = n_places(b, GATE_UP) + n_places(b, DOWN);
   const uint2 *from = (const uint2 *)(b.smem + b.plan.off.places);

@@ -24,7 +24,7 @@ template <class B, int kKind> struct Copier {
   unsigned number;       /* stages so far */
   const uint64_t once;   /* L2 policy: evict first */
 
-  /* A slot that was never filled counts as full and as empty, since its barriers are in their first phase. */
+  /* A wait for parity 1 of a new barrier ends at once: an unused slot counts as full and as empty. */
   __device__ __forceinline__ Copier(B &block, int in_flight)
       : b(block), base(__shfl_sync(~0u, shared_address(block.smem), 0)), to{0, 0}, number(0),
         once(stream_policy()) {

@@ -116,8 +116,8 @@ template <int kTokens> struct ColumnScales<Bits8, kTokens> : IntegerColumns<Bits
 template <> struct ColumnScales<Bits4, 1> : IntegerColumns<Bits4, 1> {};
 template <> struct ColumnScales<Bits8, 1> : IntegerColumns<Bits8, 1> {};
 
-/* Factors of the sums of rows g and g + 8; whether weights have zeros; the inputs for which the plan leaves 8
- * bytes beside x (those of integers hold two sums). */
+/* kLow, kHigh: factors of the sums of rows g and g + 8. kZeros: the weights have zero points. kBlockIn:
+ * inputs for which the plan leaves 8 bytes beside x (integers have two sums of x there). */
 template <class W> struct OfSums {
   static constexpr float kLow = W::kOfScale, kHigh = W::kOfScale;
   static constexpr bool kZeros = false;
