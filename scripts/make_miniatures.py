@@ -28,7 +28,8 @@ from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, M
                                ministral3, mistral, muse_glimmer, new_names, olmo2, olmo3, phi3, qwen2, qwen3,
                                qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
-from miniature_shapes import (LARGER, delta_sizes, has_experts, is_conv, is_delta, is_gemma4, is_lfm, linear_shapes,
+from miniature_parts import PART_MINIATURES
+from miniature_shapes import (LARGER, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm, linear_shapes,
                               norm_widths, text_of)
 
 N_TOKENS = 64
@@ -320,10 +321,11 @@ MINIATURES.update({
 
 
 MINIATURES.update(EXPERT_MINIATURES)
+MINIATURES.update(PART_MINIATURES)
 
 
 def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="each"):
-    several, config = "text_config" in config, text_of(config)
+    several, config = has_parts(config), text_of(config)
     body, head = names
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     dtype = config.get("torch_dtype") or config["dtype"]
@@ -391,12 +393,17 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     if not config.get("tie_embedding", tied):
         put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     if several:  # what is no part of the text's
-        qwen = config["model_type"].startswith("qwen3_5")
-        tower = "model.visual.patch_embed.proj" if qwen else "vision_tower.patch_embedding"
-        put(tower + ".bias", normal(16, std=1))
+        put(tower_name(config, body) + ".bias", normal(16, std=1))
     if config["model_type"].startswith("qwen3_5") and several:  # a layer that drafts tokens
         put("mtp.fc.weight", normal(hidden, 2 * hidden, std=1))
     return tensors
+
+
+def tower_name(config, body):
+    """One of another part's tensors, as published."""
+    if not config["model_type"].startswith(("qwen", "glm")):
+        return "vision_tower.patch_embedding"
+    return {"model.": "", "thinker.model.": "thinker."}.get(body, "model.") + "visual.patch_embed.proj"
 
 
 def tokenizer():

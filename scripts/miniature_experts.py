@@ -46,7 +46,7 @@ def quantised(config, name):
 
 
 def expert_tensors(config, prefix, stored, put, normal, tensors):
-    """Adds the router and the experts of a layer. stored: "each"; "all"; for gpt-oss "mxfp4" or "inputs-first"."""
+    """Adds the router and the experts of a layer. stored: "each"; "all"; for gpt-oss "mxfp4"; "inputs-first"."""
     kind, hidden = config["model_type"], config["hidden_size"]
     n, width = sizes(config)
     router, each, names, all_gate_up, all_down = NAMES.get(kind, QWEN)
@@ -57,8 +57,8 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
     if kind == "gemma4_text":
         put(prefix + "router.scale", 0.3 + normal(hidden, std=0.1))
         put(prefix + "router.per_expert_scale", 1 + normal(n, std=0.25))
-    if kind in ("glm4_moe", "lfm2_moe"):
-        name = "mlp.gate.e_score_correction_bias" if kind == "glm4_moe" else "feed_forward.expert_bias"
+    if kind in ("glm4_moe", "glm4v_moe_text", "lfm2_moe"):
+        name = "feed_forward.expert_bias" if kind == "lfm2_moe" else "mlp.gate.e_score_correction_bias"
         tensors[prefix + name] = normal(n, std=0.3)
     if kind == "ernie4_5_moe":
         tensors[prefix + "mlp.moe_statics.e_score_correction_bias"] = normal(1, n, std=0.1)

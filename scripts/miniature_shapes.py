@@ -5,15 +5,15 @@ make_miniatures.py."""
 DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
-          "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts"}
+          "glm4_moe": "mlp.shared_experts", "glm4v_moe_text": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
-                "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe")
+                "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
 
 
 def has_experts(config, layer):
     """True if a layer has experts."""
     kind = config["model_type"]
-    if kind == "glm4_moe":
+    if kind in ("glm4_moe", "glm4v_moe_text"):
         return layer >= config["first_k_dense_replace"]
     if kind == "lfm2_moe":
         return layer >= config["num_dense_layers"]
@@ -26,7 +26,7 @@ def has_experts(config, layer):
 
 def shared_width(config):
     """The width of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
-    if config["model_type"] == "glm4_moe":
+    if config["model_type"] in ("glm4_moe", "glm4v_moe_text"):
         return config["n_shared_experts"] * config["moe_intermediate_size"]
     if config["model_type"] == "ernie4_5_moe":
         return config["moe_num_shared_experts"] * config["moe_intermediate_size"]
@@ -46,12 +46,19 @@ def is_conv(config, layer):
     return layer == 0 or layer % 2 == 1 if config["model_type"] == "lfm3" else layer not in config["full_attn_idxs"]
 
 
+def has_parts(config):
+    """True for multimodal models."""
+    return "vision_config" in config or "thinker_config" in config
+
+
 def text_of(config):
-    """The config of the text part: the whole where there are no others."""
-    if "text_config" not in config:
+    """The config of the text part: the whole where there are no others, or (Qwen2-VL) where it lies among them."""
+    if not has_parts(config):
         return config
+    if "text_config" not in config.get("thinker_config", config):
+        return {**config, "model_type": config["model_type"] + "_text"}
     beside = {key: config[key] for key in ("torch_dtype", "quantization_config") if key in config}
-    return {**beside, **config["text_config"]}
+    return {**beside, **config.get("thinker_config", config)["text_config"]}
 
 
 def is_gemma4(config):
@@ -111,7 +118,7 @@ def mlp_shapes(config, layer):
     if kind == "granitemoehybrid":
         return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
                 "shared_mlp.output_linear": ("d", hidden, inner)}
-    if kind in ("phi3", "glm", "glm4"):
+    if kind in ("phi3", "glm", "glm4", "glm4v_text"):
         return {"mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     if config.get("block_auto_adjust_ff_dim"):
         inner, multiple = int(2 * config["block_ff_dim"] / 3), config["block_multiple_of"]
@@ -189,10 +196,10 @@ def norm_widths(config, layer):
         norms.append("pre_feedforward_layernorm")
     if around or kind in AFTER:
         norms.append("post_feedforward_layernorm")
-    if kind == "glm4":
+    if kind in ("glm4", "glm4v_text"):
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
     widths = {norm: hidden for norm in norms}
-    q_and_k = kind in ("qwen3", "qwen3_moe", "gemma3_text", "exaone4", *DELTA_KINDS) or is_gemma4(config)
+    q_and_k = kind.startswith("qwen3") or kind in ("gemma3_text", "exaone4") or is_gemma4(config)
     q_and_k = q_and_k or bool(kind == "glm4_moe" and config.get("use_qk_norm"))
     if q_and_k and not is_delta(config, layer):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})

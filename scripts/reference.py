@@ -21,17 +21,21 @@ def load(directory, **changes):
     """The model in fp32, attention written out ("eager"). `changes` replace members of config.json."""
     config = {**checkpoint.read_json(os.path.join(directory, "config.json")), **copy.deepcopy(changes)}
     config.pop("quantization_config", None)
+    config = config.get("thinker_config", config)
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
-    several = "text_config" in config
+    several = "vision_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
-    tensors = {text_name(name): array for name, array in
+    tensors = {text_name(name, several): array for name, array in
                miniature_experts.merged(checkpoint.dequantised(checkpoint.read_checkpoint(directory))).items()}
+    if config.model_type == "qwen3_vl_moe":  # published with inputs first
+        tensors = {name: array.transpose(0, 2, 1) if ".mlp.experts." in name else array
+                   for name, array in tensors.items()}
     if several and "lm_head.weight" in tensors:
         config.tie_word_embeddings = False  # as from_pretrained() decides where both are there
     elif config.tie_word_embeddings:
         body = "model.language_model." if several else "model."
         tensors["lm_head.weight"] = tensors[body + "embed_tokens.weight"]
-    auto = transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
+    auto = transformers.AutoModelForMultimodalLM if several else transformers.AutoModelForCausalLM
     model = auto.from_config(config, dtype=torch.float32)
     state = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items() if not is_other_part(name)}
     missing, unexpected = model.load_state_dict(state, strict=False)
@@ -43,14 +47,19 @@ def load(directory, **changes):
 def is_other_part(name):
     """True for tensors that text does not need: those of other parts of a multimodal model, and of draft layers."""
     return name.startswith("mtp.") or any(part in name for part in (
-        "vision_tower.", "multi_modal_projector.", "vision_adapter.", "vision_projection.", "visual."))
+        "vision_tower.", "multi_modal_projector.", "vision_adapter.", "vision_projection.", "visual.", "vision_model.",
+        "connector.", "audio_tower.", "image_newline"))
 
 
-def text_name(name):
+def text_name(name, several):
     """As the newest transformers calls what transformers 4.51 saved."""
+    name = name.removeprefix("thinker.")
     for old, new in (("language_model.model.", "model.language_model."), ("language_model.lm_head.", "lm_head.")):
         if name.startswith(old):
             return new + name[len(old):]
+    named = ("model.language_model.", "model.text_model.", "model.visual.")
+    if several and name.startswith("model.") and not name.startswith(named):  # Qwen2-VL
+        return "model.language_model." + name[len("model."):]
     return name
 
 

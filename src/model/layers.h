@@ -56,8 +56,8 @@ typedef struct {
   int first;        /* the first of this layer's outputs in the matrix */
   int n_out;        /* outputs of the matrix */
 } StoredLinear;
-/* Room for "model.language_model.layers.4095.block_sparse_moe.experts.4095.gate_proj". */
-#define LINEAR_NAME_SIZE 80
+/* Room for "thinker.model.language_model.layers.4095.block_sparse_moe.experts.4095.gate_proj". */
+#define LINEAR_NAME_SIZE 88
 /* PRECOND which < N_LAYER_LINEARS */
 StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which);
 /* "mlp.experts.7.gate_proj" of a linear layer from N_LAYER_LINEARS on. */

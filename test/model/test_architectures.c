@@ -78,6 +78,16 @@ static const struct {
    "silu"},
   {"MuseGlimmerForConditionalGeneration", "muse_glimmer", 202048, 6656, 19968, 52, 32, 2, 128, 131072, 1e-5,
    200000, 200001, false, 1e4, "silu"},
+  {"Qwen2VLForConditionalGeneration", "qwen2_vl", 152064, 8192, 29568, 80, 64, 8, 128, 32768, 1e-5, 151643,
+   151645, false, 1e6, "silu"},
+  {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", 152064, 8192, 29568, 80, 64, 8, 128, 32768, 1e-5,
+   151643, 151645, false, 1e6, "silu"},
+  {"Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker", 152064, 3584, 18944, 28, 28, 4, 128,
+   32768, 1e-6, -1, -1, true, 1e6, "silu"},
+  {"Qwen3VLForConditionalGeneration", "qwen3_vl", 151936, 4096, 22016, 32, 32, 32, 128, 128000, 1e-6, -1, -1,
+   false, 5e5, "silu"},
+  {"Glm4vForConditionalGeneration", "glm4v", 151552, 4096, 13696, 40, 32, 2, 128, 32768, 1e-5, -1, -1, false,
+   1e4, "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -99,7 +109,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     char text[300];
     const size_t at = i % n;
     const char *more = strcmp(defaults[at].model_type, "granitemoehybrid") == 0 ? HYBRID
-                       : strcmp(defaults[at].model_type, "muse_glimmer") == 0   ? ", 'text_config': {}"
+                       : strstr(defaults[at].architecture, "Conditional")       ? ", 'text_config': {}"
                                                                                 : "";
     if (i < n)
       snprintf(text, sizeof text, "{'architectures': ['%s'], 'hidden_size_per_layer_input': 0%s}",
@@ -117,7 +127,10 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.n_heads, defaults[at].n_heads);
     assert_int_equal(c.n_kv_heads, defaults[at].n_kv_heads);
     assert_int_equal(c.head_dim, defaults[at].head_dim);
-    const int part = c.delta.n_key_heads ? 4 : strncmp(defaults[at].model_type, "glm", 3) == 0 ? 2 : 1;
+    const int part =
+        c.delta.n_key_heads                                                                           ? 4
+        : strstr(defaults[at].architecture, "GlmFor") || strstr(defaults[at].architecture, "Glm4For") ? 2
+                                                                                                      : 1;
     const bool gemma4 = strncmp(defaults[at].model_type, "gemma4", 6) == 0;
     assert_int_equal(c.rope.rotary_dim, gemma4 ? 512 : defaults[at].head_dim / part);
     assert_int_equal(c.max_position, defaults[at].max_position);
@@ -127,7 +140,7 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(c.tied_embeddings, defaults[at].tied);
     assert_string_equal(activation_name(c.activation), defaults[at].activation);
     assert_false(c.o_bias || c.mlp_bias);
-    assert_int_equal(c.text_part, strcmp(defaults[at].model_type, "muse_glimmer") == 0);
+    assert_int_equal(c.text_part, strstr(defaults[at].architecture, "Conditional") != NULL);
     config_release(&c);
     assert_null(c.layers);
   }
@@ -213,6 +226,11 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"granite_swa", "amf", "gGGG"},
                                          {"lfm2", "", "gggg"},
                                          {"lfm3", "a", "gggg"},
+                                         {"qwen2_vl', 'text_config': {'x': '", "", "ggGG"},
+                                         {"qwen2_5_vl', 'text_config': {'x': '", "", "ggGG"},
+                                         {"qwen2_5_omni_thinker', 'text_config': {'x': '", "", "ggGG"},
+                                         {"qwen3_vl', 'text_config': {'x': '", "a", "gggg"},
+                                         {"glm4v', 'text_config': {'x': '", "", "gggg"},
                                          {"muse_glimmer', 'text_config': {'x': '", "al", "GGGn"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_dense());
   for (size_t i = 0; i < n_dense(); i++) {
@@ -229,8 +247,8 @@ static void each_member_is_for_some_architectures(void **state) {
              cases[i][0], refused_cap ? "" : "'attn_logit_softcapping': 11, ",
              strstr(cases[i][0], "hybrid")
                  ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
-             : strstr(cases[i][0], "muse") ? "}"
-                                           : "");
+             : strstr(cases[i][0], "text_config") ? "}"
+                                                  : "");
     ModelConfig c = accepted(text);
     const bool has[] = {c.o_bias,
                         c.mlp_bias,
@@ -399,6 +417,37 @@ static void the_text_part_has_its_own_config(void **state) {
   config_release(&c);
 }
 
+static void text_parts_have_defaults_of_their_own(void **state) {
+  (void)state;
+  ModelConfig c =
+      accepted("{'model_type': 'qwen2_5_vl', 'vision_config': {'hidden_size': 9}, 'hidden_size': 128,"
+               "'num_attention_heads': 4, 'num_key_value_heads': null, 'num_hidden_layers': 2,"
+               "'rope_scaling': {'type': 'mrope', 'mrope_section': [2, 3, 3]}}");
+  assert_true(c.text_part && c.hidden == 128 && c.n_kv_heads == 4 && c.head_dim == 32 && c.qkv_bias);
+  assert_true(c.rope.kind == ROPE_PLAIN && c.rope.theta == 1e6 && c.norm_eps == 1e-5 && c.bos == 151643);
+  config_release(&c);
+  c = accepted("{'model_type': 'qwen2_vl', 'hidden_size': 7, 'text_config': {'num_hidden_layers': 82,"
+               "'use_sliding_window': true}}");
+  assert_true(c.hidden == 8192 && c.layers[79].window == 0 && c.layers[80].window == 4096);
+  config_release(&c);
+  c = accepted("{'model_type': 'qwen3_omni_moe', 'thinker_config': {'text_config': {'head_dim': 128}}}");
+  assert_true(c.experts.n_experts == 128 && c.experts.renormalise && c.head_dim == 128 &&
+              c.rope.theta == 1e6);
+  config_release(&c);
+  c = accepted("{'model_type': 'qwen3_vl_moe', 'text_config': {'norm_topk_prob': false}}");
+  assert_true(c.experts.n_experts == 60 && c.experts.n_chosen == 4 && c.experts.renormalise &&
+              c.experts.width == 1408 && c.rope.theta == 5e5);
+  config_release(&c);
+  c = accepted("{'model_type': 'glm4v', 'text_config': {}}");
+  assert_true(c.norms == NORM_AROUND && c.rope.neighbours && c.rope.rotary_dim == 128 && c.qkv_bias &&
+              !c.o_bias);
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'glm46v', 'text_config': {'model_type': 'glm4v_moe_text', 'hidden_size': 768}}");
+  assert_true(c.experts.score == SCORE_SIGMOID && c.head_dim == 8 && c.rope.rotary_dim == 4 && c.qkv_bias);
+  config_release(&c);
+}
+
 /* --- refusals */
 
 static void contradictions_and_strange_numbers_are_refused(void **state) {
@@ -413,13 +462,23 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {NULL, "{'model_type': 'dots1', 'num_experts': 128}",
        "model_type dots1 is not supported: it is a mixture of experts (num_experts)"},
       {NULL, "{'architectures': ['DeepseekV3ForCausalLM'], 'n_routed_experts': 256}", "a mixture of experts"},
-      {NULL,
-       "{'architectures': ['Qwen2VLForConditionalGeneration'], 'model_type': 'qwen2_vl', 'text_config': {}}",
-       "architecture Qwen2VLForConditionalGeneration is not supported, expected LlamaForCausalLM, "},
-      {NULL, "{'model_type': 'qwen2_5_vl', 'vision_config': {}}",
-       "model_type qwen2_5_vl is not supported: it is a model of several parts (vision_config); take a model "
-       "of "
+      {NULL, "{'architectures': ['MambaForCausalLM'], 'model_type': 'mamba', 'text_config': {}}",
+       "architecture MambaForCausalLM is not supported; models.md lists those that are"},
+      {NULL, "{'model_type': 'molmo2', 'vision_config': {}}",
+       "model_type molmo2 is not supported: it is a model of several parts (vision_config); take a model of "
        "text alone"},
+      {NULL, "{'model_type': 'qwen3_vl', 'text_config': {'model_type': 'qwen3'}}",
+       "text_config: model_type qwen3 is not supported in Qwen3VLForConditionalGeneration"},
+      {NULL, "{'model_type': 'llava_next', 'text_config': {'model_type': 'granite'}}",
+       "text_config: model_type granite is not supported in LlavaNextForConditionalGeneration"},
+      {NULL, "{'model_type': 'internvl_chat', 'llm_config': {'model_type': 'internlm2'}}",
+       "llm_config: model_type internlm2 is not supported in InternVLChatModel"},
+      {NULL, "{'model_type': 'internvl_chat', 'text_config': {}}",
+       "llm_config is missing, expected the config"},
+      {NULL, "{'model_type': 'qwen2_5_omni', 'text_config': {}}",
+       "text_config is missing, expected the config of Qwen2_5OmniModel's text part"},
+      {NULL, "{'model_type': 'qwen2', 'rope_scaling': {'type': 'mrope'}}",
+       "rope type mrope is not supported"},
       {NULL, "{'model_type': 'llama4', 'text_config': {'num_local_experts': 16}, 'vision_config': {}}",
        "model_type llama4 is not supported: it is a mixture of experts (num_local_experts)"},
       {NULL, "{'architectures': ['Gemma3ForCausalLM'], 'model_type': 'gemma3'}",
@@ -431,8 +490,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {NULL, "{'model_type': 'gemma3', 'text_config': [1]}", "text_config is an array, expected an object"},
       {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'mistral4'}}",
        "text_config: model_type mistral4 is not supported in Mistral3ForConditionalGeneration"},
-      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'llama'}}",
-       "text_config: model_type llama is not supported in Mistral3ForConditionalGeneration"},
+      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'llama4'}}",
+       "text_config: model_type llama4 is not supported in Mistral3ForConditionalGeneration"},
       {NULL, "{'architectures': ['Mistral4ForCausalLM'], 'model_type': 'mistral4', 'n_routed_experts': 128}",
        "architecture Mistral4ForCausalLM is not supported: it is a mixture of experts (n_routed_experts)"},
       {NULL, "{'model_type': 'mistral3', 'text_config': {'head_dim': 63}}",
@@ -584,6 +643,7 @@ int main(void) {
       cmocka_unit_test(phi3),
       cmocka_unit_test(granite_and_olmo2),
       cmocka_unit_test(the_text_part_has_its_own_config),
+      cmocka_unit_test(text_parts_have_defaults_of_their_own),
       cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

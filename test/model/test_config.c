@@ -245,7 +245,7 @@ static void what_is_not_known_is_refused_by_name(void **state) {
        "LlamaForSequenceClassification is not supported"},
       {"{'architectures': ['LlamaForCausalLM', 'x'], 'model_type': 'mistral'}",
        "model_type is mistral, expected llama"},
-      {"{'model_type': 'qwen3_vl'}", "model_type qwen3_vl is not supported"},
+      {"{'model_type': 'molmo2'}", "model_type molmo2 is not supported"},
       {"{}", "neither architectures nor model_type"},
       {"{'architectures': 'LlamaForCausalLM'}",
        "architectures is \"LlamaForCausalLM\", expected a list of names"},

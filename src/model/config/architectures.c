@@ -5,7 +5,6 @@
  * has a model for every row. */
 #include "model/config/architectures.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* --- mixtures of experts */
@@ -20,6 +19,11 @@ static const ExpertNames qwen_names = {.router = "mlp.gate",
                                        .each = "mlp.experts",
                                        GATE_UP_DOWN,
                                        ALL_IN("mlp.experts")},
+                         qwen3_vl_names = {.router = "mlp.gate",
+                                           .inputs_first = INPUTS_MAY_BE_FIRST,
+                                           .each = "mlp.experts",
+                                           GATE_UP_DOWN,
+                                           ALL_IN("mlp.experts")},
                          glm_names = {.router = "mlp.gate",
                                       .choice_bias = "mlp.gate.e_score_correction_bias",
                                       .shared = SHARED_EXPERTS,
@@ -52,6 +56,7 @@ static const ExpertNames qwen_names = {.router = "mlp.gate",
                                         ALL_IN("experts")},
                          gpt_oss_names = {.router = "mlp.router",
                                           .alternate = true,
+                                          .inputs_first = INPUTS_ARE_FIRST,
                                           .each = "mlp.experts",
                                           GATE_UP_DOWN,
                                           ALL_IN("mlp.experts")};
@@ -72,6 +77,18 @@ static const ExpertFamily
                  .renormalise = RENORMALISE_BY_KEY,
                  .layers = EXPERTS_BY_STEP,
                  .names = &qwen_names},
+    qwen3_vl_moe = {.n_experts = 60,
+                    .n_chosen = 4,
+                    .width = 1408,
+                    .renormalise = RENORMALISE_ALWAYS,
+                    .layers = EXPERTS_BY_STEP,
+                    .names = &qwen3_vl_names},
+    qwen3_omni_moe = {.n_experts = 128,
+                      .n_chosen = 8,
+                      .width = 768,
+                      .renormalise = RENORMALISE_UNLESS_KEY,
+                      .layers = EXPERTS_BY_STEP,
+                      .names = &qwen_names},
     qwen3_next = {.n_experts = 512,
                   .n_chosen = 10,
                   .width = 512,
@@ -146,21 +163,19 @@ const Architecture architectures[] = {
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
   { .architecture = "MistralForCausalLM", .model_type = "mistral", /* Mistral 7B, Nemo, Small */
     {  32000, 4096, 14336, 32, 32,  8,   0, 131072,      1,      2, 1e-6,   10000 },
-    .multimodal = "Mistral3ForConditionalGeneration", .multimodal_type = "mistral3",
     .windows = WINDOW_ALL, .window = 4096 },
   { .architecture = "Ministral3ForCausalLM", .model_type = "ministral3", /* Ministral 3, Devstral 2 */
     { 131072, 4096, 14336, 34, 32,  8, 128, 262144,      1,      2, 1e-5,   10000 },
-    .multimodal = "Mistral3ForConditionalGeneration", .multimodal_type = "mistral3",
     .windows = WINDOW_ALL, .members = HAS_QUERY_SCALE },
   { .architecture = "Qwen2ForCausalLM", .model_type = "qwen2", /* Qwen2, Qwen2.5, QwQ, R1-Distill */
     { 151936, 4096, 22016, 32, 32, 32,   0,  32768,     -1,     -1, 1e-6,   10000 },
-    .qkv_bias = true, .windows = WINDOW_BY_LAYER, .window = 4096 },
+    .qkv_bias = true, .windows = WINDOW_BY_LAYER, .window = 4096, .max_window_layers = 28 },
   { .architecture = "Qwen3ForCausalLM", .model_type = "qwen3",
     { 151936, 4096, 22016, 32, 32, 32, 128,  32768,     -1,     -1, 1e-6,   10000 },
-    .qk_norm = QK_NORM_HEADS, .windows = WINDOW_BY_LAYER, .window = 4096, .members = HAS_ATTENTION_BIAS },
+    .qk_norm = QK_NORM_HEADS, .windows = WINDOW_BY_LAYER, .window = 4096, .max_window_layers = 28,
+    .members = HAS_ATTENTION_BIAS },
   { .architecture = "Qwen3_5ForCausalLM", .model_type = "qwen3_5_text", /* Qwen3.5, 3.6, 3.8 */
     { 248320, 4096, 12288, 32, 16,  4, 256,  32768,     -1,     -1, 1e-6,   10000 },
-    .multimodal = "Qwen3_5ForConditionalGeneration", .multimodal_type = "qwen3_5",
     .norm_plus_one = true, .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q, .rotary_part = 0.25,
     .members = HAS_ATTENTION_BIAS | HAS_PARTIAL_ROTARY | HAS_DELTA },
   { .architecture = "SmolLM3ForCausalLM", .model_type = "smollm3",
@@ -180,7 +195,7 @@ const Architecture architectures[] = {
   { .architecture = "Gemma3ForCausalLM", .model_type = "gemma3_text", /* and the text part of 4B to 27B */
     { 262208, 2304,  9216, 26,  8,  4, 256, 131072,      2,      1, 1e-6, 1000000 },
     .norms = NORM_AROUND, .norm_plus_one = true, .scaled_embedding = true, .tied = true,
-    .multimodal = "Gemma3ForConditionalGeneration", .multimodal_type = "gemma3", .qk_norm = QK_NORM_HEADS,
+    .qk_norm = QK_NORM_HEADS,
     .windows = WINDOW_PERIODIC, .window = 4096, .period = 6,
     .members = HAS_ATTENTION_BIAS | HAS_QUERY_SCALAR | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LOCAL_THETA |
                HAS_PATTERN,
@@ -189,7 +204,7 @@ const Architecture architectures[] = {
   { .architecture = "Gemma4ForCausalLM", .model_type = "gemma4_text", /* and the text part of E2B to 31B */
     { 262144, 2304,  9216, 30,  8,  4, 256, 131072,      2,      1, 1e-6, 1000000 },
     .norms = NORM_AROUND, .scaled_embedding = true, .tied = true, .v_norm = true, .layer_scalar = true,
-    .multimodal = "Gemma4ForConditionalGeneration", .multimodal_type = "gemma4", .qk_norm = QK_NORM_HEADS,
+    .qk_norm = QK_NORM_HEADS,
     .windows = WINDOW_PERIODIC, .window = 512, .period = 6, .last_full = true,
     .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LAYER_SIZES,
     .proportional_rope = true, .rotary_part = 0.25, .local_rope_theta = 10000,
@@ -199,7 +214,6 @@ const Architecture architectures[] = {
   { .architecture = "Gemma4UnifiedForCausalLM", .model_type = "gemma4_unified_text", /* text part of 12B */
     { 262144, 2304,  9216, 30,  8,  4, 256, 262144,      2,      1, 1e-6, 1000000 },
     .norms = NORM_AROUND, .scaled_embedding = true, .tied = true, .v_norm = true, .layer_scalar = true,
-    .multimodal = "Gemma4UnifiedForConditionalGeneration", .multimodal_type = "gemma4_unified",
     .qk_norm = QK_NORM_HEADS, .windows = WINDOW_PERIODIC, .window = 1024, .period = 6, .last_full = true,
     .members = HAS_ATTENTION_BIAS | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_LAYER_SIZES,
     .proportional_rope = true, .rotary_part = 0.25, .local_rope_theta = 10000,
@@ -273,7 +287,6 @@ const Architecture architectures[] = {
     .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS, .experts = &qwen3_moe },
   { .architecture = "Qwen3_5MoeForCausalLM", .model_type = "qwen3_5_moe_text", /* Qwen3.5, 3.6 A3B */
     { 248320, 2048,   512, 40, 16,  2, 256,  32768,     -1,     -1, 1e-6,   10000 },
-    .multimodal = "Qwen3_5MoeForConditionalGeneration", .multimodal_type = "qwen3_5_moe",
     .norm_plus_one = true, .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q, .rotary_part = 0.25,
     .members = HAS_ATTENTION_BIAS | HAS_PARTIAL_ROTARY | HAS_DELTA, .experts = &qwen3_5_moe },
   { .architecture = "Qwen3NextForCausalLM", .model_type = "qwen3_next", /* Qwen3-Next, Qwen3-Coder-Next */
@@ -309,9 +322,39 @@ const Architecture architectures[] = {
                .o = "self_attn.out_proj",
                .gate = "feed_forward.w1", .up = "feed_forward.w3", .down = "feed_forward.w2" },
     .experts = &lfm2_moe },
+  { .model_type = "qwen2_vl_text", /* Qwen2-VL */
+    { 152064, 8192, 29568, 80, 64,  8,   0,  32768, 151643, 151645, 1e-5, 1000000 },
+    .mrope = true, .qkv_bias = true,
+    .windows = WINDOW_BY_LAYER, .window = 4096, .max_window_layers = 80 },
+  { .model_type = "qwen2_5_vl_text", /* Qwen2.5-VL */
+    { 152064, 8192, 29568, 80, 64,  8,   0,  32768, 151643, 151645, 1e-5, 1000000 },
+    .mrope = true, .qkv_bias = true,
+    .windows = WINDOW_BY_LAYER, .window = 4096, .max_window_layers = 80 },
+  { .model_type = "qwen2_5_omni_text", /* Qwen2.5-Omni's thinker */
+    { 152064, 3584, 18944, 28, 28,  4,   0,  32768,     -1,     -1, 1e-6, 1000000 },
+    .qkv_bias = true, .tied = true,
+    .windows = WINDOW_BY_LAYER, .window = 32768, .max_window_layers = 28 },
+  { .model_type = "qwen3_vl_text", /* Qwen3-VL 2B to 32B */
+    { 151936, 4096, 22016, 32, 32, 32, 128, 128000,     -1,     -1, 1e-6,  500000 },
+    .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS },
+  { .model_type = "qwen3_vl_moe_text", /* Qwen3-VL 30B-A3B, 235B-A22B */
+    { 151936, 2048,  5632, 24, 16, 16,   0, 128000,     -1,     -1, 1e-6,  500000 },
+    .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS, .tied = true, .experts = &qwen3_vl_moe },
+  { .model_type = "qwen3_omni_moe_text", /* Qwen3-Omni's thinker */
+    {   3584, 2048, 18944, 28, 28,  4,   0,  32768,     -1,     -1, 1e-6, 1000000 },
+    .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS, .experts = &qwen3_omni_moe },
+  { .model_type = "glm4v_text", /* GLM-4.1V, 4.6V-Flash */
+    { 151552, 4096, 13696, 40, 32,  2,   0,  32768,     -1,     -1, 1e-5,   10000 },
+    .qkv_bias = true, .fused_gate_up = true, .neighbours = true,
+    .members = HAS_PARTIAL_ROTARY, .norms = NORM_AROUND,
+    .names = { .attn_post_norm = "post_self_attn_layernorm", .mlp_norm = "post_attention_layernorm",
+               .mlp_post_norm = "post_mlp_layernorm" } },
+  { .model_type = "glm4v_moe_text", /* GLM-4.5V, 4.6V */
+    { 151424, 4096, 10944, 46, 96,  8,   0,  65536,     -1,     -1, 1e-5,   10000 },
+    .qkv_bias = true, .rotary_part = 0.5, .members = HAS_QKV_BIAS | HAS_PARTIAL_ROTARY,
+    .experts = &glm4_moe },
   { .model_type = "muse_glimmer_text", /* Muse Glimmer 30B: only a text part */
     { 202048, 6656, 19968, 52, 32,  2, 128, 131072, 200000, 200001, 1e-5,   10000 },
-    .multimodal = "MuseGlimmerForConditionalGeneration", .multimodal_type = "muse_glimmer",
     .norms = NORM_AROUND, .norm_plus_one = true, .final_norm_plain = true, .embedding_norm = true,
     .qk_norm = QK_NORM_HEADS, .qk_norm_plain = true, .attn_gate = ATTN_GATE_NUMBERS,
     .windows = WINDOW_BEFORE_LAST, .window = 2048, .period = 4, .activation_key = "hidden_activation",
@@ -327,32 +370,18 @@ const char *activation_name(Activation activation) {
   return names[activation];
 }
 
-const Architecture *architecture_find(const char *architecture, const char *model_type, bool *text_part) {
-  for (size_t i = 0; i < 2 * n_architectures; i++) {
-    const Architecture *row = &architectures[i / 2];
-    *text_part = i % 2;
-    const char *name = *text_part ? row->multimodal : row->architecture;
-    const char *type = *text_part ? row->multimodal_type : row->model_type;
-    if (name && (architecture ? strcmp(architecture, name) : strcmp(model_type, type)) == 0) return row;
-  }
-  return NULL;
-}
-
-const Architecture *architecture_of_text(const Architecture *whole, const char *model_type) {
+const Architecture *architecture_find(const char *architecture, const char *model_type) {
   for (size_t i = 0; i < n_architectures; i++) {
     const Architecture *row = &architectures[i];
-    if (row->multimodal && strcmp(row->multimodal, whole->multimodal) == 0 &&
-        strcmp(row->model_type, model_type) == 0)
+    if (row->architecture &&
+        (architecture ? strcmp(architecture, row->architecture) : strcmp(model_type, row->model_type)) == 0)
       return row;
   }
   return NULL;
 }
 
-void architecture_names(char *out, size_t size) {
-  size_t at = 0;
-  for (size_t i = 0; i < n_architectures && at < size; i++) {
-    const char *before = i == 0 ? "" : i + 1 < n_architectures ? ", " : " or ";
-    const char *name = architectures[i].architecture;
-    at += (size_t)snprintf(out + at, size - at, "%s%s", before, name ? name : architectures[i].multimodal);
-  }
+const Architecture *architecture_of_type(const char *model_type) {
+  for (size_t i = 0; i < n_architectures; i++)
+    if (strcmp(architectures[i].model_type, model_type) == 0) return &architectures[i];
+  return NULL;
 }

@@ -90,7 +90,7 @@ typedef struct {
 } ExpertFamily;
 
 typedef struct {
-  /* architecture is NULL if there is only the multimodal model. */
+  /* architecture is NULL if this is the text part of multimodal models alone. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
 
   struct { /* defaults of absent members */
@@ -101,10 +101,6 @@ typedef struct {
     int bos, eos; /* -1: none */
     double norm_eps, rope_theta;
   };
-
-  /* The multimodal model that has this as its text part, in the member text_config, or NULL. The first
-   * row with that name is meant where text_config has no model_type. */
-  const char *multimodal, *multimodal_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
 
   /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
@@ -124,6 +120,7 @@ typedef struct {
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
+  bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
   bool proportional_rope; /* that of layers without a window; ropes stand in rope_parameters alone */
   bool last_full;         /* the last layer has no window, whatever layer_types says */
   WindowRule windows;
@@ -141,6 +138,7 @@ typedef struct {
   int per_layer_width;       /* hidden_size_per_layer_input */
   int global_head_dim;       /* head_dim of layers without a window */
   double attention_scale;    /* 0: head_dim^-1/2, or by members */
+  int max_window_layers;     /* WINDOW_BY_LAYER */
   bool tied;
   Activation activation;
   double local_rope_theta, query_scalar, attention_cap, logit_cap;
@@ -149,15 +147,28 @@ typedef struct {
 extern const Architecture architectures[];
 extern const size_t n_architectures;
 
-/* The row of this architecture or, if that is NULL, of this model_type; *text_part: it is the multimodal one.
- * NULL if there is no such row. */
-const Architecture *architecture_find(const char *architecture, const char *model_type, bool *text_part);
+/* Where the config of a text part is: in text_config, whose model_type is always the same, or any that is in
+ * `architectures`; in config.json itself if there is no text_config; in that of thinker_config. */
+typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 
-/* The row of the same multimodal model whose text part has this model_type; NULL if there is none. */
-const Architecture *architecture_of_text(const Architecture *whole, const char *model_type);
+/* A model of several parts, of which the text part alone is computed. */
+typedef struct {
+  const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
+  const char *text;                      /* model_type of its text part, also where text_config has none */
+  TextPlace is;
+  const char *old_text; /* another name of `text`, or NULL */
+  const char *text_key; /* config.json's key for the text part; NULL: "text_config" */
+} Multimodal;
 
-/* "LlamaForCausalLM, ... or Olmo2ForCausalLM", for messages. */
-void architecture_names(char *out, size_t size);
+/* The row of this architecture or, if that is NULL, of this model_type; NULL if there is no such row. */
+const Architecture *architecture_find(const char *architecture, const char *model_type);
+const Multimodal *multimodal_find(const char *architecture, const char *model_type);
+
+/* The row of this model_type, also of text parts alone; NULL if there is none. */
+const Architecture *architecture_of_type(const char *model_type);
+
+/* The row of the text part whose config has this model_type, or NULL for none; NULL if it is refused. */
+const Architecture *multimodal_text(const Multimodal *whole, const char *model_type);
 
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */

@@ -51,23 +51,25 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
                          "%s %.60s is not supported: it is a model of several parts (%s); take a model of "
                          "text alone",
                          kind, name, sign);
-  char names[900];
-  architecture_names(names, sizeof names);
-  return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
+  return reader_refuse(r, "%s %.60s is not supported; models.md lists those that are", kind, name);
 }
 
 /* Finds the text part's config, and in *arch its row. */
-static Status enter_text(const ConfigReader *r, const Architecture **arch, ConfigReader *text) {
-  const Architecture *whole = *arch;
-  const char *type;
-  TRY(reader_object(r, "text_config", text));
+static Status enter_text(const ConfigReader *r, const Multimodal *whole, const Architecture **arch,
+                         ConfigReader *text) {
+  const char *key = whole->text_key ? whole->text_key : "text_config", *type = NULL;
+  ConfigReader holder = *r;
+  if (whole->is == THINKER_TEXT) TRY(reader_object(r, "thinker_config", &holder));
+  TRY(reader_object(&holder, key, text));
+  const bool flat = whole->is == FLAT_TEXT && !text->object;
+  if (flat) *text = *r;
   if (!text->object)
-    return reader_refuse(r, "text_config is missing, expected the config of %s's text part",
-                         whole->multimodal);
-  TRY(reader_string(text, "model_type", &type));
-  if (type) *arch = architecture_of_text(whole, type);
+    return reader_refuse(&holder, "%s is missing, expected the config of %s's text part", key,
+                         whole->architecture);
+  if (!flat) TRY(reader_string(text, "model_type", &type));
+  *arch = multimodal_text(whole, type);
   return *arch ? STATUS_OK
-               : reader_refuse(text, "model_type %.60s is not supported in %s", type, whole->multimodal);
+               : reader_refuse(text, "model_type %.60s is not supported in %s", type, whole->architecture);
 }
 
 /* *text: the reader of the text part's config, a copy of *r unless the model is multimodal. */
@@ -75,16 +77,18 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
                                   ModelConfig *config) {
   const char *model_name = NULL, *model_type = NULL;
   TRY(read_names(r, &model_name, &model_type));
-  const Architecture *arch = *out = architecture_find(model_name, model_type, &config->text_part);
-  if (!arch) return refuse_architecture(r, model_name, model_type);
-  const char *own_name = config->text_part ? arch->multimodal : arch->architecture;
-  const char *own_type = config->text_part ? arch->multimodal_type : arch->model_type;
+  const Multimodal *whole = multimodal_find(model_name, model_type);
+  const Architecture *arch = *out = whole ? NULL : architecture_find(model_name, model_type);
+  if (!whole && !arch) return refuse_architecture(r, model_name, model_type);
+  const char *own_name = whole ? whole->architecture : arch->architecture;
+  const char *own_type = whole ? whole->model_type : arch->model_type;
   if (model_type && strcmp(model_type, own_type) != 0)
     return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type, own_type,
                          own_name);
   snprintf(config->architecture, sizeof config->architecture, "%s", own_name);
+  config->text_part = whole != NULL;
   *text = *r;
-  return config->text_part ? enter_text(r, out, text) : STATUS_OK;
+  return whole ? enter_text(r, whole, out, text) : STATUS_OK;
 }
 
 /* --- sizes */

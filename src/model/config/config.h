@@ -101,6 +101,10 @@ typedef struct {
  * "mlp.shared_experts". */
 typedef enum { SHARED_AS_DENSE, SHARED_EXPERT, SHARED_EXPERTS } SharedName;
 
+/* If dense tensors of all experts have the inputs before the outputs: no, yes (gpt-oss), or where their shape
+ * says so (Qwen3-VL: as published; transformers 5 saves them otherwise). */
+typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
+
 /* Names within a layer with experts. Experts lie one by one, gate of the third as "mlp.experts.2.gate_proj";
  * or all of a layer in two tensors, with one dimension more, the rows of gate and up in one of them. */
 typedef struct {
@@ -111,9 +115,8 @@ typedef struct {
   const char *gate, *up, *down; /* of an expert: "gate_proj" */
   const char *all_gate_up;      /* of all: "mlp.experts.gate_up_proj" */
   const char *all_down;
-  /* In all_gate_up rows of gate and up alternate, and dense tensors of all experts have the inputs before the
-   * outputs (gpt-oss). */
-  bool alternate;
+  bool alternate; /* in all_gate_up rows of gate and up alternate (gpt-oss) */
+  InputsFirst inputs_first;
 } ExpertNames;
 
 /* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid of its

@@ -87,11 +87,10 @@ static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
 static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
                            const Architecture **arch) {
   const char *type;
-  bool text_part;
   TRY(reader_object(r, key, layers));
   if (!layers->object) *layers = *r;
   TRY(reader_string(layers, "model_type", &type));
-  *arch = type ? architecture_find(NULL, type, &text_part) : NULL;
+  *arch = type ? architecture_of_type(type) : NULL;
   return STATUS_OK;
 }
 

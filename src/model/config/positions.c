@@ -26,6 +26,7 @@ static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKin
   if (!name) name = old_name ? old_name : rope_kind_name(ROPE_PLAIN);
   if (arch->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
+  if (arch->mrope && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
   /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
   if (!arch->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
   for (int i = ROPE_PLAIN; i <= (arch->proportional_rope ? ROPE_PROPORTIONAL : ROPE_LONGROPE); i++) {
@@ -325,7 +326,8 @@ static bool is_full_layer(const Architecture *arch, const ModelConfig *config, i
 static Status default_windows(const ConfigReader *r, const Architecture *arch, int window,
                               ModelConfig *config) {
   int first = 0, period = arch->period;
-  if (arch->windows == WINDOW_BY_LAYER) TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
+  if (arch->windows == WINDOW_BY_LAYER)
+    TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, arch->max_window_layers, &first));
   if (arch->members & HAS_PATTERN && !json_member(r->object, "layer_types"))
     TRY(reader_int(r, "sliding_window_pattern", 1, INT32_MAX, period, &period));
   for (int layer = first; layer < config->n_layers; layer++) {

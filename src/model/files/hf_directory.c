@@ -168,14 +168,18 @@ static Status take_everything(HfLoader *loader) {
   return take_head(loader);
 }
 
-/* Finds the prefixes of tensor names: of a text model; of a multimodal model as transformers 4.51 saves it;
- * and as later versions do. */
+/* Finds the prefixes of tensor names: of a text model, which Qwen2-VL and Qwen2.5-VL have, too; of a
+ * multimodal model as transformers 4.51 saves it, and as later versions do; of Qwen's Omni models; of
+ * Idefics 3 and SmolVLM. */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;
   } names[] = {{"model.", "lm_head"},
                {"language_model.model.", "language_model.lm_head"},
-               {"model.language_model.", "lm_head"}};
+               {"model.language_model.", "lm_head"},
+               {"thinker.model.", "thinker.lm_head"},
+               {"thinker.model.language_model.", "thinker.lm_head"},
+               {"model.text_model.", "lm_head"}};
   size_t n = loader->model->config.text_part ? sizeof names / sizeof *names : 1;
   for (size_t i = n; i-- > 0;) {
     loader->body = names[i].body;

@@ -60,13 +60,20 @@ static int expected_shape(const AllExperts *all, int kind, int64_t *shape) {
   return ranks[kind];
 }
 
+/* Decides whether a tensor whose inputs may be first has them first: unless it has the usual shape. */
+static void look_at_order(AllExperts *all, const StoredTensor *tensor) {
+  all->inputs_first = !(tensor->rank == 3 && tensor->shape[1] == all->n_out && tensor->shape[2] == all->n_in);
+}
+
 /* Finds the tensors of all experts; *there: there are any. */
 static Status find_all(HfLoader *loader, AllExperts *all, bool *there) {
+  const InputsFirst order = loader->model->config.expert_names->inputs_first;
   *there = false;
   for (int kind = 0; kind < N_VIEW_KINDS; kind++) {
     StoredTensor *tensor = all->tensors[kind] = hf_find(loader, all->base, view_kinds[kind].end);
     if (!tensor) continue;
     int64_t shape[MAX_SHAPE];
+    if (kind == KIND_DENSE && order == INPUTS_MAY_BE_FIRST) look_at_order(all, tensor);
     const int rank = expected_shape(all, kind, shape);
     if (rank) TRY(hf_check_shape(loader, tensor, rank, shape, ""));
     if (tensor->rank < 1 || tensor->shape[0] != all->n_experts)
@@ -136,9 +143,9 @@ static Status take_bias(HfLoader *loader, Rows rows, Linear *linear) {
   return STATUS_OK;
 }
 
-static Status take_linear(HfLoader *loader, Rows rows, Linear *linear) {
+static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear *linear) {
   StoredTensor *dense = loader->views ? hf_view(loader, ".weight") : NULL;
-  if (dense && loader->model->config.expert_names->alternate) {
+  if (dense && inputs_first) {
     TRY(hf_transposed_take(loader, rows.n_out, rows.first, 1 + rows.row_skip, dense, linear));
   } else {
     TRY(hf_weights_take(loader, rows.n_out, rows.first, linear));
@@ -157,10 +164,11 @@ static Status take_of_all(HfLoader *loader, const AllExperts *all, bool gate_up,
     Expert *expert = &experts[e];
     make_views(all, e, views);
     loader->views = views;
-    if (!gate_up) status = take_linear(loader, (Rows){n_out, 0, 0}, &expert->down);
-    if (gate_up) status = take_linear(loader, (Rows){n_out, 0, alternate}, &expert->gate);
+    if (!gate_up) status = take_linear(loader, (Rows){n_out, 0, 0}, all->inputs_first, &expert->down);
+    if (gate_up) status = take_linear(loader, (Rows){n_out, 0, alternate}, all->inputs_first, &expert->gate);
     if (gate_up && status == STATUS_OK)
-      status = take_linear(loader, (Rows){n_out, alternate ? 1 : half, alternate}, &expert->up);
+      status =
+          take_linear(loader, (Rows){n_out, alternate ? 1 : half, alternate}, all->inputs_first, &expert->up);
   }
   loader->views = NULL;
   return status;
@@ -182,7 +190,7 @@ static Status take_each(HfLoader *loader, int index, int n_experts) {
   const ModelConfig *config = &loader->model->config;
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
     Linear *linear = layer_linear(&loader->model->layers[index], which);
-    TRY(take_linear(loader, (Rows){linear->n_out, 0, 0}, linear));
+    TRY(take_linear(loader, (Rows){linear->n_out, 0, 0}, false, linear));
   }
   char name[NAME_SIZE], part[LINEAR_NAME_SIZE];
   expert_linear_name(config, expert_linear(n_experts, EXPERT_GATE), part);
@@ -195,7 +203,7 @@ static AllExperts all_experts(const HfLoader *loader, int index, const char *nam
   AllExperts all = {.n_experts = config->experts.n_experts,
                     .n_out = n_out,
                     .n_in = n_in,
-                    .inputs_first = config->expert_names->alternate};
+                    .inputs_first = config->expert_names->inputs_first == INPUTS_ARE_FIRST};
   snprintf(all.base, sizeof all.base, "%slayers.%d.%s", loader->body, index, name);
   return all;
 }

@@ -16,7 +16,8 @@ typedef struct {
   Error *err;
 } HfLoader;
 
-/* Room for any name: "model.language_model.layers.4095.mlp.experts.4095.gate_proj.weight_zero_point". */
+/* Room for any name:
+ * "thinker.model.language_model.layers.4095.mlp.experts.4095.gate_proj.weight_zero_point". */
 #define NAME_SIZE 128
 
 /* The tensor `base``suffix`, or NULL. `suffix` may be "". */

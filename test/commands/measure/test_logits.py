@@ -91,8 +91,9 @@ def test_every_architecture_has_a_miniature(run):
     named = {name for row in rows for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0])}
     assert named == {path.name for path in MINIATURES.iterdir()}
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
-    written = re.findall(r'\.architecture = "(\w+)"|\.multimodal = "(\w+)"', table)
-    assert set(re.findall(r"`(\w+For\w+)`", page)) == {name or wrapper for name, wrapper in written}
+    wholes = (ROOT / "src" / "model" / "config" / "multimodal.c").read_text()
+    written = re.findall(r'\.architecture = "(\w+)"', table) + re.findall(r'^  { "(\w+)", ', wholes, re.MULTILINE)
+    assert set(re.findall(r"`(\w+For[A-Z]\w+|\w+OmniModel|\w+ChatModel)`", page)) == set(written)
     for row in rows:  # and what runs them is what inspect says
         for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0]):
             report = json.loads(run("inspect", MINIATURES / name, "--json").stdout)

@@ -127,6 +127,56 @@ def test_a_text_part_without_a_head_is_tied(changed, logits):
     assert np.array_equal(logits(tied), logits(own))
 
 
+# A miniature of each text part that is the default of a model whose text part may be any.
+TEXTS = {"llama": "llama3-awq", "mistral": "mistral-nemo", "qwen2": "qwen2-awq", "qwen3": "qwen3-awq", "lfm2": "lfm2-awq",
+         "lfm3": "lfm3-awq", "exaone4": "exaone4-awq"}
+WHOLES = re.findall(r'^  { "(\w+)", "(\w+)", "(\w+)", \.is = ANY_TEXT', (
+    ROOT / "src" / "model" / "config" / "multimodal.c").read_text(), re.MULTILINE)
+
+
+def part_of(architecture, model_type):
+    """Functions that make a text model the text part of a model of several parts."""
+    key = "llm_config" if model_type == "internvl_chat" else "text_config"
+    body, head = ("model.text_model.", "lm_head") if model_type in ("idefics3", "smolvlm") else (
+        "language_model.model.", "language_model.lm_head")
+
+    def config(members):
+        text = {name: value for name, value in members.items() if name not in ("architectures", "quantization_config")}
+        return {"architectures": [architecture], "model_type": model_type, key: text, "vision_config": {},
+                "quantization_config": members["quantization_config"]}
+
+    return config, lambda tensors: {
+        "vision_tower.bias": np.zeros(8, np.float32),
+        **{name.replace("model.", body, 1).replace("lm_head", head): array for name, array in tensors.items()}}
+
+
+@pytest.mark.parametrize("architecture, model_type, text", WHOLES, ids=[row[1] for row in WHOLES])
+def test_a_text_part_of_any_kind_is_that_text_model(architecture, model_type, text, changed, logits):
+    if text not in TEXTS:
+        pytest.skip("the default text part is no model of its own")
+    folder = changed(TEXTS[text], *part_of(architecture, model_type))
+    assert np.array_equal(logits(folder), logits(MINIATURES / TEXTS[text]))
+
+
+def test_every_place_of_a_text_part_is_known(changed, logits):
+    """Names as transformers 5 saves Qwen2.5-VL, and its config; GLM-4.6V, which has GLM-4.1V's text part."""
+    flat = MINIATURES / "qwen2_5-vl-awq"
+    beside = ("architectures", "model_type", "vision_config", "quantization_config")
+    nested = changed("qwen2_5-vl-awq", lambda config: {
+        **{key: config[key] for key in beside}, "text_config": {
+            **{key: value for key, value in config.items() if key not in beside}, "model_type": "qwen2_5_vl_text"}},
+        lambda tensors: {name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name: array
+                         for name, array in tensors.items()})
+    assert np.array_equal(logits(nested), logits(flat))
+    flash = changed("glm4v-awq", with_config(architectures=["Glm46VForConditionalGeneration"], model_type="glm46v"),
+                    folder="flash")
+    assert np.array_equal(logits(flash), logits(MINIATURES / "glm4v-awq"))
+    usual = changed("qwen3-vl-moe-bf16", None, lambda tensors: {
+        name: array.swapaxes(1, 2).copy() if ".mlp.experts." in name else array
+        for name, array in tensors.items()}, folder="usual")  # experts as transformers 5 saves them
+    assert np.array_equal(logits(usual), logits(MINIATURES / "qwen3-vl-moe-bf16"))
+
+
 def test_longrope_is_of_the_whole_text(logits):
     """Texts up to the original length have one set of positions, longer ones another, in all of their tokens: cut into
     any steps, and not what a shorter text has for its beginning."""
@@ -286,6 +336,6 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'\.model_type = "(\w+?)(?:_text)?"', table)
-    assert len(names) == 37 and "llama" in names
+    assert len(names) == 45 and "llama" in names
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

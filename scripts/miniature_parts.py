@@ -1,0 +1,94 @@
+"""miniature_parts.py - miniatures of the text parts that only multimodal models have. Used by: make_miniatures.py."""
+
+from miniature_configs import AWQ32, awq, glm, llama, qwen2, qwen3, with_vision
+from miniature_experts import moe
+
+MROPE = {"type": "mrope", "mrope_section": [4, 2, 2]}
+MROPE_INTERLEAVED = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [4, 2, 2]}
+QWEN_VISION = {"depth": 1, "hidden_size": 16, "embed_dim": 16, "intermediate_size": 16, "num_heads": 2,
+               "out_hidden_size": 32, "patch_size": 14}
+GLM_VISION = {**QWEN_VISION, "image_size": 28}
+SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
+
+
+def without(config, *keys):
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def flat(architecture, model_type, text):
+    """Qwen2-VL as it was published: the text part's members stand beside the vision tower's config."""
+    return {**text, "architectures": [architecture], "model_type": model_type,
+            "vision_config": {**QWEN_VISION, "model_type": model_type}}
+
+
+def qwen2_vl(**config):
+    return qwen2(**{**SMALL, "use_sliding_window": False, "sliding_window": 16, "max_window_layers": 1,
+                    "rope_scaling": MROPE, **config})
+
+
+def qwen3_vl(**config):
+    return qwen3(**{**SMALL, "model_type": "qwen3_vl_text", "head_dim": 16, "rope_theta": 1000.0,
+                    "rope_scaling": MROPE_INTERLEAVED, **config})
+
+
+def qwen3_vl_moe(**config):
+    return qwen3_vl(**moe(config, model_type="qwen3_vl_moe_text", decoder_sparse_step=1, mlp_only_layers=[],
+                          moe_intermediate_size=24, num_experts=6, num_hidden_layers=1))
+
+
+def qwen3_omni_moe(**config):
+    return qwen3_vl(**moe(config, model_type="qwen3_omni_moe_text", decoder_sparse_step=1, mlp_only_layers=[],
+                          norm_topk_prob=True, num_experts=4,
+                          rope_scaling={**MROPE_INTERLEAVED, "interleaved": True}))
+
+
+def glm4v(**config):
+    return without(glm(**{**SMALL, "model_type": "glm4v_text", "rope_theta": 1000.0, "rope_scaling": {
+        "rope_type": "default", "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}, **config}), "head_dim")
+
+
+def glm4v_moe(**config):
+    config = llama(**moe(config, model_type="glm4v_moe_text", n_routed_experts=8, n_shared_experts=1,
+                         first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True,
+                         routed_scaling_factor=2.5, attention_bias=True, partial_rotary_factor=0.5, rope_theta=1000.0,
+                         rope_scaling={"rope_type": "default", "mrope_section": [2, 1, 1]}))
+    return without(config, "num_experts")
+
+
+def thinker(architecture, model_type, text):
+    """Qwen's Omni models: the text part is that of one of their parts."""
+    whole = with_vision(architecture, model_type, text, QWEN_VISION)
+    inner = {key: whole.pop(key) for key in ("text_config", "vision_config")}
+    return {**whole, "thinker_config": {**inner, "model_type": model_type + "_thinker"}}
+
+
+LATER_NAMES = ("model.language_model.", "lm_head")
+THINKER_NAMES = ("thinker.model.", "thinker.lm_head")
+NO_ROUTER = awq(32, modules_to_not_convert=["mlp.gate.", "visual"])
+QWEN2_VL = with_vision("Qwen2VLForConditionalGeneration", "qwen2_vl", qwen2_vl(
+    model_type="qwen2_vl_text", use_sliding_window=True, torch_dtype="bfloat16", rope_theta=100.0), QWEN_VISION)
+PART_MINIATURES = {
+    "qwen2-vl-text-part": dict(config=QWEN2_VL, names=LATER_NAMES, bias="qkv", matters=[
+        {"text_config": {**QWEN2_VL["text_config"], **change}} for change in (
+            {"sliding_window": 17}, {"max_window_layers": 0}, {"rope_theta": 1000.0})]),
+    "qwen2_5-vl-awq": dict(config=flat("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", qwen2_vl(
+        quantization_config=awq(32, modules_to_not_convert=["visual"]))), bias="qkv", matters=[
+            {"rope_theta": 100.0}]),
+    "qwen2_5-omni-awq": dict(config=thinker("Qwen2_5OmniModel", "qwen2_5_omni", qwen2_vl(
+        model_type="qwen2_5_omni_text", rope_scaling={**MROPE, "type": "default", "rope_type": "default"},
+        quantization_config=AWQ32)), names=THINKER_NAMES, bias="qkv", matters=[]),
+    "qwen3-vl-awq": dict(config=with_vision("Qwen3VLForConditionalGeneration", "qwen3_vl", qwen3_vl(
+        quantization_config=AWQ32), QWEN_VISION), names=LATER_NAMES, matters=[
+            {"text_config": qwen3_vl(rope_theta=100000.0)}]),
+    "qwen3-vl-moe-bf16": dict(config=with_vision("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", qwen3_vl_moe(
+        torch_dtype="bfloat16"), QWEN_VISION), names=LATER_NAMES, experts="inputs-first", matters=[
+            {"text_config": qwen3_vl_moe(num_experts_per_tok=2)}]),
+    "qwen3-omni-moe-awq": dict(config=thinker("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", qwen3_omni_moe(
+        quantization_config=NO_ROUTER)), names=THINKER_NAMES, matters=[]),
+    "glm4v-awq": dict(config=with_vision("Glm4vForConditionalGeneration", "glm4v", glm4v(
+        quantization_config=AWQ32), GLM_VISION), names=LATER_NAMES, bias="qkv", matters=[
+            {"text_config": glm4v(rope_scaling={"rope_type": "default", "mrope_section": [4, 2, 2]})}]),
+    "glm4v-moe-awq": dict(config=with_vision("Glm4vMoeForConditionalGeneration", "glm4v_moe", glm4v_moe(
+        quantization_config=NO_ROUTER), GLM_VISION), names=LATER_NAMES, bias="qkv", matters=[
+            {"text_config": glm4v_moe(routed_scaling_factor=1.0)}]),
+}

@@ -1,0 +1,74 @@
+/* multimodal.c - the table of models of several parts, of which the text part is computed.
+ *
+ * Called by: config.c.   Calls: architectures.c.
+ * Always true: a model stands here only if its text part alone, given no images and no sound, is the
+ * ordinary model of architectures.c that its text_config names; transformers 5.23, models/NAME. */
+#include <string.h>
+
+#include "model/config/architectures.h"
+
+static const Multimodal multimodals[] = {
+    /* clang-format off */
+  /* architecture, model_type, the text part's model_type */
+  { "Gemma3ForConditionalGeneration", "gemma3", "gemma3_text", .is = ONE_TEXT }, /* 4B to 27B */
+  { "Gemma4ForConditionalGeneration", "gemma4", "gemma4_text", .is = ONE_TEXT }, /* E2B to 31B */
+  { "Gemma4UnifiedForConditionalGeneration", "gemma4_unified", "gemma4_unified_text", .is = ONE_TEXT },
+  { "Qwen2VLForConditionalGeneration", "qwen2_vl", "qwen2_vl_text", .is = FLAT_TEXT },
+  { "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "qwen2_5_vl_text", .is = FLAT_TEXT },
+  { "Qwen3VLForConditionalGeneration", "qwen3_vl", "qwen3_vl_text", .is = ONE_TEXT },
+  { "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "qwen3_vl_moe_text", .is = ONE_TEXT },
+  { "Qwen3_5ForConditionalGeneration", "qwen3_5", "qwen3_5_text", .is = ONE_TEXT },
+  { "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", "qwen3_5_moe_text", .is = ONE_TEXT },
+  { "Qwen2_5OmniModel", "qwen2_5_omni", "qwen2_5_omni_text", .is = THINKER_TEXT },
+  { "Qwen2_5OmniForConditionalGeneration", "qwen2_5_omni", "qwen2_5_omni_text", .is = THINKER_TEXT },
+  { "Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker", "qwen2_5_omni_text",
+    .is = ONE_TEXT },
+  { "Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", "qwen3_omni_moe_text", .is = THINKER_TEXT },
+  { "Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_thinker", "qwen3_omni_moe_text",
+    .is = ONE_TEXT },
+  { "Glm4vForConditionalGeneration", "glm4v", "glm4v_text", .is = ONE_TEXT }, /* GLM-4.1V */
+  { "Glm4vMoeForConditionalGeneration", "glm4v_moe", "glm4v_moe_text", .is = ONE_TEXT }, /* GLM-4.5V */
+  { "MuseGlimmerForConditionalGeneration", "muse_glimmer", "muse_glimmer_text", .is = ONE_TEXT },
+  { "AudioFlamingo3ForConditionalGeneration", "audioflamingo3", "qwen2", .is = ANY_TEXT },
+  { "Exaone4_5_ForConditionalGeneration", "exaone4_5", "exaone4", .is = ANY_TEXT,
+    .old_text = "exaone4_5_text" },
+  { "FastVlmForConditionalGeneration", "fast_vlm", "qwen2", .is = ANY_TEXT },
+  { "Glm46VForConditionalGeneration", "glm46v", "glm4v_text", .is = ANY_TEXT }, /* GLM-4.6V and Flash */
+  { "GotOcr2ForConditionalGeneration", "got_ocr2", "qwen2", .is = ANY_TEXT },
+  { "Idefics3ForConditionalGeneration", "idefics3", "llama", .is = ANY_TEXT },
+  { "InternVLForConditionalGeneration", "internvl", "qwen2", .is = ANY_TEXT },
+  { "InternVLChatModel", "internvl_chat", "qwen2", .is = ANY_TEXT, .text_key = "llm_config" },
+  { "Lfm2VlForConditionalGeneration", "lfm2_vl", "lfm2", .is = ANY_TEXT },
+  { "Lfm3VlForConditionalGeneration", "lfm3_vl", "lfm3", .is = ANY_TEXT },
+  { "LightOnOcrForConditionalGeneration", "lighton_ocr", "qwen3", .is = ANY_TEXT },
+  { "LlavaForConditionalGeneration", "llava", "llama", .is = ANY_TEXT }, /* 1.5, Pixtral 12B */
+  { "LlavaNextForConditionalGeneration", "llava_next", "llama", .is = ANY_TEXT }, /* 1.6 */
+  { "LlavaNextVideoForConditionalGeneration", "llava_next_video", "llama", .is = ANY_TEXT },
+  { "LlavaOnevisionForConditionalGeneration", "llava_onevision", "qwen2", .is = ANY_TEXT },
+  { "Mistral3ForConditionalGeneration", "mistral3", "mistral", .is = ANY_TEXT },
+  { "Ovis2ForConditionalGeneration", "ovis2", "qwen2", .is = ANY_TEXT },
+  { "PerceptionLMForConditionalGeneration", "perception_lm", "llama", .is = ANY_TEXT },
+  { "Qwen2AudioForConditionalGeneration", "qwen2_audio", "qwen2", .is = ANY_TEXT },
+  { "SmolVLMForConditionalGeneration", "smolvlm", "llama", .is = ANY_TEXT },
+  { "VipLlavaForConditionalGeneration", "vipllava", "llama", .is = ANY_TEXT },
+  { "VoxtralForConditionalGeneration", "voxtral", "llama", .is = ANY_TEXT },
+    /* clang-format on */
+};
+
+const Multimodal *multimodal_find(const char *architecture, const char *model_type) {
+  for (size_t i = 0; i < sizeof multimodals / sizeof *multimodals; i++) {
+    const Multimodal *row = &multimodals[i];
+    if ((architecture ? strcmp(architecture, row->architecture) : strcmp(model_type, row->model_type)) == 0)
+      return row;
+  }
+  return NULL;
+}
+
+const Architecture *multimodal_text(const Multimodal *whole, const char *model_type) {
+  if (!model_type || (whole->old_text && strcmp(model_type, whole->old_text) == 0)) model_type = whole->text;
+  if (whole->is != ANY_TEXT && strcmp(model_type, whole->text) != 0) return NULL;
+  const Architecture *text = architecture_of_type(model_type);
+  /* The wrappers of any model have a head of their own, without what these do to logits. */
+  const unsigned at_logits = HAS_MULTIPLIERS | HAS_LOGIT_CAP | HAS_QK_FACTOR;
+  return text && whole->is == ANY_TEXT && text->members & at_logits ? NULL : text;
+}
