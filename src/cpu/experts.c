@@ -75,8 +75,10 @@ static void keep_groups(const ExpertConfig *config, float *scores) {
       if (first < 0) continue;
       const float top = scores[first];
       scores[first] = NAN;
-      const float sum = top + scores[best(scores, from, from + size)];
+      const int second = best(scores, from, from + size);
       scores[first] = top;
+      if (second < 0) continue; /* the others are NaN: the group stays */
+      const float sum = top + scores[second];
       if (worst < 0 || sum <= least) worst = g, least = sum;
     }
     for (int e = worst * size; worst >= 0 && e < (worst + 1) * size; e++) scores[e] = NAN;

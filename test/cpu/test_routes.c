@@ -90,6 +90,41 @@ static void experts_are_those_of_transformers(void **unused) {
   assert_int_equal(n_miniatures, 17);
 }
 
+static Status check_first_expert(BackendState *state, TokenRange range, int layer, Error *err) {
+  TRY(cpu_backend.norm_experts_residual(state, range, layer, err));
+  for (int row = 0; row < range.n_tokens; row++)
+    assert_int_equal(state->experts.choices[row * n_chosen].expert, 0);
+  return STATUS_OK;
+}
+
+/* Groups of two experts, in rows of 16. One of the first group has no score (NaN), the other one the best. As
+ * on the GPU, the group stays, whatever lies between the rows. */
+static void a_group_with_one_score_stays(void **unused) {
+  static const float bias[8] = {100, NAN};
+  const int32_t ids[] = {3, 4, 5};
+  Model *model = NULL;
+  Error err = {{0}};
+  BackendModel *loaded = NULL;
+  BackendState *state = NULL;
+  const StateOptions options = {.n_ctx = 3, .max_chunk = 3, .max_logit_rows = 1, .kv = KV_F32};
+  Backend spy = cpu_backend;
+  (void)unused;
+  spy.norm_experts_residual = check_first_expert;
+  assert_int_equal(model_open("test/data/miniatures/glm4-moe-awq", NULL, &model, &err), STATUS_OK);
+  assert_int_equal(model_prepare(model, 1, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.load(model, &(BackendOptions){.n_threads = 1}, &loaded, &err), STATUS_OK);
+  assert_int_equal(model->config.experts.n_groups, 4);
+  n_chosen = model->config.experts.n_chosen;
+  loaded->layers[1].experts.choice_bias = bias;
+  assert_int_equal(cpu_backend.open(loaded, &options, &state, &err), STATUS_OK);
+  for (int i = 0; i < 3 * state->plan.routes; i++) state->experts.routes[i] = NAN;
+  assert_int_equal(forward(&spy, state, &model->config, (TokenRange){.n_tokens = 3}, ids, 1, &err),
+                   STATUS_OK);
+  cpu_backend.close(state);
+  cpu_backend.unload(loaded);
+  model_close(model);
+}
+
 static bool was_chosen[64]; /* experts of the layer computed last */
 
 static Status check_repacked(BackendState *state, TokenRange range, int layer, Error *err) {
@@ -139,6 +174,7 @@ static void experts_that_no_token_chose_are_not_repacked(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(experts_are_those_of_transformers),
+                                     cmocka_unit_test(a_group_with_one_score_stays),
                                      cmocka_unit_test(experts_that_no_token_chose_are_not_repacked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
