@@ -325,9 +325,9 @@ static Status append_page(Batch *b, Sequence *s, int page, Error *err) {
   return STATUS_OK;
 }
 
-/* The hash of the tokens before the next page. PRECOND all pages are full */
-static uint64_t before_next(const Batch *b, const Sequence *s) {
-  return s->n_pages > 0 ? page_pool_after(b->pool, s->pages[s->n_pages - 1]) : page_pool_root(s->long_rope);
+/* PRECOND all pages are full */
+static PagesBefore before_next(const Sequence *s) {
+  return (PagesBefore){s->pages, s->n_pages, s->long_rope};
 }
 
 /* The first position whose logits the sequence needs. */
@@ -342,7 +342,7 @@ static int n_prompt_tokens(const Sequence *s) {
 /* Copies the first n tokens of a page that another sequence may go on with. */
 static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
   page_pool_share(b->pool, from); /* so that it is not the page to be taken */
-  const int page = page_pool_take(b->pool, before_next(b, s));
+  const int page = page_pool_take(b->pool, before_next(s));
   Status status = page < 0 ? STATUS_OK : b->backend->copy_page(b->state, from, page, err);
   page_pool_release(b->pool, from);
   if (page < 0) return status;
@@ -361,8 +361,8 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   *later = false;
   while (b->shares && s->n_past == s->n_pages * page_tokens && s->n_past < end) {
     const int left = end - s->n_past;
-    const PageMatch match = page_pool_find(b->pool, before_next(b, s), s->ids + s->n_past,
-                                           left < page_tokens ? left : page_tokens);
+    const PageMatch match =
+        page_pool_find(b->pool, before_next(s), s->ids + s->n_past, left < page_tokens ? left : page_tokens);
     *later = match.n_coming >= match.n_tokens + page_tokens / 4; /* less is not worth waiting for */
     if (*later || match.n_tokens == 0) break;
     if (match.n_tokens < page_tokens) {
@@ -385,7 +385,7 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   while (s->n_rows < n) {
     const int at = s->n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
     if (room == 0) {
-      const int page = page_pool_take(b->pool, before_next(b, s));
+      const int page = page_pool_take(b->pool, before_next(s));
       if (page < 0) return STATUS_OK;
       TRY(append_page(b, s, page, err));
       continue;

@@ -9,12 +9,15 @@
 enum { NONE = -1 };
 
 typedef struct {
-  uint64_t before;  /* the hash of all tokens before the page's */
-  int n_users;      /* sequences */
-  int n_added;      /* its tokens */
-  int n_computed;   /* how many of them have keys and values */
-  int next_of_hash; /* the next page of its bucket, or NONE */
-  int newer, older; /* neighbours in the list of known pages without users, or NONE */
+  uint64_t before; /* the hash of the salt and of all tokens before the page's */
+  uint64_t salt;
+  uint64_t number, parent_number; /* of pages taken: which use of the page, and of its parent, this is */
+  int parent;                     /* the page of the tokens before; NONE: there are none */
+  int n_users;                    /* sequences */
+  int n_added;                    /* its tokens */
+  int n_computed;                 /* how many of them have keys and values */
+  int next_of_hash;               /* the next page of its bucket, or NONE */
+  int newer, older;               /* neighbours in the list of known pages without users, or NONE */
 } Page;
 
 struct PagePool {
@@ -25,6 +28,7 @@ struct PagePool {
   uint64_t n_buckets; /* a power of two */
   int n_touched;      /* pages from this one on were never used */
   int n_used;
+  uint64_t n_taken;   /* pages, in all */
   int newest, oldest; /* ends of the list of known pages without users */
 };
 
@@ -75,12 +79,27 @@ static int32_t *ids_of(const PagePool *pool, int page) {
   return pool->ids + (size_t)page * (size_t)pool->page_tokens;
 }
 
-uint64_t page_pool_root(uint64_t salt) {
-  return hash64(&salt, sizeof salt, 0);
+static uint64_t hash_of(const PagePool *pool, PagesBefore text) {
+  if (text.n == 0) return hash64(&text.salt, sizeof text.salt, 0);
+  const int last = text.pages[text.n - 1];
+  return hash64(ids_of(pool, last), (size_t)pool->page_tokens * sizeof *pool->ids, pool->pages[last].before);
 }
 
-uint64_t page_pool_after(const PagePool *pool, int page) {
-  return hash64(ids_of(pool, page), (size_t)pool->page_tokens * sizeof *pool->ids, pool->pages[page].before);
+/* True if a page belongs to the tokens after `text`. It does not if one of its parents was needed for other
+ * tokens meanwhile. */
+static bool is_after(const PagePool *pool, int page, PagesBefore text) {
+  if (pool->pages[page].salt != text.salt) return false;
+  for (int n = text.n;; n--) {
+    const Page *p = &pool->pages[page];
+    if (p->parent == NONE || n == 0) return p->parent == NONE && n == 0;
+    if (pool->pages[p->parent].number != p->parent_number) return false;
+    if (p->parent == text.pages[n - 1]) return true;
+    page = p->parent;
+    if (pool->pages[page].n_added != pool->page_tokens ||
+        memcmp(ids_of(pool, page), ids_of(pool, text.pages[n - 1]),
+               (size_t)pool->page_tokens * sizeof *pool->ids) != 0)
+      return false;
+  }
 }
 
 /* --- lists */
@@ -111,7 +130,9 @@ static void join_unused(PagePool *pool, int page) {
 
 /* --- use */
 
-int page_pool_take(PagePool *pool, uint64_t before) {
+int page_pool_take(PagePool *pool, PagesBefore text) {
+  const int parent = text.n > 0 ? text.pages[text.n - 1] : NONE;
+  const uint64_t before = hash_of(pool, text);
   int page = pool->oldest;
   if (page != NONE) {
     leave_unused(pool, page);
@@ -122,7 +143,13 @@ int page_pool_take(PagePool *pool, uint64_t before) {
     return NONE;
   }
   int *bucket = bucket_of(pool, before);
-  pool->pages[page] = (Page){.before = before, .n_users = 1, .next_of_hash = *bucket};
+  pool->pages[page] = (Page){.before = before,
+                             .number = ++pool->n_taken,
+                             .parent = parent,
+                             .parent_number = parent == NONE ? 0 : pool->pages[parent].number,
+                             .salt = text.salt,
+                             .n_users = 1,
+                             .next_of_hash = *bucket};
   *bucket = page;
   pool->n_used++;
   return page;
@@ -152,12 +179,13 @@ void page_pool_computed(PagePool *pool, int page) {
   pool->pages[page].n_computed = pool->pages[page].n_added;
 }
 
-PageMatch page_pool_find(const PagePool *pool, uint64_t before, const int32_t *ids, int n) {
+PageMatch page_pool_find(const PagePool *pool, PagesBefore text, const int32_t *ids, int n) {
+  const uint64_t before = hash_of(pool, text);
   PageMatch match = {.page = NONE};
   for (int page = *bucket_of(pool, before); page != NONE; page = pool->pages[page].next_of_hash) {
     const Page *p = &pool->pages[page];
     int same = 0;
-    if (p->before != before) continue;
+    if (p->before != before || !is_after(pool, page, text)) continue;
     while (same < n && same < p->n_added && ids_of(pool, page)[same] == ids[same]) same++;
     if (same > match.n_coming) match.n_coming = same;
     if (same > p->n_computed) same = p->n_computed;

@@ -1,13 +1,15 @@
 /* page_pool.h - which pages of a KV cache hold which tokens: who uses them, and pages found by their tokens.
  *
- * A page belongs to the tokens in it and to all tokens before them: the latter are known by a hash, the
- * page's `before`. A page that no sequence uses any more stays known until it is needed for other tokens,
- * the longest unused first. Pages that were never used are taken last, so that a cache takes no more memory
- * than its sequences once needed at the same time.
+ * A page belongs to the tokens in it and to all tokens before them: those of its parent, the page before it,
+ * and of that one's parents. A page that no sequence uses any more stays known until it is needed for other
+ * tokens, the longest unused first. Pages that were never used are taken last, so that a cache takes no more
+ * memory than its sequences once needed at the same time.
  *
- *   before = page_pool_root()    before = page_pool_after(page 3)
  *   page 3: [32 tokens]     ->   page 8: [32 tokens]   ->  page 1: [5 tokens]    one sequence
  *                           ->   page 6: [20 tokens]                             another, with page 3 too
+ *
+ * Pages are found by a hash of all tokens before theirs. Since other tokens with the same hash can be
+ * constructed, the parents' tokens are compared as well, unless they are the same pages.
  *
  * Host only. Called by: batch.c.
  * Always true: each page is in use (by one sequence or more), known but unused, or empty; nothing allocates
@@ -28,13 +30,15 @@ size_t page_pool_bytes(int n_pages, int page_tokens); /* of memory that it takes
 int page_pool_used(const PagePool *pool); /* pages that sequences use */
 int page_pool_free(const PagePool *pool); /* the others */
 
-/* The hash of no tokens. `salt` keeps apart keys that are computed differently (LongRoPE). */
-uint64_t page_pool_root(uint64_t salt);
-/* The hash of all tokens up to the end of a full page. */
-uint64_t page_pool_after(const PagePool *pool, int page);
+/* The pages of a text before another page. */
+typedef struct {
+  const int32_t *pages; /* [n] full, and in use */
+  int n;
+  uint64_t salt; /* keeps apart keys that are computed differently (LongRoPE) */
+} PagesBefore;
 
-/* Gives an empty page, used once, for tokens after those of `before`; -1 if all pages are in use. */
-int page_pool_take(PagePool *pool, uint64_t before);
+/* Gives an empty page, used once, for the tokens after those; -1 if all pages are in use. */
+int page_pool_take(PagePool *pool, PagesBefore text);
 /* One more sequence uses the page, or one less. */
 void page_pool_share(PagePool *pool, int page);
 void page_pool_release(PagePool *pool, int page);
@@ -51,5 +55,5 @@ typedef struct {
   int n_coming; /* the most tokens that agree with any page's, also those that a step is about to compute */
 } PageMatch;
 
-/* The page after `before` whose tokens agree longest with ids[0..n). */
-PageMatch page_pool_find(const PagePool *pool, uint64_t before, const int32_t *ids, int n);
+/* The page after those tokens whose own agree longest with ids[0..n). */
+PageMatch page_pool_find(const PagePool *pool, PagesBefore text, const int32_t *ids, int n);
