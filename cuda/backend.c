@@ -216,6 +216,7 @@ static Status replay(BackendState *s, TokenRange span, int n_logit_rows, bool fu
                        .n_logit_rows = n_logit_rows,
                        .long_rope = span.long_rope,
                        .fused = fused,
+                       .taps = span.taps != NULL,
                        .attention = span.n_tokens > 1 ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (n_logit_rows > 0) s->n_logit_rows = n_logit_rows;

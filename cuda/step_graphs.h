@@ -17,7 +17,7 @@ enum { STEP_GRAPHS = 8 };
 typedef struct {
   int n_tokens, n_logit_rows;
   bool long_rope, fused; /* fused: one kernel (fused.h), where separate kernels can compute the same step */
-  bool taps;             /* of several sequences: the step keeps hidden states (TokenRange.taps) */
+  bool taps;             /* the step keeps hidden states (TokenRange.taps) */
   uint64_t attention;    /* of all layers: families and divisions, which depend on the position */
   const void *workspace; /* of the matmuls, which may move when another session is opened */
 } StepKey;
