@@ -29,14 +29,17 @@ typedef struct {
 /* --- rank 0 */
 
 Status calls_open(Ranks *ranks, const StateOptions *options, int *state, Error *err) {
-  const int number = ranks_take_number(ranks);
-  const Call call = {.kind = CALL_OPEN, .state = number, .options = *options};
   if (options->target || options->taps.n > 0)
     return error_set(err, STATUS_FAILED, "--split auto does not go with a model that drafts");
+  const int number = ranks_take_number(ranks);
   if (number < 0) return error_set(err, STATUS_FAILED, "too many sessions for --split auto");
-  TRY(ranks_tell(ranks, &call, sizeof call, NULL, 0, err));
-  *state = number;
-  return STATUS_OK;
+  const Call call = {.kind = CALL_OPEN, .state = number, .options = *options};
+  const Status status = ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+  if (status)
+    ranks_give_number(ranks, number);
+  else
+    *state = number;
+  return status;
 }
 
 void calls_close(Ranks *ranks, int state) {

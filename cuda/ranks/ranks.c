@@ -225,6 +225,12 @@ Status ranks_join(const RanksPlace *place, Ranks **out, Error *err) {
   return status;
 }
 
+/* The error of a rank whose messages are not this build's. */
+static Status report_build(const Ranks *r, int from, Error *err) {
+  return error_set(err, STATUS_FAILED, "rank %d on %s is another build of auk than rank %d", from,
+                   r->links[from].host, r->rank);
+}
+
 /* Compares the lines of another rank with rank 0's: "name: value". */
 static Status compare(const Ranks *r, int from, const char *own, const char *other, Error *err) {
   while (*own && *other) {
@@ -237,7 +243,7 @@ static Status compare(const Ranks *r, int from, const char *own, const char *oth
     own += n + (own[n] == '\n');
     other += n_other + (other[n_other] == '\n');
   }
-  return STATUS_OK;
+  return *own || *other ? report_build(r, from, err) : STATUS_OK;
 }
 
 Status ranks_agree(Ranks *r, const RankFacts *facts, const char *lines, size_t *least_free, Error *err) {
@@ -252,10 +258,12 @@ Status ranks_agree(Ranks *r, const RankFacts *facts, const char *lines, size_t *
   }
   for (int i = 1; i < r->n; i++) {
     TRY(take(r, i, SAYS_FACTS, &message, err));
-    Status status = STATUS_FAILED;
+    Status status;
     if (message->size > sizeof all[i] && message->bytes[message->size - 1] == 0) {
       memcpy(&all[i], message->bytes, sizeof all[i]);
       status = compare(r, i, lines, message->bytes + sizeof all[i], err);
+    } else {
+      status = report_build(r, i, err);
     }
     free(message);
     TRY(status);
@@ -276,9 +284,10 @@ static Status exchange_id(Ranks *r, NcclId *id, Error *err) {
   if (r->rank > 0) {
     TRY(say(r, 0, SAYS_LOADED, NULL, 0, NULL, 0, err));
     TRY(take(r, 0, SAYS_JOIN, &message, err));
-    if (message->size == sizeof *id) memcpy(id, message->bytes, sizeof *id);
+    const bool fits = message->size == sizeof *id;
+    if (fits) memcpy(id, message->bytes, sizeof *id);
     free(message);
-    return STATUS_OK;
+    return fits ? STATUS_OK : report_build(r, 0, err);
   }
   for (int i = 1; i < r->n; i++) {
     TRY(take(r, i, SAYS_LOADED, &message, err));

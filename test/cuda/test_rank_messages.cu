@@ -1,0 +1,177 @@
+/* test_rank_messages.cu - messages between the processes of --split auto as another build of auk would send
+ * them, and numbers of sessions that were not opened. The processes are threads of this one, and no GPU is
+ * used. Prints `N passed, N failed`. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+extern "C" {
+#include "cuda/ranks/calls.h"
+#include "model/slice.h"
+}
+#include "test/cuda/check.cuh"
+
+enum { FACTS = 2, JOIN = 5 }; /* Says in ranks.c */
+
+static int passed, failed;
+
+static void expect(bool good, const char *what, const Error &err) {
+  if (!good) printf("FAILED %s: %s\n", what, err.text);
+  good ? passed++ : failed++;
+}
+
+static bool is_another_build(Status status, const Error &err) {
+  return status == STATUS_FAILED && strstr(err.text, "is another build of auk than rank");
+}
+
+static bool never(void) {
+  return false;
+}
+
+/* The process goes on: its watching thread then has nothing to do. */
+static void end_nothing(int, Status, const char *) {}
+
+static RanksPlace place_of(int rank, int n) {
+  static int n_jobs;
+  static char job[32];
+  RanksPlace place = {};
+  if (rank == 0) snprintf(job, sizeof job, "%d %d", (int)getpid(), n_jobs++);
+  place.link.host = "127.0.0.1";
+  place.link.port = 20000 + (int)getpid() % 20000;
+  place.link.n_ports = 8;
+  place.link.here = true;
+  place.link.job = job;
+  place.link.rank = rank;
+  place.link.n = n;
+  place.link.timeout_s = 20;
+  place.link.interrupted = never;
+  place.end = end_nothing;
+  return place;
+}
+
+/* Rank 1, connected, does `work`. */
+static std::thread other_rank(std::function<void(Ranks *)> work) {
+  return std::thread([work, place = place_of(1, 2)] {
+    Ranks *ranks;
+    MUST(ranks_join(&place, &ranks, &error));
+    work(ranks);
+    ranks_end(ranks);
+  });
+}
+
+static Status agree(Ranks *ranks, const char *lines, Error *err) {
+  RankFacts facts = {};
+  size_t least;
+  facts.gpu[0] = (uint8_t)ranks_rank(ranks);
+  return ranks_agree(ranks, &facts, lines, &least, err);
+}
+
+/* Rank 0's result where the ranks have these lines. */
+static Status compare(const char *own, const char *other, Error *err) {
+  const RanksPlace place = place_of(0, 2);
+  Ranks *ranks;
+  std::thread one = other_rank([other](Ranks *its) {
+    Error ignored;
+    agree(its, other, &ignored);
+  });
+  MUST(ranks_join(&place, &ranks, &error));
+  const Status status = agree(ranks, own, err);
+  ranks_end(ranks);
+  one.join();
+  return status;
+}
+
+static void check_lines(void) {
+  Error err = {};
+  expect(compare("a: 1\n", "a: 1\n", &err) == STATUS_OK, "the same lines", err);
+  expect(is_another_build(compare("a: 1\n", "a: 1\nb: 2\n", &err), err), "a line more", err);
+  expect(is_another_build(compare("a: 1\nb: 2\n", "a: 1\n", &err), err), "a line less", err);
+}
+
+/* Rank 1, connected, does `work` without a watching thread, and goes when rank 0 has. */
+static std::thread other_link(std::function<void(Link *)> work) {
+  return std::thread([work, place = place_of(1, 2)] {
+    Link link;
+    Error err;
+    MUST(link_connect(&place.link, &link, &err));
+    work(&link);
+    link_close(&link);
+  });
+}
+
+static void check_facts(void) {
+  const RanksPlace place = place_of(0, 2);
+  Error err = {};
+  Ranks *ranks;
+  std::thread one = other_link([](Link *link) {
+    link_send(link, FACTS, "x", 1, NULL, 0, false);
+    while (link_receive(link)) usleep(1000);
+  });
+  MUST(ranks_join(&place, &ranks, &error));
+  expect(is_another_build(agree(ranks, "a: 1\n", &err), err), "facts of one byte", err);
+  ranks_end(ranks);
+  one.join();
+}
+
+static void check_join(void) {
+  const RanksPlace place = place_of(0, 2);
+  Link links[MAX_SPLIT];
+  Status status = STATUS_OK;
+  Error err = {};
+  for (Link &link : links) link.socket = -1;
+  std::thread one = other_rank([&](Ranks *its) {
+    NcclRank *nccl;
+    status = ranks_join_nccl(its, &nccl, &err);
+  });
+  MUST(link_listen(&place.link, links, &error));
+  link_send(&links[1], JOIN, "x", 1, NULL, 0, false);
+  one.join();
+  link_close(&links[1]);
+  expect(is_another_build(status, err), "an id of one byte", err);
+}
+
+static void check_numbers(void) {
+  const RanksPlace alone = place_of(0, 1);
+  StateOptions options = {};
+  Error err = {};
+  Ranks *ranks;
+  int number = -1, n_refused = 0;
+  MUST(ranks_join(&alone, &ranks, &error));
+  options.taps.n = 1;
+  for (int i = 0; i < RANKS_NUMBERS; i++)
+    n_refused += calls_open(ranks, &options, &number, &err) != STATUS_OK;
+  options.taps.n = 0;
+  const Status status = calls_open(ranks, &options, &number, &err);
+  expect(n_refused == RANKS_NUMBERS && status == STATUS_OK && number == 0, "a session after drafts", err);
+  ranks_end(ranks);
+}
+
+static void check_numbers_of_the_lost(void) {
+  const RanksPlace place = place_of(0, 2);
+  const StateOptions options = {};
+  Error err = {};
+  Ranks *ranks;
+  int number = -1;
+  std::thread one = other_link([](Link *) {});
+  MUST(ranks_join(&place, &ranks, &error));
+  one.join();
+  while (ranks_check(ranks, true, &err) == STATUS_OK) {
+  }
+  for (int i = 0; i < RANKS_NUMBERS; i++) calls_open(ranks, &options, &number, &err);
+  const Status status = calls_open(ranks, &options, &number, &err);
+  expect(status == STATUS_FAILED && strstr(err.text, "it has ended"), "a session without the others", err);
+  ranks_end(ranks);
+}
+
+int main(void) {
+  check_lines();
+  check_facts();
+  check_join();
+  check_numbers();
+  check_numbers_of_the_lost();
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
