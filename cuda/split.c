@@ -2,6 +2,7 @@
  * needs; a step is enqueued on all GPUs before anything waits for one of them. */
 #include "cuda/split.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,19 @@ static Status connect_by_nccl(const BackendModel *part, Error *err) {
   return nccl_connect(part->nccl, (size_t)part->model->config.hidden * LARGEST_SUM, part->stream, err);
 }
 
+/* Each GPU's collectives wait for those of the others, which a thread of their own has to launch. */
+static Status check_threads(int n, Error *err) {
+  int n_threads = 0;
+  omp_set_dynamic(0);
+#pragma omp parallel num_threads(n)
+#pragma omp single
+  n_threads = omp_get_num_threads();
+  if (n_threads == n) return STATUS_OK;
+  return error_set(err, STATUS_FAILED,
+                   "--split %d by NCCL needs %d OpenMP threads, and gets %d (OMP_THREAD_LIMIT)", n, n,
+                   n_threads);
+}
+
 /* Joins the GPUs by NCCL. A drafter's GPUs are joined: they are its target's. */
 static Status join_gpus(BackendModel *loaded, const BackendOptions *options, Error *err) {
   NcclRank *ranks[MAX_SPLIT] = {0};
@@ -160,6 +174,7 @@ static Status join_gpus(BackendModel *loaded, const BackendOptions *options, Err
   for (int i = 0; i < options->split && options->target; i++)
     loaded->parts[i]->nccl = options->target->parts[i]->nccl;
   if (options->target) return STATUS_OK;
+  TRY(check_threads(options->split, err));
   TRY(nccl_join_all(options->gpus, options->split, ranks, err));
   for (int i = 0; i < options->split; i++) loaded->parts[i]->nccl = ranks[i];
 #pragma omp parallel for num_threads(options->split) schedule(static, 1)

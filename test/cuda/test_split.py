@@ -181,6 +181,13 @@ def test_gpus_that_cannot_reach_each_other_use_nccl(auk, tmp_path):
     assert "LD_LIBRARY_PATH can name its folder" in lacking.stderr
 
 
+def test_nccl_needs_a_thread_for_each_gpu(auk, nccl):
+    done = run(auk, "-m", DATA / "miniatures" / "ernie-awq", "--raw", "-p", "x", "-n", "1", "--split", "2", *nccl,
+               OMP_THREAD_LIMIT="1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "auk: --split 2 by NCCL needs 2 OpenMP threads, and gets 1 (OMP_THREAD_LIMIT)\n"
+
+
 def test_memory_that_nccl_takes_is_counted(auk, nccl):
     flags = ["bench", "-m", DATA / "configs" / "Qwen3-14B-AWQ", "--dummy-weights", "-p", "0", "-n", "1", "-d", "40000",
              "--split", "2"]
