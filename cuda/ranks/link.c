@@ -237,11 +237,16 @@ static Outcome introduce(const LinkPlace *place, int s, Link *link) {
   return JOINED;
 }
 
-/* On each port, at each of the host's addresses. */
-static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses, Link *link) {
-  Outcome best = NOTHING_THERE;
+static bool may_try(const LinkPlace *place, double end_ms) {
+  return clock_ms() < end_ms && !place->interrupted();
+}
+
+/* On each port, at each of the host's addresses, one that does not answer for GREETING_S. Returns the best
+ * outcome of these and of `best`, earlier ones. */
+static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses, double end_ms, Outcome best,
+                       Link *link) {
   for (int i = 0; i < place->n_ports; i++)
-    for (const struct addrinfo *at = addresses; at; at = at->ai_next) {
+    for (const struct addrinfo *at = addresses; at && may_try(place, end_ms); at = at->ai_next) {
       const int s = connect_to(at, place->port + i);
       if (s < 0) continue;
       const Outcome outcome = introduce(place, s, link);
@@ -261,10 +266,10 @@ Status link_connect(const LinkPlace *place, Link *link, Error *err) {
     return error_set(err, STATUS_FAILED, "rank %d: no address of rank 0's host %s: %s", place->rank,
                      place->host, gai_strerror(error));
   const double end = clock_ms() + place->timeout_s * 1e3;
-  Outcome outcome = try_all(place, found, link);
-  while (outcome != JOINED && clock_ms() < end && !place->interrupted()) {
+  Outcome outcome = try_all(place, found, end, NOTHING_THERE, link);
+  while (outcome != JOINED && may_try(place, end)) {
     nanosleep(&pause, NULL);
-    outcome = try_all(place, found, link);
+    outcome = try_all(place, found, end, outcome, link);
   }
   freeaddrinfo(found);
   if (outcome == JOINED) return STATUS_OK;
