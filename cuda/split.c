@@ -228,14 +228,12 @@ static void agree_on_decode_step(BackendModel *loaded) {
 
 /* Loads this process's part, and joins its GPU with those of the others. */
 static Status load_among_ranks(BackendModel *loaded, const BackendOptions *options, Error *err) {
-  NcclRank *nccl;
   loaded->first_part = ranks_rank(options->ranks);
   loaded->n_parts = 1;
   TRY(load_part(loaded, options, 0, err));
   TRY(use(loaded->parts[0], err));
-  TRY(ranks_join_nccl(options->ranks, &nccl, err));
-  loaded->parts[0]->nccl = nccl;
   if (loaded->first_part == 0) loaded->ranks = options->ranks;
+  TRY(ranks_join_nccl(options->ranks, &loaded->parts[0]->nccl, err));
   TRY(explain(loaded, connect_by_nccl(loaded->parts[0], err), err));
   agree_on_decode_step(loaded);
   return STATUS_OK;

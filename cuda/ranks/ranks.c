@@ -221,6 +221,8 @@ Status ranks_join(const RanksPlace *place, Ranks **out, Error *err) {
     return STATUS_OK;
   }
   for (int i = 0; i < MAX_SPLIT; i++) link_close(&r->links[i]);
+  pthread_mutex_destroy(&r->lock);
+  pthread_cond_destroy(&r->came);
   free(r);
   return status;
 }
@@ -355,10 +357,13 @@ void ranks_report(Ranks *r, Status status, const Error *reason) {
 
 void ranks_end(Ranks *r) {
   if (!r) return;
-  const int status = r->lost ? STATUS_FAILED : STATUS_OK;
+  pthread_mutex_lock(&r->lock);
+  const bool lost = r->lost;
+  pthread_mutex_unlock(&r->lock);
+  const int status = lost ? STATUS_FAILED : STATUS_OK;
   r->ending = true;
   for (int i = 1; i < r->n && r->rank == 0; i++)
-    link_send(&r->links[i], SAYS_END, &status, sizeof status, NULL, 0, r->lost);
+    link_send(&r->links[i], SAYS_END, &status, sizeof status, NULL, 0, lost);
   pthread_join(r->watcher, NULL);
   for (int i = 0; i < MAX_SPLIT; i++) {
     link_close(&r->links[i]);
