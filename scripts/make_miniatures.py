@@ -27,10 +27,11 @@ from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, M
                                glm4, granite, granite4, granite_swa, hunyuan, lfm2, lfm3, llama, longrope,
                                ministral3, mistral, muse_glimmer, new_names, olmo2, olmo3, phi3, qwen2, qwen3,
                                qwen3_5, seed_oss, smollm3, with_vision)
+from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm, linear_shapes,
-                              norm_widths, text_of)
+from miniature_shapes import (LARGER, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm,
+                              linear_shapes, norm_widths, text_of)
 
 N_TOKENS = 64
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
@@ -322,6 +323,7 @@ MINIATURES.update({
 
 MINIATURES.update(EXPERT_MINIATURES)
 MINIATURES.update(PART_MINIATURES)
+MINIATURES.update(DENSE_MINIATURES)
 
 
 def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="each"):

@@ -5,7 +5,8 @@ make_miniatures.py."""
 DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
-          "glm4_moe": "mlp.shared_experts", "glm4v_moe_text": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts"}
+          "glm4_moe": "mlp.shared_experts", "glm4v_moe_text": "mlp.shared_experts",
+          "ernie4_5_moe": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
 
@@ -191,7 +192,11 @@ def norm_widths(config, layer):
         heads = {} if is_conv(config, layer) else {"self_attn." + norm: head for norm in q_and_k}
         return {**{norm: hidden for norm in norms}, **heads}
     norms = ["post_attention_layernorm"] if kind in AFTER else ["input_layernorm", "post_attention_layernorm"]
-    around = "gemma" in kind or kind == "muse_glimmer_text"
+    if kind == "vaultgemma":
+        norms = ["input_layernorm", "pre_feedforward_layernorm"]
+    if kind == "hyperclovax":
+        norms += ["post_norm1", "post_norm2"]
+    around = "gemma" in kind and kind not in ("gemma", "vaultgemma") or kind == "muse_glimmer_text"
     if around:
         norms.append("pre_feedforward_layernorm")
     if around or kind in AFTER:

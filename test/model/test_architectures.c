@@ -88,6 +88,21 @@ static const struct {
    false, 5e5, "silu"},
   {"Glm4vForConditionalGeneration", "glm4v", 151552, 4096, 13696, 40, 32, 2, 128, 32768, 1e-5, -1, -1, false,
    1e4, "silu"},
+  {"MinistralForCausalLM", "ministral", 32000, 4096, 14336, 32, 32, 8, 128, 131072, 1e-6, 1, 2, false, 1e4,
+   "silu"},
+  {"GemmaForCausalLM", "gemma", 256000, 3072, 24576, 28, 16, 16, 256, 8192, 1e-6, 2, 1, true, 1e4,
+   "gelu_pytorch_tanh"},
+  {"VaultGemmaForCausalLM", "vaultgemma", 256000, 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 2, 1, true, 1e4,
+   "gelu_pytorch_tanh"},
+  {"HyperCLOVAXForCausalLM", "hyperclovax", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false, 1e4,
+   "silu"},
+  {"InternLM3ForCausalLM", "internlm3", 128512, 4096, 10240, 48, 32, 2, 128, 32768, 1e-5, 1, 2, false, 1e4,
+   "silu"},
+  {"IQuestCoderForCausalLM", "iquestcoder", 76800, 5120, 27648, 80, 40, 8, 128, 131072, 1e-5, 1, 2, false, 1e4,
+   "silu"},
+  {"HeliumForCausalLM", "helium", 48000, 2560, 7040, 24, 20, 20, 128, 4096, 1e-8, 1, 2, false, 1e5, "silu"},
+  {"CwmForCausalLM", "cwm", 128256, 6144, 21504, 64, 48, 8, 128, 131072, 1e-5, 128000, 128001, false, 1e6,
+   "silu"},
   {"SeedOssForCausalLM", "seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 524288, 1e-6, 0, 2, false,
    1e4, "silu"},
     /* clang-format on */
@@ -109,8 +124,9 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     char text[300];
     const size_t at = i % n;
     const char *more = strcmp(defaults[at].model_type, "granitemoehybrid") == 0 ? HYBRID
-                       : strstr(defaults[at].architecture, "Conditional")       ? ", 'text_config': {}"
-                                                                                : "";
+                       : strcmp(defaults[at].model_type, "cwm") == 0 ? ", 'rope_scaling': {'type': 'default'}"
+                       : strstr(defaults[at].architecture, "Conditional") ? ", 'text_config': {}"
+                                                                          : "";
     if (i < n)
       snprintf(text, sizeof text, "{'architectures': ['%s'], 'hidden_size_per_layer_input': 0%s}",
                defaults[at].architecture, more);
@@ -231,6 +247,14 @@ static void each_member_is_for_some_architectures(void **state) {
                                          {"qwen2_5_omni_thinker', 'text_config': {'x': '", "", "ggGG"},
                                          {"qwen3_vl', 'text_config': {'x': '", "a", "gggg"},
                                          {"glm4v', 'text_config': {'x': '", "", "gggg"},
+                                         {"ministral", "", "GGGG"},
+                                         {"gemma", "a", "gggg"},
+                                         {"vaultgemma", "aqcl", "GgGg"},
+                                         {"hyperclovax", "am", "gggg"},
+                                         {"internlm3", "am", "gggg"},
+                                         {"helium", "m", "gggg"},
+                                         {"iquestcoder", "am", "gggg"},
+                                         {"cwm', 'rope_scaling': {'type': 'default'}, 'x': '", "m", "gGGG"},
                                          {"muse_glimmer', 'text_config': {'x': '", "al", "GGGn"}};
   assert_int_equal(sizeof cases / sizeof *cases, n_dense());
   for (size_t i = 0; i < n_dense(); i++) {
@@ -242,9 +266,10 @@ static void each_member_is_for_some_architectures(void **state) {
              "'embedding_multiplier': 3, 'attention_multiplier': 5, 'residual_multiplier': 7, "
              "'logits_scaling': 9, 'query_pre_attn_scalar': 49, %s'final_logit_softcapping': 13, "
              "'no_rope_layers': [0, 1, 1, 1], 'no_rope_layer_interval': 1, 'sliding_window_pattern': 3, "
-             "'sliding_window': 17, 'use_sliding_window': true, 'max_window_layers': 2, "
+             "'sliding_window': 17, %s'max_window_layers': 2, "
              "'rope_local_base_freq': 19, 'hidden_size_per_layer_input': 0%s}",
              cases[i][0], refused_cap ? "" : "'attn_logit_softcapping': 11, ",
+             strstr(cases[i][0], "iquest") ? "" : "'use_sliding_window': true, ",
              strstr(cases[i][0], "hybrid")
                  ? ", 'layer_types': ['attention', 'attention', 'attention', 'attention']"
              : strstr(cases[i][0], "text_config") ? "}"
@@ -448,6 +473,19 @@ static void text_parts_have_defaults_of_their_own(void **state) {
   config_release(&c);
 }
 
+static void gemma_and_hyperclovax(void **state) {
+  (void)state;
+  ModelConfig c = accepted("{'model_type': 'gemma', 'hidden_act': 'gelu', 'hidden_size': 64}");
+  assert_true(c.activation == ACTIVATION_GELU_TANH && c.norm_plus_one && c.embedding_scale == 8);
+  config_release(&c);
+  c = accepted("{'model_type': 'hyperclovax', 'logits_scaling': 0.125, 'head_dim': 64}");
+  assert_true(c.norms == NORM_AROUND && c.logit_divisor == 8 && c.attention_scale == 0.125);
+  config_release(&c);
+  c = accepted("{'model_type': 'hyperclovax', 'use_post_norm': false, 'attention_multiplier': 0.5}");
+  assert_true(c.norms == NORM_BEFORE && c.attention_scale == 0.5 && c.logit_divisor == 1);
+  config_release(&c);
+}
+
 /* --- refusals */
 
 static void contradictions_and_strange_numbers_are_refused(void **state) {
@@ -644,6 +682,7 @@ int main(void) {
       cmocka_unit_test(granite_and_olmo2),
       cmocka_unit_test(the_text_part_has_its_own_config),
       cmocka_unit_test(text_parts_have_defaults_of_their_own),
+      cmocka_unit_test(gemma_and_hyperclovax),
       cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,8 +239,8 @@ static void one_mscale_of_yarn_counts_for_nothing_without_the_other(void **state
 static void what_is_not_known_is_refused_by_name(void **state) {
   (void)state;
   static const char *const cases[][2] = {
-      {"{'architectures': ['GemmaForCausalLM'], 'model_type': 'gemma'}",
-       "architecture GemmaForCausalLM is not supported"},
+      {"{'architectures': ['MptForCausalLM'], 'model_type': 'mpt'}",
+       "architecture MptForCausalLM is not supported"},
       {"{'architectures': ['LlamaForSequenceClassification']}",
        "LlamaForSequenceClassification is not supported"},
       {"{'architectures': ['LlamaForCausalLM', 'x'], 'model_type': 'mistral'}",

@@ -164,6 +164,9 @@ const Architecture architectures[] = {
   { .architecture = "MistralForCausalLM", .model_type = "mistral", /* Mistral 7B, Nemo, Small */
     {  32000, 4096, 14336, 32, 32,  8,   0, 131072,      1,      2, 1e-6,   10000 },
     .windows = WINDOW_ALL, .window = 4096 },
+  { .architecture = "MinistralForCausalLM", .model_type = "ministral", /* Ministral 8B 2410 */
+    {  32000, 4096, 14336, 32, 32,  8,   0, 131072,      1,      2, 1e-6,   10000 },
+    .windows = WINDOW_PERIODIC, .window = 4096, .period = INT32_MAX },
   { .architecture = "Ministral3ForCausalLM", .model_type = "ministral3", /* Ministral 3, Devstral 2 */
     { 131072, 4096, 14336, 34, 32,  8, 128, 262144,      1,      2, 1e-5,   10000 },
     .windows = WINDOW_ALL, .members = HAS_QUERY_SCALE },
@@ -185,6 +188,10 @@ const Architecture architectures[] = {
     {  32064, 3072,  8192, 32, 32,  0,   0,   4096,      1,  32000, 1e-5,   10000 },
     .fused = true, .longrope_only = true, .original_max_position = 4096,
     .windows = WINDOW_ALL, .members = HAS_PARTIAL_ROTARY },
+  { .architecture = "GemmaForCausalLM", .model_type = "gemma", /* Gemma 1 and 1.1, CodeGemma */
+    { 256000, 3072, 24576, 28, 16, 16, 256,   8192,      2,      1, 1e-6,   10000 },
+    .norm_plus_one = true, .scaled_embedding = true, .tied = true, .gelu_is_tanh = true,
+    .members = HAS_ATTENTION_BIAS, .activation = ACTIVATION_GELU_TANH },
   { .architecture = "Gemma2ForCausalLM", .model_type = "gemma2",
     { 256000, 2304,  9216, 26,  8,  4, 256,   8192,      2,      1, 1e-6,   10000 },
     .norms = NORM_AROUND, .norm_plus_one = true, .scaled_embedding = true, .tied = true,
@@ -192,6 +199,14 @@ const Architecture architectures[] = {
     .members = HAS_ATTENTION_BIAS | HAS_QUERY_SCALAR | HAS_ATTENTION_CAP | HAS_LOGIT_CAP,
     .query_scalar = 256, .attention_cap = 50, .logit_cap = 30,
     .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH },
+  { .architecture = "VaultGemmaForCausalLM", .model_type = "vaultgemma", /* VaultGemma 1B */
+    { 256000, 2304,  9216, 26,  8,  4, 256,   8192,      2,      1, 1e-6,   10000 },
+    .norm_plus_one = true, .scaled_embedding = true, .tied = true,
+    .windows = WINDOW_PERIODIC, .window = 4096, .period = 2,
+    .members = HAS_ATTENTION_BIAS | HAS_QUERY_SCALAR | HAS_ATTENTION_CAP | HAS_LOGIT_CAP,
+    .query_scalar = 256, .attention_cap = 50, .logit_cap = 30,
+    .activation_key = "hidden_activation", .activation = ACTIVATION_GELU_TANH,
+    .names = { .mlp_norm = "pre_feedforward_layernorm" } },
   { .architecture = "Gemma3ForCausalLM", .model_type = "gemma3_text", /* and the text part of 4B to 27B */
     { 262208, 2304,  9216, 26,  8,  4, 256, 131072,      2,      1, 1e-6, 1000000 },
     .norms = NORM_AROUND, .norm_plus_one = true, .scaled_embedding = true, .tied = true,
@@ -222,6 +237,12 @@ const Architecture architectures[] = {
   { .architecture = "GraniteForCausalLM", .model_type = "granite", /* Granite 3 */
     {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS },
+  { .architecture = "HyperCLOVAXForCausalLM", .model_type = "hyperclovax", /* HyperCLOVA X SEED Think 14B */
+    {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
+    .norms = NORM_AROUND,
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_MULTIPLIERS | HAS_POST_NORM,
+    .names = { .attn_post_norm = "post_norm1", .mlp_norm = "post_attention_layernorm",
+               .mlp_post_norm = "post_norm2" } },
   { .architecture = "Olmo2ForCausalLM", .model_type = "olmo2", /* OLMo-2 */
     {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,   10000 },
     .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .members = HAS_ATTENTION_BIAS },
@@ -229,6 +250,19 @@ const Architecture architectures[] = {
     {  50304, 4096, 11008, 32, 32,  0,   0,   2048,     -1,  50279, 1e-5,  500000 },
     .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .members = HAS_ATTENTION_BIAS | HAS_LOCAL_ROPE,
     .windows = WINDOW_PERIODIC, .window = 4096, .period = 4, .local_rope_theta = 500000 },
+  { .architecture = "InternLM3ForCausalLM", .model_type = "internlm3", /* InternLM3 8B */
+    { 128512, 4096, 10240, 48, 32,  2, 128,  32768,      1,      2, 1e-5,   10000 },
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
+  { .architecture = "IQuestCoderForCausalLM", .model_type = "iquestcoder", /* IQuest-Coder 7B to 40B */
+    {  76800, 5120, 27648, 80, 40,  8, 128, 131072,      1,      2, 1e-5,   10000 },
+    .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS | HAS_OFF_ONLY },
+  { .architecture = "HeliumForCausalLM", .model_type = "helium", /* Helium 1 2B */
+    {  48000, 2560,  7040, 24, 20, 20, 128,   4096,      1,      2, 1e-8,  100000 },
+    .neighbours = true, .members = HAS_QKV_BIAS | HAS_MLP_BIAS },
+  { .architecture = "CwmForCausalLM", .model_type = "cwm", /* Code World Model 32B */
+    { 128256, 6144, 21504, 64, 48,  8, 128, 131072, 128000, 128001, 1e-5, 1000000 },
+    .more_eos = { 128008, 128009 }, .windows = WINDOW_AFTER_FULL, .window = 8192, .period = 4,
+    .members = HAS_MLP_BIAS | HAS_OWN_ROPE },
   { .architecture = "SeedOssForCausalLM", .model_type = "seed_oss", /* Seed-OSS 36B */
     { 155136, 4096, 27648, 64, 80,  8, 128, 524288,      0,      2, 1e-6,   10000 },
     .qkv_bias = true, .members = HAS_QKV_BIAS | HAS_OUT_BIAS | HAS_MLP_BIAS },
@@ -300,7 +334,7 @@ const Architecture architectures[] = {
   { .architecture = "GptOssForCausalLM", .model_type = "gpt_oss", /* gpt-oss-20b, 120b */
     { 201088, 2880,  2880, 36, 64,  8,  64, 131072,     -1,     -1, 1e-5,  150000 },
     .o_bias = true, .attn_sinks = true, .windows = WINDOW_PERIODIC, .window = 128, .period = 2,
-    .members = HAS_ATTENTION_BIAS | HAS_YARN, .experts = &gpt_oss },
+    .members = HAS_ATTENTION_BIAS | HAS_OWN_ROPE, .experts = &gpt_oss },
   { .architecture = "Glm4MoeForCausalLM", .model_type = "glm4_moe", /* GLM-4.5, 4.5-Air, 4.6, 4.7 */
     { 151552, 4096, 10944, 46, 96,  8,   0, 131072,     -1,     -1, 1e-5,   10000 },
     .qk_norm = QK_NORM_HEADS, .rotary_part = 0.5,

@@ -49,8 +49,10 @@ enum {
   HAS_BLOCK_WIDTH = 1 << 23, /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
   HAS_SANDWICH = 1 << 24,    /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
   HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true */
-  HAS_YARN = 1 << 26,        /* rope parameters must be given: the default is a YaRN of gpt-oss */
+  HAS_OWN_ROPE = 1 << 26,    /* rope parameters must be given: the default is a scaling of its own */
   HAS_INTERLEAVED_DELTA = 1 << 27, /* delta layers are stored by key head (DeltaConfig.interleaved) */
+  HAS_POST_NORM = 1 << 29, /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
+  HAS_OFF_ONLY = 1 << 30,  /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
 };
 
 /* Which layers have experts. */
@@ -118,6 +120,7 @@ typedef struct {
   bool fused;             /* q, k, v are stored as one matrix, gate and up as another */
   bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
+  bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */
@@ -151,7 +154,7 @@ extern const size_t n_architectures;
  * `architectures`; in config.json itself if there is no text_config; in that of thinker_config. */
 typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 
-/* A model of several parts, of which the text part alone is computed. */
+/* A model of several parts. The text part alone is computed. */
 typedef struct {
   const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
   const char *text;                      /* model_type of its text part, also where text_config has none */

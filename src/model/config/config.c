@@ -140,6 +140,7 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
   TRY(reader_string(r, key, &name));
   config->activation = arch->activation;
   if (!name) return STATUS_OK;
+  if (arch->gelu_is_tanh && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     config->activation = known[i].activation;
     if (strcmp(name, known[i].name) == 0) return STATUS_OK;
@@ -175,10 +176,12 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
   }
   if (members & HAS_MULTIPLIERS) {
     TRY(reader_double(r, "embedding_multiplier", 1e-6, MAX_FACTOR, 1, &config->embedding_scale));
-    TRY(reader_double(r, "attention_multiplier", 1e-6, MAX_FACTOR, 1, &config->attention_scale));
+    const double usual = members & HAS_POST_NORM ? config->attention_scale : 1;
+    TRY(reader_double(r, "attention_multiplier", 1e-6, MAX_FACTOR, usual, &config->attention_scale));
     TRY(reader_double(r, "residual_multiplier", 1e-6, MAX_FACTOR, 1, &config->residual_scale));
     TRY(reader_double(r, "logits_scaling", 1e-6, MAX_FACTOR, 1, &config->logit_divisor));
   }
+  if (members & HAS_POST_NORM) config->logit_divisor = 1 / config->logit_divisor;
   if (members & HAS_ATTENTION_CAP)
     TRY(parse_cap(r, "attn_logit_softcapping", arch->attention_cap, &config->attention_cap));
   else if (members & HAS_LOGIT_CAP && json_member(r->object, "attn_logit_softcapping"))
@@ -202,8 +205,20 @@ static Status parse_biases(const ConfigReader *r, const Architecture *arch, Mode
   return members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
 }
 
+static Status refuse_windows_and_clips(const ConfigReader *r) {
+  bool windows;
+  TRY(reader_bool(r, "use_sliding_window", false, &windows));
+  if (windows) return reader_refuse(r, "use_sliding_window is true, which is not supported, expected false");
+  if (json_member(r->object, "clip_qkv") && !reader_is_null(r, "clip_qkv"))
+    return reader_refuse(r, "clip_qkv is not supported, expected null");
+  return STATUS_OK;
+}
+
 static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  config->norms = arch->norms;
+  bool post_norm = true;
+  if (arch->members & HAS_POST_NORM) TRY(reader_bool(r, "use_post_norm", true, &post_norm));
+  if (arch->members & HAS_OFF_ONLY) TRY(refuse_windows_and_clips(r));
+  config->norms = post_norm ? arch->norms : NORM_BEFORE;
   config->norm_plus_one = arch->norm_plus_one;
   bool qk_norm = true;
   if (arch->members & HAS_QK_NORM) TRY(reader_bool(r, "use_qk_norm", false, &qk_norm));

@@ -1,4 +1,4 @@
-/* multimodal.c - the table of models of several parts, of which the text part is computed.
+/* multimodal.c - the table of models of several parts: their text part is computed.
  *
  * Called by: config.c.   Calls: architectures.c.
  * Always true: a model stands here only if its text part alone, given no images and no sound, is the

@@ -213,7 +213,7 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", &scaling));
   if (holds_objects(scaling.object, &key))
     return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", key);
-  if (arch->members & HAS_YARN && json_count(scaling.object) == 0)
+  if (arch->members & HAS_OWN_ROPE && json_count(scaling.object) == 0)
     return reader_refuse(r, "rope_scaling and rope_parameters are missing, expected one of them");
   double theta;
   TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
@@ -406,7 +406,7 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
   if (use && !reader_is_null(r, "sliding_window") &&
       (arch->window || json_member(r->object, "sliding_window")))
     TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
-  if (rule == WINDOW_PERIODIC) {
+  if (rule == WINDOW_PERIODIC || arch->gelu_is_tanh) {
     TRY(sees_both_ways(r, arch, &both_ways));
     if (both_ways)
       return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");

@@ -31,8 +31,8 @@ REFERENCES["smollm2-135m-awq"] = (DEMO, DATA / "smollm2-135m" / "reference.npz")
 MODELS = sorted(REFERENCES)
 
 # Models that a packed file can hold: AWQ everywhere, no bias, no rope scaling, no window. The rest is refused.
-PACKABLE = ["llama-head-256", "llama-head-80", "mistral-awq-128", "mistral-nemo", "qwen3-awq", "smollm2-135m-awq",
-            "stories260K-awq"]
+PACKABLE = ["internlm3-awq", "iquestcoder-awq", "llama-head-256", "llama-head-80", "mistral-awq-128", "mistral-nemo",
+            "qwen3-awq", "smollm2-135m-awq", "stories260K-awq"]
 # The refusal of models whose arithmetic the packed file cannot describe.
 UNSAYABLE = {"llama-gelu": "an activation other than silu", "smollm3-awq": "rotary positions that differ by layer",
              "phi3-awq": "q, k and v as one matrix", "gemma2-awq": "norms of what comes out of attention",

@@ -1,0 +1,68 @@
+"""miniature_dense.py - miniatures of dense families that differ little from those of make_miniatures.py. Used by:
+make_miniatures.py."""
+
+from miniature_configs import AWQ32, LLAMA3, gemma, granite, llama
+
+SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+         "quantization_config": AWQ32}
+
+
+def gemma1(**config):
+    config = gemma(**{"architectures": ["GemmaForCausalLM"], "model_type": "gemma", "num_hidden_layers": 2,
+                      "hidden_act": "gelu", "hidden_activation": None, "quantization_config": AWQ32, **config})
+    return {key: value for key, value in config.items() if key not in ("query_pre_attn_scalar", "sliding_window")}
+
+
+def vaultgemma(**config):
+    return gemma(**{"architectures": ["VaultGemmaForCausalLM"], "model_type": "vaultgemma", "num_hidden_layers": 2,
+                    "attn_logit_softcapping": 5.0, "final_logit_softcapping": 6.0, "quantization_config": AWQ32,
+                    **config})
+
+
+def hyperclovax(**config):
+    return granite(**{**SMALL, "architectures": ["HyperCLOVAXForCausalLM"], "model_type": "hyperclovax",
+                      "logits_scaling": 0.8, **config})
+
+
+def internlm3(**config):
+    return llama(**{**SMALL, "architectures": ["InternLM3ForCausalLM"], "model_type": "internlm3", "pad_token_id": 96,
+                    "qkv_bias": False, "bias": False, "rope_scaling": {"rope_type": "dynamic", "factor": 6.0},
+                    **config})
+
+
+def iquestcoder(**config):
+    return llama(**{**SMALL, "architectures": ["IQuestCoderForCausalLM"], "model_type": "iquestcoder",
+                    "use_sliding_window": False, "clip_qkv": None, **config})
+
+
+def helium(**config):
+    return llama(**{**SMALL, "architectures": ["HeliumForCausalLM"], "model_type": "helium", "pad_token_id": 96,
+                    "attention_bias": False, "mlp_bias": False, **config})
+
+
+def cwm(**config):
+    return llama(**{**SMALL, "architectures": ["CwmForCausalLM"], "model_type": "cwm", "num_hidden_layers": 2,
+                    "sliding_window": 16, "rope_scaling": LLAMA3, **config})
+
+
+def ministral(**config):
+    return llama(**{**SMALL, "architectures": ["MinistralForCausalLM"], "model_type": "ministral",
+                      "sliding_window": 16, "layer_types": ["full_attention", "sliding_attention"], **config})
+
+
+DENSE_MINIATURES = {
+    "gemma-awq": dict(config=gemma1(), matters=[{"hidden_act": "silu"}, {"rope_theta": 100.0}]),
+    "vaultgemma-awq": dict(config=vaultgemma(), matters=[
+        {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 96},
+        {"sliding_window": 17}, {"layer_types": ["full_attention", "sliding_attention"]}]),
+    "hyperclovax-awq": dict(config=hyperclovax(), matters=[
+        {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
+        {"logits_scaling": 1.25}]),
+    "internlm3-awq": dict(config=internlm3(), matters=[{"rope_theta": 100.0}]),
+    "iquestcoder-awq": dict(config=iquestcoder(), matters=[{"rope_theta": 100.0}]),
+    "helium-awq": dict(config=helium(), matters=[{"rope_theta": 100.0}]),
+    "cwm-awq": dict(config=cwm(), matters=[
+        {"sliding_window": 17}, {"rope_scaling": {**LLAMA3, "factor": 4.0}},
+        {"layer_types": ["sliding_attention", "full_attention"]}]),
+    "ministral-awq": dict(config=ministral(), matters=[{"sliding_window": 17}, {"layer_types": None}]),
+}
