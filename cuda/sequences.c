@@ -50,7 +50,6 @@ Status sequences_open(Sequences *s, const StateOptions *o, Error *err) {
   s->n_sequences = o->n_sequences;
   s->invariant = o->invariant;
   s->n_table = pages_of(o->n_ctx);
-  s->max_rows = o->max_chunk;
   s->max_logit_rows = o->max_logit_rows;
   s->tables = mem_alloc((size_t)s->n_sequences * (size_t)s->n_table, sizeof *s->tables, "page tables", err);
   s->sequence_of = mem_alloc((size_t)s->max_logit_rows, sizeof *s->sequence_of, "page tables", err);

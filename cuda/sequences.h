@@ -41,7 +41,7 @@ typedef struct {
   int next;
   int n_sequences, n_table; /* pages of a table */
   int32_t *tables;          /* [n_sequences][n_table] on the host */
-  int max_rows, max_logit_rows;
+  int max_logit_rows;
   int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
   bool invariant;              /* StateOptions' */
   int n_tile_sizes;            /* different attention_tile_tokens() of the layers */

@@ -543,10 +543,6 @@ Status state_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
 
 /* --- pages */
 
-Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
-  return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
-}
-
 Status state_copy_page(BackendState *s, int from, int to, Error *err) {
   return attention_copy_page(s->cache[KEYS], s->caches, s->loaded->model->config.n_layers * CACHE_PARTS, from,
                              to, s->loaded->stream, err);

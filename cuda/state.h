@@ -183,8 +183,7 @@ size_t state_floats(const ModelConfig *config);
 Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err);
 Status state_read_taps(BackendState *s, int row, int n, float *out, Error *err);
 
-/* The backend's set_pages and copy_page. */
-Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err);
+/* The backend's copy_page. */
 Status state_copy_page(BackendState *s, int from, int to, Error *err);
 
 /* Waits for all work on the stream. */

@@ -152,7 +152,8 @@ static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {
   return query->group % multiple == 0;
 }
 
-bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query) {
+/* True if the entry's kernel can run the shape, also outside the token range it is chosen for. */
+static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   if (!(entry->weights & 1u << query->weights) || entry->act != query->act) return false;
   if (query->device.arch < entry->min_arch || query->device.arch > entry->max_arch) return false;
   if (!group_fits(entry, query)) return false;
@@ -204,7 +205,7 @@ Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, c
     if (part.n_tokens > (*how)->rows) part.n_tokens = (*how)->rows;
     const LinearEntry *named = linear_entry(0);
     for (int n = 1; strcmp(named->name, (*how)->name) != 0; n++) named = linear_entry(n);
-    if (!linear_entry_runs(named, &part)) continue;
+    if (!entry_runs(named, &part)) continue;
     *entry = named;
     return STATUS_OK;
   }
@@ -220,7 +221,7 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
   if (!named) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
   char what[64];
   snprintf(what, sizeof what, "kernel %s never", name);
-  if (!linear_entry_runs(named, query)) return refuse(query, what, err);
+  if (!entry_runs(named, query)) return refuse(query, what, err);
   *entry = named;
   return STATUS_OK;
 }
@@ -229,7 +230,7 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
   if (forced) return dispatch_by_name(query, forced, entry, err);
   const LinearEntry *next;
   for (int i = 0; (next = entry_for(query, i)); i++)
-    if (entry_is_meant(next, query) && linear_entry_runs(next, query)) {
+    if (entry_is_meant(next, query) && entry_runs(next, query)) {
       *entry = next;
       return STATUS_OK;
     }

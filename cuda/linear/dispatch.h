@@ -145,9 +145,6 @@ const LinearEntry *linear_entry(int i);
 /* The same of the table for matrices of experts. */
 const LinearEntry *linear_expert_entry(int i);
 
-/* True if the entry's kernel can run the shape, also outside the token range it is chosen for. */
-bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query);
-
 /* The first entry that fits, or the entry named `forced` if it can run the shape; otherwise STATUS_MODEL with
  * a message that names the shape (STATUS_USAGE for an unknown name). forced may be NULL. */
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err);

@@ -290,8 +290,8 @@ __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
 
 /* A thread writes one word of a tile, or the half of its bits that the rows of one slab have; rows
  * [first_row, end_row) of the part are staged. */
-__global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, int n_tiles_out, LinearPart part,
-                               int first_row, int end_row, int n_in, const uint8_t *staged) {
+__global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int end_row,
+                               int n_in, const uint8_t *staged) {
   const int j = threadIdx.x % 4, t = threadIdx.x / 4 % 4, g = threadIdx.x / 16 % 8,
             tile_in = blockIdx.y * 2 + threadIdx.x / 128, tile_row = blockIdx.x;
   if (tile_in >= n_tiles_in) return;
@@ -315,8 +315,8 @@ Status linear_fill_bytes(const DeviceLinear *w, LinearPart part, int first_row, 
   int tiles_in = quant_tiles_in(*w), tiles_out = ceil_div(w->n_out, kTileOut);
   if (w->type == WEIGHT_FP4)
     return launch(fill_tiles_fp4, dim3((unsigned)tiles_out, (unsigned)ceil_div(tiles_in, 2)), 256, 0, stream,
-                  false, w->name, err, (uint32_t *)w->tiles, tiles_in, tiles_out, part, first_row,
-                  first_row + n_rows, w->n_in, (const uint8_t *)staged);
+                  false, w->name, err, (uint32_t *)w->tiles, tiles_in, part, first_row, first_row + n_rows,
+                  w->n_in, (const uint8_t *)staged);
   dim3 grid((unsigned)n_rows, (unsigned)ceil_div(tiles_in, 16));
   return launch(fill_tiles_bytes, grid, 256, 0, stream, false, w->name, err, (uint32_t *)w->tiles, tiles_in,
                 part, first_row, w->n_in, (const uint8_t *)staged);
