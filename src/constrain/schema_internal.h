@@ -24,7 +24,5 @@ Status schema_find_resources(SchemaSet *set, Error *err);
 /* The schema that `reference` means in a resource; refuses remote ones. */
 Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, bool dynamic,
                       const char *pointer, uint32_t *number, Error *err);
-/* The draft that "$schema" names; `fallback` without one. */
-Status schema_draft(const Json *json, Draft fallback, Draft *draft, Error *err);
 /* Moves *resource and *draft to those that begin at `json`, if it has an id of its own. */
 void schema_enter(const SchemaSet *set, const Json *json, uint32_t *resource, Draft *draft);

@@ -12,7 +12,8 @@
 
 /* --- drafts */
 
-Status schema_draft(const Json *json, Draft fallback, Draft *draft, Error *err) {
+/* The draft that "$schema" names; `fallback` without one. */
+static Status find_draft(const Json *json, Draft fallback, Draft *draft, Error *err) {
   static const struct {
     const char *name;
     Draft draft;
@@ -214,7 +215,7 @@ static Status find_in(SchemaSet *set, const Json *json, uint32_t resource, Draft
   if (id && !alone && depth > 0 && id[0] != '#') {
     char uri[MAX_URI];
     Draft own;
-    TRY(schema_draft(json, draft, &own, err));
+    TRY(find_draft(json, draft, &own, err));
     resolve(set->resources[resource].uri, id, uri);
     TRY(add_resource(set, uri, json, own, err));
     resource = (uint32_t)set->n_resources - 1;
@@ -233,7 +234,7 @@ static Status find_in(SchemaSet *set, const Json *json, uint32_t resource, Draft
 Status schema_find_resources(SchemaSet *set, Error *err) {
   Draft draft;
   char uri[MAX_URI];
-  TRY(schema_draft(set->tree, DRAFT_2020, &draft, err));
+  TRY(find_draft(set->tree, DRAFT_2020, &draft, err));
   const char *id = member_string(set->tree, draft <= DRAFT_4 ? "id" : "$id");
   resolve("", id ? id : "", uri);
   TRY(add_resource(set, uri, set->tree, draft, err));

@@ -29,7 +29,8 @@ Status field_expected(const char *where, const char *key, const Json *value, con
                    json_describe(value, found), expected);
 }
 
-Status field_type(const char *where, const Json *json, const char **type, Error *err) {
+/* Reads the component's "type"; refused if `json` is not an object or has none. */
+static Status read_type(const char *where, const Json *json, const char **type, Error *err) {
   if (!json_is_object(json)) return field_expected(where, NULL, json, "an object", err);
   TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", type, err));
   return *type ? STATUS_OK : error_set(err, STATUS_MODEL, "%s: type is missing", where);
@@ -118,7 +119,7 @@ Status field_components(const char *where, const Json *json, const char *list, i
   const char *type;
   const Json *items;
   if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
-  TRY(field_type(where, json, &type, err));
+  TRY(read_type(where, json, &type, err));
   if (strcmp(type, "Sequence") != 0) return add(owner, where, type, json, err);
   Where here = where_in(where, type, 0);
   TRY(field_known(here.text, json, list, err));

@@ -17,8 +17,6 @@ Where where_in(const char *where, const char *name, size_t index);
 /* Refuses a value: "WHERE: KEY is VALUE, expected EXPECTED", or "WHERE is VALUE, ..." where key is NULL. */
 Status field_expected(const char *where, const char *key, const Json *value, const char *expected,
                       Error *err);
-/* Reads the component's "type"; refused if `json` is not an object or has none. */
-Status field_type(const char *where, const Json *json, const char **type, Error *err);
 /* Refuses members that are not null, "type" or in `keys` (separated by spaces). */
 Status field_known(const char *where, const Json *json, const char *keys, Error *err);
 

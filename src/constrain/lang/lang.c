@@ -92,7 +92,7 @@ static uint32_t set_index(Langs *langs, const ByteSet *set) {
   return (uint32_t)langs->sets_count++;
 }
 
-Lang lang_set(Langs *langs, ByteSet set) {
+static Lang set_of(Langs *langs, ByteSet set) {
   if (!(set.bits[0] | set.bits[1] | set.bits[2] | set.bits[3])) return LANG_NONE;
   const uint32_t i = set_index(langs, &set);
   const bool ascii = !(set.bits[2] | set.bits[3]);
@@ -103,7 +103,7 @@ Lang lang_set(Langs *langs, ByteSet set) {
 Lang lang_bytes(Langs *langs, unsigned char first, unsigned char last) {
   ByteSet set = byte_set_none();
   for (unsigned byte = first; byte <= last; byte++) byte_set_add(&set, byte);
-  return lang_set(langs, set);
+  return set_of(langs, set);
 }
 
 Lang lang_byte(Langs *langs, unsigned char byte) {
@@ -178,7 +178,7 @@ static ptrdiff_t join_sets(Langs *langs, LangKind kind, uint32_t *list, size_t n
     for (int w = 0; w < 4; w++)
       all.bits[w] = kind == OR ? all.bits[w] | set.bits[w] : all.bits[w] & set.bits[w];
   }
-  Lang joined = lang_set(langs, all);
+  Lang joined = set_of(langs, all);
   if (joined == LANG_NONE) return -1;
   list[kept++] = joined;
   sort_numbers(list, kept);

@@ -67,7 +67,6 @@ Status langs_check(const Langs *langs, Error *err);
 /* Records a failure of `langs` unless there was one. */
 void langs_fail(Langs *langs, Status status, const char *message);
 
-Lang lang_set(Langs *langs, ByteSet set);
 Lang lang_byte(Langs *langs, unsigned char byte);
 Lang lang_bytes(Langs *langs, unsigned char first, unsigned char last);
 /* Code points first..last as UTF-8; surrogates are left out. */
