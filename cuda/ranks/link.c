@@ -241,8 +241,8 @@ static bool may_try(const LinkPlace *place, double end_ms) {
   return clock_ms() < end_ms && !place->interrupted();
 }
 
-/* On each port, at each of the host's addresses, one that does not answer for GREETING_S. Returns the best
- * outcome of these and of `best`, earlier ones. */
+/* On each port, at each of the host's addresses; one that does not answer takes GREETING_S. Returns the best
+ * outcome so far: `best` is that of earlier rounds. */
 static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses, double end_ms, Outcome best,
                        Link *link) {
   for (int i = 0; i < place->n_ports; i++)

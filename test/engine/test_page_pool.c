@@ -24,7 +24,7 @@ static PagePool *open_pool(void) {
   return pool;
 }
 
-/* A page of these tokens, all computed. */
+/* A page that holds ids[TOKENS], all computed. */
 static int page_of(PagePool *pool, PagesBefore text, const int32_t *ids) {
   const int page = page_pool_take(pool, text);
   assert_true(page >= 0);
@@ -38,8 +38,8 @@ static int n_found(const PagePool *pool, PagesBefore text) {
 }
 
 /* The first of hash64's sums takes words 0 and 4 of a page: s1 = (s0 + word 0 * P2) <<< 31 * P1, then word 4
- * alike. The highest bit of word 0 changes s1 by +-2^30 * P1, which another word 4 makes good. The sign depends
- * on all tokens before: one of both texts has the same hash. */
+ * alike. The highest bit of word 0 changes s1 by +-2^30 * P1, which another word 4 makes good. The sign
+ * depends on all tokens before: one of both texts has the same hash. */
 static void make_collision(int32_t *ids, bool negative) {
   static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F;
   uint64_t words[TOKENS / 2], inverse = P2;
