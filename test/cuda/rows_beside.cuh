@@ -83,6 +83,34 @@ static void check_same_norm(int n_in, int n_out, int group, int n_tokens) {
   free_operands(&o);
 }
 
+/* int8_tiles: tiles of 128 and of 256 tokens give the same bits where no tile is cut, as on one SM. */
+static void check_same_tiles(int n_in, int n_out, int n_tokens) {
+  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, 128, 24);
+  Operands o = make_operands(&s, 1, n_tokens);
+  const size_t n = (size_t)n_tokens * o.y_stride;
+  const LinearEntry *chosen;
+  std::vector<float> y[2];
+  LinearCall call = {&o.w,     o.x,   o.x_stride,   n_tokens, LINEAR_TO_F32, NULL, o.y_stride,
+                     ACT_INT8, false, "int8_tiles", 1};
+  const bool runs = !linear_choice(context, &o.w, ACT_INT8, n_tokens, call.kernel, &chosen, &error);
+  for (; runs && call.variant <= 2; call.variant++) {
+    const int i = call.variant - 1;
+    MUST(linear_prepare(context, &o.w, ACT_INT8, n_tokens, call.kernel, &error));
+    CHECK(cudaMemsetAsync(o.y[i], 0xff, n * 4, stream));
+    call.y = o.y[i];
+    MUST(linear_run(context, &call, &error));
+    CHECK(cudaStreamSynchronize(stream));
+    y[i].resize(n);
+    CHECK(cudaMemcpy(&y[i][0], o.y[i], n * 4, cudaMemcpyDeviceToHost));
+  }
+  const bool same = !runs || !memcmp(&y[0][0], &y[1][0], n * 4);
+  cases_run++;
+  failures += !same;
+  if (!same) printf("FAIL int8_tiles: the tile shapes differ in bits at %d rows\n", n_tokens);
+  stored_free(&s);
+  free_operands(&o);
+}
+
 /* LINEAR_INVARIANT: several launches, single rows, rows at other places. */
 static void check_invariant(int n_in, int n_out, const std::vector<int> &counts) {
   for (WeightType type :

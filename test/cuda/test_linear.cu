@@ -687,6 +687,8 @@ static void check_few_narrow(void) {
   with("int8_tiles", "1", NULL, [] {
     check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66}); /* a turn of its loop, and three units */
     check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
+    check_counts(WEIGHT_AWQ4, 256, 72, 128, {511, 512, 513, 640, 768, 1024}); /* tiles of 256 tokens or not */
+    for (int n_tokens : {66, 300, 512}) check_same_tiles(1408, 136, n_tokens);
   });
 }
 
@@ -696,7 +698,7 @@ static bool next_is_ours(void) {
   return n++ % n_parts == part - 1;
 }
 
-static const int some_counts[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 100, 129, 300, 513};
+static const int some_counts[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 100, 129, 300, 512, 513};
 static const int n_some = sizeof some_counts / sizeof *some_counts;
 
 /* The reference, outputs, shapes that no real layer has. */

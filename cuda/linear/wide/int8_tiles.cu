@@ -5,16 +5,17 @@
  *
  * One kernel quantises x, or the RMSNorm of rows (LinearCall.norm); the next multiplies. Its blocks, their
  * loads and the ends of tiles are those of wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale
- * each. A product is the sums over a part of half of the tokens, and a warpgroup has two sets of registers:
- * while it scales the sums of one half and adds them to y, the other half's product runs, and then its own of
- * the next part.
+ * each. A product is the sums over a part of a slice of 64 tokens, and a warpgroup has two sets of registers:
+ * while it scales the sums of one slice and adds them to y, the next slice's product runs.
  *
- * ptxas waits for all products before the branch at the end of a loop. So a turn of the loop is several units
- * in one run of instructions, and only its end waits for all.
+ * A tile has 128 tokens, or 256, whose weights are unpacked once for twice the work. ptxas waits for all
+ * products before the branch at the end of a loop. So a turn of the loop of 128 tokens is several units in
+ * one run of instructions, and only its end waits for all. For 256 there are too few registers for that: a
+ * turn is one unit (multiply_long()).
  *
- * x in a stage: a unit of a token tile (quantise.cuh), without its sums of integers. Tokens past the last
+ * x in a stage: a unit of each 128 tokens (quantise.cuh), without its sums of integers. Tokens past the last
  * keep what was there; their results are dropped.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64; tiles of 256 tokens: kParts == 1.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include "cuda/linear/quantise.cuh"
 #include "cuda/linear/wide/wgmma_tiles.cuh"
@@ -24,7 +25,9 @@ namespace {
 
 using namespace wgmma_tiles;
 
-constexpr int kTokens = 128, kUnitsAtOnce = 4; /* units that a warp quantises */
+constexpr int kUnitTokens = 128, kUnitsAtOnce = 4; /* units that a warp quantises */
+
+template <int kParts> using Unit = PlanesUnit<kUnitTokens, kParts, 1>;
 
 /* Eight inputs of a row from k on, zeros past its end. */
 __device__ __forceinline__ uint4 read_eight(const __half *row, int k, int n_in) {
@@ -48,8 +51,8 @@ __device__ __forceinline__ uint4 from_neighbour(const uint4 &v) {
  * one. */
 template <int kParts>
 __global__ void quantise_x(const __half *x, int x_stride, int n_in, int n_units, unsigned char *to) {
-  typedef PlanesUnit<kTokens, kParts, 1> X;
-  const int lane = threadIdx.x % 32, token = blockIdx.x, row = token % kTokens;
+  typedef Unit<kParts> X;
+  const int lane = threadIdx.x % 32, token = blockIdx.x, row = token % kUnitTokens;
   const int first = (int)(blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32) * kUnitsAtOnce;
   const bool odd = lane % 2;
   begin_overlapping();
@@ -75,7 +78,7 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_in, int n_units,
   for (int t = 0; t < 4; t++) quantise_by<1>(inverse, v[t], word[t]);
   const int unit = first + 2 * odd + lane / 16, chunk = lane / 2 % 8;
   if (unit >= n_units) return;
-  unsigned char *at = to + ((size_t)(token / kTokens) * n_units + unit) * X::kBytes;
+  unsigned char *at = to + ((size_t)(token / kUnitTokens) * n_units + unit) * X::kBytes;
   *(uint4 *)(at + row * kUnitIn + (chunk ^ row % 8) * 16) =
       make_uint4(word[0][0], word[1][0], word[2][0], word[3][0]);
   if (chunk % (8 / kParts) == 0)
@@ -88,9 +91,10 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_in, int n_units,
 template <int kParts, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     quantise_norm(const float4 *rows, const float4 *weight, float eps, int n, unsigned char *to) {
-  typedef PlanesUnit<kTokens, kParts, 1> X;
+  typedef Unit<kParts> X;
   dependents_may_start();
-  const int pieces = n / 4, token = blockIdx.x, row = token % kTokens, lane = threadIdx.x % 32, t = lane % 4;
+  const int pieces = n / 4, token = blockIdx.x, row = token % kUnitTokens, lane = threadIdx.x % 32,
+            t = lane % 4;
   float4 w[2], v[2];
 #pragma unroll
   for (int c = 0; c < 2; c++) {
@@ -126,21 +130,25 @@ __global__ void __launch_bounds__(kThreads)
     const float top =
         segment_max<32 / kParts>(fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3]))));
     quantise_by<1>(inverse_scale<1>(top), x, word);
-    unsigned char *at = to + ((size_t)(token / kTokens) * (n / kUnitIn) + i / 32) * X::kBytes;
+    unsigned char *at = to + ((size_t)(token / kUnitTokens) * (n / kUnitIn) + i / 32) * X::kBytes;
     *(uint32_t *)(at + row * kUnitIn + (lane / 4 ^ row % 8) * 16 + t * 4) = word[0];
     if (lane % (32 / kParts) == 0)
       X::pair_of(at, row, lane / (32 / kParts))[row % 2] = __float_as_uint(top * (1.0f / 127));
   }
 }
 
-template <int kParts_>
-struct Shape : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, PlanesUnit<kTokens, kParts_, 1>::kBytes, 1, 8> {
+constexpr int kSlice = 64; /* tokens of a product */
+
+template <int kTokens, int kParts_>
+struct Shape
+    : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, kTokens / kUnitTokens * Unit<kParts_>::kBytes, 1, 8> {
   static constexpr int kParts = kParts_;
+  static constexpr bool kLong = kTokens > kUnitTokens;
+  static constexpr int kLoadRegisters = kLong ? 24 : 40, kMultiplyRegisters = kLong ? 240 : 232;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr int kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
-  static constexpr int kUnits = 8 / kParts;                      /* of a turn of the loop */
 #endif
-  typedef PlanesUnit<kTokens, kParts, 1> X;
+  typedef Unit<kParts> X;
 
   static __device__ __forceinline__ int first_token(int, int token_tile) {
     return token_tile * kTokens;
@@ -153,8 +161,7 @@ struct Args : TileWork {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int kHalf = kTokens / 2;
-typedef int Sums[kHalf / 2];
+typedef int Sums[kSlice / 2];
 
 /* A lane's weights of a part, as they lie in a stage. */
 template <class S> struct Packed {
@@ -197,36 +204,36 @@ template <class S> struct Weights {
 /* Registers of sums that wgmma is about to write, or has written. */
 __device__ __forceinline__ void touch(Sums &c) {
 #pragma unroll
-  for (int i = 0; i < kHalf / 2; i++) c[i] = opaque(c[i]);
+  for (int i = 0; i < kSlice / 2; i++) c[i] = opaque(c[i]);
 }
 
-/* Starts the product of a part with a half of the tokens. */
+/* Starts the product of a part with a slice of the tokens. */
 template <class S>
-__device__ __forceinline__ void start(uint32_t stage, const Weights<S> &w, int part, int half, Sums &c) {
+__device__ __forceinline__ void start(uint32_t stage, const Weights<S> &w, int part, int slice, Sums &c) {
+  const uint32_t x = stage + slice / 2 * S::X::kBytes + slice % 2 * kSlice * kUnitIn;
   touch(c);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < S::kSteps; k++)
-    wgmma_s8s8<kHalf>(c, w.q[k], operand_b_at(stage + half * kHalf * kUnitIn, part * S::kSteps + k), k > 0);
+    wgmma_s8s8<kSlice>(c, w.q[k], operand_b_at(x, part * S::kSteps + k), k > 0);
   wgmma_commit();
 }
 
-/* Scales the sums of a part and a half, and adds them to y. Returns a combination of the scales of x. */
-template <class S>
-__device__ __forceinline__ uint32_t add(uint32_t stage, const float (&scale)[2], int part, int half, Sums &c,
-                                        float (&y)[kSums<S>]) {
+/* Scales the sums of a part and a slice, and adds them to y. Returns a combination of the scales of x. */
+template <class S, class Sum>
+__device__ __forceinline__ uint32_t add(uint32_t stage, const float (&scale)[2], int part, int slice,
+                                        const Sum (&c)[kSlice / 2], float (&y)[kSums<S>]) {
   constexpr int kGroupBytes = 4 * S::kParts * 16; /* scales of 8 tokens */
-  const uint32_t scales = stage + S::X::kPlaneBytes + (threadIdx.x % 4 * S::kParts + part) * 16 +
-                          half * (kHalf / 8) * kGroupBytes;
+  const uint32_t scales = stage + slice / 2 * S::X::kBytes + S::X::kPlaneBytes +
+                          (threadIdx.x % 4 * S::kParts + part) * 16 + slice % 2 * (kSlice / 8) * kGroupBytes;
   uint32_t read = 0;
-  touch(c);
 #pragma unroll
-  for (int m = 0; m < kHalf / 8; m++) {
+  for (int m = 0; m < kSlice / 8; m++) {
     const uint2 d = load_shared_8(scales + m * kGroupBytes);
     read |= d.x;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-      float &to = y[half * (kHalf / 2) + 4 * m + r];
+      float &to = y[slice * (kSlice / 2) + 4 * m + r];
       to = fmaf(scale[r / 2], __fmul_rn(__uint_as_float(r % 2 ? d.y : d.x), (float)c[4 * m + r]), to);
     }
   }
@@ -249,7 +256,7 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
   uint32_t stage = stage_at<S>(stages, ring.slot);
   w[0].unpack(Packed<S>(stage, 0));
 #pragma unroll
-  for (int half = 0; half < 2; half++) start<S>(stage, w[0], 0, half, c[half]);
+  for (int slice = 0; slice < 2; slice++) start<S>(stage, w[0], 0, slice, c[slice]);
 #pragma unroll
   for (int i = 0; i < kUnits * S::kParts; i++) {
     const int slot = ring.slot, part = i % S::kParts, next_part = (i + 1) % S::kParts;
@@ -264,20 +271,70 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
       }
       next.unpack(Packed<S>(stage, next_part));
     }
-    uint32_t read = 0; /* of the second half, after all others */
+    uint32_t read = 0; /* of the second slice, after all others */
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      if (more || half == 0)
+    for (int slice = 0; slice < 2; slice++) {
+      if (more || slice == 0)
         wgmma_wait<1>();
       else
         wgmma_wait<0>();
-      read = add<S>(own, now.scale, part, half, c[half], y);
-      if (more) start<S>(stage, next, next_part, half, c[half]);
+      touch(c[slice]);
+      read = add<S>(own, now.scale, part, slice, c[slice], y);
+      if (more) start<S>(stage, next, next_part, slice, c[slice]);
     }
     if (next_part > 0) continue;
     __syncwarp();
     barrier_arrive_after_reads(bar.empty + slot, threadIdx.x % 32 == 0, read);
   }
+}
+
+/* Adds the next n units to y. The sums of a unit's last slice become floats, which ptxas lets cross the
+ * branch; they are scaled while the next unit's first product runs, and only then is their stage free. */
+template <class S>
+__device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
+                                              Ring &ring, int n) {
+  constexpr int kSlices = S::kTokens / kSlice, kLast = kSlices - 1;
+  Weights<S> w;
+  Sums c[2];
+  float done[kSlice / 2] = {};
+  uint32_t scales = 0;
+  bool first = true;
+  const auto end_unit = [&](int slot) {
+    const float scale[2] = {f16_low(scales), f16_high(scales)};
+    return add<S>(stages + slot * S::kStageBytes, scale, 0, kLast, done, y);
+  };
+  const auto release = [&](int slot, bool arrives, uint32_t read) {
+    __syncwarp();
+    barrier_arrive_after_reads(bar.empty + slot, threadIdx.x % 32 == 0 && arrives, read);
+  };
+#pragma unroll 1
+  for (; n > 0; n--) {
+    barrier_wait(bar.full + ring.slot, ring.phase);
+    const uint32_t stage = stage_at<S>(stages, ring.slot);
+    const Packed<S> packed(stage, 0);
+    w.unpack(packed);
+    start<S>(stage, w, 0, 0, c[0]);
+    const int before = (ring.slot + S::kStages - 1) % S::kStages;
+    const uint32_t read = end_unit(first ? ring.slot : before);
+    start<S>(stage, w, 0, 1, c[1]);
+    release(before, !first, read);
+    scales = packed.scales;
+#pragma unroll
+    for (int slice = 0; slice < kLast; slice++) {
+      wgmma_wait<1>();
+      touch(c[slice % 2]);
+      add<S>(stage, w.scale, 0, slice, c[slice % 2], y);
+      if (slice + 2 < kSlices) start<S>(stage, w, 0, slice + 2, c[slice % 2]);
+    }
+    wgmma_wait<0>();
+    touch(c[kLast % 2]);
+#pragma unroll
+    for (int i = 0; i < kSlice / 2; i++) done[i] = (float)c[kLast % 2][i];
+    first = false;
+    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+  }
+  const int before = (ring.slot + S::kStages - 1) % S::kStages;
+  release(before, true, end_unit(before));
 }
 
 /* y = the sums over the next n units, n > 0. */
@@ -287,10 +344,15 @@ __device__ __forceinline__ void multiply(float (&y)[kSums<S>], unsigned char *fi
   const uint32_t stages = shared_address(first_stage);
 #pragma unroll
   for (int i = 0; i < kSums<S>; i++) y[i] = 0;
+  if constexpr (S::kLong) {
+    multiply_long<S>(y, stages, bar, ring, n);
+  } else {
+    constexpr int kUnits = 8 / S::kParts; /* of a turn of the loop */
 #pragma unroll 1
-  for (; n >= S::kUnits; n -= S::kUnits) multiply_units<S, S::kUnits>(y, stages, bar, ring);
+    for (; n >= kUnits; n -= kUnits) multiply_units<S, kUnits>(y, stages, bar, ring);
 #pragma unroll 1
-  for (; n > 0; n--) multiply_units<S, 1>(y, stages, bar, ring);
+    for (; n > 0; n--) multiply_units<S, 1>(y, stages, bar, ring);
+  }
 }
 
 #endif
@@ -300,8 +362,11 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
   run_block<S, kUnitIn / S::kParts, false>(
       a, S::kXBytes,
       [&](unsigned char *to, uint64_t *full, const stream_k::Cursor &at, int) {
-        copy_bulk(to, a.x + ((size_t)at.token_tile * a.work.n_steps + at.step) * S::kXBytes, S::kXBytes,
-                  full);
+        constexpr int kBytes = S::X::kBytes, kUnits = S::kXBytes / kBytes;
+        for (int i = 0; i < kUnits; i++)
+          copy_bulk(to + i * kBytes,
+                    a.x + ((size_t)(at.token_tile * kUnits + i) * a.work.n_steps + at.step) * kBytes, kBytes,
+                    full);
       },
       [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, int n_units) {
         multiply<S>(sums, stages, bar, ring, n_units);
@@ -309,13 +374,16 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 #endif
 }
 
+typedef Shape<256, 1> Long;
+
 size_t x_bytes(const DeviceLinear *w, int n_tokens) {
-  const size_t unit = w->group % kUnitIn == 0 ? Shape<1>::kXBytes : Shape<2>::kXBytes;
-  return align_up((size_t)ceil_div(n_tokens, kTokens) * (size_t)(quant_tiles_in(*w) / 2) * unit);
+  const size_t unit = w->group % kUnitIn == 0 ? Unit<1>::kBytes : Unit<2>::kBytes;
+  const int units = ceil_div(n_tokens, Long::kTokens) * (Long::kTokens / kUnitTokens);
+  return align_up((size_t)units * (size_t)(quant_tiles_in(*w) / 2) * unit);
 }
 
 size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
-  return x_bytes(w, n_tokens) + stream_k::partial_bytes(device.n_sms, Shape<1>::kConsumers, kTokens / 2);
+  return x_bytes(w, n_tokens) + stream_k::partial_bytes(device.n_sms, Long::kConsumers, Long::kTokens / 2);
 }
 
 template <int kParts> Status quantise(const LinearArgs &args, int units, Error *err) {
@@ -330,20 +398,31 @@ template <int kParts> Status quantise(const LinearArgs &args, int units, Error *
                 (const float4 *)args.norm.weight, args.norm.eps, n, args.workspace);
 }
 
-template <int kParts> Status launch_parts(const LinearArgs &args, Error *err) {
-  typedef Shape<kParts> S;
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   const int units = quant_tiles_in(*args.w) / 2;
   Args a = {};
   TRY(set_tile_work<S>(args, a, err));
   a.x = args.workspace;
   a.partial = (float *)(args.workspace + x_bytes(args.w, args.n_tokens));
-  TRY(quantise<kParts>(args, units, err));
+  TRY(quantise<S::kParts>(args, units, err));
   return launch(kernel<S>, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
                 args.dependent, args.w->name, err, a);
 }
 
+/* Tiles of 256 tokens where they cover no more tokens than those of 128 do, and there are many. */
+bool takes_long(int n_tokens) {
+  return n_tokens >= 512 && ceil_div(n_tokens, 128) % 2 == 0;
+}
+
+/* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be the fastest. */
 Status launch_int8_tiles(const LinearArgs &args, Error *err) {
-  return args.w->group % kUnitIn == 0 ? launch_parts<1>(args, err) : launch_parts<2>(args, err);
+  const bool parts = args.w->group % kUnitIn != 0;
+  if (args.variant > (parts ? 1 : 2))
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  if (parts) return launch_shape<Shape<128, 2>>(args, err);
+  return args.variant == 2 || (args.variant == 0 && takes_long(args.n_tokens))
+             ? launch_shape<Long>(args, err)
+             : launch_shape<Shape<128, 1>>(args, err);
 }
 
 } // namespace
