@@ -374,6 +374,7 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 #endif
 }
 
+typedef Shape<128, 1> Short;
 typedef Shape<256, 1> Long;
 
 size_t x_bytes(const DeviceLinear *w, int n_tokens) {
@@ -409,20 +410,24 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-/* Tiles of 256 tokens where they cover no more tokens than those of 128 do, and there are many. */
-bool takes_long(int n_tokens) {
-  return n_tokens >= 512 && ceil_div(n_tokens, 128) % 2 == 0;
+/* Time of the block with the most work in tiles of a shape, as measured on an H200 (cuda/LOG.md): the fix-up of
+ * cut tiles, and a unit of a tile. */
+template <class S> double expected_us(const LinearArgs &args, double fixup_us, double unit_us) {
+  const stream_k::Work work = work_of(args, S::kTileRows, S::kTokens, S::kK);
+  return (work.n_tiles % work.n_blocks ? fixup_us : 0) +
+         unit_us * ceil_div(stream_k::total_steps(work), work.n_blocks);
 }
 
-/* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be the fastest. */
+/* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be faster. */
 Status launch_int8_tiles(const LinearArgs &args, Error *err) {
   const bool parts = args.w->group % kUnitIn != 0;
   if (args.variant > (parts ? 1 : 2))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   if (parts) return launch_shape<Shape<128, 2>>(args, err);
-  return args.variant == 2 || (args.variant == 0 && takes_long(args.n_tokens))
-             ? launch_shape<Long>(args, err)
-             : launch_shape<Shape<128, 1>>(args, err);
+  const bool longer =
+      args.n_tokens >= 512 && expected_us<Long>(args, 16, 1.45) < expected_us<Short>(args, 8, 0.765);
+  return args.variant == 2 || (args.variant == 0 && longer) ? launch_shape<Long>(args, err)
+                                                            : launch_shape<Short>(args, err);
 }
 
 } // namespace
