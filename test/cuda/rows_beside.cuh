@@ -111,6 +111,17 @@ static void check_same_tiles(int n_in, int n_out, int n_tokens) {
   free_operands(&o);
 }
 
+/* int8_tiles on one SM: a turn of its loop and three units; counts on both sides of where it takes tiles of
+ * 256 tokens. */
+static void check_few_units(void) {
+  with("int8_tiles", "1", NULL, [] {
+    check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66});
+    check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
+    check_counts(WEIGHT_AWQ4, 256, 72, 128, {511, 512, 513, 640, 768, 1024});
+    for (int n_tokens : {66, 300, 512}) check_same_tiles(1408, 136, n_tokens);
+  });
+}
+
 /* LINEAR_INVARIANT: several launches, single rows, rows at other places. */
 static void check_invariant(int n_in, int n_out, const std::vector<int> &counts) {
   for (WeightType type :

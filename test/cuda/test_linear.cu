@@ -684,12 +684,7 @@ static void check_few_narrow(void) {
   check_same_norm(1024, 72, 128, 66);
   check_same_norm(640, 72, 64, 66);
   check_same_norm(4224, 16, 128, 66);
-  with("int8_tiles", "1", NULL, [] {
-    check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66}); /* a turn of its loop, and three units */
-    check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
-    check_counts(WEIGHT_AWQ4, 256, 72, 128, {511, 512, 513, 640, 768, 1024}); /* tiles of 256 tokens or not */
-    for (int n_tokens : {66, 300, 512}) check_same_tiles(1408, 136, n_tokens);
-  });
+  check_few_units();
 }
 
 /* True if the next matrix of a sweep belongs to its part: matrices are dealt out in turn. */

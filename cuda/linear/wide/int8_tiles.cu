@@ -10,8 +10,8 @@
  *
  * A tile has 128 tokens, or 256, whose weights are unpacked once for twice the work. ptxas waits for all
  * products before the branch at the end of a loop. So a turn of the loop of 128 tokens is several units in
- * one run of instructions, and only its end waits for all. For 256 there are too few registers for that: a
- * turn is one unit (multiply_long()).
+ * one run of instructions, and only its end waits for all. For 256 tokens registers do not suffice for that:
+ * a turn is one unit (multiply_long()).
  *
  * x in a stage: a unit of each 128 tokens (quantise.cuh), without its sums of integers. Tokens past the last
  * keep what was there; their results are dropped.
@@ -143,7 +143,7 @@ template <int kTokens, int kParts_>
 struct Shape
     : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, kTokens / kUnitTokens * Unit<kParts_>::kBytes, 1, 8> {
   static constexpr int kParts = kParts_;
-  static constexpr bool kLong = kTokens > kUnitTokens;
+  static constexpr bool kLong = kTokens > kUnitTokens; /* y is 128 registers, sums are 64 */
   static constexpr int kLoadRegisters = kLong ? 24 : 40, kMultiplyRegisters = kLong ? 240 : 232;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr int kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
@@ -288,8 +288,10 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
   }
 }
 
-/* Adds the next n units to y. The sums of a unit's last slice become floats, which ptxas lets cross the
- * branch; they are scaled while the next unit's first product runs, and only then is their stage free. */
+/* Adds the next n units to y, by fewer registers than multiply_units(): one set of weights. At the end of a
+ * turn no product is in flight. The sums of its last slice cross the branch as floats: as registers that
+ * wgmma wrote, they would have ptxas serialise all products. They are scaled while the next unit's first
+ * product runs, and only then is their stage free. */
 template <class S>
 __device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
                                               Ring &ring, int n) {
@@ -410,12 +412,13 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-/* Time of the block with the most work in tiles of a shape, as measured on an H200 (cuda/LOG.md): the fix-up of
- * cut tiles, and a unit of a tile. */
-template <class S> double expected_us(const LinearArgs &args, double fixup_us, double unit_us) {
+/* Microseconds of the block with the most work: unit_us for 128 inputs of a tile, or if tiles are cut cut_us
+ * and the fix-up. Blocks with whole tiles read the same x at the same time. */
+template <class S>
+double expected_us(const LinearArgs &args, double unit_us, double cut_us, double fixup_us) {
   const stream_k::Work work = work_of(args, S::kTileRows, S::kTokens, S::kK);
-  return (work.n_tiles % work.n_blocks ? fixup_us : 0) +
-         unit_us * ceil_div(stream_k::total_steps(work), work.n_blocks);
+  const int units = ceil_div(stream_k::total_steps(work), work.n_blocks);
+  return work.n_tiles % work.n_blocks ? cut_us * units + fixup_us : unit_us * units;
 }
 
 /* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be faster. */
@@ -424,8 +427,9 @@ Status launch_int8_tiles(const LinearArgs &args, Error *err) {
   if (args.variant > (parts ? 1 : 2))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   if (parts) return launch_shape<Shape<128, 2>>(args, err);
-  const bool longer =
-      args.n_tokens >= 512 && expected_us<Long>(args, 16, 1.45) < expected_us<Short>(args, 8, 0.765);
+  /* Times fitted to an H200 with 512 tokens and more (cuda/LOG.md). */
+  const bool longer = args.n_tokens >= 512 &&
+                      expected_us<Long>(args, 1.45, 1.5, 14) < expected_us<Short>(args, 0.765, 0.87, 3);
   return args.variant == 2 || (args.variant == 0 && longer) ? launch_shape<Long>(args, err)
                                                             : launch_shape<Short>(args, err);
 }
