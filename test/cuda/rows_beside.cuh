@@ -117,7 +117,7 @@ static void check_few_units(void) {
   with("int8_tiles", "1", NULL, [] {
     check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66});
     check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
-    check_counts(WEIGHT_AWQ4, 256, 72, 128, {511, 512, 513, 640, 768, 1024});
+    check_counts(WEIGHT_AWQ4, 2560, 16, 128, {511, 512, 513, 640, 768});
     for (int n_tokens : {66, 300, 512}) check_same_tiles(1408, 136, n_tokens);
   });
 }
