@@ -78,8 +78,7 @@ def routes(model, ids):
 def main():
     for name in sorted(os.listdir(MINIATURES)):
         directory = os.path.join(MINIATURES, name)
-        config = checkpoint.read_json(os.path.join(directory, "config.json"))
-        config = config.get("text_config", config)
+        config = miniature_shapes.text_of(checkpoint.read_json(os.path.join(directory, "config.json")))
         if not any(miniature_shapes.has_experts(config, layer) for layer in range(config["num_hidden_layers"])):
             continue
         ids = compare.load_reference(os.path.join(directory, "reference.npz"))[0]
