@@ -331,6 +331,31 @@ static Chat *open_text(const char *text, const Tokenizer *tokenizer) {
   return chat;
 }
 
+/* As llava-1.5-7b-hf, SmolVLM and others have it; Qwen2-VL's takes both. */
+static void a_template_that_knows_only_parts_gets_parts(void **state) {
+  (void)state;
+  static const char *const templates[] = {
+      "{% for m in messages %}{{ m.role }}:{% for c in m['content'] | selectattr('type', 'equalto', 'text') "
+      "%}"
+      "{{ c['text'] }}{% endfor %}{% endfor %}",
+      "{% for m in messages %}{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for c in m.content %}{{ c.text }}!{% endfor %}{% endif %}{% endfor %}",
+      "{% for m in messages %}{{ m.role }}:{{ m.content[0].text }}{% endfor %}"};
+  for (int i = 0; i < 3; i++) {
+    Chat *chat = open_text(templates[i], NULL);
+    const ChatMessage message = {.role = "user", .text = "a \"b\"\n", .size = 6};
+    TrustedText text = {0};
+    Error err;
+    assert_int_equal(chat->in_parts, i != 1);
+    assert_int_equal(chat_render(chat, &message, 1, (ChatOptions){0}, &text, &err), STATUS_OK);
+    assert_int_equal(text.text.size, 11);
+    assert_memory_equal(text.text.data, "user:a \"b\"\n", 11);
+    assert_true(text.n_runs > 1 && !text.runs[text.n_runs - 1].trusted); /* words stay a person's */
+    trusted_text_release(&text);
+    chat_close(chat);
+  }
+}
+
 static void what_a_template_raises_is_told(void **state) {
   (void)state;
   Chat *chat = open_text("{{ raise_exception('no ' ~ messages[0].role) }}", NULL);
@@ -490,6 +515,7 @@ int main(void) {
       cmocka_unit_test(the_present_time_is_the_one_of_the_zone),
       cmocka_unit_test(a_person_cannot_end_a_turn),
       cmocka_unit_test(broken_text_is_refused),
+      cmocka_unit_test(a_template_that_knows_only_parts_gets_parts),
       cmocka_unit_test(what_a_template_raises_is_told),
       cmocka_unit_test(a_template_is_given_what_transformers_gives),
       cmocka_unit_test(turns_end_where_the_template_ends_them),

@@ -29,11 +29,18 @@ static Status append_member(Buffer *json, const char *key, const char *role, con
   return json_write_string(json, text ? text : "", size, err);
 }
 
+static Status append_content(Buffer *json, const ChatMessage *m, bool in_parts, Error *err) {
+  if (!in_parts) return append_member(json, "content", m->role, m->text, m->size, err);
+  TRY(buffer_append_string(json, ",\"content\":[{\"type\":\"text\"", err));
+  TRY(append_member(json, "text", m->role, m->text, m->size, err));
+  return buffer_append_string(json, "}]", err);
+}
+
 /* Writes a message, with its reasoning under each name that templates use, as transformers does. */
-static Status append_message(Buffer *json, const ChatMessage *m, Error *err) {
+static Status append_message(Buffer *json, const ChatMessage *m, bool in_parts, Error *err) {
   TRY(buffer_append_string(json, "{\"role\":", err));
   TRY(json_write_string(json, m->role, strlen(m->role), err));
-  TRY(append_member(json, "content", m->role, m->text, m->size, err));
+  TRY(append_content(json, m, in_parts, err));
   if (m->thinking) {
     TRY(append_member(json, "thinking", m->role, m->thinking, m->thinking_size, err));
     TRY(append_member(json, "reasoning_content", m->role, m->thinking, m->thinking_size, err));
@@ -46,12 +53,12 @@ static Status append_message(Buffer *json, const ChatMessage *m, Error *err) {
 }
 
 /* Most templates know the switch as enable_thinking, some as thinking. */
-static Status append_variables(Buffer *json, const ChatMessage *messages, size_t n, ChatOptions options,
-                               Error *err) {
+static Status append_variables(Buffer *json, const ChatMessage *messages, size_t n, bool in_parts,
+                               ChatOptions options, Error *err) {
   TRY(buffer_append_string(json, "{\"messages\":[", err));
   for (size_t i = 0; i < n; i++) {
     if (i) TRY(buffer_append_string(json, ",", err));
-    TRY(append_message(json, &messages[i], err));
+    TRY(append_message(json, &messages[i], in_parts, err));
   }
   TRY(buffer_printf(json, err, "],\"add_generation_prompt\":%s",
                     options.add_generation_prompt ? "true" : "false"));
@@ -86,7 +93,7 @@ Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messa
   Buffer text = {0};
   Json *variables = NULL;
   bool raised = false;
-  Status status = append_variables(&text, messages, n_messages, options, err);
+  Status status = append_variables(&text, messages, n_messages, chat->in_parts, options, err);
   if (status == STATUS_OK)
     status = json_parse("the conversation", STATUS_USAGE, text.data, text.size, NULL, 0, &variables, err);
   buffer_release(&text);
@@ -105,6 +112,25 @@ Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, Tr
   const TemplateInput input = {
       .variables = variables, .specials = chat->specials, .interrupted = chat->interrupted, .now = now};
   return template_render(chat->template, &input, out, raised, err);
+}
+
+static bool shows_words(const Chat *chat) {
+  static const char words[] = "some words";
+  const ChatMessage message = {.role = "user", .text = words, .size = sizeof words - 1};
+  TrustedText out = {0};
+  Error err;
+  const bool rendered = chat_render(chat, &message, 1, (ChatOptions){0}, &out, &err) == STATUS_OK;
+  const bool shown =
+      rendered && out.text.size && memmem(out.text.data, out.text.size, words, sizeof words - 1) != NULL;
+  trusted_text_release(&out);
+  return shown;
+}
+
+/* Templates that do not name a part's text take no lists: they need no trial. */
+void chat_try_parts(Chat *chat) {
+  if (!template_writes(chat->template, "text") || shows_words(chat)) return;
+  chat->in_parts = true;
+  chat->in_parts = shows_words(chat);
 }
 
 /* --- encoding */

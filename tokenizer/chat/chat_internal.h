@@ -21,5 +21,9 @@ struct Chat {
   char *source;
   uint64_t hash;              /* chat_hash() */
   const ChatBuiltin *builtin; /* NULL: not a built-in template */
+  bool in_parts;              /* a message's content is a list of one part: the template drops a string */
   const volatile int *interrupted;
 };
+
+/* Sets in_parts by a trial: many templates of models that also see know only lists of parts. */
+void chat_try_parts(Chat *chat);

@@ -208,7 +208,7 @@ Status chat_open(const char *directory, const char *choice, const Tokenizer *tok
   if (status == STATUS_OK) status = open_into(opened, directory, choice, tokenizer, config, err);
   json_free(config);
   if (status == STATUS_OK && opened->template)
-    *chat = opened;
+    chat_try_parts(*chat = opened);
   else
     chat_close(opened);
   return status;
