@@ -158,7 +158,7 @@ def linear_shapes(config, layer):
     if kind == "muse_glimmer_text":
         shapes["self_attn.gate_proj"] = ("a", q, hidden)
     if config.get("use_attention_gate") and not is_conv(config, layer):
-        shapes["self_attn.g_proj"] = ("a", heads, hidden)
+        shapes["self_attn.gate_proj"] = ("a", heads, hidden)
     if kind in ("lfm2", "lfm2_moe") and not is_conv(config, layer):
         shapes["self_attn.out_proj"] = shapes.pop("self_attn.o_proj")
     if is_gemma4(config) and config["attention_k_eq_v"] and is_full(config, layer):

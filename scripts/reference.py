@@ -25,7 +25,8 @@ def load(directory, **changes):
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
     several = "vision_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
-    tensors = {text_name(name, several): array for name, array in
+    gates = {".self_attn.gate_proj.": ".self_attn.g_proj."} if config.model_type == "lfm3" else {}
+    tensors = {text_name(name, several, gates): array for name, array in
                miniature_experts.merged(checkpoint.dequantised(checkpoint.read_checkpoint(directory))).items()}
     if config.model_type == "qwen3_vl_moe":  # published with inputs first
         tensors = {name: array.transpose(0, 2, 1) if ".mlp.experts." in name else array
@@ -51,9 +52,11 @@ def is_other_part(name):
         "connector.", "audio_tower.", "image_newline"))
 
 
-def text_name(name, several):
-    """As the newest transformers calls what transformers 4.51 saved."""
+def text_name(name, several, renamed):
+    """As the newest transformers calls what transformers 4.51 saved; `renamed`: parts of names."""
     name = name.removeprefix("thinker.")
+    for old, new in renamed.items():
+        name = name.replace(old, new)
     for old, new in (("language_model.model.", "model.language_model."), ("language_model.lm_head.", "lm_head.")):
         if name.startswith(old):
             return new + name[len(old):]

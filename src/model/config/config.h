@@ -92,7 +92,8 @@ typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_CLAMPED, N_ACTI
 typedef struct {
   const char *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm;
   const char *q_norm, *k_norm;
-  const char *o, *attn_gate;              /* o: in layers with attention */
+  const char *o;                          /* in layers with attention */
+  const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
   const char *final_norm;                 /* in the whole model, not in a layer */
 } TensorNames;

@@ -188,6 +188,18 @@ static void find_names(HfLoader *loader) {
   }
 }
 
+/* LFM3's gate of attention is gate_proj in checkpoints (transformers, conversion_mapping.py), and g_proj where
+ * they have the names of transformers' modules. */
+static void find_gate_name(HfLoader *loader) {
+  ModelConfig *config = &loader->model->config;
+  char name[NAME_SIZE];
+  for (int i = 0; config->names.attn_gate && i < config->n_layers; i++) {
+    if (!layer_linear_exists(config, i, LAYER_ATTN_GATE)) continue;
+    snprintf(name, sizeof name, "%slayers.%d.%s", loader->body, i, config->names.attn_gate);
+    if (!hf_has_linear(loader, name)) config->names.attn_gate = NULL;
+  }
+}
+
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
   if (overrides->rope_theta != 0 || overrides->norm_eps != 0)
     return error_set(err, STATUS_USAGE, "%s: %s is only for packed files: a directory's config.json says it",
@@ -202,6 +214,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) status = weight_files_open(path, &model->files->weights, err);
   model->unused_tensors = model_tensor_count(model);
   if (status == STATUS_OK) find_names(&loader);
+  if (status == STATUS_OK) find_gate_name(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = take_everything(&loader);
   if (status == STATUS_OK) key_heads_count(model);

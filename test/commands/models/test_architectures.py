@@ -107,6 +107,8 @@ SAME = {
         per_layer_config={"5": {"head_dim": 32, "num_key_value_heads": 1}}), None),
     "gemma 4 with keys of layers that share": ("gemma4-e", None, lambda tensors: {
         **tensors, "model.layers.4.self_attn.k_proj.weight": tensors["model.layers.1.self_attn.k_proj.weight"]}),
+    "lfm3 by the names of transformers' modules": ("lfm3-bf16", None, lambda tensors: {
+        name.replace("self_attn.gate_proj", "self_attn.g_proj"): array for name, array in tensors.items()}),
     "granite's tensors of others": ("granite-awq", None, lambda tensors: {
         **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
 }
