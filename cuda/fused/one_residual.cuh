@@ -187,6 +187,7 @@ template <class B> __device__ __forceinline__ void send_gated(B &b) {
       const float weight = b.block_weights()[item >> 2];
       v.x *= weight, v.y *= weight, v.z *= weight, v.w *= weight;
     }
+    __syncwarp(); /* a peer that has all features may send x, which overwrites the sums */
     const float *to = b.exchange() + (item >> 2) * STEP_GROUP + b.rank() * 16 + (item & 3) * 4;
     send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers().gated, peer));
   }
