@@ -30,7 +30,7 @@ from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, M
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
-from miniature_shapes import (LARGER, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm,
+from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm,
                               linear_shapes, norm_widths, text_of)
 
 N_TOKENS = 64
@@ -360,8 +360,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if is_gemma4(config) and norm.startswith("self_attn."):
                 more = -0.3  # scores are not scaled
             put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
-        if config["model_type"] in ("granite_swa", "gpt_oss"):
-            put(prefix + "self_attn.sinks", normal(config["num_attention_heads"], std=2))
+        if config["model_type"] in SINKS:
+            put(prefix + SINKS[config["model_type"]], normal(config["num_attention_heads"], std=2))
         for linear, (letter, n_out, n_in) in linear_shapes(config, layer).items():
             # Scores q k / sqrt(head_dim) of a standard deviation near 2.5: a few positions get the attention.
             sharp = 2.4 if config["model_type"] == "gemma2" else 1.6

@@ -21,6 +21,7 @@ import reference
 
 MINIATURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "data", "miniatures")
 NEAR = 1e-4
+ROUTERS = ("TopKRouter", "TopkRouter", "TextRouter", "TokenChoiceRouter", "MoEV1Gate")
 
 
 def scores_of(router, outputs, arguments):
@@ -34,7 +35,8 @@ def scores_of(router, outputs, arguments):
     if not biases:
         return logits
     kind = type(router).__name__
-    scores = logits.softmax(dim=-1) if kind.startswith("Ernie") else logits.sigmoid()
+    scores = (logits.softmax(dim=-1) if kind.startswith("Ernie") else logits if kind.startswith("Kolibri") else
+              logits.sigmoid())
     return scores + biases[0].reshape(-1).double()
 
 
@@ -68,7 +70,7 @@ def routes(model, ids):
         return hook
 
     for name, module in model.named_modules():
-        if type(module).__name__.endswith(("TopKRouter", "TopkRouter", "TextRouter")):
+        if type(module).__name__.endswith(ROUTERS):
             layer = int(name.split("layers.")[1].split(".")[0])
             module.register_forward_hook(note(layer))
     reference.logits(model, ids)

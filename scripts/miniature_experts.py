@@ -4,7 +4,7 @@ make_miniatures.py."""
 import numpy as np
 
 import checkpoint
-from miniature_configs import AWQ32, awq, gemma4, granite, lfm, llama, qwen2, qwen3, qwen3_5, with_vision
+from miniature_configs import ALPHA, AWQ32, awq, gemma4, granite, lfm, llama, qwen2, qwen3, qwen3_5, with_vision
 
 # kind -> (number of experts, their width, name of the router, of an expert's matrices, of the tensors of all)
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -16,7 +16,21 @@ NAMES = {
                    "block_sparse_moe.output_linear.weight"),
     "gpt_oss": ("mlp.router", "mlp.experts", PROJECTIONS, "mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
     "gemma4_text": ("router.proj", "experts", PROJECTIONS, "experts.gate_up_proj", "experts.down_proj"),
+    "minimax_m2": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"), None, None),
+    "hunyuan_v1_moe": ("mlp.gate.wg", *QWEN[1:]),
+    "hy_v3": ("mlp.router.gate", *QWEN[1:]),
+    "afmoe": ("mlp.router.gate", *QWEN[1:]),
+    "granitemoe_swa": ("block_sparse_moe.router", None, None, "block_sparse_moe.experts.gate_up_proj",
+                       "block_sparse_moe.experts.down_proj"),
 }
+NAMES["granitemoeshared"] = NAMES["granitemoe"]
+# Kinds with a bias that chooses: its name, and how far its numbers are from 0.
+BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
+          "glm4v_moe_text": ("mlp.gate.e_score_correction_bias", 0.3), "lfm2_moe": ("feed_forward.expert_bias", 0.3),
+          "minimax_m2": ("block_sparse_moe.e_score_correction_bias", 0.3),
+          "dots1": ("mlp.gate.e_score_correction_bias", 0.3), "solar_open": ("mlp.gate.e_score_correction_bias", 0.3),
+          "exaone_moe": ("mlp.e_score_correction_bias", 0.3), "hy_v3": ("mlp.expert_bias", 0.3),
+          "afmoe": ("mlp.expert_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0)}
 
 
 def sizes(config):
@@ -57,9 +71,9 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
     if kind == "gemma4_text":
         put(prefix + "router.scale", 0.3 + normal(hidden, std=0.1))
         put(prefix + "router.per_expert_scale", 1 + normal(n, std=0.25))
-    if kind in ("glm4_moe", "glm4v_moe_text", "lfm2_moe"):
-        name = "feed_forward.expert_bias" if kind == "lfm2_moe" else "mlp.gate.e_score_correction_bias"
-        tensors[prefix + name] = normal(n, std=0.3)
+    if kind in BIASES:
+        name, std = BIASES[kind]
+        tensors[prefix + name] = normal(n, std=std)
     if kind == "ernie4_5_moe":
         tensors[prefix + "mlp.moe_statics.e_score_correction_bias"] = normal(1, n, std=0.1)
     if kind in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
@@ -100,16 +114,26 @@ def expert_layout(quant, name, weight):
 # --- the names that transformers 5 gives them
 
 
-def merged(tensors):
+MIXTRAL_NAMES = (("block_sparse_moe.", "mlp."),)
+GRANITE_NAMES = (("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
+                 ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
+                 ("block_sparse_moe.router.layer.", "block_sparse_moe.router."))
+RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
+           "granitemoe": GRANITE_NAMES, "granitemoeshared": GRANITE_NAMES,
+           "ernie4_5_moe": (("mlp.moe_statics.", "mlp.gate.moe_statics."),),
+           "exaone_moe": (("mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),),
+           "hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.expert_bias", "mlp.e_score_correction_bias"),
+                     ("mlp.shared_mlp.", "mlp.shared_experts.")),
+           "kolibri1": (("moe.router.expert_bias", "mlp.gate.e_score_correction_bias"),
+                        ("post_attn_norm", "post_self_attn_layernorm"), ("post_ffn_norm", "post_mlp_layernorm")),
+           "flint": (("self_attn.softmax_offset", "self_attn.sinks"),)}
+
+
+def merged(tensors, kind):
     """fp32 tensors of a checkpoint with experts as transformers has them: those of a layer in two tensors."""
     out, parts = {}, {}
-    renamed = (("block_sparse_moe.gate.", "mlp.gate."), ("block_sparse_moe.experts.", "mlp.experts."),
-               ("mlp.moe_statics.", "mlp.gate.moe_statics."),
-               ("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
-               ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
-               ("block_sparse_moe.router.layer.", "block_sparse_moe.router."))
     for name, array in tensors.items():
-        for old, new in renamed:
+        for old, new in RENAMED.get(kind, ()):
             name = name.replace(old, new)
         before, found, rest = name.partition(".experts.")
         if found and rest[0].isdigit():
@@ -236,6 +260,99 @@ def lfm2_moe(**config):
                      num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"]))
 
 
+def minimax_m2(**config):
+    config = llama(**moe(config, architectures=["MiniMaxM2ForCausalLM"], model_type="minimax_m2", num_local_experts=6,
+                         intermediate_size=32, rotary_dim=8, rope_theta=1000.0, tie_word_embeddings=False))
+    return {key: value for key, value in config.items() if key not in ("num_experts", "moe_intermediate_size")}
+
+
+MELLUM_ROPES = {"full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
+                                   "beta_slow": 1.0, "original_max_position_embeddings": 16},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+
+
+def mellum(**config):
+    config = llama(**moe(config, architectures=["MellumForCausalLM"], model_type="mellum", norm_topk_prob=True,
+                         attention_bias=False, sliding_window=16, rope_parameters=MELLUM_ROPES,
+                         layer_types=["sliding_attention", "full_attention"], pad_token_id=96))
+    return {key: value for key, value in config.items() if key != "rope_theta"}
+
+
+def dots1(**config):
+    config = llama(**moe(config, architectures=["Dots1ForCausalLM"], model_type="dots1", n_routed_experts=8,
+                         n_shared_experts=2, first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True,
+                         routed_scaling_factor=2.5, attention_bias=False, pad_token_id=96, rope_theta=1000.0))
+    return {key: value for key, value in config.items() if key != "num_experts"}
+
+
+def hunyuan_moe(**config):
+    config = llama(**moe(config, architectures=["HunYuanMoEV1ForCausalLM"], model_type="hunyuan_v1_moe",
+                         moe_topk=[3, 3], num_experts=6, intermediate_size=32, attention_bias=False, pad_token_id=96,
+                         rope_scaling=ALPHA))
+    return {key: value for key, value in config.items() if key not in ("num_experts_per_tok", "moe_intermediate_size")}
+
+
+def exaone_moe(**config):
+    return llama(**moe(config, architectures=["ExaoneMoeForCausalLM"], model_type="exaone_moe", num_shared_experts=1,
+                       norm_topk_prob=True, routed_scaling_factor=1.5, n_group=1, topk_group=1, sliding_window=16,
+                       sliding_window_pattern="LG", num_hidden_layers=3, pad_token_id=0,
+                       layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                       mlp_layer_types=["dense", "sparse", "sparse"]))
+
+
+def solar_open(**config):
+    config = llama(**moe(config, architectures=["SolarOpenForCausalLM"], model_type="solar_open", n_routed_experts=6,
+                         n_shared_experts=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5,
+                         attention_bias=False, pad_token_id=96, tie_word_embeddings=False, rope_theta=1000.0))
+    return {key: value for key, value in config.items() if key not in ("num_experts", "intermediate_size")}
+
+
+def hy_v3(**config):
+    return llama(**moe(config, architectures=["HYV3ForCausalLM"], model_type="hy_v3", num_shared_experts=1,
+                       router_scaling_factor=1.5, attention_bias=False, mlp_bias=False, pad_token_id=96,
+                       mlp_layer_types=["dense", "sparse"], rope_theta=1000.0))
+
+
+def granite_moe_shared(**config):
+    return granite_moe(**{"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared",
+                          "shared_intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2,
+                          "intermediate_size": 16, **config})
+
+
+def granite_moe_swa(**config):
+    return granite_moe(**{"architectures": ["GraniteMoeSWAForCausalLM"], "model_type": "granitemoe_swa",
+                          "shared_intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2,
+                          "intermediate_size": 16, "sliding_window": 16, **config})
+
+
+def afmoe(**config):
+    return llama(**moe(config, architectures=["AfmoeForCausalLM"], model_type="afmoe", num_dense_layers=1,
+                       num_shared_experts=1, route_scale=1.5, attention_bias=False, sliding_window=16,
+                       global_attn_every_n_layers=3, mup_enabled=True, num_hidden_layers=3, num_attention_heads=4,
+                       num_key_value_heads=2, head_dim=8, pad_token_id=96, tie_word_embeddings=False))
+
+
+def flex_olmo(**config):
+    config = llama(**moe(config, architectures=["FlexOlmoForCausalLM"], model_type="flex_olmo", num_experts=7,
+                         num_experts_per_tok=4, intermediate_size=32, norm_topk_prob=False, pad_token_id=96,
+                         attention_bias=False, rope_theta=1000.0))
+    return {key: value for key, value in config.items() if key not in ("moe_intermediate_size", "head_dim")}
+
+
+def kolibri(**config):
+    config = llama(**moe(config, architectures=["Kolibri1ForCausalLM"], model_type="kolibri1", norm_topk_prob=False,
+                         shared_expert_intermediate_size=32, sliding_window=16, num_hidden_layers=2,
+                         layer_types=["sliding_attention", "full_attention"]))
+    return {key: value for key, value in config.items() if key != "intermediate_size"}
+
+
+def flint(**config):
+    return llama(**moe(config, architectures=["FlintForCausalLM"], model_type="flint", decoder_sparse_step=1,
+                       norm_topk_prob=True, mlp_only_layers=[0], shared_expert_intermediate_size=48,
+                       sliding_window=16, attention_bias=False, num_hidden_layers=3,
+                       layer_types=["full_attention", "sliding_attention", "full_attention"]))
+
+
 QWEN3_5_MOE_ROPE = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.25,
                     "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
 QWEN3_5_MOE_VISION = {"model_type": "qwen3_5_moe", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
@@ -289,4 +406,45 @@ EXPERT_MINIATURES = {
                           matters=[{"moe_k": 2}, {"rope_theta": 100.0}]),
     "lfm2-moe-bf16": dict(config=lfm2_moe(num_experts=6, moe_intermediate_size=24), matters=[
         {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2}]),
+    "minimax-m2-awq": dict(config=minimax_m2(quantization_config=awq(
+        32, modules_to_not_convert=["block_sparse_moe.gate."])), matters=[
+            {"rotary_dim": 16}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
+    "mellum-awq": dict(config=mellum(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."]), num_experts=6),
+                       matters=[
+        {"norm_topk_prob": False}, {"num_experts_per_tok": 2}, {"sliding_window": 17},
+        {"layer_types": ["full_attention"] * 2},
+        {"rope_parameters": {**MELLUM_ROPES, "sliding_attention": MELLUM_ROPES["full_attention"]}},
+        {"rope_parameters": {**MELLUM_ROPES, "full_attention": MELLUM_ROPES["sliding_attention"]}}]),
+    "dots1-awq": dict(config=dots1(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])), matters=[
+        {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2},
+        {"max_window_layers": 1, "sliding_window": 16}]),
+    "hunyuan-a13b-awq": dict(config=hunyuan_moe(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
+                            matters=[{"moe_topk": [2, 2]}, {"rope_scaling": None}]),
+    "exaone-moe-awq": dict(config=exaone_moe(num_experts=6, quantization_config=awq(
+        32, modules_to_not_convert=["mlp.gate."])), matters=[
+            {"routed_scaling_factor": 2.5}, {"norm_topk_prob": False}, {"num_experts_per_tok": 2},
+            {"sliding_window": 17}, {"layer_types": ["sliding_attention"] * 3}]),
+    "solar-open-awq": dict(config=solar_open(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
+                           matters=[{"routed_scaling_factor": 1.0}, {"norm_topk_prob": False},
+                                    {"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
+    "hy-v3-awq": dict(config=hy_v3(quantization_config=awq(32, modules_to_not_convert=["router.gate"])), matters=[
+        {"router_scaling_factor": 2.826}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
+    "granite-moe-shared-bf16": dict(config=granite_moe_shared(), experts="all", matters=[
+        {"num_experts_per_tok": 1}, {"residual_multiplier": 0.5}]),
+    "granite-moe-swa-bf16": dict(config=granite_moe_swa(layer_rope_theta=[100.0, 0.0]), experts="all", matters=[
+        {"num_experts_per_tok": 1}, {"sliding_window": 17}, {"layer_rope_theta": None}]),
+    "afmoe-awq": dict(config=afmoe(num_experts=4, num_experts_per_tok=2, quantization_config=awq(
+        32, modules_to_not_convert=["router.gate"])), matters=[
+            {"route_scale": 1.0}, {"num_experts_per_tok": 1}, {"sliding_window": 17}, {"mup_enabled": False},
+            {"global_attn_every_n_layers": 2}]),
+    "flex-olmo-awq": dict(config=flex_olmo(quantization_config=awq(32, modules_to_not_convert=["mlp.gate."])),
+                          matters=[{"num_experts_per_tok": 2}, {"rope_theta": 100.0}]),
+    "kolibri-awq": dict(config=kolibri(num_experts=6, quantization_config=awq(
+        32, modules_to_not_convert=["mlp.gate."])), matters=[
+            {"norm_topk_prob": True}, {"num_experts_per_tok": 2}, {"sliding_window": 17},
+            {"layer_types": ["sliding_attention"] * 2}]),
+    "flint-awq": dict(config=flint(num_experts=4, num_experts_per_tok=2, quantization_config=awq(
+        16, modules_to_not_convert=["mlp.gate."])), matters=[
+            {"norm_topk_prob": False}, {"num_experts_per_tok": 3}, {"sliding_window": 17},
+            {"layer_types": ["full_attention"] * 3}]),
 }

@@ -5,33 +5,38 @@ make_miniatures.py."""
 DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
-          "glm4_moe": "mlp.shared_experts", "glm4v_moe_text": "mlp.shared_experts",
-          "ernie4_5_moe": "mlp.shared_experts"}
+          "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
+          "exaone_moe": "mlp.shared_experts", "solar_open": "mlp.shared_experts", "afmoe": "mlp.shared_experts",
+          "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "hunyuan_v1_moe": "mlp.shared_mlp",
+          "hy_v3": "mlp.shared_mlp", "glm4v_moe_text": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
-                "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
+                "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
+                "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
+                "kolibri1", "flint", "glm4v_moe_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
+# Kinds each of whose heads of q and k is normalised, and all heads of which are normalised together.
+HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint")
+WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
 def has_experts(config, layer):
     """True if a layer has experts."""
-    kind = config["model_type"]
-    if kind in ("glm4_moe", "glm4v_moe_text"):
-        return layer >= config["first_k_dense_replace"]
-    if kind == "lfm2_moe":
-        return layer >= config["num_dense_layers"]
-    if kind == "ernie4_5_moe":
-        return layer >= config["moe_layer_start_index"]
-    if layer in config.get("mlp_only_layers", []):
-        return False
-    return kind in EXPERT_KINDS or bool(config.get("enable_moe_block"))
+    if config["model_type"] not in EXPERT_KINDS:
+        return bool(config.get("enable_moe_block"))
+    if "mlp_layer_types" in config:
+        return config["mlp_layer_types"][layer] == "sparse"
+    first = [config[key] for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+             if key in config]
+    return layer >= first[0] if first else layer not in config.get("mlp_only_layers", [])
 
 
 def shared_width(config):
     """The width of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
-    if config["model_type"] in ("glm4_moe", "glm4v_moe_text"):
-        return config["n_shared_experts"] * config["moe_intermediate_size"]
-    if config["model_type"] == "ernie4_5_moe":
-        return config["moe_num_shared_experts"] * config["moe_intermediate_size"]
-    return config.get("shared_expert_intermediate_size", 0)
+    for key in ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts"):
+        if key in config:
+            return config[key] * config["moe_intermediate_size"]
+    if config["model_type"] == "hunyuan_v1_moe":
+        return config["intermediate_size"]
+    return config.get("shared_expert_intermediate_size", config.get("shared_intermediate_size", 0))
 
 
 def is_lfm(config):
@@ -109,11 +114,14 @@ def delta_sizes(config):
 
 def mlp_shapes(config, layer):
     """The same for the part of a layer that follows attention."""
-    kind, hidden, inner = config["model_type"], config["hidden_size"], config["intermediate_size"]
+    kind, hidden, inner = config["model_type"], config["hidden_size"], config.get("intermediate_size")
     if has_experts(config, layer) and not is_gemma4(config):
         inner, name = shared_width(config), SHARED.get(kind)
         if not inner:
             return {}
+        if kind in ("granitemoeshared", "granitemoe_swa"):
+            return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
+                    "shared_mlp.output_linear": ("d", hidden, inner)}
         return {name + ".gate_proj": ("g", inner, hidden), name + ".up_proj": ("u", inner, hidden),
                 name + ".down_proj": ("d", hidden, inner)}
     if kind == "granitemoehybrid":
@@ -155,7 +163,7 @@ def linear_shapes(config, layer):
         with_gate = 2 if kind in DELTA_KINDS else 1
         shapes = {"self_attn.q_proj": ("q", with_gate * q, hidden), "self_attn.k_proj": ("k", kv, hidden),
                   "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
-    if kind == "muse_glimmer_text":
+    if kind in ("muse_glimmer_text", "afmoe"):
         shapes["self_attn.gate_proj"] = ("a", q, hidden)
     if config.get("use_attention_gate") and not is_conv(config, layer):
         shapes["self_attn.gate_proj"] = ("a", heads, hidden)
@@ -172,13 +180,18 @@ def linear_shapes(config, layer):
     return shapes
 
 
+# Kinds with attention sinks, and what those are called.
+SINKS = {"granite_swa": "self_attn.sinks", "gpt_oss": "self_attn.sinks", "granitemoe_swa": "self_attn.sinks",
+         "flint": "self_attn.softmax_offset"}
+
+
 # Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,
 # all there is to it.
 LARGER = ["self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "post_feedforward_layernorm"]
 
 
 # Kinds whose norms all come after attention and the gated product.
-AFTER = ("olmo2", "olmo3", "exaone4")
+AFTER = ("olmo2", "olmo3", "exaone4", "flex_olmo")
 
 
 def norm_widths(config, layer):
@@ -203,8 +216,12 @@ def norm_widths(config, layer):
         norms.append("post_feedforward_layernorm")
     if kind in ("glm4", "glm4v_text"):
         norms += ["post_self_attn_layernorm", "post_mlp_layernorm"]
+    if kind == "afmoe":
+        norms += ["pre_mlp_layernorm", "post_mlp_layernorm"]
+    if kind == "kolibri1":
+        norms += ["post_attn_norm", "post_ffn_norm"]
     widths = {norm: hidden for norm in norms}
-    q_and_k = kind.startswith("qwen3") or kind in ("gemma3_text", "exaone4") or is_gemma4(config)
+    q_and_k = kind.startswith("qwen3") or kind in HEAD_NORMS or is_gemma4(config)
     q_and_k = q_and_k or bool(kind == "glm4_moe" and config.get("use_qk_norm"))
     if q_and_k and not is_delta(config, layer):
         widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
@@ -212,11 +229,11 @@ def norm_widths(config, layer):
         widths["post_per_layer_input_norm"] = hidden
     if shares_kv(config, layer):
         del widths["self_attn.k_norm"]
-    if kind == "hunyuan_v1_dense":
+    if kind in ("hunyuan_v1_dense", "hunyuan_v1_moe"):
         widths.update({"self_attn.query_layernorm": head, "self_attn.key_layernorm": head})
     if config.get("enable_moe_block"):
         widths.update({norm: hidden for norm in ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1",
                                                  "post_feedforward_layernorm_2")})
-    if kind in ("olmo2", "olmo3", "olmoe"):
+    if kind in WHOLE_NORMS:
         widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
     return widths

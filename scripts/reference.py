@@ -27,7 +27,8 @@ def load(directory, **changes):
     config = kind.from_dict(config, attn_implementation="eager")
     gates = {".self_attn.gate_proj.": ".self_attn.g_proj."} if config.model_type == "lfm3" else {}
     tensors = {text_name(name, several, gates): array for name, array in
-               miniature_experts.merged(checkpoint.dequantised(checkpoint.read_checkpoint(directory))).items()}
+               miniature_experts.merged(checkpoint.dequantised(checkpoint.read_checkpoint(directory)),
+                                        config.get_text_config().model_type).items()}
     if config.model_type == "qwen3_vl_moe":  # published with inputs first
         tensors = {name: array.transpose(0, 2, 1) if ".mlp.experts." in name else array
                    for name, array in tensors.items()}

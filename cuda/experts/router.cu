@@ -198,7 +198,7 @@ __device__ __forceinline__ float judge(const Args &a, const float *logits, float
   for (int e = lane; e < n; e += 32) scores[e] = __ldcg(logits + e), top = fmaxf(top, scores[e]);
   top = lanes_max<16, 8, 4, 2, 1>(top);
 #pragma unroll 2
-  for (int e = lane; e < n && c.score != SCORE_CHOSEN; e += 32) {
+  for (int e = lane; e < n && c.score < SCORE_CHOSEN; e += 32) {
     scores[e] = c.score == SCORE_SIGMOID ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - top);
     all += scores[e];
   }
@@ -228,6 +228,7 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room) {
   const int id = chosen ? ids[lane] : 0;
   float own = chosen ? scores[id] : 0.0f;
   if (c.score == SCORE_CHOSEN) own = chosen ? expf(own - top) : 0.0f;
+  if (c.score == SCORE_CHOSEN_SIGMOID) own = chosen ? 1 / (1 + expf(-own)) : 0.0f;
   if (c.renormalise || c.score == SCORE_CHOSEN) own /= warp_sum(own) + (float)c.sum_plus;
   if (chosen) {
     a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);

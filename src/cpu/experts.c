@@ -43,12 +43,13 @@ CpuExperts cpu_take_experts(const ModelConfig *config, const ExpertLayer *from, 
 
 /* --- which experts */
 
-/* Fills scores[n] of the router's outputs and, by softmax or sigmoid, the weights that they give. */
+/* The weights that the router's outputs give, by softmax or sigmoid. */
 static void score(ExpertScore how, const float *outputs, int n, float *weights) {
   float most = outputs[0], sum = 0;
   for (int e = 1; e < n; e++) most = outputs[e] > most ? outputs[e] : most;
   for (int e = 0; e < n; e++) {
-    weights[e] = how == SCORE_SIGMOID ? 1 / (1 + expf(-outputs[e])) : expf(outputs[e] - most);
+    const bool sigmoid = how == SCORE_SIGMOID || how == SCORE_CHOSEN_SIGMOID;
+    weights[e] = sigmoid ? 1 / (1 + expf(-outputs[e])) : expf(outputs[e] - most);
     sum += weights[e];
   }
   for (int e = 0; how == SCORE_SOFTMAX && e < n; e++) weights[e] /= sum;
@@ -94,7 +95,10 @@ static void choose(const ExpertConfig *config, const CpuExperts *layer, float *o
   score(config->score, outputs, n, weights);
   /* Softmax keeps the order: without a bias the outputs themselves choose, which no rounding makes equal. */
   if (layer->choice_bias || config->score == SCORE_SIGMOID)
-    for (int e = 0; e < n; e++) outputs[e] = weights[e] + (layer->choice_bias ? layer->choice_bias[e] : 0);
+    for (int e = 0; e < n; e++) {
+      if (config->score != SCORE_CHOSEN_SIGMOID) outputs[e] = weights[e];
+      if (layer->choice_bias) outputs[e] += layer->choice_bias[e];
+    }
   keep_groups(config, outputs);
   for (int i = 0; i < config->n_chosen; i++) {
     int e = best(outputs, 0, n);

@@ -193,14 +193,15 @@ typedef struct {
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
   X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \
   /* Replaces these two in layers with experts. h as there; r = Wrouter h + bias. The score of an expert */  \
-  /* is softmax(r), sigmoid(r) or, with SCORE_CHOSEN, r itself. Chosen are the n_chosen experts with the */  \
-  /* largest score + choice_bias, of equal ones the first, out of the best groups (ExpertConfig). Their */   \
-  /* weights w are the scores or, with SCORE_CHOSEN, softmax over the chosen r; then w = w / (sum(w) + */    \
-  /* sum_plus) with renormalise, and w = scale * w. e = sum over the chosen of w (Wdown g + bias), g = */    \
-  /* activation(Wgate h + bias) * (Wup h + bias); s = the same of the MLP beside them, if there is one, */   \
-  /* times sigmoid(Wshared_gate h) with shared_gate; x = x + residual_scale * (e + s). With own_norms r */   \
-  /* = Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the */        \
-  /* experts' h is rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */   \
+  /* is softmax(r), sigmoid(r) or, with SCORE_CHOSEN and SCORE_CHOSEN_SIGMOID, r itself. Chosen are the */   \
+  /* n_chosen experts with the largest score + choice_bias, of equal ones the first, out of the best */      \
+  /* groups (ExpertConfig). Their weights w are the scores or, with the last two, softmax over the chosen */ \
+  /* r or sigmoid of each; then w = w / (sum(w) + sum_plus) with renormalise, and w = scale * w. e = sum */  \
+  /* over the chosen of w (Wdown g + bias), g = activation(Wgate h + bias) * (Wup h + bias); s = the same */ \
+  /* of the MLP beside them, if there is one, times sigmoid(Wshared_gate h) with shared_gate; x = x + */     \
+  /* residual_scale * (e + s), or of rmsnorm(e + s) * mlp_post_norm with that norm. With own_norms r = */    \
+  /* Wrouter (rmsnorm(x) * router_scale / sqrt(hidden)), w is also multiplied by moe.scales, the experts' */ \
+  /* h is rmsnorm(x) * moe.norm, and x = x + rmsnorm(rmsnorm(e) * moe.post_norm + rmsnorm(s) * */            \
   /* moe.shared_post_norm) * mlp_post_norm */                                                                \
   X(norm_experts_residual, (BackendState * state, TokenRange range, int layer, Error *err))                  \
   /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */    \

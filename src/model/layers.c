@@ -169,7 +169,8 @@ bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
 static const char *shared_linear_name(const ModelConfig *config, int which) {
   static const char *const names[][3] = {
       {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
-      {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"}};
+      {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"},
+      {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj", "mlp.shared_mlp.down_proj"}};
   const SharedName shared = config->expert_names->shared;
   if (which == LAYER_ROUTER) return config->expert_names->router;
   if (shared == SHARED_AS_DENSE) return NULL;

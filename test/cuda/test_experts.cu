@@ -364,7 +364,8 @@ static std::vector<double> router_weights(const ExpertConfig &c, const std::vect
   std::vector<double> w;
   double sum = 0;
   for (int i = 0; i < c.n_chosen; i++) {
-    w.push_back(c.score == SCORE_CHOSEN ? exp(scores[ids[i]]) : scores[ids[i]]);
+    const double v = scores[ids[i]];
+    w.push_back(c.score == SCORE_CHOSEN ? exp(v) : c.score == SCORE_CHOSEN_SIGMOID ? 1 / (1 + exp(-v)) : v);
     sum += w.back();
   }
   for (int i = 0; i < c.n_chosen; i++) {
@@ -464,15 +465,16 @@ static void check_routers(bool few) {
                        .scale = 1,
                        .n_groups = 1,
                        .n_chosen_groups = 1};
-  ExpertConfig shared = qwen, glm = qwen, groups = qwen, gpt = qwen, gemma = qwen, all = qwen;
+  ExpertConfig shared = qwen, glm = qwen, groups = qwen, gpt = qwen, kolibri = qwen, gemma = qwen, all = qwen;
   shared.n_experts = 60, shared.n_chosen = 4, shared.renormalise = false, shared.shared_gate = true;
   glm.score = SCORE_SIGMOID, glm.choice_bias = true, glm.scale = 2.5, glm.sum_plus = 1e-20;
   groups = glm, groups.n_groups = 8, groups.n_chosen_groups = 3;
   gpt.n_experts = 32, gpt.n_chosen = 4, gpt.score = SCORE_CHOSEN, gpt.router_bias = true,
   gpt.renormalise = false;
+  kolibri.score = SCORE_CHOSEN_SIGMOID, kolibri.choice_bias = true, kolibri.renormalise = false;
   gemma.own_norms = true;
   all.n_experts = 5, all.n_chosen = 5;
-  for (const ExpertConfig &c : {qwen, shared, glm, groups, gpt, gemma, all}) {
+  for (const ExpertConfig &c : {qwen, shared, glm, groups, gpt, kolibri, gemma, all}) {
     check_router(c, few ? 72 : 2048, WEIGHT_BF16, 1);
     check_router(c, few ? 64 : 2880, WEIGHT_F16, 1);
     check_router(c, 2880 / (few ? 40 : 1), WEIGHT_F32, 3);

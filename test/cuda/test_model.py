@@ -69,7 +69,7 @@ class Model:
         apart, and with the fourth in place of the third its logits are 1.109 from its own; fp16 inputs of q, k, v and
         o and fp16 q, k, v change the scores of all tokens by 2.5e-4 (root mean square), and by up to 2e-3."""
         config = json.loads((self.directory / "config.json").read_text())
-        if any("experts_per_tok" in key or key in ("moe_k", "top_k_experts")
+        if any("experts_per_tok" in key or key in ("moe_k", "moe_topk", "top_k_experts")
                for part in (config, config.get("text_config", {})) for key in part):
             rows = np.delete(np.arange(len(cpu)), compare.kl(cpu, gpu).argmax())
             cpu, gpu = cpu[rows], gpu[rows]

@@ -497,8 +497,8 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {NULL, "{'architectures': ['PhimoeForCausalLM'], 'model_type': 'phimoe', 'num_local_experts': 16}",
        "architecture PhimoeForCausalLM is not supported: it is a mixture of experts (num_local_experts); "
        "take a dense model"},
-      {NULL, "{'model_type': 'dots1', 'num_experts': 128}",
-       "model_type dots1 is not supported: it is a mixture of experts (num_experts)"},
+      {NULL, "{'model_type': 'phimoe', 'num_experts': 128}",
+       "model_type phimoe is not supported: it is a mixture of experts (num_experts)"},
       {NULL, "{'architectures': ['DeepseekV3ForCausalLM'], 'n_routed_experts': 256}", "a mixture of experts"},
       {NULL, "{'architectures': ['MambaForCausalLM'], 'model_type': 'mamba', 'text_config': {}}",
        "architecture MambaForCausalLM is not supported; models.md lists those that are"},

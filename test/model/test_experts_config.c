@@ -5,6 +5,8 @@
 #include "config_text.h"
 #include "model/config/architectures.h"
 
+#define ROUTED ", 'n_routed_experts': 8, 'num_experts_per_tok': 2"
+
 /* --- what is left out */
 
 static const struct {
@@ -13,20 +15,35 @@ static const struct {
   ExpertScore score;
   bool renormalise, choice_bias, biases, shared_gate;
   const char *layers; /* of the first four: e(xperts), d(ense) */
+  double scale;
 } defaults[] = {
     /* clang-format off */
-  {"qwen2_moe", "", 60, 4, 1408, 5632, SCORE_SOFTMAX, false, false, false, true, "eeee"},
-  {"qwen3_moe", "", 128, 8, 768, 0, SCORE_SOFTMAX, false, false, false, false, "eeee"},
-  {"qwen3_5_moe_text", "", 256, 8, 512, 512, SCORE_SOFTMAX, true, false, false, true, "eeee"},
-  {"qwen3_next", "", 512, 10, 512, 512, SCORE_SOFTMAX, true, false, false, true, "eeee"},
-  {"mixtral", "", 8, 2, 14336, 0, SCORE_SOFTMAX, true, false, false, false, "eeee"},
+  {"qwen2_moe", "", 60, 4, 1408, 5632, SCORE_SOFTMAX, false, false, false, true, "eeee", 1},
+  {"qwen3_moe", "", 128, 8, 768, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
+  {"qwen3_5_moe_text", "", 256, 8, 512, 512, SCORE_SOFTMAX, true, false, false, true, "eeee", 1},
+  {"qwen3_next", "", 512, 10, 512, 512, SCORE_SOFTMAX, true, false, false, true, "eeee", 1},
+  {"mixtral", "", 8, 2, 14336, 0, SCORE_SOFTMAX, true, false, false, false, "eeee", 1},
   {"gpt_oss", ", 'rope_parameters': {'rope_type': 'default'}", 128, 4, 2880, 0, SCORE_CHOSEN, false, false,
-   true, false, "eeee"},
-  {"glm4_moe", ", 'head_dim': 128", 128, 8, 1408, 1408, SCORE_SIGMOID, true, true, false, false, "deee"},
-  {"granitemoe", "", 8, 2, 11008, 0, SCORE_CHOSEN, false, false, false, false, "eeee"},
-  {"olmoe", "", 64, 8, 2048, 0, SCORE_SOFTMAX, false, false, false, false, "eeee"},
-  {"ernie4_5_moe", "", 64, 6, 1536, 3072, SCORE_SOFTMAX, true, true, false, false, "deee"},
-  {"lfm2_moe", "", 32, 4, 1792, 0, SCORE_SIGMOID, true, true, false, false, "ddee"},
+   true, false, "eeee", 1},
+  {"glm4_moe", ", 'head_dim': 128", 128, 8, 1408, 1408, SCORE_SIGMOID, true, true, false, false, "deee", 1},
+  {"granitemoe", "", 8, 2, 11008, 0, SCORE_CHOSEN, false, false, false, false, "eeee", 1},
+  {"olmoe", "", 64, 8, 2048, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
+  {"ernie4_5_moe", "", 64, 6, 1536, 3072, SCORE_SOFTMAX, true, true, false, false, "deee", 1},
+  {"lfm2_moe", "", 32, 4, 1792, 0, SCORE_SIGMOID, true, true, false, false, "ddee", 1},
+  {"minimax_m2", "", 256, 8, 1536, 0, SCORE_SIGMOID, true, true, false, false, "eeee", 1},
+  {"mellum", "", 64, 8, 896, 0, SCORE_SOFTMAX, true, false, false, false, "eeee", 1},
+  {"dots1", ", 'n_routed_experts': 128, 'num_experts_per_tok': 6, 'n_shared_experts': 2", 128, 6, 1408, 2816,
+   SCORE_SIGMOID, false, true, false, false, "eeee", 1},
+  {"hunyuan_v1_moe", "", 1, 1, 11008, 11008, SCORE_SOFTMAX, true, false, false, false, "eeee", 1},
+  {"exaone_moe", "", 64, 8, 1024, 1024, SCORE_SIGMOID, true, true, false, false, "deee", 2.5},
+  {"solar_open", "", 128, 8, 1280, 1280, SCORE_SIGMOID, true, true, false, false, "eeee", 1},
+  {"hy_v3", "", 192, 8, 1536, 1536, SCORE_SIGMOID, true, true, false, false, "deee", 2.826},
+  {"granitemoeshared", "", 8, 2, 11008, 0, SCORE_CHOSEN, false, false, false, false, "eeee", 1},
+  {"granitemoe_swa", "", 8, 2, 11008, 0, SCORE_CHOSEN, false, false, false, false, "eeee", 1},
+  {"afmoe", "", 64, 6, 1408, 2816, SCORE_SIGMOID, true, true, false, false, "deee", 1},
+  {"flex_olmo", "", 7, 5, 11008, 0, SCORE_SOFTMAX, false, false, false, false, "eeee", 1},
+  {"kolibri1", "", 384, 6, 512, 512, SCORE_CHOSEN_SIGMOID, false, true, false, false, "eeee", 1},
+  {"flint", "", 256, 6, 512, 1024, SCORE_SIGMOID, true, false, false, false, "ddee", 1},
     /* clang-format on */
 };
 
@@ -56,7 +73,8 @@ static void what_is_left_out_is_as_in_transformers(void **state) {
     assert_int_equal(e->choice_bias, defaults[i].choice_bias);
     assert_true(e->biases == defaults[i].biases && e->router_bias == defaults[i].biases);
     assert_int_equal(e->shared_gate, defaults[i].shared_gate);
-    assert_true(e->scale == 1 && e->n_groups == 1 && e->n_chosen_groups == 1 && !e->own_norms);
+    assert_true(e->scale == defaults[i].scale && e->n_groups == 1 && e->n_chosen_groups == 1 &&
+                !e->own_norms);
     assert_experts_in(&c, defaults[i].layers);
     assert_int_equal(config_layer(&c, 3).intermediate, defaults[i].shared_width);
     assert_int_equal(config_layer(&c, 0).intermediate,
@@ -82,6 +100,16 @@ static void layers_may_be_dense(void **state) {
       {"'model_type': 'lfm2_moe', 'num_dense_layers': 0", "eeee"},
       {"'model_type': 'ernie4_5_moe', 'moe_layer_interval': 2, 'moe_layer_end_index': 2", "dedd"},
       {"'model_type': 'ernie4_5_moe', 'moe_layer_start_index': 0, 'moe_layer_end_index': 1", "eedd"},
+      {"'model_type': 'mellum', 'mlp_layer_types': ['sparse', 'dense', 'sparse', 'dense']", "eded"},
+      {"'model_type': 'exaone_moe', 'first_k_dense_replace': 2", "ddee"},
+      {"'model_type': 'exaone_moe', 'first_k_dense_replace': 2, 'mlp_layer_types': ['sparse', 'sparse', "
+       "'sparse', 'dense']",
+       "eeed"},
+      {"'model_type': 'hy_v3', 'first_k_dense_replace': 2, 'mlp_layer_types': null", "deee"},
+      {"'model_type': 'solar_open', 'first_k_dense_replace': 2", "eeee"},
+      {"'model_type': 'afmoe', 'num_dense_layers': 2", "ddee"},
+      {"'model_type': 'flint', 'mlp_only_layers': []", "eeee"},
+      {"'model_type': 'flint', 'mlp_only_layers': [3]", "eeed"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char text[300];
@@ -113,8 +141,95 @@ static void members_are_read(void **state) {
   assert_true(c.experts.own_norms && c.experts.renormalise && c.experts.width == 704);
   assert_true(c.experts.shared_width == 2112 && config_layer(&c, 0).intermediate == 2112);
   config_release(&c);
+  c = accepted(
+      "{'model_type': 'hunyuan_v1_moe', 'num_hidden_layers': 2, 'num_experts': [64, 64], 'moe_topk': "
+      "[8, 8], 'intermediate_size': 3072, 'moe_intermediate_size': [5, 5], 'norm_topk_prob': false}");
+  assert_true(c.experts.n_experts == 64 && c.experts.n_chosen == 8 && c.experts.renormalise);
+  assert_true(c.experts.width == 3072 && c.experts.shared_width == 3072 && c.qk_norm_after_rope);
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'granitemoeshared', 'shared_intermediate_size': 1024, 'intermediate_size': 512, "
+      "'logits_scaling': 6}");
+  assert_true(c.experts.width == 512 && c.experts.shared_width == 1024 && c.logit_divisor == 6);
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'hy_v3', 'router_scaling_factor': 3, 'num_shared_experts': 2, 'mlp_bias': true}");
+  assert_true(c.experts.scale == 3 && c.experts.shared_width == 3072 && c.mlp_bias && !c.experts.biases);
+  config_release(&c);
   c = accepted("{'model_type': 'qwen3_next', 'num_hidden_layers': 4}");
   assert_true(c.delta.interleaved && config_layer(&c, 0).kind == LAYER_DELTA);
+  config_release(&c);
+}
+
+/* Windows, and layers without a rope, as assert_layers() has them. */
+static void layers_differ(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {
+      {"mellum", "", "gggg"},
+      {"mellum", ", 'sliding_window': null", "gggg"},
+      {"mellum",
+       ", 'layer_types': ['full_attention', 'sliding_attention', 'sliding_attention', 'full_attention']",
+       "gLLg"},
+      {"dots1", ROUTED, "gggg"},
+      {"dots1", ROUTED ", 'max_window_layers': 3", "gggG"},
+      {"dots1", ROUTED ", 'max_window_layers': 3, 'sliding_window': null", "gggg"},
+      {"dots1", ROUTED ", 'use_sliding_window': false, 'max_window_layers': 1", "gGGG"},
+      {"exaone_moe", "", "GGGn"},
+      {"exaone_moe", ", 'sliding_window_pattern': 2", "GnGn"},
+      {"exaone_moe",
+       ", 'sliding_window_pattern': 'LLLG', 'layer_types': ['sliding_attention', 'full_attention', "
+       "'full_attention', 'sliding_attention']",
+       "GnnG"},
+      {"granitemoe_swa", "", "gGGG"},
+      {"granitemoe_swa", ", 'layer_rope_theta': [0, 5, 0, 7]", "nGNL"},
+      {"afmoe", "", "GGGn"},
+      {"afmoe", ", 'global_attn_every_n_layers': 3", "GGnG"},
+      {"afmoe", ", 'layer_types': ['full_attention', 'full_attention', 'full_attention', 'full_attention']",
+       "nnnn"},
+      {"kolibri1", "", "GGGG"},
+      {"kolibri1",
+       ", 'layer_types': ['full_attention', 'sliding_attention', 'sliding_attention', "
+       "'full_attention']",
+       "nGGn"},
+      {"flint", "", "nnGn"},
+      {"minimax_m2", ", 'sliding_window': 7", "gggg"},
+      {"solar_open", ", 'sliding_window': 7", "gggg"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[300];
+    snprintf(text, sizeof text, "{'model_type': '%s', 'num_hidden_layers': 4%s}", cases[i][0], cases[i][1]);
+    ModelConfig c = accepted(text);
+    assert_layers(&c, cases[i][2]);
+    config_release(&c);
+  }
+  ModelConfig c = accepted("{'model_type': 'flint', 'num_hidden_layers': 12}");
+  assert_layers(&c, "nnGGGnGGGnGn");
+  config_release(&c);
+}
+
+static void ropes_and_factors_are_read(void **state) {
+  (void)state;
+  ModelConfig c = accepted("{'model_type': 'minimax_m2', 'rotary_dim': 64}");
+  assert_true(c.rope.rotary_dim == 64 && c.rope.theta == 5e6 && c.qk_norm == QK_NORM_WHOLE);
+  config_release(&c);
+  c = accepted("{'model_type': 'minimax_m2', 'rotary_dim': 64, 'partial_rotary_factor': 0.25}");
+  assert_int_equal(c.rope.rotary_dim, 32);
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'minimax_m2', 'rope_parameters': {'rope_theta': 7.0, 'partial_rotary_factor': 0.5}}");
+  assert_true(c.rope.rotary_dim == 64 && c.rope.theta == 7);
+  config_release(&c);
+  c = accepted("{'model_type': 'mellum'}");
+  assert_true(c.rope.theta == 5e5 && c.local_rope.theta == 1e4 && c.qk_norm == QK_NORM_HEADS);
+  config_release(&c);
+  c = accepted("{'model_type': 'afmoe', 'hidden_size': 1024, 'mup_enabled': true}");
+  assert_true(c.embedding_scale == 32 && c.norms == NORM_AROUND && c.attn_gate == ATTN_GATE_NUMBERS);
+  config_release(&c);
+  c = accepted("{'model_type': 'afmoe'}");
+  assert_true(c.embedding_scale == 1);
+  config_release(&c);
+  c = accepted("{'model_type': 'solar_open', 'attention_bias': true}");
+  assert_true(c.qkv_bias && !c.o_bias && c.rope.theta == 1e6);
   config_release(&c);
 }
 
@@ -137,6 +252,24 @@ static void what_is_wrong_is_named(void **state) {
       {"glm4_moe", "'head_dim': 128, 'n_group': 128", "in groups of two or more"},
       {"glm4_moe", "'head_dim': 128, 'n_group': 64, 'topk_group': 3",
        "topk_group is 3, expected groups with at least 8 experts, of 64 groups of 2"},
+      {"dots1", "'num_experts_per_tok': 6", "num_experts is missing"},
+      {"dots1", "'n_routed_experts': 128", "num_experts_per_tok is missing, expected a number of experts"},
+      {"hunyuan_v1_moe", "'num_experts': 64, 'moe_topk': [8, 6]",
+       "moe_topk has 8 and 6, expected the same number for each layer"},
+      {"hunyuan_v1_moe", "'num_experts': ['x']", "num_experts holds \"x\", expected integers from 1 to 4096"},
+      {"hunyuan_v1_moe", "'num_experts': []", "num_experts is empty, expected a number for each layer"},
+      {"qwen3_moe", "'num_experts': [64, 64]", "num_experts is an array, expected an integer"},
+      {"minimax_m2", "'rotary_dim': 256", "rotary_dim is 256, expected an integer from 1 to 128"},
+      {"minimax_m2", "'rotary_dim': 63", "partial_rotary_factor 0.492188 turns 63 of head_dim 128 numbers"},
+      {"mellum", "'mlp_layer_types': ['dense']",
+       "mlp_layer_types is of another length, expected a list of 28"},
+      {"mellum", "'num_hidden_layers': 1, 'mlp_layer_types': ['moe']",
+       "mlp_layer_types[0] is \"moe\", expected dense or sparse"},
+      {"mellum", "'sliding_window': null, 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
+       "layer_types[0] is sliding_attention, expected full_attention"},
+      {"mellum", "'rope_parameters': {'rope_theta': 5.0}", "rope_theta is in no object for a kind of layer"},
+      {"exaone_moe", "'sliding_window_pattern': 'LLLG'", "sliding_window_pattern is \"LLLG\""},
+      {"afmoe", "'sliding_window': null", "sliding_window is null, expected a number of positions"},
       {"olmoe", "'clip_qkv': 8.0", "clip_qkv is not supported, expected null"},
       {"gpt_oss", "'rope_theta': 5e4", "rope_scaling and rope_parameters are missing"},
       {"gpt_oss", "'rope_scaling': {'rope_type': 'default'}, 'swiglu_limit': 5",
@@ -154,6 +287,8 @@ int main(void) {
       cmocka_unit_test(what_is_left_out_is_as_in_transformers),
       cmocka_unit_test(layers_may_be_dense),
       cmocka_unit_test(members_are_read),
+      cmocka_unit_test(layers_differ),
+      cmocka_unit_test(ropes_and_factors_are_read),
       cmocka_unit_test(what_is_wrong_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,8 +187,10 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
 }
 
 static Status put_experts(Writer *w, const Model *model) {
-  static const char *const scores[] = {
-      [SCORE_SOFTMAX] = "softmax", [SCORE_SIGMOID] = "sigmoid", [SCORE_CHOSEN] = "softmax_of_chosen"};
+  static const char *const scores[] = {[SCORE_SOFTMAX] = "softmax",
+                                       [SCORE_SIGMOID] = "sigmoid",
+                                       [SCORE_CHOSEN] = "softmax_of_chosen",
+                                       [SCORE_CHOSEN_SIGMOID] = "sigmoid_of_chosen"};
   const ExpertConfig *experts = &model->config.experts;
   if (!experts->n_experts) return put_raw(w, "experts", "null");
   TRY(open_member(w, "experts", "{"));

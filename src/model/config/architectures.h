@@ -13,11 +13,15 @@ typedef enum {
   WINDOW_NONE,        /* no layer, whatever the config says of windows */
   WINDOW_ALL,         /* all layers, if sliding_window is given */
   WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
+  WINDOW_FROM_LAYER,  /* the same, whatever use_sliding_window says */
   WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being sliding_window_pattern */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
   WINDOW_BEFORE_LAST, /* by layer_types, else all but every n-th counted back from the last, which is none */
-  WINDOW_OR_NOPE, /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
-  WINDOW_NOPE,    /* if use_sliding_window: by layer_types, else the NoPE layers */
+  WINDOW_OR_NOPE,  /* as WINDOW_PERIODIC, the other layers without rope; null: no windows, rope everywhere */
+  WINDOW_AND_NOPE, /* the same, but there must be a window */
+  WINDOW_SOME_FULL_NOPE, /* the same, without layer_types: the first, every n-th from the second on and the
+                          * last have no window */
+  WINDOW_NOPE,           /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
 /* Members of config.json that only some architectures have; the others ignore them, as transformers does. */
@@ -31,7 +35,7 @@ enum {
   HAS_NOPE = 1 << 6,           /* no_rope_layers, else every no_rope_layer_interval-th: NoPE layers */
   HAS_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor */
   HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_parameters has one for each kind */
-  HAS_PATTERN = 1 << 9,        /* sliding_window_pattern */
+  HAS_ROTARY_DIM = 1 << 9,     /* rotary_dim: partial_rotary_factor times head_dim, if that is absent */
   HAS_DELTA = 1 << 20,         /* linear_...: layers with the gated delta rule */
   HAS_QKV_BIAS = 1 << 11,      /* attention_bias: q, k and v have one; absent: as qkv_bias below */
   HAS_OUT_BIAS = 1 << 12,      /* attention_out_bias: o has one */
@@ -51,6 +55,7 @@ enum {
   HAS_QK_NORM = 1 << 25,     /* use_qk_norm: qk_norm below only if it is true */
   HAS_OWN_ROPE = 1 << 26,    /* rope parameters must be given: the default is a scaling of its own */
   HAS_INTERLEAVED_DELTA = 1 << 27, /* delta layers are stored by key head (DeltaConfig.interleaved) */
+  HAS_MUP = 1 << 28,               /* mup_enabled: as scaled_embedding below */
   HAS_POST_NORM = 1 << 29, /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
   HAS_OFF_ONLY = 1 << 30,  /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
 };
@@ -60,6 +65,7 @@ typedef enum {
   EXPERTS_EVERYWHERE,
   EXPERTS_BY_STEP,     /* decoder_sparse_step, mlp_only_layers */
   EXPERTS_AFTER_FIRST, /* all but the first, whose number n_dense_key says */
+  EXPERTS_BY_TYPE,     /* by mlp_layer_types, else as EXPERTS_AFTER_FIRST; n_dense_key NULL: n_dense */
   EXPERTS_IN_INTERVAL, /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
 } ExpertLayers;
 
@@ -79,14 +85,17 @@ typedef struct {
   Renormalise renormalise;
   double sum_plus;
   ExpertLayers layers;
-  const char *n_dense_key; /* with EXPERTS_AFTER_FIRST */
-  int n_dense;
+  const char *n_dense_key;   /* with EXPERTS_AFTER_FIRST */
+  int n_dense, dense_layers; /* dense_layers: the first so many, where mlp_only_layers is absent */
   const char *shared_width_key, *shared_count_key; /* of the MLP beside experts: its width, or as how many */
   int shared_width, n_shared;
   const char *enable_key; /* experts are there only if this is true; NULL: always */
   const char *bias_key;   /* choice_bias is there unless this is false; NULL: always if it has a name */
   bool shared_gate, own_norms, biases; /* as in ExpertConfig; biases: also the router's */
-  bool scaled, grouped;                /* routed_scaling_factor; n_group, topk_group */
+  const char *scale_key;               /* routed_scaling_factor, or another name; NULL: none */
+  double scale;                        /* its default; 0: 1 */
+  bool grouped;                        /* n_group, topk_group */
+  bool lists;                          /* numbers of experts may be lists, of one number for each layer */
   bool clamped;                        /* the activation is ACTIVATION_CLAMPED */
   const ExpertNames *names;
 } ExpertFamily;
@@ -137,11 +146,12 @@ typedef struct {
   int window;                /* 0: none */
   int more_eos[2];           /* besides eos; they also stand for an eos_token_id of null. 0: none */
   double rotary_part;        /* partial_rotary_factor, or that of the proportional rope; 0: 1 */
-  int period;                /* WINDOW_PERIODIC */
+  int period;                /* WINDOW_PERIODIC and others of that kind */
+  const char *period_key;    /* config.json's key for it; NULL: none */
   int per_layer_width;       /* hidden_size_per_layer_input */
   int global_head_dim;       /* head_dim of layers without a window */
   double attention_scale;    /* 0: head_dim^-1/2, or by members */
-  int max_window_layers;     /* WINDOW_BY_LAYER */
+  int max_window_layers;     /* WINDOW_BY_LAYER and WINDOW_FROM_LAYER */
   bool tied;
   Activation activation;
   double local_rope_theta, query_scalar, attention_cap, logit_cap;

@@ -160,7 +160,9 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   config->attention_scale = arch->attention_scale != 0 ? arch->attention_scale : 1 / sqrt(config->head_dim);
   /* transformers rounds it to the dtype of its tensors; here it stays exact. */
-  if (arch->scaled_embedding) config->embedding_scale = sqrt(config->hidden);
+  bool scaled = arch->scaled_embedding;
+  if (members & HAS_MUP) TRY(reader_bool(r, "mup_enabled", false, &scaled));
+  if (scaled) config->embedding_scale = sqrt(config->hidden);
   if (members & HAS_QUERY_SCALAR) {
     double scalar;
     TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, arch->query_scalar, &scalar));

@@ -95,12 +95,13 @@ typedef struct {
   const char *o;                          /* in layers with attention */
   const char *attn_gate;                  /* a name that it has in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
-  const char *final_norm;                 /* in the whole model, not in a layer */
+  const char *sinks;
+  const char *final_norm; /* in the whole model, not in a layer */
 } TensorNames;
 
-/* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert", or
- * "mlp.shared_experts". */
-typedef enum { SHARED_AS_DENSE, SHARED_EXPERT, SHARED_EXPERTS } SharedName;
+/* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
+ * "mlp.shared_experts" or "mlp.shared_mlp". */
+typedef enum { SHARED_AS_DENSE, SHARED_EXPERT, SHARED_EXPERTS, SHARED_MLP } SharedName;
 
 /* If dense tensors of all experts have the inputs before the outputs: no, yes (gpt-oss), or where their shape
  * says so (Qwen3-VL: as published; transformers 5 saves them otherwise). */
@@ -144,9 +145,10 @@ typedef struct {
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
-/* How an expert's score comes from the router's outputs. SCORE_CHOSEN: softmax over the outputs of the chosen
- * experts; the others are a function of all outputs, or of each. */
-typedef enum { SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_CHOSEN } ExpertScore;
+/* How an expert's score comes from the router's outputs: a function of all of them, or of each. With the last
+ * two the outputs themselves choose, and the weights are softmax over those of the chosen experts, or sigmoid
+ * of each. */
+typedef enum { SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_CHOSEN, SCORE_CHOSEN_SIGMOID } ExpertScore;
 
 /* Mixtures of experts; the computation: norm_experts_residual in engine/backend.h. */
 typedef struct {

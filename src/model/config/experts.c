@@ -8,15 +8,37 @@
 
 #include "model/config/architectures.h"
 
+/* Reads a number, or with `lists` a list of one number for each layer, which must be the same: layers with
+ * other numbers of experts are not supported. */
+static Status read_number(const ConfigReader *r, const char *key, bool lists, int64_t low, int64_t high,
+                          int *out) {
+  const Json *list = json_member(r->object, key);
+  char found[64];
+  if (!lists || !json_is_array(list)) return reader_int(r, key, low, high, 0, out);
+  int64_t first = low - 1, other;
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    if (!json_int64(item, &other) || other < low || other > high)
+      return reader_refuse(r, "%s holds %s, expected integers from %lld to %lld", key,
+                           json_describe(item, found), (long long)low, (long long)high);
+    if (first >= low && other != first)
+      return reader_refuse(r, "%s has %lld and %lld, expected the same number for each layer", key,
+                           (long long)first, (long long)other);
+    first = other;
+  }
+  if (first < low) return reader_refuse(r, "%s is empty, expected a number for each layer", key);
+  *out = (int)first;
+  return STATUS_OK;
+}
+
 /* Reads a size under the family's own key or another that transformers takes for it. Both may be given if
  * they agree. */
-static Status read_any(const ConfigReader *r, const char *const *keys, int64_t low, int64_t high,
+static Status read_any(const ConfigReader *r, const char *const *keys, bool lists, int64_t low, int64_t high,
                        int fallback, int *out, const char **used) {
   const char *first = NULL;
   for (*used = keys[0]; *keys; keys++) {
     int value;
     if (!json_member(r->object, *keys) || reader_is_null(r, *keys)) continue;
-    TRY(reader_int(r, *keys, low, high, fallback, &value));
+    TRY(read_number(r, *keys, lists, low, high, &value));
     if (first && value != *out)
       return reader_refuse(r, "%s is %d and %s is %d, expected the same", first, *out, *keys, value);
     if (!first) *used = first = *keys;
@@ -29,13 +51,15 @@ static Status read_any(const ConfigReader *r, const char *const *keys, int64_t l
 static Status parse_counts(const ConfigReader *r, const ExpertFamily *family, ExpertConfig *experts) {
   static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts",
                                        "moe_num_experts", NULL},
-                           *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", NULL};
+                           *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk",
+                                               NULL};
   const char *count, *choice;
-  TRY(read_any(r, counts, 1, MAX_EXPERTS, family->n_experts, &experts->n_experts, &count));
+  TRY(read_any(r, counts, family->lists, 1, MAX_EXPERTS, family->n_experts, &experts->n_experts, &count));
   if (experts->n_experts == 0) return reader_refuse(r, "%s is missing, expected a number of experts", count);
-  TRY(read_any(r, choices, 1, INT32_MAX, family->n_chosen, &experts->n_chosen, &choice));
+  TRY(read_any(r, choices, family->lists, 1, INT32_MAX, family->n_chosen, &experts->n_chosen, &choice));
   if (experts->n_chosen == 0)
-    return reader_refuse(r, "top_k_experts is missing, expected a number of experts");
+    return reader_refuse(r, "%s is missing, expected a number of experts",
+                         family->own_norms ? "top_k_experts" : choice);
   if (experts->n_chosen > experts->n_experts)
     return reader_refuse(r, "%s is %d, expected at most %s, %d", choice, experts->n_chosen, count,
                          experts->n_experts);
@@ -56,8 +80,8 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
     experts->shared_width = config->intermediate;
   }
   if (family->shared_width_key)
-    TRY(reader_int(r, family->shared_width_key, 1, MAX_INTERMEDIATE, family->shared_width,
-                   &experts->shared_width));
+    TRY(reader_int(r, family->shared_width_key, family->shared_width > 0, MAX_INTERMEDIATE,
+                   family->shared_width, &experts->shared_width));
   if (!family->shared_count_key) return STATUS_OK;
   int n;
   TRY(reader_int(r, family->shared_count_key, 0, MAX_EXPERTS, family->n_shared, &n));
@@ -94,7 +118,9 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
   if (family->renormalise == RENORMALISE_BY_KEY || family->renormalise == RENORMALISE_UNLESS_KEY)
     TRY(reader_bool(r, "norm_topk_prob", family->renormalise == RENORMALISE_UNLESS_KEY,
                     &experts->renormalise));
-  if (family->scaled) TRY(reader_double(r, "routed_scaling_factor", 1e-6, 1e6, 1, &experts->scale));
+  if (family->scale_key)
+    TRY(reader_double(r, family->scale_key, 1e-6, 1e6, family->scale != 0 ? family->scale : 1,
+                      &experts->scale));
   if (family->bias_key) TRY(reader_bool(r, family->bias_key, true, &experts->choice_bias));
   if (family->layers == EXPERTS_IN_INTERVAL) {
     double least;
@@ -107,14 +133,18 @@ static Status parse_router(const ConfigReader *r, const ExpertFamily *family, Ex
 /* --- layers without experts */
 
 /* decoder_sparse_step: every so many layers have experts, but those in mlp_only_layers. */
-static Status parse_sparse_step(const ConfigReader *r, ModelConfig *config) {
+static Status parse_sparse_step(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
   int step;
   char found[64];
   TRY(reader_int(r, "decoder_sparse_step", 1, INT32_MAX, 1, &step));
   for (int layer = 0; layer < config->n_layers; layer++)
     config->layers[layer].dense = (layer + 1) % step != 0;
   const Json *list = json_member(r->object, "mlp_only_layers");
-  if (!list || reader_is_null(r, "mlp_only_layers")) return STATUS_OK;
+  if (!list || reader_is_null(r, "mlp_only_layers")) {
+    for (int layer = 0; layer < family->dense_layers && layer < config->n_layers; layer++)
+      config->layers[layer].dense = true;
+    return STATUS_OK;
+  }
   if (!json_is_array(list)) return reader_expected(r, "mlp_only_layers", list, "a list of numbers of layers");
   for (const Json *item = json_first(list); item; item = json_next(item)) {
     int64_t layer;
@@ -137,15 +167,36 @@ static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* mlp_layer_types: "dense" or "sparse" for each layer. */
+static Status parse_types(const ConfigReader *r, const Json *types, ModelConfig *config) {
+  char found[64];
+  int layer = 0;
+  if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
+    return reader_refuse(r, "mlp_layer_types is %s, expected a list of %d names (num_hidden_layers)",
+                         json_is_array(types) ? "of another length" : json_describe(types, found),
+                         config->n_layers);
+  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
+    config->layers[layer].dense = json_string_is(type, "dense");
+    if (!config->layers[layer].dense && !json_string_is(type, "sparse"))
+      return reader_refuse(r, "mlp_layer_types[%d] is %s, expected dense or sparse", layer,
+                           json_describe(type, found));
+  }
+  return STATUS_OK;
+}
+
 static Status parse_layers(const ConfigReader *r, const ExpertFamily *family, ModelConfig *config) {
-  int n_dense;
+  int n_dense = family->n_dense;
+  const Json *types = json_member(r->object, "mlp_layer_types");
   switch (family->layers) {
   case EXPERTS_EVERYWHERE: return STATUS_OK;
-  case EXPERTS_BY_STEP: return parse_sparse_step(r, config);
+  case EXPERTS_BY_STEP: return parse_sparse_step(r, family, config);
   case EXPERTS_IN_INTERVAL: return parse_interval(r, config);
+  case EXPERTS_BY_TYPE:
+    if (types) return parse_types(r, types, config);
+    break;
   case EXPERTS_AFTER_FIRST: break;
   }
-  TRY(reader_int(r, family->n_dense_key, 0, MAX_LAYERS, family->n_dense, &n_dense));
+  if (family->n_dense_key) TRY(reader_int(r, family->n_dense_key, 0, MAX_LAYERS, family->n_dense, &n_dense));
   for (int layer = 0; layer < n_dense && layer < config->n_layers; layer++)
     config->layers[layer].dense = true;
   return STATUS_OK;

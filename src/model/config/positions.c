@@ -140,11 +140,16 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
 static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                                const ModelConfig *config, RopeConfig *rope) {
   double part;
-  const double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
+  double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
+  if (arch->members & HAS_ROTARY_DIM && json_member(r->object, "rotary_dim")) {
+    int turned;
+    TRY(reader_int(r, "rotary_dim", 1, config->head_dim, config->head_dim, &turned));
+    usual = (double)turned / config->head_dim;
+  }
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, usual, &part));
   TRY(reader_double(scaling, "partial_rotary_factor", 0, 1, part, &part));
   rope->rotary_dim = (int)(config->head_dim * part);
-  if (part != 1 && !(arch->members & HAS_PARTIAL_ROTARY))
+  if (part != 1 && !(arch->members & (HAS_PARTIAL_ROTARY | HAS_ROTARY_DIM)))
     return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
   if (rope->rotary_dim < 2 || rope->rotary_dim % 2 != 0)
     return reader_refuse(r,
@@ -311,14 +316,15 @@ static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
 
 /* True if windows differ by layer in a fixed order where there is no layer_types. */
 static bool is_periodic(WindowRule rule) {
-  return rule == WINDOW_PERIODIC || rule == WINDOW_OR_NOPE || rule == WINDOW_AFTER_FULL ||
-         rule == WINDOW_BEFORE_LAST;
+  return rule >= WINDOW_PERIODIC && rule <= WINDOW_SOME_FULL_NOPE;
 }
 
 static bool is_full_layer(const Architecture *arch, const ModelConfig *config, int layer, int period) {
   if (arch->windows == WINDOW_NOPE) return config->layers[layer].rope != ROPE_NONE;
   if (arch->windows == WINDOW_AFTER_FULL) return layer % period == 0;
   if (arch->windows == WINDOW_BEFORE_LAST) return (config->n_layers - 1 - layer) % period == 0;
+  if (arch->windows == WINDOW_SOME_FULL_NOPE)
+    return layer == 0 || layer % period == 1 || layer == config->n_layers - 1;
   return is_periodic(arch->windows) && (layer + 1) % period == 0;
 }
 
@@ -326,10 +332,10 @@ static bool is_full_layer(const Architecture *arch, const ModelConfig *config, i
 static Status default_windows(const ConfigReader *r, const Architecture *arch, int window,
                               ModelConfig *config) {
   int first = 0, period = arch->period;
-  if (arch->windows == WINDOW_BY_LAYER)
+  if (arch->windows == WINDOW_BY_LAYER || arch->windows == WINDOW_FROM_LAYER)
     TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, arch->max_window_layers, &first));
-  if (arch->members & HAS_PATTERN && !json_member(r->object, "layer_types"))
-    TRY(reader_int(r, "sliding_window_pattern", 1, INT32_MAX, period, &period));
+  if (arch->period_key && !json_member(r->object, "layer_types"))
+    TRY(reader_int(r, arch->period_key, 1, INT32_MAX, period, &period));
   for (int layer = first; layer < config->n_layers; layer++) {
     const bool full = is_full_layer(arch, config, layer, period);
     config->layers[layer].window = full ? 0 : window;
@@ -400,7 +406,8 @@ static Status sees_both_ways(const ConfigReader *r, const Architecture *arch, bo
 
 static Status parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   WindowRule rule = arch->windows;
-  bool use = rule == WINDOW_ALL || is_periodic(rule), mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
+  bool use = rule == WINDOW_ALL || rule == WINDOW_FROM_LAYER || is_periodic(rule),
+       mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
   if (mixed && !use) TRY(reader_bool(r, "use_sliding_window", false, &use));
   int window = 0;
   if (use && !reader_is_null(r, "sliding_window") &&
@@ -411,11 +418,12 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
     if (both_ways)
       return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");
   }
-  if (is_periodic(rule) && rule != WINDOW_OR_NOPE && !window)
+  if (is_periodic(rule) && rule != WINDOW_OR_NOPE && arch->period > 1 && !window)
     return reader_refuse(r, "sliding_window is null, expected a number of positions");
   TRY(default_windows(r, arch, window, config));
   TRY(apply_layer_types(r, mixed, window, config));
-  for (int layer = 0; rule == WINDOW_OR_NOPE && window && layer < config->n_layers; layer++)
+  const bool nope = rule >= WINDOW_OR_NOPE && rule <= WINDOW_SOME_FULL_NOPE && window;
+  for (int layer = 0; nope && layer < config->n_layers; layer++)
     if (!config->layers[layer].window) config->layers[layer].rope = ROPE_NONE;
   if (arch->last_full) config->layers[config->n_layers - 1].window = 0;
   return STATUS_OK;

@@ -87,8 +87,9 @@ Status hf_layer_take(HfLoader *loader, int index) {
   TRY(take_linears(loader, index));
   TRY(hf_experts_take(loader, index));
   TRY(take_layer_vectors(loader, index, layer));
-  snprintf(base, sizeof base, "%slayers.%d.self_attn", loader->body, index);
-  if (config->attn_sinks) TRY(hf_norm_take(loader, base, ".sinks", config->n_heads, &layer->sinks));
+  const char *sinks = config->names.sinks ? config->names.sinks : "self_attn.sinks";
+  snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, sinks);
+  if (config->attn_sinks) TRY(hf_norm_take(loader, base, "", config->n_heads, &layer->sinks));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
     const char *name = layer_norm_name(config, index, which, &width);
