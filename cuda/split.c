@@ -219,11 +219,18 @@ void split_unload(BackendModel *loaded) {
 }
 
 /* Makes all GPUs run the same kind of step: separate kernels if one GPU cannot run the fused step (fp16 may
- * not hold its rows of a bf16 lm_head), or if sums are by NCCL, which a fused kernel cannot call. */
-static void agree_on_decode_step(BackendModel *loaded) {
-  bool kernels = loaded->parts[0]->nccl != NULL;
+ * not hold its rows of a bf16 lm_head), if their fused steps have other numbers of clusters, which count the
+ * contributions to a sum, or if sums are by NCCL, which a fused kernel cannot call. */
+static Status agree_on_decode_step(BackendModel *loaded, bool demanded, Error *err) {
+  bool kernels = loaded->parts[0]->nccl != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
-  for (int i = 0; i < loaded->n_parts && kernels; i++) loaded->parts[i]->decode_step = DECODE_KERNELS;
+  for (int i = 1; i < loaded->n_parts; i++)
+    alike = alike && fused_clusters(loaded->parts[i]) == fused_clusters(loaded->parts[0]);
+  if (demanded && !kernels && !alike)
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with GPUs, or parts of them, that differ");
+  for (int i = 0; i < loaded->n_parts && (kernels || !alike); i++)
+    loaded->parts[i]->decode_step = DECODE_KERNELS;
+  return STATUS_OK;
 }
 
 /* Loads this process's part, and joins its GPU with those of the others. */
@@ -235,8 +242,7 @@ static Status load_among_ranks(BackendModel *loaded, const BackendOptions *optio
   if (loaded->first_part == 0) loaded->ranks = options->ranks;
   TRY(ranks_join_nccl(options->ranks, &loaded->parts[0]->nccl, err));
   TRY(explain(loaded, connect_by_nccl(loaded->parts[0], err), err));
-  agree_on_decode_step(loaded);
-  return STATUS_OK;
+  return agree_on_decode_step(loaded, options->decode_step == DECODE_FUSED, err);
 }
 
 /* Loads a part on each GPU of this process, and connects them. */
@@ -246,8 +252,7 @@ static Status load_here(BackendModel *loaded, const BackendOptions *options, boo
   for (int i = 0; i < options->split; i++) TRY(load_part(loaded, options, i, err));
   if (reach && !by_nccl) TRY(connect_gpus(options, err));
   if (by_nccl) TRY(join_gpus(loaded, options, err));
-  agree_on_decode_step(loaded);
-  return STATUS_OK;
+  return agree_on_decode_step(loaded, options->decode_step == DECODE_FUSED, err);
 }
 
 Status split_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
@@ -333,8 +338,6 @@ static Status connect_fused(BackendState *s, Error *err) {
   StepPeers to = {.n = s->n_parts, .lost = all->lost, .patience = patience};
   int n_fused = 0;
   for (int i = 0; i < s->n_parts; i++) n_fused += (to.mail[i] = fused_mail(s->parts[i]->fused)) != NULL;
-  for (int i = 1; n_fused == s->n_parts && i < s->n_parts; i++)
-    if (fused_clusters(s->parts[i]->fused) != fused_clusters(s->parts[0]->fused)) n_fused--;
   if (n_fused > 0 && n_fused < s->n_parts)
     return error_set(err, STATUS_FAILED, "--split: these GPUs differ (--decode-step kernels)");
   for (to.rank = 0; n_fused > 0 && to.rank < s->n_parts; to.rank++)

@@ -179,7 +179,10 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
   static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the MLP beside the experts */
-  static constexpr int kPackHeads = STEP_PACK / kDim;  /* heads in a pack of outputs */
+  /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
+   * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
+  static constexpr bool kOddBlocks = kExperts && kIsShared && kParts == 1;
+  static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
   static constexpr bool kQ8 = TheForm::kQ8;
   /* Positions in a stage of the cache. */
   static constexpr int kKeys = kHybrid ? STEP_KEYS_256 : kQ8 ? STEP_KEYS_Q8 : STEP_KEYS;

@@ -44,6 +44,11 @@ bool fused_preferred(const BackendModel *loaded) {
   return 4 * plan.attending >= plan.shape.n_clusters;
 }
 
+int fused_clusters(const BackendModel *loaded) {
+  StepPlan plan;
+  return plan_of(loaded, KV_F16, 1, &plan, NULL) == STATUS_OK ? plan.shape.n_clusters : 0;
+}
+
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
   if (loaded->decode_step == DECODE_KERNELS || loaded->head.type != WEIGHT_BF16) return STATUS_OK;
   const bool tied = loaded->embedding == loaded->head.dense; /* then a row is the embedding of a token */
@@ -125,10 +130,6 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
 
 uint64_t *fused_mail(const FusedStep *f) {
   return f && f->steps[0] ? step_mail(f->steps[0]) : NULL;
-}
-
-int fused_clusters(const FusedStep *f) {
-  return step_n_clusters(f->steps[0]);
 }
 
 void fused_connect(FusedStep *f, const StepPeers *peers) {

@@ -16,6 +16,9 @@ Status fused_check(const BackendModel *loaded, Error *err);
  * kernels for models with so few KV heads. */
 bool fused_preferred(const BackendModel *loaded);
 
+/* The clusters of the step of one token; 0: there is no such step. GPUs that share a model need as many. */
+int fused_clusters(const BackendModel *loaded);
+
 /* Makes fp16 of an lm_head in bf16, as the fused step reads it, if loaded->decode_step may be that. Where
  * fp16 does not hold the numbers, separate kernels run, or it is an error if the fused step is `demanded`. */
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
@@ -34,7 +37,6 @@ void fused_close(FusedStep *fused);
 /* For GPUs that share the model: the memory that the others send to, NULL without a kernel; and the addresses
  * of all GPUs' (fused_connect()). */
 uint64_t *fused_mail(const FusedStep *fused);
-int fused_clusters(const FusedStep *fused); /* of its kernel */
 void fused_connect(FusedStep *fused, const StepPeers *peers);
 
 /* True if a kernel is open for a step of so many tokens, and with DECODE_AUTO the position is one where it is

@@ -165,11 +165,29 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
   return add_lanes(rows, t);
 }
 
+/* The bit of a task's entry with which its offset of sums begins. */
+template <class B> constexpr int kSumsBit = B::kOddBlocks ? 14 : 11;
+
+/* Where a warp finds zeros of its groups of down, for its task's entry: the groups from `skipped` on of the
+ * stage whose first group is the share's g0, in the share's tile row i. Bit 0: the stage's begin at an odd
+ * group. Bits 1 to 3: the number of the warp's groups before those of the next expert, whose zeros begin 8
+ * bytes after the place where the first expert's end (weight_ring.cuh), as its number of groups is odd; or 7.
+ */
+template <class B>
+__device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, int g0, int skipped) {
+  const int blocks = b.plan.expert_blocks, group = (share.group + g0) % blocks;
+  const bool is_odd = (tile_row(share, i) * blocks + group) % 2 != 0;
+  const int before = blocks % 2 ? min(max(blocks - group - skipped, 0), 7) : 7;
+  return is_odd | before << 1;
+}
+
 /* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions
  * as a third of the matmul:
  *
  *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
- *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums} */
+ *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums}
+ *
+ * With kOddBlocks odd_zeros() and 18 bits are in place of the last two. */
 template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   int at = b.plan.off.tasks;
 #pragma unroll 1
@@ -184,8 +202,11 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
       const int g0 = first_group(s, split), end = first_group(s, split + 1),
                 first = min(g0 + k * s.span, end - 1), mine = min(s.span, max(0, end - g0 - k * s.span));
       const int sums = ((split << s.log_k_warps) + k) * s.sums_stride + ((block << s.log_rows) + row) * 16;
-      ((uint32_t *)(b.smem + at))[i] =
-          first | mine << 7 | (int)zeros_are_odd<B::kParts>(s, g0) << 10 | sums << 11;
+      int zeros = zeros_are_odd<B::kParts>(s, g0);
+      if constexpr (B::kOddBlocks)
+        zeros =
+            matrix == DOWN ? odd_zeros(b, s, (block << s.log_rows) + row, g0, k * s.span) : zeros | 7 << 1;
+      ((uint32_t *)(b.smem + at))[i] = first | mine << 7 | zeros << 10 | sums << kSumsBit<B>;
     }
     at += s.stages * STEP_ENTRY_BYTES;
   }
@@ -212,7 +233,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
                                     (kFp4 ? fp4_scales_at(b.lane()) : g * 4)),
                  zeros_at = opaque((most << share.log_rows) * (1024 + kScale) + group0 * kZero +
                                    (kFp4 ? (g + (t & 1) * 8) * 4 : g) +
-                                   row * (zeros_stride<kParts>(most) - most * kZero));
+                                   row * (zeros_stride<kParts>(most + B::kOddBlocks) - most * kZero));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
   /* A warpgroup without a stage reads another one's entry and ignores it. */
   uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
@@ -226,8 +247,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     for (int i = 0; i < (kFp4 ? 0 : kParts); i++) {
       const int own = max(min(4 * i + t, mine * kParts - 1), 0);
       scale_at[i] = scales_at + own * 32, zero_at[i] = zeros_at + (own + (entry >> 10 & 1)) * 8;
+      if constexpr (B::kOddBlocks) zero_at[i] += own >= (int)(entry >> 11 & 7) ? 8 : 0;
     }
-    to = sums + (entry >> 11) * 4;
+    to = sums + (entry >> kSumsBit<B>)*4;
   };
   RingCursor cursor = b.next();
   cursor.move(warpgroup, b.plan.n_slots);

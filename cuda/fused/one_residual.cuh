@@ -61,9 +61,10 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
  *
  * The sums are floats, added in the order of the GPUs: all get the same bits. The clusters of a GPU send its
  * sums in turn, 32 columns each. The tag is the word's number of contributions modulo 32. All GPUs count
- * alike, and each use of a buffer adds 1 to 16, so the tag differs from that of the buffer's last use. A
- * buffer is used again only after every reader of every GPU has contributed to a sum that the sender had to
- * wait for. */
+ * alike, as split.c lets only parts with as many clusters do this, and each use of a buffer adds 1 to 16, so
+ * the tag differs from that of the buffer's last use. A buffer is used again only after every reader of every
+ * GPU has contributed to a sum that the sender had to wait for. With experts all GPUs choose the same ones,
+ * since x, and so the router's logits, have the same bits on each. */
 template <class B>
 __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int column, float own,
                                              uint32_t tag) {

@@ -118,58 +118,38 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
 
 namespace step {
 
-/* Each kernel takes nvcc seconds, so forms with heads of 64 or 256, a cache in 8 bits or taps have none for
- * debugging, and heads of 64 and caches in 8 bits none for several GPUs. */
-template <class TheForm> static Kernel kernel_of_form(bool debug) {
-  if constexpr (TheForm::kDim == 128 && !TheForm::kQ8)
-    if (debug) return kernel<one::Block<true, TheForm>>;
-  return kernel<one::Block<false, TheForm>>;
-}
-
-template <int kGroup, int kHeadDim, bool kQ8> static Kernel kernel_of(int n_gpus, bool debug) {
+/* Each kernel takes nvcc seconds, so forms with heads of 64 or 256, a cache in 8 bits, taps or several GPUs
+ * have none for debugging, and heads of 64 and caches in 8 bits none for several GPUs. */
+template <int kGroup, int kHeadDim, bool kQ8, bool kExperts> static Kernel kernel_of(int n_gpus, bool debug) {
+  using Usual = Form<kGroup, kHeadDim, kQ8, kExperts>;
+  if constexpr (kHeadDim != 64 && !kQ8)
+    if (n_gpus > 1) return kernel<one::Block<false, Form<kGroup, kHeadDim, kQ8, kExperts, false, true>>>;
   if constexpr (kHeadDim == 128 && !kQ8)
-    if (n_gpus > 1) return kernel<one::Block<false, Form<kGroup, kHeadDim, kQ8, false, false, true>>>;
-  return kernel_of_form<Form<kGroup, kHeadDim, kQ8>>(debug);
+    if (debug) return kernel<one::Block<true, Usual>>;
+  return kernel<one::Block<false, Usual>>;
 }
 
-template <int kHeadDim, bool kQ8> static Kernel kernel_of_heads(const StepShape &shape, bool debug) {
+/* Experts have no form for FP4, which the plan refuses. */
+template <int kHeadDim, bool kQ8, bool kExperts = false>
+static Kernel kernel_of_groups(const StepShape &shape, bool debug) {
   switch (shape.group) {
-  case STEP_FP4_GROUP: return kernel_of<STEP_FP4_GROUP, kHeadDim, kQ8>(shape.n_gpus, debug);
-  case 32: return kernel_of<32, kHeadDim, kQ8>(shape.n_gpus, debug);
-  case 64: return kernel_of<64, kHeadDim, kQ8>(shape.n_gpus, debug);
-  default: return kernel_of<128, kHeadDim, kQ8>(shape.n_gpus, debug);
-  }
-}
-
-/* Hybrids, with heads of 256; those with experts have none in FP4. */
-template <bool kExperts> static Kernel kernel_of_hybrids(int group, bool debug) {
-  switch (group) {
-  case STEP_FP4_GROUP: return kernel_of_form<Form<STEP_FP4_GROUP, STEP_WIDE_HEAD, false>>(debug);
-  case 32: return kernel_of_form<Form<32, STEP_WIDE_HEAD, false, kExperts>>(debug);
-  case 64: return kernel_of_form<Form<64, STEP_WIDE_HEAD, false, kExperts>>(debug);
-  default: return kernel_of_form<Form<128, STEP_WIDE_HEAD, false, kExperts>>(debug);
-  }
-}
-
-/* Experts in groups of 32, 64 or 128, with heads of 128. */
-template <bool kQ8> static Kernel kernel_of_experts(int group, bool debug) {
-  switch (group) {
-  case 32: return kernel_of_form<Form<32, 128, kQ8, true>>(debug);
-  case 64: return kernel_of_form<Form<64, 128, kQ8, true>>(debug);
-  default: return kernel_of_form<Form<128, 128, kQ8, true>>(debug);
+  case STEP_FP4_GROUP: return kernel_of<STEP_FP4_GROUP, kHeadDim, kQ8, false>(shape.n_gpus, debug);
+  case 32: return kernel_of<32, kHeadDim, kQ8, kExperts>(shape.n_gpus, debug);
+  case 64: return kernel_of<64, kHeadDim, kQ8, kExperts>(shape.n_gpus, debug);
+  default: return kernel_of<128, kHeadDim, kQ8, kExperts>(shape.n_gpus, debug);
   }
 }
 
 template <bool kQ8> static Kernel kernel_of_cache(const StepShape &shape, bool debug) {
-  if (shape.n_experts > 0) return kernel_of_experts<kQ8>(shape.group, debug);
-  return shape.head_dim == 64 ? kernel_of_heads<64, kQ8>(shape, debug)
-                              : kernel_of_heads<128, kQ8>(shape, debug);
+  if (shape.n_experts > 0) return kernel_of_groups<128, kQ8, true>(shape, debug);
+  return shape.head_dim == 64 ? kernel_of_groups<64, kQ8>(shape, debug)
+                              : kernel_of_groups<128, kQ8>(shape, debug);
 }
 
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps) {
   if (shape.head_dim == STEP_WIDE_HEAD)
-    return shape.n_experts > 0 ? kernel_of_hybrids<true>(shape.group, debug)
-                               : kernel_of_hybrids<false>(shape.group, debug);
+    return shape.n_experts > 0 ? kernel_of_groups<STEP_WIDE_HEAD, false, true>(shape, debug)
+                               : kernel_of_groups<STEP_WIDE_HEAD, false>(shape, debug);
   if (taps) return kernel<one::Block<false, Form<STEP_GROUP, 128, false, false, true>>>;
   return shape.q8 ? kernel_of_cache<true>(shape, debug) : kernel_of_cache<false>(shape, debug);
 }

@@ -102,6 +102,8 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   }
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
   stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
+  if (s->n_gpus > 1 && s->n_experts > 0)
+    slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zeros are longer */
   plan->slot_bytes = align_up(slot, 128);
 
   const int long_sums = larger(sums_bytes(plan->full, plan->all_packs), sums_bytes(plan->full, 2 * most));
@@ -207,6 +209,9 @@ static const char *const step_of[] = {
 static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / STEP_GROUP;
   const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD;
+  /* Zero points are copied by 16 bytes, those of two groups of 128, so every row of a matrix has an even
+   * number of groups, but those of an expert on one of several GPUs (kOddBlocks of block.cuh). */
+  const int even = experts && s->n_gpus > 1 ? 1 : 2;
   const struct {
     bool refused;
     const char *what;
@@ -217,13 +222,14 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {hybrid && (tokens > 1 || s->q8), tokens > 1 ? "size of heads" : "size of heads in 8 bits"},
       {hybrid && s->n_layers > STEP_HYBRID_LAYERS, "number of layers"},
       {hybrid && s->delta_layers != 0 &&
-           (s->n_key_heads < 1 || s->n_value_heads % s->n_key_heads != 0 || s->n_value_heads % 8 != 0 ||
+           (s->n_key_heads < 1 || s->n_value_heads % s->n_key_heads != 0 ||
+            s->n_value_heads % (s->n_gpus > 1 ? 4 : 8) != 0 ||
             s->n_value_heads > STEP_DELTA_HEADS * s->n_clusters),
        "number of value heads"},
-      {s->n_gpus > 1 && (tokens > 1 || s->head_dim != 128 || s->n_experts > 0 || s->q8), "number of GPUs"},
+      {s->n_gpus > 1 && (tokens > 1 || s->head_dim == 64 || s->q8), "number of GPUs"},
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
-      {s->intermediate % (2 * STEP_GROUP) != 0, "intermediate size"},
+      {s->intermediate % (even * STEP_GROUP) != 0, "intermediate size"},
       {s->n_heads % s->n_kv_heads != 0 || s->n_heads * s->head_dim % (2 * STEP_GROUP), "number of heads"},
       {shared_heads * s->head_dim % STEP_PACK != 0, "number of heads of a KV head"},
       {shared_heads > STEP_MAX_SHARED_HEADS, "number of heads of a KV head"},
@@ -238,7 +244,7 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
        "number of experts"},
       {experts && s->head_dim != 128 && !hybrid, "size of heads"},
       {experts && s->n_chosen > STEP_MAX_CHOSEN, "number of chosen experts"},
-      {experts && s->intermediate % (2 * STEP_GROUP * s->n_chosen) != 0, "width of experts"},
+      {experts && s->intermediate % (even * STEP_GROUP * s->n_chosen) != 0, "width of experts"},
       /* a stage of down is of two experts at most */
       {experts && ceil_div(ffn_blocks, s->n_clusters) > ffn_blocks / s->n_chosen, "width of experts"},
   };

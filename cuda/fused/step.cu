@@ -89,9 +89,17 @@ static size_t deltas_bytes(const StepShape &s) {
   return s.delta_layers == 0 ? 0 : align_up((size_t)s.n_layers * sizeof(StepDelta));
 }
 
-/* b and a are a matrix of their own, before the others (weights.c). */
+/* b and a are a matrix of their own, before the others (weights.c), or one each if they are no slabs. */
 static const DeviceLinear *projections_of(const DeviceLayer *l) {
-  return &l->qkv.parts[l->delta.conv ? 1 : 0];
+  return &l->qkv.parts[l->delta.conv ? l->qkv.n_parts - 1 : 0];
+}
+
+/* How many rows after b's first that of a lies. */
+static long first_row_of_a(const DeviceLayer *l, const StepShape &s) {
+  const DeviceLinear *gates = l->qkv.parts;
+  return l->qkv.n_parts == 2
+             ? s.n_value_heads
+             : ((const char *)gates[1].dense - (const char *)gates[0].dense) / 2 / (long)gates[0].stride;
 }
 
 static Layer layer_of(const DeviceLayer *from) {
@@ -180,9 +188,10 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
 }
 
 /* Sets what layers of the delta rule need. PRECOND copy_deltas(). */
-static void set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, const void *deltas) {
+static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, const void *deltas,
+                         Error *err) {
   int first = 0;
-  if (s.delta_layers == 0) return;
+  if (s.delta_layers == 0) return STATUS_OK;
   while (!step_is_delta(&s, first)) first++;
   const DeviceLinear &gates = m->layers[first].qkv.parts[0];
   mixers->layers = (const StepDelta *)deltas;
@@ -191,6 +200,11 @@ static void set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &
   mixers->state_floats = delta_state_floats(m->delta);
   mixers->input_floats = delta_input_floats(m->delta);
   mixers->q_scale = (float)(1 / sqrt((double)m->delta->key_dim));
+  mixers->first_a = (int)first_row_of_a(&m->layers[first], s);
+  for (int i = first; i < s.n_layers; i++)
+    if (step_is_delta(&s, i) && first_row_of_a(&m->layers[i], s) != mixers->first_a)
+      return error_set(err, STATUS_FAILED, "one kernel a step: gates of the delta rule lie apart");
+  return STATUS_OK;
 }
 
 /* Sets the arguments that come from the model. */
@@ -240,7 +254,7 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   a->vectors = vectors;
   a->vectors_stride = vectors_stride(s);
   TRY(copy_deltas(m->layers, s, (char *)vectors + vectors_bytes(s), stream, err));
-  set_mixers(&a->mixers, m, s, (char *)vectors + vectors_bytes(s));
+  TRY(set_mixers(&a->mixers, m, s, (char *)vectors + vectors_bytes(s), err));
   a->totals = (uint64_t *)((char *)vectors + vectors_bytes(s) + deltas_bytes(s));
   a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * values;
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
@@ -272,10 +286,6 @@ void step_close(Step *s) {
 
 uint64_t *step_mail(const Step *s) {
   return s->args.peers.mail[s->args.peers.rank];
-}
-
-int step_n_clusters(const Step *s) {
-  return s->args.plan.shape.n_clusters;
 }
 
 void step_connect(Step *s, const StepPeers *peers) {

@@ -126,7 +126,7 @@ typedef struct {
 /* The vectors of a hybrid's layer of the delta rule, and its dense rows (delta.h). */
 typedef struct {
   const float *conv, *a_log, *dt_bias, *norm;
-  const void *gates; /* rows of b, then of a */
+  const void *gates; /* rows of b, then of a (StepMixers.first_a) */
 } StepDelta;
 
 /* A hybrid's layers of the delta rule. */
@@ -137,6 +137,7 @@ typedef struct {
   size_t state_floats;     /* of a layer: first input_floats */
   size_t input_floats;
   float q_scale;
+  int first_a; /* the row of a's first, counted from b's; of one GPU n_value_heads */
 } StepMixers;
 
 typedef struct Step Step;
@@ -163,7 +164,6 @@ void step_close(Step *step);
 /* Where the others send to, of a plan for several GPUs; and what this GPU needs of all of them, before its
  * first step. Their plans have to be alike. */
 uint64_t *step_mail(const Step *step);
-int step_n_clusters(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where

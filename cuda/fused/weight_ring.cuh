@@ -65,7 +65,7 @@ template <class B, int kKind> struct Copier {
                           : 1024 + kScaleBytes<kParts>;
     constexpr int kCopies = kStageCopies<B>;
     const int n_groups = share.groups, lane = b.lane(),
-              stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups) : n_groups << kLogUnit,
+              stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks) : n_groups << kLogUnit,
               place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
     at += min(lane, kCopies - 1) * 4;
     uint32_t now = load_shared_4(at);
@@ -86,7 +86,9 @@ template <class B, int kKind> struct Copier {
       if constexpr (
           B::kExperts) { /* the second part follows the first; its zeros begin at a multiple of 16 */
         const uint32_t first = __shfl_sync(~0u, now, lane % kStageRows);
-        const int before = (int)((first & 31) + (kKind == ZEROS && kParts == 1 ? first >> 5 & 1 : 0));
+        int before = (int)((first & 31) + (kKind == ZEROS && kParts == 1 ? first >> 5 & 1 : 0));
+        if constexpr (B::kOddBlocks && kKind == ZEROS)
+          before = (before + 1) & ~1; /* the first may end at an odd group */
         stage(place + (lane < kStageRows ? 0 : before << kLogUnit), from, bytes, mine,
               (int)__reduce_add_sync(~0u, mine ? (unsigned)bytes : 0u));
       } else {

@@ -115,6 +115,28 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
 
+/* Down of experts with an odd number of groups of 128, on one of several GPUs: where weight_ring.cuh writes
+ * the zeros of a stage's groups, one_matmul.cuh reads them (odd_zeros()), and they end before the next row's.
+ */
+static void check_odd_zeros(const StepPlan *plan, KSplit cut, int first_group) {
+  const int blocks = plan->expert_blocks, room = zeros_stride(cut.groups + 1, 1) / 8;
+  if (plan->shape.n_gpus <= 1 || plan->shape.n_experts == 0 || plan->shape.group != STEP_GROUP) return;
+  for (int tile = 0; tile < 2; tile++)
+    for (int split = 0; split < cut.splits; split++) {
+      const int from = split * cut.n_groups / cut.splits, n = (split + 1) * cut.n_groups / cut.splits - from;
+      const int group = (first_group + from) % blocks, own = n < blocks - group ? n : blocks - group;
+      const int odd = (tile * blocks + group) % 2,
+                next = (odd + own + 1) / 2 * 2; /* where another copy begins */
+      const int end = own == n ? next : next + (tile * blocks % 2 + n - own + 1) / 2 * 2;
+      assert_true(end <= room && n - own <= blocks);
+      for (int i = 0; i < n; i++) {
+        const int written = i < own ? odd + i : next + tile * blocks % 2 + i - own;
+        assert_int_equal(written, odd + i + (blocks % 2 && i >= own));
+      }
+    }
+  assert_true(cut.rows * (cut.groups * (1024 + 32) + room * 8) <= plan->slot_bytes);
+}
+
 /* The sums of n_rows tile rows, and of the ones that fill the last stage, lie within `bytes`, and their
  * offset fits a task's 21 bits. A stage lies within its slot, and what warps read after it, in place of
  * groups that they do not have, is still shared memory. Zeros are copied from an even group to an even
@@ -131,7 +153,8 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
   assert_true(read <= plan->slot_bytes + plan->off.total);
   for (int split = 0; split < cut.splits; split++) {
     const int from = split * cut.n_groups / cut.splits, n = (split + 1) * cut.n_groups / cut.splits - from;
-    const int even = parts == 1 ? 2 : 1; /* copies are of so many groups' zeros */
+    const bool is_odd = plan->shape.n_gpus > 1 && plan->shape.n_experts > 0; /* check_odd_zeros() */
+    const int even = parts == 1 && !is_odd ? 2 : 1; /* copies are of so many groups' zeros */
     const int begin = (first_group + from) / even * even;
     const int end = (first_group + from + n + even - 1) / even * even;
     assert_true(((end - begin) * 8 * parts <= zeros || parts == STEP_FP4_PARTS) && end <= all_groups);

@@ -89,6 +89,7 @@ static void check_hybrid(const StepPlan *plan) {
   assert_true(STEP_DELTA_ROWS * STEP_DELTA_ROW_BYTES <= plan->slot_bytes && 16 * 1024 <= plan->slot_bytes);
   check_share(plan, plan->full, plan->all_packs, off->sums - off->long_sums, 0, s->hidden / STEP_GROUP);
   for (int c = 0; c < s->n_clusters; c++) {
+    check_odd_zeros(plan, down_of(plan, c), step_first_ffn_block(s, c));
     check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->long_sums, 0,
                 s->hidden / STEP_GROUP);
     check_share(plan, plan->o, rows, off->planes - off->sums, 0, plan->packs);
@@ -131,6 +132,28 @@ static void hybrids_fit_an_h200(void **state) {
   assert_true(found.n_experts == experts.n_experts && found.n_chosen == experts.n_chosen);
   assert_true(found.intermediate == experts.intermediate && found.delta_layers == experts.delta_layers);
   model_close(model);
+}
+
+/* Parts on two and four GPUs, with at most as many clusters as FFN blocks. */
+static void parts_of_hybrids_fit_an_h200(void **state) {
+  (void)state;
+  static const int groups[] = {32, 64, 128};
+  int taken = 0;
+  for (size_t i = 0; i < COUNT(hybrids); i++)
+    for (int n = 2; n <= 4; n += 2)
+      for (int clusters = 6; clusters <= STEP_MAX_CLUSTERS; clusters++)
+        for (size_t g = 0; g < COUNT(groups); g++) {
+          StepShape s = hybrid_shape(i, clusters);
+          s.n_gpus = n, s.group = groups[g];
+          s.intermediate /= n, s.n_heads /= n, s.n_key_heads /= n, s.n_value_heads /= n;
+          s.n_kv_heads = s.n_kv_heads < n ? 1 : s.n_kv_heads / n;
+          if (s.n_clusters > s.intermediate / STEP_GROUP) s.n_clusters = s.intermediate / STEP_GROUP;
+          StepPlan plan;
+          if (step_plan(&s, 1, &plan, NULL) != STATUS_OK) continue;
+          check_hybrid(&plan);
+          taken++;
+        }
+  assert_true(taken > 100);
 }
 
 /* One size at a time, of Qwen3.6-35B-A3B. */
@@ -234,6 +257,7 @@ static void experts_of_hybrids_it_is_not_for_are_told_why(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(hybrids_fit_an_h200),
+      cmocka_unit_test(parts_of_hybrids_fit_an_h200),
       cmocka_unit_test(hybrids_without_a_kernel_are_refused),
       cmocka_unit_test(long_contexts_are_for_separate_kernels),
       cmocka_unit_test(hybrids_with_other_experts_are_refused),

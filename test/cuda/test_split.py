@@ -62,9 +62,9 @@ def logits(auk, model, folder, n, *flags):
     return np.load(folder / "out.npy")
 
 
-def assert_alike(auk, model, folder, n, *flags, by=()):
+def assert_alike(auk, model, folder, n, *flags, by=(), n_gpus=2):
     one, two, again = (logits(auk, model, folder, n, *flags, *split)
-                       for split in ([], ["--split", "2", *by], ["--split", "2", *by]))
+                       for split in ([], ["--split", n_gpus, *by], ["--split", n_gpus, *by]))
     mean, worst, same, decided = compare.report(one, two)
     print(f"{model.name} {flags}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
     assert mean <= BOUND and same >= 0.995 * decided
@@ -79,6 +79,64 @@ def test_two_gpus_are_one(auk, model, tmp_path, n, flags):
     if "cluster" in flags and "no clusters" in run(auk, "-m", model, "--raw", "-p", "x", "-n", "1", *flags[2:]).stderr:
         pytest.skip("needs GPUs with clusters")
     assert_alike(auk, model, tmp_path, n, *flags)
+
+
+# An expert's part has three FFN blocks (a cluster may have the last one of an expert and the first of the next), one,
+# or two, in groups of 128 and in smaller ones, where zero points lie otherwise.
+MIXTURES = {
+    "experts": (random_models.KINDS["experts"][0], 128),
+    "experts in groups of 64": (random_models.KINDS["experts"][0], 64),
+    "hybrid": random_models.KINDS["hybrid"],
+    "hybrid in FP4": random_models.KINDS["hybrid in FP4"],  # 12 value heads: b and a are no one matrix
+    "hybrid with experts": random_models.KINDS["hybrid with experts"],
+    "hybrid with wide experts": ({**random_models.KINDS["hybrid with experts"][0], "moe_intermediate_size": 512,
+                                  "shared_expert_intermediate_size": 512}, 128),
+}
+NARROW = {**random_models.KINDS["hybrid with experts"][0], "num_attention_heads": 8, "linear_num_value_heads": 32,
+          "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
+
+
+def mixture(folder, monkeypatch, kind, n_gpus=2):
+    monkeypatch.setitem(random_models.KINDS, KIND, kind)
+    monkeypatch.setattr(random_models, "INTERMEDIATE", 512 * n_gpus)
+    return random_models.make_model(folder / "model", KIND)
+
+
+def assert_one_kernel_is_one_gpus(auk, model, folder, n_gpus=2):
+    flags = ["--chunk", "1", "--decode-step"]
+    if "no clusters" in run(auk, "-m", model, "--raw", "-p", "x", "-n", "1", *flags[2:], "cluster").stderr:
+        pytest.skip("needs GPUs with clusters")
+    assert_alike(auk, model, folder, 5, *flags, "cluster", n_gpus=n_gpus)
+    fused, others = (logits(auk, model, folder, 2, *flags, step, "--split", n_gpus) for step in ("cluster", "kernels"))
+    assert fused.tobytes() != others.tobytes(), "one of them was not computed"
+    assert compare.report(others, fused)[0] <= BOUND
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_one_kernel_of_experts_and_hybrids(auk, tmp_path, monkeypatch, kind):
+    """All GPUs choose the same experts: the residual stream is the same on each to the bit."""
+    assert_one_kernel_is_one_gpus(auk, mixture(tmp_path, monkeypatch, MIXTURES[kind]), tmp_path)
+
+
+def test_four_gpus_are_one(auk, tmp_path, monkeypatch):
+    """A KV head is that of two GPUs, and an expert's part is one FFN block."""
+    said = run(auk, "-m", DATA / "stories260K-awq", "--split", "8", "-p", "x", EMULATED_GPUS="4").stderr
+    if re.search("only [123] GPU", said):
+        pytest.skip("needs four GPUs")
+    monkeypatch.setitem(GPUS, "EMULATED_GPUS", "4")
+    assert_one_kernel_is_one_gpus(auk, mixture(tmp_path, monkeypatch, (NARROW, 128), 4), tmp_path, 4)
+
+
+def test_parts_that_differ_run_separate_kernels(auk, tmp_path, monkeypatch):
+    """Three groups of an expert's hidden units: two for the first GPU, which has more FFN blocks than clusters of the
+    other."""
+    model = mixture(tmp_path, monkeypatch, ({**random_models.KINDS["experts"][0], "moe_intermediate_size": 384}, 128))
+    flags = ["--split", "2", "--chunk", "1", "--decode-step"]
+    kernels, auto = (logits(auk, model, tmp_path, 2, *flags, step) for step in ("kernels", "auto"))
+    assert kernels.tobytes() == auto.tobytes()
+    refused = run(auk, "-m", model, "--raw", "-p", "x", "-n", "1", *flags[:2], "--decode-step", "cluster")
+    if "no clusters" not in refused.stderr:
+        assert refused.returncode == 3 and "or parts of them, that differ" in refused.stderr, refused.stderr
 
 
 @pytest.mark.parametrize("n, flags", [(4, ["--chunk", "1"]), (4, ["--chunk", "1", "--no-graphs"]), (72, [])],

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/slice.h"
 #include "test/cuda/plan_checks.h"
 
 static const char *const configs[] = {
@@ -77,6 +78,7 @@ static void check_places(const StepPlan *plan) {
     check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->x, 0, s->hidden / STEP_GROUP);
     check_share(plan, down_of(plan, c), rows, off->planes - off->sums, step_first_ffn_block(s, c),
                 ffn_blocks);
+    check_odd_zeros(plan, down_of(plan, c), step_first_ffn_block(s, c));
     if (c < plan->attending)
       check_share(plan, plan->o, rows, off->planes - off->sums, c * packs, plan->attending * packs);
   }
@@ -90,7 +92,7 @@ static void next_form(StepShape *s) {
   s->q8 = turn % 2;
   s->group = groups[turn % 7], s->head_dim = head_dims[turn % 7];
   s->n_chosen = chosen[turn % 7], s->n_experts = 8 * s->n_chosen;
-  s->n_gpus = 1 + turn % 2;
+  s->n_gpus = 1 + turn / 2 % 2;
   turn++;
 }
 
@@ -126,6 +128,46 @@ static void models_of_today_fit_an_h200(void **state) {
       if (step_plan(&shape, 1, &plan, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
       check_plan(&shape, &plan);
       model_close(model);
+    }
+}
+
+/* Parts of models that several GPUs share. */
+static void parts_of_models(void **state) {
+  (void)state;
+  const struct {
+    const char *name;
+    int n_gpus, blocks;
+    const char *because; /* NULL: accepted */
+  } cases[] = {
+      {"Qwen3-8B-AWQ", 2, 48, NULL},
+      {"Qwen3-8B-AWQ", 4, 24, NULL},
+      {"Qwen3-30B-A3B-AWQ", 2, 8 * 3, NULL},
+      {"Qwen3-30B-A3B-AWQ", 4, 8 * 2, NULL},
+      {"Qwen3.6-35B-A3B-INT4", 2, 9 * 2, NULL},
+      {"Qwen3.6-35B-A3B-INT4", 4, 9, NULL},
+      {"Qwen3.8-27B-INT4", 2, 68, NULL},
+      {"Qwen3.8-27B-INT4", 4, 34, NULL},
+      {"Llama-3.2-1B-Instruct-AWQ", 2, 32, "number of GPUs"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++)
+    for (int index = 0; index < cases[i].n_gpus; index++) {
+      Model *whole = open_config(cases[i].name), *part;
+      Error err = {{0}};
+      if (model_part(whole, index, cases[i].n_gpus, &part, &err) != STATUS_OK) fail_msg("%s", err.text);
+      StepShape shape = shape_of(part, 15);
+      StepPlan plan;
+      Status status = step_supports(part, &err);
+      if (shape.intermediate < 15 * STEP_GROUP)
+        shape.n_clusters = shape.intermediate / STEP_GROUP; /* fused.c */
+      if (index == 0) assert_int_equal(shape.intermediate, cases[i].blocks * STEP_GROUP);
+      assert_int_equal(shape.n_gpus, cases[i].n_gpus);
+      if (!status) status = step_plan(&shape, 1, &plan, &err);
+      const char *because = cases[i].because;
+      if (because ? status != STATUS_MODEL || !strstr(err.text, because) : status != STATUS_OK)
+        fail_msg("%s, part %d of %d: \"%s\"", cases[i].name, index, cases[i].n_gpus, err.text);
+      if (!status && shape.head_dim != STEP_WIDE_HEAD) check_plan(&shape, &plan), check_places(&plan);
+      model_part_free(part);
+      model_close(whole);
     }
 }
 
@@ -552,6 +594,7 @@ int main(void) {
       cmocka_unit_test(whatever_is_taken_of_rows_fits),
       cmocka_unit_test(models_of_today_and_their_rows),
       cmocka_unit_test(models_of_today_fit_an_h200),
+      cmocka_unit_test(parts_of_models),
       cmocka_unit_test(plan_of_qwen3_8b),
       cmocka_unit_test(few_spans_are_wasted),
       cmocka_unit_test(sizes_that_do_not_divide_are_refused),

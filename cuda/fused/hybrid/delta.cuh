@@ -57,10 +57,10 @@ __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned ch
 template <class B> __device__ __forceinline__ void send_gate_rows(B &b) {
   const StepMixers &m = b.args.mixers;
   const StepMix mix = b.mix_vars().mixes[1];
-  const int row = b.rank(), n_heads = b.plan.shape.n_value_heads;
+  const int row = b.rank(), first_a = B::kIsShared ? m.first_a : b.plan.shape.n_value_heads;
   if (row >= 2 * mix.n) return;
   const size_t at =
-      (size_t)(row < mix.n ? mix.first + row : n_heads + mix.first + row - mix.n) * m.gates_stride;
+      (size_t)(row < mix.n ? mix.first + row : first_a + mix.first + row - mix.n) * m.gates_stride;
   int n = 0;
 #pragma unroll 1
   for (; b.layer() < b.plan.shape.n_layers; b.go_to(MATRICES)) {
