@@ -17,8 +17,9 @@
  *   x     [units][kTokens sets][8 columns][4 lanes t][8 bytes]: k 2t, 2t + 1, 8 + 2t, 9 + 2t of its step
  *   sums  integers: [units][kTokens sets][8 columns] fp32, of x over the 16 inputs
  *
- * Skeleton, ring and preconditions: skinny_gemm.cuh. FP8: groups of a multiple of 128 inputs. */
-#include "cuda/linear/skinny_gemm.cuh"
+ * Skeleton, ring and preconditions: skinny_gemm.cuh. FP8: groups of a multiple of 128 inputs. One token's
+ * experts have a kernel of their own (float_experts.cu). */
+#include "cuda/linear/float_unit.cuh"
 
 namespace skinny_gemm {
 
@@ -27,18 +28,19 @@ constexpr int kSteps = kUnitIn / 16; /* of a unit, and columns */
 /* The scales of rows g and g + 8 for the columns 2t and 2t + 1 of a set, as a lane keeps them for a unit. */
 template <class W, int kTokens> struct ColumnScales;
 
-/* One scale for the unit. */
-template <int kTokens> struct ColumnScales<Fp8, kTokens> {
-  uint32_t scale;
+/* A word for the unit, as float_unit.cuh has it. */
+template <class W> struct WordOfScales {
+  uint32_t word;
 
-  __device__ __forceinline__ void load(const QuantView &w, int tile_row, int u, int g) {
-    scale = Fp8::meta(w, tile_row, u * kUnitIn, g).scale;
+  __device__ __forceinline__ void load(const QuantView &w, int tile_row, int u, int) {
+    word = __ldg(UnitScale<W>::at(w, tile_row, u) + UnitScale<W>::own());
   }
 
-  __device__ __forceinline__ void get(int, float2 (&of)[2]) const {
-    of[0] = of[1] = make_float2(f16_low(scale), f16_high(scale));
-  }
+  __device__ __forceinline__ void get(int, float2 (&of)[2]) const { UnitScale<W>::get(word, of); }
 };
+
+template <int kTokens> struct ColumnScales<Fp8, kTokens> : WordOfScales<Fp8> {};
+template <> struct ColumnScales<Fp4, 1> : WordOfScales<Fp4> {};
 
 template <int kTokens> struct ColumnScales<Fp4, kTokens> {
   Fp4::Meta tiles[2];
@@ -56,22 +58,6 @@ template <int kTokens> struct ColumnScales<Fp4, kTokens> {
     const uint32_t pair = (kSetSteps == 4 ? step < 2 : first % 4 < 2) ? tile.x : tile.y;
     const uint32_t f16x2 = prmt<0x4140>(step % 2 ? pair >> 16 : pair, 0u) << 7;
     of[0] = of[1] = make_float2(f16_low(f16x2), f16_high(f16x2));
-  }
-};
-
-/* One token: the columns are steps 2t and 2t + 1, which share a word. */
-template <> struct ColumnScales<Fp4, 1> {
-  uint32_t pair;
-
-  __device__ __forceinline__ void load(const QuantView &w, int tile_row, int u, int g) {
-    const int t = threadIdx.x % 4;
-    pair = __ldg((const uint32_t *)(Fp4::meta_at(w, tile_row, 2 * u + t / 2) + 8 * g) + t % 2);
-  }
-
-  __device__ __forceinline__ void get(int, float2 (&of)[2]) const {
-    const uint32_t even = prmt<0x4140>(pair, 0u) << 7, odd = prmt<0x4342>(pair, 0u) << 7;
-    of[0] = make_float2(f16_low(even), f16_high(even));
-    of[1] = make_float2(f16_low(odd), f16_high(odd));
   }
 };
 
@@ -186,10 +172,6 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
           scales[j].subtract_zeros(set, x_sums[(j * kTokens + set) * (kSteps / 2) + lane % 4], sum);
         float2 s[2]; /* of columns 2t and 2t + 1: rows g and g + 8 */
         scales[j].get(set, s);
-        if constexpr (OfUnit::kFactors) {
-#pragma unroll
-          for (int c = 0; c < 2; c++) s[c] = make_float2(s[c].x * scales[j].by[0], s[c].y * scales[j].by[1]);
-        }
 #pragma unroll
         for (int c = 0; c < 2; c++) {
           y[c % kOwn][0] += s[c].x * sum[c];
@@ -218,14 +200,12 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
 template <int kTokens> Status launch_float(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
   return with_weights(args.w->type, [&](auto w) {
     typedef decltype(w) W;
-    if constexpr (kTokens == 1 && !OfSums<W>::kZeros)
-      if (args.experts)
-        return launch_block<W, FloatLoop, 2, kTokens, OfSums<W>::kBlockIn, true>(args, plan, err);
     return launch_block<W, FloatLoop, 2, kTokens, OfSums<W>::kBlockIn>(args, plan, err);
   });
 }
 
 static Status launch_floats(const LinearArgs &args, Error *err) {
+  if (args.experts) return launch_float_experts(args, err);
   SkinnyPlan plan;
   TRY(make_plan(args, SKINNY_F16, &plan, err));
   switch (plan.tokens) {

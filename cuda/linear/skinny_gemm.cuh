@@ -118,10 +118,10 @@ struct ExpertTable {
   }
 };
 
-/* Stores the sums of rows g and g + 8 of a tile row for one token. */
-template <bool kExperts>
-__device__ __forceinline__ void store_sums(const Args &a, const ExpertTable &table, int token, int tile_row,
-                                           int g, float low, float high) {
+/* Stores the sums of rows g and g + 8 of a tile row for one token. Experts: table.store() knows where. */
+template <bool kExperts, class Table>
+__device__ __forceinline__ void store_sums(const Args &a, const Table &table, int token, int tile_row, int g,
+                                           float low, float high) {
   if (kExperts)
     table.store(a.chosen, a.out, tile_row, g, low, high);
   else
@@ -409,8 +409,8 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
 
 /* Adds the partial sums of a tile row's splits, in their order, and stores the result; only the last block to
  * finish does so. */
-template <int kTokens, bool kExperts>
-__device__ void combine_splits(const Args &a, const ExpertTable &table, int first_tile, int n_tiles) {
+template <int kTokens, bool kExperts, class Table>
+__device__ void combine_splits(const Args &a, const Table &table, int first_tile, int n_tiles) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -433,8 +433,8 @@ __device__ void combine_splits(const Args &a, const ExpertTable &table, int firs
 
 /* Adds the partial sums of the block's warps. first and last are the tile rows of the block that each warp
  * touched. */
-template <int kTokens, bool kExperts>
-__device__ void combine_warps(const Args &a, const ExpertTable &table, int first_tile, int n_tiles,
+template <int kTokens, bool kExperts, class Table>
+__device__ void combine_warps(const Args &a, const Table &table, int first_tile, int n_tiles,
                               const float *sums, const int *first, const int *last) {
   for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
     int g = i % 8, token = i / 8 % kTokens, tile = i / 8 / kTokens;
@@ -488,24 +488,9 @@ __device__ __forceinline__ void prefetch_results(const Args &a, const ExpertTabl
       prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
 }
 
-/* Scales and zeros of a unit; those of summed experts also have the factors of the expert's outputs. */
-template <class Loop, bool kExperts> struct UnitScales : Loop::Scales {
-  static constexpr bool kFactors = false;
-};
-
-template <class Loop> struct UnitScales<Loop, true> : Loop::Scales {
-  static constexpr bool kFactors = true;
-  float by[2];
-
-  __device__ __forceinline__ void load_factors(const float *factors, int tile_row, int g) {
-    by[0] = factors ? __ldg(factors + tile_row * kTileOut + g) : 1.0f;
-    by[1] = factors ? __ldg(factors + tile_row * kTileOut + g + 8) : 1.0f;
-  }
-};
-
 /* Where the weights of a block's batches lie. */
 template <class W, class Loop, bool kExperts> struct BlockWeights {
-  typedef UnitScales<Loop, kExperts> Scales[kUnits / Loop::kShared];
+  typedef typename Loop::Scales Scales[kUnits / Loop::kShared];
   const Args &a;
   const ExpertTable &table;
   int tile0, batch0; /* the block's first ones */
@@ -531,8 +516,6 @@ template <class W, class Loop, bool kExperts> struct BlockWeights {
     for (int i = 0; i < kUnits / Loop::kShared; i++) {
       const Place p = place(of, i * Loop::kShared + own);
       to[i].load(a.w, p.tile_row, p.unit, lane / 4);
-      if constexpr (kExperts)
-        to[i].load_factors(a.chosen.summed ? a.out.factors : nullptr, p.tile_row, lane / 4);
     }
   }
 };
@@ -650,17 +633,16 @@ inline Status make_plan(const LinearArgs &args, int int_bytes, SkinnyPlan *plan,
                    args.n_tokens);
 }
 
-template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn,
-          bool kExperts = false>
-Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
+/* Launches a kernel for each part of the plan. */
+inline Status launch_parts(const LinearArgs &args, const SkinnyPlan &plan, void (*kernel)(Args), Error *err) {
   Args a = {};
   a.w = quant_view(*args.w);
   a.x = args.x, a.x_stride = args.x_stride, a.n_tokens = args.n_tokens;
   a.plan = plan, a.out = args.out;
   a.partial = (float *)args.workspace, a.counters = args.counters;
   a.chosen = chosen_experts(args);
-  const int n_tile_rows = kExperts ? a.chosen.n_tile_rows() : a.w.n_tiles_out;
-  if constexpr (kExperts) {
+  const int n_tile_rows = args.experts ? a.chosen.n_tile_rows() : a.w.n_tiles_out;
+  if (args.experts) {
     if (a.chosen.summed) a.w.n_in = plan.n_units * kUnitIn;
     a.out.n_out = args.w->n_out / args.w->n_experts;
   }
@@ -670,10 +652,15 @@ Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) 
     const int blocks = tiles < plan.blocks ? tiles : plan.blocks;
     a.rows = cut(tiles, blocks), a.batches = cut(plan.n_batches, plan.splits);
     const dim3 grid((unsigned)blocks, (unsigned)plan.splits);
-    TRY(launch(kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn, kExperts>, grid, kThreads,
-               plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
+    TRY(launch(kernel, grid, kThreads, plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
   }
   return STATUS_OK;
+}
+
+template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn,
+          bool kExperts = false>
+Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
+  return launch_parts(args, plan, kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn, kExperts>, err);
 }
 
 template <template <class, int, int, int> class Loop, int kIntBytes, int kTokens, class W,

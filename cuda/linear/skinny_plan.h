@@ -1,8 +1,8 @@
-/* skinny_plan.h - how the matmul of a few tokens cuts a matrix over blocks (skinny_gemm.cuh), and whether it
- * fits.
+/* skinny_plan.h - how the matmul of a few tokens cuts a matrix over blocks (skinny_gemm.cuh, and for one
+ * token's experts in FP8 and FP4 float_experts.cu), and whether it fits.
  *
  * Host only, C and C++. Called by: dispatch.c (can this entry run?), skinny_gemm.cuh (launch). The numbers
- * are the layout of shared memory in skinny_gemm.cuh's kernel. */
+ * are the layout of shared memory in those kernels. */
 #pragma once
 
 #include <string.h>
@@ -20,6 +20,11 @@
 #define SKINNY_F16          0    /* in place of int_bytes: x is held as fp16 */
 #define SKINNY_STATIC_BYTES 1024 /* the kernel's static shared memory, rounded up */
 
+/* float_experts.cu: units that a warp has in flight, and the bytes of scales in a unit's slot. */
+#define SKINNY_DEEP        8
+#define SKINNY_SHALLOW     4
+#define SKINNY_UNIT_SCALES 128
+
 /* Costs as batches of a block (0.13 us): combining the partial sums of splits, for each split, and a second
  * launch. */
 #define SKINNY_COMBINE_COST 20
@@ -36,7 +41,7 @@ typedef struct {
   int n_batches;       /* of one tile row; the last may lack units */
   int max_batches;     /* of one split of a tile row */
   int slots;           /* tile rows that one warp may touch */
-  int ring_batches;    /* that a warp has in flight: 1, or 2 of chosen experts if they fit */
+  int ring_batches;    /* that a warp has in flight */
   size_t shared_bytes; /* rings, integers and scales of x, partial sums */
   size_t partial_bytes;
 } SkinnyPlan;
@@ -45,6 +50,23 @@ static inline int skinny_held_tokens(int n) {
   int held = 1;
   while (held < n) held *= 2;
   return held;
+}
+
+/* True for float_experts.cu, whose batches are single units. */
+static inline bool skinny_by_units(const LinearQuery *query, int int_bytes) {
+  return int_bytes == SKINNY_F16 && query->n_experts > 0;
+}
+
+/* Units of a batch. */
+static inline int skinny_batch_units(const LinearQuery *query, int int_bytes) {
+  return skinny_by_units(query, int_bytes) ? 1 : SKINNY_UNITS;
+}
+
+/* Batches that a warp has in flight: with `fits` the number to try first, else that for less shared memory.
+ * Chosen experts have more, because they are requested late and a warp has few of them. */
+static inline int skinny_ring_batches(const LinearQuery *query, int int_bytes, bool fits) {
+  if (!skinny_by_units(query, int_bytes)) return query->n_experts > 0 && fits ? 2 : 1;
+  return weight_bits(query->weights) == 4 && fits ? SKINNY_DEEP : SKINNY_SHALLOW;
 }
 
 /* One way to cut: `splits` blocks per tile row, and the matrix in `launches` launches. */
@@ -58,7 +80,9 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   else
     p.block_in = query->group % 128 == 0 ? 128 : query->group % 64 == 0 ? 64 : 32;
   p.n_units = ceil_div(query->n_in, SKINNY_UNIT_IN);
-  p.n_batches = ceil_div(p.n_units, SKINNY_UNITS);
+  const bool by_units = skinny_by_units(query, int_bytes);
+  const int batch_units = skinny_batch_units(query, int_bytes);
+  p.n_batches = ceil_div(p.n_units, batch_units);
   p.splits = splits;
   p.ring_batches = ring_batches;
   p.max_batches = ceil_div(p.n_batches, splits);
@@ -68,14 +92,15 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   const int block_rows = ceil_div(p.launch_rows, p.blocks), least_batches = p.n_batches / splits;
   p.slots = ceil_div(block_rows * p.max_batches, SKINNY_WARPS) / least_batches + 2;
   if (p.slots > block_rows) p.slots = block_rows;
-  const size_t units = (size_t)p.max_batches * SKINNY_UNITS, tokens = (size_t)p.tokens,
-               ring = (size_t)SKINNY_WARPS * (size_t)ring_batches * SKINNY_UNITS * SKINNY_UNIT_IN *
-                      SKINNY_TILE_OUT * (size_t)bits / 8,
+  const size_t units = (size_t)(p.max_batches * batch_units), tokens = (size_t)p.tokens,
+               unit =
+                   SKINNY_UNIT_IN * SKINNY_TILE_OUT * (size_t)bits / 8 + (by_units ? SKINNY_UNIT_SCALES : 0),
+               ring = (size_t)(SKINNY_WARPS * ring_batches * batch_units) * unit,
                x = units * SKINNY_UNIT_IN * (size_t)(int_bytes == 1 ? 1 : 2) * tokens,
-               scales = units * (size_t)(SKINNY_UNIT_IN / p.block_in) * tokens * 8,
+               scales = by_units ? 0 : units * (size_t)(SKINNY_UNIT_IN / p.block_in) * tokens * 8,
                sums = (size_t)SKINNY_WARPS * (size_t)p.slots * tokens * SKINNY_TILE_OUT * 4;
   p.shared_bytes = ring + x + scales + sums;
-  if (query->n_experts > 0)
+  if (query->n_experts > 0 && !by_units)
     p.shared_bytes += 8 * ((units > (size_t)block_rows ? units : (size_t)block_rows) + LINEAR_MAX_CHOSEN);
   if (splits > 1) p.partial_bytes = (size_t)tile_rows * (size_t)splits * tokens * SKINNY_TILE_OUT * 4;
   return p;
@@ -92,12 +117,14 @@ static inline SkinnyPlan skinny_plan(const LinearQuery *query, int int_bytes) {
   for (int splits = 1; splits <= SKINNY_MAX_SPLITS && splits <= query->device.n_sms; splits *= 2) {
     if (splits > 1 && splits > ceil_div(query->n_in, SKINNY_UNITS * SKINNY_UNIT_IN)) break;
     for (int launches = 1; launches <= SKINNY_MAX_LAUNCHES; launches *= 2) {
-      SkinnyPlan p = skinny_plan_cut(query, int_bytes, splits, launches, query->n_experts > 0 ? 2 : 1);
+      SkinnyPlan p =
+          skinny_plan_cut(query, int_bytes, splits, launches, skinny_ring_batches(query, int_bytes, true));
       if (p.shared_bytes + SKINNY_STATIC_BYTES > query->device.shared_bytes)
-        p = skinny_plan_cut(query, int_bytes, splits, launches, 1);
+        p = skinny_plan_cut(query, int_bytes, splits, launches, skinny_ring_batches(query, int_bytes, false));
       if (p.shared_bytes + SKINNY_STATIC_BYTES > query->device.shared_bytes) continue;
       const int block_rows = ceil_div(ceil_div(query->n_out, SKINNY_TILE_OUT), p.blocks);
-      const long cost = (long)block_rows * p.max_batches +
+      const int units = block_rows * p.max_batches * skinny_batch_units(query, int_bytes);
+      const long cost = (long)ceil_div(units, SKINNY_UNITS) +
                         (splits > 1 ? SKINNY_COMBINE_COST + SKINNY_SPLIT_COST * splits : 0) +
                         (launches - 1) * SKINNY_LAUNCH_COST;
       if (best.splits && cost >= least) break;

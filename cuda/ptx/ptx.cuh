@@ -203,6 +203,14 @@ __device__ __forceinline__ void copy_async_8(void *to, const void *from) {
 #endif
 }
 
+__device__ __forceinline__ void copy_async_4(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+  *(uint32_t *)to = *(const uint32_t *)from;
+#endif
+}
+
 __device__ __forceinline__ void copy_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");

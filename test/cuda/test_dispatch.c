@@ -506,8 +506,8 @@ static void reference_forms_are_reached_by_name(void **state) {
   }
 }
 
-/* The guarantees that skinny_gemm.cuh relies on: all is held, blocks and splits cover the matrix, slots
- * suffice for any warp, and partial sums have their place. Returns whether there is a plan. */
+/* The guarantees that skinny_gemm.cuh and float_experts.cu rely on: all is held, blocks and splits cover the
+ * matrix, slots suffice for any warp, and partial sums have their place. Returns whether there is a plan. */
 static bool check_skinny_plan(const LinearQuery *shape, int int_bytes) {
   const SkinnyPlan p = skinny_plan(shape, int_bytes);
   const size_t bits = shape->weights == WEIGHT_AWQ4 || shape->weights == WEIGHT_FP4 ? 4 : 8;
@@ -519,17 +519,22 @@ static bool check_skinny_plan(const LinearQuery *shape, int int_bytes) {
   else
     assert_true(shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in)));
   assert_int_equal(p.n_units, units);
-  assert_true(p.n_batches * SKINNY_UNITS >= units && (p.n_batches - 1) * SKINNY_UNITS < units);
+  const bool by_units = int_bytes == SKINNY_F16 && shape->n_experts > 0;
+  const int batch = by_units ? 1 : SKINNY_UNITS;
+  assert_true(p.n_batches * batch >= units && (p.n_batches - 1) * batch < units);
+  assert_true(p.ring_batches == 1 || (by_units && p.ring_batches == SKINNY_SHALLOW) ||
+              (by_units && p.ring_batches == SKINNY_DEEP && bits == 4));
   assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->device.n_sms);
   assert_true(p.launch_rows >= 1 && p.blocks <= tile_rows);
   /* Rings; x and its scales of max_batches batches; sums of each warp's tile rows. */
-  const size_t batch_in = SKINNY_UNITS * SKINNY_UNIT_IN, tokens = (size_t)p.tokens,
+  const size_t batch_in = (size_t)batch * SKINNY_UNIT_IN, tokens = (size_t)p.tokens,
                batches = (size_t)p.max_batches;
-  const size_t ring = SKINNY_WARPS * batch_in * 16 * bits / 8;
+  const size_t ring = SKINNY_WARPS * (size_t)p.ring_batches *
+                      (batch_in * 16 * bits / 8 + (by_units ? SKINNY_UNIT_SCALES : 0));
   const size_t x = batches * batch_in * tokens * (int_bytes == 1 ? 1 : 2),
-               scales = batches * (batch_in / (size_t)p.block_in) * tokens * 2 * sizeof(float);
+               of_x = by_units ? 0 : batches * (batch_in / (size_t)p.block_in) * tokens * 2 * sizeof(float);
   const size_t sums = SKINNY_WARPS * (size_t)p.slots * tokens * 16 * sizeof(float);
-  assert_int_equal(p.shared_bytes, ring + x + scales + sums);
+  assert_int_equal(p.shared_bytes, ring + x + of_x + sums);
   assert_true(p.shared_bytes + SKINNY_STATIC_BYTES <= shape->device.shared_bytes);
   assert_int_equal(p.partial_bytes,
                    p.splits == 1 ? 0 : (size_t)(tile_rows * p.splits) * tokens * 16 * sizeof(float));
@@ -563,6 +568,10 @@ static void plans_cover_the_matrix(void **state) {
                                          .device = {0, chips[c][0], (size_t)chips[c][1] * 1024}};
               if (int_bytes != SKINNY_F16 && (group % 32 > 0 || !weight_has_zeros(shape.weights))) continue;
               found += check_skinny_plan(&shape, int_bytes);
+              if (int_bytes != SKINNY_F16 || tokens > 1 || weight_has_zeros(shape.weights)) continue;
+              LinearQuery experts = shape;
+              experts.n_experts = 8;
+              found += check_skinny_plan(&experts, int_bytes);
             }
   assert_true(found > 1000);
 }
@@ -584,6 +593,24 @@ static void plans_split_what_does_not_fit(void **state) {
   assert_int_equal(skinny_plan(&shape, 2).splits, 1);
   shape.n_in = 65408;
   assert_int_equal(skinny_plan(&shape, 2).splits, 2);
+}
+
+/* One token's experts in single units, where an SM has the room eight in flight (gpt-oss-20b's down). */
+static void plans_of_experts_go_by_units(void **state) {
+  (void)state;
+  LinearQuery shape = {.weights = WEIGHT_FP4,
+                       .n_in = 4 * 2944,
+                       .n_out = 2880,
+                       .group = 32,
+                       .n_tokens = 1,
+                       .n_experts = 32,
+                       .device = {0, 132, 227 * 1024}};
+  SkinnyPlan p = skinny_plan(&shape, SKINNY_F16);
+  assert_true(p.n_batches == 92 && p.splits == 1 && p.ring_batches == SKINNY_DEEP);
+  shape.device.shared_bytes = 163 * 1024;
+  assert_int_equal(skinny_plan(&shape, SKINNY_F16).ring_batches, SKINNY_SHALLOW);
+  shape.weights = WEIGHT_FP8, shape.device.shared_bytes = 227 * 1024;
+  assert_int_equal(skinny_plan(&shape, SKINNY_F16).ring_batches, SKINNY_SHALLOW);
 }
 
 /* Experts have a table of their own: one token's as one matrix, more tokens' in tiles. */
@@ -642,6 +669,7 @@ int main(void) {
       cmocka_unit_test(reference_forms_are_reached_by_name),
       cmocka_unit_test(plans_cover_the_matrix),
       cmocka_unit_test(plans_split_what_does_not_fit),
+      cmocka_unit_test(plans_of_experts_go_by_units),
   };
   return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }

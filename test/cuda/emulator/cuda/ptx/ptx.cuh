@@ -184,6 +184,10 @@ inline void copy_async_8(void *to, const void *from) {
   emulator::copy_later(to, from, 8, 8);
 }
 
+inline void copy_async_4(void *to, const void *from) {
+  emulator::copy_later(to, from, 4, 4);
+}
+
 inline void copy_async_commit() {
   emulator::copies_commit();
 }
