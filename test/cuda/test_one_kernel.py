@@ -185,6 +185,19 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
+def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch):
+    """A peer that has a block's products may go on and overwrite what lanes of that block have yet to read: with these
+    seeds it did where the lanes of a warp did not read before the first of them sent (send_gated())."""
+    if not EMULATED:
+        pytest.skip("only the emulated GPU lets single lanes fall behind")
+    folder = make_model(tmp_path / "qwen3", "qwen3")
+    expected = evaluate(auk, folder, "--decode-step", "cluster")
+    monkeypatch.setenv("EMULATED_BEHIND", "1")
+    for seed in 1, 2:
+        monkeypatch.setenv("EMULATED_SEED", str(seed))
+        assert evaluate(auk, folder, "--decode-step", "cluster").tobytes() == expected.tobytes(), seed
+
+
 def test_a_prompts_states_lie_where_one_kernel_reads_them(auk, tmp_path):
     """The other kernels compute four tokens at a time, then one kernel the ninth."""
     folder = make_model(tmp_path / "hybrid", "hybrid")

@@ -198,6 +198,8 @@ uint64_t random_number(Residents &home);
 Worker *choose_block(Residents &home, Worker *w);
 /* True if a thread of the block can go on: w->next. */
 bool can_go(Worker *w);
+/* Called where a barrier lets a thread go on: now and then it goes on much later than its warp's others. */
+void may_fall_behind();
 void hand_over(Worker *from, Worker *to);
 void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread);
 

@@ -171,6 +171,7 @@ void barrier_wait(void *barrier, int parity) {
   CountingBarrier &b = barrier_of(worker, barrier, "mbarrier.try_wait");
   wait_while(&b.phase, 1, (unsigned)parity,
              parity ? "mbarrier.try_wait, parity 1," : "mbarrier.try_wait, parity 0,", &b);
+  may_fall_behind();
 }
 
 /* --- copies */

@@ -423,6 +423,7 @@ void named_barrier_sync(int id, int threads) {
   unsigned generation = barrier.generation;
   named_barrier_arrive(id, threads);
   wait_while(&barrier.generation, ~0u, generation, "bar.sync");
+  may_fall_behind();
 }
 
 unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork work, const char *what))[64] {

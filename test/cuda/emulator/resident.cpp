@@ -21,8 +21,10 @@ constexpr long kAsked = 10'000, kAskedAlone = 5'000'000;
 /* The same while they wait for another device, with a pause before each. */
 constexpr long kAskedElsewhere = 3'000'000;
 constexpr int kPauseMicroseconds = 20;
-constexpr long kTurns = 4096; /* of threads that poll, before another block has its turn */
-constexpr unsigned kSurprise = 2048; /* one in so many turns goes to another block for no reason */
+constexpr long kTurns = 4096;         /* of threads that poll, before another block has its turn */
+constexpr unsigned kSlow = 2048;      /* one in so many threads falls behind when a barrier lets it go on, */
+constexpr uint64_t kBehind = 1 << 20; /* by up to so many turns, or until all others wait */
+constexpr unsigned kSurprise = 2048;  /* one in so many turns goes to another block for no reason */
 
 void take(sem_t *semaphore) {
   while (sem_wait(semaphore) != 0 && errno == EINTR) {
@@ -163,6 +165,17 @@ uint64_t random_number(Residents &home) {
   uint64_t &r = home.random;
   r ^= r << 13, r ^= r >> 7, r ^= r << 17;
   return r >> 16;
+}
+
+void may_fall_behind() {
+  Worker *w = worker;
+  Residents &home = *w->home;
+  static const bool wanted = getenv("EMULATED_BEHIND") != nullptr;
+  if (!wanted || home.blocks.size() < 2 || random_number(home) % kSlow) return;
+  unsigned caught_up = 0;
+  home.later.emplace(home.clock + random_number(home) % kBehind,
+                     Later{"a thread that has fallen behind", w, [&]() { caught_up = 1; }});
+  wait_while(&caught_up, ~0u, 0, "nothing: it has fallen behind");
 }
 
 /* The order 0 .. n - 1, shuffled (Fisher and Yates, inside out) if varied. */
