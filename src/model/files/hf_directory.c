@@ -189,8 +189,8 @@ static void find_names(HfLoader *loader) {
   }
 }
 
-/* LFM3's gate of attention is gate_proj in checkpoints (transformers, conversion_mapping.py), and g_proj where
- * they have the names of transformers' modules. */
+/* LFM3's gate of attention is gate_proj in checkpoints (transformers, conversion_mapping.py), and g_proj in
+ * those with the names of transformers' modules. */
 static void find_gate_name(HfLoader *loader) {
   ModelConfig *config = &loader->model->config;
   char name[NAME_SIZE];
