@@ -16,7 +16,7 @@
  *   cluster  of a grid launched with clusters as many blocks are resident as the chip has room for, in
  *            whole clusters, so they may wait for each other. One of them runs at a time, each on a host
  *            thread of its own: until all its threads wait, then a random one that can go on.
- *            EMULATED_BEHIND=1: now and then a thread that a barrier lets go on falls behind the others of
+ *            EMULATED_BEHIND=1: now and then a thread that a barrier lets go on lags the others of
  *            its warp, which only __syncwarp() and the like hold together (steps take twice the time)
  *   stream   everything is done when the call returns; during a graph capture it is only recorded
  *
