@@ -513,14 +513,13 @@ const Architecture architectures[] = {
     .windows = WINDOW_BY_LAYER, .window = 4096, .max_window_layers = 80 },
   { .model_type = "qwen2_5_omni_text", /* Qwen2.5-Omni's thinker */
     { 152064, 3584, 18944, 28, 28,  4,   0,  32768,     -1,     -1, 1e-6, 1000000 },
-    .qkv_bias = true, .tied = true,
-    .windows = WINDOW_BY_LAYER, .window = 32768, .max_window_layers = 28 },
+    .qkv_bias = true, .windows = WINDOW_BY_LAYER, .window = 32768, .max_window_layers = 28 },
   { .model_type = "qwen3_vl_text", /* Qwen3-VL 2B to 32B */
     { 151936, 4096, 22016, 32, 32, 32, 128, 128000,     -1,     -1, 1e-6,  500000 },
     .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS },
   { .model_type = "qwen3_vl_moe_text", /* Qwen3-VL 30B-A3B, 235B-A22B */
     { 151936, 2048,  5632, 24, 16, 16,   0, 128000,     -1,     -1, 1e-6,  500000 },
-    .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS, .tied = true, .experts = &qwen3_vl_moe },
+    .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS, .experts = &qwen3_vl_moe },
   { .model_type = "qwen3_omni_moe_text", /* Qwen3-Omni's thinker */
     {   3584, 2048, 18944, 28, 28,  4,   0,  32768,     -1,     -1, 1e-6, 1000000 },
     .qk_norm = QK_NORM_HEADS, .members = HAS_ATTENTION_BIAS, .experts = &qwen3_omni_moe },

