@@ -83,7 +83,7 @@ static const struct {
   {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", 152064, 8192, 29568, 80, 64, 8, 128, 32768, 1e-5,
    151643, 151645, false, 1e6, "silu"},
   {"Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker", 152064, 3584, 18944, 28, 28, 4, 128,
-   32768, 1e-6, -1, -1, true, 1e6, "silu"},
+   32768, 1e-6, -1, -1, false, 1e6, "silu"},
   {"Qwen3VLForConditionalGeneration", "qwen3_vl", 151936, 4096, 22016, 32, 32, 32, 128, 128000, 1e-6, -1, -1,
    false, 5e5, "silu"},
   {"Glm4vForConditionalGeneration", "glm4v", 151552, 4096, 13696, 40, 32, 2, 128, 32768, 1e-5, -1, -1, false,
