@@ -137,15 +137,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kSlice = 64; /* tokens of a product */
-
 template <int kTokens, int kParts_>
 struct Shape
     : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, kTokens / kUnitTokens * Unit<kParts_>::kBytes, 1, 8> {
   static constexpr int kParts = kParts_;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr bool kLong = kTokens > kUnitTokens; /* y is 128 registers, sums are 64 */
   static constexpr int kLoadRegisters = kLong ? 24 : 40, kMultiplyRegisters = kLong ? 240 : 232;
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
   static constexpr int kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
 #endif
   typedef Unit<kParts> X;
@@ -161,6 +159,7 @@ struct Args : TileWork {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+constexpr int kSlice = 64; /* tokens of a product */
 typedef int Sums[kSlice / 2];
 
 /* A lane's weights of a part, as they lie in a stage. */
