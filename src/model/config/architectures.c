@@ -338,7 +338,7 @@ const Architecture architectures[] = {
   { .architecture = "GemmaForCausalLM", .model_type = "gemma", /* Gemma 1 and 1.1, CodeGemma */
     { 256000, 3072, 24576, 28, 16, 16, 256,   8192,      2,      1, 1e-6,   10000 },
     .norm_plus_one = true, .scaled_embedding = true, .tied = true, .gelu_is_tanh = true,
-    .members = HAS_ATTENTION_BIAS, .activation = ACTIVATION_GELU_TANH },
+    .may_be_encoder = true, .members = HAS_ATTENTION_BIAS, .activation = ACTIVATION_GELU_TANH },
   { .architecture = "Gemma2ForCausalLM", .model_type = "gemma2",
     { 256000, 2304,  9216, 26,  8,  4, 256,   8192,      2,      1, 1e-6,   10000 },
     .norms = NORM_AROUND, .norm_plus_one = true, .scaled_embedding = true, .tied = true,

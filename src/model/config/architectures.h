@@ -130,6 +130,7 @@ typedef struct {
   bool fused_gate_up;     /* gate and up are stored as one matrix; q, k and v are not */
   bool neighbours;        /* rotary pairs are (2 i, 2 i + 1) */
   bool gelu_is_tanh;      /* the activation "gelu" is gelu_pytorch_tanh */
+  bool may_be_encoder;    /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
   bool scaled_embedding;  /* the embedding is multiplied by sqrt(hidden) */
   bool longrope_only;     /* rope scaling is longrope, also under the names "su" and "yarn" */
   bool mrope;             /* the rope type "mrope" is the plain one, as it is for text */

@@ -211,9 +211,7 @@ static Status refuse_windows_and_clips(const ConfigReader *r) {
   bool windows;
   TRY(reader_bool(r, "use_sliding_window", false, &windows));
   if (windows) return reader_refuse(r, "use_sliding_window is true, which is not supported, expected false");
-  if (json_member(r->object, "clip_qkv") && !reader_is_null(r, "clip_qkv"))
-    return reader_refuse(r, "clip_qkv is not supported, expected null");
-  return STATUS_OK;
+  return reader_refuse_given(r, "clip_qkv");
 }
 
 static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {

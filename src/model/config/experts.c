@@ -210,8 +210,7 @@ static Status refuse_members(const ConfigReader *r, const ExpertFamily *family, 
   if (family->layers == EXPERTS_BY_STEP && windows && !config->delta.n_key_heads)
     return reader_refuse(r, "use_sliding_window is true, which is not supported in %s, expected false",
                          config->architecture);
-  if (json_member(r->object, "clip_qkv") && !reader_is_null(r, "clip_qkv"))
-    return reader_refuse(r, "clip_qkv is not supported, expected null");
+  TRY(reader_refuse_given(r, "clip_qkv"));
   if (!family->clamped) return STATUS_OK;
   double limit, alpha;
   TRY(reader_double(r, "swiglu_limit", 0, 1e6, 7, &limit));

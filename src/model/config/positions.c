@@ -413,7 +413,7 @@ static Status parse_windows(const ConfigReader *r, const Architecture *arch, Mod
   if (use && !reader_is_null(r, "sliding_window") &&
       (arch->window || json_member(r->object, "sliding_window")))
     TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
-  if (rule == WINDOW_PERIODIC || arch->gelu_is_tanh) {
+  if (rule == WINDOW_PERIODIC || arch->may_be_encoder) {
     TRY(sees_both_ways(r, arch, &both_ways));
     if (both_ways)
       return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");

@@ -61,6 +61,11 @@ bool reader_is_null(const ConfigReader *r, const char *key) {
   return false;
 }
 
+Status reader_refuse_given(const ConfigReader *r, const char *key) {
+  if (!json_member(r->object, key)) return STATUS_OK;
+  return reader_refuse(r, "%s is not supported, expected null", key);
+}
+
 Status reader_object(const ConfigReader *r, const char *key, ConfigReader *member) {
   const Json *object = json_member(r->object, key);
   if (object && !json_is_object(object)) return reader_expected(r, key, object, "an object");

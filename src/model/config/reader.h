@@ -36,3 +36,5 @@ const char *reader_first_key(const Json *object, const char *const *keys);
 
 /* True if the member is there and null, for members where that differs from absence. */
 bool reader_is_null(const ConfigReader *r, const char *key);
+/* Refuses a member that must be absent or null. */
+Status reader_refuse_given(const ConfigReader *r, const char *key);
