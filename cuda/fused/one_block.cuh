@@ -26,6 +26,9 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
 
   __device__ __forceinline__ float *x() const { return (float *)(smem + plan.off.x); }
   __device__ __forceinline__ float *sums(const Share &share) const { return (float *)(smem + share.sums_at); }
+  /* A mixture of experts: x of gate and up in this block's columns, for the router. It takes the place of the
+   * partial sums of o, which the same threads have read. */
+  __device__ __forceinline__ float *own_x() const { return (float *)(smem + plan.off.sums); }
   __device__ __forceinline__ float *squares() const { return (float *)(smem + plan.off.small); }
   __device__ __forceinline__ float *residual() const { return (float *)(smem + plan.off.residual); }
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(squares() + plan.shape.hidden / 32); }
@@ -44,15 +47,16 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *delta_squares() const {
     return delta_outputs() + STEP_DELTA_HEADS * STEP_PACK;
   }
-  /* A mixture of experts: the router's logits; a row's sums of each warp; where each layer's router lies; the
-   * weight of each FFN block's choice; the chosen experts and their logits. */
+  /* A mixture of experts: the router's logits; their keys; the best of each warp's (choose()); a block's parts of
+   * the logits and of the gate; where each layer's router lies; the weight of each FFN block's choice; the chosen
+   * experts and their logits. */
   __device__ __forceinline__ float *logits() const { return (float *)(smem + plan.off.experts); }
-  __device__ __forceinline__ float *router_parts(int row) const {
-    return logits() + plan.shape.n_experts + row * STEP_ROUTER_PARTS;
+  __device__ __forceinline__ uint32_t *keys() const { return (uint32_t *)(logits() + plan.shape.n_experts); }
+  __device__ __forceinline__ uint32_t *best_keys() const { return keys() + plan.shape.n_experts; }
+  __device__ __forceinline__ float *router_parts(int rank) const {
+    return (float *)(best_keys() + STEP_WARPS) + rank * step_router_stride(&plan.shape);
   }
-  __device__ __forceinline__ RouterRows *routers() const {
-    return (RouterRows *)(logits() + plan.shape.n_experts + step_router_floats(&plan.shape));
-  }
+  __device__ __forceinline__ RouterRows *routers() const { return (RouterRows *)router_parts(STEP_BLOCKS); }
   __device__ __forceinline__ float *block_weights() const {
     return (float *)(routers() + plan.shape.n_layers);
   }
@@ -98,6 +102,9 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   /* Sums of squares of a value head's outputs: one of each warp of each block. */
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
+  __device__ __forceinline__ int logits_bytes() const {
+    return STEP_BLOCKS * (plan.shape.n_experts + kJoined) * 4;
+  }
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
 };
 

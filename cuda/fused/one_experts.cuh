@@ -5,9 +5,14 @@
  * from (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a hybrid's
  * experts is its last choice, always the same; its weight is the sigmoid of its gate.
  *
- * Each cluster multiplies the router as a whole, n_experts / 8 rows a block in fp32: a thread has four
- * inputs of all of them. Each block chooses by itself: only logits pass between blocks, within a cluster. NaN
- * counts as the largest or the smallest number, so that whatever is chosen is an expert. */
+ * Each cluster multiplies the whole router, in fp32. A block multiplies all rows by its own columns of x, which
+ * it has before the other blocks have them, and sends its part of each logit to the cluster's blocks:
+ *
+ *     warp w, set s     rows 8 (16 s + w) .. + 7           lane l     columns 256 i + 8 l .. + 7 of the block's
+ *
+ * Then each block adds up the parts and chooses, all blocks alike. An expert is taken if fewer than n_routed
+ * others are better. All 16 warps rank candidates, which are no worse than the n_routed-th best of the warps' best
+ * experts. NaN counts as the largest or the smallest number, so that whatever is chosen is an expert. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -15,78 +20,88 @@
 
 namespace step::one {
 
-/* Sets of STEP_ROUTER_ROWS rows of the router in a block, at most. */
+/* Sets of STEP_ROUTER_ROWS rows of the router in a warp, at most. */
 template <class B> constexpr int kRouterSets = B::kHybrid ? 2 : 1;
 
-/* A thread's part of a set of the router's rows, in registers: four inputs of each row, so that a block reads
- * x from shared memory only once for a set. */
-struct RouterSet {
-  static constexpr int kRows = STEP_ROUTER_ROWS, kStep = 4 * STEP_THREADS; /* inputs of a block at once */
-  uint2 v[kRows];
-};
+/* A thread's parts of its sets of the router's rows, in registers: eight inputs of each row. */
+template <class B> struct RouterSets { uint4 v[kRouterSets<B>][STEP_ROUTER_ROWS]; };
 
-/* The thread's four inputs from k on in the first of a set's rows. */
-template <class B> __device__ __forceinline__ const unsigned char *router_at(const B &b, int set, int k) {
-  const int row = b.rank() * (b.plan.shape.n_experts / STEP_BLOCKS) + set * RouterSet::kRows;
-  return b.routers()[b.layer()].rows +
-         ((size_t)row * b.args.router_stride + min(k, b.plan.shape.hidden - 4)) * 2;
+constexpr int kRouterStep = 256; /* inputs of a warp at once */
+
+/* The first row of a warp's set; a set has STEP_ROUTER_ROWS rows or, past the last expert, none. */
+template <class B> __device__ __forceinline__ int first_row(const B &b, int set) {
+  return (set * STEP_WARPS + b.warp()) * STEP_ROUTER_ROWS;
 }
 
-/* Goes from row i of a set to the next one; the block's last row is repeated. */
-template <class B> __device__ __forceinline__ int router_step(const B &b, int set, int i) {
-  return set * RouterSet::kRows + i + 1 < b.plan.shape.n_experts / STEP_BLOCKS ? 2 * b.args.router_stride : 0;
+/* True in the warp that multiplies the gate of the MLP beside the experts. */
+template <class B> __device__ __forceinline__ bool has_gate(const B &b) {
+  return B::kJoined && b.warp() == STEP_WARPS - 1;
 }
 
-/* Loads a set of the layer's router, inputs from `begin` on. */
-template <class B> __device__ __forceinline__ void load_set(const B &b, RouterSet &to, int set, int begin) {
-  const unsigned char *from = router_at(b, set, begin + 4 * b.thread());
+/* The column of the thread's inputs, from `begin` on of the block's. */
+template <class B> __device__ __forceinline__ int column_of(const B &b, int begin) {
+  return b.rank() * b.plan.slice + min(begin + 8 * b.lane(), b.plan.slice - 8);
+}
+
+/* Loads the thread's inputs of a set's rows, those from `begin` on of the block's. */
+template <class B>
+__device__ __forceinline__ void load_set(const B &b, uint4 (&to)[STEP_ROUTER_ROWS], int set, int begin) {
+  const int row = first_row(b, set);
+  if (row >= b.plan.shape.n_experts) return;
+  const unsigned char *at =
+      b.routers()[b.layer()].rows + ((size_t)row * b.args.router_stride + column_of(b, begin)) * 2;
 #pragma unroll
-  for (int i = 0; i < RouterSet::kRows; i++)
-    to.v[i] = load_once((const uint2 *)from), from += router_step(b, set, i);
+  for (int i = 0; i < STEP_ROUTER_ROWS; i++)
+    to[i] = load_once((const uint4 *)at), at += b.args.router_stride * 2;
 }
 
-/* Loads the first set. */
-template <class B> __device__ __forceinline__ RouterSet load_router(const B &b, bool wanted) {
-  RouterSet set = {};
-  if (wanted) load_set(b, set, 0, 0);
-  return set;
+/* The thread's inputs of the gate, those from `begin` on of the block's. */
+template <class B> __device__ __forceinline__ const unsigned char *gate_at(const B &b, int begin) {
+  return b.routers()[b.layer()].shared_gate + column_of(b, begin) * 2;
 }
 
-/* Brings the next layer's router into L2, each block a part of it, since not all rows are loaded early. */
+/* Loads the first inputs. */
+template <class B> __device__ __forceinline__ RouterSets<B> load_router(const B &b, bool wanted) {
+  RouterSets<B> sets = {};
+  if (!wanted) return sets;
+#pragma unroll
+  for (int set = 0; set < kRouterSets<B>; set++) load_set(b, sets.v[set], set, 0);
+  if (has_gate(b)) prefetch_l1(gate_at(b, 0)); /* registers are few */
+  return sets;
+}
+
+/* Brings the next layer's router into L2, each block a part of it. */
 template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
-  const int line = (b.thread() - 32) * (int)gridDim.x + (int)blockIdx.x, /* not by the first warp */
-      bytes = b.plan.shape.n_experts * b.args.router_stride * 2;
+  const int line = b.thread() * (int)gridDim.x + (int)blockIdx.x,
+            bytes = b.plan.shape.n_experts * b.args.router_stride * 2;
   if (line * 128 < bytes && b.layer() + 1 < b.plan.shape.n_layers)
     prefetch_l1(b.routers()[b.layer() + 1].rows + line * 128);
 }
 
-/* The product of four weights and x. */
-template <bool kBf16> __device__ __forceinline__ float multiply_four(const uint2 &v, const float4 &x) {
+/* Adds the product of eight weights and x. */
+template <bool kBf16>
+__device__ __forceinline__ void add_eight(float &sum, const uint4 &v, const float (&x)[8]) {
   const auto low = [](uint32_t w) { return kBf16 ? __uint_as_float(w << 16) : f16_low(w); };
   const auto high = [](uint32_t w) { return kBf16 ? __uint_as_float(w & 0xffff0000u) : f16_high(w); };
-  return (low(v.x) * x.x + high(v.x) * x.y) + (low(v.y) * x.z + high(v.y) * x.w);
+  sum += low(v.x) * x[0], sum += high(v.x) * x[1], sum += low(v.y) * x[2], sum += high(v.y) * x[3];
+  sum += low(v.z) * x[4], sum += high(v.z) * x[5], sum += low(v.w) * x[6], sum += high(v.w) * x[7];
 }
 
-/* The same for each of n words of weights. Only this code is compiled for both types. */
+/* The same for each of n rows. Only this code is compiled for both types. */
 template <int n, class B>
-__device__ __forceinline__ void multiply_fours(const B &b, const uint2 (&v)[n], const float4 &x,
-                                               float (&product)[n]) {
+__device__ __forceinline__ void add_rows(const B &b, float (&sum)[n], const uint4 (&v)[n],
+                                         const float (&x)[8]) {
   if (b.args.router_is_bf16) {
 #pragma unroll
-    for (int i = 0; i < n; i++) product[i] = multiply_four<true>(v[i], x);
+    for (int i = 0; i < n; i++) add_eight<true>(sum[i], v[i], x);
   } else {
 #pragma unroll
-    for (int i = 0; i < n; i++) product[i] = multiply_four<false>(v[i], x);
+    for (int i = 0; i < n; i++) add_eight<false>(sum[i], v[i], x);
   }
 }
 
-/* The thread's inputs from k on; 0 past the last. */
-template <class B> __device__ __forceinline__ float4 inputs_at(const B &b, int k) {
-  return k < b.plan.shape.hidden ? *(const float4 *)(b.x() + k) : make_float4(0, 0, 0, 0);
-}
-
 /* Lanes that differ in kBit exchange halves of their 2 kN sums; each keeps one half, and adds the other's. */
-template <int kBit, int kN> __device__ __forceinline__ void halve(float (&v)[RouterSet::kRows]) {
+template <int kBit, int kN> __device__ __forceinline__ void halve(float (&v)[STEP_ROUTER_ROWS]) {
   const bool upper = threadIdx.x & kBit;
 #pragma unroll
   for (int i = 0; i < kN; i++) {
@@ -95,109 +110,139 @@ template <int kBit, int kN> __device__ __forceinline__ void halve(float (&v)[Rou
   }
 }
 
-/* Sums 16 numbers over the warp; lane l gets the sum of number l / 2. */
-__device__ __forceinline__ float sums_by_lanes(float (&v)[RouterSet::kRows]) {
-  static_assert(RouterSet::kRows == 16, "four halvings, then one sum");
-  halve<16, 8>(v), halve<8, 4>(v), halve<4, 2>(v), halve<2, 1>(v);
-  return lanes_sum<1>(v[0]);
+/* Sums a set's numbers over the warp, and sends them to the cluster: lane l sends four to peer l % 8. */
+template <class B>
+__device__ __forceinline__ void send_set(const B &b, float (&sum)[STEP_ROUTER_ROWS], int set) {
+  static_assert(STEP_ROUTER_ROWS == 8 && STEP_BLOCKS == 8, "three halvings, then a sum of four lanes");
+  halve<16, 4>(sum), halve<8, 2>(sum), halve<4, 1>(sum);
+  const float own = lanes_sum<2, 1>(sum[0]); /* of row lane / 4 */
+  const int half = b.lane() & 16, peer = b.lane() & 7, row = first_row(b, set);
+  const float4 four = {__shfl_sync(~0u, own, half), __shfl_sync(~0u, own, half + 4),
+                       __shfl_sync(~0u, own, half + 8), __shfl_sync(~0u, own, half + 12)};
+  if ((b.lane() & 8) == 0 && row < b.plan.shape.n_experts)
+    send_16(peer_address(b.router_parts(b.rank()) + row + half / 4, peer), bits_of(four),
+            peer_address(&b.barriers().logits, peer));
 }
 
-/* Writes the warp's parts of the products of the block's rows, a set after the other. */
-template <class B> __device__ __forceinline__ void multiply_router(const B &b, RouterSet &rows) {
-  const int each = b.plan.shape.n_experts / STEP_BLOCKS;
+/* The thread's inputs from `begin` on of the block's; 0 past the last. */
+template <class B> __device__ __forceinline__ void own_inputs(const B &b, float (&x)[8], int begin) {
+  const int column = begin + 8 * b.lane();
+  const bool any = column < b.plan.slice;
+  const float4 *from = (const float4 *)(b.own_x() + (any ? column : 0));
+  const float4 low = from[0], high = from[1];
+  x[0] = any ? low.x : 0, x[1] = any ? low.y : 0, x[2] = any ? low.z : 0, x[3] = any ? low.w : 0;
+  x[4] = any ? high.x : 0, x[5] = any ? high.y : 0, x[6] = any ? high.z : 0, x[7] = any ? high.w : 0;
+}
+
+/* Multiplies a set by the block's columns of x, and sends the block's parts of the logits, without the factor
+ * 1 / rms, to the cluster. */
+template <class B>
+__device__ __forceinline__ void multiply_set(const B &b, uint4 (&rows)[STEP_ROUTER_ROWS], int set) {
+  float sum[STEP_ROUTER_ROWS] = {};
 #pragma unroll 1
-  for (int set = 0, begin = 0;;) { /* inputs from `begin` on */
-    const float4 x = inputs_at(b, begin + 4 * b.thread());
-    const bool ends = begin + RouterSet::kStep >= b.plan.shape.hidden;
-    const int next_set = set + ends, next = ends ? 0 : begin + RouterSet::kStep;
-    const bool more = next_set * RouterSet::kRows < each;
-    float sum[RouterSet::kRows];
-    multiply_fours(b, rows.v, x, sum);
-    if (more) load_set(b, rows, next_set, next);
-    const float all = sums_by_lanes(sum);
-    float *to = b.router_parts(set * RouterSet::kRows + b.lane() / 2) + b.warp();
-    if (b.lane() % 2 == 0) *to = begin == 0 ? all : *to + all;
-    if (!more) break;
-    set = next_set, begin = next;
+  for (int begin = 0;;) {
+    float x[8];
+    own_inputs(b, x, begin);
+    add_rows(b, sum, rows, x);
+    begin += kRouterStep;
+    if (begin >= b.plan.slice) break;
+    load_set(b, rows, set, begin);
   }
+  send_set(b, sum, set);
 }
 
-/* The warp's part of the product of the gate of the MLP beside the experts. */
-template <class B> __device__ __forceinline__ void multiply_gate(const B &b, uint2 gate) {
-  float sum = 0;
+/* The same of the gate of the MLP beside the experts. */
+template <class B> __device__ __forceinline__ void multiply_gate(const B &b) {
+  float sum[1] = {};
 #pragma unroll 1
-  for (int k = 4 * b.thread();;
-       gate = load_once((const uint2 *)(b.routers()[b.layer()].shared_gate + k * 2))) {
-    const uint2 own[1] = {gate};
-    float product[1];
-    multiply_fours(b, own, inputs_at(b, k), product);
-    sum += product[0];
-    k += RouterSet::kStep;
-    if (k >= b.plan.shape.hidden) break;
+  for (int begin = 0; begin < b.plan.slice; begin += kRouterStep) {
+    const uint4 own[1] = {__ldg((const uint4 *)gate_at(b, begin))};
+    float x[8];
+    own_inputs(b, x, begin);
+    add_rows(b, sum, own, x);
   }
-  sum = warp_sum(sum);
-  if (b.lane() == 0) b.router_parts(kRouterSets<B> * RouterSet::kRows)[b.warp()] = sum;
+  const float all = warp_sum(sum[0]);
+  if (b.lane() < STEP_BLOCKS)
+    send_4(peer_address(b.router_parts(b.rank()) + b.plan.shape.n_experts, b.lane()), __float_as_uint(all),
+           peer_address(&b.barriers().logits, b.lane()));
 }
 
-/* The sum of a row's parts. */
-template <class B> __device__ __forceinline__ float sum_of_parts(const B &b, int row) {
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < STEP_WARPS; i += 4) {
-    const float4 v = *(const float4 *)(b.router_parts(row) + i);
-    sum += (v.x + v.y) + (v.z + v.w);
-  }
-  return sum;
-}
-
-/* Sends the logits of the block's rows to the cluster, without the factor 1 / rms: a thread for each row and
- * peer. The gate's product is left as the logit of the last choice. */
-template <class B> __device__ __forceinline__ void send_logits(const B &b) {
-  const int each = b.plan.shape.n_experts / STEP_BLOCKS, row = b.thread() / STEP_BLOCKS,
-            peer = b.thread() % STEP_BLOCKS;
-  if (row < each)
-    send_4(peer_address(b.logits() + b.rank() * each + row, peer), __float_as_uint(sum_of_parts(b, row)),
-           peer_address(&b.barriers().logits, peer));
-  if (B::kJoined && b.thread() == STEP_THREADS - 1)
-    b.chosen()[b.n_routed()] = sum_of_parts(b, kRouterSets<B> * RouterSet::kRows);
-}
-
-/* A float's bits in the order of numbers; at least 1. */
+/* A float's bits in the order of numbers; at least 1, and less than the largest integer. */
 __device__ __forceinline__ uint32_t ordered(float v) {
   const uint32_t bits = __float_as_uint(v);
-  return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u);
+  return min(max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u), 0xfffffffeu);
 }
 
-/* Writes the experts that the router chooses and their logits, the best first; of equal ones the first is the
- * better. A lane has kOwn experts. For one warp, as the others would only take its turns at issuing. */
-template <class B> __device__ __forceinline__ void choose(const B &b) {
-  constexpr int kOwn = STEP_MAX_EXPERTS / 32 * kRouterSets<B>;
-  const int first = b.lane() * kOwn;
-  uint32_t keys[kOwn]; /* 0: none, or chosen */
+/* An expert's logit and key, in the order of which experts are chosen. */
+struct Candidate {
+  float logit;
+  uint32_t key; /* 0: no expert */
+};
+
+/* Adds up the blocks' parts of the warp's experts' logits: kSharers lanes share an expert. Lane l gets expert
+ * first + l % kEach; it and the warp's best key are in shared memory after the block's next barrier. */
+template <class B> __device__ __forceinline__ Candidate add_logits(const B &b) {
+  constexpr int kEach = kRouterSets<B> * STEP_ROUTER_ROWS, kSharers = 32 / kEach,
+                kParts = STEP_BLOCKS / kSharers;
+  static_assert(kSharers == 4 || kSharers == 2, "the lanes that share an expert");
+  const int expert = b.warp() * kEach + b.lane() % kEach, part = b.lane() / kEach;
+  const bool is_one = expert < b.plan.shape.n_experts;
+  const float *from = b.router_parts(part * kParts) + (is_one ? expert : 0);
+  const int stride = (int)(b.router_parts(1) - b.router_parts(0));
+  Candidate own = {};
 #pragma unroll
-  for (int i = 0; i < kOwn; i += 4) {
-    const bool any = first + i < b.plan.shape.n_experts; /* a multiple of 8 */
-    const float4 four = *(const float4 *)(b.logits() + (any ? first + i : 0));
-    keys[i] = any ? ordered(four.x) : 0, keys[i + 1] = any ? ordered(four.y) : 0;
-    keys[i + 2] = any ? ordered(four.z) : 0, keys[i + 3] = any ? ordered(four.w) : 0;
+  for (int i = 0; i < kParts; i++) own.logit += from[i * stride];
+  if constexpr (kSharers == 4) own.logit = lanes_sum<8>(own.logit);
+  own.logit = lanes_sum<16>(own.logit);
+  own.key = is_one ? ordered(own.logit) : 0;
+  if (is_one && part == 0) b.logits()[expert] = own.logit, b.keys()[expert] = own.key;
+  const uint32_t best = __reduce_max_sync(~0u, own.key);
+  if (b.lane() == 0) b.best_keys()[b.warp()] = best;
+  return own;
+}
+
+/* The n_routed-th largest of the warps' best keys, which no chosen expert's is below; 0 if so many warps have no
+ * experts. */
+template <class B> __device__ __forceinline__ uint32_t least_key(const B &b) {
+  const uint32_t own = b.best_keys()[b.lane() % STEP_WARPS];
+  int n = 0; /* keys that are no smaller than the lane's */
+#pragma unroll
+  for (int i = 0; i < STEP_WARPS; i += 4) {
+    const uint4 four = *(const uint4 *)(b.best_keys() + i);
+    n += (four.x >= own) + (four.y >= own) + (four.z >= own) + (four.w >= own);
+  }
+  return __reduce_max_sync(~0u, n >= b.n_routed() ? own : 0u);
+}
+
+/* Writes those of the warp's experts that are chosen, and their logits, at their ranks: the best is first; of
+ * equal ones the first is the better. own: add_logits(), before a barrier of the block. */
+template <class B> __device__ __forceinline__ void choose(const B &b, const Candidate &own) {
+  constexpr int kEach = kRouterSets<B> * STEP_ROUTER_ROWS;
+  const uint32_t least = max(least_key(b), 1u);
+  uint32_t candidates = __ballot_sync(~0u, b.lane() < kEach && own.key >= least);
+  if (candidates == 0) return;
+  uint4 all[kRouterSets<B>];
+#pragma unroll
+  for (int set = 0; set < kRouterSets<B>; set++) {
+    const int first = 128 * set + 4 * b.lane();
+    const bool any = first < b.plan.shape.n_experts; /* a multiple of 8 */
+    all[set] = *(const uint4 *)(b.keys() + (any ? first : 0));
+    if (!any) all[set] = make_uint4(0, 0, 0, 0);
   }
 #pragma unroll 1
-  for (int choice = 0; choice < b.n_routed(); choice++) {
-    uint32_t most = keys[0];
+  for (; candidates != 0; candidates &= candidates - 1) {
+    const int lane = __ffs(candidates) - 1, expert = b.warp() * kEach + lane;
+    const uint32_t key = __shfl_sync(~0u, own.key, lane);
+    int better = 0;
 #pragma unroll
-    for (int i = 1; i < kOwn; i++) most = max(most, keys[i]);
-    const uint32_t best = __reduce_max_sync(~0u, most);
-    const uint32_t lanes = __ballot_sync(~0u, most == best);
-    bool mine = most == best && (lanes & ((1u << b.lane()) - 1)) == 0;
-#pragma unroll
-    for (int i = 0; i < kOwn; i++) {
-      const bool is_it = mine && keys[i] == best;
-      if (is_it) b.ids()[choice] = first + i, keys[i] = 0;
-      mine = mine && !is_it;
+    for (int set = 0; set < kRouterSets<B>; set++) {
+      const int before = expert - 128 * set - 4 * b.lane(); /* so many of the lane's come before it */
+      better += (all[set].x >= key + (before <= 0)) + (all[set].y >= key + (before <= 1)) +
+                (all[set].z >= key + (before <= 2)) + (all[set].w >= key + (before <= 3));
     }
+    const int rank = __reduce_add_sync(~0u, better);
+    if (b.lane() == lane && rank < b.n_routed()) b.ids()[rank] = expert, b.chosen()[rank] = own.logit;
   }
-  __syncwarp();
-  if (b.lane() < b.n_routed()) b.chosen()[b.lane()] = b.logits()[b.ids()[b.lane()]];
 }
 
 /* Writes the weight of each FFN block of the cluster. For one warp, once the experts are chosen. */
@@ -205,8 +250,12 @@ template <class B> __device__ __forceinline__ void weigh(const B &b) {
   const StepShape &s = b.plan.shape;
   const float inverse = inverse_of_x(b), best = b.chosen()[0];
   const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
-  const bool chosen = b.lane() < s.n_chosen, joined = B::kJoined && b.lane() == b.n_routed();
-  const float logit = chosen ? b.chosen()[b.lane()] : 0;
+  const bool chosen = b.lane() < b.n_routed(), joined = B::kJoined && b.lane() == b.n_routed();
+  float logit = chosen ? b.chosen()[b.lane()] : 0;
+  if constexpr (B::kJoined) {
+    const float gate = warp_sum(b.lane() < STEP_BLOCKS ? b.router_parts(b.lane())[s.n_experts] : 0);
+    if (joined) logit = gate;
+  }
   /* The MLP beside the experts has the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
@@ -227,27 +276,22 @@ template <class B> __device__ __forceinline__ void weigh(const B &b) {
   }
 }
 
-/* Chooses the experts of the layer, once x has come; weigh() follows while their weights are loaded. rows:
- * the first set of the router. */
-template <class B> __device__ __forceinline__ void route(B &b, RouterSet &rows) {
-  uint2 gate = {};
-  if constexpr (B::kJoined)
-    gate = load_once((const uint2 *)(b.routers()[b.layer()].shared_gate +
-                                     2 * min(4 * b.thread(), b.plan.shape.hidden - 4)));
-  b.wait(b.barriers().x, b.x_before(GATE_UP) & 1, STEP_AT_X);
-  multiply_router(b, rows);
-  if constexpr (B::kJoined) multiply_gate(b, gate);
+/* Chooses the experts of the layer from the block's columns of x and what the other blocks make of theirs;
+ * weigh() follows while the experts' weights are loaded. rows: load_router(). */
+template <class B> __device__ __forceinline__ void route(B &b, RouterSets<B> &rows) {
+  b.sync(); /* the block's columns of x */
+#pragma unroll
+  for (int set = 0; set < kRouterSets<B>; set++) multiply_set(b, rows.v[set], set);
+  if (has_gate(b)) multiply_gate(b);
+  b.wait_again(b.barriers().logits, b.layer(), b.logits_bytes(), STEP_AT_ROUTES);
+  const Candidate own = add_logits(b);
   b.sync();
-  send_logits(b);
-  if (b.warp() == 0) {
-    b.wait_again(b.barriers().logits, b.layer(), b.plan.shape.n_experts * 4, STEP_AT_ROUTES);
-    choose(b);
-    place_stages(b, b.ids());
-    __syncwarp();
-    if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
-  } else if constexpr (kRouterSets<B> > 1) {
-    prefetch_router(b);
-  }
+  choose(b, own);
+  b.sync();
+  place_stages(b, b.ids());
+  __syncwarp();
+  if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
+  if constexpr (B::kHybrid) prefetch_router(b);
 }
 
 } // namespace step::one

@@ -144,6 +144,7 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
     *kept = residual;
     if (!wanted) continue;
     const float x = residual * weight;
+    if (B::kExperts && matrix == GATE_UP) b.own_x()[span * kColumns + b.lane()] = x;
     const int quad = b.lane() & 7;
     const float4 v = {__shfl_sync(~0u, x, 4 * quad), __shfl_sync(~0u, x, 4 * quad + 1),
                       __shfl_sync(~0u, x, 4 * quad + 2), __shfl_sync(~0u, x, 4 * quad + 3)};

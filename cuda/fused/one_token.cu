@@ -61,8 +61,8 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
   begin_barrier(b.barriers().gated, b.gated_bytes());
   if (B::kExperts) {
-    begin_barrier(b.barriers().logits, b.plan.shape.n_experts * 4);
-    barrier_init(&b.barriers().routed, 1);
+    begin_barrier(b.barriers().logits, b.logits_bytes());
+    barrier_init(&b.barriers().routed, STEP_WARPS);
   }
 }
 

@@ -135,9 +135,9 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   if (s->n_experts == 0) return;
   off->places = off->total;
   off->experts = off->places + stages * 4 * STEP_ENTRY_BYTES;
-  off->total = align_up(off->experts + (s->n_experts + step_router_floats(s) + most + 2 * s->n_chosen) * 4 +
-                            s->n_layers * 2 * (int)sizeof(uint64_t),
-                        16);
+  const int words =
+      2 * s->n_experts + STEP_WARPS + STEP_BLOCKS * step_router_stride(s) + most + 2 * s->n_chosen;
+  off->total = align_up(off->experts + words * 4 + s->n_layers * 2 * (int)sizeof(uint64_t), 16);
 }
 
 /* --- several tokens */

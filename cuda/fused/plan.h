@@ -69,9 +69,8 @@ enum {
   STEP_KEYS_Q8 = 64,         /* of one in 8 bits, which makes as many bytes */
   STEP_KEYS_256 = 16,        /* of one with heads of 256, in halves */
   STEP_MAX_HIDDEN = 8192,
-  STEP_ROUTER_ROWS = 16, /* rows of a block that a thread has at once; a hybrid's has twice as many */
-  STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_ROUTER_ROWS,
-  STEP_ROUTER_PARTS = STEP_WARPS + 4, /* floats between sums of rows of the router, in other banks */
+  STEP_ROUTER_ROWS = 8, /* rows of the router that a warp multiplies; a hybrid's multiplies twice as many */
+  STEP_MAX_EXPERTS = STEP_WARPS * STEP_ROUTER_ROWS,
   STEP_MAX_CHOSEN = 16,
   STEP_VARS_BYTES = 736,     /* barriers and variables, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh; with experts two), or of tasks
@@ -144,8 +143,9 @@ typedef struct {
   int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
-  int experts;   /* float logits [n_experts], parts [router rows and one][STEP_ROUTER_PARTS]; RouterRows
-                  * [n_layers]; float weights [most_ffn_blocks]; int ids, float logits [n_chosen] */
+  int experts;   /* float logits [n_experts], uint32 keys [n_experts], [STEP_WARPS]; float parts
+                  * [STEP_BLOCKS][step_router_stride()]; RouterRows [n_layers]; float weights
+                  * [most_ffn_blocks]; int ids, float logits [n_chosen] */
   int places;    /* table of the stages of chosen experts (stages.cuh) */
   int mixers;    /* a hybrid: MixVars (one_block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
@@ -304,10 +304,10 @@ STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
   return s->intermediate / STEP_GROUP / s->n_chosen;
 }
 
-/* Floats of a block's partial sums of the router's rows, and of a hybrid's gate of the MLP beside experts. */
-STEP_BOTH static inline int step_router_floats(const StepShape *s) {
-  const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
-  return ((hybrid ? 2 : 1) * STEP_ROUTER_ROWS + hybrid) * STEP_ROUTER_PARTS;
+/* Floats between the parts of two blocks of the router's logits, in other banks; a hybrid's gate of the MLP
+ * beside the experts follows the logits. */
+STEP_BOTH static inline int step_router_stride(const StepShape *s) {
+  return s->n_experts + 4;
 }
 
 /* Parts of STEP_GROUP inputs with a scale and a zero point each; FP4: with a scale each. */

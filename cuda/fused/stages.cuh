@@ -79,13 +79,13 @@ template <class B> __device__ __forceinline__ int n_places(const B &b, int matri
   return b.share_at(matrix).stages * kStageCopies<B>;
 }
 
-/* Makes the table's entries for gate and up and for down of experts ids[n_chosen]. For one warp. */
+/* Makes the table's entries for gate and up and for down of experts ids[n_chosen], by all warps that multiply. */
 template <class B> __device__ __forceinline__ void place_stages(const B &b, const int *ids) {
   const int n = n_places(b, GATE_UP) + n_places(b, DOWN);
   const uint2 *from = (const uint2 *)(b.smem + b.plan.off.places);
   uint32_t *to = (uint32_t *)(b.smem + b.plan.off.stage_table) + n_places(b, QKV) + n_places(b, O);
-#pragma unroll 4
-  for (int i = b.lane(); i < n; i += 32) {
+#pragma unroll 1
+  for (int i = b.thread(); i < n; i += STEP_THREADS) {
     const uint2 place = from[i];
     to[i] = place.x + ((uint32_t)ids[place.y & 15] * (place.y >> 4) << 5); /* 0, 0: no copy */
   }

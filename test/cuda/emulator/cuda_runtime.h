@@ -282,6 +282,9 @@ inline int __clz(int v) {
   return v ? __builtin_clz((unsigned)v) : 32;
 }
 
+inline int __ffs(int v) {
+  return __builtin_ffs(v);
+}
 inline int __popc(unsigned v) {
   return __builtin_popcount(v);
 }
