@@ -47,9 +47,9 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *delta_squares() const {
     return delta_outputs() + STEP_DELTA_HEADS * STEP_PACK;
   }
-  /* A mixture of experts: the router's logits; their keys; the best of each warp's (choose()); a block's parts of
-   * the logits and of the gate; where each layer's router lies; the weight of each FFN block's choice; the chosen
-   * experts and their logits. */
+  /* A mixture of experts: the router's logits; their keys; the best key of each warp; the blocks' parts
+   * of the logits and of the gate; where each layer's router lies; the weight of each FFN block's choice; the
+   * chosen experts and their logits. */
   __device__ __forceinline__ float *logits() const { return (float *)(smem + plan.off.experts); }
   __device__ __forceinline__ uint32_t *keys() const { return (uint32_t *)(logits() + plan.shape.n_experts); }
   __device__ __forceinline__ uint32_t *best_keys() const { return keys() + plan.shape.n_experts; }

@@ -5,14 +5,15 @@
  * from (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP beside a hybrid's
  * experts is its last choice, always the same; its weight is the sigmoid of its gate.
  *
- * Each cluster multiplies the whole router, in fp32. A block multiplies all rows by its own columns of x, which
- * it has before the other blocks have them, and sends its part of each logit to the cluster's blocks:
+ * Each cluster multiplies the whole router, in fp32. A block multiplies all rows by its own columns of x,
+ * which it has before the other blocks have them, and sends its part of each logit to the cluster's blocks:
  *
- *     warp w, set s     rows 8 (16 s + w) .. + 7           lane l     columns 256 i + 8 l .. + 7 of the block's
+ *     warp w, set s     rows 8 (16 s + w) .. + 7
+ *     lane l            columns 256 i + 8 l .. + 7 of the block's
  *
- * Then each block adds up the parts and chooses, all blocks alike. An expert is taken if fewer than n_routed
- * others are better. All 16 warps rank candidates, which are no worse than the n_routed-th best of the warps' best
- * experts. NaN counts as the largest or the smallest number, so that whatever is chosen is an expert. */
+ * Then each block adds up the parts and chooses, all blocks alike. An expert is chosen if fewer than n_routed
+ * others are better. All 16 warps rank candidates: experts no worse than the n_routed-th best of the warps'
+ * best ones. NaN counts as the largest or the smallest number, so that whatever is chosen is an expert. */
 #pragma once
 
 #include "cuda/fused/one_residual.cuh"
@@ -23,7 +24,9 @@ namespace step::one {
 /* Sets of STEP_ROUTER_ROWS rows of the router in a warp, at most. */
 template <class B> constexpr int kRouterSets = B::kHybrid ? 2 : 1;
 
-/* A thread's parts of its sets of the router's rows, in registers: eight inputs of each row. */
+/* A thread's parts of its sets of the router's rows, in registers: eight inputs of each row. The first set is
+ * loaded before x has come. Loads of both at once would delay the wait for x, so the second set's are issued
+ * when the block has sent x; they find the rows in L2 (prefetch_router()). */
 template <class B> struct RouterSets { uint4 v[kRouterSets<B>][STEP_ROUTER_ROWS]; };
 
 constexpr int kRouterStep = 256; /* inputs of a warp at once */
@@ -60,22 +63,23 @@ template <class B> __device__ __forceinline__ const unsigned char *gate_at(const
   return b.routers()[b.layer()].shared_gate + column_of(b, begin) * 2;
 }
 
-/* Loads the first inputs. */
-template <class B> __device__ __forceinline__ RouterSets<B> load_router(const B &b, bool wanted) {
-  RouterSets<B> sets = {};
-  if (!wanted) return sets;
-#pragma unroll
-  for (int set = 0; set < kRouterSets<B>; set++) load_set(b, sets.v[set], set, 0);
-  if (has_gate(b)) prefetch_l1(gate_at(b, 0)); /* registers are few */
-  return sets;
-}
-
-/* Brings the next layer's router into L2, each block a part of it. */
+/* Brings the next layer's router into L2, each block a part of it, by warps that have no columns of x where
+ * hidden is 2,048 or less. */
 template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
-  const int line = b.thread() * (int)gridDim.x + (int)blockIdx.x,
+  const int line = (STEP_THREADS - 1 - b.thread()) * (int)gridDim.x + (int)blockIdx.x,
             bytes = b.plan.shape.n_experts * b.args.router_stride * 2;
   if (line * 128 < bytes && b.layer() + 1 < b.plan.shape.n_layers)
     prefetch_l1(b.routers()[b.layer() + 1].rows + line * 128);
+}
+
+/* Loads the first inputs of the first set. */
+template <class B> __device__ __forceinline__ RouterSets<B> load_router(const B &b, bool wanted) {
+  RouterSets<B> sets = {};
+  if (!wanted) return sets;
+  load_set(b, sets.v[0], 0, 0);
+  if (has_gate(b)) prefetch_l1(gate_at(b, 0)); /* registers are few */
+  if constexpr (B::kHybrid) prefetch_router(b);
+  return sets;
 }
 
 /* Adds the product of eight weights and x. */
@@ -173,7 +177,7 @@ __device__ __forceinline__ uint32_t ordered(float v) {
   return min(max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u), 0xfffffffeu);
 }
 
-/* An expert's logit and key, in the order of which experts are chosen. */
+/* An expert's logit, and the key by which experts are compared. */
 struct Candidate {
   float logit;
   uint32_t key; /* 0: no expert */
@@ -201,8 +205,8 @@ template <class B> __device__ __forceinline__ Candidate add_logits(const B &b) {
   return own;
 }
 
-/* The n_routed-th largest of the warps' best keys, which no chosen expert's is below; 0 if so many warps have no
- * experts. */
+/* The n_routed-th largest of the warps' best keys, which no chosen expert's is below; 0 if fewer warps than
+ * that have experts. */
 template <class B> __device__ __forceinline__ uint32_t least_key(const B &b) {
   const uint32_t own = b.best_keys()[b.lane() % STEP_WARPS];
   int n = 0; /* keys that are no smaller than the lane's */
@@ -279,6 +283,7 @@ template <class B> __device__ __forceinline__ void weigh(const B &b) {
 /* Chooses the experts of the layer from the block's columns of x and what the other blocks make of theirs;
  * weigh() follows while the experts' weights are loaded. rows: load_router(). */
 template <class B> __device__ __forceinline__ void route(B &b, RouterSets<B> &rows) {
+  if constexpr (kRouterSets<B> == 2) load_set(b, rows.v[1], 1, 0);
   b.sync(); /* the block's columns of x */
 #pragma unroll
   for (int set = 0; set < kRouterSets<B>; set++) multiply_set(b, rows.v[set], set);
@@ -291,7 +296,6 @@ template <class B> __device__ __forceinline__ void route(B &b, RouterSets<B> &ro
   place_stages(b, b.ids());
   __syncwarp();
   if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
-  if constexpr (B::kHybrid) prefetch_router(b);
 }
 
 } // namespace step::one

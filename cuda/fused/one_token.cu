@@ -70,7 +70,7 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
 template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   if constexpr (B::kHybrid)
     send_gate_rows(b);
-  else
+  else if constexpr (!B::kExperts) /* whose places are known too late */
     prefetch_stages(b);
 }
 

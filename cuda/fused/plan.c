@@ -135,8 +135,7 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   if (s->n_experts == 0) return;
   off->places = off->total;
   off->experts = off->places + stages * 4 * STEP_ENTRY_BYTES;
-  const int words =
-      2 * s->n_experts + STEP_WARPS + STEP_BLOCKS * step_router_stride(s) + most + 2 * s->n_chosen;
+  const int words = s->n_experts + step_router_words(s) + most + 2 * s->n_chosen;
   off->total = align_up(off->experts + words * 4 + s->n_layers * 2 * (int)sizeof(uint64_t), 16);
 }
 

@@ -310,6 +310,11 @@ STEP_BOTH static inline int step_router_stride(const StepShape *s) {
   return s->n_experts + 4;
 }
 
+/* Words in which a block chooses: keys of experts, the best of each warp, and the blocks' parts of logits. */
+STEP_BOTH static inline int step_router_words(const StepShape *s) {
+  return s->n_experts + STEP_WARPS + STEP_BLOCKS * step_router_stride(s);
+}
+
 /* Parts of STEP_GROUP inputs with a scale and a zero point each; FP4: with a scale each. */
 STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;

@@ -79,7 +79,8 @@ template <class B> __device__ __forceinline__ int n_places(const B &b, int matri
   return b.share_at(matrix).stages * kStageCopies<B>;
 }
 
-/* Makes the table's entries for gate and up and for down of experts ids[n_chosen], by all warps that multiply. */
+/* Makes the table's entries for gate and up and for down of experts ids[n_chosen]. For all warps that
+ * multiply. */
 template <class B> __device__ __forceinline__ void place_stages(const B &b, const int *ids) {
   const int n = n_places(b, GATE_UP) + n_places(b, DOWN);
   const uint2 *from = (const uint2 *)(b.smem + b.plan.off.places);

@@ -103,9 +103,10 @@ static void check_hybrid(const StepPlan *plan) {
   assert_true(off->places >= off->gates + plan->heads_per_kv * 256 * 4 && off->places % 8 == 0);
   assert_true(off->experts - off->places >= stages * 8 * 8 && off->experts % 16 == 0);
   assert_true(off->total - off->experts >=
-              (s->n_experts + step_router_floats(s) + plan->most_ffn_blocks + 2 * s->n_chosen) * 4 +
+              (s->n_experts + step_router_words(s) + plan->most_ffn_blocks + 2 * s->n_chosen) * 4 +
                   s->n_layers * 16);
   assert_true(plan->most_ffn_blocks <= step_expert_blocks(s));
+  assert_true(off->planes - off->sums >= plan->slice * 4); /* x for the router */
 }
 
 static void hybrids_fit_an_h200(void **state) {

@@ -39,11 +39,12 @@ static void check_stages(const StepPlan *plan) {
   if (experts) { /* each copy is described in eight bytes */
     assert_true(off->places - off->tasks >= room * STEP_ENTRY_BYTES);
     assert_true(off->experts - off->places >= room * copies * STEP_ENTRY_BYTES / 4 * 8);
-    assert_true(off->total - off->experts >= (experts + step_router_floats(&plan->shape) +
+    assert_true(off->total - off->experts >= (experts + step_router_words(&plan->shape) +
                                               plan->most_ffn_blocks + 2 * plan->shape.n_chosen) *
                                                      (int)sizeof(float) +
                                                  plan->shape.n_layers * 16);
     assert_true(plan->most_ffn_blocks <= step_expert_blocks(&plan->shape));
+    assert_true(off->planes - off->sums >= plan->slice * (int)sizeof(float)); /* x for the router */
   }
   assert_true((plan->off.total - plan->off.tasks) / STEP_ENTRY_BYTES >= room);
   assert_true(STEP_SPAN * STEP_WARPGROUP_WARPS < 32);
