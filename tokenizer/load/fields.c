@@ -55,6 +55,7 @@ static bool is_null(const Json *value) {
 }
 
 Status field_known(const char *where, const Json *json, const char *keys, Error *err) {
+  if (!json_is_object(json)) return field_expected(where, NULL, json, "an object", err);
   for (const Json *member = json_first(json); member; member = json_next(member)) {
     const char *key = json_key(member);
     if (strcmp(key, "type") == 0 || listed(keys, key) || is_null(member)) continue;
