@@ -119,11 +119,18 @@ static Status parse_part(Chat *chat, const char *path, const char *source, Error
 /* Parses a member that is a string, or the entry `name` (NULL: "default") of a list of named ones. */
 static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
   const Json *templates = json_member(config, "chat_template"), *found = NULL;
+  char described[64];
+  if (templates && !json_is_string(templates) && !json_is_array(templates))
+    return error_set(err, STATUS_MODEL, "%s: chat_template is %s, expected a string or an array", source,
+                     json_describe(templates, described));
   if (json_is_string(templates) && !name) found = templates;
   for (const Json *item = json_first(templates); json_is_array(templates) && item; item = json_next(item))
     if (json_string_is(json_member(item, "name"), name ? name : "default"))
       found = json_member(item, "template");
-  if (!json_is_string(found)) return STATUS_OK;
+  if (!found) return STATUS_OK;
+  if (!json_is_string(found))
+    return error_set(err, STATUS_MODEL, "%s: template \"%s\" of chat_template is %s, expected a string",
+                     source, name ? name : "default", json_describe(found, described));
   size_t size;
   const char *text = json_string(found, &size);
   return parse_as(chat, source, text, size, err);
