@@ -164,6 +164,12 @@ def test_endless_input_is_refused(auk, stories):
     refused(process, USAGE, "standard input has more than 64.0 MiB")
 
 
+def test_records_without_end_are_refused(auk, stories):
+    process = subprocess.run([*auk, "-m", stories, "-p", "{}", "--map", "/dev/zero"], stdin=subprocess.DEVNULL,
+                             capture_output=True, timeout=60)
+    refused(process, USAGE, "/dev/zero:1: no end of the record within 256.0 MiB")
+
+
 def test_a_file_that_is_too_long_is_refused_with_both_sizes(run, stories, tmp_path):
     with open(tmp_path / "long", "wb") as file:
         file.truncate(100_000_000)

@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/size_text.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 
-enum { READ_AHEAD = 1 << 16, WAIT_MS = 250 };
+/* Input without ends of records (/dev/zero, a file that is no text) is given up after MOST_UNENDED limits. */
+enum { READ_AHEAD = 1 << 16, WAIT_MS = 250, MOST_UNENDED = 16 };
 
 uint64_t record_hash(uint64_t hash, const void *bytes, size_t size) {
   const unsigned char *at = bytes;
@@ -101,6 +103,7 @@ static Status append_limited(RecordReader *reader, const char *bytes, size_t siz
 
 /* Reads up to the next end, or the input's; *some: at least one byte was there, possibly only the end. */
 static Status read_record(RecordReader *reader, Record *record, bool *some, Error *err) {
+  const uint64_t begin = reader->n_consumed;
   reader->record.size = 0;
   *some = false;
   *record = (Record){.hash = reader->rules.hash};
@@ -117,6 +120,9 @@ static Status read_record(RecordReader *reader, Record *record, bool *some, Erro
     *some = true;
     reader->at += size + record->ended;
     reader->n_consumed += size + record->ended;
+    if (!record->ended && (reader->n_consumed - begin) / MOST_UNENDED >= reader->rules.limit)
+      return error_set(err, STATUS_USAGE, "%s:%zu: no end of the record within %s", reader->name,
+                       reader->n_lines + 1, size_text(reader->n_consumed - begin).text);
   }
   return STATUS_OK;
 }
