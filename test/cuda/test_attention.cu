@@ -140,7 +140,9 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   CHECK(cudaDeviceSynchronize());
   std::vector<__half> got(rows), again(rows);
   std::vector<double> expected(rows);
-  for (auto [n_tokens, pos, window] : settings()) {
+  const std::vector<Setting> all = settings();
+  for (const Setting &setting : all) {
+    const auto [n_tokens, pos, window] = setting;
     if (whole && window > 0) continue;
     Attention a = {};
     a.whole = whole ? n_tokens : 0;
@@ -157,13 +159,17 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
       if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
+      /* An emulated chip repeats its sums: there what a launch leaves in the workspace is seen by the next
+       * setting, and by a second run of the first. */
+      const bool twice = !few || &setting == &all[0];
       for (std::vector<__half> *to : {&got, &again}) {
+        if (to == &again && !twice) continue;
         CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN shows outputs that are not written */
         MUST(attention_run((AttentionFamily)family, &a, n_tokens, 0, &error));
         CHECK(cudaMemcpy(to->data(), out, n * 2, cudaMemcpyDeviceToHost));
       }
       double error = 0, norm = 0;
-      bool same = memcmp(got.data(), again.data(), n * 2) == 0;
+      bool same = !twice || memcmp(got.data(), again.data(), n * 2) == 0;
       for (size_t i = 0; i < n; i++) {
         double d = (double)__half2float(got[i]) - expected[i];
         error += d * d, norm += expected[i] * expected[i];
