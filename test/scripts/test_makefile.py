@@ -65,3 +65,32 @@ def test_each_emulated_chip_has_a_folder_of_its_own(root):
         done = subprocess.run(["make", "-C", root, "-n", "help", "EMULATE=1", f"EMULATED_ARCH={arch}"], timeout=60,
                               capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT)
         assert f"build/emulated-{arch}/auk" in done.stdout
+
+
+def test_objects_that_know_nothing_of_cuda_are_the_same_in_every_build(make):
+    """They are made once, for the program with CUDA and without, for emulated chips, and for static programs."""
+    shown = [make("--no-print-directory", "--eval", "show: ; @echo '$(FLAGS)'", "show", *settings)
+             for settings in (["CUDA=0"], ["CUDA=0", "STATIC=1"], ["CUDA=1", "CUDA_ARCHS=90a"],
+                              ["EMULATE=1"], ["EMULATE=1", "EMULATED_ARCH=90"])]
+    assert "-std=c11" in shown[0] and len(set(shown)) == 1, shown
+
+
+def test_programs_are_linked_anew_with_other_libraries(make, tmp_path):
+    flags = tmp_path / "build" / "flags.link"
+    make("CUDA=0", str(flags))
+    plain = flags.read_text()
+    make("CUDA=0", "LDLIBS=-lother", str(flags))
+    assert "-lother" in flags.read_text() and "-lother" not in plain
+    assert f"{flags}" in make("CUDA=0", "-np", "all").split(f"{tmp_path}/build/auk: ")[1].split("\n")[0]
+
+
+def kernels_command(make, tmp_path, isa, *settings):
+    said = make("-n", "V=1", "CUDA=0", *settings, f"{tmp_path}/build/src/cpu/kernels.{isa}.o")
+    return next(line for line in said.splitlines() if "-DKERNELS_ISA=" in line)
+
+
+def test_sanitizers_check_the_kernels_of_one_set_whole_and_none_where_parsers_are_fuzzed(make, tmp_path):
+    whole, wider = (kernels_command(make, tmp_path, isa, "SANITIZE=1") for isa in ("baseline", "avx2"))
+    assert "-fsanitize=address,undefined" in whole and "-fno-sanitize=null" not in whole
+    assert "-fsanitize=address,undefined" in wider and "-fno-sanitize=null" in wider
+    assert "-fsanitize=" not in kernels_command(make, tmp_path, "avx2", "FUZZ=1")
