@@ -19,6 +19,7 @@
 #define QUANT (INTS | FLOAT)
 #define WIDE  (AWQ4 | FLOAT) /* what awq_wgmma multiplies */
 #define INT8  (1u << WEIGHT_INT8)
+#define BYTES (AWQ4 | INT8) /* what int8_bytes multiplies */
 #define F16   (1u << WEIGHT_F16)
 #define HALF  (F16 | 1u << WEIGHT_BF16)
 #define DENSE (HALF | 1u << WEIGHT_F32)
@@ -37,7 +38,7 @@
 #define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
-/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". */
+/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". int8_bytes takes 4 bits by name alone. */
 static const LinearEntry entries[] = {
   /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
   {AWQ4,  A16, 5, 24, 24,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
@@ -53,6 +54,7 @@ static const LinearEntry entries[] = {
   {AWQ4,  A8,  9, 64, 64,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_WGMMA, "int8_wgmma"},
   {AWQ4,  A8, 65,ANY,ANY,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_TILES, "int8_tiles"},
   {INTS,  A8,  1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {BYTES, A8, 48,ANY,ANY,   0,ANY,32, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
   {INT8,  A8,  1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
   {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
   {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},

@@ -10,7 +10,8 @@
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   scales [tokens]
- *   stage  x [kK][kTokens][64]   then weights [kTileRows][kK][1024 bytes]
+ *   stage  x [kK][kTokens][64]   then weights [16 kTileRows][128 bytes]: rows, in which the four vectors of a
+ *          tile change places with the other four in odd rows, so that a lane's loads hit all banks
  *
  * READS weights once for every kTokens tokens. */
 #include <float.h>
@@ -72,9 +73,9 @@ template <int kR, int kWarpsM, int kWarpsN, int kN, int kBlocks_>
 struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
   static constexpr int kBlocks = kBlocks_, kStages = 3;
-  static constexpr int kRowVectors = kK * 64; /* of a tile row */
+  static constexpr int kRowVectors = kK * 4; /* of a row: 16 bytes each */
   static constexpr int kXBytes = kK * Grid::kTokens * kTileIn;
-  static constexpr int kStageBytes = kXBytes + Grid::kTileRows * kRowVectors * 16;
+  static constexpr int kStageBytes = kXBytes + Grid::kTileRows * kTileOut * kRowVectors * 16;
   typedef int IntSums[kR * kN][4];
 };
 
@@ -92,11 +93,12 @@ template <class S>
 __device__ __forceinline__ void load_weights(const Args &a, unsigned char *stage, int tile_row0,
                                              int tile_in) {
 #pragma unroll
-  for (int c = threadIdx.x; c < S::kTileRows * S::kRowVectors; c += S::kThreads) {
-    int tile_row = tile_row0 + c / S::kRowVectors;
-    bool inside = tile_row < a.n_tiles_out;
-    const uint4 *from = a.weights + ((size_t)tile_row * a.n_tiles_in + tile_in) * 64 + c % S::kRowVectors;
-    copy_async_16(stage + S::kXBytes + c * 16, inside ? from : a.weights, inside ? 16 : 0);
+  for (int c = threadIdx.x; c < S::kTileRows * kTileOut * S::kRowVectors; c += S::kThreads) {
+    const int row = c / S::kRowVectors, v = c % S::kRowVectors;
+    const bool inside = tile_row0 + row / kTileOut < a.n_tiles_out;
+    const uint4 *from = a.weights + ((size_t)(tile_row0 * kTileOut + row) * a.n_tiles_in + tile_in) * 4 + v;
+    copy_async_16(stage + S::kXBytes + (row * S::kRowVectors + (v ^ row % 2 * 4)) * 16,
+                  inside ? from : a.weights, inside ? 16 : 0);
   }
 }
 
@@ -105,23 +107,34 @@ template <class S>
 __device__ __forceinline__ void multiply(const unsigned char *stage, typename S::IntSums &sum) {
   int lane = threadIdx.x % 32;
   const unsigned char *x = stage + S::warp_token() * kTileIn + lane * 16;
-  const uint4 *weights = (const uint4 *)(stage + S::kXBytes) + S::warp_tile_row() * S::kRowVectors + lane;
+  const int g = lane / 4, t = lane % 4;
+  const uint4 *weights =
+      (const uint4 *)(stage + S::kXBytes) + (S::warp_tile_row() * kTileOut + g) * S::kRowVectors;
 #pragma unroll
-  for (int h = 0; h < 2 * kK; h++) {
-    uint32_t q[S::kR][4];
+  for (int tile = 0; tile < kK; tile++) {
+    uint4 low[S::kR], high[S::kR];
 #pragma unroll
     for (int r = 0; r < S::kR; r++) {
-      uint4 v = weights[r * S::kRowVectors + 32 * h];
-      q[r][0] = v.x;
-      q[r][1] = v.y;
-      q[r][2] = v.z;
-      q[r][3] = v.w;
+      const uint4 *row = weights + r * kTileOut * S::kRowVectors + (4 * tile + t ^ g % 2 * 4);
+      low[r] = row[0];
+      high[r] = row[8 * S::kRowVectors];
     }
 #pragma unroll
-    for (int n = 0; n < S::kN; n++) {
-      uint2 b = *(const uint2 *)(x + (h / 2 * S::kTokens + n * 8) * kTileIn + h % 2 * 8);
+    for (int half = 0; half < 2; half++) {
+      uint32_t q[S::kR][4];
 #pragma unroll
-      for (int r = 0; r < S::kR; r++) mma_s8s8_m16n8k32(sum[r * S::kN + n], q[r], b.x, b.y);
+      for (int r = 0; r < S::kR; r++) {
+        q[r][0] = half ? low[r].z : low[r].x;
+        q[r][1] = half ? high[r].z : high[r].x;
+        q[r][2] = half ? low[r].w : low[r].y;
+        q[r][3] = half ? high[r].w : high[r].y;
+      }
+#pragma unroll
+      for (int n = 0; n < S::kN; n++) {
+        uint2 b = *(const uint2 *)(x + (tile * S::kTokens + n * 8) * kTileIn + half * 8);
+#pragma unroll
+        for (int r = 0; r < S::kR; r++) mma_s8s8_m16n8k32(sum[r * S::kN + n], q[r], b.x, b.y);
+      }
     }
   }
 }

@@ -42,7 +42,7 @@ extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kerne
     awq_wgmma_kernel, cublas_kernel, cublas_plain_kernel, awq_plain_kernel, int8_gemv_kernel, int8_mma_kernel,
     int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel, float_mma_kernel, planes_wgmma_kernel,
     int8_wgmma_kernel, int8_tiles_kernel, narrow_wgmma_kernel, experts_plain_kernel, dense_tensorcore_kernel,
-    dense_wgmma_kernel, awq_ordered_kernel;
+    dense_wgmma_kernel, awq_ordered_kernel, int8_bytes_kernel;
 
 /* For experts the matrix that one token multiplies: the chosen ones, stacked or, if summed, side by side. */
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,

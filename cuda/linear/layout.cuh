@@ -13,8 +13,8 @@
  *   scales [n_out / 16][n_groups][8] u32: fp16 of row g in the low half, of row g + 8 in the high half
  *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high (8 bits: u16, two bytes)
  *
- * int8 weights with one scale per output lie as 8 bits do, signed, without groups and zeros; scales fp32
- * [n_out rounded up to 16].
+ * int8 weights with one scale per output lie as rows, [n_out rounded up to 16][n_in / 64][64 bytes], byte 16t
+ * + 4j + i for k = tile_k(j, t, i), which wgmma reads too; scales fp32 [n_out rounded up to 16].
  *
  * FP8 (E4M3) lies as 8 bits do, without zeros. FP4 (E2M1) has tiles of 512 bytes whose words hold the same
  * weights, in an order of bits that left shifts and a mask turn into fp16, with a scale for each 16 inputs.

@@ -26,7 +26,7 @@ static const LinearKernel *const kernels[LAUNCH_COUNT] = {
     &int8_gemv_kernel,   &int8_mma_kernel,     &int8_dp4a_kernel,     &int8_token_kernel,
     &dense_rows_kernel,  &float_mma_kernel,    &planes_wgmma_kernel,  &int8_wgmma_kernel,
     &int8_tiles_kernel,  &narrow_wgmma_kernel, &experts_plain_kernel, &dense_tensorcore_kernel,
-    &dense_wgmma_kernel, &awq_ordered_kernel,
+    &dense_wgmma_kernel, &awq_ordered_kernel,  &int8_bytes_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -78,7 +78,8 @@ bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
 }
 
-/* int8_tiles: a row fits in a block's registers. dense_rows holds a row in fp16 and in fp32, in 48 KB. */
+/* int8_tiles, int8_bytes: a row fits in a block's registers. dense_rows holds a row in fp16 and in fp32, in
+ * 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
 constexpr int kMostNormed = 16; /* planes_wgmma: more tokens are slower so (cuda/LOG.md) */
 
@@ -86,7 +87,8 @@ constexpr int kMostNormed = 16; /* planes_wgmma: more tokens are slower so (cuda
 static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n_tokens) {
   switch (entry->launch) {
   case LAUNCH_PLANES_WGMMA: return true;
-  case LAUNCH_INT8_TILES: return w->n_in % 128 == 0 && w->n_in <= kMostNormedInputs;
+  case LAUNCH_INT8_TILES:
+  case LAUNCH_INT8_BYTES: return w->n_in % 128 == 0 && w->n_in <= kMostNormedInputs;
   case LAUNCH_DENSE_ROWS:
     return n_tokens == 1 && w->n_experts == 0 && w->n_in % 4 == 0 && w->n_in <= kMostDenseInputs;
   default: return false;

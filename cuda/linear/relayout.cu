@@ -262,7 +262,9 @@ __device__ __forceinline__ int row_of_part(const LinearPart &part, int row) {
   return 8 * (part.first_slab + row / 8 * part.slab_step) + row % 8;
 }
 
-/* A thread writes one word of a tile, four inputs of one row; a block of 256 covers 16 tiles of a row. */
+/* A thread writes one word of a tile, four inputs of one row, or if kRows of a row of bytes; a block of 256
+ * covers 16 tiles of a row. */
+template <bool kRows>
 __global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int n_in,
                                  const uint8_t *staged) {
   int word = threadIdx.x % 16, t = word / 4, j = word % 4, tile_in = blockIdx.y * 16 + threadIdx.x / 16;
@@ -277,7 +279,8 @@ __global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart par
   }
   /* vector j / 2 of the lane, word 2 (j % 2), the next for row g + 8 */
   size_t tile = (size_t)(row / kTileOut) * n_tiles_in + tile_in;
-  tiles[(tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
+  tiles[kRows ? ((size_t)row * n_tiles_in + tile_in) * 16 + word
+              : (tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
 }
 
 /* Bits of a code in half a word of FP4, for the weight of register a[operand] (layout.cuh). The bits of
@@ -318,8 +321,9 @@ Status linear_fill_bytes(const DeviceLinear *w, LinearPart part, int first_row, 
                   false, w->name, err, (uint32_t *)w->tiles, tiles_in, part, first_row, first_row + n_rows,
                   w->n_in, (const uint8_t *)staged);
   dim3 grid((unsigned)n_rows, (unsigned)ceil_div(tiles_in, 16));
-  return launch(fill_tiles_bytes, grid, 256, 0, stream, false, w->name, err, (uint32_t *)w->tiles, tiles_in,
-                part, first_row, w->n_in, (const uint8_t *)staged);
+  return launch(w->type == WEIGHT_INT8 ? fill_tiles_bytes<true> : fill_tiles_bytes<false>, grid, 256, 0,
+                stream, false, w->name, err, (uint32_t *)w->tiles, tiles_in, part, first_row, w->n_in,
+                (const uint8_t *)staged);
 }
 
 /* Largest of the lanes' numbers, in each lane. */

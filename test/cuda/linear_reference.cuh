@@ -76,6 +76,54 @@ static __global__ void expand_x(const __half *x, int stride, double *to, int n_i
   }
 }
 
+/* Weights of 4 bits as the bytes that int8_bytes.cu makes of them, times their output's scale. A thread has
+ * an output. */
+static __global__ void expand_bytes(Stored s, double *w, int n_rows, int row0) {
+  const int o = blockIdx.x * blockDim.x + threadIdx.x;
+  if (o >= s.n_out) return;
+  float top = 0;
+  for (int group = 0; group < s.n_in / s.group; group++) {
+    const size_t at = (size_t)group * s.n_out + o;
+    const int z = s.zeros[at / 8] >> (4 * (o % 8 / 2 + o % 2 * 4)) & 15;
+    top = fmaxf(top, fabsf(__half2float(s.scales[at])) * (float)max(z, 15 - z));
+  }
+  const float inverse = top > 0 ? 32512.0f / top : 0.0f;
+  for (int k = 0; k < s.n_in; k++) {
+    const float scale = __half2float(s.scales[(size_t)(k / s.group) * s.n_out + o]);
+    const double weight = stored_weight(s, s.weights, s.zeros, s.scales, k, o);
+    const int number = scale != 0 ? (int)rint(weight / (double)scale) : 0, by = (int)rintf(scale * inverse);
+    w[(size_t)k * n_rows + row0 + o] = floor((number * by + 128) / 256.0) * (double)(top * (1.0f / 127));
+  }
+}
+
+/* x in double, rounded as round_planes() of int8_operands.cuh does. A thread has a token. */
+static __global__ void expand_x_planes(const __half *x, int stride, double *to, int n_in, int n_tokens) {
+  const int token = blockIdx.x * blockDim.x + threadIdx.x;
+  if (token >= n_tokens) return;
+  const __half *row = x + (size_t)token * stride;
+  double squares = 0;
+  float top = 0, fine = 1;
+  for (int k = 0; k < n_in; k++) {
+    const float v = __half2float(row[k]);
+    squares += (double)v * (double)v;
+    top = fmaxf(top, fabsf(v));
+  }
+  const double cost = n_in / 12.0 * (double)top * (double)top / 127 / 127 / squares;
+  if (cost > 1e-3)
+    while (cost / (double)(fine * fine) > 2.5e-4) fine *= 2;
+  for (int k = 0; k < n_in; k++)
+    to[(size_t)token * n_in + k] =
+        (double)rintf(__half2float(row[k]) * (127.0f * fine / top)) * (double)(top * (1.0f / 127) / fine);
+}
+
+/* Keeps outliers in every third part of 128 inputs of every third token, and makes others small. */
+static __global__ void calm(__half *x, int stride, int n_in, int n_tokens) {
+  const int k = blockIdx.x * blockDim.x + threadIdx.x, token = blockIdx.y;
+  const bool stays = token % 3 == 1 && k / 128 % 3 == 1;
+  __half *at = x + (size_t)token * stride + k;
+  if (k < n_in && k % 61 == 7 && !stays) *at = __float2half_rn(__half2float(*at) / 8);
+}
+
 /* result[0] += sum (y - ref)^2, result[1] += sum ref^2, result[2] += differing bits of y and again,
  * result[3] += writes outside. y and again are [n_tokens + 1][stride] with n_out columns of results, the
  * rest and the last row untouched. */

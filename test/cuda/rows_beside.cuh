@@ -47,11 +47,12 @@ static void check_rows_beside(const char *kernel, int n_in, int n_out, int group
   free_operands(&o);
 }
 
-/* LinearCall.norm of int8_tiles: the same bits as after the kernel of the RMSNorm. */
-static void check_same_norm(int n_in, int n_out, int group, int n_tokens) {
+/* LinearCall.norm of int8 kernels: the same bits as after the kernel of the RMSNorm. */
+static void check_same_norm(const char *kernel, WeightType type, int n_in, int n_out, int group,
+                            int n_tokens) {
   const LinearEntry *chosen;
-  if (!wanted("int8_tiles")) return;
-  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 22);
+  if (!wanted(kernel)) return;
+  Stored s = stored_random(type, n_in, n_out, group, 22);
   Operands o = make_operands(&s, 1, n_tokens);
   std::vector<float> rows((size_t)(n_tokens + 1) * n_in); /* then the weight */
   for (size_t i = 0; i < rows.size(); i++) rows[i] = activation(23, (int)(i % n_in), (int)(i / n_in));
@@ -60,8 +61,8 @@ static void check_same_norm(int n_in, int n_out, int group, int n_tokens) {
   CHECK(cudaMalloc((void **)&from, rows.size() * 4));
   CHECK(cudaMemcpy(from, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice));
   const float *weight = from + (size_t)n_tokens * n_in;
-  LinearCall call = {&o.w,     o.x,  o.x_stride,   n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride,
-                     ACT_INT8, true, "int8_tiles", 0};
+  LinearCall call = {&o.w,     o.x,  o.x_stride, n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride,
+                     ACT_INT8, true, kernel,     0};
   for (int i = 0; i < 2 && !linear_choice(context, &o.w, ACT_INT8, n_tokens, call.kernel, &chosen, &error);
        i++) {
     MUST(linear_prepare(context, &o.w, ACT_INT8, n_tokens, call.kernel, &error));
@@ -77,7 +78,7 @@ static void check_same_norm(int n_in, int n_out, int group, int n_tokens) {
       y[0].size() == y[1].size() && (y[0].empty() || !memcmp(&y[0][0], &y[1][0], y[0].size() * 4));
   cases_run++;
   failures += !same;
-  if (!same) printf("FAIL int8_tiles: the norm of %d inputs gives other bits\n", n_in);
+  if (!same) printf("FAIL %s: the norm of %d inputs gives other bits\n", kernel, n_in);
   cudaFree(from);
   stored_free(&s);
   free_operands(&o);
@@ -111,6 +112,70 @@ static void check_same_tiles(int n_in, int n_out, int n_tokens) {
   free_operands(&o);
 }
 
+/* int8_bytes: sums are exact, so that all tile shapes give the same bits, wherever tiles are cut. With int8
+ * weights they are those of int8_token. */
+static void check_same_bytes(WeightType type, int n_in, int n_out, int n_tokens) {
+  Stored s = stored_random(type, n_in, n_out, type == WEIGHT_INT8 ? 0 : 128, 24);
+  Operands o = make_operands(&s, 1, n_tokens);
+  const size_t n = (size_t)n_tokens * o.y_stride;
+  const LinearEntry *chosen;
+  std::vector<float> first, y(n);
+  LinearCall call = {&o.w,     o.x,   o.x_stride,   n_tokens, LINEAR_TO_F32, o.y[0], o.y_stride,
+                     ACT_INT8, false, "int8_bytes", 1};
+  const bool runs = !linear_choice(context, &o.w, ACT_INT8, n_tokens, call.kernel, &chosen, &error);
+  const int last = type == WEIGHT_INT8 ? 3 : 2;
+  for (; runs && call.variant <= last; call.variant++) {
+    if (call.variant == 3) call.kernel = "int8_token";
+    MUST(linear_prepare(context, &o.w, ACT_INT8, n_tokens, call.kernel, &error));
+    CHECK(cudaMemsetAsync(o.y[0], 0xff, n * 4, stream));
+    MUST(linear_run(context, &call, &error));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpy(&y[0], o.y[0], n * 4, cudaMemcpyDeviceToHost));
+    if (first.empty()) first = y;
+    const bool same = !memcmp(&y[0], &first[0], n * 4);
+    cases_run++;
+    failures += !same;
+    if (!same) printf("FAIL %s %d differs in bits at %d rows\n", call.kernel, call.variant, n_tokens);
+  }
+  stored_free(&s);
+  free_operands(&o);
+}
+
+/* The integers of int8_bytes cost a token at most 1e-3 (int8_operands.cuh), and weights of 4 bits here 1e-4:
+ * the largest of an output is about 0.33, the mean square 7.5e-3, (0.33 / 127)^2 / 12 / 7.5e-3 = 7.5e-5. */
+static void check_cost_of_bytes(int n_in, int n_out, int group, int n_tokens) {
+  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 25);
+  Operands o = make_operands(&s, 1, n_tokens);
+  std::vector<double> y[2];
+  double cost = 0, size = 0;
+  for (int i = 0; i < 2; i++) {
+    y[i].resize((size_t)n_tokens * n_out);
+    CHECK(cudaMemcpy(&y[i][0], o.ref[2 * i], y[i].size() * 8, cudaMemcpyDeviceToHost));
+  }
+  for (size_t i = 0; i < y[0].size(); i++) {
+    cost += (y[1][i] - y[0][i]) * (y[1][i] - y[0][i]);
+    size += y[0][i] * y[0][i];
+  }
+  cases_run++;
+  const bool more = !(cost <= 1.2e-3 * size);
+  failures += more;
+  if (more) printf("FAIL int8_bytes costs an NMSE of %.3g\n", cost / size);
+  stored_free(&s);
+  free_operands(&o);
+}
+
+/* int8_bytes: x with and without high bytes, and with some in parts of both. */
+static void check_few_outliers(void) {
+  const char *asked = only;
+  if (*asked && !wanted("int8_bytes")) return;
+  only = "int8_bytes";
+  check_cost_of_bytes(1024, 72, 128, 66);
+  few_outliers = true;
+  check_counts(WEIGHT_AWQ4, 1024, 136, 128, {1, 66, 300}, 2);
+  check_counts(WEIGHT_AWQ4, 4480, 24, 128, {66}, 2);
+  few_outliers = false, only = asked;
+}
+
 /* int8_tiles on one SM: a turn of its loop and three units; counts on both sides of where it takes tiles of
  * 256 tokens. */
 static void check_few_units(void) {
@@ -120,6 +185,11 @@ static void check_few_units(void) {
     check_counts(WEIGHT_AWQ4, 2560, 16, 128, {511, 512, 513, 640, 768});
     for (int n_tokens : {66, 300, 512}) check_same_tiles(1408, 136, n_tokens);
   });
+  for (const char *sms : {"1", "6"}) /* whole tiles, and parts of them */
+    with("int8_bytes,int8_token", sms, NULL, [] {
+      for (int n_tokens : {66, 300}) check_same_bytes(WEIGHT_AWQ4, 1408, 136, n_tokens);
+      check_same_bytes(WEIGHT_INT8, 640, 136, 140);
+    });
 }
 
 /* LINEAR_INVARIANT: several launches, single rows, rows at other places. */
@@ -180,4 +250,24 @@ static void check_few_floats(void) {
   check_counts(WEIGHT_FP8, 320, 41, 128, {1, 3, 7, 10, 24, 41});
   check_counts(WEIGHT_FP8, 1024, 16, 128, {2, 8, 31});
   check_counts(WEIGHT_FP8, 120, 40, 48, {1, 9});
+}
+
+/* Tiles of 64 tokens and more, several rows of tiles, blocks with the end of one tile and the beginning of
+ * the next; chips with so little shared memory that they take smaller tiles. */
+static void check_few_tiles(void) {
+  const char *kernels = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined,dense_tensorcore";
+  with(kernels, "6", NULL, [] {
+    check_counts(WEIGHT_BF16, 640, 264, 0, {70, 128});
+    for (int group : {32, 16}) check_counts(WEIGHT_AWQ4, 640, 264, group, {9, 33, 70});
+    check_counts(WEIGHT_AWQ8, 640, 136, 64, {70});
+    check_counts(WEIGHT_FP4, 640, 136, 16, {33, 70});
+    check_counts(WEIGHT_FP8, 640, 136, 64, {70});
+    check_counts(WEIGHT_INT8, 640, 264, 0, {9, 70});
+  });
+  with(kernels, "6", "65536", [] {
+    check_counts(WEIGHT_AWQ4, 192, 72, 64, {17, 70});
+    for (int group : {32, 48}) check_counts(WEIGHT_AWQ8, 192, 72, group, {17, 70});
+    check_counts(WEIGHT_FP8, 192, 72, 192, {17, 70});
+    check_counts(WEIGHT_INT8, 192, 72, 0, {70});
+  });
 }

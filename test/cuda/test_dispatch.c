@@ -200,6 +200,9 @@ static void int8_weights_have_a_row_of_their_own(void **state) {
   (void)state;
   assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
   assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 4096), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
+  assert_string_equal(chosen_for(h200(47), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
+  assert_string_equal(chosen_for(h200(48), WEIGHT_INT8, 0, ACT_INT8), "int8_bytes");
+  assert_string_equal(chosen_for(chip(SM(9, 0), 132, 227, 4096), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
   assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_F16), "none");
 }
 
@@ -299,6 +302,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"int8_wgmma", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
                {"int8_tiles", WEIGHT_AWQ4, ACT_INT8, MANY, 64, SM_90A, SM_90A},
                {"int8_mma", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM(7, 5), 0},
+               {"int8_bytes", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM_90A, SM_90A},
                {"int8_dp4a", WEIGHT_AWQ8, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
                {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
@@ -338,6 +342,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                 ? (strstr("dense_cublas dense_wgmma", name) ? 1u << WEIGHT_F16
                    : !strcmp(name, "dense_tensorcore")      ? all & ~(1u << WEIGHT_F32)
                                                             : all)
+            : !strcmp(name, "int8_bytes")                        ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_INT8
             : strstr("planes_wgmma int8_wgmma int8_tiles", name) ? 1u << WEIGHT_AWQ4
             : strstr("narrow_wgmma awq_wgmma awq_ordered", name) ? 1u << WEIGHT_AWQ4 | floats
             : strstr("float_mma awq_tensorcore_sm75 awq_dequant_plain awq_plain", name) ? integers | floats

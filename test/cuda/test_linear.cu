@@ -74,6 +74,7 @@ static const Limit limits[] = {
     {"int8_dp4a", 1e-10, 5e10},       {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},
     {"dense_rows", 1e-9, 1e18},       {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
     {"dense_tensorcore", 1e-9, 1e18}, {"dense_wgmma", 1e-9, 1e18},     {"awq_ordered", 2.5e-7, 1e18},
+    {"int8_bytes", 1e-10, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -94,16 +95,18 @@ static int int8_block(const DeviceLinear &w) {
   return w.type == WEIGHT_INT8 ? -1 : group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
 }
 
-/* A matrix of stacked parts on the device, x of up to `most` tokens, its references as fp16 [0] and as int8
- * [1], and the results of two runs. */
+/* A matrix of stacked parts on the device, x of up to `most` tokens, its references as fp16 [0], as int8
+ * [1] and, of 4 bits, as int8_bytes rounds both [2], and the results of two runs. */
 struct Operands {
   DeviceLinear w;
   void *memory;
   int x_stride, y_stride;
   __half *x;
-  double *ref[2];
+  double *ref[3];
   float *y[2];
 };
+
+static bool few_outliers; /* in x, of some parts of some tokens */
 
 static Operands make_operands(const Stored *parts, int n_parts, int most) {
   Operands o;
@@ -114,17 +117,24 @@ static Operands make_operands(const Stored *parts, int n_parts, int most) {
   CHECK(cudaMalloc((void **)&o.x, (size_t)most * o.x_stride * 2));
   CHECK(cudaMalloc((void **)&wd, (size_t)w.n_in * w.n_out * 8));
   CHECK(cudaMalloc((void **)&xd, (size_t)w.n_in * most * 8));
-  for (int i = 0; i < 2; i++) {
-    CHECK(cudaMalloc((void **)&o.ref[i], (size_t)w.n_out * most * 8));
-    CHECK(cudaMalloc((void **)&o.y[i], (size_t)(most + 1) * o.y_stride * sizeof(float)));
-  }
+  for (double *&ref : o.ref) CHECK(cudaMalloc((void **)&ref, (size_t)w.n_out * most * 8));
+  for (float *&y : o.y) CHECK(cudaMalloc((void **)&y, (size_t)(most + 1) * o.y_stride * sizeof(float)));
   random_activations<<<1024, 256, 0, stream>>>(o.x, most, w.n_in, o.x_stride, 77);
+  if (few_outliers)
+    calm<<<dim3((unsigned)ceil_div(w.n_in, 128), (unsigned)most), 128, 0, stream>>>(o.x, o.x_stride, w.n_in,
+                                                                                    most);
   for (int i = 0, row = 0; i < n_parts; row += parts[i++].n_out)
     expand<<<4096, 256, 0, stream>>>(parts[i], wd, w.n_out, row);
   dim3 grid((unsigned)(w.n_out + 63) / 64, (unsigned)(most + 63) / 64);
   for (int i = 0; i < (weight_is_quantised(w.type) || w.type == WEIGHT_INT8 ? 2 : 1); i++) {
     expand_x<<<512, 128, 0, stream>>>(o.x, o.x_stride, xd, w.n_in, most, i ? int8_block(w) : 0);
     multiply_double<<<grid, 256, 0, stream>>>(wd, xd, o.ref[i], w.n_in, w.n_out, most);
+  }
+  if (w.type == WEIGHT_AWQ4) {
+    for (int i = 0, row = 0; i < n_parts; row += parts[i++].n_out)
+      expand_bytes<<<ceil_div(parts[i].n_out, 64), 64, 0, stream>>>(parts[i], wd, w.n_out, row);
+    expand_x_planes<<<ceil_div(most, 64), 64, 0, stream>>>(o.x, o.x_stride, xd, w.n_in, most);
+    multiply_double<<<grid, 256, 0, stream>>>(wd, xd, o.ref[2], w.n_in, w.n_out, most);
   }
   CHECK(cudaGetLastError());
   CHECK(cudaStreamSynchronize(stream));
@@ -136,7 +146,8 @@ static Operands make_operands(const Stored *parts, int n_parts, int most) {
 static void free_operands(Operands *o) {
   cudaFree(o->memory);
   cudaFree(o->x);
-  for (int i = 0; i < 2; i++) cudaFree(o->ref[i]), cudaFree(o->y[i]);
+  for (double *ref : o->ref) cudaFree(ref);
+  for (float *y : o->y) cudaFree(y);
 }
 
 struct Case {
@@ -211,8 +222,10 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
       for (int v = first_variant; v < end_variant; v++) {
         const Case c = {&entry, tokens[i], v};
         if (!run_times(times, o, c, v > 0 && variants > 0)) continue;
-        compare<<<256, 256, 0, stream>>>(o.y[0], o.y[times - 1], o.ref[entry.act == ACT_INT8], w.n_out,
-                                         o.y_stride, tokens[i], result + 4 * cases.size());
+        const bool bytes = entry.launch == LAUNCH_INT8_BYTES && w.type == WEIGHT_AWQ4;
+        const double *ref = o.ref[bytes ? 2 : entry.act == ACT_INT8];
+        compare<<<256, 256, 0, stream>>>(o.y[0], o.y[times - 1], ref, w.n_out, o.y_stride, tokens[i],
+                                         result + 4 * cases.size());
         cases.push_back(c);
         exit_if_failed(cudaPeekAtLastError(), w, entry.name);
       }
@@ -540,26 +553,6 @@ static void check_few_rows(void) {
   });
 }
 
-/* Tiles of 64 tokens and more, several rows of tiles, blocks with the end of one tile and the beginning of
- * the next; chips with so little shared memory that they take smaller tiles. */
-static void check_few_tiles(void) {
-  const char *kernels = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined,dense_tensorcore";
-  with(kernels, "6", NULL, [] {
-    check_counts(WEIGHT_BF16, 640, 264, 0, {70, 128});
-    for (int group : {32, 16}) check_counts(WEIGHT_AWQ4, 640, 264, group, {9, 33, 70});
-    check_counts(WEIGHT_AWQ8, 640, 136, 64, {70});
-    check_counts(WEIGHT_FP4, 640, 136, 16, {33, 70});
-    check_counts(WEIGHT_FP8, 640, 136, 64, {70});
-    check_counts(WEIGHT_INT8, 640, 264, 0, {9, 70});
-  });
-  with(kernels, "6", "65536", [] {
-    check_counts(WEIGHT_AWQ4, 192, 72, 64, {17, 70});
-    for (int group : {32, 48}) check_counts(WEIGHT_AWQ8, 192, 72, group, {17, 70});
-    check_counts(WEIGHT_FP8, 192, 72, 192, {17, 70});
-    check_counts(WEIGHT_INT8, 192, 72, 0, {70});
-  });
-}
-
 #include "test/cuda/rows_beside.cuh"
 
 /* LinearCall.norm. Rows are fp16 numbers times powers of 2 that differ by row and by the norm's weight. The
@@ -672,9 +665,11 @@ static void check_few_wgmma(void) {
 static void check_few_narrow(void) {
   const char *asked = only;
   if (*only && !strstr(only, "s_wgmma") && !wanted("narrow_wgmma") && !strstr(only, "int8_")) return;
-  only = "planes_wgmma,int8_wgmma,int8_tiles";
+  only = "planes_wgmma,int8_wgmma,int8_tiles,int8_bytes";
   check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 24, 43, 150}, 3);
   check_counts(WEIGHT_AWQ4, 640, 264, 64, {24, 130}, 3);
+  check_counts(WEIGHT_AWQ4, 320, 40, 32, {66}, 3);
+  for (int n_in : {77, 640}) check_counts(WEIGHT_INT8, n_in, 264, 0, {9, 130}, 3);
   check_rows_beside("planes_wgmma", 1024, 136, 128, {24, 9, 20});
   check_norm("planes_wgmma", WEIGHT_AWQ4, 1024, 200, 128, 9);
   check_norm("planes_wgmma", WEIGHT_AWQ4, 192, 72, 64, 24);
@@ -685,9 +680,12 @@ static void check_few_narrow(void) {
   check_counts(WEIGHT_FP8, 640, 136, 128, {20, 100});
   check_rows_beside("narrow_wgmma", 1024, 136, 128, {64, 9, 40});
   only = asked;
-  check_same_norm(1024, 72, 128, 66);
-  check_same_norm(640, 72, 64, 66);
-  check_same_norm(4224, 16, 128, 66);
+  for (int n_in : {640, 1024, 4224}) {
+    check_same_norm("int8_tiles", WEIGHT_AWQ4, n_in, 72, n_in == 640 ? 64 : 128, 66);
+    check_same_norm("int8_bytes", WEIGHT_AWQ4, n_in, 72, 128, 66);
+    check_same_norm("int8_bytes", WEIGHT_INT8, n_in, 72, 0, 66);
+  }
+  check_few_outliers();
   check_few_units();
 }
 

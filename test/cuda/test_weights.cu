@@ -88,9 +88,7 @@ static double float_weight(const Linear *l, int o, int k, bool rounded) {
 /* Offset of byte (row, k) of an int8 matrix (layout.cuh) with tiles_in tiles along the inputs. */
 static size_t int8_place(int row, int k, int tiles_in) {
   const int j = k % 64 / 16, t = k % 8 / 2, i = k % 2 * 2 + k % 16 / 8;
-  const size_t tile = (size_t)(row / 16) * tiles_in + k / 64,
-               vector = tile * 64 + j / 2 * 32 + row % 8 * 4 + t;
-  return (vector * 4 + j % 2 * 2 + row % 16 / 8) * 4 + i;
+  return ((size_t)row * tiles_in + k / 64) * 64 + t * 16 + j * 4 + i;
 }
 
 /* A device matrix copied to the host. */

@@ -74,16 +74,6 @@ void read_b_columns(float (&b)[32][256], uint64_t descriptor, int columns) {
     }
 }
 
-/* a[row][k] of the sixteen rows of a warp from the 64 rows of a matrix descriptor. */
-void read_a(float (&a)[16][32], uint64_t descriptor, int warp) {
-  const Descriptor d(descriptor);
-  for (uint32_t row = 0; row < 16; row++)
-    for (uint32_t k = 0; k < 16; k++) {
-      uint32_t place = d.start + ((uint32_t)warp * 2 + row / 8) * d.stride + row % 8 * 128 + k * 2;
-      a[row][k] = table_of_halves()[*(const uint16_t *)shared_pointer(swizzled(place))];
-    }
-}
-
 /* Vector `i` of row n of operand b: 9.7.15 "matrix descriptor". */
 void read_vector(const Descriptor &d, int n, uint32_t i, void *to) {
   uint32_t row = d.start + (uint32_t)n / 8 * d.stride + (uint32_t)n % 8 * 128;
@@ -123,6 +113,17 @@ template <class T> void read_b(float (&b)[32][256], uint64_t descriptor, int col
   }
 }
 
+/* a[row][k] of the sixteen rows of a warp from the 64 rows of a matrix descriptor. */
+template <class T> void read_a(float (&a)[16][32], uint64_t descriptor, int warp) {
+  const Descriptor d(descriptor);
+  constexpr int kVector = 4 * T::kEach; /* k of 16 bytes */
+  for (int row = 0; row < 16; row++) {
+    unsigned char vectors[32];
+    for (uint32_t i = 0; i < 2; i++) read_vector(d, warp * 16 + row, i, vectors + 16 * i);
+    for (int k = 0; k < T::kK; k++) a[row][k] = T::b_value(vectors + k * (16 / kVector));
+  }
+}
+
 /* The sixteen rows of a warp. */
 template <class T> void multiply(Fiber *const *lanes, size_t which, uint32_t *const *sums) {
   static thread_local float b[32][256];
@@ -137,7 +138,7 @@ template <class T> void multiply(Fiber *const *lanes, size_t which, uint32_t *co
       for (int e = 0; e < T::kEach; e++)
         a[lane / 4 + i % 2 * 8][lane % 4 * T::kEach + e + i / 2 * 4 * T::kEach] = T::a_value(p.a[i], e);
   }
-  if (!first.a) read_a(a, first.a_rows, lanes[0]->warp % 4);
+  if (!first.a) read_a<T>(a, first.a_rows, lanes[0]->warp % 4);
   if (first.b_by_columns)
     read_b_columns(b, first.b, first.columns);
   else
@@ -243,6 +244,10 @@ void wgmma(float *sums, int columns, const uint32_t *a, uint64_t a_rows, uint64_
 void wgmma(int *sums, int columns, const uint32_t *a, bool a_signed, uint64_t b, bool add) {
   const Operands of = a_signed ? Operands::kSignedBytes : Operands::kBytes;
   start_product({sums, a, 0, b, false, columns, add, of, 0});
+}
+
+void wgmma(int *sums, int columns, uint64_t a_rows, uint64_t b, bool add) {
+  start_product({sums, nullptr, a_rows, b, false, columns, add, Operands::kSignedBytes, 0});
 }
 
 void wgmma_commit() {
