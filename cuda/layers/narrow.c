@@ -9,9 +9,9 @@
 #include "cuda/rows.h"
 
 /* Numbers of rows for which this form was measured as the fastest (cuda/LOG.md): fewer are a fused step's,
- * more are faster by narrow_wgmma, as 25 and more are in layers whose o has less than DISPATCH_MIDDLE
+ * more are faster by narrow_wgmma, as 17 and more are in layers whose o has less than DISPATCH_MIDDLE
  * weights. */
-enum { LEAST_ROWS = 9, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 24 };
+enum { LEAST_ROWS = 9, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
 
 static int most_rows(const DeviceLayer *l) {
   const long weights = (long)l->o.n_in * l->o.n_out;

@@ -41,7 +41,7 @@
 /* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". int8_bytes takes 4 bits by name alone. */
 static const LinearEntry entries[] = {
   /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
-  {AWQ4,  A16, 5, 24, 24,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
+  {AWQ4,  A16, 5, 24, 16,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
   {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {QUANT, A16, 1,  8,  8,   0,  8,16, X_UNITS,   FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
   {WIDE,  A16, 9,128,128,   0,ANY,16, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},

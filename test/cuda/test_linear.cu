@@ -676,6 +676,7 @@ static void check_few_narrow(void) {
   only = "narrow_wgmma";
   check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 150}, 12);
   for (int group : {32, 16}) check_counts(WEIGHT_AWQ4, 640, 264, group, {30, 70}, 12);
+  check_counts(WEIGHT_AWQ4, 640, 72, 128, {70, 128}); /* two tiles of tokens, which overlap */
   check_counts(WEIGHT_FP4, 640, 136, 16, {20, 100});
   check_counts(WEIGHT_FP8, 640, 136, 128, {20, 100});
   check_rows_beside("narrow_wgmma", 1024, 136, 128, {64, 9, 40});
