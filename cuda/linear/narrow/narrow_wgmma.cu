@@ -206,25 +206,30 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
                                  shape<64>(), shape<96>(), shape<128>()};
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
-/* True if two tiles of 48 or 64 tokens are faster than one of 96 or 128 (cuda/LOG.md): where tiles of 128
- * outputs are fewer than SMs, but not with FP8. */
-bool divides_tokens(const LinearArgs &args, const TokenShape &s, bool wide) {
-  return s.tokens > 64 && s.tokens >= args.n_tokens && !wide && args.w->type != WEIGHT_FP8;
+/* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (cuda/LOG.md): if
+ * tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the two. `wide` as below. */
+void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
+  const TokenShape *s = *shape;
+  const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;
+  const bool of_128 = 3 * n_wide >= n_sms; /* two thirds of the SMs are enough */
+  const bool fits =
+      args.w->type == WEIGHT_FP4 ? s->tokens > 96 : args.w->type == WEIGHT_AWQ4 && args.w->group % 128 == 0;
+  if (*wide || !fits || s->tokens <= 64 || s->tokens < args.n_tokens) return;
+  if (2 * (of_128 ? n_wide : ceil_div(args.w->n_out, 64)) > n_sms) return;
+  while (2 * s[-1].tokens >= args.n_tokens) s--;
+  *shape = s, *wide = of_128;
 }
 
 /* Launches the `variant`-th shape (each of 64 outputs, then of 128), or the one of the fewest tokens that
- * holds all or half of them, or the largest, of 128 outputs if there are as many such tiles as SMs (for
- * halves: two thirds of them), or with LINEAR_OF_128. */
+ * holds all or half of them, or the largest, of 128 outputs if there are as many such tiles as SMs, or with
+ * LINEAR_OF_128. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   if (args.variant > 2 * kShapes)
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   const TokenShape *s = shapes;
   while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
   bool wide = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, s->tokens) >= args.device.n_sms;
-  if (divides_tokens(args, *s, wide)) {
-    while (2 * s[-1].tokens >= args.n_tokens) s--;
-    wide = 3 * ceil_div(args.w->n_out, 128) >= args.device.n_sms;
-  }
+  divide_tokens(args, &s, &wide);
   wide |= args.variant == LINEAR_OF_128;
   if (args.variant > 0) s = &shapes[(args.variant - 1) / 2], wide = args.variant % 2 == 0;
   return s->launch[wide](args, err);
