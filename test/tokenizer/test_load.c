@@ -83,7 +83,7 @@ static void broken_options_are_refused_with_their_place(void **state) {
   refused((Parts){.added = json}, "file: added_tokens: all together have more than 16.0 MiB");
   free(json);
   refused((Parts){.added = "{}"}, "file: added_tokens is an object, expected an array");
-  refused((Parts){.added = "[3]"}, "file: added_tokens[0]: id is missing");
+  refused((Parts){.added = "[3]"}, "file: added_tokens[0] is 3, expected an object");
 }
 
 static void broken_models_are_refused_with_their_place(void **state) {

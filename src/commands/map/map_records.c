@@ -15,8 +15,8 @@
 #include "commands/common.h"
 #include "commands/input_text.h"
 
-/* Input without ends of records (/dev/zero, a file that is no text) is given up after MOST_UNENDED limits. */
-enum { READ_AHEAD = 1 << 16, WAIT_MS = 250, MOST_UNENDED = 16 };
+/* Input without ends of records (/dev/zero, a file that is no text) is given up after MOST_UNENDED bytes. */
+enum { READ_AHEAD = 1 << 16, WAIT_MS = 250, MOST_UNENDED = 256 << 20 };
 
 uint64_t record_hash(uint64_t hash, const void *bytes, size_t size) {
   const unsigned char *at = bytes;
@@ -120,7 +120,7 @@ static Status read_record(RecordReader *reader, Record *record, bool *some, Erro
     *some = true;
     reader->at += size + record->ended;
     reader->n_consumed += size + record->ended;
-    if (!record->ended && (reader->n_consumed - begin) / MOST_UNENDED >= reader->rules.limit)
+    if (!record->ended && reader->n_consumed - begin >= MOST_UNENDED)
       return error_set(err, STATUS_USAGE, "%s:%zu: no end of the record within %s", reader->name,
                        reader->n_lines + 1, size_text(reader->n_consumed - begin).text);
   }
