@@ -232,10 +232,10 @@ $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 endif
 
 # The many forms of the fused step compile with -O1 in two thirds of the time, and run as fast on an emulated GPU.
-$(BUILD)/cuda/fused/one_token.o $(BUILD)/cuda/fused/few_tokens.o: EMULATED_CFLAGS += -O1
+$(BUILD)/cuda/fused/one_token.o $(BUILD)/cuda/fused/few_tokens.o: private EMULATED_CFLAGS += -O1
 
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
-$(BUILD)/cuda/ops/sample.o $(BUILD)/cuda/ops/sample_top_k.o: AUK_NVCCFLAGS += -fmad=false
+$(BUILD)/cuda/ops/sample.o $(BUILD)/cuda/ops/sample_top_k.o: private AUK_NVCCFLAGS += -fmad=false
 
 -include $(patsubst %.o,%.d,$(HOST)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \
   $(patsubst %.cu,$(BUILD)/%.d,$(wildcard test/cuda/*.cu))

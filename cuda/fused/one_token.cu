@@ -8,7 +8,7 @@
  *   attention the block's keys -> cluster
  *   o         partial sums of all columns -> all clusters
  *   norm      residual += o; x * norm -> cluster                the same
- *   experts   logits of n_experts / 8 -> cluster; the choice     the same
+ *   experts   the columns' parts of all logits -> cluster; the choice   the same
  *   gate, up  features of the FFN blocks -> cluster             the same
  *   down      partial sums of all columns -> all clusters       the same
  *   lm_head   residual += down, x * norm -> cluster; a range of rows a block

@@ -38,7 +38,7 @@
 #define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
-/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". For 4 bits of int8_bytes: worth_bytes(). */
+/* The first match wins. Thresholds: cuda/LOG.md, "Thresholds". int8_bytes takes 4 bits by name alone. */
 static const LinearEntry entries[] = {
   /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
   {AWQ4,  A16, 5, 24, 16,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
@@ -53,8 +53,8 @@ static const LinearEntry entries[] = {
   {INTS,  A8,  1,  4,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
   {AWQ4,  A8,  9, 64, 64,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_WGMMA, "int8_wgmma"},
   {AWQ4,  A8, 65,ANY,ANY,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_TILES, "int8_tiles"},
-  {BYTES, A8, 48,ANY,ANY,   0,ANY,32, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
   {INTS,  A8,  1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {BYTES, A8, 48,ANY,ANY,   0,ANY,32, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
   {INT8,  A8,  1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
   {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
   {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
@@ -176,19 +176,9 @@ static bool is_worth_the_library(const LinearQuery *query) {
   return (long)query->n_in * query->n_out >= DISPATCH_TINY || query->n_tokens > DENSE_MAX_TOKENS;
 }
 
-/* True if making bytes of weights of 4 bits for this call pays: a matrix of 20 to 128 Mi weights, neither
- * shorter nor longer than Qwen3-8B's (cuda/LOG.md, "`--act int8` of 4 bits as bytes"). */
-static bool worth_bytes(const LinearQuery *query) {
-  const long weights = (long)query->n_in * query->n_out;
-  return query->n_tokens > 896 && weights >= DISPATCH_SMALL && weights <= 128L << 20 && query->n_in >= 4096 &&
-         query->n_in <= 12288 && query->n_out >= 4096;
-}
-
 static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   const int n = query->n_tokens;
   const long weights = (long)query->n_in * query->n_out;
-  if (entry->launch == LAUNCH_INT8_TILES && worth_bytes(query)) return false;
-  if (entry->launch == LAUNCH_INT8_BYTES && query->weights != WEIGHT_INT8) return worth_bytes(query);
   const bool small = weights < DISPATCH_SMALL;
   if (n < entry->min_tokens) return false;
   if (query->weights == WEIGHT_F16 && entry->launch == LAUNCH_CUBLAS && !is_worth_the_library(query))

@@ -86,6 +86,8 @@ def test_real_templates(ask, root, checkpoint, name):
      ["--chat-template", "tool_use"], "T"),
     ({"chat_template.jinja": "J", "additional_chat_templates/rag.jinja": "R"}, ["--chat-template", "rag"], "R"),
     ({"chat_template.jinja": "J"}, ["--chat-template", "phi"], "<|user|>\nHi<|end|>\n<|assistant|>\n"),
+    ({"tokenizer_config.json": {"chat_template": 5}}, ["--chat-template", "phi"],
+     "<|user|>\nHi<|end|>\n<|assistant|>\n"),
     ({"chat_template.jinja": "{{ bos_token }}{{ eos_token }}{{ unk_token is defined }}",
       "tokenizer_config.json": {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "unk_token": None}}, [],
      "<s></s>False"),

@@ -191,16 +191,6 @@ static void int8_activations_are_asked_for(void **state) {
   assert_string_equal(chosen_for(h200(65), WEIGHT_AWQ4, 64, ACT_INT8), "int8_tiles");
   small.n_tokens = 4096;
   assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_tiles");
-  assert_string_equal(chosen_of_size(small, 4096, 24576), "int8_bytes");
-  assert_string_equal(chosen_of_size(small, 4096, 32776), "int8_tiles");
-  assert_string_equal(chosen_of_size(small, 12288, 4096), "int8_bytes");
-  assert_string_equal(chosen_of_size(small, 12416, 4096), "int8_tiles");
-  assert_string_equal(chosen_of_size(small, 9728, 2560), "int8_tiles");
-  assert_string_equal(chosen_of_size(small, 2560, 19456), "int8_tiles");
-  small.n_tokens = 897;
-  assert_string_equal(chosen_of_size(small, 4096, 24576), "int8_bytes");
-  small.n_tokens = 896;
-  assert_string_equal(chosen_of_size(small, 4096, 24576), "int8_tiles");
   assert_string_equal(chosen_for(h200(9), WEIGHT_AWQ4, 32, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ8, 64, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_INT8), "none");

@@ -116,11 +116,12 @@ static Status parse_part(Chat *chat, const char *path, const char *source, Error
   return status;
 }
 
-/* Parses a member that is a string, or the entry `name` (NULL: "default") of a list of named ones. */
+/* Parses a member that is a string, or the entry `name` (NULL: "default") of a list of named ones. A member
+ * of another type is refused only without `name`, since --chat-template is the way around it. */
 static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
   const Json *templates = json_member(config, "chat_template"), *found = NULL;
   char described[64];
-  if (templates && !json_is_string(templates) && !json_is_array(templates))
+  if (!name && templates && !json_is_string(templates) && !json_is_array(templates))
     return error_set(err, STATUS_MODEL, "%s: chat_template is %s, expected a string or an array", source,
                      json_describe(templates, described));
   if (json_is_string(templates) && !name) found = templates;
