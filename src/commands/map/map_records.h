@@ -1,6 +1,6 @@
 /* map_records.h - reads the records of --map: lines, or texts that end in NUL.
  * Always true: at most one record is in memory, and no more of it than the limit, so that the input may
- *              be endless and a record have up to 256 MiB, of which the rest is passed over. */
+ *              be endless, and a record 256 MiB long; what exceeds the limit is dropped. */
 #pragma once
 
 #include <stdbool.h>
