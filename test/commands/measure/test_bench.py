@@ -349,6 +349,8 @@ def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
                 "LFM2-1.2B": expected_bytes_of_lfm2(),
                 "Qwen3-8B-W4A16-G32": expected_bytes_of_qwen3_8(lambda weights: int4(weights, 32)),
                 "Qwen3-8B-FP8": expected_bytes_of_qwen3_8(lambda weights: weights + weights // 128 ** 2 * 4),
+                # an fp32 scale for each output of qkv, o, gate and up, down
+                "Qwen3-8B-W8A8": expected_bytes_of_qwen3_8(lambda weights: weights + 4 * (6144 + 4096 + 24576 + 4096)),
                 # with a table of what the 256 scales are for each of the seven matrices
                 "Qwen3-8B-NVFP4": expected_bytes_of_qwen3_8(lambda weights: weights // 2 + weights // 16 + 7 * 1024),
                 "Qwen3.8-27B-INT4": expected_bytes_of_qwen3_5(),
