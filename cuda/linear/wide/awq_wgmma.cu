@@ -144,22 +144,50 @@ double expected_us(const TimedShape &s, const LinearArgs &args) {
   return (work.n_tiles % work.n_blocks ? s.fixup_us : 0) + s.step_us * steps;
 }
 
+template <size_t kShapes>
+const TimedShape &fastest_of(const TimedShape (&of)[kShapes], const LinearArgs &args) {
+  return *std::min_element(std::begin(of), std::end(of), [&](const TimedShape &a, const TimedShape &b) {
+    return expected_us(a, args) < expected_us(b, args);
+  });
+}
+
 /* Launches the `variant`-th shape, or the one expected to be the fastest. */
 template <size_t kShapes>
 Status launch_one_of(const TimedShape (&of)[kShapes], const LinearArgs &args, Error *err) {
   if (args.variant > (int)kShapes)
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
-  const TimedShape *best =
-      args.variant > 0
-          ? &of[args.variant - 1]
-          : std::min_element(std::begin(of), std::end(of), [&](const TimedShape &a, const TimedShape &b) {
-              return expected_us(a, args) < expected_us(b, args);
-            });
-  return best->launch(args, err);
+  return (args.variant > 0 ? of[args.variant - 1] : fastest_of(of, args)).launch(args, err);
 }
 
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   return args.experts ? launch_one_of(expert_shapes, args, err) : launch_one_of(shapes, args, err);
+}
+
+/* Time of so many tokens by narrow_wgmma, in tiles of 16, fitted to an H200 (cuda/LOG.md). */
+double narrow_us(const LinearArgs &args, int n_tokens) {
+  const double weights = (double)args.w->n_in * args.w->n_out * 1e-6, n = ceil_div(n_tokens, 16) * 16;
+  return 3 + 0.04 * n + weights * ((args.w->type == WEIGHT_FP8 ? 0.23 : 0.12) + 0.0022 * n);
+}
+
+constexpr int kMostNarrow = 128;     /* tokens that narrow_wgmma is meant for */
+constexpr double kWorthWhile = 0.96; /* the times above are not exact to more than that */
+
+/* How many tokens at the end narrow_wgmma multiplies, since they would fill little of a tile: 1,056 tokens
+ * are four tiles of 256, whose weights are dequantised once more for 32 tokens. */
+int tokens_left(const LinearArgs &args) {
+  if (args.experts || args.variant > 0) return 0;
+  double least = kWorthWhile * expected_us(fastest_of(shapes, args), args);
+  int left = 0;
+  for (int tile : {128, 256}) {
+    LinearArgs most = args;
+    const int rest = args.n_tokens % tile;
+    most.n_tokens -= rest;
+    if (rest == 0 || rest > kMostNarrow) continue;
+    const double us =
+        narrow_us(args, rest) + (most.n_tokens > 0 ? expected_us(fastest_of(shapes, most), most) : 0);
+    if (us < least) least = us, left = rest;
+  }
+  return left;
 }
 
 size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
@@ -172,15 +200,25 @@ size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
 /* A gated matmul of more tokens than this would push x out of L2 by its results, which are as large. */
 constexpr int kGatedTokens = 2048;
 
-Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
+/* The call of tokens [first, first + n). */
+LinearArgs some_tokens(const LinearArgs &args, int first, int n) {
   LinearArgs part = args;
-  int at_once = args.w->interleaved && !args.experts ? kGatedTokens : args.n_tokens;
+  const bool halves = args.out.kind == LINEAR_TO_F16 || args.out.kind == LINEAR_SWIGLU_F16;
+  part.n_tokens = n;
+  part.x += (size_t)first * args.x_stride;
+  part.out.y = (unsigned char *)args.out.y + (size_t)first * args.out.stride * (halves ? 2 : 4);
+  if (args.out.row_factors) part.out.row_factors += first;
+  return part;
+}
+
+Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
+  if (args.experts) return launch_best_shape(args, err);
+  const int at_once = args.w->interleaved ? kGatedTokens : args.n_tokens;
   for (int first = 0; first < args.n_tokens; first += at_once) {
-    part.n_tokens = std::min(args.n_tokens - first, at_once);
-    part.x = args.x + (size_t)first * args.x_stride;
-    if (args.w->interleaved) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
-    if (args.out.row_factors) part.out.row_factors = args.out.row_factors + first;
-    TRY(launch_best_shape(part, err));
+    const LinearArgs part = some_tokens(args, first, std::min(args.n_tokens - first, at_once));
+    const int left = args.n_tokens > kMostNarrow ? tokens_left(part) : 0, n = part.n_tokens - left;
+    if (n > 0) TRY(launch_best_shape(some_tokens(part, 0, n), err));
+    if (left > 0) TRY(narrow_wgmma_kernel.launch(some_tokens(part, n, left), err));
   }
   return STATUS_OK;
 }
