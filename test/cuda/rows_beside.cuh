@@ -176,6 +176,16 @@ static void check_few_outliers(void) {
   few_outliers = false, only = asked;
 }
 
+/* awq_wgmma on four SMs, where it leaves four of 260 tokens to narrow_wgmma. */
+static void check_few_left(void) {
+  with("awq_wgmma", "4", NULL, [] {
+    const int stacked[] = {24, 16, 16}, gated[] = {24, 24};
+    check_outputs(WEIGHT_AWQ4, 320, gated, 2, LINEAR_SWIGLU_F16, true, 260, 0, true);
+    for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
+      check_outputs(WEIGHT_AWQ4, 320, stacked, 3, output, true, 260);
+  });
+}
+
 /* int8_tiles on one SM: a turn of its loop and three units; counts on both sides of where it takes tiles of
  * 256 tokens. */
 static void check_few_units(void) {

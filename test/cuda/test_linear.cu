@@ -647,14 +647,8 @@ static void check_few(void) {
  * matmuls of more tokens than are done at once. */
 static void check_few_wgmma(void) {
   const int gated[] = {24, 24}, wide[] = {104, 104};
+  check_few_left();
   if (*only && !wanted("awq_wgmma")) return;
-  with("awq_wgmma", "4", NULL, [] {
-    /* Four tokens are left to narrow_wgmma. */
-    const int stacked[] = {24, 16, 16}, gated[] = {24, 24};
-    check_outputs(WEIGHT_AWQ4, 320, gated, 2, LINEAR_SWIGLU_F16, true, 260, 0, true);
-    for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
-      check_outputs(WEIGHT_AWQ4, 320, stacked, 3, output, true, 260);
-  });
   const char *asked = only;
   only = "awq_wgmma";
   check_counts(WEIGHT_AWQ4, 192, 136, 64, {43, 300}, 7);
