@@ -173,13 +173,12 @@ constexpr int kMostNarrow = 128;     /* tokens that narrow_wgmma is meant for */
 constexpr double kWorthWhile = 0.96; /* what a second launch must make of the time */
 
 /* How many tokens at the end narrow_wgmma multiplies, since they would fill little of a tile: 1,056 tokens
- * are four tiles of 256, whose weights are dequantised once more for 32 tokens. None where less than a
- * twelfth of the tiles is idle: there the times above are not exact enough. */
+ * are four tiles of 256, whose weights are dequantised once more for 32 tokens. None where tiles of the
+ * best shape are full: there the times above are not exact enough. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant > 0) return 0;
   const TimedShape &whole = fastest_of(shapes, args);
-  const int idle = ceil_div(args.n_tokens, whole.tokens) * whole.tokens - args.n_tokens;
-  if (12 * idle < args.n_tokens) return 0;
+  if (args.n_tokens % whole.tokens == 0) return 0;
   double least = kWorthWhile * expected_us(whole, args);
   int left = 0;
   for (int tile : {128, 256}) {
