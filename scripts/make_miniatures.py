@@ -24,14 +24,14 @@ import compare
 import reference
 from miniature_configs import (ALPHA, AWQ32, GEMMA4_ROPES, LFM3_ROPES, LLAMA3, MINISTRAL3, PLAIN, VOCAB, YARN,
                                YARN_MSCALE, awq, ernie, exaone4, gemma, gemma2, gemma3, gemma4, gemma4_e, glm,
-                               glm4, granite, granite4, granite_swa, hunyuan, lfm2, lfm3, llama, longrope,
+                               glm4, granite, granite4, granite4_h, granite_swa, hunyuan, lfm2, lfm3, llama, longrope,
                                ministral3, mistral, muse_glimmer, new_names, olmo2, olmo3, phi3, qwen2, qwen3,
                                qwen3_5, seed_oss, smollm3, with_vision)
 from miniature_dense import DENSE_MINIATURES
 from miniature_experts import EXPERT_MINIATURES, expert_tensors
 from miniature_parts import PART_MINIATURES
 from miniature_shapes import (LARGER, SINKS, delta_sizes, has_experts, has_parts, is_conv, is_delta, is_gemma4, is_lfm,
-                              linear_shapes, norm_widths, text_of)
+                              is_mamba, linear_shapes, mamba_sizes, norm_widths, text_of)
 
 N_TOKENS = 64
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
@@ -300,6 +300,23 @@ MINIATURES.update({
 })
 
 
+# Mamba-2 beside attention: heads as those of published models, in two groups; and with experts, biases and limits
+# of the step size.
+MINIATURES.update({
+    "granite4-h-awq": dict(config=granite4_h(
+        hidden_size=64, mamba_expand=8, mamba_n_heads=8, mamba_d_head=64, mamba_d_state=128, mamba_n_groups=2,
+        num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, quantization_config=AWQ32), matters=[
+            {"rms_norm_eps": 0.1}, {"residual_multiplier": 0.5}]),
+    "granite4-h-moe-bf16": dict(config=granite4_h(
+        num_hidden_layers=3, layer_types=["mamba", "attention", "mamba"], mamba_d_conv=3, mamba_proj_bias=True,
+        mamba_d_head="auto", mamba_n_heads=8, mamba_d_state=12, num_local_experts=6, num_experts_per_tok=2,
+        intermediate_size=16, shared_intermediate_size=24, time_step_limit=[0.125, 0.75], torch_dtype="bfloat16"),
+        bias="m", experts="all", matters=[
+            {"time_step_limit": [0.0, 0.75]}, {"time_step_limit": [0.125, 4.0]}, {"num_experts_per_tok": 3},
+            {"position_embedding_type": "rope"}, {"rms_norm_eps": 0.1}]),
+})
+
+
 # Short convolutions beside attention.
 MINIATURES.update({
     "lfm2-bf16": dict(config=lfm2(), matters=[{"rope_theta": 100.0}, {"norm_eps": 0.1}]),
@@ -385,6 +402,16 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             # These two are fp32 in checkpoints of bf16.
             tensors[prefix + "A_log"] = normal(n_values, std=0.7)
             tensors[prefix + "norm.weight"] = 1 + normal(values // n_values, std=0.25)
+        if is_mamba(config, layer):
+            heads, values, channels = mamba_sizes(config)
+            prefix += "mamba."
+            put(prefix + "conv1d.weight", normal(channels, 1, config["mamba_d_conv"], std=0.7))
+            if config["mamba_conv_bias"]:
+                put(prefix + "conv1d.bias", normal(channels, std=0.5))
+            put(prefix + "dt_bias", normal(heads, std=1.0) - 1)
+            put(prefix + "A_log", normal(heads, std=0.7))
+            put(prefix + "D", 1 + normal(heads, std=0.5))
+            put(prefix + "norm.weight", 1 + normal(values, std=0.25))
         if is_conv(config, layer):
             put(prefix + "conv.conv.weight", normal(hidden, 1, config["conv_L_cache"], std=0.7))
             if config["conv_bias"]:

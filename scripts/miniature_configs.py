@@ -155,6 +155,13 @@ def granite4(**config):
                       **config})
 
 
+def granite4_h(**config):
+    """A Mamba-2 layer, whose sizes are told apart, and one with attention, without a rope."""
+    return granite4(**{"layer_types": ["mamba", "attention"], "position_embedding_type": "nope", "mamba_n_heads": 4,
+                       "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_d_conv": 4,
+                       "mamba_expand": 2, "mamba_conv_bias": True, "mamba_proj_bias": False, **config})
+
+
 def granite_swa(**config):
     return granite(**{"architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa", "hidden_size": 32,
                       "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,

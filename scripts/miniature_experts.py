@@ -23,7 +23,7 @@ NAMES = {
     "granitemoe_swa": ("block_sparse_moe.router", None, None, "block_sparse_moe.experts.gate_up_proj",
                        "block_sparse_moe.experts.down_proj"),
 }
-NAMES["granitemoeshared"] = NAMES["granitemoe"]
+NAMES["granitemoeshared"] = NAMES["granitemoehybrid"] = NAMES["granitemoe"]
 # Kinds with a bias that chooses: its name, and how far its numbers are from 0.
 BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "glm4v_moe_text": ("mlp.gate.e_score_correction_bias", 0.3), "lfm2_moe": ("feed_forward.expert_bias", 0.3),
@@ -119,7 +119,7 @@ GRANITE_NAMES = (("block_sparse_moe.input_linear.weight", "block_sparse_moe.expe
                  ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
                  ("block_sparse_moe.router.layer.", "block_sparse_moe.router."))
 RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
-           "granitemoe": GRANITE_NAMES, "granitemoeshared": GRANITE_NAMES,
+           "granitemoe": GRANITE_NAMES, "granitemoeshared": GRANITE_NAMES, "granitemoehybrid": GRANITE_NAMES,
            "ernie4_5_moe": (("mlp.moe_statics.", "mlp.gate.moe_statics."),),
            "exaone_moe": (("mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),),
            "hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.expert_bias", "mlp.e_score_correction_bias"),

@@ -20,6 +20,8 @@ WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 def has_experts(config, layer):
     """True if a layer has experts."""
+    if config["model_type"] == "granitemoehybrid":
+        return config["num_local_experts"] > 0
     if config["model_type"] not in EXPERT_KINDS:
         return bool(config.get("enable_moe_block"))
     if "mlp_layer_types" in config:
@@ -112,6 +114,17 @@ def delta_sizes(config):
             n_values)
 
 
+def is_mamba(config, layer):
+    """True if a layer has Mamba-2."""
+    return config["model_type"] == "granitemoehybrid" and config["layer_types"][layer] == "mamba"
+
+
+def mamba_sizes(config):
+    """heads, numbers of all heads, channels of the convolution"""
+    values = config["mamba_expand"] * config["hidden_size"]
+    return config["mamba_n_heads"], values, values + 2 * config["mamba_n_groups"] * config["mamba_d_state"]
+
+
 def mlp_shapes(config, layer):
     """The same for the part of a layer that follows attention."""
     kind, hidden, inner = config["model_type"], config["hidden_size"], config.get("intermediate_size")
@@ -119,7 +132,7 @@ def mlp_shapes(config, layer):
         inner, name = shared_width(config), SHARED.get(kind)
         if not inner:
             return {}
-        if kind in ("granitemoeshared", "granitemoe_swa"):
+        if kind in ("granitemoeshared", "granitemoe_swa", "granitemoehybrid"):
             return {"shared_mlp.input_linear": ("g", 2 * inner, hidden),
                     "shared_mlp.output_linear": ("d", hidden, inner)}
         return {name + ".gate_proj": ("g", inner, hidden), name + ".up_proj": ("u", inner, hidden),
@@ -155,6 +168,10 @@ def linear_shapes(config, layer):
             shapes = {"in_proj_qkvz": (2 * keys + 2 * values, hidden), "in_proj_ba": (2 * n_values, hidden),
                       "out_proj": (hidden, values)}
         shapes = {"linear_attn." + name: ("", *shape) for name, shape in shapes.items()}
+    elif is_mamba(config, layer):
+        heads, values, channels = mamba_sizes(config)
+        shapes = {"mamba.in_proj": ("m", values + channels + heads, hidden),
+                  "mamba.out_proj": ("m", hidden, values)}
     elif is_conv(config, layer):
         shapes = {"conv.in_proj": ("c", 3 * hidden, hidden), "conv.out_proj": ("c", hidden, hidden)}
     elif kind == "phi3":

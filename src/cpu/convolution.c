@@ -28,15 +28,19 @@ const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t 
   return out;
 }
 
+const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t *next) {
+  const size_t padded = (size_t)cpu_padded((int64_t)n);
+  float *out = cpu_take_floats(padded, place, next);
+  if (out) memset(out, 0, padded * sizeof *out);
+  if (out && from->data) floats_read(from->data, from->dtype, 0, n, out);
+  return out;
+}
+
 CpuConv cpu_take_conv(const ConvConfig *config, const ConvLayer *from, float *place, size_t *next) {
-  const size_t n = (size_t)from->taps.n / (size_t)config->taps, stride = (size_t)cpu_padded((int64_t)n);
-  CpuConv conv = {.in = cpu_take_linear(&from->in, place, next),
-                  .taps = cpu_take_taps(&from->taps, config->taps, place, next)};
-  float *bias = cpu_take_floats(stride, place, next);
-  conv.bias = bias;
-  if (bias) memset(bias, 0, stride * sizeof *bias);
-  if (bias && from->bias.data) floats_read(from->bias.data, from->bias.dtype, 0, n, bias);
-  return conv;
+  const size_t n = (size_t)from->taps.n / (size_t)config->taps;
+  return (CpuConv){.in = cpu_take_linear(&from->in, place, next),
+                   .taps = cpu_take_taps(&from->taps, config->taps, place, next),
+                   .bias = cpu_take_padded(&from->bias, n, place, next)};
 }
 
 /* Row `row` of the inputs, from 1 - n_taps on. */
@@ -60,7 +64,8 @@ void cpu_convolve(const Kernels *kernels, const Convolution *c, int first) {
       kernels->gated_convolve(x, c->n_taps, c->taps + first, (size_t)c->width, n,
                               c->gates + (size_t)r * c->gate_stride + first, c->bias + first, out);
     else
-      kernels->convolve(x, c->n_taps, c->taps + first, (size_t)c->width, n, out);
+      kernels->convolve(x, c->n_taps, c->taps + first, (size_t)c->width, n, c->bias ? c->bias + first : NULL,
+                        out);
   }
   for (int i = 0; i < n_tail; i++)
     memcpy(c->tail + (size_t)i * (size_t)c->width + first, tail[i], (size_t)n * sizeof(float));

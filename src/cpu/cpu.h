@@ -15,8 +15,10 @@ typedef struct {
 
 typedef struct {
   CpuLinear qkv, z, b, a;
-  const float *taps;                  /* [conv][plan.channels], transposed; zeros after the last channel */
-  const float *rate, *dt_bias, *norm; /* [n_value_heads] -exp(a_log), [n_value_heads], [value_dim] */
+  const float *taps;             /* [conv][plan.channels], transposed; zeros after the last channel */
+  const float *conv_bias;        /* [plan.channels], zeros after the last one; NULL: there is none */
+  const float *rate, *dt_bias;   /* [n_value_heads] -exp(a_log), [n_value_heads] */
+  const float *skip, *norm;      /* DeltaLayer's; skip NULL: there is none */
   const float *q_scales, *k_scales;   /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these
                                         * as weights and 1e-6 / key_dim as epsilon is q / |q| / sqrt(key_dim)
                                         * and k / |k| */
@@ -233,8 +235,8 @@ typedef struct {
   int width;          /* columns, padded to ALIGN_FLOATS */
   const float *gates; /* [n_rows][gate_stride] or NULL */
   size_t gate_stride;
-  const float *bias; /* [width] with gates */
-  float *out;        /* silu(sum), or gates * (sum + bias); may be rows */
+  const float *bias; /* [width]; without gates it may be NULL */
+  float *out;        /* silu(sum + bias), or gates * (sum + bias); may be rows */
   size_t out_stride;
 } Convolution;
 
@@ -243,11 +245,13 @@ enum { CONVOLUTION_BLOCK = 64 }; /* columns of a task */
 void cpu_convolve(const Kernels *kernels, const Convolution *convolution, int first);
 
 /* Copies the vectors of a layer with the gated delta rule as fp32 to place[*next] and advances *next; with
- * place NULL it only counts. Likewise those of a short convolution; taps, transposed; a vector, to which it
- * adds `plus`; a linear layer's bias; and room for n numbers. */
+ * place NULL it only counts. Likewise those of a short convolution; taps, transposed; n numbers and zeros up
+ * to a padded row, all zeros without data; a vector, to which it adds `plus`; a linear layer's bias; and room
+ * for n numbers. */
 CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float *place, size_t *next);
 CpuConv cpu_take_conv(const ConvConfig *config, const ConvLayer *from, float *place, size_t *next);
 const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t *next);
+const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t *next);
 float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next);
 CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);

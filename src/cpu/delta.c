@@ -1,4 +1,4 @@
-/* delta.c - layers with the gated delta rule, and their recurrent states (backend.h, norm_delta_rule).
+/* delta.c - layers with the gated delta rule or Mamba-2, and their recurrent states (backend.h, norm_delta_rule).
  *
  * Called by: backend.c, session.c through cpu_backend.   Calls: linear.c, the kernels.
  * Always true: each number of a state is computed by one thread, token by token, so that chunks and threads
@@ -24,7 +24,10 @@ CpuDelta cpu_take_delta(const DeltaConfig *config, const DeltaLayer *from, float
                     .a = cpu_take_linear(&from->a, place, next),
                     .taps = cpu_take_taps(&from->conv, config->conv, place, next),
                     .dt_bias = cpu_take_vector(&from->dt_bias, 0, place, next),
+                    .skip = cpu_take_vector(&from->skip, 0, place, next),
                     .norm = cpu_take_vector(&from->norm, 0, place, next)};
+  if (config->conv_bias)
+    delta.conv_bias = cpu_take_padded(&from->conv_bias, (size_t)from->conv_bias.n, place, next);
   float *rate = cpu_take_floats((size_t)config->n_value_heads, place, next);
   float *q_scales = cpu_take_floats(keys, place, next), *k_scales = cpu_take_floats(keys, place, next);
   delta.rate = rate, delta.q_scales = q_scales, delta.k_scales = k_scales;
@@ -67,23 +70,38 @@ static float *row_of(const DeltaWork *work, int row) {
   return work->state->channels + (size_t)row * (size_t)work->state->plan.channels;
 }
 
-/* Normalises q and k of one key head in one row, and makes the decays and betas of its value heads. */
+/* Where a head of q, of k and of v begin in a row. */
+static float *q_of(const DeltaWork *work, int row, int key_head) {
+  return row_of(work, row) + delta_places(work->config).q + (size_t)key_head * (size_t)work->config->key_dim;
+}
+static float *k_of(const DeltaWork *work, int row, int key_head) {
+  return row_of(work, row) + delta_places(work->config).k + (size_t)key_head * (size_t)work->config->key_dim;
+}
+static float *v_of(const DeltaWork *work, int row, int head) {
+  return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
+}
+
+/* Normalises q and k of one key head in one row, but Mamba-2's, and makes the decays and betas of its value
+ * heads; Mamba-2's beta is the step size. */
 static void prepare_head(const DeltaWork *work, int row, int key_head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
+  const bool mamba = config->rule == RULE_MAMBA2;
   const double eps = 1e-6 / config->key_dim;
-  float *q = row_of(work, row) + (size_t)key_head * (size_t)config->key_dim;
-  float *k = q + (size_t)config->n_key_heads * (size_t)config->key_dim;
-  kernels->rms_norm(q, work->weights->q_scales, config->key_dim, eps, q);
-  kernels->rms_norm(k, work->weights->k_scales, config->key_dim, eps, k);
+  float *q = q_of(work, row, key_head), *k = k_of(work, row, key_head);
+  if (!mamba) {
+    kernels->rms_norm(q, work->weights->q_scales, config->key_dim, eps, q);
+    kernels->rms_norm(k, work->weights->k_scales, config->key_dim, eps, k);
+  }
   const int group = config->n_value_heads / config->n_key_heads;
   const size_t at = (size_t)row * (size_t)work->state->plan.delta_heads;
   float *decays = work->state->decays + at, *betas = work->state->betas + at;
   for (int head = key_head * group; head < (key_head + 1) * group; head++) {
     const double step = (double)decays[head] + (double)work->weights->dt_bias[head];
-    const double softplus = step > 20 ? step : log1p(exp(step));
+    double softplus = step > 20 ? step : log1p(exp(step));
+    if (mamba) softplus = fmin(fmax(softplus, config->least_step), config->largest_step);
     decays[head] = (float)exp((double)work->weights->rate[head] * softplus);
-    betas[head] = (float)(1 / (1 + exp(-(double)betas[head])));
+    betas[head] = mamba ? (float)softplus : (float)(1 / (1 + exp(-(double)betas[head])));
   }
 }
 
@@ -93,23 +111,23 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
                         int n) {
   const DeltaConfig *config = work->config;
   const int key_head = head / (config->n_value_heads / config->n_key_heads), columns = cpu_padded(n);
-  const size_t keys = (size_t)config->key_dim, all_keys = (size_t)config->n_key_heads * keys;
+  const float skip = work->weights->skip ? work->weights->skip[head] : 0;
   float *heads = cpu_layer_state(work->state, work->layer, part->sequence) + tail_numbers(config);
   float *cells = heads + (size_t)head * head_numbers(config) + first;
   float v[BLOCK_COLUMNS] = {0}, out[BLOCK_COLUMNS];
   for (int r = row_of_part; r < row_of_part + part->n_tokens; r++) {
-    float *row = row_of(work, r);
-    float *values = row + 2 * all_keys + (size_t)head * (size_t)config->value_dim + first;
+    float *values = v_of(work, r, head) + first;
     const size_t at = (size_t)r * (size_t)work->state->plan.delta_heads + (size_t)head;
     memcpy(v, values, (size_t)n * sizeof *v);
-    const DeltaToken token = {.q = row + (size_t)key_head * keys,
-                              .k = row + all_keys + (size_t)key_head * keys,
+    const DeltaToken token = {.q = q_of(work, r, key_head),
+                              .k = k_of(work, r, key_head),
                               .v = v,
                               .decay = work->state->decays[at],
-                              .beta = work->state->betas[at]};
+                              .beta = work->state->betas[at],
+                              .only_adds = config->rule == RULE_MAMBA2};
     work->state->loaded->kernels->delta_rule(&token, config->key_dim, columns, cells,
                                              (size_t)cpu_padded(config->value_dim), out);
-    memcpy(values, out, (size_t)n * sizeof *out);
+    for (int i = 0; i < n; i++) values[i] = work->weights->skip ? out[i] + skip * v[i] : out[i];
   }
 }
 
@@ -118,11 +136,22 @@ static void gate_head(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const Kernels *kernels = work->state->loaded->kernels;
   const size_t at = (size_t)head * (size_t)config->value_dim;
-  float *out = row_of(work, row) + 2 * (size_t)config->n_key_heads * (size_t)config->key_dim + at;
+  float *out = v_of(work, row, head);
   float *z = work->state->q + (size_t)row * (size_t)work->state->plan.heads + at;
   kernels->rms_norm(out, work->weights->norm, config->value_dim, work->state->loaded->model->config.norm_eps,
                     out);
   kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
+}
+
+/* z = rmsnorm(silu(z) * output) * norm of the heads of one of Mamba-2's groups in one row. */
+static void gate_group(const DeltaWork *work, int row, int group) {
+  const DeltaConfig *config = work->config;
+  const Kernels *kernels = work->state->loaded->kernels;
+  const int width = delta_norm_width(config), head = group * (config->n_value_heads / config->n_key_heads);
+  const size_t at = (size_t)group * (size_t)width;
+  float *z = work->state->q + (size_t)row * (size_t)work->state->plan.heads + at;
+  kernels->activate[ACTIVATION_SILU](z, v_of(work, row, head), width);
+  kernels->rms_norm(z, work->weights->norm + at, width, work->state->loaded->model->config.norm_eps, z);
 }
 
 /* Columns from `first` on of the convolution, of all parts. */
@@ -134,6 +163,7 @@ static void convolve_columns(const DeltaWork *work, int first) {
                                      .tail =
                                          cpu_layer_state(work->state, work->layer, work->parts[i].sequence),
                                      .taps = work->weights->taps,
+                                     .bias = work->weights->conv_bias,
                                      .n_rows = work->parts[i].n_tokens,
                                      .n_taps = work->config->conv,
                                      .width = width,
@@ -161,22 +191,25 @@ static void run_rule(const DeltaWork *work) {
         run_columns(work, &work->parts[i], row, task / n_blocks, first,
                     left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS);
     }
+    const bool mamba = config->rule == RULE_MAMBA2;
+    const int n_gates = mamba ? config->n_key_heads : config->n_value_heads;
 #pragma omp for
-    for (int task = 0; task < n_rows * config->n_value_heads; task++)
-      gate_head(work, task / config->n_value_heads, task % config->n_value_heads);
+    for (int task = 0; task < n_rows * n_gates; task++)
+      (mamba ? gate_group : gate_head)(work, task / n_gates, task % n_gates);
   }
 }
 
-/* Computes what goes into the convolution, z, b and a. */
+/* Computes what goes into the convolution, z, a and, but for Mamba-2, b. */
 static void run_inputs(BackendState *state, int n_rows, const CpuDelta *weights, const float *from) {
   const StatePlan *plan = &state->plan;
   const Matmul inputs[] = {
       {.w = weights->qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
       {.w = weights->z, .y = state->q, .y_stride = (size_t)plan->heads},
-      {.w = weights->b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
       {.w = weights->a, .y = state->decays, .y_stride = (size_t)plan->delta_heads},
+      {.w = weights->b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
   };
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, inputs, 4);
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, inputs,
+              weights->b.linear ? 4 : 3);
 }
 
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from) {

@@ -131,6 +131,7 @@ typedef struct {
   const float *q, *k; /* [key_dim] normalised */
   const float *v;     /* of the columns */
   float decay, beta;
+  bool only_adds; /* Mamba-2: what the state already holds of k does not count */
 } DeltaToken;
 
 typedef struct {
@@ -177,14 +178,15 @@ typedef struct {
 
   /* out[i] = silu(sum over t of taps[t * stride + i] * x[t][i]); out may be one of the rows x.
    * PRECOND n % ALIGN_FLOATS == 0 */
-  void (*convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n, float *out);
+  void (*convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
+                   const float *bias, float *out);
 
   /* out[i] = gates[i] * (bias[i] + the same sum). PRECOND likewise */
   void (*gated_convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
                          const float *gates, const float *bias, float *out);
 
-  /* One token of the gated delta rule in some columns of one head's state:
-   *   d[j] = (v[j] - decay * sum_i state[i][j] k[i]) * beta
+  /* One token of the gated delta rule, or of Mamba-2, in some columns of one head's state:
+   *   d[j] = (v[j] - decay * sum_i state[i][j] k[i]) * beta, or with only_adds v[j] * beta
    *   state[i][j] = decay * state[i][j] + k[i] * d[j];   out[j] = sum_i state[i][j] q[i]
    * PRECOND n_columns % ALIGN_FLOATS == 0 */
   void (*delta_rule)(const DeltaToken *token, int n_keys, int n_columns, float *state, size_t stride,

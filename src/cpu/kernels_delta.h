@@ -15,9 +15,11 @@ INLINE vf convolved(const float *const *x, int n_taps, const float *taps, size_t
   return sum;
 }
 
-static void convolve(const float *const *x, int n_taps, const float *taps, size_t stride, int n, float *out) {
+static void convolve(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
+                     const float *bias, float *out) {
   for (int i = 0; i < n; i += LANES) {
-    const vf sum = convolved(x, n_taps, taps, stride, i);
+    vf sum = convolved(x, n_taps, taps, stride, i);
+    if (bias) sum += vf_load(bias + i);
     vf_store(out + i, sum / (vf_exp(-sum) + 1));
   }
 }
@@ -30,13 +32,13 @@ static void gated_convolve(const float *const *x, int n_taps, const float *taps,
 
 enum { DELTA_VECTORS = 4 }; /* of a pass over the keys */
 
-/* n_vectors vectors of columns in two passes over the state's rows. */
+/* n_vectors vectors of columns in two passes over the state's rows, or one if the token only adds. */
 INLINE void delta_columns(const DeltaToken *token, const int n_vectors, int n_keys, int first, float *state,
                           size_t stride, float *out) {
   vf sum[DELTA_VECTORS], d[DELTA_VECTORS];
   UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = (vf){0};
   const float *row = state + first;
-  for (int i = 0; i < n_keys; i++, row += stride) {
+  for (int i = 0; i < n_keys && !token->only_adds; i++, row += stride) {
     const vf k = vf_set(token->k[i]);
     UNROLL for (int j = 0; j < n_vectors; j++) sum[j] = vf_fma(vf_load(row + j * LANES), k, sum[j]);
   }

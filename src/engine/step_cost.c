@@ -48,14 +48,15 @@ static double layer_vector_bytes(const ModelLayer *layer) {
 }
 
 /* Each tap of the convolution; and of the delta rule for each number of the state a product with k, the
- * decay, what k adds, and a product with q; of a short convolution its two gates. */
+ * decay, what k adds, and a product with q (Mamba-2: no product with k); of a short convolution its two
+ * gates. */
 static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   const DeltaConfig *delta = &config->delta;
   if (config_layer(config, layer).kind == LAYER_CONV)
     return 2.0 * (config->conv.taps + 1) * config->hidden * n_rows;
   const double taps = (double)delta->conv * delta_channels(delta),
                cells = (double)delta->n_value_heads * delta->key_dim * delta->value_dim;
-  return (2 * taps + 7 * cells) * n_rows;
+  return (2 * taps + (delta->rule == RULE_MAMBA2 ? 5 : 7) * cells) * n_rows;
 }
 
 /* The experts that n_rows tokens are expected to read, where any is as likely as any other. */

@@ -344,6 +344,8 @@ static void fill_state_vectors(const ModelLayer *layer, uint64_t *random) {
   fill_vector(&delta->a_log, 0, 1, random);
   fill_vector(&delta->dt_bias, -4, -2, random);
   fill_vector(&delta->norm, 1, 1, random);
+  fill_vector(&delta->conv_bias, -0.1f, 0.1f, random);
+  fill_vector(&delta->skip, 0, 1, random);
   fill_vector(&layer->conv.taps, -0.5f, 0.5f, random);
   fill_vector(&layer->conv.bias, -0.1f, 0.1f, random);
 }

@@ -59,15 +59,21 @@ static const struct {
 #undef AT
 };
 
-/* Matrices stored with config->fused, the last one also with config->fused_gate_up, with their parts in the
- * order of outputs. */
+/* Matrices that hold several linear layers, with these parts in the order of outputs. */
+enum { FUSED_QKV, FUSED_GATE_UP, FUSED_MAMBA, N_FUSED };
 static const struct {
   const char *name;
   int n_parts, parts[3];
-} fused[] = {
-    {"self_attn.qkv_proj", 3, {LAYER_Q, LAYER_K, LAYER_V}},
-    {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
+} fused[N_FUSED] = {
+    [FUSED_QKV] = {"self_attn.qkv_proj", 3, {LAYER_Q, LAYER_K, LAYER_V}},
+    [FUSED_GATE_UP] = {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
+    [FUSED_MAMBA] = {"mamba.in_proj", 3, {LAYER_DELTA_Z, LAYER_DELTA_QKV, LAYER_DELTA_A}},
 };
+
+static bool is_fused(const ModelConfig *config, int matrix) {
+  if (matrix == FUSED_MAMBA) return config->delta.rule == RULE_MAMBA2;
+  return config->fused || (matrix == FUSED_GATE_UP && config->fused_gate_up);
+}
 
 int layer_linear_count(const ModelConfig *config, int layer) {
   return expert_linear(config_layer(config, layer).n_experts, 0);
@@ -124,7 +130,9 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
     return config->attn_gate == ATTN_GATE_HEADS ? config->n_heads : heads;
   case WIDTH_CHANNELS: return delta_channels(delta) + (delta->interleaved ? values : 0);
   case WIDTH_DELTA_VALUES: return delta->interleaved ? 0 : values;
-  case WIDTH_DELTA_B: return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
+  case WIDTH_DELTA_B:
+    if (delta->rule == RULE_MAMBA2) return 0;
+    return delta->interleaved ? 2 * delta->n_value_heads : delta->n_value_heads;
   case WIDTH_DELTA_A: return delta->interleaved ? 0 : delta->n_value_heads;
   case WIDTH_EXPERTS: return own.n_experts;
   case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
@@ -155,9 +163,15 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   return width_of(config, layer, linears[which].in) > 0 && width_of(config, layer, linears[which].out) > 0;
 }
 
+static bool is_of_delta(int which) {
+  return which >= LAYER_DELTA_QKV && which <= LAYER_DELTA_A;
+}
+
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
   const bool conv = config_layer(config, layer).kind == LAYER_CONV;
   if (conv && (which == LAYER_CONV_IN || which == LAYER_O)) return config->conv.bias;
+  if (config_layer(config, layer).kind == LAYER_DELTA && (is_of_delta(which) || which == LAYER_O))
+    return config->delta.biases;
   if (is_of_expert(which)) return config->experts.biases;
   if (which == LAYER_ROUTER) return config->experts.router_bias;
   if (which <= LAYER_V) return config->qkv_bias;
@@ -187,7 +201,9 @@ static const char *own_linear_name(const ModelConfig *config, int layer, int whi
   const char *delta_in = config->delta.interleaved ? "linear_attn.in_proj_qkvz" : NULL,
              *delta_b = config->delta.interleaved ? "linear_attn.in_proj_ba" : NULL;
   const char *const outs[N_LAYER_KINDS] = {
-      [LAYER_ATTENTION] = names->o, [LAYER_DELTA] = "linear_attn.out_proj", [LAYER_CONV] = "conv.out_proj"};
+      [LAYER_ATTENTION] = names->o,
+      [LAYER_DELTA] = config->delta.rule == RULE_MAMBA2 ? "mamba.out_proj" : "linear_attn.out_proj",
+      [LAYER_CONV] = "conv.out_proj"};
   const char *const own[N_LAYER_LINEARS] = {[LAYER_O] = outs[config_layer(config, layer).kind],
                                             [LAYER_GATE] = names->gate,
                                             [LAYER_UP] = names->up,
@@ -202,14 +218,14 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which
   const char *own = own_linear_name(config, layer, which);
   StoredLinear stored = {own ? own : linears[which].name, which, 0,
                          width_of(config, layer, linears[which].out)};
-  for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
-    if (!config->fused && !(config->fused_gate_up && fused[i].parts[0] == LAYER_GATE)) continue;
+  for (int i = 0; i < N_FUSED; i++) {
+    if (!is_fused(config, i)) continue;
     int n_out = 0, first = -1;
     for (int part = 0; part < fused[i].n_parts; part++) {
       if (fused[i].parts[part] == which) first = n_out;
       n_out += width_of(config, layer, linears[fused[i].parts[part]].out);
     }
-    own = fused[i].parts[0] == LAYER_GATE ? config->names.gate_up : NULL;
+    own = i == FUSED_GATE_UP ? config->names.gate_up : NULL;
     if (first >= 0) stored = (StoredLinear){own ? own : fused[i].name, fused[i].parts[0], first, n_out};
   }
   return stored;
@@ -293,6 +309,8 @@ Vector *layer_vector_of(const ModelLayer *layer, int which) {
       [DELTA_A_LOG] = offsetof(ModelLayer, delta.a_log),
       [DELTA_DT_BIAS] = offsetof(ModelLayer, delta.dt_bias),
       [DELTA_NORM] = offsetof(ModelLayer, delta.norm),
+      [DELTA_CONV_BIAS] = offsetof(ModelLayer, delta.conv_bias),
+      [DELTA_SKIP] = offsetof(ModelLayer, delta.skip),
       [CONV_TAPS] = offsetof(ModelLayer, conv.taps),
       [CONV_BIAS] = offsetof(ModelLayer, conv.bias),
       [EXPERT_CHOICE_BIAS] = offsetof(ModelLayer, moe.choice_bias),
@@ -314,20 +332,35 @@ static LayerVector expert_vector(const ModelConfig *config, int which) {
   return (LayerVector){0};
 }
 
+/* The vectors of layers of LAYER_DELTA. */
+static LayerVector delta_vector(const DeltaConfig *delta, int which) {
+  const int channels = delta_channels(delta), heads = delta->n_value_heads;
+  const LayerVector gated[] = {
+      [DELTA_CONV] = {"linear_attn.conv1d.weight", channels, delta->conv, DTYPE_F16},
+      [DELTA_A_LOG] = {"linear_attn.A_log", heads, 0, DTYPE_F32},
+      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", heads, 0, DTYPE_F16},
+      [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0, DTYPE_F32},
+      [DELTA_CONV_BIAS] = {0},
+      [DELTA_SKIP] = {0},
+  };
+  const LayerVector mamba[] = {
+      [DELTA_CONV] = {"mamba.conv1d.weight", channels, delta->conv, DTYPE_F16},
+      [DELTA_A_LOG] = {"mamba.A_log", heads, 0, DTYPE_F16},
+      [DELTA_DT_BIAS] = {"mamba.dt_bias", heads, 0, DTYPE_F16},
+      [DELTA_NORM] = {"mamba.norm.weight", heads * delta->value_dim, 0, DTYPE_F16},
+      [DELTA_CONV_BIAS] = {delta->conv_bias ? "mamba.conv1d.bias" : NULL, channels, 0, DTYPE_F16},
+      [DELTA_SKIP] = {"mamba.D", heads, 0, DTYPE_F16},
+  };
+  return delta->rule == RULE_MAMBA2 ? mamba[which] : gated[which];
+}
+
 LayerVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
   if (which >= EXPERT_CHOICE_BIAS)
     return config_layer(config, layer).n_experts > 0 ? expert_vector(config, which) : (LayerVector){0};
-  const DeltaConfig *delta = &config->delta;
-  const LayerVector vectors[N_LAYER_VECTORS] = {
-      [DELTA_CONV] = {"linear_attn.conv1d.weight", delta_channels(delta), delta->conv, DTYPE_F16},
-      [DELTA_A_LOG] = {"linear_attn.A_log", delta->n_value_heads, 0, DTYPE_F32},
-      [DELTA_DT_BIAS] = {"linear_attn.dt_bias", delta->n_value_heads, 0, DTYPE_F16},
-      [DELTA_NORM] = {"linear_attn.norm.weight", delta->value_dim, 0, DTYPE_F32},
-      [CONV_TAPS] = {"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16},
-      [CONV_BIAS] = {"conv.conv.bias", config->hidden, 0, DTYPE_F16},
-  };
   const LayerKind kind = config_layer(config, layer).kind;
-  const bool there = kind == (which < CONV_TAPS ? LAYER_DELTA : LAYER_CONV);
-  if (!there || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
-  return vectors[which];
+  if (which < CONV_TAPS) return kind == LAYER_DELTA ? delta_vector(&config->delta, which) : (LayerVector){0};
+  if (kind != LAYER_CONV || (which == CONV_BIAS && !config->conv.bias)) return (LayerVector){0};
+  return which == CONV_TAPS
+             ? (LayerVector){"conv.conv.weight", config->hidden, config->conv.taps, DTYPE_F16}
+             : (LayerVector){"conv.conv.bias", config->hidden, 0, DTYPE_F16};
 }

@@ -91,6 +91,8 @@ enum {
   DELTA_A_LOG,
   DELTA_DT_BIAS,
   DELTA_NORM,
+  DELTA_CONV_BIAS,
+  DELTA_SKIP,
   CONV_TAPS,
   CONV_BIAS,
   EXPERT_CHOICE_BIAS, /* [n] or [1][n] */

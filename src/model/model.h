@@ -110,12 +110,16 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
 typedef struct {
   /* hidden -> C, -> n_value_heads * value_dim, -> n_value_heads, -> n_value_heads. config.delta.interleaved,
    * before model_prepare(): qkv -> C + n_value_heads * value_dim, b -> 2 n_value_heads, z and a have n_out
-   * 0 */
+   * 0. RULE_MAMBA2: there is no b; a is the step size, dt */
   Linear qkv, z, b, a;
-  Vector conv;    /* [C][taps], the last tap for the token itself */
-  Vector a_log;   /* [n_value_heads] */
-  Vector dt_bias; /* [n_value_heads] */
-  Vector norm;    /* [value_dim], multiplies by weight also with norm_plus_one */
+  Vector conv;      /* [C][taps], the last tap for the token itself */
+  Vector conv_bias; /* [C]; data NULL unless config.delta.conv_bias */
+  Vector a_log;     /* [n_value_heads] */
+  Vector dt_bias;   /* [n_value_heads] */
+  Vector skip;      /* [n_value_heads] Mamba-2's D; data NULL with the gated delta rule */
+  /* [value_dim], with RULE_MAMBA2 [n_value_heads * value_dim]; multiplies by weight also with
+   * norm_plus_one */
+  Vector norm;
 } DeltaLayer;
 
 /* Weights of a layer of LAYER_CONV in place of q, k, v and their norms (backend.h, norm_short_conv). */

@@ -85,6 +85,7 @@ static const char *undivided_part(const ModelConfig *c) {
     bool there;
     const char *words;
   } parts[] = {
+      {c->delta.rule == RULE_MAMBA2, "Mamba-2 layers"},
       {c->delta.interleaved, "layers of the gated delta rule that are stored by key head"},
       {c->qk_norm == QK_NORM_WHOLE, "a norm over all heads of q and of k"},
       {c->per_layer_width > 0, "inputs of each layer"},

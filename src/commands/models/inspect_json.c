@@ -178,6 +178,7 @@ static Status put_state_layers(Writer *w, const ModelConfig *config) {
   TRY(put_int(w, "short_conv", config->conv.taps));
   if (!delta->n_key_heads) return put_raw(w, "delta", "null");
   TRY(open_member(w, "delta", "{"));
+  TRY(put_string(w, "rule", delta->rule == RULE_MAMBA2 ? "mamba2" : "gated_delta"));
   TRY(put_int(w, "n_key_heads", delta->n_key_heads));
   TRY(put_int(w, "n_value_heads", delta->n_value_heads));
   TRY(put_int(w, "key_dim", delta->key_dim));

@@ -42,8 +42,7 @@ enum {
   HAS_QUERY_SCALE = 1 << 13, /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
   HAS_ALPHA = 1 << 14,       /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   HAS_USE_BIAS = 1 << 15,    /* use_bias: all linear layers have one */
-  HAS_HYBRID_LAYERS =
-      1 << 16, /* layer_types may name Mamba layers; num_local_experts, position_embedding_type */
+  HAS_HYBRID_LAYERS = 1 << 16, /* layer_types may name Mamba-2 layers, mamba_...; position_embedding_type */
   HAS_LAYER_THETA = 1 << 17, /* layer_rope_theta: a theta for each layer, 0 for no rope */
   HAS_LAYER_ROPE = 1 << 18,  /* layer_rope_theta: 0 for no rope, else the model's; absent: 0 in full layers */
   HAS_QK_FACTOR = 1 << 19,   /* qk_scale_factor, output_multiplier, post_norm_eps */
@@ -81,6 +80,8 @@ typedef enum {
 typedef struct {
   int n_experts, n_chosen; /* 0: the config must say it */
   int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
+  const char *width_key;   /* another name of moe_intermediate_size, or NULL */
+  bool may_be_none;        /* num_local_experts may be 0: the model is dense */
   ExpertScore score;
   Renormalise renormalise;
   double sum_plus;
@@ -187,6 +188,10 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 /* Fills delta and the kinds of layers (delta.c) of an architecture that HAS_DELTA. PRECOND config->layers is
  * allocated. */
 Status config_parse_delta(const ConfigReader *r, ModelConfig *config);
+
+/* Fills delta, the kinds of layers and their ropes (mamba.c) of an architecture that HAS_HYBRID_LAYERS. PRECOND
+ * as above; the activation is filled. */
+Status config_parse_mamba(const ConfigReader *r, ModelConfig *config);
 
 /* Fills experts, their names, and which layers are dense (experts.c). PRECOND config->layers is
  * allocated; the activation and the MLP's width are filled. */

@@ -126,9 +126,14 @@ typedef struct {
  * same matrix as q, whose outputs are for each head its query and then its gate. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
-/* Sizes of the layers with the gated delta rule (LAYER_DELTA); see norm_delta_rule in engine/backend.h. */
+/* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu, arXiv:2405.21060),
+ * which adds to the state without asking what it holds. Mamba-2's C, B and x are q, k and v. */
+typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
+
+/* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in engine/backend.h. */
 typedef struct {
-  int n_key_heads;        /* of q and k; 0: the model has no such layers */
+  StateRule rule;
+  int n_key_heads;        /* of q and k, Mamba-2's groups; 0: the model has no such layers */
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
@@ -136,6 +141,10 @@ typedef struct {
    * the v and the z of its value heads; b for each key head the b and the a of its value heads; there are no
    * z and a. */
   bool interleaved;
+  /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
+   * largest step size. */
+  bool conv_bias, biases;
+  double least_step, largest_step;
 } DeltaConfig;
 
 /* The layers with a short convolution (LAYER_CONV); see norm_short_conv in engine/backend.h. */
@@ -295,8 +304,15 @@ void config_release(ModelConfig *config);
 LayerConfig config_layer(const ModelConfig *config, int layer);
 /* The number of layers of a kind among the first n. */
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
-/* Outputs of a delta layer's in_proj_qkv, and channels of its convolution: all q heads, k heads, v heads. */
+/* Channels of a delta layer's convolution: all q heads, k heads, v heads; with RULE_MAMBA2 v, k, q. */
 int delta_channels(const DeltaConfig *delta);
+/* The first channels of q, of k and of v. */
+typedef struct {
+  int q, k, v;
+} DeltaPlaces;
+DeltaPlaces delta_places(const DeltaConfig *delta);
+/* Numbers of a token's output that are normalised together: a head, or with RULE_MAMBA2 the heads of a group. */
+int delta_norm_width(const DeltaConfig *delta);
 /* Numbers of a layer's recurrent state; 0 with attention. LAYER_DELTA: [conv - 1][channels] inputs of the
  * convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);

@@ -8,6 +8,17 @@ int delta_channels(const DeltaConfig *delta) {
   return 2 * delta->n_key_heads * delta->key_dim + delta->n_value_heads * delta->value_dim;
 }
 
+DeltaPlaces delta_places(const DeltaConfig *delta) {
+  const int keys = delta->n_key_heads * delta->key_dim, values = delta->n_value_heads * delta->value_dim;
+  if (delta->rule == RULE_MAMBA2) return (DeltaPlaces){.q = values + keys, .k = values, .v = 0};
+  return (DeltaPlaces){.q = 0, .k = keys, .v = 2 * keys};
+}
+
+int delta_norm_width(const DeltaConfig *delta) {
+  const int group = delta->n_key_heads ? delta->n_value_heads / delta->n_key_heads : 0;
+  return delta->rule == RULE_MAMBA2 ? group * delta->value_dim : delta->value_dim;
+}
+
 /* Heads are at most as many as MAX_HEADS in all and of at most MAX_DELTA_DIM numbers, so that the channels of
  * the convolution are below 2^26. */
 static Status parse_sizes(const ConfigReader *r, DeltaConfig *delta) {

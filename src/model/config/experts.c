@@ -73,7 +73,8 @@ static Status parse_widths(const ConfigReader *r, const ExpertFamily *family, Mo
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
   if (family->width > 0)
-    TRY(reader_int(r, "moe_intermediate_size", 1, MAX_INTERMEDIATE, family->width, &experts->width));
+    TRY(reader_int(r, family->width_key ? family->width_key : "moe_intermediate_size", 1, MAX_INTERMEDIATE,
+                   family->width, &experts->width));
   if (family->own_norms) {
     TRY(reader_int(r, "moe_intermediate_size", 0, MAX_INTERMEDIATE, 0, &experts->width));
     if (experts->width == 0) return reader_refuse(r, "moe_intermediate_size is missing, expected a width");
@@ -227,6 +228,11 @@ Status config_parse_experts(const ConfigReader *r, const Architecture *arch, Mod
   bool enabled = true;
   if (!family) return STATUS_OK;
   if (family->enable_key) TRY(reader_bool(r, family->enable_key, false, &enabled));
+  if (family->may_be_none) {
+    int n;
+    TRY(reader_int(r, "num_local_experts", 0, MAX_EXPERTS, family->n_experts, &n));
+    enabled = n > 0;
+  }
   if (!enabled) return STATUS_OK;
   TRY(refuse_members(r, family, config));
   TRY(parse_counts(r, family, &config->experts));

@@ -367,34 +367,6 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
   return STATUS_OK;
 }
 
-/* Refuses Mamba layers and experts; without position_embedding_type no layer has a rope. */
-static Status parse_hybrid_layers(const ConfigReader *r, ModelConfig *config) {
-  static const char key[] = "layer_types", old_key[] = "layers_block_type";
-  const char *used = json_member(r->object, key) ? key : old_key, *positions;
-  const Json *types = json_member(r->object, used);
-  int n_experts, layer = 0;
-  TRY(reader_int(r, "num_local_experts", 0, INT32_MAX, 8, &n_experts));
-  if (n_experts > 0)
-    return reader_refuse(r, "num_local_experts is %d: a mixture of experts is not supported, expected 0",
-                         n_experts);
-  if (!types)
-    return reader_refuse(r, "%s is missing: all layers are Mamba layers, which are not supported", key);
-  if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
-    return wrong_list(r, used, types, config->n_layers, "names (num_hidden_layers)");
-  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    char found[64];
-    if (json_string_is(type, "mamba") || json_string_is(type, "linear_attention"))
-      return reader_refuse(r, "%s[%d] is %s: Mamba layers are not supported", used, layer,
-                           json_describe(type, found));
-    if (!json_string_is(type, "attention") && !json_string_is(type, "full_attention"))
-      return reader_refuse(r, "%s[%d] is %s, expected attention", used, layer, json_describe(type, found));
-  }
-  TRY(reader_string(r, "position_embedding_type", &positions));
-  for (layer = 0; (!positions || strcmp(positions, "rope") != 0) && layer < config->n_layers; layer++)
-    config->layers[layer].rope = ROPE_NONE;
-  return STATUS_OK;
-}
-
 /* Gemma 4 names what is seen both ways: "all", or "vision", which text does not have. */
 static Status sees_both_ways(const ConfigReader *r, const Architecture *arch, bool *both_ways) {
   const char *key = "use_bidirectional_attention", *what;
@@ -492,7 +464,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     return STATUS_OK;
   }
   if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
-  if (arch->members & HAS_HYBRID_LAYERS) return parse_hybrid_layers(r, config);
+  if (arch->members & HAS_HYBRID_LAYERS) return config_parse_mamba(r, config);
   TRY(arch->members & HAS_SHORT_CONV ? config_parse_short_conv(r, arch, config)
                                      : parse_windows(r, arch, config));
   if (arch->members & HAS_LAYER_THETA) TRY(parse_layer_thetas(r, config));

@@ -156,7 +156,8 @@ Status ak48_header_compare(const ModelConfig *header, const char *path, const Mo
 }
 
 const char *ak48_cannot_hold(const ModelConfig *config) {
-  if (config->delta.n_key_heads) return "layers with the gated delta rule";
+  if (config->delta.n_key_heads)
+    return config->delta.rule == RULE_MAMBA2 ? "Mamba-2 layers" : "layers with the gated delta rule";
   if (config->conv.taps) return "layers with a short convolution";
   if (config->experts.n_experts) return "experts";
   if (config->text_part) return "the text part of a larger model";
