@@ -21,9 +21,9 @@ typedef struct {
 
 /* The vectors of DeltaLayer (model.h); NULL in other layers. */
 typedef struct {
-  const float *conv;            /* [channels][taps] */
-  const float *a_log, *dt_bias; /* [n_value_heads] */
-  const float *norm;            /* [value_dim] */
+  const float *conv, *conv_bias;       /* [channels][taps], [channels] or NULL */
+  const float *a_log, *dt_bias, *skip; /* [n_value_heads]; skip NULL but for Mamba-2 */
+  const float *norm;                   /* [value_dim], or Mamba-2's [n_value_heads * value_dim] */
 } DeviceDelta;
 
 /* The vectors of ConvLayer (model.h); NULL in other layers. */
@@ -46,7 +46,7 @@ typedef struct {
   const float *q_norm, *k_norm; /* [head_dim], or [n_heads * head_dim] and [n_kv_heads * head_dim] */
   const float *input_norm;      /* [hidden] */
   const float *sinks, *scalar;  /* [n_heads], [1] ModelLayer's; NULL: the model has none */
-  DeviceProjections qkv; /* q, k, v and, where it is a layer, attn_gate; or b, a, qkv, z of LAYER_DELTA, in of
+  DeviceProjections qkv; /* q, k, v and, where it is a layer, attn_gate; or b, a, qkv, z of LAYER_DELTA (Mamba-2: no b), in of
                           * LAYER_CONV */
   DeviceDelta delta;
   DeviceConv conv;

@@ -34,9 +34,11 @@ static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
                                                                   : 0);
 }
 
-/* Outputs of b, a, qkv and z of a layer with the gated delta rule; 0 if the model has none. */
+/* Outputs of b, a, qkv and z of a layer with the gated delta rule, of a, qkv and z of one with Mamba-2; 0 if the
+ * model has none. */
 static int delta_outputs(const DeltaConfig *d) {
-  return delta_channels(d) + d->n_value_heads * (d->value_dim + 2);
+  const int gates = d->rule == RULE_MAMBA2 ? 1 : 2;
+  return delta_channels(d) + d->n_value_heads * (d->value_dim + gates);
 }
 
 /* Floats of the recurrent states of the layers before `layer`, one after the other. */

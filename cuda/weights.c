@@ -47,6 +47,7 @@ typedef struct {
 static const VectorUse vector_uses[N_LAYER_VECTORS] = {
     [DELTA_CONV] = {0, -0.5f, 0.5f},         [DELTA_A_LOG] = {0, 0, 1},
     [DELTA_DT_BIAS] = {0, -4, -2},           [DELTA_NORM] = {0, 1, 1},
+    [DELTA_CONV_BIAS] = {0, -0.1f, 0.1f},    [DELTA_SKIP] = {0, 0, 1},
     [CONV_TAPS] = {0, -0.5f, 0.5f},          [CONV_BIAS] = {0, -0.1f, 0.1f},
     [EXPERT_CHOICE_BIAS] = {0, -0.1f, 0.1f}, [EXPERT_SCALES] = {0, 1, 1},
     [EXPERT_ROUTER_SCALE] = {0, 1, 1}};
@@ -98,6 +99,8 @@ static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, c
                                                   [DELTA_A_LOG] = &to->delta.a_log,
                                                   [DELTA_DT_BIAS] = &to->delta.dt_bias,
                                                   [DELTA_NORM] = &to->delta.norm,
+                                                  [DELTA_CONV_BIAS] = &to->delta.conv_bias,
+                                                  [DELTA_SKIP] = &to->delta.skip,
                                                   [CONV_TAPS] = &to->conv.taps,
                                                   [CONV_BIAS] = &to->conv.bias,
                                                   [EXPERT_CHOICE_BIAS] = &to->experts.choice_bias,

@@ -7,8 +7,9 @@
 /* True if the sizes are those of the step and chunks families, and all rows are 16-byte aligned. */
 static bool usual_sizes(const DeltaRule *r) {
   const DeltaConfig *s = &r->sizes;
-  return s->key_dim == 128 && s->value_dim == 128 && s->conv == 4 && s->n_value_heads % 2 == 0 &&
-         r->stride % 4 == 0;
+  const bool mamba = s->rule == RULE_MAMBA2;
+  return s->key_dim == 128 && s->value_dim == (mamba ? 64 : 128) && s->conv == 4 &&
+         s->n_value_heads % (mamba ? 4 : 2) == 0 && r->stride % 4 == 0;
 }
 
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens) {
@@ -20,7 +21,7 @@ bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens) {
 }
 
 bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens) {
-  return delta_can_run(DELTA_STEP, rule, n_tokens) && gates->n_out == 2 * rule->sizes.n_value_heads &&
+  return rule->sizes.rule == RULE_GATED_DELTA && delta_can_run(DELTA_STEP, rule, n_tokens) && gates->n_out == 2 * rule->sizes.n_value_heads &&
          (gates->type == WEIGHT_F16 || gates->type == WEIGHT_BF16) && gates->n_in % 8 == 0 &&
          !gates->has_bias;
 }
@@ -50,6 +51,9 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.n_key_heads = s->n_key_heads, args.n_value_heads = s->n_value_heads;
   args.key_dim = s->key_dim, args.value_dim = s->value_dim, args.taps = s->conv;
   args.channels = delta_channels(s), args.group = s->n_value_heads / s->n_key_heads;
+  args.mamba = s->rule == RULE_MAMBA2, args.places = delta_places(s), args.norm_width = delta_norm_width(s);
+  args.least_step = (float)s->least_step, args.largest_step = (float)s->largest_step;
+  args.conv_bias = r->conv_bias, args.skip = r->skip;
   args.stride = r->stride, args.out_stride = r->out_stride, args.n_tokens = n_tokens;
   args.eps = r->eps, args.q_scale = (float)(1 / std::sqrt((double)s->key_dim));
   args.pos = r->pos, args.projections = r->projections, args.conv = r->conv, args.a_log = r->a_log;
@@ -67,7 +71,8 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
 
 static Status run_step(const DeltaArgs &args, cudaStream_t stream, Error *err) {
   TRY(delta_step(args, stream, err));
-  return args.n_tokens == 1 ? STATUS_OK : delta_keep_inputs(args, stream, err);
+  if (args.n_tokens > 1) TRY(delta_keep_inputs(args, stream, err));
+  return args.mamba ? delta_norm_groups(args, true, stream, err) : STATUS_OK;
 }
 
 Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaStream_t stream, Error *err) {
@@ -77,5 +82,5 @@ Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaSt
   TRY((chunks ? delta_chunks_prepare : delta_plain_convolve)(args, stream, err));
   TRY(delta_keep_inputs(args, stream, err));
   TRY((chunks ? delta_chunks_scan : delta_plain)(args, stream, err));
-  return delta_norm(args, stream, err);
+  return args.mamba ? delta_norm_groups(args, false, stream, err) : delta_norm(args, stream, err);
 }

@@ -1,13 +1,14 @@
-/* delta.h - the gated delta rule on a GPU, from a step's projections to the input of o; engine/backend.h,
- * norm_delta_rule, has the formulas.
+/* delta.h - the gated delta rule and Mamba-2 on a GPU, from a step's projections to the input of o;
+ * engine/backend.h, norm_delta_rule, has the formulas.
  *
  * Three families, chosen by delta_choose() and forced by number for tests:
  *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens (from 2
  *           tokens on, a second kernel stores the inputs of the convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
- * The first two need heads of 128 numbers and 4 taps, which all published models have. Kernels read the
- * position from device memory, so a captured launch serves every step. */
+ * The first two need 4 taps and heads of 128 numbers, or for Mamba-2 states of 128 and heads of 64, which all
+ * published models have. Mamba-2's outputs are normalised over all heads of a group, by a kernel of their own.
+ * Kernels read the position from device memory, so a captured launch serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,8 +35,8 @@ typedef struct {
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
-   * [n_value_heads][value_dim]. The channels of values are overwritten. With `gates` b and a are not
-   * there. */
+   * [n_value_heads][value_dim]. The channels of values, of Mamba-2 also z, are overwritten. With `gates` b and
+   * a are not there; Mamba-2 has no b. */
   float *projections;
   int stride;
   /* The step family can make b and a: their rows, dense (delta_step_takes()), and the step's input in fp16
@@ -44,8 +45,10 @@ typedef struct {
   const void *h;
   int h_stride;
   const float *conv;            /* device: [channels][taps], the last tap for the token itself */
+  const float *conv_bias;       /* device: [channels] or NULL */
   const float *a_log, *dt_bias; /* device: [n_value_heads] */
-  const float *norm;            /* device: [value_dim] */
+  const float *skip;            /* device: [n_value_heads], Mamba-2's D */
+  const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim] */
   float *state;                 /* device: delta_state_floats() */
   /* Instead of consecutive tokens of one sequence single rows of many: `state` is sequence 0's, the others
    * follow at distances of state_step floats. */

@@ -1,4 +1,4 @@
-/* delta_chunks.cu - the gated delta rule for many tokens: chunks of 64 in matrix form on tensor cores.
+/* delta_chunks.cu - the gated delta rule and Mamba-2 for many tokens: chunks of 64 in matrix form on tensor cores.
  *
  * In a chunk, with G_i = ln(g_1 ... g_i), K, Q, V the chunk's rows and S [key][value] the state before it,
  * the changes d_i of the tokens (backend.h: beta (v - S^T k)) solve a triangular system, and all the rest is
@@ -7,10 +7,14 @@
  *     D = (1 + L)^-1 diag(beta) (V - diag(e^G) K S)
  *     O = diag(e^G) Q S + M D,                     M_ij = (q_i k_j) e^(G_i - G_j) for j <= i, else 0
  *     S = e^G_64 S + K^T diag(e^(G_64 - G)) D
- * Source: Yang, Kautz, Hatamizadeh (arXiv:2412.06464), section 3.3.
+ * Source: Yang, Kautz, Hatamizadeh (arXiv:2412.06464), section 3.3. Mamba-2's changes do not depend on each other:
+ *     D = V,   M_ij = (q_i k_j) e^(G_i - G_j) dt_j for j < i, and skip more for j = i
+ *     S = e^G_64 S + K^T diag(e^(G_64 - G) dt) V,       dt the step sizes
+ * (Dao and Gu, arXiv:2405.21060, section 6). Here q is a kMambaScale-th of C, and O is multiplied by that: C B may
+ * be large, and M is fp16.
  *
  *   inputs  a warp takes 16 tokens of a head of q, k or v: convolution, norms          -> q, k, v in fp16
- *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M         -> fp16; G in fp32
+ *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M         -> fp16; G, dt in fp32
  *   scan    a block takes 32 values of a head and walks through the chunks; S stays in registers
  *
  * Numerics: operands of products are fp16, since |q|, |k|, e^(G_i - G_j) and the inverse's numbers are at
@@ -23,50 +27,58 @@ namespace {
 constexpr int kDim = 128, kChunk = 64, kThreads = 128, kWarps = kThreads / 32;
 constexpr int kWide = kDim + 8, kSquare = kChunk + 8;   /* strides of tiles in shared memory, in halves */
 constexpr int kHalf = kChunk / 2, kFloats = kChunk + 4; /* the system in fp32: its stride */
+constexpr float kMambaScale = 16;                       /* a power of two, so that nothing is rounded */
 
 /* The workspace: rows of all chunks, the last one padded with zeros. */
 struct Work {
-  __half *q_k, *v;          /* [rows][2 n_key_heads][kDim], [rows][n_value_heads][kDim] */
+  __half *q_k, *v;          /* [rows][2 n_key_heads][kDim], [rows][n_value_heads][value_dim] */
   __half *inverses, *masks; /* [chunks][n_value_heads][kChunk][kChunk]: (1 + L)^-1 diag(beta), and M */
-  float *logs;              /* [chunks][n_value_heads][kChunk]: G */
+  float *logs, *steps;      /* [chunks][n_value_heads][kChunk]: G, dt */
   size_t bytes;
 };
 
-__host__ __device__ inline Work work_of(void *at, int n_key_heads, int n_value_heads, int n_tokens) {
+__host__ __device__ inline Work work_of(void *at, int n_key_heads, int n_value_heads, int value_dim,
+                                        bool mamba, int n_tokens) {
   const size_t chunks = (size_t)(n_tokens + kChunk - 1) / kChunk, rows = chunks * kChunk;
   const size_t cells = chunks * n_value_heads * kChunk;
   Work w;
   w.q_k = (__half *)at;
   w.v = w.q_k + rows * 2 * n_key_heads * kDim;
-  w.inverses = w.v + rows * n_value_heads * kDim;
-  w.masks = w.inverses + cells * kChunk;
+  w.inverses = w.v + rows * n_value_heads * value_dim;
+  w.masks = w.inverses + (mamba ? 0 : cells * kChunk);
   w.logs = (float *)(w.masks + cells * kChunk);
-  w.bytes = (char *)(w.logs + cells) - (char *)at;
+  w.steps = w.logs + cells;
+  w.bytes = (char *)(w.steps + (mamba ? cells : 0)) - (char *)at;
   return w;
 }
 
 __device__ __forceinline__ Work work_of(const DeltaArgs &a) {
-  return work_of(a.workspace, a.n_key_heads, a.n_value_heads, a.n_tokens);
+  return work_of(a.workspace, a.n_key_heads, a.n_value_heads, a.value_dim, a.mamba, a.n_tokens);
 }
 
 /* --- inputs */
 
 constexpr int kWarpTokens = kChunk / kWarps;
 
-/* Block (head, chunk): heads of q, then of k, then of v. A lane takes four channels. */
-__global__ void __launch_bounds__(kThreads) delta_inputs_kernel(DeltaArgs a) {
+/* Block (head, chunk): heads of q, then of k, then of v, of which Mamba-2's are taken by two. A lane takes four
+ * channels. */
+template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_kernel(DeltaArgs a) {
   dependents_may_start();
   const int lane = threadIdx.x % 32, head = blockIdx.x, n_q_k = 2 * a.n_key_heads;
-  const int first = blockIdx.y * kChunk + threadIdx.x / 32 * kWarpTokens, channel = head * kDim + 4 * lane;
-  const bool is_value = head >= n_q_k;
+  const bool is_value = head >= n_q_k, is_query = head < a.n_key_heads;
+  const int first = blockIdx.y * kChunk + threadIdx.x / 32 * kWarpTokens,
+            channel = (is_value   ? a.places.v + (head - n_q_k) * kDim
+                       : is_query ? a.places.q + head * kDim
+                                  : a.places.k + (head - a.n_key_heads) * kDim) +
+                      4 * lane;
   float4 taps[4], x[4];
   for (int i = 0; i < 4; i++) taps[i] = *(const float4 *)(a.conv + 4 * (channel + i));
+  const float4 bias = load_4(kMamba && a.conv_bias ? a.conv_bias + channel : NULL);
   wait_for_previous();
   const Work work = work_of(a);
   const int pos = *a.pos;
-  __half *to = is_value ? work.v + ((size_t)first * a.n_value_heads + head - n_q_k) * kDim
-                        : work.q_k + ((size_t)first * n_q_k + head) * kDim;
-  const size_t step = (size_t)(is_value ? a.n_value_heads : n_q_k) * kDim;
+  const size_t step = is_value ? (size_t)a.n_value_heads * a.value_dim : (size_t)n_q_k * kDim;
+  __half *to = is_value ? work.v + first * step + (head - n_q_k) * kDim : work.q_k + first * step + head * kDim;
 #pragma unroll
   for (int t = 0; t < 3; t++)
     x[t + 1] = load_4(first - 3 + t < a.n_tokens ? a.input(pos, first - 3 + t, channel) : NULL);
@@ -76,8 +88,9 @@ __global__ void __launch_bounds__(kThreads) delta_inputs_kernel(DeltaArgs a) {
 #pragma unroll
     for (int t = 0; t < 3; t++) x[t] = x[t + 1];
     x[3] = load_4(token < a.n_tokens ? a.input(pos, token, channel) : NULL);
-    float4 out = convolve_4(taps, x);
-    if (!is_value) out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps));
+    float4 out = convolve_4(taps, x, bias);
+    if (!is_value && !kMamba) out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps));
+    if (is_query && kMamba) out = scaled_4(out, 1 / kMambaScale);
     if (token >= a.n_tokens) out = make_float4(0, 0, 0, 0);
     const __half2 pairs[2] = {{clamp_half(out.x), clamp_half(out.y)}, {clamp_half(out.z), clamp_half(out.w)}};
     *(uint2 *)(to + i * step + 4 * lane) = *(const uint2 *)pairs;
@@ -185,7 +198,7 @@ __device__ __forceinline__ void invert(System &s) {
 }
 
 /* Block (chunk, value head). */
-__global__ void __launch_bounds__(kThreads) delta_system_kernel(DeltaArgs a) {
+template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_kernel(DeltaArgs a) {
   begin_overlapping();
   __shared__ __align__(16) System s;
   const Work work = work_of(a);
@@ -204,26 +217,31 @@ __global__ void __launch_bounds__(kThreads) delta_system_kernel(DeltaArgs a) {
   __syncthreads();
   if (threadIdx.x >= kHalf && threadIdx.x < kChunk) s.logs[threadIdx.x] += first_half;
 
-  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of K K^T and Q K^T, without columns right of the diagonal. */
+  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of K K^T (not Mamba-2) and Q K^T, without columns right of the
+   * diagonal. */
   float k_k[kChunk / 8][4] = {}, q_k[kChunk / 8][4] = {};
 #pragma unroll
   for (int d = 0; d < kDim; d += 16) {
     uint32_t key_rows[4], query_rows[4];
-    load_a(key_rows, keys + 16 * warp * kWide + d, kWide, lane);
+    if (!kMamba) load_a(key_rows, keys + 16 * warp * kWide + d, kWide, lane);
     load_a(query_rows, queries + 16 * warp * kWide + d, kWide, lane);
 #pragma unroll
     for (int n = 0; n < kWarps; n++) {
       if (n > warp) break;
       uint32_t b[4];
       load_b_transposed(b, keys + 16 * n * kWide + d, kWide, lane);
-      mma_f16_m16n8k16(k_k[2 * n], key_rows, b[0], b[1]);
-      mma_f16_m16n8k16(k_k[2 * n + 1], key_rows, b[2], b[3]);
+      if (!kMamba) {
+        mma_f16_m16n8k16(k_k[2 * n], key_rows, b[0], b[1]);
+        mma_f16_m16n8k16(k_k[2 * n + 1], key_rows, b[2], b[3]);
+      }
       mma_f16_m16n8k16(q_k[2 * n], query_rows, b[0], b[1]);
       mma_f16_m16n8k16(q_k[2 * n + 1], query_rows, b[2], b[3]);
     }
   }
   __syncthreads();
   if (threadIdx.x < kChunk) work.logs[at * kChunk + threadIdx.x] = s.logs[threadIdx.x];
+  if (kMamba && threadIdx.x < kChunk) work.steps[at * kChunk + threadIdx.x] = s.betas[threadIdx.x];
+  const float skip = kMamba ? a.skip[head] / kMambaScale : 0;
   __half *masks = work.masks + at * kChunk * kChunk, *inverses = work.inverses + at * kChunk * kChunk;
 #pragma unroll
   for (int n = 0; n < kChunk / 8; n++)
@@ -235,10 +253,15 @@ __global__ void __launch_bounds__(kThreads) delta_system_kernel(DeltaArgs a) {
       for (int c = 0; c < 2; c++) {
         const float decay = j + c <= i ? expf(s.logs[i] - s.logs[j + c]) : 0;
         mask[c] = q_k[n][2 * h + c] * decay;
-        s.lower[i * kFloats + j + c] = j + c < i ? s.betas[i] * k_k[n][2 * h + c] * decay : 0;
+        if (kMamba)
+          mask[c] = mask[c] * s.betas[j + c] + (j + c == i ? skip : 0);
+        else
+          s.lower[i * kFloats + j + c] = j + c < i ? s.betas[i] * k_k[n][2 * h + c] * decay : 0;
       }
-      *(uint32_t *)(masks + i * kChunk + j) = pack_half2(mask[0], mask[1]);
+      const __half2 pair = {clamp_half(mask[0]), clamp_half(mask[1])};
+      *(__half2 *)(masks + i * kChunk + j) = pair;
     }
+  if (kMamba) return;
   __syncthreads();
   invert(s);
   for (int i = 2 * threadIdx.x; i < kChunk * kChunk; i += 2 * kThreads) {
@@ -261,7 +284,7 @@ struct Scan {
   __half state[kDim * kNarrow];
   __half rest[kChunk * kNarrow];                             /* V - diag(e^G) K S */
   __half changes[kChunk * kNarrow], faded[kChunk * kNarrow]; /* D, diag(e^(G_64 - G)) D */
-  float logs[kChunk];
+  float logs[kChunk], steps[kChunk];
 };
 
 /* Where a chunk's parts of the workspace are for this block, and copies of them to shared memory. */
@@ -280,14 +303,17 @@ struct Places {
     copy_tile<kChunk, kDim, kWide>(s.keys[chunk % 2], query(chunk) + (size_t)a.n_key_heads * kDim,
                                    row_step());
   }
-  /* Queries, values and G. */
+  /* Queries, values, G and dt. */
   __device__ __forceinline__ void copy_rows(Scan &s, int chunk) const {
     copy_tile<kChunk, kDim, kWide>(s.queries, query(chunk), row_step());
     copy_tile<kChunk, kValues, kNarrow>(
-        s.values, work.v + ((size_t)chunk * kChunk * a.n_value_heads + head) * kDim + first_value,
-        (size_t)a.n_value_heads * kDim);
+        s.values, work.v + ((size_t)chunk * kChunk * a.n_value_heads + head) * a.value_dim + first_value,
+        (size_t)a.n_value_heads * a.value_dim);
     if (threadIdx.x < kChunk / 4)
       copy_async_16(s.logs + 4 * threadIdx.x, work.logs + square(chunk) + 4 * threadIdx.x, 16);
+    else if (a.mamba && threadIdx.x < kChunk / 2)
+      copy_async_16(s.steps + 4 * threadIdx.x - kChunk, work.steps + square(chunk) + 4 * threadIdx.x - kChunk,
+                    16);
   }
   __device__ __forceinline__ void copy_inverse(Scan &s, int chunk) const {
     copy_tile<kChunk, kChunk, kSquare>(s.inverse, work.inverses + square(chunk) * kChunk, kChunk);
@@ -356,7 +382,8 @@ __device__ __forceinline__ void store_state(Scan &s, const Tile (&state)[2], int
 }
 
 /* Stores the outputs of a warp's 16 tokens in place of their values. */
-__device__ __forceinline__ void store_outputs(DeltaArgs &a, const Tile &out, int first_token, int column) {
+__device__ __forceinline__ void store_outputs(DeltaArgs &a, const Tile &out, float scale, int first_token,
+                                              int column) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -365,7 +392,7 @@ __device__ __forceinline__ void store_outputs(DeltaArgs &a, const Tile &out, int
     float *to = a.row(token) + column + 2 * t;
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
-      *(float2 *)(to + 8 * n) = make_float2(out[n][2 * h] * a.q_scale, out[n][2 * h + 1] * a.q_scale);
+      *(float2 *)(to + 8 * n) = make_float2(out[n][2 * h] * scale, out[n][2 * h + 1] * scale);
   }
 }
 
@@ -394,7 +421,7 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
 
 /* Block (values, value head). A warp owns 16 tokens of a chunk and 32 keys of the state. Copies overlap: they
  * come in three groups a chunk, each begun when its place is free and awaited before a barrier. */
-__global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
+template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   begin_overlapping();
   extern __shared__ __align__(16) unsigned char shared[];
   Scan &s = *(Scan *)shared;
@@ -402,13 +429,13 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   const int head = blockIdx.y, first_value = blockIdx.x * kValues, own = 16 * warp;
   const int n_chunks = (a.n_tokens + kChunk - 1) / kChunk;
   const Places places = {a, work_of(a), head, first_value};
-  float *kept = a.states + ((size_t)head * kDim + first_value) * kDim;
+  float *kept = a.states + ((size_t)head * a.value_dim + first_value) * kDim;
 
   places.copy_keys(s, 0);
   copy_async_commit();
   places.copy_rows(s, 0);
   copy_async_commit();
-  places.copy_inverse(s, 0);
+  if (!kMamba) places.copy_inverse(s, 0);
   copy_async_commit();
   Tile state[2] = {};
   if (*a.pos > 0) move_state<false>(state, kept, warp, lane);
@@ -427,11 +454,11 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
 #pragma unroll
     for (int d = 0; d < kDim; d += 16) {
       uint32_t key_rows[4], query_rows[4], low[4], high[4];
-      load_a(key_rows, keys + own * kWide + d, kWide, lane);
+      if (!kMamba) load_a(key_rows, keys + own * kWide + d, kWide, lane);
       load_a(query_rows, s.queries + own * kWide + d, kWide, lane);
       load_b(low, s.state + d * kNarrow, kNarrow, lane);
       load_b(high, s.state + d * kNarrow + 16, kNarrow, lane);
-      multiply(known, key_rows, low, high);
+      if (!kMamba) multiply(known, key_rows, low, high);
       multiply(out, query_rows, low, high);
     }
     const float last = s.logs[kChunk - 1], fade = expf(last);
@@ -444,9 +471,14 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
 #pragma unroll
       for (int n = 0; n < kTiles; n++) {
         const int cell = i * kNarrow + 8 * n + 2 * t;
-        const float2 value = __half22float2(*(const __half2 *)(s.values + cell));
-        store_pair(s.rest + cell, value.x - decay[h] * known[n][2 * h],
-                   value.y - decay[h] * known[n][2 * h + 1]);
+        const __half2 pair = *(const __half2 *)(s.values + cell);
+        const float2 value = __half22float2(pair);
+        if (kMamba) {
+          *(__half2 *)(s.changes + cell) = pair;
+          store_pair(s.faded + cell, value.x * fades[h] * s.steps[i], value.y * fades[h] * s.steps[i]);
+        } else
+          store_pair(s.rest + cell, value.x - decay[h] * known[n][2 * h],
+                     value.y - decay[h] * known[n][2 * h + 1]);
         out[n][2 * h] *= decay[h], out[n][2 * h + 1] *= decay[h];
       }
     }
@@ -455,9 +487,9 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
     if (more) places.copy_rows(s, chunk + 1);
     copy_async_commit();
 
-    multiply_square(change, s.inverse + own * kSquare, s.rest, warp + 1, lane);
+    if (!kMamba) multiply_square(change, s.inverse + own * kSquare, s.rest, warp + 1, lane);
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2 && !kMamba; h++)
 #pragma unroll
       for (int n = 0; n < kTiles; n++) {
         const int cell = (own + g + 8 * h) * kNarrow + 8 * n + 2 * t;
@@ -467,11 +499,11 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
       }
     copy_async_wait<1>(); /* M */
     __syncthreads();
-    if (more) places.copy_inverse(s, chunk + 1);
+    if (more && !kMamba) places.copy_inverse(s, chunk + 1);
     copy_async_commit();
 
     multiply_square(out, s.mask + own * kSquare, s.changes, warp + 1, lane);
-    store_outputs(a, out, chunk * kChunk + own, a.first_value(head) + first_value);
+    store_outputs(a, out, kMamba ? kMambaScale : a.q_scale, chunk * kChunk + own, a.first_value(head) + first_value);
     change_state(state, s, keys, fade, warp, lane);
   }
   move_state<true>(state, kept, warp, lane);
@@ -484,18 +516,22 @@ size_t delta_chunks_shared(void) {
 }
 
 size_t delta_chunks_workspace(const DeltaConfig &sizes, int max_tokens) {
-  return work_of(NULL, sizes.n_key_heads, sizes.n_value_heads, max_tokens).bytes;
+  return work_of(NULL, sizes.n_key_heads, sizes.n_value_heads, sizes.value_dim, sizes.rule == RULE_MAMBA2,
+                 max_tokens)
+      .bytes;
 }
 
 Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err) {
   const unsigned chunks = (unsigned)ceil_div(a.n_tokens, kChunk);
-  TRY(launch(delta_inputs_kernel, dim3(2 * a.n_key_heads + a.n_value_heads, chunks), kThreads, 0, stream,
-             true, "delta rule", err, a));
-  return launch(delta_system_kernel, dim3(chunks, a.n_value_heads), kThreads, 0, stream, true, "delta rule",
-                err, a);
+  const unsigned heads = (unsigned)(2 * a.n_key_heads + a.n_value_heads * a.value_dim / kDim);
+  TRY(launch(a.mamba ? delta_inputs_kernel<true> : delta_inputs_kernel<false>, dim3(heads, chunks), kThreads, 0,
+             stream, true, "delta rule", err, a));
+  return launch(a.mamba ? delta_system_kernel<true> : delta_system_kernel<false>,
+                dim3(chunks, a.n_value_heads), kThreads, 0, stream, true, "delta rule", err, a);
 }
 
 Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  return launch(delta_scan_kernel, dim3(kDim / kValues, a.n_value_heads), kThreads, sizeof(Scan), stream,
-                true, "delta rule", err, a);
+  return launch(a.mamba ? delta_scan_kernel<true> : delta_scan_kernel<false>,
+                dim3(a.value_dim / kValues, a.n_value_heads), kThreads, sizeof(Scan), stream, true,
+                "delta rule", err, a);
 }

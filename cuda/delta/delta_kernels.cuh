@@ -1,4 +1,4 @@
-/* delta_kernels.cuh - argument, formulas and entry points of the kernels of the gated delta rule. */
+/* delta_kernels.cuh - argument, formulas and entry points of the kernels of the gated delta rule and Mamba-2. */
 #pragma once
 
 #include "cuda/delta/delta.h"
@@ -12,11 +12,15 @@ constexpr float kDeltaNormEps = 1e-6f; /* of |q| and |k| */
 struct DeltaArgs {
   int n_key_heads, n_value_heads, key_dim, value_dim, taps;
   int channels, group; /* group: value heads of a key head */
+  bool mamba;          /* Mamba-2, which has no b: its a is the step size */
+  DeltaPlaces places;  /* of q, k and v in the channels */
+  int norm_width;      /* numbers of a token's outputs that are normalised together */
+  float least_step, largest_step;
   int stride, out_stride, n_tokens;
   float eps, q_scale; /* q_scale: key_dim^-1/2 */
   const int *pos;
   float *projections;
-  const float *conv, *a_log, *dt_bias, *norm;
+  const float *conv, *conv_bias, *a_log, *dt_bias, *skip, *norm;
   float *inputs, *states; /* of the layer: [taps][channels], [n_value_heads][value_dim][key_dim] */
   __half *out;
   void *workspace;
@@ -43,12 +47,12 @@ struct DeltaArgs {
   }
   __device__ __forceinline__ float *row(int token) { return projections + (size_t)token * stride; }
   /* Within a row of projections. */
-  __device__ __forceinline__ int first_channel() const { return 2 * n_value_heads; }
+  __device__ __forceinline__ int first_channel() const { return (mamba ? 1 : 2) * n_value_heads; }
   __device__ __forceinline__ int first_value(int head) const {
-    return 2 * n_value_heads + 2 * n_key_heads * key_dim + head * value_dim;
+    return first_channel() + places.v + head * value_dim;
   }
   __device__ __forceinline__ int first_z(int head) const {
-    return 2 * n_value_heads + channels + head * value_dim;
+    return first_channel() + channels + head * value_dim;
   }
   /* The input of the convolution at `token` of the step, which is before the step if negative; NULL before
    * position 0. */
@@ -56,16 +60,25 @@ struct DeltaArgs {
     if (token >= 0) return row(token) + first_channel() + channel;
     return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
   }
-  /* ln(g) and beta of a head. */
+  /* Step size and ln(g) of a head; beta, which Mamba-2 has not. */
+  __device__ __forceinline__ float step_of(float a, int head) const {
+    const float x = a + dt_bias[head], step = x > 20 ? x : log1pf(expf(x));
+    return mamba ? fminf(fmaxf(step, least_step), largest_step) : step;
+  }
   __device__ __forceinline__ float log_decay_of(float a, int head) const {
-    const float x = a + dt_bias[head];
-    return -expf(a_log[head]) * (x > 20 ? x : log1pf(expf(x)));
+    return -expf(a_log[head]) * step_of(a, head);
   }
   __device__ __forceinline__ float beta_of(float b) const { return 1 / (1 + expf(-b)); }
-  __device__ __forceinline__ float log_decay(int token, int head) const {
-    return log_decay_of(row(token)[n_value_heads + head], head);
+  __device__ __forceinline__ float a_of(int token, int head) const {
+    return row(token)[(mamba ? 0 : n_value_heads) + head];
   }
-  __device__ __forceinline__ float beta(int token, int head) const { return beta_of(row(token)[head]); }
+  __device__ __forceinline__ float log_decay(int token, int head) const {
+    return log_decay_of(a_of(token, head), head);
+  }
+  /* The factor of a head's new value: beta, or Mamba-2's step size. */
+  __device__ __forceinline__ float beta(int token, int head) const {
+    return mamba ? step_of(a_of(token, head), head) : beta_of(row(token)[head]);
+  }
 };
 
 /* Four numbers of a row at any 16-byte aligned place, zeros for NULL. */
@@ -73,15 +86,17 @@ __device__ __forceinline__ float4 load_4(const float *from) {
   return from ? *(const float4 *)from : make_float4(0, 0, 0, 0);
 }
 
-/* silu of the convolution of four neighbouring channels; taps: 4 of each channel, x: the inputs, the oldest
- * first. */
-__device__ __forceinline__ float4 convolve_4(const float4 (&taps)[4], const float4 (&x)[4]) {
-  const auto sum = [](float4 w, float a, float b, float c, float d) {
-    return silu(w.x * a + w.y * b + w.z * c + w.w * d);
+/* silu of the convolution of four neighbouring channels, with biases or none; taps: 4 of each channel, x: the
+ * inputs, the oldest first. */
+__device__ __forceinline__ float4 convolve_4(const float4 (&taps)[4], const float4 (&x)[4],
+                                             float4 bias = make_float4(0, 0, 0, 0)) {
+  const auto sum = [](float4 w, float a, float b, float c, float d, float plus) {
+    return silu(w.x * a + w.y * b + w.z * c + w.w * d + plus);
   };
-  return make_float4(
-      sum(taps[0], x[0].x, x[1].x, x[2].x, x[3].x), sum(taps[1], x[0].y, x[1].y, x[2].y, x[3].y),
-      sum(taps[2], x[0].z, x[1].z, x[2].z, x[3].z), sum(taps[3], x[0].w, x[1].w, x[2].w, x[3].w));
+  return make_float4(sum(taps[0], x[0].x, x[1].x, x[2].x, x[3].x, bias.x),
+                     sum(taps[1], x[0].y, x[1].y, x[2].y, x[3].y, bias.y),
+                     sum(taps[2], x[0].z, x[1].z, x[2].z, x[3].z, bias.z),
+                     sum(taps[3], x[0].w, x[1].w, x[2].w, x[3].w, bias.w));
 }
 
 __device__ __forceinline__ float dot_4(float4 a, float4 b) {
@@ -92,7 +107,8 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
   return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
 }
 
-/* The step family; keeps the inputs of the convolution if there is one token. */
+/* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times silu(z),
+ * replace z; the others are finished. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
 /* The chunks family and the recurrence of the plain one, without the inputs that are kept and the norm: the
@@ -108,3 +124,6 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * silu(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
+/* Mamba-2: out = rmsnorm over the heads of each group (heads' outputs * silu(z)) * norm. `gated`: these products
+ * are there, in place of z. */
+Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

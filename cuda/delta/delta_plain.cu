@@ -1,25 +1,27 @@
-/* delta_plain.cu - the gated delta rule for heads of any size, token by token, and what all families share:
- * the inputs of the convolution that are kept, and the norm of the outputs.
+/* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what all families
+ * share: the inputs of the convolution that are kept, and the norm of the outputs.
  *
  * Every number is fp32. Reference: src/cpu/delta.c. */
 #include "cuda/delta/delta_kernels.cuh"
+#include "cuda/ptx/block_sum.cuh"
 
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
 
 /* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
- * workspace, and normalises those of q and k. A warp takes a block. */
+ * workspace, and normalises those of q and k but for Mamba-2. A warp takes a block. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
   const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;
   const bool is_value = part >= 2 * a.n_key_heads;
   const int width = is_value ? a.value_dim : a.key_dim;
-  const int first =
-      is_value ? 2 * a.n_key_heads * a.key_dim + (part - 2 * a.n_key_heads) * a.value_dim : part * a.key_dim;
+  const int first = is_value              ? a.places.v + (part - 2 * a.n_key_heads) * a.value_dim
+                    : part < a.n_key_heads ? a.places.q + part * a.key_dim
+                                           : a.places.k + (part - a.n_key_heads) * a.key_dim;
   float *to = (float *)a.workspace + (size_t)token * a.channels + first, squares = 0;
   for (int i = threadIdx.x; i < width; i += 32) {
-    float sum = 0;
+    float sum = a.conv_bias ? a.conv_bias[first + i] : 0;
     for (int t = 0; t < a.taps; t++) {
       const float *x = a.input(pos, token - a.taps + 1 + t, first + i);
       if (x) sum += a.conv[(size_t)(first + i) * a.taps + t] * *x;
@@ -27,7 +29,7 @@ __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
     to[i] = silu(sum);
     squares += to[i] * to[i];
   }
-  if (is_value) return;
+  if (is_value || a.mamba) return;
   const float scale = rsqrtf(warp_sum(squares) + kDeltaNormEps) * (part < a.n_key_heads ? a.q_scale : 1);
   for (int i = threadIdx.x; i < width; i += 32) to[i] *= scale;
 }
@@ -45,17 +47,18 @@ __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
   for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : kept[i];
   for (int token = 0; token < a.n_tokens; token++) {
     const float *mixed = (const float *)a.workspace + (size_t)token * a.channels,
-                *q = mixed + head / a.group * a.key_dim, *k = q + a.n_key_heads * a.key_dim;
+                *q = mixed + a.places.q + head / a.group * a.key_dim,
+                *k = mixed + a.places.k + head / a.group * a.key_dim;
     const float v = mixed[a.first_value(head) - a.first_channel() + value];
     const float decay = expf(a.log_decay(token, head)), beta = a.beta(token, head);
     float known = 0, out = 0;
-    for (int i = lane; i < a.key_dim; i += 32) known += row[i] * k[i];
+    for (int i = lane; i < a.key_dim && !a.mamba; i += 32) known += row[i] * k[i];
     const float change = beta * (v - decay * warp_sum(known));
     for (int i = lane; i < a.key_dim; i += 32) {
       row[i] = decay * row[i] + k[i] * change;
       out += row[i] * q[i];
     }
-    out = warp_sum(out);
+    out = warp_sum(out) + (a.mamba ? a.skip[head] * v : 0);
     if (lane == 0) a.row(token)[a.first_value(head) + value] = out;
   }
   for (int i = lane; i < a.key_dim; i += 32) kept[i] = row[i];
@@ -82,6 +85,23 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
   for (int i = lane; i < a.value_dim; i += 32) to[i] = clamp_half(from[i] * scale * a.norm[i] * silu(z[i]));
 }
 
+/* Block (group, token); with single rows blockIdx.y is one of them. */
+__global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, bool gated) {
+  begin_overlapping();
+  if (a.singles && !a.take_single(a.singles[blockIdx.y])) return;
+  const int token = a.singles ? 0 : blockIdx.y, head = blockIdx.x * a.group, first = head * a.value_dim;
+  const float *y = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
+  __half *to = a.out + (size_t)token * a.out_stride + first;
+  float squares = 0;
+  for (int i = threadIdx.x; i < a.norm_width; i += kNormThreads) {
+    const float u = gated ? z[i] : y[i] * silu(z[i]);
+    squares += u * u;
+  }
+  const float scale = rsqrtf(block_sum<kNormThreads>(squares) / a.norm_width + a.eps);
+  for (int i = threadIdx.x; i < a.norm_width; i += kNormThreads)
+    to[i] = clamp_half((gated ? z[i] : y[i] * silu(z[i])) * scale * a.norm[first + i]);
+}
+
 } // namespace
 
 Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err) {
@@ -103,4 +123,9 @@ Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err) {
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err) {
   return launch(norm_kernel, dim3(ceil_div(a.n_value_heads, kWarps), a.n_tokens), kThreads, 0, stream, true,
                 "delta rule", err, a);
+}
+
+Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err) {
+  return launch(group_norm_kernel, dim3(a.n_key_heads, a.singles ? a.n_singles : a.n_tokens), kNormThreads, 0,
+                stream, true, "delta rule", err, a, gated);
 }

@@ -1,22 +1,22 @@
-/* delta_step.cu - the gated delta rule for 1 to 8 tokens: everything between the projections and o in one
- * kernel.
+/* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and o
+ * in one kernel, but for the norm of Mamba-2's outputs, which are several heads'.
  *
  * A block of 16 warps owns a value head. Eight lanes hold a row of the state, that of one value, 16 keys
- * each; a thread holds two rows. With s = S^T k, the state before the decay g:
+ * each; a thread holds two rows, or one of Mamba-2's, which asks for no S^T k. With s = S^T k, the state before the decay g:
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * Single rows of many sequences have blocks of their own, blockIdx.y.
- * READS    the head's state, 64 KB, and writes it. Since the last step no kernel wrote the state, and none of
+ * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. Since the last step no kernel wrote the state, and none of
  *          this step began before that one had ended (ops_set_step): it is read before the wait for the
  *          matmul of the projections.
- * PRECOND  key_dim = value_dim = 128, 4 taps.   Reference: delta_plain.cu. */
+ * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/linear/eight.cuh"
 
 namespace {
 
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
-constexpr int kRows = 2, kParts = 4; /* a thread has kRows rows of the state: of each 4 keys in every 32 */
+constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 keys in every 32 of its rows */
 
 struct alignas(16) Token {
   float q[kDim], k[kDim], v[kDim], out[kDim];
@@ -25,15 +25,16 @@ struct alignas(16) Token {
 
 /* A warp convolves q, k or v (part 0 to 2) of one token, four channels a lane. With one token it keeps the
  * input. */
+template <bool kMamba>
 __device__ __forceinline__ void convolve(const DeltaArgs &a, int head, int pos, int part, int token,
-                                         const float4 (&taps)[4], int channel, Token &to) {
+                                         const float4 (&taps)[4], float4 bias, int channel, Token &to) {
   float4 x[4];
 #pragma unroll
   for (int t = 0; t < 4; t++) x[t] = load_4(a.input(pos, token - 3 + t, channel));
   if (a.n_tokens == 1 && (part == 2 || head % a.group == 0))
     *(float4 *)(a.inputs + (size_t)(pos % 4) * a.channels + channel) = x[3];
-  float4 out = convolve_4(taps, x);
-  if (part < 2)
+  float4 out = convolve_4(taps, x, bias);
+  if (part < 2 && !kMamba)
     out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps) * (part == 0 ? a.q_scale : 1));
   *(float4 *)((part == 0 ? to.q : part == 1 ? to.k : to.v) + threadIdx.x % 32 * 4) = out;
 }
@@ -76,7 +77,7 @@ __device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int fir
   const int lane = threadIdx.x % 32;
   float b = 0, decay = 0; /* of token `lane` */
   if (std::is_void<T>::value && lane < a.n_tokens)
-    b = a.row(lane)[head], decay = a.row(lane)[a.n_value_heads + head];
+    b = a.row(lane)[head], decay = a.a_of(lane, head);
   if constexpr (!std::is_void<T>::value)
     for (int token = 0; token < a.n_tokens; token++) {
       const bool has = lane >= first && lane < kWarps;
@@ -85,7 +86,7 @@ __device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, int fir
       if (lane == token) b = of_b, decay = of_a;
     }
   if (lane >= a.n_tokens) return;
-  tokens[lane].beta = a.beta_of(b);
+  tokens[lane].beta = a.mamba ? a.step_of(decay, head) : a.beta_of(b);
   tokens[lane].decay = expf(a.log_decay_of(decay, head));
 }
 
@@ -94,8 +95,10 @@ __device__ __forceinline__ void add_outer(float4 &s, float decay, float4 k, floa
   s.z = decay * s.z + k.z * change, s.w = decay * s.w + k.w * change;
 }
 
-/* One token: changes the thread's rows and stores their outputs. */
-__device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token, int row, int lane) {
+/* One token: changes the thread's rows and stores their outputs. skip: Mamba-2's D. */
+template <bool kMamba, int kRows>
+__device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token, float skip, int row,
+                                        int lane) {
   float4 k[kParts], q[kParts];
   float known[kRows] = {}, seen[kRows] = {}, both = 0;
 #pragma unroll
@@ -104,14 +107,19 @@ __device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token
     q[m] = *(const float4 *)(token.q + 32 * m + 4 * lane);
     both += dot_4(k[m], q[m]);
 #pragma unroll
-    for (int i = 0; i < kRows; i++) known[i] += dot_4(s[i][m], k[m]), seen[i] += dot_4(s[i][m], q[m]);
+    for (int i = 0; i < kRows; i++) {
+      if (!kMamba) known[i] += dot_4(s[i][m], k[m]);
+      seen[i] += dot_4(s[i][m], q[m]);
+    }
   }
   both = lanes_sum<4, 2, 1>(both);
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
-    const int value = row + i * kDim / kRows;
-    const float change = token.beta * (token.v[value] - token.decay * lanes_sum<4, 2, 1>(known[i]));
-    const float out = token.decay * lanes_sum<4, 2, 1>(seen[i]) + change * both;
+    const int value = row + i * kBlockRows;
+    const float held = kMamba ? 0 : token.decay * lanes_sum<4, 2, 1>(known[i]);
+    const float change = token.beta * (token.v[value] - held);
+    float out = token.decay * lanes_sum<4, 2, 1>(seen[i]) + change * both;
+    if (kMamba) out += skip * token.v[value];
 #pragma unroll
     for (int m = 0; m < kParts; m++) add_outer(s[i][m], token.decay, k[m], change);
     if (lane == 0) token.out[value] = out;
@@ -132,8 +140,16 @@ __device__ __forceinline__ void finish(const DeltaArgs &a, int head, int token, 
   to[0] = low, to[1] = high;
 }
 
+/* The outputs of one token of Mamba-2 times silu(z), in place of z. */
+__device__ __forceinline__ void finish_mamba(DeltaArgs &a, int head, int token, const Token &from, float4 z) {
+  const float4 out = *(const float4 *)(from.out + threadIdx.x % 32 * 4);
+  *(float4 *)(a.row(token) + a.first_z(head) + threadIdx.x % 32 * 4) =
+      make_float4(out.x * silu(z.x), out.y * silu(z.y), out.z * silu(z.z), out.w * silu(z.w));
+}
+
 /* T: of the weights of b and a, or void. */
-template <class T> __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
+template <class T, bool kMamba> __global__ void __launch_bounds__(kThreads, 1) delta_step_kernel(DeltaArgs a) {
+  constexpr int kValues = kMamba ? 64 : kDim, kRows = kValues / kBlockRows;
   __shared__ __align__(16) Token tokens[kTokens];
   __shared__ float parts[kWarps][kTokens][2];
   dependents_may_start();
@@ -143,29 +159,33 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) delta_step_ker
   }
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x / 8, part = warp % 3;
-  float *state = a.states + (size_t)head * kDim * kDim + row * kDim + 4 * (lane % 8);
+  float *state = a.states + (size_t)head * kValues * kDim + row * kDim + 4 * (lane % 8);
   float4 s[kRows][kParts];
 #pragma unroll
   for (int i = 0; i < kRows; i++)
 #pragma unroll
     for (int m = 0; m < kParts; m++)
-      s[i][m] = __ldcg((const float4 *)(state + i * (kDim / kRows * kDim) + 32 * m));
+      s[i][m] = __ldcg((const float4 *)(state + i * (kBlockRows * kDim) + 32 * m));
   if constexpr (!std::is_void<T>::value)
     for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* a line a thread of each row */
       prefetch_l1((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
-  const int channel = 4 * lane + (part < 2 ? (part * a.n_key_heads + head / a.group) * kDim
-                                           : (2 * a.n_key_heads + head) * kDim);
-  const bool finishes = warp < a.n_tokens;
+  const int channel = 4 * lane + (part == 2   ? a.places.v + head * kValues
+                                  : part == 1 ? a.places.k + head / a.group * kDim
+                                              : a.places.q + head / a.group * kDim);
+  const bool value_lane = 4 * lane < kValues, finishes = warp < a.n_tokens && value_lane;
+  const bool convolves = part < 2 || value_lane;
+  const float skip = kMamba ? a.skip[head] : 0;
   float4 taps[4], norm, z;
-  if (warp < 3 * a.n_tokens)
+  if (warp < 3 * a.n_tokens && convolves)
     for (int i = 0; i < 4; i++) taps[i] = *(const float4 *)(a.conv + 4 * (channel + i));
-  norm = load_4(finishes ? a.norm + 4 * lane : NULL);
+  const float4 bias = load_4(kMamba && a.conv_bias && convolves ? a.conv_bias + channel : NULL);
+  norm = load_4(finishes && !kMamba ? a.norm + 4 * lane : NULL);
   wait_for_previous();
   const int pos = *a.pos, first = a.n_tokens == 1 ? 3 : 0; /* with one token three warps convolve alone */
   z = load_4(finishes ? a.row(warp) + a.first_z(head) + 4 * lane : NULL);
   /* Fifteen warps take the tokens' q, k and v, so that a warp has always the same part and its taps. */
-  for (int token = warp / 3; warp < 15 && token < a.n_tokens; token += 5)
-    convolve(a, head, pos, part, token, taps, channel, tokens[token]);
+  for (int token = warp / 3; warp < 15 && token < a.n_tokens && convolves; token += 5)
+    convolve<kMamba>(a, head, pos, part, token, taps, bias, channel, tokens[token]);
   if constexpr (!std::is_void<T>::value) {
     if (warp >= first) multiply_gates<T>(a, head, first, parts);
     __syncthreads();
@@ -177,21 +197,27 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) delta_step_ker
 #pragma unroll
       for (int m = 0; m < kParts; m++) s[i][m] = make_float4(0, 0, 0, 0);
   __syncthreads();
-  for (int token = 0; token < a.n_tokens; token++) advance(s, tokens[token], row, lane % 8);
+  for (int token = 0; token < a.n_tokens; token++)
+    advance<kMamba>(s, tokens[token], skip, row, lane % 8);
 #pragma unroll
   for (int i = 0; i < kRows; i++)
 #pragma unroll
-    for (int m = 0; m < kParts; m++) *(float4 *)(state + i * (kDim / kRows * kDim) + 32 * m) = s[i][m];
+    for (int m = 0; m < kParts; m++) *(float4 *)(state + i * (kBlockRows * kDim) + 32 * m) = s[i][m];
   __syncthreads();
-  if (finishes) finish(a, head, warp, tokens[warp], norm, z);
+  if (!finishes) return;
+  if (kMamba)
+    finish_mamba(a, head, warp, tokens[warp], z);
+  else
+    finish(a, head, warp, tokens[warp], norm, z);
 }
 
 } // namespace
 
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  const auto kernel = !a.gates       ? delta_step_kernel<void>
-                      : a.gates_bf16 ? delta_step_kernel<__nv_bfloat16>
-                                     : delta_step_kernel<__half>;
+  const auto kernel = a.mamba        ? delta_step_kernel<void, true>
+                      : !a.gates     ? delta_step_kernel<void, false>
+                      : a.gates_bf16 ? delta_step_kernel<__nv_bfloat16, false>
+                                     : delta_step_kernel<__half, false>;
   return launch(kernel, dim3(a.n_value_heads, a.singles ? a.n_singles : 1), kThreads, 0, stream, true,
                 "delta rule", err, a);
 }

@@ -413,6 +413,7 @@ static const char *unsupported_config(const ModelConfig *c) {
   if (hybrid && (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS))
     return "heads of 256 without gates and norms";
   if (!hybrid && c->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
+  if (c->delta.rule == RULE_MAMBA2) return "Mamba-2 layers";
   if (c->delta.n_key_heads > 0 &&
       (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK || c->delta.conv != STEP_DELTA_TAPS))
     return "a delta rule of these sizes";

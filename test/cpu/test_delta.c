@@ -1,4 +1,4 @@
-/* test_delta.c - the gated delta rule of the CPU backend against the same in doubles, in chunks and by
+/* test_delta.c - the gated delta rule and Mamba-2 of the CPU backend against the same in doubles, in chunks and by
  * several threads, and its states when they are kept and taken back.
  *
  * Tolerance: states forget, and an output is a sum of at most 128 products that err by some units of 2^-24;
@@ -12,9 +12,13 @@
 enum { HIDDEN = 24, TOKENS = 90, VOCAB = 50 };
 
 /* Sizes at which neither heads nor channels fill a vector, and several value heads share a key head. */
-static const DeltaConfig sizes[] = {{1, 1, 1, 1, 1, false},     {2, 6, 8, 12, 4, false},
-                                    {3, 3, 20, 7, 2, false},    {1, 4, 16, 70, 3, false},
-                                    {2, 2, 128, 128, 4, false}, {1, 2, 5, 130, 16, false}};
+#define SIZES(keys, values, k, v, taps)                                                                      \
+  .n_key_heads = keys, .n_value_heads = values, .key_dim = k, .value_dim = v, .conv = taps
+#define MAMBA .rule = RULE_MAMBA2, .conv_bias = true, .least_step = 0.05, .largest_step = 0.2
+static const DeltaConfig sizes[] = {
+    {SIZES(1, 1, 1, 1, 1)},     {SIZES(2, 6, 8, 12, 4)},       {SIZES(3, 3, 20, 7, 2)},
+    {SIZES(1, 4, 16, 70, 3)},   {SIZES(2, 2, 128, 128, 4)},    {SIZES(1, 2, 5, 130, 16)},
+    {SIZES(1, 1, 1, 1, 1), MAMBA}, {SIZES(2, 6, 12, 20, 3), MAMBA}, {SIZES(1, 4, 128, 64, 4), MAMBA}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 typedef struct {
@@ -39,7 +43,8 @@ static World *world_of(const DeltaConfig *delta) {
   World *w = need(1, sizeof *w);
   uint64_t seed = 5;
   const int channels = delta_channels(delta), values = delta->n_value_heads * delta->value_dim;
-  w->vectors = need((size_t)channels * (size_t)delta->conv + 4096, sizeof *w->vectors);
+  w->vectors = need((size_t)channels * (size_t)(delta->conv + 1) + 4096, sizeof *w->vectors);
+  const bool mamba = delta->rule == RULE_MAMBA2;
   const int n_out[] = {channels, values, delta->n_value_heads, delta->n_value_heads};
   for (int i = 0; i < 4; i++) w->linears[i] = test_dense(HIDDEN, n_out[i], DTYPE_BF16, 30 + (uint64_t)i);
   w->others[0] = test_dense(values, HIDDEN, DTYPE_BF16, 40);
@@ -55,13 +60,17 @@ static World *world_of(const DeltaConfig *delta) {
   layer.delta = (DeltaLayer){
       .qkv = w->linears[0].linear,
       .z = w->linears[1].linear,
-      .b = w->linears[2].linear,
+      .b = mamba ? (Linear){0} : w->linears[2].linear,
       .a = w->linears[3].linear,
       .conv = vector_of(w, (size_t)channels * (size_t)delta->conv, 0, 0.7f, &seed),
       .a_log = vector_of(w, (size_t)delta->n_value_heads, 0, 1, &seed),
       .dt_bias = vector_of(w, (size_t)delta->n_value_heads, -2, 1, &seed),
-      .norm = vector_of(w, (size_t)delta->value_dim, 1, 0.5f, &seed),
+      .norm = vector_of(w, (size_t)(mamba ? values : delta->value_dim), 1, 0.5f, &seed),
   };
+  if (mamba) {
+    layer.delta.conv_bias = vector_of(w, (size_t)channels, 0, 0.5f, &seed);
+    layer.delta.skip = vector_of(w, (size_t)delta->n_value_heads, 1, 0.5f, &seed);
+  }
   for (int i = 0; i < 2; i++) {
     w->layer_configs[i] = (LayerConfig){.kind = LAYER_DELTA};
     w->layers[i] = layer;
@@ -127,7 +136,7 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
   for (int i = 0; i < c->key_dim * c->value_dim; i++) s[i] *= decay;
   for (int j = 0; j < c->value_dim; j++) {
     double held = 0;
-    for (int i = 0; i < c->key_dim; i++) held += s[i * c->value_dim + j] * k[i];
+    for (int i = 0; i < c->key_dim && c->rule == RULE_GATED_DELTA; i++) held += s[i * c->value_dim + j] * k[i];
     out[j] = 0;
     for (int i = 0; i < c->key_dim; i++) {
       s[i * c->value_dim + j] += k[i] * (v[j] - held) * beta;
@@ -136,12 +145,28 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
   }
 }
 
+/* Norm and gate of the outputs of a token; Mamba-2's gate comes first. */
+static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z, double *row) {
+  const bool mamba = c->rule == RULE_MAMBA2;
+  const int width = delta_norm_width(c), values = c->n_value_heads * c->value_dim;
+  for (int first = 0; first < values; first += width) {
+    double mean = 0;
+    for (int j = first; j < first + width; j++) {
+      if (mamba) row[j] *= silu(z[j]);
+      mean += row[j] * row[j] / width;
+    }
+    for (int j = first; j < first + width; j++)
+      row[j] *= number(norm, mamba ? j : j - first) * (mamba ? 1 : silu(z[j])) / sqrt(mean + 1e-6);
+  }
+}
+
 /* out[TOKENS][values]: what the first layer hands to o. */
 static void exact_layer(const World *w, double *out) {
   const DeltaConfig *c = &w->model.config.delta;
   const DeltaLayer *delta = &w->layers[0].delta;
-  const int channels = delta_channels(c), values = c->n_value_heads * c->value_dim,
-            keys = c->n_key_heads * c->key_dim;
+  const int channels = delta_channels(c), values = c->n_value_heads * c->value_dim;
+  const bool mamba = c->rule == RULE_MAMBA2;
+  const DeltaPlaces at = delta_places(c);
   double *qkv = need((size_t)(TOKENS * channels), sizeof *qkv),
          *mixed = need((size_t)channels, sizeof *mixed);
   double *z = need((size_t)values, sizeof *z);
@@ -160,28 +185,29 @@ static void exact_layer(const World *w, double *out) {
     product(&w->linears[2], x, b);
     product(&w->linears[3], x, a);
     for (int i = 0; i < channels; i++) {
-      double sum = 0;
+      double sum = mamba ? number(&delta->conv_bias, i) : 0;
       for (int tap = 0; tap < c->conv; tap++) {
         const int from = t - (c->conv - 1) + tap;
         if (from >= 0) sum += number(&delta->conv, i * c->conv + tap) * qkv[from * channels + i];
       }
       mixed[i] = silu(sum);
     }
-    for (int head = 0; head < c->n_key_heads; head++) {
-      unit(mixed + head * c->key_dim, c->key_dim, 1 / sqrt(c->key_dim));
-      unit(mixed + keys + head * c->key_dim, c->key_dim, 1);
+    for (int head = 0; head < c->n_key_heads && !mamba; head++) {
+      unit(mixed + at.q + head * c->key_dim, c->key_dim, 1 / sqrt(c->key_dim));
+      unit(mixed + at.k + head * c->key_dim, c->key_dim, 1);
     }
     for (int head = 0; head < c->n_value_heads; head++) {
       const int key_head = head / (c->n_value_heads / c->n_key_heads);
-      const double step = log1p(exp(a[head] + number(&delta->dt_bias, head)));
-      double *row = out + t * values + head * c->value_dim, mean = 0;
-      exact_token(c, mixed + key_head * c->key_dim, mixed + keys + key_head * c->key_dim,
-                  mixed + 2 * keys + head * c->value_dim, exp(-exp(number(&delta->a_log, head)) * step),
-                  1 / (1 + exp(-b[head])), state + head * c->key_dim * c->value_dim, row);
-      for (int j = 0; j < c->value_dim; j++) mean += row[j] * row[j] / c->value_dim;
-      for (int j = 0; j < c->value_dim; j++)
-        row[j] *= number(&delta->norm, j) * silu(z[head * c->value_dim + j]) / sqrt(mean + 1e-6);
+      double step = log1p(exp(a[head] + number(&delta->dt_bias, head)));
+      if (mamba) step = fmin(fmax(step, c->least_step), c->largest_step);
+      double *row = out + t * values + head * c->value_dim;
+      const double *v = mixed + at.v + head * c->value_dim;
+      exact_token(c, mixed + at.q + key_head * c->key_dim, mixed + at.k + key_head * c->key_dim, v,
+                  exp(-exp(number(&delta->a_log, head)) * step), mamba ? step : 1 / (1 + exp(-b[head])),
+                  state + head * c->key_dim * c->value_dim, row);
+      for (int j = 0; j < c->value_dim && mamba; j++) row[j] += number(&delta->skip, head) * v[j];
     }
+    exact_norm(c, &delta->norm, z, out + t * values);
   }
   free(qkv), free(mixed), free(z), free(state);
 }

@@ -1,5 +1,5 @@
-/* test_delta.cu - the gated delta rule (cuda/delta) against the same token by token in double: every family,
- * for texts that come in steps of many lengths, with outputs and states after each.
+/* test_delta.cu - the gated delta rule and Mamba-2 (cuda/delta) against the same token by token in double: every
+ * family, for texts that come in steps of many lengths, with outputs and states after each.
  *
  * Tolerance, as error squares over squares (NMSE): an output is rounded to fp16, which errs by at most 2^-11,
  * 2.4e-7; all else of the families step and plain is fp32: 2.5e-7, and 1e-9 for states. Chunks round operands
@@ -56,8 +56,10 @@ static void expect(bool good, const char *what, const char *family, int pos, int
 /* A text's projections and the weights of a layer. */
 struct Text {
   DeltaConfig sizes;
-  int n_tokens, channels, values, stride;
-  Floats rows, conv, a_log, dt_bias, norm;
+  bool mamba;
+  DeltaPlaces places;
+  int n_tokens, channels, values, stride, n_gates; /* n_gates: numbers of b and a, or of a */
+  Floats rows, conv, conv_bias, a_log, dt_bias, skip, norm;
   std::vector<__half> h, gates; /* [n_tokens][N_IN], [2 n_value_heads][N_IN]; or empty: b and a are in rows */
   Row outputs;                  /* [n_tokens][values] */
   std::vector<Row> states;      /* after each token, [n_value_heads][value_dim][key_dim] */
@@ -69,12 +71,16 @@ static Text text_of(const DeltaConfig &sizes, int n_tokens, bool alike) {
   Text t;
   t.sizes = sizes, t.n_tokens = n_tokens, t.channels = delta_channels(&sizes);
   t.values = sizes.n_value_heads * sizes.value_dim;
-  t.stride = (t.channels + t.values + 2 * sizes.n_value_heads + 7) / 8 * 8 + 8;
+  t.mamba = sizes.rule == RULE_MAMBA2, t.places = delta_places(&sizes);
+  t.n_gates = (t.mamba ? 1 : 2) * sizes.n_value_heads;
+  t.stride = (t.channels + t.values + t.n_gates + 7) / 8 * 8 + 8;
   t.rows = random_numbers((size_t)n_tokens * t.stride, -2, 2);
   t.conv = random_numbers((size_t)t.channels * sizes.conv, -0.7f, 0.7f);
   t.a_log = random_numbers((size_t)sizes.n_value_heads, 0, 1);
   t.dt_bias = random_numbers((size_t)sizes.n_value_heads, alike ? -12.0f : -4.0f, alike ? -10.0f : -2.0f);
-  t.norm = random_numbers((size_t)sizes.value_dim, 0.5f, 1.5f);
+  t.norm = random_numbers((size_t)(t.mamba ? t.values : sizes.value_dim), 0.5f, 1.5f);
+  t.conv_bias = t.mamba ? random_numbers((size_t)t.channels, -0.5f, 0.5f) : Floats((size_t)t.channels, 0.0f);
+  t.skip = random_numbers((size_t)sizes.n_value_heads, 0.5f, 1.5f);
   for (int token = 0; alike && token < n_tokens; token++)
     for (int i = 0; i < 2 * sizes.n_key_heads * sizes.key_dim; i++) {
       float *x = &t.rows[(size_t)token * t.stride + 2 * sizes.n_value_heads + i];
@@ -101,19 +107,19 @@ static double silu(double x) {
   return x / (1 + exp(-x));
 }
 
-/* The convolution of a token's channels, the heads of q and k normalised. */
+/* The convolution of a token's channels, the heads of q and k normalised but for Mamba-2. */
 static Row mixed(const Text &t, int token) {
   const DeltaConfig &s = t.sizes;
   Row out((size_t)t.channels);
   for (int c = 0; c < t.channels; c++) {
-    double sum = 0;
+    double sum = t.conv_bias[c];
     for (int tap = 0; tap < s.conv; tap++)
       if (token - s.conv + 1 + tap >= 0)
         sum += (double)t.conv[(size_t)c * s.conv + tap] *
-               t.rows[(size_t)(token - s.conv + 1 + tap) * t.stride + 2 * s.n_value_heads + c];
+               t.rows[(size_t)(token - s.conv + 1 + tap) * t.stride + t.n_gates + c];
     out[c] = silu(sum);
   }
-  for (int head = 0; head < 2 * s.n_key_heads; head++) {
+  for (int head = 0; head < 2 * s.n_key_heads && !t.mamba; head++) {
     double squares = 1e-6, scale = head < s.n_key_heads ? 1 / sqrt((double)s.key_dim) : 1;
     for (int i = 0; i < s.key_dim; i++) squares += out[head * s.key_dim + i] * out[head * s.key_dim + i];
     for (int i = 0; i < s.key_dim; i++) out[head * s.key_dim + i] *= scale / sqrt(squares);
@@ -121,11 +127,12 @@ static Row mixed(const Text &t, int token) {
   return out;
 }
 
-/* One value of one head: changes its row of the state and returns its output. */
+/* One value of one head: changes its row of the state and returns its output. Mamba-2 does not ask what is
+ * known. */
 static double advance(double *row, const double *q, const double *k, double v, double decay, double beta,
-                      int n_keys) {
+                      int n_keys, bool mamba) {
   double known = 0, out = 0;
-  for (int i = 0; i < n_keys; i++) row[i] *= decay, known += row[i] * k[i];
+  for (int i = 0; i < n_keys; i++) row[i] *= decay, known += mamba ? 0 : row[i] * k[i];
   for (int i = 0; i < n_keys; i++) row[i] += k[i] * beta * (v - known), out += row[i] * q[i];
   return out;
 }
@@ -137,19 +144,29 @@ struct Gates {
 
 static Gates gates_of(const Text &t, int token, int head) {
   const float *row = &t.rows[(size_t)token * t.stride];
-  const double step = (double)row[t.sizes.n_value_heads + head] + t.dt_bias[head];
+  const double a = row[(t.mamba ? 0 : t.sizes.n_value_heads) + head];
+  const double step = a + t.dt_bias[head];
+  if (t.mamba) {
+    const double dt = std::min(std::max(log1p(exp(step)), t.sizes.least_step), t.sizes.largest_step);
+    return {-exp((double)t.a_log[head]) * dt, dt};
+  }
   return {-exp((double)t.a_log[head]) * log1p(exp(step)), 1 / (1 + exp(-(double)row[head]))};
 }
 
-/* Norm and gate of a head's outputs at a token. */
-static Row finish(const Text &t, int token, int head, const Row &out) {
-  const DeltaConfig &s = t.sizes;
-  const float *z = &t.rows[(size_t)token * t.stride] + 2 * s.n_value_heads + t.channels + head * s.value_dim;
-  double squares = 0;
-  for (double x : out) squares += x * x;
+/* Norm and gate of the outputs of all heads at a token; Mamba-2's gate comes before its norm, which is a
+ * group's. */
+static Row finish(const Text &t, int token, const Row &out) {
+  const int width = delta_norm_width(&t.sizes);
+  const float *z = &t.rows[(size_t)token * t.stride] + t.n_gates + t.channels;
   Row finished;
-  for (int v = 0; v < s.value_dim; v++)
-    finished.push_back(out[v] / sqrt(squares / s.value_dim + eps) * t.norm[v] * silu(z[v]));
+  for (int first = 0; first < t.values; first += width) {
+    double squares = 0;
+    const auto gated = [&](int v) { return t.mamba ? out[v] * silu(z[v]) : out[v]; };
+    for (int v = first; v < first + width; v++) squares += gated(v) * gated(v);
+    for (int v = first; v < first + width; v++)
+      finished.push_back(gated(v) / sqrt(squares / width + eps) *
+                         (t.mamba ? t.norm[v] : t.norm[v - first] * silu(z[v])));
+  }
   return finished;
 }
 
@@ -158,16 +175,19 @@ static void compute(Text *t) {
   Row state((size_t)t->values * s.key_dim, 0);
   for (int token = 0; token < t->n_tokens; token++) {
     const Row c = mixed(*t, token);
+    Row out((size_t)t->values);
     for (int head = 0; head < s.n_value_heads; head++) {
-      const double *q = &c[(size_t)head / (s.n_value_heads / s.n_key_heads) * s.key_dim],
-                   *k = q + s.n_key_heads * s.key_dim, *value = &c[2 * s.n_key_heads * s.key_dim];
+      const int key_head = head / (s.n_value_heads / s.n_key_heads);
+      const double *q = &c[t->places.q + key_head * s.key_dim], *k = &c[t->places.k + key_head * s.key_dim];
       const Gates gates = gates_of(*t, token, head);
-      Row out((size_t)s.value_dim);
-      for (int v = 0; v < s.value_dim; v++)
-        out[v] = advance(&state[((size_t)head * s.value_dim + v) * s.key_dim], q, k,
-                         value[head * s.value_dim + v], exp(gates.log_decay), gates.beta, s.key_dim);
-      for (double x : finish(*t, token, head, out)) t->outputs.push_back(x);
+      for (int v = head * s.value_dim; v < (head + 1) * s.value_dim; v++) {
+        const double value = c[t->places.v + v];
+        out[v] = advance(&state[(size_t)v * s.key_dim], q, k, value, exp(gates.log_decay), gates.beta, s.key_dim,
+                         t->mamba) +
+                 (t->mamba ? t->skip[head] * value : 0);
+      }
     }
+    for (double x : finish(*t, token, out)) t->outputs.push_back(x);
     t->states.push_back(state);
   }
 }
@@ -193,11 +213,13 @@ struct Simulation {
   explicit Simulation(const Text &text)
       : t(text), state((size_t)text.values * (size_t)text.sizes.key_dim, 0) {}
 
-  /* A head of a chunk of n tokens from `pos` on, whose q, k and v are c[token]; appends to outputs[token]. */
+  /* A head of a chunk of n tokens from `pos` on, whose q, k and v are c[token]; appends to outputs[token], which
+   * finish() takes. */
   void chunk_head(int head, int pos, int n, const std::vector<Row> &c, std::vector<Row> *outputs) {
     const DeltaConfig &s = t.sizes;
-    const int dim = s.key_dim, at_q = head / (s.n_value_heads / s.n_key_heads) * dim,
-              at_k = at_q + s.n_key_heads * dim, at_v = 2 * s.n_key_heads * dim + head * s.value_dim;
+    const int dim = s.key_dim, key_head = head / (s.n_value_heads / s.n_key_heads),
+              at_q = t.places.q + key_head * dim, at_k = t.places.k + key_head * dim,
+              at_v = t.places.v + head * s.value_dim;
     Row logs, betas;
     for (int i = 0; i < n; i++) {
       const Gates gates = gates_of(t, pos + i, head);
@@ -208,8 +230,10 @@ struct Simulation {
     for (int i = 0; i < n; i++) {
       inverse[i][i] = 1;
       for (int j = 0; j <= i; j++)
-        mask[i][j] = in_half(dot(&c[i][at_q], &c[j][at_k], dim) * exp(logs[i] - logs[j]));
-      for (int j = 0; j < i; j++) {
+        mask[i][j] = in_half(dot(&c[i][at_q], &c[j][at_k], dim) * exp(logs[i] - logs[j]) *
+                                 (t.mamba ? betas[j] : 1) +
+                             (t.mamba && j == i ? t.skip[head] : 0));
+      for (int j = 0; j < i && !t.mamba; j++) {
         const double l = betas[i] * dot(&c[i][at_k], &c[j][at_k], dim) * exp(logs[i] - logs[j]);
         for (int m = 0; m <= j; m++) inverse[i][m] -= l * inverse[j][m];
       }
@@ -223,17 +247,16 @@ struct Simulation {
         rest.push_back(in_half(c[i][at_v + v] - exp(logs[i]) * dot(&c[i][at_k], &held[0], dim)));
       for (double &x : kept) x *= exp(logs[n - 1]);
       for (int i = 0; i < n; i++) {
-        double change = 0;
-        for (int j = 0; j <= i; j++) change += in_half(inverse[i][j] * betas[j]) * rest[j];
+        double change = t.mamba ? c[i][at_v + v] : 0;
+        for (int j = 0; j <= i && !t.mamba; j++) change += in_half(inverse[i][j] * betas[j]) * rest[j];
         changes.push_back(in_half(change));
         out[i][v] = exp(logs[i]) * dot(&c[i][at_q], &held[0], dim) + dot(&mask[i][0], &changes[0], i + 1);
-        const double faded = in_half(change * exp(logs[n - 1] - logs[i]));
+        const double faded = in_half(change * exp(logs[n - 1] - logs[i]) * (t.mamba ? betas[i] : 1));
         for (int key = 0; key < dim; key++) kept[key] += c[i][at_k + key] * faded;
       }
       std::copy(kept.begin(), kept.end(), row);
     }
-    for (int i = 0; i < n; i++)
-      for (double x : finish(t, pos + i, head, out[i])) (*outputs)[i].push_back(in_half(x));
+    for (int i = 0; i < n; i++) (*outputs)[i].insert((*outputs)[i].end(), out[i].begin(), out[i].end());
   }
 
   /* The outputs of a step of n tokens, in chunks of 64. */
@@ -248,7 +271,8 @@ struct Simulation {
       }
       for (int head = 0; head < t.sizes.n_value_heads; head++)
         chunk_head(head, pos + first, count, c, &outputs);
-      for (const Row &row : outputs) all.insert(all.end(), row.begin(), row.end());
+      for (int i = 0; i < count; i++)
+        for (double x : finish(t, pos + first + i, outputs[i])) all.push_back(in_half(x));
     }
     return all;
   }
@@ -277,6 +301,7 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
   rule.sizes = t.sizes, rule.eps = (float)eps, rule.shared_bytes = 227 << 10;
   rule.stride = t.stride, rule.out_stride = out_stride;
   rule.conv = to_device(t.conv), rule.a_log = to_device(t.a_log), rule.dt_bias = to_device(t.dt_bias);
+  if (t.mamba) rule.conv_bias = to_device(t.conv_bias), rule.skip = to_device(t.skip);
   rule.norm = to_device(t.norm), rule.state = to_device(Floats(floats, 1e9f)); /* not read at position 0 */
   rule.workspace = to_device(std::vector<char>(delta_workspace_bytes(&t.sizes, t.n_tokens), (char)0xff));
   DeviceLinear gates = {};
@@ -327,12 +352,19 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
       CHECK(cudaFree((void *)at));
     pos += n;
   }
-  printf("%-6s key heads %d, value heads %d, %d x %d, %d taps: NMSE at most %.1e, states %.1e\n",
-         names[family], t.sizes.n_key_heads, t.sizes.n_value_heads, t.sizes.key_dim, t.sizes.value_dim,
+  printf("%s%-6s key heads %d, value heads %d, %d x %d, %d taps: NMSE at most %.1e, states %.1e\n",
+         t.mamba ? "Mamba-2, " : "", names[family], t.sizes.n_key_heads, t.sizes.n_value_heads, t.sizes.key_dim, t.sizes.value_dim,
          t.sizes.conv, worst_out, worst_state);
-  for (const void *at : {(const void *)rule.conv, (const void *)rule.a_log, (const void *)rule.dt_bias,
+  for (const void *at : {(const void *)rule.conv, (const void *)rule.conv_bias, (const void *)rule.skip, (const void *)rule.a_log, (const void *)rule.dt_bias,
                          (const void *)rule.norm, (const void *)rule.state, (const void *)rule.workspace})
     CHECK(cudaFree((void *)at));
+}
+
+/* Some step sizes are cut at both limits. */
+static DeltaConfig mamba(int n_groups, int n_heads, int key_dim, int value_dim, int taps) {
+  DeltaConfig sizes = {n_groups, n_heads, key_dim, value_dim, taps};
+  sizes.rule = RULE_MAMBA2, sizes.conv_bias = true, sizes.least_step = 0.02, sizes.largest_step = 0.3;
+  return sizes;
 }
 
 static void check_choice() {
@@ -347,13 +379,18 @@ static void check_choice() {
   expect(chosen(1) == DELTA_PLAIN && chosen(9) == DELTA_PLAIN, "the choice", "3 taps", 0, 9, 0);
   rule.sizes = {2, 6, 64, 128, 4};
   expect(chosen(1) == DELTA_PLAIN, "the choice", "keys of 64", 0, 1, 0);
+  rule.sizes = mamba(2, 8, 128, 64, 4);
+  expect(chosen(1) == DELTA_STEP && chosen(9) == DELTA_CHUNKS, "the choice", "Mamba-2", 0, 9, 0);
+  rule.sizes = mamba(1, 6, 128, 64, 4); /* rows of channels are not aligned */
+  expect(chosen(1) == DELTA_PLAIN, "the choice", "six heads of Mamba-2", 0, 1, 0);
 }
 
 int main(int argc, char **argv) {
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
   check_choice();
   for (const DeltaConfig &sizes : {DeltaConfig{1, 1, 1, 1, 1}, DeltaConfig{2, 6, 8, 12, 4},
-                                   DeltaConfig{3, 3, 20, 7, 2}, DeltaConfig{1, 2, 5, 130, 16}}) {
+                                   DeltaConfig{3, 3, 20, 7, 2}, DeltaConfig{1, 2, 5, 130, 16},
+                                   mamba(1, 1, 1, 1, 1), mamba(2, 6, 12, 20, 3), mamba(1, 6, 128, 64, 4)}) {
     Text text = text_of(sizes, few ? 40 : 300, false);
     compute(&text);
     run(text, DELTA_PLAIN, {1, 2, 17, 1, 3});
@@ -371,6 +408,14 @@ int main(int argc, char **argv) {
       for (int n : {1300, 1, 2, 3, 15, 16, 17, 31, 32, 33, 62, 127, 128, 129, 191, 192, 193, 200})
         run(text, DELTA_CHUNKS, {n, 3, 1});
     }
+  for (const DeltaConfig &sizes : {mamba(1, 4, 128, 64, 4), mamba(2, 8, 128, 64, 4)}) {
+    Text text = text_of(sizes, few ? sizes.n_value_heads > 4 ? 70 : 200 : 1300, false);
+    compute(&text);
+    run(text, DELTA_STEP, {1, 1, 2, 3, 8, 1, 7, 5, 4, 6});
+    run(text, DELTA_CHUNKS, {64, 1, 65, 2, 9, 63});
+    if (few) continue;
+    for (int n : {1300, 15, 17, 33, 62, 127, 129, 193}) run(text, DELTA_CHUNKS, {n, 3, 1});
+  }
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -1,5 +1,7 @@
-/* test_delta_config.c - kinds of layers and sizes of the gated delta rule in config.json, as transformers
- * 5.23 reads them (models/qwen3_5/configuration_qwen3_5.py), and what is refused. */
+/* test_delta_config.c - kinds of layers and sizes of the gated delta rule and of Mamba-2 in config.json, as
+ * transformers 5.23 reads them (configuration_qwen3_5.py, configuration_granitemoehybrid.py), and what is
+ * refused. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,8 +39,9 @@ static void qwen3_5(void **state) {
   assert_int_equal(c.attn_gate, ATTN_GATE_IN_Q);
   assert_int_equal(c.rope.rotary_dim, 64);
   assert_true(c.rope.theta == 1e7 && c.rope.kind == ROPE_PLAIN);
-  const DeltaConfig delta = {16, 48, 128, 128, 4, false};
-  assert_memory_equal(&c.delta, &delta, sizeof delta);
+  assert_true(c.delta.rule == RULE_GATED_DELTA && !c.delta.interleaved);
+  assert_true(c.delta.n_key_heads == 16 && c.delta.n_value_heads == 48 && c.delta.conv == 4);
+  assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 128);
   assert_int_equal(delta_channels(&c.delta), 10240); /* rows of the published conv1d */
   assert_int_equal(config_state_numbers(&c, 63), 0);
   assert_int_equal(config_state_numbers(&c, 0), 3 * 10240 + 48 * 128 * 128);
@@ -60,6 +63,40 @@ static void qwen3_5(void **state) {
 #undef TEXT
 }
 
+#define MAMBA(members) "{'model_type': 'granitemoehybrid', 'num_local_experts': 0, " members "}"
+
+static void mamba_2(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'model_type': 'granitemoehybrid', 'hidden_size': 1536, 'num_hidden_layers': 3, 'num_attention_heads': 12, "
+      "'num_key_value_heads': 4, 'intermediate_size': 512, 'shared_intermediate_size': 1024, "
+      "'num_local_experts': 64, 'num_experts_per_tok': 6, 'layer_types': ['mamba', 'attention', 'mamba'], "
+      "'mamba_n_heads': 48, 'mamba_n_groups': 1, 'mamba_d_state': 128, 'mamba_d_head': 64, 'mamba_d_conv': 4}");
+  assert_true(c.delta.rule == RULE_MAMBA2 && c.delta.conv_bias && !c.delta.biases);
+  assert_true(c.delta.n_key_heads == 1 && c.delta.n_value_heads == 48 && c.delta.conv == 4);
+  assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 64);
+  assert_true(c.delta.least_step == 0 && isinf(c.delta.largest_step));
+  assert_int_equal(delta_channels(&c.delta), 3072 + 2 * 128);
+  assert_int_equal(delta_norm_width(&c.delta), 3072);
+  const DeltaPlaces places = delta_places(&c.delta);
+  assert_true(places.v == 0 && places.k == 3072 && places.q == 3200);
+  assert_int_equal(config_state_numbers(&c, 0), 3 * 3328 + 48 * 128 * 64);
+  assert_int_equal(config_state_numbers(&c, 1), 0);
+  assert_true(c.experts.n_experts == 64 && c.experts.width == 512 && c.experts.shared_width == 1024);
+  assert_int_equal(config_layer(&c, 1).rope, ROPE_NONE);
+  config_release(&c);
+  assert_kinds(MAMBA("'num_hidden_layers': 3"), "ddd");
+  assert_kinds(MAMBA("'num_hidden_layers': 2, 'layers_block_type': ['attention', 'mamba']"), "ad");
+  assert_kinds(MAMBA("'num_hidden_layers': 2, 'layer_types': ['linear_attention', 'full_attention']"), "da");
+  c = accepted(MAMBA("'num_hidden_layers': 1, 'time_step_limit': [0.001, {'__float__': 'Infinity'}]"));
+  assert_true(c.delta.least_step == 0.001 && isinf(c.delta.largest_step) && c.experts.n_experts == 0);
+  assert_int_equal(c.intermediate, 1024);
+  config_release(&c);
+  c = accepted(MAMBA("'num_hidden_layers': 1, 'layer_types': ['attention']"));
+  assert_int_equal(c.delta.n_key_heads, 0); /* without such layers there is no state either */
+  config_release(&c);
+}
+
 static void contradictions_are_refused(void **state) {
   (void)state;
   static const char *const cases[][2] = {
@@ -76,6 +113,20 @@ static void contradictions_are_refused(void **state) {
        "attn_output_gate is false, expected true"},
       {"{'model_type': 'qwen3_5_text', 'hidden_act': 'gelu_pytorch_tanh'}",
        "hidden_act gelu_pytorch_tanh is not supported with layers of the gated delta rule, expected silu"},
+      {MAMBA("'num_hidden_layers': 1, 'layer_types': ['conv']"),
+       "layer_types[0] is \"conv\", expected mamba or attention"},
+      {MAMBA("'num_hidden_layers': 1, 'layers_block_type': ['sliding_attention']"),
+       "layers_block_type[0] is \"sliding_attention\", expected mamba or attention"},
+      {MAMBA("'num_hidden_layers': 2, 'layer_types': ['mamba']"), "expected a list of 2 names"},
+      {MAMBA("'mamba_n_heads': 100"), "mamba_n_heads is 100, expected a divisor of mamba_expand * hidden_size"},
+      {MAMBA("'mamba_n_heads': 2"), "heads of 4096 numbers, expected at most 1024"},
+      {MAMBA("'mamba_d_head': 32"), "mamba_d_head is 32, expected mamba_expand * hidden_size / mamba_n_heads"},
+      {MAMBA("'mamba_n_groups': 3"), "mamba_n_heads is 128, expected a multiple of its 3 groups"},
+      {MAMBA("'mamba_d_conv': 17"), "mamba_d_conv is 17"},
+      {MAMBA("'time_step_limit': [1]"), "expected a list of two numbers"},
+      {MAMBA("'time_step_limit': [1, 'x']"), "expected a number"},
+      {MAMBA("'time_step_limit': [1, 0.5]"), "expected two ascending numbers"},
+      {MAMBA("'hidden_act': 'gelu_pytorch_tanh'"), "is not supported with Mamba-2 layers, expected silu"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ModelConfig config;
@@ -89,6 +140,7 @@ static void contradictions_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(qwen3_5),
+      cmocka_unit_test(mamba_2),
       cmocka_unit_test(contradictions_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

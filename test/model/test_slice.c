@@ -234,7 +234,8 @@ static void make_recurrent(Whole *w, LayerConfig *layer, LayerKind kind) {
   *layer = (LayerConfig){.kind = kind};
   w->n_linears = 0;
   w->model.config.layers = layer;
-  w->model.config.delta = (DeltaConfig){KEYS, VALUES, KEY_DIM, VALUE_DIM, TAPS, false};
+  w->model.config.delta = (DeltaConfig){
+      .n_key_heads = KEYS, .n_value_heads = VALUES, .key_dim = KEY_DIM, .value_dim = VALUE_DIM, .conv = TAPS};
   w->model.config.conv = (ConvConfig){.taps = TAPS, .channels = HIDDEN};
   w->layer.q.n_out = w->layer.k.n_out = w->layer.v.n_out = 0;
 }

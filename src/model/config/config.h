@@ -132,7 +132,6 @@ typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
 /* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in engine/backend.h. */
 typedef struct {
-  StateRule rule;
   int n_key_heads;        /* of q and k, Mamba-2's groups; 0: the model has no such layers */
   int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
@@ -141,6 +140,7 @@ typedef struct {
    * the v and the z of its value heads; b for each key head the b and the a of its value heads; there are no
    * z and a. */
   bool interleaved;
+  StateRule rule;
   /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
    * largest step size. */
   bool conv_bias, biases;

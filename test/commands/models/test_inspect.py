@@ -61,6 +61,8 @@ def stored_tensors(directory):
 
 def mlp_width(text):
     """As LFM2 makes it of its own members; other models just have it."""
+    if text["model_type"] == "granitemoehybrid":
+        return text["shared_intermediate_size"]
     width, multiple = text.get("block_ff_dim", text.get("intermediate_size")), text.get("block_multiple_of")
     return -(-(2 * width // 3) // multiple) * multiple if text.get("block_auto_adjust_ff_dim") else width
 
@@ -144,20 +146,26 @@ def test_says_what_the_files_say(run, directory):
     matrices = 8 if own_gate else 4 if report["fused"] else 6 if report["fused_gate_up"] else 7
     matrices += 2 if report["hidden_size_per_layer_input"] else 0
     missing = [2 if layer["kv_layer"] != index else layer["k_as_v"] for index, layer in enumerate(layers)]
+    delta = report["delta"]
+    of_states = -2 if delta and delta["rule"] == "mamba2" else 1  # matrices more than with attention
     n_delta, n_conv = report["layer_kinds"].count("delta"), report["layer_kinds"].count("conv")
     assert linear["quantised"] + linear["dense"] == (
-        matrices * (len(layers) - n_conv) + 5 * n_conv + n_delta - sum(missing) + of_experts(report)
+        matrices * (len(layers) - n_conv) + 5 * n_conv + of_states * n_delta - sum(missing) + of_experts(report)
         - 2 * sum(name.endswith("in_proj_ba.weight") for name in stored))
-    delta = report["delta"]
     assert (delta is None) == (n_delta == 0) and (report["short_conv"] == 0) == (n_conv == 0)
     if not delta:
         assert report["recurrent_bytes"] == 4 * n_conv * max(0, int(report["short_conv"]) - 1) * report["hidden_size"]
     if n_conv:
         assert report["short_conv"] == text["conv_L_cache"]
     if delta:
-        assert delta == {"n_key_heads": text["linear_num_key_heads"], "n_value_heads": text["linear_num_value_heads"],
-                         "key_dim": text["linear_key_head_dim"], "value_dim": text["linear_value_head_dim"],
-                         "conv": text["linear_conv_kernel_dim"]}
+        mamba = delta["rule"] == "mamba2"
+        keys = (("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv") if mamba else
+                ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim"))
+        head = (text["mamba_expand"] * text["hidden_size"] // text["mamba_n_heads"] if mamba
+                else text["linear_value_head_dim"])
+        members = ("n_key_heads", "n_value_heads", "key_dim", "conv")
+        assert delta == {"rule": "mamba2" if mamba else "gated_delta", "value_dim": head,
+                         **{member: text[key] for member, key in zip(members, keys)}}
         channels = next(shape[0] for name, (_, shape, _) in stored.items() if "conv1d" in name)
         state = delta["n_value_heads"] * delta["key_dim"] * delta["value_dim"]
         assert report["recurrent_bytes"] == 4 * n_delta * ((delta["conv"] - 1) * channels + state)
@@ -250,11 +258,17 @@ def arithmetic_of(report):
     return ", ".join(text for there, text in items if there)
 
 
-def delta_of(report):
+def delta_of(report, rule):
     delta, kinds = report["delta"], report["layer_kinds"]
+    if not delta or delta["rule"] != rule:
+        return ""
+    if rule == "mamba2":
+        groups = f"{delta['n_key_heads']} group{'s' * (int(delta['n_key_heads']) > 1)}"
+        return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_value_heads']} heads of "
+                f"{delta['value_dim']}, {groups} with states of {delta['key_dim']}, convolution of {delta['conv']}")
     return (f"{kinds.count('delta')} of {len(kinds)} layers in place of attention: {delta['n_key_heads']} key heads of "
             f"{delta['key_dim']}, {delta['n_value_heads']} value heads of {delta['value_dim']}, convolution of "
-            f"{delta['conv']}") if delta else ""
+            f"{delta['conv']}")
 
 
 def convolutions_of(report):
@@ -338,7 +352,8 @@ def lines_of(report):
         ("attention", f"{report['num_attention_heads']} heads, {report['num_key_value_heads']} for keys and values, "
          f"head_dim {report['head_dim']}{norms[report['qk_norm']]}"),
         ("experts", experts_of(report)),
-        ("delta rule", delta_of(report)),
+        ("Mamba-2", delta_of(report, "mamba2")),
+        ("delta rule", delta_of(report, "gated_delta")),
         ("convolutions", convolutions_of(report)),
         *other_sizes(report),
         ("windows", ", ".join(windows)),
